@@ -1,0 +1,8 @@
+//! Credentials to principals.
+//!
+//! Owns the named API keys. Does not decide what a principal may do (`policy`). Invariant: a key is compared by its
+//! hash in constant time, and is never kept, logged or forwarded.
+
+mod key;
+
+pub use key::{KeyHash, KeySettings, new_key};

@@ -1,0 +1,87 @@
+//! A validated config, part by part: what `app` builds the gateway from.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::auth::KeySettings;
+use crate::policy::Globs;
+use crate::upstream::ServerSettings;
+
+/// Everything that a run of the gateway needs to know.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// Where clients connect; at least one.
+    pub listen: Vec<SocketAddr>,
+    /// Where metrics and health are served; `None` if switched off.
+    pub admin: Option<SocketAddr>,
+    /// What clients see; its host is an allowed one.
+    pub public_url: Option<url::Url>,
+    /// More values of `Host` that are accepted: exact, or `*.domain`; any port.
+    pub allowed_hosts: Vec<String>,
+    /// Browser origins that are accepted.
+    pub allowed_origins: Vec<String>,
+    /// How long calls may go on after a stop was asked for.
+    pub drain: Duration,
+    /// After this much silence a waiting answer becomes a stream, and a stream gets a comment.
+    pub keep_alive: Duration,
+    /// How names are exposed.
+    pub names: NameSettings,
+    /// The enabled servers, sorted by name.
+    pub servers: Vec<ServerSettings>,
+    /// Named subsets.
+    pub views: Vec<ViewSettings>,
+    /// API keys. Empty: no credentials are asked for (loopback only).
+    pub keys: Vec<KeySettings>,
+    /// What clients can make grow.
+    pub limits: Limits,
+    /// How to log.
+    pub log: LogSettings,
+}
+
+/// How names are exposed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NameSettings {
+    /// Between prefix and name.
+    pub separator: String,
+    /// Longest exposed name, in bytes.
+    pub max_length: usize,
+}
+
+/// A named subset of servers and tools with its own path.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ViewSettings {
+    /// The name in the path.
+    pub name: String,
+    /// Names of servers; `None`: all.
+    pub servers: Option<Vec<String>>,
+    /// Exposed names of tools.
+    pub tools: Globs,
+}
+
+/// What clients can make grow.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limits {
+    /// Sessions of legacy clients.
+    pub sessions: usize,
+    /// How long an unused session is kept.
+    pub session_idle: Duration,
+    /// Open event streams.
+    pub streams: usize,
+    /// Connections at once, over all listeners.
+    pub connections: usize,
+    /// Largest request body, in bytes.
+    pub body: usize,
+    /// Calls at once, over all clients.
+    pub calls: usize,
+    /// Longest time to read a request's head and body.
+    pub read_timeout: Duration,
+}
+
+/// How to log.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LogSettings {
+    /// A filter such as `info` or `moongate=debug`.
+    pub filter: String,
+    /// One JSON object a line instead of text.
+    pub json: bool,
+}

@@ -1,0 +1,403 @@
+//! JSON by span: values stay the bytes they were written with.
+//!
+//! Owns [`Raw`] (one value), [`Text`] (one decoded string) and [`Object`] (one level of an object). Does not know
+//! JSON-RPC or MCP. Invariant: what was checked is what is forwarded, because both are the same bytes; a duplicate
+//! key on a level that we read is an error, since two readers could disagree about which one counts.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use serde::Deserialize;
+use serde::de::{self, DeserializeOwned, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+/// One complete JSON value, byte for byte as its sender spelled it.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Raw(Bytes);
+
+/// A decoded JSON string: UTF-8, cheap to clone.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Text(Bytes);
+
+/// One level of a JSON object, in the order of its sender; the values are untouched bytes.
+#[derive(Clone, Default)]
+pub struct Object {
+    /// The whole object as it arrived, while nothing in it was changed.
+    whole: Option<Bytes>,
+    entries: Vec<(Text, Raw)>,
+}
+
+// === impl Raw ===
+
+impl Raw {
+    /// The value `null`.
+    pub const NULL: Raw = Raw(Bytes::from_static(b"null"));
+
+    /// Wraps JSON text that is known to be valid because it is a literal of ours.
+    pub const fn literal(json: &'static str) -> Self {
+        Raw(Bytes::from_static(json.as_bytes()))
+    }
+
+    /// Checks that `bytes` are exactly one JSON value.
+    pub fn parse(bytes: Bytes) -> Result<Self, serde_json::Error> {
+        let value: &RawValue = serde_json::from_slice(&bytes)?;
+        let trimmed = bytes.slice_ref(value.get().as_bytes());
+        Ok(Raw(trimmed))
+    }
+
+    /// The JSON spelling of `value`.
+    pub fn string(value: &str) -> Self {
+        Raw::of(&value)
+    }
+
+    /// The JSON spelling of a whole number.
+    pub fn number(value: u64) -> Self {
+        Raw(Bytes::from(value.to_string()))
+    }
+
+    /// Serialises a value of ours; not for payloads.
+    pub fn of<T: serde::Serialize>(value: &T) -> Self {
+        Raw(Bytes::from(serde_json::to_vec(value).expect("our own values have string keys and finite numbers")))
+    }
+
+    /// The span of `value`, which was found in `whole`.
+    pub(crate) fn slice(whole: &Bytes, value: &RawValue) -> Self {
+        Raw(whole.slice_ref(value.get().as_bytes()))
+    }
+
+    /// The bytes of the value.
+    pub fn bytes(&self) -> &Bytes {
+        &self.0
+    }
+
+    /// Whether the value is `null`.
+    pub fn is_null(&self) -> bool {
+        &self.0[..] == b"null"
+    }
+
+    /// Whether the value is an object.
+    pub fn is_object(&self) -> bool {
+        self.0.first() == Some(&b'{')
+    }
+
+    /// The decoded string, if the value is one.
+    pub fn as_text(&self) -> Option<Text> {
+        if self.0.first() != Some(&b'"') {
+            return None;
+        }
+        let inner = &self.0[1..self.0.len() - 1];
+        if memchr::memchr(b'\\', inner).is_none() {
+            return Some(Text(self.0.slice(1..self.0.len() - 1)));
+        }
+        serde_json::from_slice::<String>(&self.0).ok().map(Text::from)
+    }
+
+    /// Reads the value into a type of ours.
+    pub fn read<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
+        serde_json::from_slice(&self.0)
+    }
+
+    /// Reads one level of the value, if it is an object without duplicate keys.
+    pub fn as_object(&self) -> Option<Object> {
+        Object::parse(self.0.clone()).ok()
+    }
+
+    /// The items of the value, if it is an array.
+    pub fn as_array(&self) -> Option<Vec<Raw>> {
+        let items: Vec<&RawValue> = serde_json::from_slice(&self.0).ok()?;
+        Some(items.into_iter().map(|v| Raw::slice(&self.0, v)).collect())
+    }
+}
+
+impl fmt::Debug for Raw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&String::from_utf8_lossy(&self.0))
+    }
+}
+
+// === impl Text ===
+
+impl Text {
+    /// A string known at compile time: no allocation.
+    pub const fn literal(text: &'static str) -> Self {
+        Text(Bytes::from_static(text.as_bytes()))
+    }
+
+    /// The span of `text`, if it borrows from `whole`; a copy if it had escapes.
+    pub(crate) fn within(whole: &Bytes, text: &Cow<'_, str>) -> Self {
+        match text {
+            Cow::Borrowed(text) => Text(whole.slice_ref(text.as_bytes())),
+            Cow::Owned(text) => Text::from(text.as_str()),
+        }
+    }
+
+    /// The string.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).expect("a Text is made from a str only")
+    }
+}
+
+impl From<String> for Text {
+    fn from(text: String) -> Self {
+        Text(Bytes::from(text))
+    }
+}
+
+impl From<&str> for Text {
+    fn from(text: &str) -> Self {
+        Text(Bytes::copy_from_slice(text.as_bytes()))
+    }
+}
+
+impl std::ops::Deref for Text {
+    type Target = str;
+    fn deref(&self) -> &str {
+        self.as_str()
+    }
+}
+
+impl fmt::Debug for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), f)
+    }
+}
+
+impl fmt::Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+// === impl Object ===
+
+impl Object {
+    /// An object without members.
+    pub const fn new() -> Self {
+        Object { whole: None, entries: Vec::new() }
+    }
+
+    /// Reads one level of an object.
+    ///
+    /// Fails if `bytes` are not one JSON object, or if a key occurs twice on this level.
+    pub fn parse(bytes: Bytes) -> Result<Self, serde_json::Error> {
+        let shallow: Shallow<'_> = serde_json::from_slice(&bytes)?;
+        let object = shallow.within(&bytes);
+        Ok(object)
+    }
+
+    /// The value of `key`.
+    pub fn get(&self, key: &str) -> Option<&Raw> {
+        self.entries.iter().find(|(k, _)| k.0 == key.as_bytes()).map(|(_, v)| v)
+    }
+
+    /// The decoded string at `key`, if there is one.
+    pub fn text(&self, key: &str) -> Option<Text> {
+        self.get(key)?.as_text()
+    }
+
+    /// The object at `key`, if there is one.
+    pub fn object(&self, key: &str) -> Option<Object> {
+        self.get(key)?.as_object()
+    }
+
+    /// Sets `key`, in place if it is there and at the end if it is not.
+    pub fn set(&mut self, key: impl Into<Text>, value: Raw) {
+        self.whole = None;
+        let key = key.into();
+        match self.entries.iter_mut().find(|(k, _)| *k == key) {
+            Some(entry) => entry.1 = value,
+            None => self.entries.push((key, value)),
+        }
+    }
+
+    /// The same, for chains.
+    #[must_use]
+    pub fn with(mut self, key: &'static str, value: Raw) -> Self {
+        self.set(Text::literal(key), value);
+        self
+    }
+
+    /// Takes `key` out, keeping the order of the others.
+    pub fn remove(&mut self, key: &str) -> Option<Raw> {
+        let at = self.entries.iter().position(|(k, _)| k.0 == key.as_bytes())?;
+        self.whole = None;
+        Some(self.entries.remove(at).1)
+    }
+
+    /// Keeps the members for which `keep` says yes.
+    pub fn retain(&mut self, mut keep: impl FnMut(&str) -> bool) {
+        let before = self.entries.len();
+        self.entries.retain(|(k, _)| keep(k.as_str()));
+        if self.entries.len() != before {
+            self.whole = None;
+        }
+    }
+
+    /// Whether there are no members.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The members, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&Text, &Raw)> {
+        self.entries.iter().map(|(k, v)| (k, v))
+    }
+
+    /// The object's bytes: those it arrived with if nothing was changed.
+    pub fn bytes(&self) -> Bytes {
+        match &self.whole {
+            Some(whole) => whole.clone(),
+            None => {
+                let mut out = BytesMut::with_capacity(self.size_hint());
+                self.write(&mut out);
+                out.freeze()
+            }
+        }
+    }
+
+    /// The object as one value.
+    pub fn raw(&self) -> Raw {
+        Raw(self.bytes())
+    }
+
+    /// About how many bytes [`Object::write`] will add.
+    pub fn size_hint(&self) -> usize {
+        match &self.whole {
+            Some(whole) => whole.len(),
+            None => 2 + self.entries.iter().map(|(k, v)| k.0.len() + v.0.len() + 4).sum::<usize>(),
+        }
+    }
+
+    /// Appends the object to `out`.
+    pub fn write(&self, out: &mut BytesMut) {
+        if let Some(whole) = &self.whole {
+            out.put_slice(whole);
+            return;
+        }
+        out.put_u8(b'{');
+        self.write_members(out, false);
+        out.put_u8(b'}');
+    }
+
+    /// Appends the members without the braces, with a leading comma if `comma` and there is one to write.
+    pub fn write_members(&self, out: &mut BytesMut, comma: bool) {
+        for (n, (key, value)) in self.entries.iter().enumerate() {
+            if n > 0 || comma {
+                out.put_u8(b',');
+            }
+            write_string(out, key.as_str());
+            out.put_u8(b':');
+            out.put_slice(&value.0);
+        }
+    }
+
+    /// The bytes between the braces, while nothing was changed: to put members in front of them without a copy.
+    pub fn whole_members(&self) -> Option<Bytes> {
+        let whole = self.whole.as_ref()?;
+        Some(whole.slice(1..whole.len() - 1))
+    }
+}
+
+impl fmt::Debug for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&String::from_utf8_lossy(&self.bytes()))
+    }
+}
+
+impl PartialEq for Object {
+    fn eq(&self, other: &Self) -> bool {
+        self.entries == other.entries
+    }
+}
+
+/// Appends `text` as a JSON string.
+pub fn write_string(out: &mut BytesMut, text: &str) {
+    let plain = text.bytes().all(|b| b >= 0x20 && b != b'"' && b != b'\\');
+    if plain {
+        out.put_u8(b'"');
+        out.put_slice(text.as_bytes());
+        out.put_u8(b'"');
+    } else {
+        out.put_slice(&Raw::string(text).0);
+    }
+}
+
+/// A borrowed [`Object`]: what one pass over the text finds.
+pub(crate) struct Shallow<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+
+impl Shallow<'_> {
+    /// Ties the spans to the buffer that they point into.
+    pub(crate) fn within(self, buffer: &Bytes) -> Object {
+        let whole = self.whole(buffer);
+        let entries = self.0.into_iter().map(|(key, value)| (Text::within(buffer, &key), Raw::slice(buffer, value)));
+        Object { entries: entries.collect(), whole }
+    }
+
+    /// The text from brace to brace, found from the first key and the last value so that it costs no second pass.
+    /// `None` where the first key has escapes, since then it is not a span of the buffer.
+    fn whole(&self, buffer: &Bytes) -> Option<Bytes> {
+        let (Some((Cow::Borrowed(first), _)), Some((_, last))) = (self.0.first(), self.0.last()) else {
+            return self.0.is_empty().then(|| Bytes::from_static(b"{}"));
+        };
+        let base = buffer.as_ptr() as usize;
+        let key_at = first.as_ptr() as usize - base;
+        let value_end = last.get().as_ptr() as usize - base + last.get().len();
+        let open = memchr::memrchr(b'{', &buffer[..key_at])?;
+        let close = value_end + memchr::memchr(b'}', &buffer[value_end..])?;
+        Some(buffer.slice(open..=close))
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Shallow<'a> {
+    fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ShallowVisitor;
+        impl<'de> Visitor<'de> for ShallowVisitor {
+            type Value = Shallow<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Shallow<'de>, A::Error> {
+                let mut entries: Vec<(Cow<'de, str>, &'de RawValue)> = Vec::with_capacity(4);
+                while let Some(key) = map.next_key::<Key<'de>>()? {
+                    // A linear scan is right for the handful of keys of a params object; past that it would let a
+                    // client make us do quadratic work, so the count is capped.
+                    if entries.len() >= MEMBERS_MAX {
+                        return Err(de::Error::custom("too many members in one object"));
+                    }
+                    if entries.iter().any(|(k, _)| *k == key.0) {
+                        return Err(de::Error::custom(format_args!("duplicate key {:?}", key.0)));
+                    }
+                    entries.push((key.0, map.next_value()?));
+                }
+                Ok(Shallow(entries))
+            }
+        }
+        deserializer.deserialize_map(ShallowVisitor)
+    }
+}
+
+/// How many members one level may have; the largest object of the protocol has about fifteen.
+const MEMBERS_MAX: usize = 1024;
+
+/// A key that borrows from the text when it has no escapes.
+struct Key<'a>(Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Key<'a> {
+    fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct KeyVisitor;
+        impl<'de> Visitor<'de> for KeyVisitor {
+            type Value = Key<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+            fn visit_borrowed_str<E>(self, v: &'de str) -> Result<Key<'de>, E> {
+                Ok(Key(Cow::Borrowed(v)))
+            }
+            fn visit_str<E>(self, v: &str) -> Result<Key<'de>, E> {
+                Ok(Key(Cow::Owned(v.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(KeyVisitor)
+    }
+}

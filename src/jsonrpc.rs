@@ -1,0 +1,330 @@
+//! JSON-RPC 2.0: one message, read in one pass and written by splicing.
+//!
+//! Owns [`Id`], [`Message`] and their codec. Does not know methods, revisions or transports. Invariant: a message
+//! that parsed has exactly one meaning (no duplicate members, no result beside an error, an id of a legal type).
+
+use std::borrow::Cow;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::json::{Object, Raw, Shallow, Text, write_string};
+
+/// A request id as its sender spelled it: a string or a whole number.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Id(Raw);
+
+/// One JSON-RPC message.
+#[derive(Clone, Debug)]
+pub enum Message {
+    /// Wants an answer.
+    Request(Request),
+    /// Wants none.
+    Notification(Notification),
+    /// Answers a request.
+    Response(Response),
+}
+
+/// A request.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The sender's id; local to one hop.
+    pub id: Id,
+    /// What is asked for.
+    pub method: Text,
+    /// With what; empty if the message had none.
+    pub params: Object,
+}
+
+/// A notification.
+#[derive(Clone, Debug)]
+pub struct Notification {
+    /// What happened.
+    pub method: Text,
+    /// The details; empty if the message had none.
+    pub params: Object,
+}
+
+/// An answer.
+#[derive(Clone, Debug)]
+pub struct Response {
+    /// The request's id; `None` where the request could not be read.
+    pub id: Option<Id>,
+    /// What came of it.
+    pub outcome: Result<Object, RpcError>,
+}
+
+/// The `error` member of an answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RpcError {
+    /// The code.
+    pub code: i64,
+    /// One sentence.
+    pub message: Text,
+    /// Anything more, untouched.
+    pub data: Option<Raw>,
+}
+
+/// Codes that JSON-RPC itself defines.
+pub mod code {
+    /// The text is not JSON.
+    pub const PARSE: i64 = -32700;
+    /// The JSON is not a JSON-RPC message, or not one that may come now.
+    pub const INVALID_REQUEST: i64 = -32600;
+    /// No such method.
+    pub const METHOD_NOT_FOUND: i64 = -32601;
+    /// The method's params are wrong.
+    pub const INVALID_PARAMS: i64 = -32602;
+    /// The receiver failed.
+    pub const INTERNAL: i64 = -32603;
+}
+
+/// Why a text is not a message.
+#[derive(Debug, thiserror::Error)]
+pub enum Malformed {
+    /// Not JSON at all, or nested or duplicated where we must read it.
+    #[error("not valid JSON: {0}")]
+    Json(#[from] serde_json::Error),
+    /// JSON, but not JSON-RPC 2.0; the id is there if it could be read.
+    #[error("not a JSON-RPC 2.0 message: {reason}")]
+    Shape {
+        /// What is wrong.
+        reason: &'static str,
+        /// The request's id, for the answer.
+        id: Option<Id>,
+    },
+}
+
+/// What a body holds: one message, or a batch (revision 2025-03-26 only).
+pub enum Payload {
+    /// One message.
+    One(Message),
+    /// Several, each read on its own.
+    Batch(Vec<Result<Message, Malformed>>),
+}
+
+// === impl Id ===
+
+/// The longest id that we will remember and echo, in bytes.
+const ID_BYTES_MAX: usize = 1024;
+
+impl Id {
+    /// An id of ours.
+    pub fn number(n: u64) -> Self {
+        Id(Raw::number(n))
+    }
+
+    /// A string id of ours.
+    pub fn string(text: &str) -> Self {
+        Id(Raw::string(text))
+    }
+
+    /// Takes a JSON value as an id, if it is a string or a whole number of bounded length.
+    pub fn from_raw(raw: Raw) -> Option<Self> {
+        let bytes = raw.bytes();
+        let legal = match bytes.first()? {
+            b'"' => true,
+            b'-' | b'0'..=b'9' => bytes[1..].iter().all(u8::is_ascii_digit),
+            _ => false,
+        };
+        (legal && bytes.len() <= ID_BYTES_MAX).then_some(Id(raw))
+    }
+
+    /// The id as JSON.
+    pub fn raw(&self) -> &Raw {
+        &self.0
+    }
+
+    /// The number, if the id is one of those that [`Id::number`] makes.
+    pub fn as_number(&self) -> Option<u64> {
+        std::str::from_utf8(self.0.bytes()).ok()?.parse().ok()
+    }
+}
+
+// === impl Message ===
+
+/// The envelope as serde sees it: flat, borrowed, one pass. Duplicate members are refused by the derive.
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    #[serde(borrow, default)]
+    jsonrpc: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    id: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    method: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    params: Option<Shallow<'a>>,
+    #[serde(borrow, default)]
+    result: Option<Shallow<'a>>,
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
+}
+
+/// Keeps `null` apart from absent: `"id": null` is an error of its own.
+fn present<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(d).map(Some)
+}
+
+#[derive(Deserialize)]
+struct ErrorShape<'a> {
+    code: i64,
+    #[serde(default)]
+    message: String,
+    #[serde(borrow, default)]
+    data: Option<&'a RawValue>,
+}
+
+impl Message {
+    /// Reads one message.
+    pub fn parse(bytes: &Bytes) -> Result<Self, Malformed> {
+        let envelope: Envelope<'_> = match serde_json::from_slice(bytes) {
+            Ok(envelope) => envelope,
+            // Data errors are JSON of the wrong shape (params that are an array, an id that is not a value we read).
+            Err(e) if e.classify() == serde_json::error::Category::Data => {
+                return Err(shape_error(bytes, e));
+            }
+            Err(e) => return Err(e.into()),
+        };
+        let id = envelope.id.map(|raw| Id::from_raw(Raw::slice(bytes, raw)));
+        let shape = |reason| Malformed::Shape { reason, id: id.clone().flatten() };
+        if envelope.jsonrpc.map(RawValue::get) != Some("\"2.0\"") {
+            return Err(shape("the member jsonrpc must be \"2.0\""));
+        }
+        if let (Some(method), None, None) = (&envelope.method, &envelope.result, envelope.error) {
+            let method = Text::within(bytes, method);
+            let params = envelope.params.map(|p| p.within(bytes)).unwrap_or_default();
+            return match id {
+                None => Ok(Message::Notification(Notification { method, params })),
+                Some(Some(id)) => Ok(Message::Request(Request { id, method, params })),
+                Some(None) => Err(shape("the id must be a string or a whole number of at most 1024 bytes")),
+            };
+        }
+        let outcome = match (envelope.method, envelope.result, envelope.error) {
+            (None, Some(result), None) => Ok(result.within(bytes)),
+            (None, None, Some(error)) => {
+                Err(read_error(bytes, error).ok_or_else(|| shape("the error member is malformed"))?)
+            }
+            _ => return Err(shape("a message has exactly one of method, result and error")),
+        };
+        Ok(Message::Response(Response { id: id.flatten(), outcome }))
+    }
+
+    /// The request's id or the answer's.
+    pub fn id(&self) -> Option<&Id> {
+        match self {
+            Message::Request(r) => Some(&r.id),
+            Message::Notification(_) => None,
+            Message::Response(r) => r.id.as_ref(),
+        }
+    }
+}
+
+fn read_error(buffer: &Bytes, raw: &RawValue) -> Option<RpcError> {
+    let shape: ErrorShape<'_> = serde_json::from_str(raw.get()).ok()?;
+    let data = shape.data.map(|d| Raw::slice(buffer, d));
+    Some(RpcError { code: shape.code, message: Text::from(shape.message), data })
+}
+
+/// Tells JSON of the wrong shape from text that is no JSON, and finds the id for the answer.
+fn shape_error(bytes: &Bytes, error: serde_json::Error) -> Malformed {
+    #[derive(Deserialize)]
+    struct Ids<'a> {
+        #[serde(borrow, default)]
+        id: Option<&'a RawValue>,
+    }
+    if serde_json::from_slice::<serde::de::IgnoredAny>(bytes).is_err() {
+        return error.into();
+    }
+    let id = serde_json::from_slice::<Ids<'_>>(bytes)
+        .ok()
+        .and_then(|ids| ids.id)
+        .and_then(|raw| Id::from_raw(Raw::slice(bytes, raw)));
+    Malformed::Shape { reason: "duplicate members, or params or result that are not an object", id }
+}
+
+impl Payload {
+    /// Reads a body. `batch_max` bounds how many messages a batch may hold.
+    pub fn parse(bytes: &Bytes, batch_max: usize) -> Result<Self, Malformed> {
+        let start = bytes.iter().position(|b| !b.is_ascii_whitespace()).unwrap_or(0);
+        if bytes.get(start) != Some(&b'[') {
+            return Message::parse(bytes).map(Payload::One);
+        }
+        let items: Vec<&RawValue> = serde_json::from_slice(bytes)?;
+        if items.is_empty() || items.len() > batch_max {
+            return Err(Malformed::Shape { reason: "a batch holds at least one message and at most 100", id: None });
+        }
+        let read = |item: &RawValue| Message::parse(&bytes.slice_ref(item.get().as_bytes()));
+        Ok(Payload::Batch(items.into_iter().map(read).collect()))
+    }
+}
+
+// === writing ===
+
+const HEAD: &[u8] = br#"{"jsonrpc":"2.0","#;
+
+/// Appends a request; `params` is left out where there are none.
+pub fn write_request(out: &mut BytesMut, id: &Id, method: &str, params: &Object) {
+    out.put_slice(HEAD);
+    out.put_slice(br#""id":"#);
+    out.put_slice(id.raw().bytes());
+    out.put_u8(b',');
+    write_method(out, method, params);
+}
+
+/// Appends a notification.
+pub fn write_notification(out: &mut BytesMut, method: &str, params: &Object) {
+    out.put_slice(HEAD);
+    write_method(out, method, params);
+}
+
+fn write_method(out: &mut BytesMut, method: &str, params: &Object) {
+    out.put_slice(br#""method":"#);
+    write_string(out, method);
+    if !params.is_empty() {
+        out.put_slice(br#","params":"#);
+        params.write(out);
+    }
+    out.put_u8(b'}');
+}
+
+/// Appends everything of a result answer that stands before the result itself.
+pub fn write_result_head(out: &mut BytesMut, id: &Id) {
+    out.put_slice(HEAD);
+    out.put_slice(br#""id":"#);
+    out.put_slice(id.raw().bytes());
+    out.put_slice(br#","result":"#);
+}
+
+/// Appends a result answer.
+pub fn write_result(out: &mut BytesMut, id: &Id, result: &Object) {
+    write_result_head(out, id);
+    result.write(out);
+    out.put_u8(b'}');
+}
+
+/// Appends an error answer; without an id the member is `null` or, where `null` is not allowed, left out.
+pub fn write_error(out: &mut BytesMut, id: Option<&Id>, error: &RpcError) {
+    out.put_slice(HEAD);
+    if let Some(id) = id {
+        out.put_slice(br#""id":"#);
+        out.put_slice(id.raw().bytes());
+        out.put_u8(b',');
+    }
+    out.put_slice(br#""error":{"code":"#);
+    out.put_slice(error.code.to_string().as_bytes());
+    out.put_slice(br#","message":"#);
+    write_string(out, &error.message);
+    if let Some(data) = &error.data {
+        out.put_slice(br#","data":"#);
+        out.put_slice(data.bytes());
+    }
+    out.put_slice(b"}}");
+}
+
+/// One message into a buffer of its own.
+pub fn to_bytes(size_hint: usize, write: impl FnOnce(&mut BytesMut)) -> Bytes {
+    let mut out = BytesMut::with_capacity(size_hint + 128);
+    write(&mut out);
+    out.freeze()
+}

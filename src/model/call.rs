@@ -1,0 +1,314 @@
+//! Who asks, and for what.
+
+use std::sync::Arc;
+
+use crate::json::{Object, Raw, Text};
+use crate::model::Error;
+
+/// Whom the credentials say is calling.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Principal {
+    /// The name from the config; for logs, never for decisions.
+    pub name: String,
+    /// Which row of the policy applies; equal ids are the same principal.
+    pub id: u32,
+}
+
+/// A principal with the capabilities of one request (or of the session that it came on).
+#[derive(Clone, Debug)]
+pub struct Caller {
+    /// Who.
+    pub principal: Arc<Principal>,
+    /// The client's session, if its revision has such a thing; tells two clients of one principal apart.
+    pub session: Option<Text>,
+    /// What the client declared, as it spelled it: an object.
+    pub capabilities: Raw,
+    /// The same, for our own decisions.
+    pub can: Can,
+    /// The client's name and version, as it spelled them.
+    pub info: Option<Raw>,
+    /// Which log messages it wants.
+    pub log: LogWish,
+    /// The client's revision; a label for telemetry, opaque everywhere but in `revision`.
+    pub revision: &'static str,
+    /// Values of the request headers that some server's config asks to be forwarded; lower-case names.
+    pub headers: Vec<(Text, Text)>,
+}
+
+/// What a client can be asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Can {
+    /// Sampling.
+    pub sample: bool,
+    /// Elicitation by a form.
+    pub elicit_form: bool,
+    /// Elicitation by a URL.
+    pub elicit_url: bool,
+    /// Roots.
+    pub roots: bool,
+}
+
+/// What a server may ask of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AskKind {
+    /// A form for the user.
+    ElicitForm,
+    /// A page for the user.
+    ElicitUrl,
+    /// A completion by the client's model.
+    Sample,
+    /// The client's directories.
+    Roots,
+    /// Something that we do not know.
+    Other,
+}
+
+/// Which log messages a client wants with its answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogWish {
+    /// It did not say, and its revision leaves it to the server.
+    #[default]
+    ServerDecides,
+    /// None.
+    Nothing,
+    /// This level and above.
+    AtLeast(Level),
+}
+
+/// Severity of a log message (RFC 5424, as MCP uses it).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+#[allow(missing_docs)]
+pub enum Level {
+    Debug,
+    Info,
+    Notice,
+    Warning,
+    Error,
+    Critical,
+    Alert,
+    Emergency,
+}
+
+/// What a list holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(missing_docs)]
+pub enum Kind {
+    Tools,
+    Resources,
+    Templates,
+    Prompts,
+}
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Method {
+    List(Kind),
+    CallTool,
+    ReadResource,
+    GetPrompt,
+    Complete,
+    Subscribe,
+    Unsubscribe,
+    SetLevel,
+    Ping,
+    /// A method that no revision we know defines.
+    Other(Text),
+}
+
+/// What a front cannot check before the name is resolved: given the tool's definition (if any) and the call's
+/// arguments, says whether the rest of the request agrees with them.
+pub type Check = Box<dyn FnOnce(&Object, Option<&Raw>) -> Result<(), Error> + Send>;
+
+/// One request, free of its spelling.
+pub struct Call {
+    /// What for.
+    pub method: Method,
+    /// The params without `_meta`; values untouched.
+    pub params: Object,
+    /// `_meta` without what the revision reserves for itself.
+    pub meta: Object,
+    /// Whether the client wants progress notifications.
+    pub progress: bool,
+    /// What must hold between the request and the definition of the item it names.
+    pub check: Option<Check>,
+    /// The definition of the item, set where the name was resolved: backs may mirror arguments as it says.
+    pub definition: Option<Object>,
+}
+
+impl Call {
+    /// A call without `_meta`, progress or checks.
+    pub fn new(method: Method, params: Object) -> Self {
+        Call { method, params, meta: Object::new(), progress: false, check: None, definition: None }
+    }
+
+    /// How the call is named in messages for people: the tool, prompt or URI if it has one.
+    pub fn target(&self) -> Option<Text> {
+        match self.method {
+            Method::CallTool | Method::GetPrompt => self.params.text("name"),
+            Method::ReadResource | Method::Subscribe | Method::Unsubscribe => self.params.text("uri"),
+            _ => None,
+        }
+    }
+}
+
+impl std::fmt::Debug for Call {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Call").field("method", &self.method).field("progress", &self.progress).finish_non_exhaustive()
+    }
+}
+
+// === impl Method ===
+
+impl Method {
+    /// Reads a method's name.
+    pub fn from_name(name: &str) -> Self {
+        match name {
+            "tools/list" => Method::List(Kind::Tools),
+            "resources/list" => Method::List(Kind::Resources),
+            "resources/templates/list" => Method::List(Kind::Templates),
+            "prompts/list" => Method::List(Kind::Prompts),
+            "tools/call" => Method::CallTool,
+            "resources/read" => Method::ReadResource,
+            "prompts/get" => Method::GetPrompt,
+            "completion/complete" => Method::Complete,
+            "resources/subscribe" => Method::Subscribe,
+            "resources/unsubscribe" => Method::Unsubscribe,
+            "logging/setLevel" => Method::SetLevel,
+            "ping" => Method::Ping,
+            other => Method::Other(Text::from(other)),
+        }
+    }
+
+    /// The method's name.
+    pub fn name(&self) -> &str {
+        match self {
+            Method::List(kind) => kind.list_method(),
+            Method::CallTool => "tools/call",
+            Method::ReadResource => "resources/read",
+            Method::GetPrompt => "prompts/get",
+            Method::Complete => "completion/complete",
+            Method::Subscribe => "resources/subscribe",
+            Method::Unsubscribe => "resources/unsubscribe",
+            Method::SetLevel => "logging/setLevel",
+            Method::Ping => "ping",
+            Method::Other(name) => name,
+        }
+    }
+
+    /// The method's name if it is one of the protocol's, for labels of bounded number.
+    pub fn label(&self) -> &str {
+        match self {
+            Method::Other(_) => "_OTHER",
+            known => known.name(),
+        }
+    }
+}
+
+impl Kind {
+    /// Every kind, in a fixed order.
+    pub const ALL: [Kind; 4] = [Kind::Tools, Kind::Resources, Kind::Templates, Kind::Prompts];
+
+    /// The method that lists this kind.
+    pub fn list_method(self) -> &'static str {
+        match self {
+            Kind::Tools => "tools/list",
+            Kind::Resources => "resources/list",
+            Kind::Templates => "resources/templates/list",
+            Kind::Prompts => "prompts/list",
+        }
+    }
+
+    /// The member of a list result that holds the items.
+    pub fn member(self) -> &'static str {
+        match self {
+            Kind::Tools => "tools",
+            Kind::Resources => "resources",
+            Kind::Templates => "resourceTemplates",
+            Kind::Prompts => "prompts",
+        }
+    }
+
+    /// The member of an item that names it.
+    pub fn item_key(self) -> &'static str {
+        match self {
+            Kind::Tools | Kind::Prompts => "name",
+            Kind::Resources => "uri",
+            Kind::Templates => "uriTemplate",
+        }
+    }
+}
+
+impl Level {
+    const NAMES: [(&'static str, Level); 8] = [
+        ("debug", Level::Debug),
+        ("info", Level::Info),
+        ("notice", Level::Notice),
+        ("warning", Level::Warning),
+        ("error", Level::Error),
+        ("critical", Level::Critical),
+        ("alert", Level::Alert),
+        ("emergency", Level::Emergency),
+    ];
+
+    /// Reads a level's name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Level::NAMES.iter().find(|(n, _)| *n == name).map(|(_, level)| *level)
+    }
+
+    /// The level's name.
+    pub fn name(self) -> &'static str {
+        Level::NAMES[self as usize].0
+    }
+}
+
+impl LogWish {
+    /// Whether a message of `level` should reach the client. A level that we cannot read counts as the highest.
+    pub fn wants(self, level: Option<Level>) -> bool {
+        match self {
+            LogWish::ServerDecides => true,
+            LogWish::Nothing => false,
+            LogWish::AtLeast(least) => level.is_none_or(|level| level >= least),
+        }
+    }
+}
+
+impl Can {
+    /// Whether the client declared that it can answer `kind`.
+    pub fn answer(self, kind: AskKind) -> bool {
+        match kind {
+            AskKind::ElicitForm => self.elicit_form,
+            AskKind::ElicitUrl => self.elicit_url,
+            AskKind::Sample => self.sample,
+            AskKind::Roots => self.roots,
+            AskKind::Other => false,
+        }
+    }
+}
+
+impl AskKind {
+    /// Reads a request that a server makes.
+    pub fn of(method: &str, params: &Object) -> Self {
+        match method {
+            "elicitation/create" => match params.text("mode").as_deref() {
+                Some("url") => AskKind::ElicitUrl,
+                _ => AskKind::ElicitForm,
+            },
+            "sampling/createMessage" => AskKind::Sample,
+            "roots/list" => AskKind::Roots,
+            _ => AskKind::Other,
+        }
+    }
+
+    /// The capability that a client must have declared, as messages for people name it.
+    pub fn capability(self) -> &'static str {
+        match self {
+            AskKind::ElicitForm => "elicitation",
+            AskKind::ElicitUrl => "elicitation.url",
+            AskKind::Sample => "sampling",
+            AskKind::Roots => "roots",
+            AskKind::Other => "an unknown capability",
+        }
+    }
+}

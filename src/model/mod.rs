@@ -1,0 +1,14 @@
+//! The neutral language between the two edges: what a call is, whatever revision spelled it.
+//!
+//! Owns the types that fronts, the gateway and backs exchange. No IO, no clock, no HTTP, no dates. Invariant: nothing
+//! here can tell a stateful peer from a stateless one.
+
+mod call;
+mod error;
+mod exchange;
+mod server;
+
+pub use call::{AskKind, Call, Caller, Can, Check, Kind, Level, LogWish, Method, Principal};
+pub use error::{Error, Fault, Reason};
+pub use exchange::{Answers, Ask, AskState, CacheHint, Event, Exchange, Outcome, Question};
+pub use server::{Face, Features, Filter, Notice, Notices, Server};

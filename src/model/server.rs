@@ -1,0 +1,107 @@
+//! Whatever can be called: an upstream server of any revision, the gateway, a view of it.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures_util::Stream;
+
+use crate::json::{Object, Raw, Text};
+use crate::model::{Call, Caller, Exchange, Kind, Level};
+
+/// An MCP server, seen without its revision.
+pub trait Server: Send + Sync {
+    /// What it is and what it can do, for this caller. Answered from memory.
+    fn describe(&self, caller: &Caller) -> Face;
+
+    /// Starts a call. Never blocks; everything that takes time happens in the exchange.
+    fn call(&self, caller: &Arc<Caller>, call: Call) -> Exchange;
+
+    /// Starts to listen for changes. The stream ends when the server can no longer tell of them.
+    fn listen(&self, caller: &Arc<Caller>, filter: Filter) -> Notices;
+
+    /// Tells the server something that wants no answer.
+    fn tell(&self, caller: &Arc<Caller>, notice: Notice);
+}
+
+/// What a server says of itself.
+#[derive(Clone, Debug)]
+pub struct Face {
+    /// Name, version, title: an `Implementation` object.
+    pub info: Raw,
+    /// How to use it, for a model.
+    pub instructions: Option<String>,
+    /// What it can do.
+    pub features: Features,
+}
+
+/// What a server can do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Features {
+    pub tools: bool,
+    pub tools_changes: bool,
+    pub prompts: bool,
+    pub prompts_changes: bool,
+    pub resources: bool,
+    pub resources_changes: bool,
+    /// Whether single resources can be subscribed to.
+    pub subscribe: bool,
+    pub completions: bool,
+    pub logging: bool,
+}
+
+/// What a listener wants to hear of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// Changes of the list of tools.
+    pub tools: bool,
+    /// Changes of the list of prompts.
+    pub prompts: bool,
+    /// Changes of the lists of resources and templates.
+    pub resources: bool,
+    /// Changes of these resources.
+    pub uris: Vec<Text>,
+}
+
+/// News from a server.
+#[derive(Clone, Debug)]
+pub enum Notice {
+    /// How far a call is: the params of the notification; the token is whatever stood there.
+    Progress(Object),
+    /// A log message: its level as far as we can read it, and the params.
+    Log(Option<Level>, Object),
+    /// A list changed.
+    Changed(Kind),
+    /// A resource changed: its URI and the params.
+    Updated(Text, Object),
+    /// The client's roots changed.
+    RootsChanged,
+    /// Anything else: method and params.
+    Other(Text, Object),
+}
+
+/// What a listener hears: first that it is listened to, then the news.
+pub struct Notices {
+    /// The part of the filter that will be honoured.
+    pub honoured: Filter,
+    /// The news.
+    pub stream: Pin<Box<dyn Stream<Item = Notice> + Send>>,
+}
+
+impl Filter {
+    /// Every list, no single resource.
+    pub fn lists() -> Self {
+        Filter { tools: true, prompts: true, resources: true, uris: Vec::new() }
+    }
+
+    /// Whether the listener wants to hear this.
+    pub fn wants(&self, notice: &Notice) -> bool {
+        match notice {
+            Notice::Changed(Kind::Tools) => self.tools,
+            Notice::Changed(Kind::Prompts) => self.prompts,
+            Notice::Changed(Kind::Resources | Kind::Templates) => self.resources,
+            Notice::Updated(uri, _) => self.uris.contains(uri),
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! Who may see and call what.
+//!
+//! Owns the rules that a config gives: per server, per view and per key. Does not know credentials (`auth`) or where
+//! a name leads (`gateway`). Invariant: what may not be called looks exactly like what does not exist.
+
+mod rules;
+
+pub use rules::{Globs, ItemRules};

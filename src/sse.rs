@@ -1,0 +1,216 @@
+//! Server-Sent Events, as the WHATWG wrote them: reading with a bound, and writing.
+//!
+//! Owns the framing only. Does not know what the data of an event means. Invariant: an event never holds more than
+//! the reader's limit, whatever the peer sends, and the result does not depend on how the bytes were cut.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+/// One event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SseEvent {
+    /// The `event` field; `message` where there was none.
+    pub kind: Option<String>,
+    /// The `id` field of this event.
+    pub id: Option<String>,
+    /// The data lines, joined by `\n`.
+    pub data: Bytes,
+}
+
+/// An event was longer than the limit.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("an event is longer than {limit} bytes")]
+pub struct TooLong {
+    /// The limit, in bytes.
+    pub limit: usize,
+}
+
+/// An incremental reader.
+#[derive(Debug)]
+pub struct Reader {
+    buffer: BytesMut,
+    /// How much of the buffer holds no line end.
+    scanned: usize,
+    limit: usize,
+    started: bool,
+    kind: Option<String>,
+    id: Option<String>,
+    data: Option<BytesMut>,
+    /// The last line ended in CR: a LF that follows belongs to it.
+    after_cr: bool,
+    retry_ms: Option<u64>,
+}
+
+impl Reader {
+    /// A reader that refuses events of more than `limit` bytes.
+    pub fn new(limit: usize) -> Self {
+        Reader {
+            buffer: BytesMut::new(),
+            scanned: 0,
+            limit,
+            started: false,
+            kind: None,
+            id: None,
+            data: None,
+            after_cr: false,
+            retry_ms: None,
+        }
+    }
+
+    /// Takes in the next bytes of the body.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// The last `retry` field, in milliseconds.
+    pub fn retry_ms(&self) -> Option<u64> {
+        self.retry_ms
+    }
+
+    /// The next complete event, if there is one.
+    pub fn next_event(&mut self) -> Result<Option<SseEvent>, TooLong> {
+        while let Some(line) = self.next_line()? {
+            if line.is_empty() {
+                if let Some(event) = self.dispatch() {
+                    return Ok(Some(event));
+                }
+                continue;
+            }
+            self.field(&line)?;
+        }
+        Ok(None)
+    }
+
+    fn next_line(&mut self) -> Result<Option<Bytes>, TooLong> {
+        if self.after_cr && !self.buffer.is_empty() {
+            self.after_cr = false;
+            if self.buffer[0] == b'\n' {
+                let _ = self.buffer.split_to(1);
+            }
+        }
+        let Some(at) = memchr::memchr2(b'\n', b'\r', &self.buffer[self.scanned..]) else {
+            self.scanned = self.buffer.len();
+            return if self.scanned > self.limit { Err(TooLong { limit: self.limit }) } else { Ok(None) };
+        };
+        let end = self.scanned + at;
+        self.scanned = 0;
+        let mut line = self.buffer.split_to(end + 1).freeze();
+        self.after_cr = line[end] == b'\r';
+        line.truncate(end);
+        if !std::mem::replace(&mut self.started, true) && line.starts_with(b"\xEF\xBB\xBF") {
+            line = line.slice(3..);
+        }
+        Ok(Some(line))
+    }
+
+    fn field(&mut self, line: &Bytes) -> Result<(), TooLong> {
+        let (name, mut value) = match memchr::memchr(b':', line) {
+            Some(at) => (&line[..at], line.slice(at + 1..)),
+            None => (&line[..], Bytes::new()),
+        };
+        if value.first() == Some(&b' ') {
+            value = value.slice(1..);
+        }
+        match name {
+            b"data" => {
+                let held = self.data.as_ref().map_or(0, BytesMut::len);
+                if held + value.len() > self.limit {
+                    return Err(TooLong { limit: self.limit });
+                }
+                match &mut self.data {
+                    None => self.data = Some(BytesMut::from(&value[..])),
+                    Some(data) => {
+                        data.put_u8(b'\n');
+                        data.put_slice(&value);
+                    }
+                }
+            }
+            b"event" => self.kind = std::str::from_utf8(&value).ok().map(str::to_owned),
+            b"id" if !value.contains(&0) => self.id = std::str::from_utf8(&value).ok().map(str::to_owned),
+            b"retry" => self.retry_ms = std::str::from_utf8(&value).ok().and_then(|v| v.parse().ok()).or(self.retry_ms),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn dispatch(&mut self) -> Option<SseEvent> {
+        let kind = self.kind.take();
+        let id = self.id.take();
+        let data = self.data.take()?.freeze();
+        // The field `data` with no value is how a server primes a stream: an event without content.
+        if data.is_empty() {
+            return None;
+        }
+        Some(SseEvent { kind, id, data })
+    }
+}
+
+/// A comment line: keeps a quiet stream alive and carries nothing.
+pub const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
+
+/// Frames one JSON text as an event. JSON that spans several lines becomes several data lines.
+pub fn frame(json: &[u8]) -> Bytes {
+    let mut out = BytesMut::with_capacity(json.len() + 32);
+    out.put_slice(b"event: message\n");
+    for line in json.split(|b| *b == b'\n') {
+        out.put_slice(b"data: ");
+        // A CR would end the line for the reader; outside strings it is white space, and inside it cannot stand.
+        out.extend(line.iter().map(|b| if *b == b'\r' { b' ' } else { *b }));
+        out.put_u8(b'\n');
+    }
+    out.put_u8(b'\n');
+    out.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_in_pieces(text: &[u8], size: usize) -> Vec<SseEvent> {
+        let mut reader = Reader::new(1 << 20);
+        let mut events = Vec::new();
+        for piece in text.chunks(size) {
+            reader.push(piece);
+            while let Some(event) = reader.next_event().unwrap() {
+                events.push(event);
+            }
+        }
+        events
+    }
+
+    #[test]
+    fn the_cut_does_not_matter() {
+        let text =
+            "\u{feff}: hi\r\nevent: message\rid: 7\ndata: {\"a\":\r\ndata: \"\u{e9}\"}\n\nretry: 5\ndata\n\ndata:x\r\r"
+                .as_bytes();
+        let whole = read_in_pieces(text, text.len());
+        assert_eq!(whole.len(), 2);
+        assert_eq!(&whole[0].data[..], "{\"a\":\n\"\u{e9}\"}".as_bytes());
+        assert_eq!(whole[0].id.as_deref(), Some("7"));
+        assert_eq!(&whole[1].data[..], b"x");
+        for size in 1..text.len() {
+            assert_eq!(read_in_pieces(text, size), whole, "cut every {size} bytes");
+        }
+    }
+
+    #[test]
+    fn a_long_event_is_refused() {
+        let mut reader = Reader::new(64);
+        reader.push(&[b'x'; 65]);
+        assert_eq!(reader.next_event(), Err(TooLong { limit: 64 }));
+        let mut reader = Reader::new(64);
+        for _ in 0..3 {
+            reader.push(b"data: 0123456789012345678901234567890\n");
+        }
+        assert_eq!(reader.next_event(), Err(TooLong { limit: 64 }));
+    }
+
+    #[test]
+    fn what_is_framed_reads_back() {
+        let json = b"{\"a\":\n 1,\r\n \"b\": 2}";
+        let mut reader = Reader::new(1024);
+        reader.push(&frame(json));
+        let event = reader.next_event().unwrap().unwrap();
+        let value: serde_json::Value = serde_json::from_slice(&event.data).unwrap();
+        assert_eq!(value, serde_json::json!({"a": 1, "b": 2}));
+    }
+}

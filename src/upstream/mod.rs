@@ -1,0 +1,5 @@
+//! One configured server: connected, watched, listed, leased.
+
+mod settings;
+
+pub use settings::{Connect, ServerSettings, Share};

@@ -1,0 +1,84 @@
+//! The settings of one server, as the config resolved them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http::{HeaderName, HeaderValue};
+
+use crate::policy::ItemRules;
+
+/// One configured server. Equal settings mean that nothing needs to be restarted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServerSettings {
+    /// Its name in the config: letters, digits, `-` and `_`, no `__`.
+    pub name: String,
+    /// What stands before its items' names; empty for none.
+    pub prefix: String,
+    /// Shown instead of the title that the server gives itself.
+    pub title: Option<String>,
+    /// Shown to models instead of the server's own instructions.
+    pub description: Option<String>,
+    /// How to reach it.
+    pub connect: Connect,
+    /// A revision to speak, whatever a probe would say; its spelling is checked by `revision`.
+    pub protocol: Option<String>,
+    /// Which tools exist and how they look.
+    pub tools: ItemRules,
+    /// Which resources and templates exist (patterns over URIs).
+    pub resources: ItemRules,
+    /// Which prompts exist.
+    pub prompts: ItemRules,
+    /// Who may share a connection.
+    pub share: Share,
+    /// Longest time for a call, from sending it to its end.
+    pub timeout: Duration,
+    /// Longest time to open a connection (TCP and TLS), and to wait for a server that is not connected yet.
+    pub connect_timeout: Duration,
+    /// Longest time for a child process to become ready.
+    pub start_timeout: Duration,
+    /// Longest time for listing everything of one kind.
+    pub list_timeout: Duration,
+    /// Largest message accepted from the server, in bytes.
+    pub max_message: usize,
+    /// Calls at once; more wait.
+    pub max_concurrency: usize,
+    /// Calls that may wait; more are refused.
+    pub queue: usize,
+}
+
+/// How to reach a server.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Connect {
+    /// A child process that speaks over its standard streams.
+    Stdio {
+        /// The program.
+        command: String,
+        /// Its arguments.
+        args: Vec<String>,
+        /// Variables added to the allow-listed ones of ours. Values may be secret.
+        env: Vec<(String, String)>,
+        /// Working directory.
+        cwd: Option<PathBuf>,
+    },
+    /// Streamable HTTP.
+    Http {
+        /// The MCP endpoint.
+        url: url::Url,
+        /// Sent with every request. Values may be secret (and are marked sensitive).
+        headers: Vec<(HeaderName, HeaderValue)>,
+        /// Headers of the client's request that are passed on: the client's name for it, then the server's.
+        forward_headers: Vec<(HeaderName, HeaderName)>,
+    },
+}
+
+/// Who may share a connection to a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Share {
+    /// One connection for all clients.
+    #[default]
+    Auto,
+    /// A connection for each client session (legacy clients); clients without one share.
+    Session,
+    /// A connection for each principal.
+    Principal,
+}
