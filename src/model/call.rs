@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
 use crate::json::{Object, Raw, Text};
 use crate::model::Error;
 
@@ -33,6 +36,8 @@ pub struct Caller {
     pub revision: &'static str,
     /// Values of the request headers that some server's config asks to be forwarded; lower-case names.
     pub headers: Vec<(Text, Text)>,
+    /// Cancelled when the client's session ends; whatever is kept for this caller alone goes with it.
+    pub ended: CancellationToken,
 }
 
 /// What a client can be asked for.
@@ -100,7 +105,8 @@ pub enum Kind {
     Prompts,
 }
 
-/// What is asked for.
+/// What is asked for. What a revision has for itself (ping, levels, subscriptions) is not here: a ping is answered
+/// where it arrives, a level is a [`LogWish`], a subscription is a [`Filter`](crate::model::Filter).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Method {
@@ -109,10 +115,6 @@ pub enum Method {
     ReadResource,
     GetPrompt,
     Complete,
-    Subscribe,
-    Unsubscribe,
-    SetLevel,
-    Ping,
     /// A method that no revision we know defines.
     Other(Text),
 }
@@ -134,20 +136,30 @@ pub struct Call {
     /// What must hold between the request and the definition of the item it names.
     pub check: Option<Check>,
     /// The definition of the item, set where the name was resolved: backs may mirror arguments as it says.
-    pub definition: Option<Object>,
+    pub definition: Option<Arc<Object>>,
+    /// When the request arrived.
+    pub received: Instant,
 }
 
 impl Call {
     /// A call without `_meta`, progress or checks.
     pub fn new(method: Method, params: Object) -> Self {
-        Call { method, params, meta: Object::new(), progress: false, check: None, definition: None }
+        Call {
+            method,
+            params,
+            meta: Object::new(),
+            progress: false,
+            check: None,
+            definition: None,
+            received: Instant::now(),
+        }
     }
 
     /// How the call is named in messages for people: the tool, prompt or URI if it has one.
     pub fn target(&self) -> Option<Text> {
         match self.method {
             Method::CallTool | Method::GetPrompt => self.params.text("name"),
-            Method::ReadResource | Method::Subscribe | Method::Unsubscribe => self.params.text("uri"),
+            Method::ReadResource => self.params.text("uri"),
             _ => None,
         }
     }
@@ -173,10 +185,6 @@ impl Method {
             "resources/read" => Method::ReadResource,
             "prompts/get" => Method::GetPrompt,
             "completion/complete" => Method::Complete,
-            "resources/subscribe" => Method::Subscribe,
-            "resources/unsubscribe" => Method::Unsubscribe,
-            "logging/setLevel" => Method::SetLevel,
-            "ping" => Method::Ping,
             other => Method::Other(Text::from(other)),
         }
     }
@@ -189,10 +197,6 @@ impl Method {
             Method::ReadResource => "resources/read",
             Method::GetPrompt => "prompts/get",
             Method::Complete => "completion/complete",
-            Method::Subscribe => "resources/subscribe",
-            Method::Unsubscribe => "resources/unsubscribe",
-            Method::SetLevel => "logging/setLevel",
-            Method::Ping => "ping",
             Method::Other(name) => name,
         }
     }

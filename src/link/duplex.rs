@@ -1,0 +1,356 @@
+//! One pipe, many calls: newline-delimited JSON-RPC over any reader and writer.
+//!
+//! Owns the table of open requests and the two tasks that read and write. Does not start processes (`stdio`).
+//! Invariant: the reading task never waits for anybody: a call whose queue is full loses notifications, not answers,
+//! and delays no other call; when the pipe ends, every open call fails at once with the reason.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, StreamExt, stream};
+use http::HeaderMap;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::{mpsc, watch};
+
+use crate::jsonrpc::Message;
+use crate::link::{Correlate, Headers, Link, LinkError, Messages, Outgoing, Reply};
+
+/// Messages that a call may have waiting before notifications of it are dropped; one place is kept for the answer.
+const CALL_QUEUE: usize = 256;
+/// Messages that belong to no call, waiting to be read.
+const EVENT_QUEUE: usize = 256;
+/// Messages waiting to be written.
+const WRITE_QUEUE: usize = 1024;
+/// How long a full write queue is waited for: the server does not read its input.
+const WRITE_WAIT: Duration = Duration::from_secs(5);
+
+/// What is told about lines that are no messages.
+pub type OnGarbage = Arc<dyn Fn(&[u8]) + Send + Sync>;
+
+/// A pipe to a server.
+pub struct Duplex {
+    shared: Arc<Shared>,
+    writer: Mutex<Option<mpsc::Sender<Bytes>>>,
+    events: Mutex<Option<mpsc::Receiver<Message>>>,
+    broken: watch::Receiver<Option<LinkError>>,
+}
+
+struct Shared {
+    open: Mutex<Open>,
+    correlate: Correlate,
+    events: mpsc::Sender<Message>,
+    dropped: AtomicU64,
+}
+
+/// The open requests, or why there can be none any more.
+enum Open {
+    Calls(HashMap<u64, mpsc::Sender<Result<Message, LinkError>>>),
+    Broken(LinkError),
+}
+
+/// What a pipe needs to know.
+pub struct DuplexSettings {
+    /// Longest line accepted, in bytes.
+    pub max_message: usize,
+    /// Which open call a message without an id of ours is about.
+    pub correlate: Correlate,
+    /// Told about each line that is no message.
+    pub on_garbage: OnGarbage,
+    /// Finds a better reason for the end of the pipe, such as how the process ended.
+    pub explain: Explain,
+}
+
+/// Turns the end of a pipe into a reason for people. Must not take long: open calls wait for it.
+pub type Explain = Box<dyn FnOnce(LinkError) -> BoxFuture<'static, LinkError> + Send>;
+
+impl Duplex {
+    /// Starts to read and write.
+    pub fn start<R, W>(reader: R, writer: W, settings: DuplexSettings) -> Self
+    where
+        R: AsyncRead + Send + Unpin + 'static,
+        W: AsyncWrite + Send + Unpin + 'static,
+    {
+        let (events, event_reader) = mpsc::channel(EVENT_QUEUE);
+        let (to_write, lines) = mpsc::channel(WRITE_QUEUE);
+        let (broke, broken) = watch::channel(None);
+        let shared = Arc::new(Shared {
+            open: Mutex::new(Open::Calls(HashMap::new())),
+            correlate: settings.correlate,
+            events,
+            dropped: AtomicU64::new(0),
+        });
+        let broke = Arc::new(broke);
+        tokio::spawn(write_lines(writer, lines, shared.clone(), broke.clone()));
+        tokio::spawn({
+            let shared = shared.clone();
+            async move {
+                let end = read_lines(reader, &shared, settings.max_message, &settings.on_garbage).await;
+                shared.fail((settings.explain)(end).await, &broke);
+            }
+        });
+        Duplex { shared, writer: Mutex::new(Some(to_write)), events: Mutex::new(Some(event_reader)), broken }
+    }
+
+    /// Notifications that were dropped because nobody read them in time.
+    pub fn dropped(&self) -> u64 {
+        self.shared.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Stops writing, which tells a child that it should end.
+    pub fn close_writer(&self) {
+        lock(&self.writer).take();
+    }
+
+    fn register(&self, id: u64) -> Result<mpsc::Receiver<Result<Message, LinkError>>, LinkError> {
+        match &mut *lock(&self.shared.open) {
+            Open::Broken(error) => Err(error.clone()),
+            Open::Calls(calls) => {
+                let (sender, receiver) = mpsc::channel(CALL_QUEUE);
+                calls.insert(id, sender);
+                Ok(receiver)
+            }
+        }
+    }
+
+    async fn write(&self, body: Bytes) -> Result<(), LinkError> {
+        let gone = || LinkError::Gone("the server is being stopped".to_owned());
+        let writer = lock(&self.writer).clone().ok_or_else(gone)?;
+        match writer.try_send(body) {
+            Ok(()) => Ok(()),
+            Err(mpsc::error::TrySendError::Closed(_)) => Err(gone()),
+            Err(mpsc::error::TrySendError::Full(body)) => writer.send_timeout(body, WRITE_WAIT).await.map_err(|_| {
+                LinkError::Full(format!("the server does not read its input; {WRITE_QUEUE} messages wait for it"))
+            }),
+        }
+    }
+}
+
+impl Link for Duplex {
+    fn send(&self, outgoing: Outgoing) -> BoxFuture<'_, Result<Reply, LinkError>> {
+        async move {
+            let Some(id) = outgoing.id else {
+                self.write(outgoing.body).await?;
+                return Ok(Reply { headers: HeaderMap::new(), status: 200, messages: stream::empty().boxed() });
+            };
+            let receiver = self.register(id)?;
+            // From here on the entry leaves the table with the stream, however the call ends.
+            let entry = Entry { id, shared: self.shared.clone(), receiver };
+            self.write(outgoing.body).await?;
+            Ok(Reply { headers: HeaderMap::new(), status: 200, messages: entry.into_messages() })
+        }
+        .boxed()
+    }
+
+    fn listen(&self, _: Headers) -> BoxFuture<'_, Result<Messages, LinkError>> {
+        let events = lock(&self.events).take();
+        async move {
+            let mut events =
+                events.ok_or_else(|| LinkError::Protocol("the pipe's events are already being read".into()))?;
+            Ok(stream::poll_fn(move |cx| events.poll_recv(cx)).map(Ok).boxed())
+        }
+        .boxed()
+    }
+
+    fn close(&self, _: Headers) -> BoxFuture<'_, ()> {
+        self.close_writer();
+        std::future::ready(()).boxed()
+    }
+
+    fn broken(&self) -> BoxFuture<'_, LinkError> {
+        let mut broken = self.broken.clone();
+        async move {
+            let reason = broken.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone());
+            reason.unwrap_or_else(|| LinkError::Gone("the pipe was closed".to_owned()))
+        }
+        .boxed()
+    }
+
+    fn is_pipe(&self) -> bool {
+        true
+    }
+}
+
+/// One open request's place in the table.
+struct Entry {
+    id: u64,
+    shared: Arc<Shared>,
+    receiver: mpsc::Receiver<Result<Message, LinkError>>,
+}
+
+impl Entry {
+    fn into_messages(self) -> Messages {
+        let mut entry = self;
+        stream::poll_fn(move |cx| entry.receiver.poll_recv(cx)).boxed()
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        if let Open::Calls(calls) = &mut *lock(&self.shared.open) {
+            calls.remove(&self.id);
+        }
+    }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    fn deliver(&self, message: Message) {
+        let answer_to = match &message {
+            Message::Response(response) => match response.id.as_ref().and_then(|id| id.as_number()) {
+                Some(id) => Some(id),
+                // An answer to nothing that we asked: late, or invented.
+                None => return self.count_dropped(),
+            },
+            _ => None,
+        };
+        let id = answer_to.or_else(|| (self.correlate)(&message));
+        if let Some(id) = id
+            && let Open::Calls(calls) = &mut *lock(&self.open)
+        {
+            if answer_to.is_some() {
+                // The answer ends the call: the table forgets it, so that a second answer finds nobody.
+                match calls.remove(&id) {
+                    Some(call) => drop(call.try_send(Ok(message))),
+                    None => self.count_dropped(),
+                }
+                return;
+            }
+            if let Some(call) = calls.get(&id) {
+                // One place stays free for the answer.
+                if call.capacity() <= 1 || call.try_send(Ok(message)).is_err() {
+                    self.count_dropped();
+                }
+                return;
+            }
+        }
+        if answer_to.is_some() || self.events.try_send(message).is_err() {
+            self.count_dropped();
+        }
+    }
+
+    fn count_dropped(&self) {
+        self.dropped.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Ends the pipe: every open call fails now, every later one at once.
+    fn fail(&self, error: LinkError, broke: &watch::Sender<Option<LinkError>>) {
+        let mut open = lock(&self.open);
+        let Open::Calls(calls) = std::mem::replace(&mut *open, Open::Broken(error.clone())) else {
+            return;
+        };
+        drop(open);
+        for call in calls.into_values() {
+            let _ = call.try_send(Err(error.clone()));
+        }
+        broke.send_replace(Some(error));
+    }
+}
+
+// === the two tasks ===
+
+async fn write_lines<W: AsyncWrite + Unpin>(
+    mut writer: W,
+    mut lines: mpsc::Receiver<Bytes>,
+    shared: Arc<Shared>,
+    broke: Arc<watch::Sender<Option<LinkError>>>,
+) {
+    let mut waiting = Vec::new();
+    let mut buffer = BytesMut::new();
+    while lines.recv_many(&mut waiting, 64).await > 0 {
+        for line in waiting.drain(..) {
+            // A line break inside would end the message early. JSON allows one only as white space between tokens,
+            // where a space means the same.
+            buffer.extend(line.iter().map(|b| if matches!(b, b'\n' | b'\r') { b' ' } else { *b }));
+            buffer.extend_from_slice(b"\n");
+        }
+        let written = async {
+            writer.write_all(&buffer).await?;
+            writer.flush().await
+        };
+        if let Err(e) = written.await {
+            shared.fail(LinkError::Gone(format!("the server's input is closed: {e}")), &broke);
+            return;
+        }
+        buffer.clear();
+    }
+}
+
+async fn read_lines<R: AsyncRead + Unpin>(
+    mut reader: R,
+    shared: &Shared,
+    limit: usize,
+    on_garbage: &OnGarbage,
+) -> LinkError {
+    let mut buffer = BytesMut::with_capacity(16 * 1024);
+    let mut scanned = 0;
+    // Inside a line that is too long: everything up to its end is thrown away.
+    let mut skipping = false;
+    loop {
+        while let Some(at) = memchr::memchr(b'\n', &buffer[scanned..]) {
+            let line = buffer.split_to(scanned + at + 1).freeze();
+            scanned = 0;
+            if std::mem::take(&mut skipping) {
+                continue;
+            }
+            take_line(line, shared, on_garbage);
+        }
+        scanned = buffer.len();
+        if scanned > limit {
+            if !skipping {
+                on_garbage(format!("a line longer than max_message = {limit} bytes").as_bytes());
+                shared.too_large(&buffer, limit);
+            }
+            skipping = true;
+            buffer.clear();
+            scanned = 0;
+        }
+        buffer.reserve(8 * 1024);
+        match reader.read_buf(&mut buffer).await {
+            Ok(0) => return LinkError::Gone("the server closed its output".to_owned()),
+            Ok(_) => {}
+            Err(e) => return LinkError::Gone(format!("the server's output broke: {e}")),
+        }
+    }
+}
+
+fn take_line(line: Bytes, shared: &Shared, on_garbage: &OnGarbage) {
+    let mut text = line.trim_ascii();
+    text = text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text);
+    if text.is_empty() {
+        return;
+    }
+    let text = line.slice_ref(text);
+    match Message::parse(&text) {
+        Ok(message) => shared.deliver(message),
+        Err(_) => on_garbage(&text),
+    }
+}
+
+impl Shared {
+    /// Fails the call that an over-long line answers, if its id stands near the front, as it does in practice.
+    fn too_large(&self, start: &[u8], limit: usize) {
+        let head = &start[..start.len().min(256)];
+        let Some(at) = memchr::memmem::find(head, b"\"id\":") else { return };
+        let digits: String = head[at + 5..]
+            .iter()
+            .skip_while(|b| **b == b' ')
+            .take_while(|b| b.is_ascii_digit())
+            .map(|b| *b as char)
+            .collect();
+        let Ok(id) = digits.parse::<u64>() else { return };
+        if let Open::Calls(calls) = &mut *lock(&self.open)
+            && let Some(call) = calls.remove(&id)
+        {
+            let _ = call.try_send(Err(LinkError::TooLarge { limit }));
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,379 @@
+//! Streamable HTTP towards a server: a pooled client, answers as JSON or as an event stream.
+//!
+//! Owns the connection pool and the reading of answers. Does not know sessions or revisions: their headers come with
+//! each message. Invariant: no answer is read past `max_message`, and no redirect is followed.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, Stream, StreamExt, stream};
+use http::header::{ACCEPT, CONTENT_TYPE, LOCATION, RETRY_AFTER, USER_AGENT};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
+use http_body::Body as _;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+
+use crate::jsonrpc::Message;
+use crate::link::duplex::OnGarbage;
+use crate::link::{Headers, Link, LinkError, Messages, Outgoing, Reply};
+use crate::sse;
+
+/// Idle connections kept for each server.
+const POOL_IDLE: usize = 64;
+/// How long an idle connection is kept; servers commonly close theirs after 60 to 75 s.
+const POOL_IDLE_TIME: Duration = Duration::from_secs(50);
+/// How much of the body of a refusal is read.
+const REFUSAL_BYTES: usize = 64 * 1024;
+/// How long a finished event stream is read on, so that its connection can be used again.
+const DRAIN_TIME: Duration = Duration::from_millis(500);
+
+type Pool = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+
+/// What is needed to reach one HTTP server.
+pub struct HttpSettings {
+    /// The MCP endpoint.
+    pub url: url::Url,
+    /// Sent with each request.
+    pub headers: Headers,
+    /// Longest time for TCP and TLS together.
+    pub connect_timeout: Duration,
+    /// Largest answer or event accepted, in bytes.
+    pub max_message: usize,
+    /// Told about events that are no messages.
+    pub on_garbage: OnGarbage,
+}
+
+/// A server behind HTTP.
+pub struct HttpLink {
+    pool: Pool,
+    uri: Uri,
+    headers: HeaderMap,
+    max_message: usize,
+    on_garbage: OnGarbage,
+}
+
+impl HttpLink {
+    /// A link; nothing is connected until the first message.
+    ///
+    /// Fails where the URL cannot be used.
+    pub fn new(settings: HttpSettings, tls: Arc<rustls::ClientConfig>) -> Result<Self, LinkError> {
+        let unusable = |e: http::uri::InvalidUri| LinkError::Unstartable(format!("the URL cannot be used: {e}"));
+        let uri: Uri = settings.url.as_str().parse().map_err(unusable)?;
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        tcp.set_keepalive(Some(Duration::from_secs(30)));
+        tcp.set_connect_timeout(Some(settings.connect_timeout));
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config((*tls).clone())
+            .https_or_http()
+            .enable_all_versions()
+            .wrap_connector(tcp);
+        let pool = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .timer(TokioTimer::new())
+            .pool_idle_timeout(POOL_IDLE_TIME)
+            .pool_max_idle_per_host(POOL_IDLE)
+            .build(connector);
+        let mut headers = HeaderMap::new();
+        headers.insert(USER_AGENT, HeaderValue::from_static(concat!("moongate/", env!("CARGO_PKG_VERSION"))));
+        headers.extend(settings.headers);
+        Ok(HttpLink { pool, uri, headers, max_message: settings.max_message, on_garbage: settings.on_garbage })
+    }
+
+    fn request(&self, method: Method, accept: &'static str, headers: Headers, body: Bytes) -> Request<Full<Bytes>> {
+        let json = (method == Method::POST).then(|| HeaderValue::from_static("application/json"));
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = method;
+        *request.uri_mut() = self.uri.clone();
+        let map = request.headers_mut();
+        *map = self.headers.clone();
+        map.insert(ACCEPT, HeaderValue::from_static(accept));
+        if let Some(json) = json {
+            map.insert(CONTENT_TYPE, json);
+        }
+        // Not `extend`: a header of the message replaces a configured one of the same name.
+        for (name, value) in headers {
+            map.insert(name, value);
+        }
+        request
+    }
+
+    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<http::Response<Incoming>, LinkError> {
+        let response = self.pool.request(request).await.map_err(|e| unreachable_error(&e))?;
+        if response.status().is_success() { Ok(response) } else { Err(refusal(response).await) }
+    }
+
+    async fn read_reply(&self, id: Option<u64>, response: http::Response<Incoming>) -> Result<Reply, LinkError> {
+        let (head, body) = response.into_parts();
+        let reply = |messages| Reply { headers: head.headers.clone(), status: head.status.as_u16(), messages };
+        let Some(id) = id else {
+            // 202 for a notification: its body means nothing, but must be read for the connection's sake.
+            tokio::spawn(drain(body));
+            return Ok(reply(stream::empty().boxed()));
+        };
+        match media_type(&head.headers) {
+            Some("application/json") => {
+                let bytes = collect(body, self.max_message).await?;
+                let message = Message::parse(&bytes).map_err(|e| LinkError::Protocol(format!("the answer is {e}")))?;
+                Ok(reply(stream::once(std::future::ready(Ok(message))).boxed()))
+            }
+            Some("text/event-stream") => {
+                Ok(reply(EventStream::new(body, self.max_message, Some(id), self.on_garbage.clone()).boxed()))
+            }
+            other => {
+                let kind = other.map_or("no content type".to_owned(), |t| format!("the content type {t}"));
+                Err(LinkError::Protocol(format!(
+                    "the answer has status {} and {kind}, not JSON or events",
+                    head.status.as_u16()
+                )))
+            }
+        }
+    }
+}
+
+impl Link for HttpLink {
+    fn send(&self, outgoing: Outgoing) -> BoxFuture<'_, Result<Reply, LinkError>> {
+        async move {
+            let accept = "application/json, text/event-stream";
+            let request = self.request(Method::POST, accept, outgoing.headers, outgoing.body);
+            let response = self.exchange(request).await?;
+            self.read_reply(outgoing.id, response).await
+        }
+        .boxed()
+    }
+
+    fn listen(&self, headers: Headers) -> BoxFuture<'_, Result<Messages, LinkError>> {
+        async move {
+            let request = self.request(Method::GET, "text/event-stream", headers, Bytes::new());
+            let response = self.exchange(request).await?;
+            if media_type(response.headers()) != Some("text/event-stream") {
+                return Err(LinkError::Protocol("the answer to GET is no event stream".to_owned()));
+            }
+            Ok(EventStream::new(response.into_body(), self.max_message, None, self.on_garbage.clone()).boxed())
+        }
+        .boxed()
+    }
+
+    fn close(&self, headers: Headers) -> BoxFuture<'_, ()> {
+        async move {
+            if headers.is_empty() {
+                return;
+            }
+            let request = self.request(Method::DELETE, "application/json", headers, Bytes::new());
+            let _ = tokio::time::timeout(Duration::from_secs(2), self.pool.request(request)).await;
+        }
+        .boxed()
+    }
+
+    fn broken(&self) -> BoxFuture<'_, LinkError> {
+        std::future::pending().boxed()
+    }
+
+    fn is_pipe(&self) -> bool {
+        false
+    }
+}
+
+/// The trust that servers' certificates are checked against: the system's, or Mozilla's where there is none.
+pub fn tls_config() -> Arc<rustls::ClientConfig> {
+    let mut roots = rustls::RootCertStore::empty();
+    let found = rustls_native_certs::load_native_certs();
+    roots.add_parsable_certificates(found.certs);
+    if roots.is_empty() {
+        roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("the provider supports the default versions")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Arc::new(config)
+}
+
+// === reading ===
+
+/// The messages of an event stream; with an id, it ends after the answer to that id.
+struct EventStream {
+    body: Option<Incoming>,
+    reader: sse::Reader,
+    id: Option<u64>,
+    on_garbage: OnGarbage,
+}
+
+impl EventStream {
+    fn new(body: Incoming, limit: usize, id: Option<u64>, on_garbage: OnGarbage) -> Self {
+        EventStream { body: Some(body), reader: sse::Reader::new(limit), id, on_garbage }
+    }
+
+    /// What the next complete event says, if there is one.
+    fn next_message(&mut self) -> Option<Result<Message, LinkError>> {
+        loop {
+            let event = match self.reader.next_event() {
+                Ok(Some(event)) => event,
+                Ok(None) => return None,
+                Err(e) => {
+                    self.body = None;
+                    return Some(Err(LinkError::TooLarge { limit: e.limit }));
+                }
+            };
+            // Only events of the kind `message` carry messages; servers may send others, such as pings.
+            if event.kind.as_deref().is_some_and(|kind| kind != "message") {
+                continue;
+            }
+            match Message::parse(&event.data) {
+                Ok(message) => {
+                    if let (Some(id), Message::Response(response)) = (self.id, &message) {
+                        if response.id.as_ref().is_some_and(|answered| answered.as_number() != Some(id)) {
+                            (self.on_garbage)(b"an answer to a request that is not on this stream");
+                            continue;
+                        }
+                        self.finish();
+                    }
+                    return Some(Ok(message));
+                }
+                Err(_) => (self.on_garbage)(&event.data),
+            }
+        }
+    }
+
+    /// After the answer: the rest of the body is read aside, so that the connection returns to the pool.
+    fn finish(&mut self) {
+        let Some(mut body) = self.body.take() else { return };
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        let ended = loop {
+            match Pin::new(&mut body).poll_frame(&mut cx) {
+                Poll::Ready(None) => break true,
+                Poll::Ready(Some(Ok(_))) => {}
+                Poll::Ready(Some(Err(_))) => break true,
+                Poll::Pending => break body.is_end_stream(),
+            }
+        };
+        if !ended {
+            tokio::spawn(drain(body));
+        }
+    }
+}
+
+impl Stream for EventStream {
+    type Item = Result<Message, LinkError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            if self.body.is_none() {
+                return Poll::Ready(None);
+            }
+            if let Some(message) = self.next_message() {
+                return Poll::Ready(Some(message));
+            }
+            let Some(body) = &mut self.body else { return Poll::Ready(None) };
+            match Pin::new(body).poll_frame(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Some(Ok(frame))) => {
+                    if let Some(data) = frame.data_ref() {
+                        self.reader.push(data);
+                    }
+                }
+                Poll::Ready(Some(Err(e))) => {
+                    self.body = None;
+                    return Poll::Ready(Some(Err(LinkError::Gone(format!(
+                        "the event stream broke off: {}",
+                        chain(&e)
+                    )))));
+                }
+                Poll::Ready(None) => {
+                    self.body = None;
+                    return Poll::Ready(None);
+                }
+            }
+        }
+    }
+}
+
+async fn drain(mut body: Incoming) {
+    let _ = tokio::time::timeout(DRAIN_TIME, async { while let Some(Ok(_)) = body.frame().await {} }).await;
+}
+
+/// Reads a whole body; one that came in one piece is not copied.
+async fn collect(mut body: Incoming, limit: usize) -> Result<Bytes, LinkError> {
+    let mut first = Bytes::new();
+    let mut rest: Option<BytesMut> = None;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|e| LinkError::Gone(format!("the answer broke off: {}", chain(&e))))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if first.len() + rest.as_ref().map_or(0, BytesMut::len) + data.len() > limit {
+            return Err(LinkError::TooLarge { limit });
+        }
+        match &mut rest {
+            Some(rest) => rest.extend_from_slice(&data),
+            None if first.is_empty() => first = data,
+            None => {
+                let mut joined = BytesMut::with_capacity((first.len() + data.len()) * 2);
+                joined.extend_from_slice(&std::mem::take(&mut first));
+                joined.extend_from_slice(&data);
+                rest = Some(joined);
+            }
+        }
+    }
+    Ok(rest.map_or(first, BytesMut::freeze))
+}
+
+fn media_type(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(CONTENT_TYPE)?.to_str().ok()?;
+    Some(value.split(';').next().unwrap_or(value).trim())
+}
+
+async fn refusal(response: http::Response<Incoming>) -> LinkError {
+    let (head, body) = response.into_parts();
+    let retry_after = header(&head.headers, RETRY_AFTER).and_then(|v| v.parse().ok());
+    let hint = match (head.status, header(&head.headers, LOCATION)) {
+        (status, Some(to)) if status.is_redirection() => {
+            format!(": it redirects to {to:?}, which is not followed; configure that URL")
+        }
+        (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => {
+            ": the configured credentials are missing or refused".to_owned()
+        }
+        (StatusCode::TOO_MANY_REQUESTS, _) => ": too many requests".to_owned(),
+        _ => String::new(),
+    };
+    let body = tokio::time::timeout(Duration::from_secs(5), collect(body, REFUSAL_BYTES)).await;
+    let message = body.ok().and_then(Result::ok).and_then(|bytes| Message::parse(&bytes).ok()).map(Box::new);
+    LinkError::Status { status: head.status.as_u16(), hint, message, retry_after }
+}
+
+fn header(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    headers.get(name)?.to_str().ok()
+}
+
+fn unreachable_error(error: &hyper_util::client::legacy::Error) -> LinkError {
+    let text = chain(error);
+    if error.is_connect() {
+        LinkError::Unreachable(format!("cannot connect: {text}"))
+    } else {
+        LinkError::Gone(format!("the connection broke: {text}"))
+    }
+}
+
+/// An error with its causes: the outermost alone says little.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.ends_with(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}

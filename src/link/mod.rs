@@ -1,0 +1,116 @@
+//! Links: they move JSON-RPC messages to a server and back.
+//!
+//! Owns pipes and HTTP connections. Knows no revision: headers come from the back that sends, and of a message no
+//! more is read than its id. Invariant: every send ends, and a slow reader of one call delays no other call.
+
+pub mod duplex;
+pub mod guard;
+pub mod http;
+pub mod stdio;
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use ::http::{HeaderMap, HeaderName, HeaderValue};
+use bytes::Bytes;
+use futures_util::Stream;
+use futures_util::future::BoxFuture;
+
+use crate::jsonrpc::Message;
+
+/// A way to reach one server.
+pub trait Link: Send + Sync {
+    /// Sends a message. For a request, the reply's messages end with its answer.
+    fn send(&self, outgoing: Outgoing) -> BoxFuture<'_, Result<Reply, LinkError>>;
+
+    /// Opens the stream of messages that belong to no request.
+    ///
+    /// `headers` go with the request that opens it, where there is one. Fails with [`LinkError::Status`] where the
+    /// server offers none.
+    fn listen(&self, headers: Headers) -> BoxFuture<'_, Result<Messages, LinkError>>;
+
+    /// Ends what `headers` identify, politely. Never fails; never takes longer than a few seconds.
+    fn close(&self, headers: Headers) -> BoxFuture<'_, ()>;
+
+    /// Waits until the link is beyond use, and says why. A link that is opened anew for each message never is.
+    fn broken(&self) -> BoxFuture<'_, LinkError>;
+
+    /// Whether all calls share one stream, so that a message from the server may not say which call it is about.
+    fn is_pipe(&self) -> bool;
+
+    /// What identifies this link in telemetry: a process id, or nothing.
+    fn pid(&self) -> Option<u32> {
+        None
+    }
+}
+
+/// Header names and values for one message; empty on a pipe.
+pub type Headers = Vec<(HeaderName, HeaderValue)>;
+
+/// Messages from a server, in order.
+pub type Messages = Pin<Box<dyn Stream<Item = Result<Message, LinkError>> + Send>>;
+
+/// One message to a server.
+#[derive(Debug)]
+pub struct Outgoing {
+    /// The message.
+    pub body: Bytes,
+    /// Its id if it is a request.
+    pub id: Option<u64>,
+    /// Headers that its revision wants.
+    pub headers: Headers,
+}
+
+/// What a server sends back for one message.
+pub struct Reply {
+    /// The headers of the answer; empty on a pipe.
+    pub headers: HeaderMap,
+    /// The status of the answer; 200 on a pipe.
+    pub status: u16,
+    /// The messages: none for a notification.
+    pub messages: Messages,
+}
+
+/// Decides which open call a message on a pipe is about; only the back can read that.
+pub type Correlate = Arc<dyn Fn(&Message) -> Option<u64> + Send + Sync>;
+
+/// What can go wrong on a link.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum LinkError {
+    /// The program cannot be started: repeating it will not help.
+    #[error("{0}")]
+    Unstartable(String),
+    /// The server cannot be reached.
+    #[error("{0}")]
+    Unreachable(String),
+    /// The other end went away.
+    #[error("{0}")]
+    Gone(String),
+    /// The server answered with a status that is not 2xx.
+    #[error("HTTP status {status}{hint}")]
+    Status {
+        /// The status.
+        status: u16,
+        /// A word of explanation for people.
+        hint: String,
+        /// The message in the body, if it was one.
+        message: Option<Box<Message>>,
+        /// Seconds that the server asked us to wait.
+        retry_after: Option<u64>,
+    },
+    /// What came is not what the protocol allows.
+    #[error("{0}")]
+    Protocol(String),
+    /// A message or answer was larger than `max_message`.
+    #[error("the message is larger than max_message = {limit} bytes")]
+    TooLarge {
+        /// The limit, in bytes.
+        limit: usize,
+    },
+    /// Nothing came in time.
+    #[error("{0}")]
+    Timeout(String),
+    /// Too much is waiting to be written.
+    #[error("{0}")]
+    Full(String),
+}

@@ -1,0 +1,303 @@
+//! Child processes: started, watched and ended; their standard streams are a [`Duplex`].
+//!
+//! Owns the process. Does not read messages (`duplex`). Invariant: when a link is closed or its child ends, no
+//! process that the child started is left behind.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::process::{Child, ChildStderr, Command};
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::link::duplex::{Duplex, DuplexSettings, OnGarbage};
+use crate::link::guard::{self, Guard};
+use crate::link::{Correlate, Headers, Link, LinkError, Messages, Outgoing, Reply};
+
+/// How long a child gets to end after its input was closed, and again after SIGTERM.
+const STOP_STEP: Duration = Duration::from_secs(2);
+/// Lines of stderr that are kept.
+const STDERR_LINES: usize = 50;
+/// Longest kept line, in bytes.
+const STDERR_LINE_MAX: usize = 500;
+/// Lines of stderr that are logged in a second, at most.
+const STDERR_LOGGED: u32 = 50;
+/// What a child inherits of our environment: enough to find programs and its user's files, and nothing secret.
+const INHERITED: [&str; 14] = [
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "TERM",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TZ",
+    "TMPDIR",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "XDG_CACHE_HOME",
+];
+
+/// What to start, and how.
+pub struct StdioSettings {
+    /// The server's name, for logs.
+    pub name: String,
+    /// The program.
+    pub command: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Variables beside the inherited ones.
+    pub env: Vec<(String, String)>,
+    /// Working directory.
+    pub cwd: Option<PathBuf>,
+    /// Longest line accepted, in bytes.
+    pub max_message: usize,
+    /// Which open call a message is about.
+    pub correlate: Correlate,
+    /// Told about lines that are no messages.
+    pub on_garbage: OnGarbage,
+    /// Cleans up if we cannot.
+    pub guard: Arc<Guard>,
+}
+
+/// The last lines that a child wrote to its stderr.
+#[derive(Clone, Default)]
+pub struct StderrTail(Arc<Mutex<VecDeque<String>>>);
+
+/// A running child.
+pub struct StdioLink {
+    duplex: Duplex,
+    pid: u32,
+    stop: CancellationToken,
+    ended: watch::Receiver<Option<String>>,
+    stderr: StderrTail,
+}
+
+impl StdioLink {
+    /// Starts the child. Must be called on the runtime.
+    pub fn start(settings: StdioSettings) -> Result<Self, LinkError> {
+        static CHILDREN: AtomicU64 = AtomicU64::new(0);
+        let mark = settings.guard.mark(CHILDREN.fetch_add(1, Ordering::Relaxed));
+        let mut child = command(&settings, &mark).spawn().map_err(|e| unstartable(&settings, &e))?;
+        let gone = || LinkError::Gone("the child has no standard streams".to_owned());
+        let pid = child.id().ok_or_else(gone)?;
+        settings.guard.watch(pid);
+        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (ended_sender, ended) = watch::channel(None);
+        let tail = StderrTail::default();
+        tokio::spawn(keep_stderr(settings.name.clone(), stderr.ok_or_else(gone)?, tail.clone()));
+        let duplex = Duplex::start(
+            stdout.ok_or_else(gone)?,
+            stdin.ok_or_else(gone)?,
+            DuplexSettings {
+                max_message: settings.max_message,
+                correlate: settings.correlate,
+                on_garbage: settings.on_garbage,
+                explain: Box::new({
+                    let ended = ended.clone();
+                    |error| explain(error, ended).boxed()
+                }),
+            },
+        );
+        let stop = CancellationToken::new();
+        let process = Process { child, pid, mark, guard: settings.guard, stop: stop.clone() };
+        tokio::spawn(async move {
+            let ending = process.watch().await;
+            ended_sender.send_replace(Some(ending));
+        });
+        Ok(StdioLink { duplex, pid, stop, ended, stderr: tail })
+    }
+
+    /// The child's last words.
+    pub fn stderr(&self) -> StderrTail {
+        self.stderr.clone()
+    }
+}
+
+impl Link for StdioLink {
+    fn send(&self, outgoing: Outgoing) -> BoxFuture<'_, Result<Reply, LinkError>> {
+        self.duplex.send(outgoing)
+    }
+
+    fn listen(&self, headers: Headers) -> BoxFuture<'_, Result<Messages, LinkError>> {
+        self.duplex.listen(headers)
+    }
+
+    fn close(&self, _: Headers) -> BoxFuture<'_, ()> {
+        self.duplex.close_writer();
+        self.stop.cancel();
+        let mut ended = self.ended.clone();
+        async move {
+            let _ = ended.wait_for(Option::is_some).await;
+        }
+        .boxed()
+    }
+
+    fn broken(&self) -> BoxFuture<'_, LinkError> {
+        self.duplex.broken()
+    }
+
+    fn is_pipe(&self) -> bool {
+        true
+    }
+
+    fn pid(&self) -> Option<u32> {
+        Some(self.pid)
+    }
+}
+
+impl Drop for StdioLink {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+// === the process ===
+
+struct Process {
+    child: Child,
+    pid: u32,
+    mark: String,
+    guard: Arc<Guard>,
+    stop: CancellationToken,
+}
+
+impl Process {
+    /// Waits for the child to end, by itself or because it was asked to; says how it ended, in words.
+    async fn watch(mut self) -> String {
+        let stop = self.stop.clone();
+        let status = tokio::select! {
+            status = self.child.wait() => status,
+            () = stop.cancelled() => self.end().await,
+        };
+        // The leader is gone; whoever it left in its group, or marked elsewhere, goes now.
+        self.signal(Signal::KILL);
+        let mark = self.mark.clone();
+        let _ = tokio::task::spawn_blocking(move || guard::kill_marked(&mark)).await;
+        self.guard.forget(self.pid);
+        match status {
+            Ok(status) => describe(status),
+            Err(e) => format!("its end could not be observed: {e}"),
+        }
+    }
+
+    /// 2026-07-28/basic/transports/stdio.mdx, Shutdown: close the input, wait, then terminate, then kill.
+    async fn end(&mut self) -> std::io::Result<ExitStatus> {
+        if let Ok(status) = timeout(STOP_STEP, self.child.wait()).await {
+            return status;
+        }
+        self.signal(Signal::TERM);
+        if let Ok(status) = timeout(STOP_STEP, self.child.wait()).await {
+            return status;
+        }
+        self.signal(Signal::KILL);
+        self.child.wait().await
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(group) = Pid::from_raw(self.pid.cast_signed()) {
+            let _ = kill_process_group(group, signal);
+        }
+    }
+}
+
+fn command(settings: &StdioSettings, mark: &str) -> Command {
+    let mut command = Command::new(&settings.command);
+    command.args(&settings.args).env_clear();
+    command.envs(INHERITED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
+    command.envs(settings.env.iter().map(|(k, v)| (k, v)));
+    command.env(guard::MARK, mark);
+    if let Some(cwd) = &settings.cwd {
+        command.current_dir(cwd);
+    }
+    // Its own group: signals reach the wrapper (`npx`, `uvx`, `sh`) and what it wraps, and Ctrl-C reaches neither.
+    command.process_group(0).kill_on_drop(true);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn unstartable(settings: &StdioSettings, error: &std::io::Error) -> LinkError {
+    let command = &settings.command;
+    LinkError::Unstartable(match error.kind() {
+        std::io::ErrorKind::NotFound => {
+            let path = std::env::var("PATH").unwrap_or_default();
+            match &settings.cwd {
+                Some(cwd) if !cwd.is_dir() => format!("working directory not found: {}", cwd.display()),
+                _ => format!("command not found: {command} (PATH={path})"),
+            }
+        }
+        std::io::ErrorKind::PermissionDenied => format!("command is not executable: {command}"),
+        _ => format!("cannot start {command}: {error}"),
+    })
+}
+
+fn describe(status: ExitStatus) -> String {
+    use std::os::unix::process::ExitStatusExt;
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("it exited with status {code}"),
+        (None, Some(signal)) => format!("it was ended by signal {signal}"),
+        (None, None) => "it ended".to_owned(),
+    }
+}
+
+/// The end of the pipe mostly means the end of the process, known a moment later.
+async fn explain(error: LinkError, mut ended: watch::Receiver<Option<String>>) -> LinkError {
+    match timeout(Duration::from_millis(100), ended.wait_for(Option::is_some)).await {
+        Ok(Ok(ending)) => LinkError::Gone(ending.clone().unwrap_or_default()),
+        _ => error,
+    }
+}
+
+// === stderr ===
+
+impl StderrTail {
+    /// The kept lines, oldest first.
+    pub fn lines(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
+
+    fn push(&self, line: String) {
+        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.len() == STDERR_LINES {
+            lines.pop_front();
+        }
+        lines.push_back(line);
+    }
+}
+
+/// Drains stderr for as long as there is any: a child must never block on it.
+async fn keep_stderr(name: String, stderr: ChildStderr, tail: StderrTail) {
+    let mut reader = BufReader::new(stderr);
+    let mut line = Vec::new();
+    let (mut second, mut logged) = (tokio::time::Instant::now(), 0);
+    loop {
+        line.clear();
+        // A line without end is taken in pieces.
+        let read = (&mut reader).take(STDERR_LINE_MAX as u64).read_until(b'\n', &mut line).await;
+        if !matches!(read, Ok(n) if n > 0) {
+            return;
+        }
+        let text: String = String::from_utf8_lossy(&line).trim_end().chars().filter(|c| !c.is_control()).collect();
+        if second.elapsed() >= Duration::from_secs(1) {
+            (second, logged) = (tokio::time::Instant::now(), 0);
+        }
+        logged += 1;
+        if logged <= STDERR_LOGGED {
+            tracing::info!(target: "moongate::stderr", server = name, "{text}");
+        } else if logged == STDERR_LOGGED + 1 {
+            tracing::info!(target: "moongate::stderr", server = name, "more lines in this second are not logged");
+        }
+        tail.push(text);
+    }
+}

@@ -1,0 +1,187 @@
+//! From an exchange to an HTTP response: JSON if the end comes first, an event stream if anything comes before it.
+//!
+//! Owns the choice and the writing. Does not spell messages: that is the [`Spell`] of the revision. Invariant: the
+//! status is not sent before the first event is known, or before the silence was longer than the keep-alive.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::stream;
+use http::{HeaderValue, Response, header};
+use tokio::time::{Duration, Instant};
+
+use crate::body::Body;
+use crate::model::{Ask, Error, Event, Exchange, Notice, Outcome};
+use crate::revision::json_response;
+use crate::sse;
+use crate::telemetry::{CountGuard, Metrics};
+
+/// How one revision spells what happens in one exchange.
+pub(super) trait Spell: Send + 'static {
+    /// A notification, or nothing if this client did not ask for it.
+    fn notice(&mut self, notice: Notice) -> Option<Bytes>;
+
+    /// What the server asks: messages for the stream, or the end of the exchange.
+    fn ask(&mut self, ask: Ask) -> Asked;
+
+    /// The end: the status for a plain answer, and the answer in parts.
+    fn done(&mut self, end: Result<Outcome, Error>) -> (u16, Vec<Bytes>);
+
+    /// Waits until the client takes its request back; for ever where it cannot.
+    fn cancelled(&mut self) -> impl Future<Output = ()> + Send {
+        std::future::pending()
+    }
+
+    /// What is to be done with an exchange whose client went away.
+    fn abandoned(&mut self, exchange: Exchange) {
+        drop(exchange);
+    }
+}
+
+/// What becomes of an ask.
+pub(super) enum Asked {
+    /// Messages go out on the stream; the answers will come on another request.
+    Send(Vec<Bytes>),
+    /// The exchange ends with this answer.
+    End(u16, Vec<Bytes>),
+}
+
+/// How answers are written.
+#[derive(Clone)]
+pub(super) struct Writing {
+    /// Silence after which something must be sent.
+    pub(super) keep_alive: Duration,
+    /// Whether the client takes event streams.
+    pub(super) stream: bool,
+    /// Counts open streams.
+    pub(super) metrics: Arc<Metrics>,
+}
+
+/// Answers with what happens in `exchange`.
+pub(super) async fn answer<S: Spell>(exchange: Exchange, spell: S, writing: Writing) -> Response<Body> {
+    let mut running = Running { exchange: Some(exchange), spell };
+    let quiet_until = Instant::now() + writing.keep_alive;
+    loop {
+        let step = tokio::select! {
+            biased;
+            step = running.step() => step,
+            () = tokio::time::sleep_until(quiet_until), if writing.stream => Step::Write(Bytes::from_static(sse::KEEP_ALIVE)),
+        };
+        match step {
+            Step::End(status, parts) => return json_response(status, parts),
+            Step::Write(first) if writing.stream => return event_stream(first, running, writing),
+            // A client that takes no streams misses the notifications, not the answer.
+            Step::Write(_) | Step::Nothing => {}
+            Step::Cancelled => return cancelled(),
+        }
+    }
+}
+
+/// 2025-11-25/basic/utilities/cancellation.mdx: a cancelled request gets no response; the HTTP request must still end.
+fn cancelled() -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    stream_headers(&mut response);
+    response
+}
+
+fn event_stream<S: Spell>(first: Bytes, running: Running<S>, writing: Writing) -> Response<Body> {
+    struct Stream<S: Spell> {
+        running: Running<S>,
+        first: Option<Bytes>,
+        keep_alive: Duration,
+        ended: bool,
+        _open: CountGuard,
+    }
+    let open = CountGuard::new(&writing.metrics.streams);
+    let state = Stream { running, first: Some(first), keep_alive: writing.keep_alive, ended: false, _open: open };
+    let chunks = stream::unfold(state, |mut s| async move {
+        if let Some(first) = s.first.take() {
+            return Some((first, s));
+        }
+        while !s.ended {
+            let step = tokio::select! {
+                biased;
+                step = s.running.step() => step,
+                () = tokio::time::sleep(s.keep_alive) => Step::Write(Bytes::from_static(sse::KEEP_ALIVE)),
+            };
+            match step {
+                Step::Write(chunk) => return Some((chunk, s)),
+                Step::Nothing => {}
+                Step::Cancelled => s.ended = true,
+                Step::End(_, parts) => {
+                    s.ended = true;
+                    return Some((sse::frame(&parts.concat()), s));
+                }
+            }
+        }
+        None
+    });
+    let mut response = Response::new(Body::Stream(Box::pin(chunks)));
+    stream_headers(&mut response);
+    response
+}
+
+/// The headers of an event stream. 2026-07-28/basic/transports/streamable-http.mdx, Receiving Messages: "servers
+/// SHOULD include the `X-Accel-Buffering: no` header".
+pub(super) fn stream_headers(response: &mut Response<Body>) {
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+}
+
+/// An exchange with its spelling; dropped before its end, it goes where its revision says.
+struct Running<S: Spell> {
+    exchange: Option<Exchange>,
+    spell: S,
+}
+
+enum Step {
+    Write(Bytes),
+    Nothing,
+    End(u16, Vec<Bytes>),
+    Cancelled,
+}
+
+impl<S: Spell> Running<S> {
+    async fn step(&mut self) -> Step {
+        let Some(exchange) = &mut self.exchange else { return Step::Cancelled };
+        let event = tokio::select! {
+            biased;
+            event = exchange.next_event() => event,
+            () = self.spell.cancelled() => {
+                // Dropped here, on purpose: that is what cancels it towards the server.
+                self.exchange = None;
+                return Step::Cancelled;
+            }
+        };
+        match event {
+            Event::Notify(notice) => match self.spell.notice(notice) {
+                Some(json) => Step::Write(sse::frame(&json)),
+                None => Step::Nothing,
+            },
+            Event::Ask(ask) => match self.spell.ask(ask) {
+                Asked::Send(messages) => {
+                    Step::Write(messages.iter().map(|m| sse::frame(m)).collect::<Vec<_>>().concat().into())
+                }
+                Asked::End(status, parts) => {
+                    self.exchange = None;
+                    Step::End(status, parts)
+                }
+            },
+            Event::Done(end) => {
+                self.exchange = None;
+                let (status, parts) = self.spell.done(end);
+                Step::End(status, parts)
+            }
+        }
+    }
+}
+
+impl<S: Spell> Drop for Running<S> {
+    fn drop(&mut self) {
+        if let Some(exchange) = self.exchange.take() {
+            self.spell.abandoned(exchange);
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! The open calls on one connection: which of them is a message on a pipe about?
+//!
+//! Owns the ids of one connection and who waits behind each. Does not move messages. Invariant: a message that could
+//! belong to two callers goes to neither.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::mpsc;
+
+use crate::jsonrpc::{Message, Request};
+use crate::link::Correlate;
+use crate::model::{AskKind, Can};
+
+/// The open calls of one connection.
+#[derive(Clone, Default)]
+pub struct Calls(Arc<Table>);
+
+#[derive(Default)]
+struct Table {
+    open: Mutex<BTreeMap<u64, Open>>,
+    last: AtomicU64,
+}
+
+/// What is known of an open call.
+struct Open {
+    can: Can,
+    /// Takes requests of the server that came on another stream than the call's own.
+    injected: Option<mpsc::Sender<Message>>,
+}
+
+/// One open call; it is forgotten when this is dropped.
+pub(super) struct CallEntry {
+    calls: Calls,
+    pub(super) id: u64,
+    /// Requests of the server that came on another stream.
+    pub(super) injected: Option<mpsc::Receiver<Message>>,
+}
+
+/// Requests that may wait to be injected into one call.
+const INJECTED_MAX: usize = 16;
+
+impl Calls {
+    /// Opens a call: the id is also its progress token.
+    pub(super) fn open(&self, can: Can, is_pipe: bool) -> CallEntry {
+        let id = self.next_id();
+        // On a pipe everything comes the same way; a call that can be asked nothing needs no second way either.
+        let channel = (!is_pipe && can != Can::default()).then(|| mpsc::channel(INJECTED_MAX));
+        let (sender, injected) = channel.unzip();
+        self.lock().insert(id, Open { can, injected: sender });
+        CallEntry { calls: self.clone(), id, injected }
+    }
+
+    /// Hands a request of the server that came on no call's stream to the only call that it can be about.
+    ///
+    /// Gives it back where there is no such call, or several.
+    pub(super) fn inject(&self, request: Request) -> Result<(), Request> {
+        let kind = AskKind::of(&request.method, &request.params);
+        let Some(id) = self.only(|open| open.injected.is_some() && open.can.answer(kind)) else { return Err(request) };
+        let sender = self.lock().get(&id).and_then(|open| open.injected.clone());
+        match sender.map(|sender| sender.try_send(Message::Request(request.clone()))) {
+            Some(Ok(())) => Ok(()),
+            _ => Err(request),
+        }
+    }
+
+    /// An id for a request of the gateway's own, which no notification is about.
+    pub(super) fn next_id(&self) -> u64 {
+        self.0.last.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// How a pipe finds the call that a message is about.
+    pub fn correlate(&self) -> Correlate {
+        let calls = self.clone();
+        Arc::new(move |message| calls.about(message))
+    }
+
+    fn about(&self, message: &Message) -> Option<u64> {
+        match message {
+            Message::Response(_) => None,
+            Message::Notification(n) if &*n.method == "notifications/progress" => {
+                let token = std::str::from_utf8(n.params.get("progressToken")?.bytes()).ok()?.parse().ok()?;
+                self.lock().contains_key(&token).then_some(token)
+            }
+            // A log message says of no call: with a single one open, it is that one's.
+            Message::Notification(n) if &*n.method == "notifications/message" => self.only(|_| true),
+            // Subscriptions of the modern revision name their request.
+            Message::Notification(n) => subscription(&n.params),
+            // "It goes to the only open call whose caller can answer it."
+            Message::Request(r) => {
+                let kind = AskKind::of(&r.method, &r.params);
+                self.only(|open| open.can.answer(kind))
+            }
+        }
+    }
+
+    fn only(&self, fits: impl Fn(&Open) -> bool) -> Option<u64> {
+        let open = self.lock();
+        let mut fitting = open.iter().filter(|(_, call)| fits(call)).map(|(id, _)| *id);
+        match (fitting.next(), fitting.next()) {
+            (Some(id), None) => Some(id),
+            _ => None,
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, Open>> {
+        self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn subscription(params: &crate::json::Object) -> Option<u64> {
+    let meta = params.object("_meta")?;
+    std::str::from_utf8(meta.get(super::v2026_07_28::SUBSCRIPTION_ID)?.bytes()).ok()?.parse().ok()
+}
+
+impl Drop for CallEntry {
+    fn drop(&mut self) {
+        self.calls.lock().remove(&self.id);
+    }
+}

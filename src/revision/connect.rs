@@ -1,0 +1,145 @@
+//! Finding out what a server speaks, and opening it.
+//!
+//! Owns the probe. Does not repeat it: that is the supervisor's business (`upstream`). Invariant: a server that was
+//! once opened in an era is opened in it again without a probe, until that fails.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{Either, select};
+
+use crate::json::Raw;
+use crate::jsonrpc::RpcError;
+use crate::link::{Link, LinkError};
+use crate::model::Server;
+use crate::revision::{Calls, legacy, v2026_07_28};
+use crate::telemetry::Metrics;
+
+/// How we introduce ourselves to a server.
+#[derive(Clone)]
+pub struct Hello {
+    /// The server's name in the config, for messages.
+    pub server: String,
+    /// A revision to speak, whatever a probe would say; one of [`SUPPORTED`](super::SUPPORTED).
+    pub revision: Option<&'static str>,
+    /// What the era was last time.
+    pub era: Option<Era>,
+    /// The capabilities to declare where they are declared once for all: a JSON object.
+    pub capabilities: Raw,
+    /// Who we say we are: an `Implementation`.
+    pub info: Raw,
+    /// Longest time for a call.
+    pub timeout: Duration,
+    /// Metrics.
+    pub metrics: Arc<Metrics>,
+}
+
+/// Whether a server keeps sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Era {
+    /// It needs a handshake.
+    Legacy,
+    /// Every request says everything.
+    Modern,
+}
+
+/// An open server.
+pub struct Connected {
+    /// To call it.
+    pub server: Arc<dyn Server>,
+    /// The revision that it speaks.
+    pub revision: &'static str,
+    /// The era, to remember.
+    pub era: Era,
+}
+
+/// Why a server could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The link failed.
+    #[error("{0}")]
+    Link(#[from] LinkError),
+    /// The server refused.
+    #[error("it refused the handshake: {} (code {})", .0.message, .0.code)]
+    Answered(RpcError),
+    /// It speaks nothing that we speak.
+    #[error("{0}")]
+    NoCommonRevision(String),
+}
+
+/// How long a pipe may be silent on the probe before the handshake is sent as well. The probe is still listened to:
+/// a server that is slow to start answers both, late.
+const PROBE_ALONE: Duration = Duration::from_secs(2);
+
+/// Opens the server on `link`, in the era that was forced, remembered or found by a probe.
+pub async fn connect(link: Arc<dyn Link>, calls: Calls, hello: Hello) -> Result<Connected, ConnectError> {
+    let forced = hello.revision.map(|name| if name == v2026_07_28::NAME { Era::Modern } else { Era::Legacy });
+    match forced.or(hello.era) {
+        Some(Era::Modern) => modern(&link, &calls, &hello).await,
+        Some(Era::Legacy) => legacy(&link, &calls, &hello).await,
+        None if link.is_pipe() => probe_pipe(&link, &calls, &hello).await,
+        None => probe_http(&link, &calls, &hello).await,
+    }
+}
+
+async fn legacy(link: &Arc<dyn Link>, calls: &Calls, hello: &Hello) -> Result<Connected, ConnectError> {
+    let opened = legacy::open(link, calls, hello).await?;
+    let revision = opened.revision();
+    let server = legacy::LegacyServer::attach(link.clone(), calls.clone(), hello.clone(), opened);
+    Ok(Connected { server, revision, era: Era::Legacy })
+}
+
+async fn modern(link: &Arc<dyn Link>, calls: &Calls, hello: &Hello) -> Result<Connected, ConnectError> {
+    let face = v2026_07_28::discover(link, calls, hello).await?;
+    Ok(attach_modern(link, calls, hello, face))
+}
+
+fn attach_modern(link: &Arc<dyn Link>, calls: &Calls, hello: &Hello, face: crate::model::Face) -> Connected {
+    let server = v2026_07_28::ModernServer::attach(link.clone(), calls.clone(), hello.clone(), face);
+    Connected { server, revision: v2026_07_28::NAME, era: Era::Modern }
+}
+
+/// 2026-07-28/basic/transports/streamable-http.mdx, Backward Compatibility: "If the body is empty or is not a
+/// recognized modern JSON-RPC error, fall back to `initialize`".
+async fn probe_http(link: &Arc<dyn Link>, calls: &Calls, hello: &Hello) -> Result<Connected, ConnectError> {
+    match v2026_07_28::discover(link, calls, hello).await {
+        Ok(face) => Ok(attach_modern(link, calls, hello, face)),
+        Err(error) if v2026_07_28::is_modern(&error) || is_unreachable(&error) => Err(error),
+        Err(_) => legacy(link, calls, hello).await,
+    }
+}
+
+fn is_unreachable(error: &ConnectError) -> bool {
+    match error {
+        ConnectError::Link(LinkError::Status { status, .. }) => matches!(status, 401 | 403 | 429),
+        ConnectError::Link(LinkError::Unreachable(_) | LinkError::Unstartable(_)) => true,
+        _ => false,
+    }
+}
+
+/// 2026-07-28/basic/transports/stdio.mdx, Backward Compatibility: "The server returns any other error, or does not
+/// respond within a reasonable timeout: the server is legacy. Fall back to the `initialize` handshake."
+async fn probe_pipe(link: &Arc<dyn Link>, calls: &Calls, hello: &Hello) -> Result<Connected, ConnectError> {
+    let probe = std::pin::pin!(v2026_07_28::discover(link, calls, hello));
+    let alone = std::pin::pin!(tokio::time::sleep(PROBE_ALONE));
+    let probe = match select(probe, alone).await {
+        Either::Left((Ok(face), _)) => return Ok(attach_modern(link, calls, hello, face)),
+        Either::Left((Err(error), _)) if v2026_07_28::is_modern(&error) || is_broken(&error) => return Err(error),
+        Either::Left((Err(_), _)) => return legacy(link, calls, hello).await,
+        Either::Right(((), probe)) => probe,
+    };
+    let handshake = std::pin::pin!(legacy(link, calls, hello));
+    match select(probe, handshake).await {
+        Either::Left((Ok(face), _)) => Ok(attach_modern(link, calls, hello, face)),
+        Either::Left((Err(_), handshake)) => handshake.await,
+        Either::Right((Ok(connected), _)) => Ok(connected),
+        Either::Right((Err(error), probe)) => match probe.await {
+            Ok(face) => Ok(attach_modern(link, calls, hello, face)),
+            Err(_) => Err(error),
+        },
+    }
+}
+
+fn is_broken(error: &ConnectError) -> bool {
+    matches!(error, ConnectError::Link(LinkError::Gone(_) | LinkError::Full(_)))
+}

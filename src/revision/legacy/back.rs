@@ -1,0 +1,280 @@
+//! A legacy server: one session, many calls.
+//!
+//! Owns the session towards one server: its renewal, its log level, its subscriptions. One call is in `running`, what
+//! belongs to no call in `pump`. Invariant: a request is sent again only if the server proved that it never ran it.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use tokio::sync::{Mutex as AsyncMutex, broadcast};
+use tokio_util::sync::CancellationToken;
+
+use crate::json::{Object, Raw, Text};
+use crate::jsonrpc::{Id, RpcError, to_bytes, write_error, write_notification, write_request, write_result};
+use crate::link::{Headers, Link, LinkError, Outgoing, Reply};
+use crate::model::{Call, Caller, Exchange, Face, Filter, Kind, Level, LogWish, Notice, Notices, Server};
+use crate::revision::Calls;
+use crate::revision::connect::{ConnectError, Hello};
+use crate::revision::legacy::open::{Agreed, handshake};
+use crate::revision::legacy::pump::pump;
+use crate::revision::legacy::running::Running;
+
+/// News that may wait for the listener.
+const NEWS: usize = 256;
+/// Longest time for a message of the gateway's own (a level, a subscription).
+const OWN_TIME: Duration = Duration::from_secs(10);
+
+/// A server after its handshake.
+pub(in crate::revision) struct Opened(pub(super) Agreed);
+
+impl Opened {
+    /// The revision that was agreed on.
+    pub(in crate::revision) fn revision(&self) -> &'static str {
+        self.0.profile.name
+    }
+}
+
+/// An open legacy server.
+pub(in crate::revision) struct LegacyServer {
+    pub(super) link: Arc<dyn Link>,
+    pub(super) calls: Calls,
+    pub(super) hello: Hello,
+    pub(super) news: broadcast::Sender<Notice>,
+    agreed: ArcSwap<Agreed>,
+    /// How often the session was renewed: two calls that fail on the same session renew it once.
+    generation: AtomicU64,
+    renewing: AsyncMutex<()>,
+    /// The lowest level that the server was told; above the highest one: none.
+    level: AtomicU8,
+    subscribed: Mutex<HashSet<Text>>,
+    /// Cancelled when nobody uses the server any more.
+    gone: CancellationToken,
+}
+
+impl LegacyServer {
+    /// Takes the server into use.
+    pub(in crate::revision) fn attach(link: Arc<dyn Link>, calls: Calls, hello: Hello, opened: Opened) -> Arc<Shared> {
+        let server = Arc::new(LegacyServer {
+            link,
+            calls,
+            hello,
+            news: broadcast::Sender::new(NEWS),
+            agreed: ArcSwap::from_pointee(opened.0),
+            generation: AtomicU64::new(0),
+            renewing: AsyncMutex::new(()),
+            level: AtomicU8::new(u8::MAX),
+            subscribed: Mutex::default(),
+            gone: CancellationToken::new(),
+        });
+        let gone = server.gone.clone();
+        tokio::spawn(gone.run_until_cancelled_owned(pump(Arc::downgrade(&server))));
+        Arc::new(Shared(server))
+    }
+
+    pub(super) fn headers(&self) -> Headers {
+        self.agreed.load().headers()
+    }
+
+    pub(super) fn revision(&self) -> &'static str {
+        self.agreed.load().profile.name
+    }
+
+    pub(super) fn has_session(&self) -> bool {
+        self.agreed.load().session.is_some()
+    }
+
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Sends a message of a call; its headers are those of the session and what the config forwards.
+    pub(super) async fn send(&self, body: Bytes, id: Option<u64>, forwarded: &Headers) -> Result<Reply, LinkError> {
+        let mut headers = self.headers();
+        headers.extend(forwarded.iter().cloned());
+        self.link.send(Outgoing { body, id, headers }).await
+    }
+
+    /// Opens a new session, unless somebody did since `seen`.
+    ///
+    /// 2025-11-25/basic/transports.mdx, Session Management: "When a client receives HTTP 404 in response to a request
+    /// containing an `Mcp-Session-Id`, it MUST start a new session by sending a new `InitializeRequest`".
+    pub(super) async fn renew(&self, seen: u64) -> Result<(), ConnectError> {
+        let _turn = self.renewing.lock().await;
+        if self.generation() != seen {
+            return Ok(());
+        }
+        tracing::info!(server = self.hello.server, "the server forgot the session; opening a new one");
+        let agreed = handshake(&self.link, &self.calls, &self.hello).await?;
+        self.agreed.store(Arc::new(agreed));
+        self.generation.fetch_add(1, Ordering::AcqRel);
+        self.hello.metrics.server_reconnects.with_label_values(&[&self.hello.server]).inc();
+        self.level.store(u8::MAX, Ordering::Relaxed);
+        let subscribed = self.lock_subscribed().clone();
+        for uri in subscribed {
+            self.own_request("resources/subscribe", &uri_params(&uri)).await;
+        }
+        // The new session may have other lists.
+        for kind in Kind::ALL {
+            let _ = self.news.send(Notice::Changed(kind));
+        }
+        Ok(())
+    }
+
+    /// Lets the server log at least at the caller's level. It is never raised again: others may want more, and what
+    /// a caller did not ask for is left out at its own edge.
+    pub(super) async fn lower_level(&self, caller: &Caller) {
+        let LogWish::AtLeast(level) = caller.log else { return };
+        if !self.agreed.load().face.features.logging
+            || self.level.fetch_min(level as u8, Ordering::Relaxed) <= level as u8
+        {
+            return;
+        }
+        self.own_request("logging/setLevel", &Object::new().with("level", Raw::string(Level::name(level)))).await;
+    }
+
+    /// A request of the gateway's own, whose result does not matter.
+    async fn own_request(&self, method: &str, params: &Object) {
+        let id = self.calls.next_id();
+        let body = to_bytes(params.size_hint(), |out| write_request(out, &Id::number(id), method, params));
+        let sent = tokio::time::timeout(OWN_TIME, async {
+            let reply = self.send(body, Some(id), &Headers::new()).await?;
+            super::open::first_answer(reply.messages).await
+        });
+        match sent.await {
+            Ok(Ok(_)) => {}
+            Ok(Err(e)) => tracing::debug!(server = self.hello.server, method, "refused: {e}"),
+            Err(_) => tracing::debug!(server = self.hello.server, method, "not answered within {OWN_TIME:?}"),
+        }
+    }
+
+    /// Sends a notification aside.
+    pub(super) fn notify(self: &Arc<Self>, method: &'static str, params: Object) {
+        let server = self.clone();
+        tokio::spawn(async move {
+            let body = to_bytes(params.size_hint(), |out| write_notification(out, method, &params));
+            let _ = tokio::time::timeout(OWN_TIME, server.send(body, None, &Headers::new())).await;
+        });
+    }
+
+    /// Answers a request of the server aside.
+    pub(super) fn answer(self: &Arc<Self>, id: &Id, outcome: Result<Object, RpcError>) {
+        let body = match &outcome {
+            Ok(result) => to_bytes(result.size_hint(), |out| write_result(out, id, result)),
+            Err(error) => to_bytes(128, |out| write_error(out, Some(id), error)),
+        };
+        let server = self.clone();
+        tokio::spawn(async move {
+            let sent = tokio::time::timeout(OWN_TIME, server.send(body, None, &Headers::new())).await;
+            if let Ok(Err(e)) = sent {
+                tracing::debug!(server = server.hello.server, "an answer could not be delivered: {e}");
+            }
+        });
+    }
+
+    /// A notice for whoever listens to the server as a whole.
+    pub(super) fn publish(&self, notice: Notice) {
+        if matches!(notice, Notice::Changed(_) | Notice::Updated(..)) {
+            let _ = self.news.send(notice);
+        }
+    }
+
+    fn lock_subscribed(&self) -> std::sync::MutexGuard<'_, HashSet<Text>> {
+        self.subscribed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes the server's subscriptions those of the filter.
+    fn resubscribe(self: &Arc<Self>, wanted: &[Text]) {
+        let wanted: HashSet<Text> = wanted.iter().cloned().collect();
+        let before = std::mem::replace(&mut *self.lock_subscribed(), wanted.clone());
+        let added: Vec<Text> = wanted.difference(&before).cloned().collect();
+        let gone: Vec<Text> = before.difference(&wanted).cloned().collect();
+        if added.is_empty() && gone.is_empty() {
+            return;
+        }
+        let server = self.clone();
+        tokio::spawn(async move {
+            for uri in added {
+                server.own_request("resources/subscribe", &uri_params(&uri)).await;
+            }
+            for uri in gone {
+                server.own_request("resources/unsubscribe", &uri_params(&uri)).await;
+            }
+        });
+    }
+}
+
+fn uri_params(uri: &Text) -> Object {
+    Object::new().with("uri", Raw::string(uri))
+}
+
+/// The trait is implemented for the shared form, since calls outlive the borrow.
+pub(in crate::revision) struct Shared(pub(super) Arc<LegacyServer>);
+
+impl Server for Shared {
+    fn describe(&self, _: &Caller) -> Face {
+        self.0.agreed.load().face.clone()
+    }
+
+    fn call(&self, caller: &Arc<Caller>, call: Call) -> Exchange {
+        Running::start(self.0.clone(), caller.clone(), call)
+    }
+
+    fn listen(&self, _: &Arc<Caller>, filter: Filter) -> Notices {
+        let features = self.0.agreed.load().face.features.clone();
+        let mut honoured = filter;
+        if !features.subscribe {
+            honoured.uris.clear();
+        }
+        let receiver = self.0.news.subscribe();
+        self.0.resubscribe(&honoured.uris);
+        Notices { stream: heard(receiver, honoured.clone()), honoured }
+    }
+
+    fn tell(&self, _: &Arc<Caller>, notice: Notice) {
+        if let Notice::RootsChanged = notice {
+            self.0.notify("notifications/roots/list_changed", Object::new());
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.0.gone.cancel();
+        // 2025-11-25/basic/transports.mdx, Session Management: "Clients that no longer need a particular session
+        // SHOULD send an HTTP DELETE".
+        if self.0.has_session() && !self.0.link.is_pipe() {
+            let (link, headers) = (self.0.link.clone(), self.0.headers());
+            if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+                runtime.spawn(async move { link.close(headers).await });
+            }
+        }
+    }
+}
+
+fn heard(
+    receiver: broadcast::Receiver<Notice>,
+    filter: Filter,
+) -> std::pin::Pin<Box<dyn futures_util::Stream<Item = Notice> + Send>> {
+    let events = stream::unfold((receiver, filter), |(mut receiver, filter)| async move {
+        loop {
+            match receiver.recv().await {
+                Ok(notice) if filter.wants(&notice) => return Some((notice, (receiver, filter))),
+                Ok(_) => {}
+                // Too much at once: what was missed can only have been that something changed.
+                Err(broadcast::error::RecvError::Lagged(_)) => {
+                    return Some((Notice::Changed(Kind::Tools), (receiver, filter)));
+                }
+                Err(broadcast::error::RecvError::Closed) => return None,
+            }
+        }
+    });
+    events.boxed()
+}
+
+/// What the pump and running calls hold on to.
+pub(super) type WeakServer = Weak<LegacyServer>;

@@ -1,0 +1,297 @@
+//! One POST of a session: requests become calls, answers go to the servers that wait for them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use http::{HeaderMap, Response};
+use tokio::time::Instant;
+
+use crate::body::Body;
+use crate::json::{Object, Raw};
+use crate::jsonrpc::{Id, Malformed, Message, Request, RpcError, code, to_bytes, write_request};
+use crate::model::{Ask, AskState, Call, Caller, Error, Exchange, LogWish, Method, Notice, Outcome, Reason, Server};
+use crate::revision::answer::{Asked, Spell, Writing, answer};
+use crate::revision::legacy::front::{self, Refusal};
+use crate::revision::legacy::{profile, spell};
+use crate::revision::{FrontState, json_response, malformed, notices, take_meta};
+use crate::session::{OpenCall, Session};
+
+/// Longest time for a user to answer what a server asks.
+const ANSWER_TIME: Duration = Duration::from_secs(600);
+
+/// What one POST is answered with.
+pub(super) struct Turn<'a> {
+    pub(super) session: Arc<Session>,
+    pub(super) server: Arc<dyn Server>,
+    pub(super) received: Instant,
+    /// Whether the client takes event streams.
+    pub(super) stream: bool,
+    pub(super) headers: &'a HeaderMap,
+    pub(super) state: &'a FrontState,
+}
+
+impl Turn<'_> {
+    /// A request.
+    pub(super) async fn request(&self, request: Request) -> Result<Response<Body>, Refusal> {
+        let (exchange, spell) = match self.start(request) {
+            Started::Now(parts) => return Ok(json_response(200, parts)),
+            Started::Running(exchange, spell) => (exchange, spell),
+        };
+        let writing = Writing {
+            keep_alive: self.state.keep_alive,
+            stream: self.stream
+                && self.state.metrics.streams.get() < i64::try_from(self.state.streams_max).unwrap_or(i64::MAX),
+            metrics: self.state.metrics.clone(),
+        };
+        Ok(answer(exchange, *spell, writing).await)
+    }
+
+    /// A notification or an answer: nothing comes back.
+    pub(super) fn other(&self, message: Message) {
+        match message {
+            Message::Notification(n) => front::notified(&self.session, &self.server, &n, self.state),
+            Message::Response(response) => {
+                let known = response.id.is_some_and(|id| self.session.answered(&id, response.outcome));
+                if !known {
+                    self.state.metrics.dropped.with_label_values(&["client_answer"]).inc();
+                }
+            }
+            Message::Request(_) => {}
+        }
+    }
+
+    /// Several messages: their answers come back as one array, when all are there.
+    pub(super) async fn batch(&self, items: Vec<Result<Message, Malformed>>) -> Result<Response<Body>, Refusal> {
+        let revision = self.session.caller.load().revision;
+        if !profile(revision).is_some_and(|p| p.batches) {
+            let message = format!("Invalid request: revision {revision} has no batches; send each message on its own");
+            return Err(Error::new(Reason::InvalidRequest, message).into());
+        }
+        let mut answers = Vec::new();
+        for item in items {
+            match item {
+                Ok(Message::Request(request)) => answers.push(self.start(request)),
+                Ok(other) => self.other(other),
+                Err(e) => {
+                    let (id, error) = malformed(&e);
+                    answers.push(Started::Now(vec![spell::failure(id.as_ref(), &error)]));
+                }
+            }
+        }
+        if answers.is_empty() {
+            return Ok(front::accepted());
+        }
+        let finished = join_all(answers.into_iter().map(Started::finish)).await;
+        let mut body = vec![Bytes::from_static(b"[")];
+        for (n, parts) in finished.into_iter().enumerate() {
+            if n > 0 {
+                body.push(Bytes::from_static(b","));
+            }
+            body.extend(parts);
+        }
+        body.push(Bytes::from_static(b"]"));
+        Ok(json_response(200, body))
+    }
+
+    fn start(&self, request: Request) -> Started {
+        let Request { id, method, mut params } = request;
+        let now =
+            |end: Result<Object, Error>| Started::Now(spell::answer(&id, &Method::Complete, end.map(Outcome::of)));
+        match &*method {
+            "ping" => return now(Ok(Object::new())),
+            "logging/setLevel" => return now(front::set_level(&self.session, &params)),
+            "resources/subscribe" => return now(front::subscribe(&self.session, &self.server, &params)),
+            "resources/unsubscribe" => return now(front::unsubscribe(&self.session, &params)),
+            _ => {}
+        }
+        let method = Method::from_name(&method);
+        if let Method::Other(name) = &method {
+            return now(Err(Error::new(Reason::UnknownMethod, format!("Method not found: {name}"))));
+        }
+        let mut meta = match take_meta(&mut params) {
+            Ok(meta) => meta,
+            Err(error) => return now(Err(error)),
+        };
+        let Some(open) = self.session.begin_call(&id) else {
+            self.state.metrics.refused.with_label_values(&["session_calls"]).inc();
+            return now(Err(Error::new(
+                Reason::Overloaded,
+                "The session has too many calls open; wait for some to end",
+            )));
+        };
+        let token = meta.remove("progressToken");
+        let caller = self.caller();
+        let call =
+            Call { meta, progress: token.is_some(), received: self.received, ..Call::new(method.clone(), params) };
+        let exchange = self.server.call(&caller, call);
+        let spell = LegacySpell {
+            id,
+            method,
+            token,
+            log: caller.log,
+            caller,
+            open,
+            stream: self.stream,
+            metrics: self.state.metrics.clone(),
+        };
+        Started::Running(exchange, Box::new(spell))
+    }
+
+    /// The session's caller, with the headers of this request where some server wants them.
+    fn caller(&self) -> Arc<Caller> {
+        let caller = self.session.caller.load_full();
+        if self.state.forwarded.is_empty() {
+            return caller;
+        }
+        Arc::new(Caller { headers: front::forwarded(self.headers, self.state), ..(*caller).clone() })
+    }
+}
+
+/// A request that was answered at once, or runs.
+enum Started {
+    Now(Vec<Bytes>),
+    Running(Exchange, Box<LegacySpell>),
+}
+
+impl Started {
+    /// Waits for the answer, without a stream: nothing can be said or asked before it.
+    async fn finish(self) -> Vec<Bytes> {
+        match self {
+            Started::Now(parts) => parts,
+            Started::Running(exchange, spell) => {
+                let end = tokio::select! {
+                    end = exchange.outcome() => end,
+                    () = spell.open.token().cancelled() => Err(Error::new(Reason::Cancelled, "Cancelled by the client")),
+                };
+                spell::answer(&spell.id, &spell.method, end)
+            }
+        }
+    }
+}
+
+/// How an exchange is written to a legacy client.
+struct LegacySpell {
+    id: Id,
+    method: Method,
+    token: Option<Raw>,
+    log: LogWish,
+    caller: Arc<Caller>,
+    open: OpenCall,
+    stream: bool,
+    metrics: Arc<crate::telemetry::Metrics>,
+}
+
+impl Spell for LegacySpell {
+    fn notice(&mut self, notice: Notice) -> Option<Bytes> {
+        match notice {
+            // 2025-11-25/basic/utilities/progress.mdx: only for tokens "that were provided in an active request".
+            Notice::Progress(params) => self.token.as_ref().map(|token| notices::progress(params, token)),
+            Notice::Log(level, _) if !self.log.wants(level) => None,
+            other => notices::write(&other).map(|(method, params)| notices::notification(method, &params)),
+        }
+    }
+
+    fn ask(&mut self, ask: Ask) -> Asked {
+        let Ask { requests, state, answer } = ask;
+        if let (AskState::ServerForgot(_), Some((_, question))) =
+            (&state, requests.iter().find(|(_, q)| !self.caller.can.answer(q.kind)))
+        {
+            let missing = question.kind.capability();
+            let error = Error::new(
+                Reason::MissingCapability,
+                format!("The server asks for {missing}, which this client did not declare"),
+            );
+            return Asked::End(200, self.done(Err(error)).1);
+        }
+        let mut messages = Vec::new();
+        let mut waiting = Vec::new();
+        for (key, question) in requests {
+            let (outcome, kind) = self.put(&question, &mut messages);
+            self.metrics.asks.with_label_values(&[question.kind.capability(), kind]).inc();
+            waiting.push(async move { (key, outcome.wait().await) });
+        }
+        let session = self.open.session().busy();
+        let cancelled = self.open.token().clone();
+        tokio::spawn(async move {
+            let _session = session;
+            let answers = tokio::time::timeout(ANSWER_TIME, join_all(waiting));
+            // Dropping `answer` tells the server's side that none will come.
+            tokio::select! {
+                answers = answers => drop(answers.map(|answers| answer.send(answers))),
+                () = cancelled.cancelled() => {}
+            }
+        });
+        Asked::Send(messages)
+    }
+
+    fn done(&mut self, end: Result<Outcome, Error>) -> (u16, Vec<Bytes>) {
+        (200, spell::answer(&self.id, &self.method, end))
+    }
+
+    fn cancelled(&mut self) -> impl Future<Output = ()> + Send {
+        self.open.token().clone().cancelled_owned()
+    }
+
+    /// 2025-11-25/basic/transports.mdx, Sending Messages to the Server: "Disconnection SHOULD NOT be interpreted as
+    /// the client cancelling its request." The call goes on; its timeout bounds it.
+    fn abandoned(&mut self, exchange: Exchange) {
+        let token = self.open.token().clone();
+        let session = self.open.session().clone();
+        let id = self.id.clone();
+        // The entry of the dropped spell goes; a new one keeps the call cancellable by its id.
+        token.cancel();
+        let Some(open) = session.begin_call(&id) else { return };
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = exchange.outcome() => {}
+                () = open.token().cancelled() => {}
+                () = session.ended.cancelled() => {}
+            }
+        });
+    }
+}
+
+/// Where the answer to one question comes from.
+enum Expected {
+    Client(tokio::sync::oneshot::Receiver<Result<Object, RpcError>>),
+    Refused(RpcError),
+}
+
+impl Expected {
+    async fn wait(self) -> Result<Object, RpcError> {
+        let gone = || RpcError { code: code::INTERNAL, message: "The client's session ended".into(), data: None };
+        match self {
+            Expected::Client(receiver) => receiver.await.unwrap_or_else(|_| Err(gone())),
+            Expected::Refused(error) => Err(error),
+        }
+    }
+}
+
+impl LegacySpell {
+    /// Puts one question to the client, or says why it cannot be put.
+    fn put(&self, question: &crate::model::Question, messages: &mut Vec<Bytes>) -> (Expected, &'static str) {
+        let refused = |message: String, why| {
+            (Expected::Refused(RpcError { code: code::METHOD_NOT_FOUND, message: message.into(), data: None }), why)
+        };
+        if !self.caller.can.answer(question.kind) {
+            let missing = question.kind.capability();
+            return refused(format!("The client did not declare {missing}"), "not_declared");
+        }
+        if !self.stream {
+            return refused(
+                "The client does not accept event streams, on which it could be asked".to_owned(),
+                "no_stream",
+            );
+        }
+        match self.open.session().expect_answer() {
+            None => refused("Too many requests wait for this client's answers".to_owned(), "too_many"),
+            Some((id, receiver)) => {
+                let hint = question.params.size_hint();
+                messages.push(to_bytes(hint, |out| write_request(out, &id, &question.method, &question.params)));
+                (Expected::Client(receiver), "asked")
+            }
+        }
+    }
+}

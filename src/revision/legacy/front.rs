@@ -1,0 +1,314 @@
+//! The legacy client side: sessions over Streamable HTTP.
+//!
+//! Owns POST, GET and DELETE of a session and what is answered without any server. Calls are in `call`, the session's
+//! own stream is in `stream`. Invariant: no session is touched before its principal and endpoint were checked.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use http::{HeaderMap, HeaderValue, Method as Verb, Response, header};
+
+use crate::body::Body;
+use crate::json::{Object, Raw, Text};
+use crate::jsonrpc::{Id, Message, Notification, Payload, Request};
+use crate::model::{Caller, Can, Error, Filter, Level, LogWish, Notice, Reason, Server};
+use crate::revision::legacy::{NEWEST, Profile, SESSION_HEADER, VERSION_HEADER, call, profile, spell, stream};
+use crate::revision::{Front, FrontState, Head, Inbound, Peek, json_response, malformed, notices};
+use crate::session::Session;
+
+/// The one legacy front.
+pub(in crate::revision) static FRONT: LegacyFront = LegacyFront;
+
+pub(in crate::revision) struct LegacyFront;
+
+impl Front for LegacyFront {
+    /// It claims whatever the modern front did not: what cannot be read is refused in the older spelling, which
+    /// every client understands.
+    fn claims(&self, _: &Head<'_>, _: &Peek<'_>) -> bool {
+        true
+    }
+
+    fn serve<'a>(
+        &'a self,
+        inbound: Inbound,
+        server: Arc<dyn Server>,
+        state: &'a FrontState,
+    ) -> BoxFuture<'a, Response<Body>> {
+        async move {
+            let served = match inbound.method {
+                Verb::POST => post(inbound, server, state).await,
+                Verb::GET => get(&inbound, &server, state),
+                Verb::DELETE => delete(&inbound, state),
+                _ => Ok(not_allowed()),
+            };
+            served.unwrap_or_else(|refusal| self.refuse(refusal.id.as_ref(), &refusal.error))
+        }
+        .boxed()
+    }
+
+    fn refuse(&self, id: Option<&Id>, error: &Error) -> Response<Body> {
+        json_response(spell::status(error), [spell::failure(id, error)])
+    }
+}
+
+/// Why a request did not become a call.
+pub(super) struct Refusal {
+    id: Option<Id>,
+    error: Error,
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Refusal { id: None, error }
+    }
+}
+
+impl Refusal {
+    pub(super) fn to(id: &Id, error: Error) -> Self {
+        Refusal { id: Some(id.clone()), error }
+    }
+}
+
+fn not_allowed() -> Response<Body> {
+    let error =
+        Error::new(Reason::InvalidRequest, "Method not allowed: a GET needs the session id of an earlier initialize");
+    let mut response = json_response(405, [spell::failure(None, &error)]);
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST, GET, DELETE"));
+    response
+}
+
+pub(in crate::revision) fn accepted() -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = http::StatusCode::ACCEPTED;
+    response
+}
+
+// === POST ===
+
+async fn post(inbound: Inbound, server: Arc<dyn Server>, state: &FrontState) -> Result<Response<Body>, Refusal> {
+    let Inbound { headers, payload, principal, scope, received, .. } = inbound;
+    let payload = payload.map_err(|e| {
+        let (id, error) = malformed(&e);
+        Refusal { id, error }
+    })?;
+    let stream = accepts_stream(&headers)?;
+    if let Payload::One(Message::Request(request)) = &payload
+        && &*request.method == "initialize"
+    {
+        return initialize(request, &headers, principal, scope, &server, state);
+    }
+    let id = match &payload {
+        Payload::One(Message::Request(request)) => Some(request.id.clone()),
+        _ => None,
+    };
+    let session = find_session(&headers, &principal, &scope, state).map_err(|error| Refusal { id, error })?;
+    let turn = call::Turn { session, server, received, stream, headers: &headers, state };
+    match payload {
+        Payload::One(Message::Request(request)) => turn.request(request).await,
+        Payload::One(other) => {
+            turn.other(other);
+            Ok(accepted())
+        }
+        Payload::Batch(items) => turn.batch(items).await,
+    }
+}
+
+/// Whether the client takes event streams. Fails where it takes neither them nor JSON.
+fn accepts_stream(headers: &HeaderMap) -> Result<bool, Error> {
+    let json = headers.get(header::CONTENT_TYPE).is_none_or(|v| v.as_bytes().starts_with(b"application/json"));
+    if !json {
+        return Err(Error::new(Reason::InvalidRequest, "Unsupported media type: the body must be application/json"));
+    }
+    let Some(accept) = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()) else { return Ok(true) };
+    let any = accept.contains("*/*");
+    if any || accept.contains("text/event-stream") {
+        return Ok(true);
+    }
+    if accept.contains("application/json") || accept.contains("application/*") {
+        return Ok(false);
+    }
+    Err(Error::new(
+        Reason::InvalidRequest,
+        "Not acceptable: the client must accept application/json and text/event-stream",
+    ))
+}
+
+fn find_session(
+    headers: &HeaderMap,
+    principal: &crate::model::Principal,
+    scope: &Text,
+    state: &FrontState,
+) -> Result<Arc<Session>, Error> {
+    check_version(headers)?;
+    let Some(id) = headers.get(SESSION_HEADER).and_then(|v| v.to_str().ok()) else {
+        let message = "Bad request: the Mcp-Session-Id header is missing; a client starts with initialize";
+        return Err(Error::new(Reason::InvalidRequest, message));
+    };
+    state
+        .sessions
+        .find(id, principal, scope)
+        .ok_or_else(|| Error::new(Reason::UnknownSession, "Session not found: initialize again"))
+}
+
+/// 2025-11-25/basic/transports.mdx, Protocol Version Header: "If the server receives a request with an invalid or
+/// unsupported `MCP-Protocol-Version`, it MUST respond with `400 Bad Request`."
+fn check_version(headers: &HeaderMap) -> Result<(), Error> {
+    match headers.get(VERSION_HEADER).map(|v| v.to_str().unwrap_or_default()) {
+        Some(version) if profile(version).is_none() => {
+            let known: Vec<&str> = super::PROFILES.iter().map(|p| p.name).collect();
+            let message = format!(
+                "Bad request: unsupported MCP-Protocol-Version {version:?} (a session speaks one of {})",
+                known.join(", ")
+            );
+            Err(Error::new(Reason::UnsupportedRevision, message))
+        }
+        _ => Ok(()),
+    }
+}
+
+// === initialize ===
+
+fn initialize(
+    request: &Request,
+    headers: &HeaderMap,
+    principal: Arc<crate::model::Principal>,
+    scope: Text,
+    server: &Arc<dyn Server>,
+    state: &FrontState,
+) -> Result<Response<Body>, Refusal> {
+    // 2025-11-25/basic/lifecycle.mdx, Version Negotiation: "Otherwise, the server MUST respond with another protocol
+    // version it supports. This SHOULD be the latest version supported by the server."
+    let asked = request.params.text("protocolVersion");
+    let profile: &Profile = asked.as_deref().and_then(profile).unwrap_or(NEWEST);
+    let caller = caller(&request.params, headers, principal, profile, state);
+    let session = state.sessions.open(caller, scope).map_err(|e| Refusal::to(&request.id, e))?;
+    let face = server.describe(&session.caller.load());
+    let mut result = Object::new()
+        .with("protocolVersion", Raw::string(profile.name))
+        .with("capabilities", notices::capabilities(&face.features).raw())
+        .with("serverInfo", face.info);
+    if let Some(instructions) = face.instructions {
+        result.set(Text::literal("instructions"), Raw::string(&instructions));
+    }
+    let mut response = json_response(200, spell::result(&request.id, &result));
+    let id = HeaderValue::from_str(&session.id).map_err(|_| Error::internal("the session id is no header value"))?;
+    response.headers_mut().insert(SESSION_HEADER, id);
+    Ok(response)
+}
+
+fn caller(
+    params: &Object,
+    headers: &HeaderMap,
+    principal: Arc<crate::model::Principal>,
+    profile: &'static Profile,
+    state: &FrontState,
+) -> Caller {
+    let capabilities = params.object("capabilities").unwrap_or_default();
+    Caller {
+        principal,
+        session: None,
+        can: can(&capabilities),
+        capabilities: capabilities.raw(),
+        info: params.get("clientInfo").filter(|info| info.is_object()).cloned(),
+        log: LogWish::ServerDecides,
+        revision: profile.name,
+        headers: forwarded(headers, state),
+        ended: tokio_util::sync::CancellationToken::new(),
+    }
+}
+
+/// Reads a client's capabilities; all revisions spell these members alike.
+pub(in crate::revision) fn can(capabilities: &Object) -> Can {
+    let has = |name: &str| capabilities.get(name).is_some_and(Raw::is_object);
+    let elicitation = capabilities.object("elicitation");
+    // 2025-11-25/client/elicitation.mdx, Capabilities: "an empty capabilities object is equivalent to declaring
+    // support for `form` mode only".
+    let mode = |name: &str| elicitation.as_ref().is_some_and(|e| e.get(name).is_some_and(Raw::is_object));
+    Can {
+        sample: has("sampling"),
+        roots: has("roots"),
+        elicit_form: elicitation.as_ref().is_some_and(Object::is_empty) || mode("form"),
+        elicit_url: mode("url"),
+    }
+}
+
+/// The client's headers that some server's config names.
+pub(in crate::revision) fn forwarded(headers: &HeaderMap, state: &FrontState) -> Vec<(Text, Text)> {
+    let value = |name: &http::HeaderName| Some(Text::from(headers.get(name)?.to_str().ok()?));
+    state.forwarded.iter().filter_map(|name| Some((Text::from(name.as_str()), value(name)?))).collect()
+}
+
+// === GET, DELETE ===
+
+fn get(inbound: &Inbound, server: &Arc<dyn Server>, state: &FrontState) -> Result<Response<Body>, Refusal> {
+    if !inbound.headers.contains_key(SESSION_HEADER) {
+        return Ok(not_allowed());
+    }
+    let session = find_session(&inbound.headers, &inbound.principal, &inbound.scope, state)?;
+    Ok(stream::open(&session, server, state)?)
+}
+
+fn delete(inbound: &Inbound, state: &FrontState) -> Result<Response<Body>, Refusal> {
+    let session = find_session(&inbound.headers, &inbound.principal, &inbound.scope, state)?;
+    state.sessions.close(&session);
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = http::StatusCode::NO_CONTENT;
+    Ok(response)
+}
+
+// === what needs no server ===
+
+/// `logging/setLevel`.
+pub(super) fn set_level(session: &Session, params: &Object) -> Result<Object, Error> {
+    let level = params.text("level").and_then(|name| Level::from_name(&name));
+    let level = level.ok_or_else(|| {
+        Error::new(
+            Reason::InvalidParams,
+            "Invalid params: level must be one of debug, info, notice, warning, error, critical, alert, emergency",
+        )
+    })?;
+    session.caller.rcu(|caller| Caller { log: LogWish::AtLeast(level), ..(**caller).clone() });
+    Ok(Object::new())
+}
+
+/// `resources/subscribe`: a listener of the session that writes to its stream.
+pub(super) fn subscribe(session: &Arc<Session>, server: &Arc<dyn Server>, params: &Object) -> Result<Object, Error> {
+    let uri = params.text("uri").ok_or_else(|| Error::new(Reason::InvalidParams, "Invalid params: uri is missing"))?;
+    let caller = session.caller.load_full();
+    let notices = server.listen(&caller, Filter { uris: vec![uri.clone()], ..Filter::default() });
+    if !notices.honoured.uris.contains(&uri) {
+        return Err(Error::new(Reason::UnknownResource, format!("Resource not found: {uri}")));
+    }
+    if let Some(ended) = session.subscribe(&uri) {
+        tokio::spawn(stream::forward(notices, Arc::downgrade(session), ended));
+    }
+    Ok(Object::new())
+}
+
+/// `resources/unsubscribe`.
+pub(super) fn unsubscribe(session: &Session, params: &Object) -> Result<Object, Error> {
+    let uri = params.text("uri").ok_or_else(|| Error::new(Reason::InvalidParams, "Invalid params: uri is missing"))?;
+    session.unsubscribe(&uri);
+    Ok(Object::new())
+}
+
+/// A notification of the client.
+pub(super) fn notified(
+    session: &Arc<Session>,
+    server: &Arc<dyn Server>,
+    notification: &Notification,
+    state: &FrontState,
+) {
+    match &*notification.method {
+        "notifications/cancelled" => {
+            let id = notification.params.get("requestId").and_then(|raw| Id::from_raw(raw.clone()));
+            if id.is_some_and(|id| session.cancel_call(&id)) {
+                state.metrics.cancelled.inc();
+            }
+        }
+        "notifications/roots/list_changed" => server.tell(&session.caller.load_full(), Notice::RootsChanged),
+        // `initialized` opens nothing that was closed; whatever else comes is for nobody that we know.
+        _ => {}
+    }
+}

@@ -1,0 +1,56 @@
+//! The revisions with sessions: 2024-11-05 to 2025-11-25, one machine with a row of details for each.
+
+mod back;
+mod call;
+mod front;
+mod open;
+mod pump;
+mod running;
+mod spell;
+mod stream;
+
+pub(super) use back::LegacyServer;
+pub(super) use front::{FRONT, accepted, can, forwarded};
+pub(super) use open::{first_answer, open};
+pub(super) use spell::tool_error;
+
+/// What differs between the legacy revisions.
+pub(super) struct Profile {
+    /// The revision's name.
+    pub(super) name: &'static str,
+    /// Whether a body may hold several messages. Only 2025-03-26 had it: "Implementations MUST support receiving
+    /// JSON-RPC batches" (2025-03-26/basic/index.mdx, Batching); the next one removed it.
+    pub(super) batches: bool,
+    /// Whether requests after `initialize` carry the version header (2025-06-18/basic/transports.mdx, Protocol
+    /// Version Header).
+    pub(super) version_header: bool,
+}
+
+/// The legacy revisions, oldest first.
+pub(super) const PROFILES: [Profile; 4] = [
+    Profile { name: "2024-11-05", batches: true, version_header: false },
+    Profile { name: "2025-03-26", batches: true, version_header: false },
+    Profile { name: "2025-06-18", batches: false, version_header: true },
+    Profile { name: "2025-11-25", batches: false, version_header: true },
+];
+
+/// The newest of them: what we ask servers for, and offer clients that ask for something unknown.
+pub(super) const NEWEST: &Profile = &PROFILES[3];
+
+/// What a client that sends no version header is taken to speak. 2025-11-25/basic/transports.mdx: "the server SHOULD
+/// assume protocol version `2025-03-26`".
+pub(super) const ASSUMED: &str = PROFILES[1].name;
+
+/// The row of a revision.
+pub(super) fn profile(name: &str) -> Option<&'static Profile> {
+    PROFILES.iter().find(|profile| profile.name == name)
+}
+
+/// The header that carries the session id.
+pub(super) const SESSION_HEADER: http::HeaderName = http::HeaderName::from_static("mcp-session-id");
+
+/// The header that carries the revision.
+pub(super) const VERSION_HEADER: http::HeaderName = http::HeaderName::from_static(super::VERSION_HEADER);
+
+/// "Resource not found", up to 2025-11-25 (server/resources.mdx, Error Handling).
+pub(super) const RESOURCE_NOT_FOUND: i64 = -32002;

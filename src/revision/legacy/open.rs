@@ -1,0 +1,90 @@
+//! The handshake with a legacy server.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, HeaderValue};
+
+use crate::json::{Object, Raw, Text};
+use crate::jsonrpc::{Id, Message, to_bytes, write_notification, write_request};
+use crate::link::{Headers, Link, LinkError, Outgoing};
+use crate::model::Face;
+use crate::revision::connect::{ConnectError, Hello};
+use crate::revision::legacy::{NEWEST, Profile, SESSION_HEADER, VERSION_HEADER, profile};
+use crate::revision::{Calls, notices};
+
+/// What the handshake came to.
+pub(super) struct Agreed {
+    pub(super) profile: &'static Profile,
+    pub(super) session: Option<HeaderValue>,
+    pub(super) face: Face,
+}
+
+impl Agreed {
+    /// The headers of every message from here on.
+    pub(super) fn headers(&self) -> Headers {
+        let version =
+            self.profile.version_header.then(|| (VERSION_HEADER, HeaderValue::from_static(self.profile.name)));
+        let session = self.session.clone().map(|id| (SESSION_HEADER, id));
+        version.into_iter().chain(session).collect()
+    }
+}
+
+/// Shakes hands: `initialize`, then `notifications/initialized`.
+pub(in crate::revision) async fn open(
+    link: &Arc<dyn Link>,
+    calls: &Calls,
+    hello: &Hello,
+) -> Result<super::back::Opened, ConnectError> {
+    handshake(link, calls, hello).await.map(super::back::Opened)
+}
+
+pub(super) async fn handshake(link: &Arc<dyn Link>, calls: &Calls, hello: &Hello) -> Result<Agreed, ConnectError> {
+    let asked = hello.revision.and_then(profile).unwrap_or(NEWEST);
+    let params = Object::new()
+        .with("protocolVersion", Raw::string(asked.name))
+        .with("capabilities", hello.capabilities.clone())
+        .with("clientInfo", hello.info.clone());
+    let id = calls.next_id();
+    let body = to_bytes(256, |out| write_request(out, &Id::number(id), "initialize", &params));
+    let reply = link.send(Outgoing { body, id: Some(id), headers: Headers::new() }).await?;
+    let session = session_id(&reply.headers);
+    let agreed = Agreed { session, ..read_answer(first_answer(reply.messages).await?)? };
+    let body = to_bytes(64, |out| write_notification(out, "notifications/initialized", &Object::new()));
+    link.send(Outgoing { body, id: None, headers: agreed.headers() }).await?;
+    Ok(agreed)
+}
+
+/// The answer to a request of the gateway's own; whatever comes before it is for nobody.
+pub(in crate::revision) async fn first_answer(mut messages: crate::link::Messages) -> Result<Object, ConnectError> {
+    use futures_util::StreamExt;
+    while let Some(message) = messages.next().await {
+        if let Message::Response(response) = message? {
+            return response.outcome.map_err(ConnectError::Answered);
+        }
+    }
+    Err(LinkError::Protocol("the stream ended without an answer".to_owned()).into())
+}
+
+fn session_id(headers: &HeaderMap) -> Option<HeaderValue> {
+    headers.get(SESSION_HEADER).cloned().map(|mut id| {
+        id.set_sensitive(true);
+        id
+    })
+}
+
+fn read_answer(result: Object) -> Result<Agreed, ConnectError> {
+    let version = result.text("protocolVersion");
+    // 2025-11-25/basic/lifecycle.mdx, Version Negotiation: "If the client does not support the version in the
+    // server's response, it SHOULD disconnect."
+    let Some(profile) = version.as_deref().and_then(profile) else {
+        let spoken = version.as_deref().unwrap_or("none at all");
+        return Err(ConnectError::NoCommonRevision(format!(
+            "it answered initialize with the unsupported revision {spoken:?}"
+        )));
+    };
+    let info = result.get("serverInfo").filter(|info| info.is_object()).cloned();
+    let features = notices::features(&result.object("capabilities").unwrap_or_default());
+    let instructions = result.text("instructions").as_ref().map(Text::to_string);
+    let face = Face { info: info.unwrap_or_else(|| Raw::literal("{}")), instructions, features };
+    Ok(Agreed { profile, session: None, face })
+}

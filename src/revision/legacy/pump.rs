@@ -1,0 +1,77 @@
+//! What a legacy server says outside any call: on its pipe, or on its GET stream.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+
+use crate::json::Object;
+use crate::jsonrpc::{Message, Request, RpcError, code};
+use crate::link::{LinkError, Messages};
+use crate::revision::legacy::back::{LegacyServer, WeakServer};
+use crate::revision::notices;
+
+/// Pauses between attempts to open the stream again; the last one repeats.
+const PAUSES: [Duration; 4] =
+    [Duration::from_millis(500), Duration::from_secs(2), Duration::from_secs(10), Duration::from_secs(60)];
+
+/// Listens for as long as the server is in use.
+pub(super) async fn pump(server: WeakServer) {
+    let mut failures = 0;
+    loop {
+        let Some(strong) = server.upgrade() else { return };
+        let (link, headers, seen) = (strong.link.clone(), strong.headers(), strong.generation());
+        drop(strong);
+        let opened = link.listen(headers).await;
+        match opened {
+            Ok(messages) => {
+                failures = 0;
+                listen(&server, messages).await;
+            }
+            // 2025-11-25/basic/transports.mdx, Listening for Messages from the Server: "or else return HTTP 405
+            // Method Not Allowed, indicating that the server does not offer an SSE stream at this endpoint".
+            Err(LinkError::Status { status: 404, .. }) => {
+                let Some(strong) = server.upgrade() else { return };
+                // The session is gone: a call will renew it. Until then there is nothing to listen to.
+                while strong.generation() == seen && failures < PAUSES.len() {
+                    tokio::time::sleep(PAUSES[failures]).await;
+                    failures += 1;
+                }
+            }
+            Err(LinkError::Status { status, .. }) if (400..500).contains(&status) => return,
+            Err(_) => {}
+        }
+        if link.is_pipe() {
+            return;
+        }
+        tokio::time::sleep(PAUSES[failures.min(PAUSES.len() - 1)]).await;
+        failures += 1;
+    }
+}
+
+async fn listen(server: &WeakServer, mut messages: Messages) {
+    while let Some(Ok(message)) = messages.next().await {
+        let Some(server) = server.upgrade() else { return };
+        match message {
+            Message::Notification(notification) => server.publish(notices::read(notification)),
+            Message::Request(request) => asked(&server, request),
+            Message::Response(_) => server.hello.metrics.dropped.with_label_values(&["server_answer"]).inc(),
+        }
+    }
+}
+
+/// A request that names no call.
+fn asked(server: &Arc<LegacyServer>, request: Request) {
+    if &*request.method == "ping" {
+        server.answer(&request.id, Ok(Object::new()));
+        return;
+    }
+    if let Err(request) = server.calls.inject(request) {
+        let name = &server.hello.server;
+        server.hello.metrics.asks.with_label_values(&["any", "unattributed"]).inc();
+        tracing::debug!(server = name, method = %request.method, "a request that belongs to no single open call is refused");
+        let message = "Not available: the request cannot be told to belong to one client's call";
+        let error = RpcError { code: code::METHOD_NOT_FOUND, message: message.into(), data: None };
+        server.answer(&request.id, Err(error));
+    }
+}

@@ -1,0 +1,329 @@
+//! One call on a legacy server, from its request to its answer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
+
+use crate::json::{Object, Raw, Text};
+use crate::jsonrpc::{Id, Message, Notification, Request, Response, RpcError, code, to_bytes, write_request};
+use crate::link::{Headers, LinkError, Messages};
+use crate::model::{
+    Answers, Ask, AskKind, AskState, Call, Caller, Error, Event, Exchange, Method, Notice, Outcome, Question,
+};
+use crate::revision::calls::CallEntry;
+use crate::revision::legacy::back::LegacyServer;
+use crate::revision::{connect, fault, forwarded_headers, notices};
+
+/// Longest time that a server may wait for its user while its call's own time stands still.
+const ASK_TIME: Duration = Duration::from_secs(600);
+
+/// A call on its way.
+pub(super) struct Running {
+    server: Arc<LegacyServer>,
+    caller: Arc<Caller>,
+    entry: CallEntry,
+    method: Method,
+    body: Bytes,
+    forwarded: Headers,
+    messages: Option<Messages>,
+    deadline: Instant,
+    /// Nothing may extend the call past this.
+    last: Instant,
+    open_asks: Arc<AtomicUsize>,
+    phase: Phase,
+}
+
+#[derive(PartialEq)]
+enum Phase {
+    Unsent,
+    Sent,
+    Over,
+}
+
+impl Running {
+    /// The exchange of a call; nothing is sent before it is asked for its first event.
+    pub(super) fn start(server: Arc<LegacyServer>, caller: Arc<Caller>, call: Call) -> Exchange {
+        let entry = server.calls.open(caller.can, server.link.is_pipe());
+        let Call { method, params, meta, progress, .. } = call;
+        let params = with_meta(params, meta, progress.then_some(entry.id));
+        let body =
+            to_bytes(params.size_hint(), |out| write_request(out, &Id::number(entry.id), method.name(), &params));
+        let forwarded = forwarded_headers(&caller);
+        let now = Instant::now();
+        let timeout = server.hello.timeout;
+        let running = Running {
+            entry,
+            method,
+            body,
+            forwarded,
+            messages: None,
+            deadline: now + timeout,
+            last: now + timeout + ASK_TIME,
+            open_asks: Arc::default(),
+            phase: Phase::Unsent,
+            server,
+            caller,
+        };
+        Exchange::new(stream::unfold(running, |mut running| async move {
+            running.next().await.map(|event| (event, running))
+        }))
+    }
+
+    async fn next(&mut self) -> Option<Event> {
+        if self.phase == Phase::Over {
+            return None;
+        }
+        let event = self.next_event().await;
+        if matches!(event, Event::Done(_)) {
+            self.phase = Phase::Over;
+        }
+        Some(event)
+    }
+
+    async fn next_event(&mut self) -> Event {
+        if self.phase == Phase::Unsent {
+            self.server.lower_level(&self.caller).await;
+            self.phase = Phase::Sent;
+            match timeout_at(self.deadline, self.send()).await {
+                Ok(Ok(messages)) => self.messages = Some(messages),
+                Ok(Err(error)) => return Event::Done(Err(error)),
+                Err(_) => return self.timed_out(),
+            }
+        }
+        loop {
+            match self.receive().await {
+                Received::Message(Ok(message)) => {
+                    if let Some(event) = self.take(message).await {
+                        return event;
+                    }
+                }
+                Received::Message(Err(error)) => return Event::Done(Err(self.fault(&error))),
+                Received::End => {
+                    let reason = "the stream ended without an answer";
+                    return Event::Done(Err(fault::protocol(&self.server.hello.server, reason)));
+                }
+                Received::Late if self.may_wait() => self.deadline += self.server.hello.timeout,
+                Received::Late => return self.timed_out(),
+            }
+        }
+    }
+
+    async fn receive(&mut self) -> Received {
+        let Some(messages) = &mut self.messages else { return Received::End };
+        let injected = async {
+            match &mut self.entry.injected {
+                Some(injected) => injected.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        let received = timeout_at(self.deadline, async {
+            tokio::select! {
+                biased;
+                message = messages.next() => message.map_or(Received::End, Received::Message),
+                Some(message) = injected => Received::Message(Ok(message)),
+            }
+        });
+        received.await.unwrap_or(Received::Late)
+    }
+
+    /// While the user is being asked, the call's own time stands still.
+    fn may_wait(&self) -> bool {
+        self.open_asks.load(Ordering::Acquire) > 0 && self.deadline < self.last
+    }
+
+    fn timed_out(&mut self) -> Event {
+        self.cancel("the gateway's timeout passed");
+        Event::Done(Err(fault::timeout(&self.server.hello.server, self.server.hello.timeout)))
+    }
+
+    fn fault(&self, error: &LinkError) -> Error {
+        fault::of_link(&self.server.hello.server, error)
+    }
+
+    // === sending ===
+
+    /// Sends the request; once more if the session turns out to be gone.
+    async fn send(&mut self) -> Result<Messages, Error> {
+        let seen = self.server.generation();
+        let sent = self.server.send(self.body.clone(), Some(self.entry.id), &self.forwarded).await;
+        let error = match sent {
+            Ok(reply) => return Ok(reply.messages),
+            Err(error) => error,
+        };
+        let proof = session_lost(&error, self.server.has_session());
+        if proof == Lost::No {
+            return Err(self.fault(&error));
+        }
+        let renewed = self.server.renew(seen).await;
+        if let Err(e) = renewed {
+            return Err(match e {
+                connect::ConnectError::Link(e) => self.fault(&e),
+                e => fault::down(&self.server.hello.server, &e.to_string()),
+            });
+        }
+        // A 404 proves that the call never ran. Anything else does not: only what changes nothing is sent again.
+        if proof == Lost::Maybe && matches!(self.method, Method::CallTool) {
+            return Err(self.fault(&error));
+        }
+        let again = self.server.send(self.body.clone(), Some(self.entry.id), &self.forwarded).await;
+        again.map(|reply| reply.messages).map_err(|e| self.fault(&e))
+    }
+
+    // === receiving ===
+
+    async fn take(&mut self, message: Message) -> Option<Event> {
+        match message {
+            Message::Response(response) => Some(Event::Done(self.end(response).await)),
+            Message::Notification(notification) => self.notified(notification),
+            Message::Request(request) => self.asked(request),
+        }
+    }
+
+    async fn end(&mut self, response: Response) -> Result<Outcome, Error> {
+        match response.outcome {
+            Ok(result) => Ok(Outcome::of(result)),
+            Err(error) => {
+                // Some servers say with status 200 that they forgot the session: the next call shall find a new one.
+                if self.server.has_session() && speaks_of_lost_session(&error) {
+                    let _ = self.server.renew(self.server.generation()).await;
+                }
+                Err(Error::answered(error))
+            }
+        }
+    }
+
+    fn notified(&self, notification: Notification) -> Option<Event> {
+        match notices::read(notification) {
+            Notice::Progress(params) => {
+                let own = params.get("progressToken").is_some_and(|t| *t == Raw::number(self.entry.id));
+                own.then_some(Event::Notify(Notice::Progress(params)))
+            }
+            notice @ Notice::Log(..) => Some(Event::Notify(notice)),
+            // A change that is told on a call's stream is for everybody.
+            notice => {
+                self.server.publish(notice);
+                None
+            }
+        }
+    }
+
+    fn asked(&self, request: Request) -> Option<Event> {
+        let Request { id, method, params } = request;
+        if &*method == "ping" {
+            self.server.answer(&id, Ok(Object::new()));
+            return None;
+        }
+        let kind = AskKind::of(&method, &params);
+        if kind == AskKind::Other {
+            let error = RpcError {
+                code: code::METHOD_NOT_FOUND,
+                message: format!("Method not found: {method}").into(),
+                data: None,
+            };
+            self.server.answer(&id, Err(error));
+            return None;
+        }
+        let (answer, answers) = oneshot::channel();
+        let guard = AskGuard::new(&self.open_asks);
+        tokio::spawn(reply(self.server.clone(), id, answers, guard));
+        let key = Text::literal("request");
+        let requests = vec![(key, Question { kind, method, params })];
+        Some(Event::Ask(Ask { requests, state: AskState::ServerWaits, answer }))
+    }
+
+    fn cancel(&mut self, reason: &str) {
+        if std::mem::replace(&mut self.phase, Phase::Over) == Phase::Sent {
+            let params =
+                Object::new().with("requestId", Raw::number(self.entry.id)).with("reason", Raw::string(reason));
+            self.server.notify("notifications/cancelled", params);
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if tokio::runtime::Handle::try_current().is_ok() {
+            self.cancel("the client no longer waits for it");
+        }
+    }
+}
+
+enum Received {
+    Message(Result<Message, LinkError>),
+    End,
+    Late,
+}
+
+/// One question that the user has not answered yet.
+struct AskGuard(Arc<AtomicUsize>);
+
+impl AskGuard {
+    fn new(open: &Arc<AtomicUsize>) -> Self {
+        open.fetch_add(1, Ordering::AcqRel);
+        AskGuard(open.clone())
+    }
+}
+
+impl Drop for AskGuard {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Waits for the client's answer and sends it to the server.
+async fn reply(server: Arc<LegacyServer>, id: Id, answers: oneshot::Receiver<Answers>, guard: AskGuard) {
+    let answers = tokio::time::timeout(ASK_TIME, answers).await;
+    let outcome = match answers {
+        Ok(Ok(mut answers)) if !answers.is_empty() => answers.swap_remove(0).1,
+        _ => Err(RpcError { code: code::INTERNAL, message: "The client did not answer".into(), data: None }),
+    };
+    server.answer(&id, outcome);
+    drop(guard);
+}
+
+/// The params with `_meta` as a legacy server takes it: the client's own, and our progress token.
+fn with_meta(mut params: Object, mut meta: Object, token: Option<u64>) -> Object {
+    if let Some(token) = token {
+        meta.set(Text::literal("progressToken"), Raw::number(token));
+    }
+    if !meta.is_empty() {
+        params.set(Text::literal("_meta"), meta.raw());
+    }
+    params
+}
+
+/// Whether the server forgot our session.
+#[derive(PartialEq)]
+enum Lost {
+    No,
+    /// It says something like it, but may have run the request.
+    Maybe,
+    /// It says so as the specification wants it said.
+    Proven,
+}
+
+fn session_lost(error: &LinkError, had_session: bool) -> Lost {
+    match error {
+        LinkError::Status { status: 404, .. } if had_session => Lost::Proven,
+        LinkError::Status { status: 400, message, .. } if had_session => match message.as_deref() {
+            Some(Message::Response(Response { outcome: Err(error), .. }))
+                if !error.message.to_lowercase().contains("session") =>
+            {
+                Lost::No
+            }
+            _ => Lost::Maybe,
+        },
+        _ => Lost::No,
+    }
+}
+
+fn speaks_of_lost_session(error: &RpcError) -> bool {
+    let text = error.message.to_lowercase();
+    text.contains("session")
+        && ["not found", "invalid", "expired", "unknown", "missing", "terminated"].iter().any(|w| text.contains(w))
+}

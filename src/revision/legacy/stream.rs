@@ -1,0 +1,96 @@
+//! A session's own stream (GET): what belongs to no call.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use http::Response;
+use tokio_util::sync::CancellationToken;
+
+use crate::body::Body;
+use crate::model::{Error, Filter, Notice, Notices, Reason, Server};
+use crate::revision::{FrontState, answer, notices};
+use crate::session::{Busy, Session};
+use crate::sse;
+use crate::telemetry::CountGuard;
+
+/// Opens the stream; one that the session had before ends.
+pub(super) fn open(
+    session: &Arc<Session>,
+    server: &Arc<dyn Server>,
+    state: &FrontState,
+) -> Result<Response<Body>, Error> {
+    if state.metrics.streams.get() >= i64::try_from(state.streams_max).unwrap_or(i64::MAX) {
+        state.metrics.refused.with_label_values(&["streams"]).inc();
+        return Err(Error::new(
+            Reason::Overloaded,
+            format!("There are {} streams, and no more are allowed (limits.streams)", state.streams_max),
+        ));
+    }
+    let open = Open {
+        replaced: session.open_stream(),
+        draining: state.draining.clone(),
+        notices: server.listen(&session.caller.load_full(), Filter::lists()),
+        keep_alive: state.keep_alive,
+        session: session.clone(),
+        greeted: false,
+        _busy: session.busy(),
+        _count: CountGuard::new(&state.metrics.streams),
+    };
+    let chunks = stream::unfold(open, |mut open| async move { open.next().await.map(|chunk| (chunk, open)) });
+    let mut response = Response::new(Body::Stream(Box::pin(chunks)));
+    answer::stream_headers(&mut response);
+    Ok(response)
+}
+
+struct Open {
+    session: Arc<Session>,
+    notices: Notices,
+    replaced: CancellationToken,
+    draining: CancellationToken,
+    keep_alive: Duration,
+    greeted: bool,
+    _busy: Busy,
+    _count: CountGuard,
+}
+
+impl Open {
+    async fn next(&mut self) -> Option<Bytes> {
+        // The first bytes go at once: some clients and proxies wait for them before they call the stream open.
+        if !std::mem::replace(&mut self.greeted, true) {
+            return Some(Bytes::from_static(sse::KEEP_ALIVE));
+        }
+        loop {
+            tokio::select! {
+                () = self.replaced.cancelled() => return None,
+                () = self.draining.cancelled() => return None,
+                message = self.session.outbox.next() => return Some(sse::frame(&message)),
+                Some(notice) = self.notices.stream.next() => {
+                    if let Some(message) = spell(&notice) {
+                        return Some(sse::frame(&message));
+                    }
+                }
+                () = tokio::time::sleep(self.keep_alive) => return Some(Bytes::from_static(sse::KEEP_ALIVE)),
+            }
+        }
+    }
+}
+
+fn spell(notice: &Notice) -> Option<Bytes> {
+    notices::write(notice).map(|(method, params)| notices::notification(method, &params))
+}
+
+/// Passes what one subscription hears to the session's stream, until the subscription or the session ends.
+pub(super) async fn forward(mut notices: Notices, session: Weak<Session>, ended: CancellationToken) {
+    loop {
+        let notice = tokio::select! {
+            () = ended.cancelled() => return,
+            notice = notices.stream.next() => notice,
+        };
+        let (Some(notice), Some(session)) = (notice, session.upgrade()) else { return };
+        if let Some(message) = spell(&notice) {
+            session.outbox.push(message);
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Everything that knows how a revision of MCP is spelled.
+//!
+//! Owns dates, headers, reserved `_meta` keys and error codes, for both directions. Does not know which servers there
+//! are. Invariant: an edge translates between its wire and the neutral model, and knows nothing of the other edge.
+
+mod answer;
+mod calls;
+mod connect;
+mod fault;
+mod legacy;
+mod notices;
+mod v2026_07_28;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use http::{HeaderMap, Response};
+use tokio::time::Instant;
+
+use crate::body::Body;
+use crate::json::{Object, Raw, Text};
+use crate::jsonrpc::{Id, Malformed, Message, Payload};
+use crate::model::{Error, Principal, Reason, Server};
+use crate::session::Sessions;
+use crate::telemetry::Metrics;
+
+pub use calls::Calls;
+pub use connect::{ConnectError, Connected, Era, Hello, connect};
+
+/// Every revision that both edges speak, oldest first. A new one is a line here and a row or folder below.
+pub const SUPPORTED: [&str; 5] = [
+    legacy::PROFILES[0].name,
+    legacy::PROFILES[1].name,
+    legacy::PROFILES[2].name,
+    legacy::PROFILES[3].name,
+    v2026_07_28::NAME,
+];
+
+/// The client side of one family of revisions.
+pub trait Front: Send + Sync {
+    /// Whether this request is spelled in one of its revisions.
+    fn claims(&self, head: &Head<'_>, peek: &Peek<'_>) -> bool;
+
+    /// Answers the request.
+    fn serve<'a>(
+        &'a self,
+        inbound: Inbound,
+        server: Arc<dyn Server>,
+        state: &'a FrontState,
+    ) -> BoxFuture<'a, Response<Body>>;
+
+    /// Answers with an error, in its own spelling and with its own status.
+    fn refuse(&self, id: Option<&Id>, error: &Error) -> Response<Body>;
+}
+
+/// What all fronts share.
+pub struct FrontState {
+    /// Sessions of legacy clients.
+    pub sessions: Arc<Sessions>,
+    /// Metrics.
+    pub metrics: Arc<Metrics>,
+    /// After this much silence a waiting answer becomes a stream, and a stream gets a comment.
+    pub keep_alive: Duration,
+    /// Streams that may be open at once.
+    pub streams_max: usize,
+    /// Names of client headers that some server wants forwarded; lower case.
+    pub forwarded: Vec<http::HeaderName>,
+    /// Cancelled when the gateway drains: streams end in their revision's way.
+    pub draining: tokio_util::sync::CancellationToken,
+}
+
+/// One HTTP request to an MCP endpoint, after its credentials were checked.
+pub struct Inbound {
+    /// The HTTP method.
+    pub method: http::Method,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The body: what it says, or why it says nothing.
+    pub payload: Result<Payload, Malformed>,
+    /// Who sent it.
+    pub principal: Arc<Principal>,
+    /// The endpoint: which server or view, empty for everything. Sessions are bound to it.
+    pub scope: Text,
+    /// When its head had been read.
+    pub received: Instant,
+}
+
+/// What decides the dialect, of the head.
+pub struct Head<'a> {
+    /// The HTTP method.
+    pub method: &'a http::Method,
+    /// The headers.
+    pub headers: &'a HeaderMap,
+}
+
+/// What decides the dialect, of the body.
+pub struct Peek<'a> {
+    /// The single message, if the body is one.
+    pub message: Option<&'a Message>,
+}
+
+/// Which front answers a request: the first that claims it; the legacy front claims whatever is left.
+pub fn detect(head: &Head<'_>, peek: &Peek<'_>) -> &'static dyn Front {
+    const FRONTS: [&dyn Front; 2] = [&v2026_07_28::FRONT, &legacy::FRONT];
+    FRONTS.into_iter().find(|front| front.claims(head, peek)).unwrap_or(&legacy::FRONT)
+}
+
+/// Whether `name` is a revision that can be forced on a server.
+pub fn is_supported(name: &str) -> bool {
+    SUPPORTED.contains(&name)
+}
+
+/// The header in which a client says its revision; for logs and metrics of refused requests.
+pub const VERSION_HEADER: &str = "mcp-protocol-version";
+
+/// Headers that browsers must be allowed to send and to read.
+pub mod cors {
+    /// May be sent.
+    pub const ALLOWED: [&str; 9] = [
+        "authorization",
+        "content-type",
+        "accept",
+        "mcp-session-id",
+        super::VERSION_HEADER,
+        "mcp-method",
+        "mcp-name",
+        "last-event-id",
+        "x-api-key",
+    ];
+    /// May be read.
+    pub const EXPOSED: [&str; 2] = ["mcp-session-id", "www-authenticate"];
+    /// May be sent with anything behind it.
+    pub const ALLOWED_PREFIX: &str = "mcp-param-";
+}
+
+/// The gateway as it names itself to servers and clients: an `Implementation`.
+pub fn implementation() -> Raw {
+    const JSON: &str =
+        concat!(r#"{"name":"moongate","title":"Moongate","version":""#, env!("CARGO_PKG_VERSION"), r#""}"#);
+    Raw::literal(JSON)
+}
+
+/// What is wrong with a body, as an error for its sender.
+fn malformed(error: &Malformed) -> (Option<Id>, Error) {
+    match error {
+        Malformed::Json(e) => (None, Error::new(Reason::Parse, format!("Parse error: {e}"))),
+        Malformed::Shape { reason, id } => {
+            (id.clone(), Error::new(Reason::InvalidRequest, format!("Invalid request: {reason}")))
+        }
+    }
+}
+
+/// A response with a JSON body in parts.
+fn json_response(status: u16, parts: impl IntoIterator<Item = Bytes>) -> Response<Body> {
+    let mut response = Response::new(Body::Parts(parts.into_iter().collect()));
+    *response.status_mut() = http::StatusCode::from_u16(status).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
+    let json = http::HeaderValue::from_static("application/json");
+    response.headers_mut().insert(http::header::CONTENT_TYPE, json);
+    response
+}
+
+/// The members of `_meta`, if the params have one.
+fn take_meta(params: &mut Object) -> Result<Object, Error> {
+    match params.remove("_meta") {
+        None => Ok(Object::new()),
+        Some(raw) => raw
+            .as_object()
+            .ok_or_else(|| Error::new(Reason::InvalidParams, "params._meta must be an object without duplicate keys")),
+    }
+}
+
+/// The client's headers that are passed on to the server, under the names that the config gives them.
+fn forwarded_headers(caller: &crate::model::Caller) -> crate::link::Headers {
+    let header = |(name, value): &(Text, Text)| {
+        Some((http::HeaderName::from_bytes(name.as_bytes()).ok()?, http::HeaderValue::from_str(value).ok()?))
+    };
+    caller.headers.iter().filter_map(header).collect()
+}

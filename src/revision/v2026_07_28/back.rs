@@ -1,0 +1,201 @@
+//! A stateless server: nothing is agreed on, every request says everything.
+//!
+//! Owns discovery and the listening stream. One call is in `running`. Invariant: a server is told the capabilities of
+//! the client whose call it is, never ours.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+
+use crate::json::{Object, Raw, Text};
+use crate::jsonrpc::{Id, Message, to_bytes, write_notification, write_request};
+use crate::link::{Headers, Link, LinkError, Messages, Outgoing};
+use crate::model::{Call, Caller, Exchange, Face, Filter, Notice, Notices, Server};
+use crate::revision::connect::{ConnectError, Hello};
+use crate::revision::legacy::first_answer;
+use crate::revision::v2026_07_28::running::Running;
+use crate::revision::v2026_07_28::{
+    CLIENT_CAPABILITIES, CLIENT_INFO, NAME, PROTOCOL_VERSION, SERVER_INFO, SUBSCRIPTION_ID, headers,
+};
+use crate::revision::{Calls, notices};
+
+/// An open stateless server.
+pub(in crate::revision) struct ModernServer(pub(super) Arc<Inner>);
+
+pub(super) struct Inner {
+    pub(super) link: Arc<dyn Link>,
+    pub(super) calls: Calls,
+    pub(super) hello: Hello,
+    face: Face,
+}
+
+impl ModernServer {
+    /// Takes the server into use.
+    pub(in crate::revision) fn attach(link: Arc<dyn Link>, calls: Calls, hello: Hello, face: Face) -> Arc<Self> {
+        Arc::new(ModernServer(Arc::new(Inner { link, calls, hello, face })))
+    }
+}
+
+impl Inner {
+    /// Sends a notification aside; only pipes have a use for one.
+    pub(super) fn notify(self: &Arc<Self>, method: &'static str, params: Object) {
+        let inner = self.clone();
+        tokio::spawn(async move {
+            let body = to_bytes(params.size_hint(), |out| write_notification(out, method, &params));
+            let _ = inner.link.send(Outgoing { body, id: None, headers: Headers::new() }).await;
+        });
+    }
+}
+
+/// `_meta` of a request of the gateway's own.
+fn own_meta(hello: &Hello) -> Object {
+    let version = hello.revision.unwrap_or(NAME);
+    Object::new()
+        .with(PROTOCOL_VERSION, Raw::string(version))
+        .with(CLIENT_INFO, hello.info.clone())
+        .with(CLIENT_CAPABILITIES, hello.capabilities.clone())
+}
+
+/// Asks what the server is: `server/discover`.
+pub(in crate::revision) async fn discover(
+    link: &Arc<dyn Link>,
+    calls: &Calls,
+    hello: &Hello,
+) -> Result<Face, ConnectError> {
+    let id = calls.next_id();
+    let params = Object::new().with("_meta", own_meta(hello).raw());
+    let body = to_bytes(512, |out| write_request(out, &Id::number(id), "server/discover", &params));
+    let headers = headers::write("server/discover", None, None, None);
+    let reply = link.send(Outgoing { body, id: Some(id), headers }).await?;
+    let result = first_answer(reply.messages).await?;
+    let versions = result.get("supportedVersions").and_then(Raw::as_array).ok_or_else(|| {
+        ConnectError::Link(LinkError::Protocol("the answer to server/discover has no supportedVersions".to_owned()))
+    })?;
+    if !versions.iter().any(|v| v.as_text().is_some_and(|v| v.as_str() == NAME)) {
+        let spoken: Vec<String> = versions.iter().filter_map(|v| v.as_text().map(|t| t.to_string())).collect();
+        return Err(ConnectError::NoCommonRevision(format!(
+            "it speaks only {}, none of which is known here",
+            spoken.join(", ")
+        )));
+    }
+    let info = result.object("_meta").and_then(|meta| meta.get(SERVER_INFO).cloned()).filter(Raw::is_object);
+    Ok(Face {
+        info: info.unwrap_or_else(|| Raw::literal("{}")),
+        instructions: result.text("instructions").as_ref().map(Text::to_string),
+        features: notices::features(&result.object("capabilities").unwrap_or_default()),
+    })
+}
+
+impl Server for ModernServer {
+    fn describe(&self, _: &Caller) -> Face {
+        self.0.face.clone()
+    }
+
+    fn call(&self, caller: &Arc<Caller>, call: Call) -> Exchange {
+        Running::start(self.0.clone(), caller.clone(), call)
+    }
+
+    fn listen(&self, _: &Arc<Caller>, filter: Filter) -> Notices {
+        let features = &self.0.face.features;
+        let mut honoured = Filter {
+            tools: filter.tools && features.tools_changes,
+            prompts: filter.prompts && features.prompts_changes,
+            resources: filter.resources && features.resources_changes,
+            uris: filter.uris,
+        };
+        if !features.subscribe {
+            honoured.uris.clear();
+        }
+        if honoured == Filter::default() {
+            // Nothing to hear, which is no reason to think that the server is gone.
+            return Notices { honoured, stream: stream::pending().boxed() };
+        }
+        let listening = listen(self.0.clone(), honoured.clone());
+        let heard = stream::once(listening).filter_map(std::future::ready).flatten();
+        Notices { honoured, stream: heard.boxed() }
+    }
+
+    fn tell(&self, _: &Arc<Caller>, _: Notice) {
+        // This revision has no notifications from clients.
+    }
+}
+
+async fn listen(inner: Arc<Inner>, filter: Filter) -> Option<impl futures_util::Stream<Item = Notice> + Send> {
+    let entry = inner.calls.open(crate::model::Can::default(), true);
+    let mut asked = Object::new();
+    for (name, on) in [
+        ("toolsListChanged", filter.tools),
+        ("promptsListChanged", filter.prompts),
+        ("resourcesListChanged", filter.resources),
+    ] {
+        if on {
+            asked.set(Text::literal(name), Raw::literal("true"));
+        }
+    }
+    if !filter.uris.is_empty() {
+        let uris: Vec<&str> = filter.uris.iter().map(Text::as_str).collect();
+        asked.set(Text::literal("resourceSubscriptions"), Raw::of(&uris));
+    }
+    let params = Object::new().with("notifications", asked.raw()).with("_meta", own_meta(&inner.hello).raw());
+    let id = entry.id;
+    let body: Bytes = to_bytes(512, |out| write_request(out, &Id::number(id), "subscriptions/listen", &params));
+    let headers = headers::write("subscriptions/listen", None, None, None);
+    let sent = inner.link.send(Outgoing { body, id: Some(id), headers }).await;
+    let messages: Messages = match sent {
+        Ok(reply) => reply.messages,
+        Err(e) => {
+            tracing::debug!(server = inner.hello.server, "changes cannot be listened to: {e}");
+            return None;
+        }
+    };
+    let open = Listening { messages, _entry: entry, inner };
+    Some(stream::unfold(open, |mut open| async move { open.next().await.map(|notice| (notice, open)) }))
+}
+
+struct Listening {
+    messages: Messages,
+    _entry: crate::revision::calls::CallEntry,
+    inner: Arc<Inner>,
+}
+
+impl Listening {
+    async fn next(&mut self) -> Option<Notice> {
+        loop {
+            match self.messages.next().await? {
+                Ok(Message::Notification(n)) if &*n.method == "notifications/subscriptions/acknowledged" => {}
+                Ok(Message::Notification(mut n)) => {
+                    untag(&mut n.params);
+                    match notices::read(n) {
+                        notice @ (Notice::Changed(_) | Notice::Updated(..)) => return Some(notice),
+                        _ => {}
+                    }
+                }
+                // The answer ends the stream, gracefully; anything else ends it too.
+                Ok(Message::Response(_)) | Err(_) => return None,
+                Ok(Message::Request(_)) => {}
+            }
+        }
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        // basic/patterns/subscriptions.mdx, Cancellation: on a pipe the client sends `notifications/cancelled`.
+        if self.inner.link.is_pipe() && tokio::runtime::Handle::try_current().is_ok() {
+            self.inner.notify("notifications/cancelled", Object::new().with("requestId", Raw::number(self._entry.id)));
+        }
+    }
+}
+
+/// Takes the subscription's id out: it is local to this hop.
+fn untag(params: &mut Object) {
+    if let Some(mut meta) = params.object("_meta") {
+        meta.remove(SUBSCRIPTION_ID);
+        if meta.is_empty() {
+            params.remove("_meta");
+        } else {
+            params.set(Text::literal("_meta"), meta.raw());
+        }
+    }
+}

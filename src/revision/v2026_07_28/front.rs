@@ -1,0 +1,248 @@
+//! The stateless client side: every POST stands for itself.
+//!
+//! Owns reading a request and checking that its headers agree with it. Invariant: what is authorised and routed is
+//! what the body says; a header only ever causes a refusal.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use http::{HeaderMap, HeaderValue, Method as Verb, Response, header};
+
+use crate::body::Body;
+use crate::json::{Object, Raw, Text};
+use crate::jsonrpc::{Id, Message, Payload, Request};
+use crate::model::{Ask, AskState, CacheHint, Call, Caller, Check, Error, Method, Notice, Outcome, Reason, Server};
+use crate::revision::answer::{Asked, Spell, Writing, answer};
+use crate::revision::v2026_07_28::{NAME, PROTOCOL_VERSION, headers, listen, meta, spell};
+use crate::revision::{Front, FrontState, Head, Inbound, Peek, json_response, legacy, malformed, notices, take_meta};
+
+/// The front of this revision.
+pub(in crate::revision) static FRONT: ModernFront = ModernFront;
+
+pub(in crate::revision) struct ModernFront;
+
+impl Front for ModernFront {
+    /// basic/versioning.mdx: "A request carrying modern per-request `_meta` is served statelessly according to this
+    /// revision." A header of this revision, or of one that nobody knows, belongs here too: only this revision has
+    /// words for the refusal.
+    fn claims(&self, head: &Head<'_>, peek: &Peek<'_>) -> bool {
+        if let Some(version) = head.headers.get(headers::VERSION) {
+            let known = version.to_str().ok().and_then(legacy::profile).is_some();
+            if version == NAME || (!known && !head.headers.contains_key(legacy::SESSION_HEADER)) {
+                return true;
+            }
+        }
+        match peek.message {
+            Some(Message::Request(r)) => {
+                let meta = r.params.get("_meta");
+                meta.is_some_and(|m| {
+                    memchr::memmem::find(m.bytes(), PROTOCOL_VERSION.as_bytes()).is_some()
+                        && m.as_object().is_some_and(|m| m.get(PROTOCOL_VERSION).is_some())
+                })
+            }
+            _ => false,
+        }
+    }
+
+    fn serve<'a>(
+        &'a self,
+        inbound: Inbound,
+        server: Arc<dyn Server>,
+        state: &'a FrontState,
+    ) -> BoxFuture<'a, Response<Body>> {
+        async move {
+            if inbound.method != Verb::POST {
+                let error = Error::new(Reason::InvalidRequest, "Method not allowed: this revision has POST only");
+                let mut response = json_response(405, [spell::failure(None, &error)]);
+                response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
+                return response;
+            }
+            match read(inbound, state) {
+                Ok(Read::Nothing) => legacy::accepted(),
+                Ok(Read::Request(request)) => serve_request(*request, server, state).await,
+                Err((status, id, error)) => json_response(status, [spell::failure(id.as_ref(), &error)]),
+            }
+        }
+        .boxed()
+    }
+
+    fn refuse(&self, id: Option<&Id>, error: &Error) -> Response<Body> {
+        let status = match spell::status(error) {
+            200 => 400,
+            status => status,
+        };
+        json_response(status, [spell::failure(id, error)])
+    }
+}
+
+// === reading ===
+
+enum Read {
+    Nothing,
+    Request(Box<Checked>),
+}
+
+/// A request whose headers and `_meta` are in order.
+struct Checked {
+    id: Id,
+    method: Text,
+    params: Object,
+    meta: Object,
+    caller: Arc<Caller>,
+    headers: HeaderMap,
+    received: tokio::time::Instant,
+}
+
+type Refused = (u16, Option<Id>, Error);
+
+fn read(inbound: Inbound, state: &FrontState) -> Result<Read, Refused> {
+    let Inbound { headers, payload, principal, received, .. } = inbound;
+    let payload = payload.map_err(|e| {
+        let (id, error) = malformed(&e);
+        (400, id, error)
+    })?;
+    let one_only = "Invalid request: the body must be a single request or notification";
+    let request = match payload {
+        Payload::One(Message::Request(request)) => request,
+        Payload::One(Message::Notification(_)) => return Ok(Read::Nothing),
+        // "The body of the HTTP POST MUST be a single JSON-RPC request or notification."
+        _ => return Err((400, None, Error::new(Reason::InvalidRequest, one_only))),
+    };
+    let Request { id, method, mut params } = request;
+    let refused = |error: Error| (400, Some(id.clone()), error);
+    let mut meta = take_meta(&mut params).map_err(refused)?;
+    let version = meta::take_version(&mut meta).map_err(refused)?;
+    check_version(&headers, &version).map_err(refused)?;
+    let caller = meta::take_caller(&mut meta, principal, &headers, state).map_err(refused)?;
+    let target = match &*method {
+        "tools/call" | "prompts/get" => params.text("name"),
+        "resources/read" => params.text("uri"),
+        _ => None,
+    };
+    headers::check(&headers, &method, target.as_deref()).map_err(refused)?;
+    Ok(Read::Request(Box::new(Checked { id, method, params, meta, caller, headers, received })))
+}
+
+/// basic/transports/streamable-http.mdx, Protocol Version Header: the header MUST be there, MUST match the body, and
+/// an unsupported one is answered with the supported ones.
+fn check_version(headers: &HeaderMap, version: &Text) -> Result<(), Error> {
+    let header = headers.get(headers::VERSION).and_then(|v| v.to_str().ok());
+    if header != Some(version.as_str()) {
+        let shown = header.unwrap_or("missing");
+        return Err(Error::new(
+            Reason::HeaderMismatch,
+            format!("Header mismatch: MCP-Protocol-Version is {shown:?}, the body says {version:?}"),
+        ));
+    }
+    if version.as_str() == NAME {
+        return Ok(());
+    }
+    let data = Object::new().with("supported", Raw::of(&[NAME])).with("requested", Raw::string(version));
+    Err(Error::new(Reason::UnsupportedRevision, "Unsupported protocol version").with_data(data.raw()))
+}
+
+// === answering ===
+
+async fn serve_request(request: Checked, server: Arc<dyn Server>, state: &FrontState) -> Response<Body> {
+    let method = match &*request.method {
+        "server/discover" => return discover(&request, &*server),
+        "subscriptions/listen" => return listen::open(&request.id, &request.params, &request.caller, &*server, state),
+        name => Method::from_name(name),
+    };
+    if let Method::Other(name) = &method {
+        let error = Error::new(Reason::UnknownMethod, format!("Method not found: {name}"));
+        return json_response(404, [spell::failure(Some(&request.id), &error)]);
+    }
+    let Checked { id, params, mut meta, caller, headers, received, .. } = request;
+    let stream =
+        accepts_stream(&headers) && state.metrics.streams.get() < i64::try_from(state.streams_max).unwrap_or(i64::MAX);
+    let token = meta.remove("progressToken");
+    let check = (method == Method::CallTool).then(|| -> Check {
+        Box::new(move |definition, arguments| headers::check_params(&headers, definition, arguments))
+    });
+    let call = Call { meta, progress: token.is_some(), check, received, ..Call::new(method.clone(), params) };
+    let exchange = server.call(&caller, call);
+    let writing = Writing { keep_alive: state.keep_alive, stream, metrics: state.metrics.clone() };
+    answer(exchange, ModernSpell { id, method, token, caller, metrics: state.metrics.clone() }, writing).await
+}
+
+fn accepts_stream(headers: &HeaderMap) -> bool {
+    let accept = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok());
+    accept.is_none_or(|a| a.contains("text/event-stream") || a.contains("*/*"))
+}
+
+/// `server/discover` (server/discover.mdx).
+fn discover(request: &Checked, server: &dyn Server) -> Response<Body> {
+    let face = server.describe(&request.caller);
+    let mut result = Object::new()
+        .with("supportedVersions", Raw::of(&[NAME]))
+        .with("capabilities", notices::capabilities(&face.features).raw());
+    if let Some(instructions) = &face.instructions {
+        result.set(Text::literal("instructions"), Raw::string(instructions));
+    }
+    let hint = CacheHint { ttl_ms: 60_000, public: false };
+    json_response(200, spell::result(&request.id, result, Some(hint)))
+}
+
+/// How an exchange is written to a client of this revision. Dropping it cancels: "The server MUST treat a client
+/// disconnect as cancellation of that request" (basic/patterns/cancellation.mdx).
+struct ModernSpell {
+    id: Id,
+    method: Method,
+    token: Option<Raw>,
+    caller: Arc<Caller>,
+    metrics: Arc<crate::telemetry::Metrics>,
+}
+
+impl Spell for ModernSpell {
+    fn notice(&mut self, notice: Notice) -> Option<Bytes> {
+        match notice {
+            Notice::Progress(params) => self.token.as_ref().map(|token| notices::progress(params, token)),
+            Notice::Log(level, params) if self.caller.log.wants(level) => {
+                Some(notices::notification("notifications/message", &params))
+            }
+            // "These notifications MUST relate to the originating client request": nothing else does.
+            _ => None,
+        }
+    }
+
+    fn ask(&mut self, ask: Ask) -> Asked {
+        let missing = ask.requests.iter().find(|(_, q)| !self.caller.can.answer(q.kind)).map(|(_, q)| q.kind);
+        let outcome = match (missing, &ask.state) {
+            (Some(_), _) => "not_declared",
+            (None, AskState::ServerForgot(_)) => "asked",
+            (None, AskState::ServerWaits) => "cannot_cross",
+        };
+        for (_, question) in &ask.requests {
+            self.metrics.asks.with_label_values(&[question.kind.capability(), outcome]).inc();
+        }
+        if let Some(kind) = missing {
+            let name = kind.capability().split('.').next().unwrap_or_default();
+            let required = Object::new().with("requiredCapabilities", Raw::of(&serde_json::json!({ name: {} })));
+            let error = Error::new(
+                Reason::MissingCapability,
+                format!("The server asks for {}, which this client did not declare", kind.capability()),
+            );
+            let error = error.with_data(required.raw());
+            return Asked::End(spell::status(&error), vec![spell::failure(Some(&self.id), &error)]);
+        }
+        match ask.state {
+            AskState::ServerForgot(state) => {
+                Asked::End(200, spell::input_required(&self.id, &ask.requests, state.as_ref()))
+            }
+            AskState::ServerWaits => {
+                let kind = ask.requests.first().map_or("input", |(_, q)| q.kind.capability());
+                let message = format!(
+                    "The server asks for {kind} while it waits, which does not yet cross to a client of revision {NAME}; a client of an earlier revision can answer it"
+                );
+                Asked::End(200, vec![spell::failure(Some(&self.id), &Error::new(Reason::CannotCross, message))])
+            }
+        }
+    }
+
+    fn done(&mut self, end: Result<Outcome, Error>) -> (u16, Vec<Bytes>) {
+        spell::end(&self.id, &self.method, end)
+    }
+}

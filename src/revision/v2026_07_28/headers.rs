@@ -1,0 +1,277 @@
+//! The headers that mirror the body: written at the back, checked at the front. Pure functions.
+//!
+//! basic/transports/streamable-http.mdx, Request Metadata.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use crate::json::{Object, Raw};
+use crate::link::Headers;
+use crate::model::{Error, Reason};
+use crate::revision::v2026_07_28::NAME;
+
+/// The revision.
+pub(super) const VERSION: HeaderName = HeaderName::from_static(crate::revision::VERSION_HEADER);
+/// The method.
+pub(super) const METHOD: HeaderName = HeaderName::from_static("mcp-method");
+/// The tool, prompt or resource.
+pub(super) const ITEM: HeaderName = HeaderName::from_static("mcp-name");
+/// What stands before the name of a mirrored argument.
+const PARAM: &str = "mcp-param-";
+/// The annotation in an input schema.
+const ANNOTATION: &str = "x-mcp-header";
+/// How deep annotated properties may lie; schemas are hostile input.
+const DEPTH_MAX: usize = 16;
+/// "Integer values MUST be within the safe range for JavaScript."
+const SAFE_INTEGER: f64 = 9_007_199_254_740_991.0;
+
+/// An argument that is mirrored in a header.
+#[derive(Debug, PartialEq)]
+struct Mirrored {
+    header: HeaderName,
+    path: Vec<String>,
+}
+
+/// Encodes a value for a header: as it is where that is safe, in Base64 between the markers where it is not.
+pub(super) fn encode(value: &str) -> Option<HeaderValue> {
+    let plain = value.bytes().all(|b| matches!(b, 0x20..=0x7E | b'\t'))
+        && value.trim_matches([' ', '\t']) == value
+        && !(value.starts_with("=?base64?") && value.ends_with("?="));
+    if plain {
+        return HeaderValue::from_str(value).ok();
+    }
+    HeaderValue::from_str(&format!("=?base64?{}?=", STANDARD.encode(value))).ok()
+}
+
+/// Decodes a header's value; `None` if it holds what it must not.
+pub(super) fn decode(value: &HeaderValue) -> Option<String> {
+    let text = value.to_str().ok()?;
+    match text.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?=")) {
+        Some(encoded) => String::from_utf8(STANDARD.decode(encoded).ok()?).ok(),
+        None => Some(text.to_owned()),
+    }
+}
+
+/// The headers for a request to a server.
+pub(super) fn write(
+    method: &str,
+    target: Option<&str>,
+    definition: Option<&Object>,
+    arguments: Option<&Raw>,
+) -> Headers {
+    let mut headers: Headers = Vec::with_capacity(4);
+    headers.push((VERSION, HeaderValue::from_static(NAME)));
+    headers.extend(HeaderValue::from_str(method).ok().map(|value| (METHOD, value)));
+    headers.extend(target.and_then(encode).map(|value| (ITEM, value)));
+    if let Some(definition) = definition.filter(|d| is_annotated(d)) {
+        for mirrored in mirrored(definition).unwrap_or_default() {
+            let value = arguments.and_then(|a| at_path(a, &mirrored.path)).and_then(|v| text_of(&v));
+            headers.extend(value.as_deref().and_then(encode).map(|value| (mirrored.header, value)));
+        }
+    }
+    headers
+}
+
+/// Checks the standard headers of a client's request.
+pub(super) fn check(headers: &HeaderMap, method: &str, target: Option<&str>) -> Result<(), Error> {
+    agree(headers, &METHOD, "Mcp-Method", Some(method))?;
+    match target {
+        Some(target) => agree(headers, &ITEM, "Mcp-Name", Some(target)),
+        None => Ok(()),
+    }
+}
+
+/// Checks the mirrored arguments of a client's request against the tool's definition.
+pub(super) fn check_params(headers: &HeaderMap, definition: &Object, arguments: Option<&Raw>) -> Result<(), Error> {
+    if !is_annotated(definition) {
+        return Ok(());
+    }
+    for mirrored in mirrored(definition).unwrap_or_default() {
+        let value = arguments.and_then(|a| at_path(a, &mirrored.path)).filter(|v| !v.is_null());
+        let label = mirrored.header.as_str();
+        match (value.as_ref().map(text_of), headers.contains_key(&mirrored.header)) {
+            (None | Some(None), false) => {}
+            (None | Some(None), true) => return Err(mismatch(format!("{label} is there, but the argument is not"))),
+            (Some(Some(value)), _) => agree(headers, &mirrored.header, label, Some(&value))?,
+        }
+    }
+    Ok(())
+}
+
+/// Why a tool with wrong annotations must be left out of lists for HTTP; `None` if it need not.
+pub(super) fn invalid(definition: &Object) -> Option<String> {
+    if is_annotated(definition) { mirrored(definition).err() } else { None }
+}
+
+fn agree(headers: &HeaderMap, name: &HeaderName, label: &str, body: Option<&str>) -> Result<(), Error> {
+    let mut values = headers.get_all(name).iter();
+    let (Some(value), None) = (values.next(), values.next()) else {
+        return Err(mismatch(format!("the required header {label} is missing, or there several times")));
+    };
+    let decoded = decode(value).ok_or_else(|| mismatch(format!("{label} holds characters that it must not")))?;
+    let same = body.is_some_and(|body| decoded == body || same_number(&decoded, body));
+    if same {
+        Ok(())
+    } else {
+        Err(mismatch(format!("{label} header value {decoded:?} does not match the body's value")))
+    }
+}
+
+/// "Servers SHOULD compare the header value and the body value numerically rather than as strings."
+fn same_number(a: &str, b: &str) -> bool {
+    match (a.parse::<f64>(), b.parse::<f64>()) {
+        (Ok(a), Ok(b)) => a == b && a.is_finite(),
+        _ => false,
+    }
+}
+
+fn mismatch(what: String) -> Error {
+    Error::new(Reason::HeaderMismatch, format!("Header mismatch: {what}"))
+}
+
+/// Whether it is worth reading the schema at all.
+fn is_annotated(definition: &Object) -> bool {
+    definition.get("inputSchema").is_some_and(|s| memchr::memmem::find(s.bytes(), ANNOTATION.as_bytes()).is_some())
+}
+
+/// The mirrored arguments, or what is wrong with the annotations.
+fn mirrored(definition: &Object) -> Result<Vec<Mirrored>, String> {
+    let schema: serde_json::Value =
+        definition.get("inputSchema").and_then(|s| s.read().ok()).ok_or("the input schema cannot be read")?;
+    let mut found = Vec::new();
+    walk(&schema, &mut Vec::new(), &mut found)?;
+    // Whatever carries the annotation and was not reached lies where it must not.
+    if found.len() != count(&schema, 0) {
+        return Err(format!("{ANNOTATION} stands where it cannot be reached by properties alone"));
+    }
+    for (n, one) in found.iter().enumerate() {
+        if found[..n].iter().any(|other| other.header == one.header) {
+            return Err(format!("{ANNOTATION} {:?} is used twice", one.header.as_str()));
+        }
+    }
+    Ok(found)
+}
+
+fn walk(schema: &serde_json::Value, path: &mut Vec<String>, found: &mut Vec<Mirrored>) -> Result<(), String> {
+    let Some(properties) = schema.get("properties").and_then(|p| p.as_object()) else { return Ok(()) };
+    if path.len() >= DEPTH_MAX {
+        return Ok(());
+    }
+    for (name, property) in properties {
+        path.push(name.clone());
+        if let Some(annotation) = property.get(ANNOTATION) {
+            let name = annotation.as_str().filter(|n| !n.is_empty()).ok_or(format!("{ANNOTATION} must be a name"))?;
+            let primitive =
+                matches!(property.get("type").and_then(|t| t.as_str()), Some("string" | "integer" | "boolean"));
+            if !primitive {
+                return Err(format!("{ANNOTATION} {name:?} is on a property that is no string, integer or boolean"));
+            }
+            let header = HeaderName::from_bytes(format!("{PARAM}{name}").to_ascii_lowercase().as_bytes());
+            let header = header.map_err(|_| format!("{ANNOTATION} {name:?} is no header name"))?;
+            found.push(Mirrored { header, path: path.clone() });
+        }
+        walk(property, path, found)?;
+        path.pop();
+    }
+    Ok(())
+}
+
+/// How often the annotation occurs as a keyword, anywhere but as the name of a property.
+fn count(value: &serde_json::Value, depth: usize) -> usize {
+    match value {
+        _ if depth > 128 => 0,
+        serde_json::Value::Array(items) => items.iter().map(|item| count(item, depth + 1)).sum(),
+        serde_json::Value::Object(members) => {
+            let own = usize::from(members.contains_key(ANNOTATION));
+            let below = members.iter().map(|(key, value)| match (key.as_str(), value) {
+                ("properties", serde_json::Value::Object(named)) => named.values().map(|v| count(v, depth + 2)).sum(),
+                ("default" | "const" | "enum" | "examples", _) => 0,
+                _ => count(value, depth + 1),
+            });
+            own + below.sum::<usize>()
+        }
+        _ => 0,
+    }
+}
+
+fn at_path(arguments: &Raw, path: &[String]) -> Option<Raw> {
+    path.iter().try_fold(arguments.clone(), |value, step| value.as_object()?.get(step).cloned())
+}
+
+/// The text of a primitive; `None` for anything else, `null` among it.
+fn text_of(value: &Raw) -> Option<String> {
+    match value.read::<serde_json::Value>().ok()? {
+        serde_json::Value::String(text) => Some(text),
+        serde_json::Value::Bool(flag) => Some(flag.to_string()),
+        serde_json::Value::Number(number) => {
+            let value = number.as_f64()?;
+            let whole = value.fract() == 0.0 && value.abs() <= SAFE_INTEGER;
+            Some(if whole { format!("{value:.0}") } else { number.to_string() })
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    #[test]
+    fn encoding_is_as_the_specification_lists_it() {
+        let table = [
+            ("us-west1", "us-west1"),
+            ("Hello, 世界", "=?base64?SGVsbG8sIOS4lueVjA==?="),
+            (" padded ", "=?base64?IHBhZGRlZCA=?="),
+            ("line1\nline2", "=?base64?bGluZTEKbGluZTI=?="),
+            ("=?base64?literal?=", "=?base64?PT9iYXNlNjQ/bGl0ZXJhbD89?="),
+        ];
+        for (value, header) in table {
+            let encoded = encode(value).unwrap();
+            assert_eq!(encoded, header);
+            assert_eq!(decode(&encoded).as_deref(), Some(value));
+        }
+    }
+
+    fn tool(schema: &str) -> Object {
+        Object::parse(Bytes::from(format!(r#"{{"name":"t","inputSchema":{schema}}}"#))).unwrap()
+    }
+
+    #[test]
+    fn annotations_are_mirrored_and_checked() {
+        let tool = tool(
+            r#"{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"},
+            "in":{"type":"object","properties":{"n":{"type":"integer","x-mcp-header":"N"}}}}}"#,
+        );
+        let arguments = Raw::literal(r#"{"region":"us","in":{"n":42.0}}"#);
+        let written = write("tools/call", Some("t"), Some(&tool), Some(&arguments));
+        let headers: HeaderMap = written.into_iter().collect();
+        assert_eq!(headers["mcp-param-region"], "us");
+        assert_eq!(headers["mcp-param-n"], "42");
+        assert!(check_params(&headers, &tool, Some(&arguments)).is_ok());
+        let other = Raw::literal(r#"{"region":"eu","in":{"n":42}}"#);
+        assert!(check_params(&headers, &tool, Some(&other)).is_err());
+        assert!(check_params(&headers, &tool, Some(&Raw::literal(r#"{"region":"us"}"#))).is_err());
+        assert!(check_params(&HeaderMap::new(), &tool, Some(&arguments)).is_err());
+        assert!(check_params(&HeaderMap::new(), &tool, Some(&Raw::literal(r#"{"region":null}"#))).is_ok());
+    }
+
+    #[test]
+    fn wrong_annotations_are_found() {
+        let wrong = [
+            r#"{"properties":{"a":{"type":"number","x-mcp-header":"A"}}}"#,
+            r#"{"properties":{"a":{"type":"string","x-mcp-header":""}}}"#,
+            r#"{"properties":{"a":{"type":"string","x-mcp-header":"a b"}}}"#,
+            r#"{"properties":{"a":{"type":"string","x-mcp-header":"A"},"b":{"type":"string","x-mcp-header":"a"}}}"#,
+            r#"{"properties":{"a":{"type":"array","items":{"type":"string","x-mcp-header":"A"}}}}"#,
+            r#"{"anyOf":[{"properties":{"a":{"type":"string","x-mcp-header":"A"}}}]}"#,
+        ];
+        for schema in wrong {
+            assert!(invalid(&tool(schema)).is_some(), "{schema}");
+        }
+        let right = r#"{"properties":{"x-mcp-header":{"type":"string","default":{"x-mcp-header":"A"}}}}"#;
+        assert_eq!(invalid(&tool(right)), None);
+    }
+}

@@ -1,0 +1,151 @@
+//! `subscriptions/listen`: a stream of the changes that a client asked to hear of (basic/patterns/subscriptions.mdx).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use http::Response;
+use tokio_util::sync::CancellationToken;
+
+use crate::body::Body;
+use crate::json::{Object, Raw, Text};
+use crate::jsonrpc::Id;
+use crate::model::{Caller, Error, Filter, Notice, Notices, Reason, Server};
+use crate::revision::v2026_07_28::{SUBSCRIPTION_ID, spell};
+use crate::revision::{FrontState, answer, json_response, notices};
+use crate::sse;
+use crate::telemetry::CountGuard;
+
+/// Resources that one stream may name.
+const URIS_MAX: usize = 1000;
+
+/// Opens the stream.
+pub(super) fn open(
+    id: &Id,
+    params: &Object,
+    caller: &Arc<Caller>,
+    server: &dyn Server,
+    state: &FrontState,
+) -> Response<Body> {
+    let refuse = |error: &Error| json_response(spell::status(error), [spell::failure(Some(id), error)]);
+    if state.metrics.streams.get() >= i64::try_from(state.streams_max).unwrap_or(i64::MAX) {
+        state.metrics.refused.with_label_values(&["streams"]).inc();
+        return refuse(&Error::new(
+            Reason::Overloaded,
+            format!("There are {} streams, and no more are allowed (limits.streams)", state.streams_max),
+        ));
+    }
+    let filter = match read_filter(params) {
+        Ok(filter) => filter,
+        Err(error) => return refuse(&error),
+    };
+    let notices = server.listen(caller, filter);
+    let open = Open {
+        id: id.clone(),
+        first: Some(acknowledge(id, &notices.honoured)),
+        notices,
+        draining: state.draining.clone(),
+        keep_alive: state.keep_alive,
+        over: false,
+        _count: CountGuard::new(&state.metrics.streams),
+    };
+    let chunks = stream::unfold(open, |mut open| async move { open.next().await.map(|chunk| (chunk, open)) });
+    let mut response = Response::new(Body::Stream(Box::pin(chunks)));
+    answer::stream_headers(&mut response);
+    response
+}
+
+fn read_filter(params: &Object) -> Result<Filter, Error> {
+    let wrong = |what: &str| Error::new(Reason::InvalidParams, format!("Invalid params: {what}"));
+    let asked = params.object("notifications").ok_or_else(|| wrong("notifications must be an object"))?;
+    let flag = |name: &str| asked.get(name).is_some_and(|v| &v.bytes()[..] == b"true");
+    let uris = match asked.get("resourceSubscriptions") {
+        None => Vec::new(),
+        Some(raw) => {
+            let texts = raw.as_array().and_then(|items| items.iter().map(Raw::as_text).collect::<Option<Vec<Text>>>());
+            texts.ok_or_else(|| wrong("notifications.resourceSubscriptions must be an array of strings"))?
+        }
+    };
+    if uris.len() > URIS_MAX {
+        return Err(wrong("at most 1000 resources can be named on one stream"));
+    }
+    Ok(Filter {
+        tools: flag("toolsListChanged"),
+        prompts: flag("promptsListChanged"),
+        resources: flag("resourcesListChanged"),
+        uris,
+    })
+}
+
+/// "The server MUST send `notifications/subscriptions/acknowledged` as the first message".
+fn acknowledge(id: &Id, honoured: &Filter) -> Bytes {
+    let mut agreed = Object::new();
+    let flags = [
+        ("toolsListChanged", honoured.tools),
+        ("promptsListChanged", honoured.prompts),
+        ("resourcesListChanged", honoured.resources),
+    ];
+    for (name, _) in flags.into_iter().filter(|(_, on)| *on) {
+        agreed.set(Text::literal(name), Raw::literal("true"));
+    }
+    if !honoured.uris.is_empty() {
+        let uris: Vec<&str> = honoured.uris.iter().map(Text::as_str).collect();
+        agreed.set(Text::literal("resourceSubscriptions"), Raw::of(&uris));
+    }
+    let params = tagged(Object::new(), id).with("notifications", agreed.raw());
+    notices::notification("notifications/subscriptions/acknowledged", &params)
+}
+
+/// "All notifications delivered on the stream carry `io.modelcontextprotocol/subscriptionId` in `_meta`".
+fn tagged(mut params: Object, id: &Id) -> Object {
+    let mut meta = params.object("_meta").unwrap_or_default();
+    meta.set(Text::literal(SUBSCRIPTION_ID), id.raw().clone());
+    params.set(Text::literal("_meta"), meta.raw());
+    params
+}
+
+struct Open {
+    id: Id,
+    first: Option<Bytes>,
+    notices: Notices,
+    draining: CancellationToken,
+    keep_alive: Duration,
+    over: bool,
+    _count: CountGuard,
+}
+
+impl Open {
+    async fn next(&mut self) -> Option<Bytes> {
+        if let Some(first) = self.first.take() {
+            return Some(sse::frame(&first));
+        }
+        loop {
+            if self.over {
+                return None;
+            }
+            tokio::select! {
+                () = self.draining.cancelled() => return Some(self.close()),
+                notice = self.notices.stream.next() => match notice {
+                    Some(notice) => if let Some(message) = self.spell(&notice) {
+                        return Some(sse::frame(&message));
+                    },
+                    None => return Some(self.close()),
+                },
+                () = tokio::time::sleep(self.keep_alive) => return Some(Bytes::from_static(sse::KEEP_ALIVE)),
+            }
+        }
+    }
+
+    fn spell(&self, notice: &Notice) -> Option<Bytes> {
+        let (method, params) = notices::write(notice)?;
+        Some(notices::notification(method, &tagged(params, &self.id)))
+    }
+
+    /// Graceful Closure: "it SHOULD respond to the original `subscriptions/listen` request with a completion result
+    /// before closing the stream".
+    fn close(&mut self) -> Bytes {
+        self.over = true;
+        sse::frame(&spell::result(&self.id, tagged(Object::new(), &self.id), None).concat())
+    }
+}

@@ -1,0 +1,278 @@
+//! One call on a stateless server, with as many rounds as the server needs.
+
+use std::sync::Arc;
+
+use futures_util::{StreamExt, stream};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
+
+use crate::json::{Object, Raw, Text};
+use crate::jsonrpc::{Id, Message, Notification, Response, to_bytes, write_request};
+use crate::link::{Headers, Messages, Outgoing};
+use crate::model::{
+    Answers, Ask, AskKind, AskState, CacheHint, Call, Caller, Error, Event, Exchange, Method, Notice, Outcome,
+    Question, Reason,
+};
+use crate::revision::calls::CallEntry;
+use crate::revision::v2026_07_28::back::Inner;
+use crate::revision::v2026_07_28::{SERVER_INFO, headers, meta};
+use crate::revision::{fault, forwarded_headers, notices};
+
+/// How often a server may ask in one call before it is taken to be asking for ever.
+const ROUNDS_MAX: usize = 10;
+
+/// A call on its way.
+pub(super) struct Running {
+    server: Arc<Inner>,
+    entry: CallEntry,
+    method: Method,
+    /// The params without what a round adds.
+    params: Object,
+    headers: Headers,
+    messages: Option<Messages>,
+    deadline: Instant,
+    rounds: usize,
+    phase: Phase,
+}
+
+enum Phase {
+    Unsent,
+    Sent,
+    /// The client was asked; its answers start the next round.
+    Asked(oneshot::Receiver<Answers>, Option<Raw>),
+    Over,
+}
+
+impl Running {
+    /// The exchange of a call; nothing is sent before it is asked for its first event.
+    pub(super) fn start(server: Arc<Inner>, caller: Arc<Caller>, call: Call) -> Exchange {
+        let target = call.target();
+        let Call { method, mut params, meta, progress, definition, .. } = call;
+        let entry = server.calls.open(caller.can, true);
+        let meta = meta::write(meta, &caller, &server.hello.info, progress.then_some(entry.id));
+        params.set(Text::literal("_meta"), meta.raw());
+        let mut headers = if server.link.is_pipe() {
+            Headers::new()
+        } else {
+            headers::write(method.name(), target.as_deref(), definition.as_deref(), params.get("arguments"))
+        };
+        headers.extend(forwarded_headers(&caller));
+        let deadline = Instant::now() + server.hello.timeout;
+        let running = Running {
+            server,
+            entry,
+            method,
+            params,
+            headers,
+            messages: None,
+            deadline,
+            rounds: 0,
+            phase: Phase::Unsent,
+        };
+        Exchange::new(stream::unfold(running, |mut running| async move {
+            running.next().await.map(|event| (event, running))
+        }))
+    }
+
+    async fn next(&mut self) -> Option<Event> {
+        let event = match std::mem::replace(&mut self.phase, Phase::Over) {
+            Phase::Over => return None,
+            Phase::Asked(answers, state) => match answers.await {
+                Ok(answers) => self.retry(&answers, state).await,
+                Err(_) => Err(Error::new(Reason::Cancelled, "The client did not answer what the server asked")),
+            },
+            Phase::Unsent => {
+                let params = std::mem::take(&mut self.params);
+                let sent = self.send(&params).await;
+                self.params = params;
+                sent
+            }
+            Phase::Sent => {
+                self.phase = Phase::Sent;
+                Ok(())
+            }
+        };
+        let event = match event {
+            Ok(()) => self.receive().await,
+            Err(error) => Event::Done(Err(error)),
+        };
+        if matches!(event, Event::Done(_)) {
+            self.phase = Phase::Over;
+        }
+        Some(event)
+    }
+
+    async fn send(&mut self, params: &Object) -> Result<(), Error> {
+        let id = self.entry.id;
+        let body = to_bytes(params.size_hint(), |out| write_request(out, &Id::number(id), self.method.name(), params));
+        let outgoing = Outgoing { body, id: Some(id), headers: self.headers.clone() };
+        self.phase = Phase::Sent;
+        let name = &self.server.hello.server;
+        match timeout_at(self.deadline, self.server.link.send(outgoing)).await {
+            Ok(Ok(reply)) => {
+                self.messages = Some(reply.messages);
+                Ok(())
+            }
+            Ok(Err(e)) => Err(fault::of_link(name, &e)),
+            Err(_) => Err(self.timed_out()),
+        }
+    }
+
+    /// basic/patterns/mrtr.mdx: the retry carries the answers and the server's state, under another id.
+    async fn retry(&mut self, answers: &Answers, state: Option<Raw>) -> Result<(), Error> {
+        self.rounds += 1;
+        if self.rounds > ROUNDS_MAX {
+            let reason = format!("it asked for input more than {ROUNDS_MAX} times in one call");
+            return Err(fault::protocol(&self.server.hello.server, &reason));
+        }
+        let mut responses = Object::new();
+        for (key, answer) in answers {
+            match answer {
+                Ok(result) => responses.set(key.clone(), result.raw()),
+                // This revision has no word for a client's error; a refusal is the answer nearest to it.
+                Err(error) => return Err(Error::answered(error.clone())),
+            }
+        }
+        let mut params = self.params.clone();
+        if !responses.is_empty() {
+            params.set(Text::literal("inputResponses"), responses.raw());
+        }
+        if let Some(state) = state {
+            params.set(Text::literal("requestState"), state);
+        }
+        self.entry = self.server.calls.open(crate::model::Can::default(), true);
+        self.deadline = Instant::now() + self.server.hello.timeout;
+        self.send(&params).await
+    }
+
+    async fn receive(&mut self) -> Event {
+        let name = self.server.hello.server.clone();
+        loop {
+            let Some(messages) = &mut self.messages else {
+                return Event::Done(Err(Error::internal("a call was read before it was sent")));
+            };
+            match timeout_at(self.deadline, messages.next()).await {
+                Ok(Some(Ok(Message::Response(response)))) => return self.end(response),
+                Ok(Some(Ok(Message::Notification(notification)))) => {
+                    if let Some(event) = self.notified(notification) {
+                        return event;
+                    }
+                }
+                // basic/transports/stdio.mdx: "The server MUST NOT write JSON-RPC requests to `stdout`."
+                Ok(Some(Ok(Message::Request(_)))) => {
+                    self.server.hello.metrics.dropped.with_label_values(&["server_request"]).inc()
+                }
+                Ok(Some(Err(e))) => return Event::Done(Err(fault::of_link(&name, &e))),
+                Ok(None) => return Event::Done(Err(fault::protocol(&name, "the stream ended without an answer"))),
+                Err(_) => return Event::Done(Err(self.timed_out())),
+            }
+        }
+    }
+
+    fn notified(&self, notification: Notification) -> Option<Event> {
+        match notices::read(notification) {
+            Notice::Progress(params) => {
+                let own = params.get("progressToken").is_some_and(|t| *t == Raw::number(self.token()));
+                own.then_some(Event::Notify(Notice::Progress(params)))
+            }
+            notice @ Notice::Log(..) => Some(Event::Notify(notice)),
+            _ => None,
+        }
+    }
+
+    /// The token is the first round's id: later rounds send the same `_meta`.
+    fn token(&self) -> u64 {
+        let meta = self.params.object("_meta");
+        let token = meta.and_then(|meta| meta.get("progressToken").cloned());
+        token.and_then(|t| t.read().ok()).unwrap_or(self.entry.id)
+    }
+
+    fn end(&mut self, response: Response) -> Event {
+        let mut result = match response.outcome {
+            Ok(result) => result,
+            Err(error) => return Event::Done(Err(Error::answered(error))),
+        };
+        match result.text("resultType").as_deref() {
+            Some("input_required") => self.asked(&result),
+            Some("complete") => {
+                result.remove("resultType");
+                Event::Done(Ok(outcome(result)))
+            }
+            // An earlier revision's shape, or an extension's: not ours to judge.
+            _ => Event::Done(Ok(outcome(result))),
+        }
+    }
+
+    fn asked(&mut self, result: &Object) -> Event {
+        let state = result.get("requestState").cloned();
+        let wrong = |what: &str| Event::Done(Err(fault::protocol(&self.server.hello.server, what)));
+        let mut requests = Vec::new();
+        if let Some(asked) = result.get("inputRequests") {
+            let Some(asked) = asked.as_object() else { return wrong("inputRequests is no object") };
+            for (key, request) in asked.iter() {
+                let request = request.as_object();
+                let Some((request, method)) = request.and_then(|r| r.text("method").map(|m| (r, m))) else {
+                    return wrong("an input request has no method");
+                };
+                let params = request.object("params").unwrap_or_default();
+                requests.push((key.clone(), Question { kind: AskKind::of(&method, &params), method, params }));
+            }
+        }
+        // "Servers MUST include at least one of `inputRequests` or `requestState`".
+        if requests.is_empty() && state.is_none() {
+            return wrong("it asks for input without saying which");
+        }
+        let (answer, answers) = oneshot::channel();
+        self.phase = Phase::Asked(answers, state.clone());
+        self.messages = None;
+        Event::Ask(Ask { requests, state: AskState::ServerForgot(state), answer })
+    }
+
+    fn timed_out(&mut self) -> Error {
+        self.cancel("the gateway's timeout passed");
+        fault::timeout(&self.server.hello.server, self.server.hello.timeout)
+    }
+
+    /// On HTTP, closing the stream is the cancellation; on a pipe it must be said.
+    fn cancel(&mut self, reason: &str) {
+        let sent = matches!(std::mem::replace(&mut self.phase, Phase::Over), Phase::Sent);
+        self.messages = None;
+        if sent && self.server.link.is_pipe() {
+            let params =
+                Object::new().with("requestId", Raw::number(self.entry.id)).with("reason", Raw::string(reason));
+            self.server.notify("notifications/cancelled", params);
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if tokio::runtime::Handle::try_current().is_ok() {
+            self.cancel("the client no longer waits for it");
+        }
+    }
+}
+
+/// A result without what this revision adds: who answered, and how long it may be kept.
+fn outcome(mut result: Object) -> Outcome {
+    let ttl = result.get("ttlMs").and_then(|raw| raw.read::<f64>().ok());
+    let cache = ttl.map(|ttl| CacheHint {
+        // "If `ttlMs` is negative, clients SHOULD ignore it and treat it as `0`."
+        ttl_ms: if ttl.is_finite() && ttl > 0.0 { ttl as u64 } else { 0 },
+        public: result.text("cacheScope").as_deref() == Some("public"),
+    });
+    if cache.is_some() {
+        result.remove("ttlMs");
+        result.remove("cacheScope");
+    }
+    if let Some(mut meta) = result.object("_meta")
+        && meta.remove(SERVER_INFO).is_some()
+    {
+        if meta.is_empty() {
+            result.remove("_meta");
+        } else {
+            result.set(Text::literal("_meta"), meta.raw());
+        }
+    }
+    Outcome { result, cache }
+}

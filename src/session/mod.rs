@@ -1,0 +1,339 @@
+//! What is kept for clients between their requests: the sessions of the legacy revisions.
+//!
+//! Owns the table of sessions, its cap and its clock. Does not know how a session is spelled on the wire. Invariant:
+//! a session answers only the principal and the endpoint that it was made for, and everything kept for it goes when
+//! it ends.
+
+mod outbox;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use base64::Engine;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::json::{Object, Text};
+use crate::jsonrpc::{Id, RpcError};
+use crate::model::{Caller, Error, Principal, Reason};
+use crate::telemetry::Metrics;
+
+pub use outbox::Outbox;
+
+/// Requests of servers that may wait for a client's answer, for each session.
+const PENDING_MAX: usize = 64;
+/// Resources that one session may subscribe to.
+const SUBSCRIPTIONS_MAX: usize = 1000;
+/// Calls that one session may have open.
+const CALLS_MAX: usize = 1000;
+
+/// All sessions.
+pub struct Sessions {
+    table: Mutex<HashMap<Text, Arc<Session>>>,
+    settings: SessionSettings,
+    metrics: Arc<Metrics>,
+    epoch: Instant,
+}
+
+/// How many sessions there may be, and for how long.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SessionSettings {
+    /// At most so many.
+    pub max: usize,
+    /// A session without requests and streams for this long ends.
+    pub idle: Duration,
+}
+
+/// One client's session.
+pub struct Session {
+    /// Its id: a secret of 256 bits.
+    pub id: Text,
+    /// Whose it is.
+    pub principal: Arc<Principal>,
+    /// The endpoint that it was opened on.
+    pub scope: Text,
+    /// Who calls, as far as the session knows: its capabilities, its log level.
+    pub caller: ArcSwap<Caller>,
+    /// Messages for the session's own stream.
+    pub outbox: Outbox,
+    /// Cancelled when the session ends.
+    pub ended: CancellationToken,
+    used_ms: AtomicU64,
+    busy: AtomicU64,
+    next_ask: AtomicU64,
+    pending: Mutex<HashMap<u64, Pending>>,
+    calls: Mutex<Vec<(Id, CancellationToken)>>,
+    subscriptions: Mutex<HashMap<Text, CancellationToken>>,
+    stream: Mutex<CancellationToken>,
+}
+
+/// Takes the client's answer to one request.
+type Pending = oneshot::Sender<Result<Object, RpcError>>;
+
+impl Sessions {
+    /// An empty table.
+    pub fn new(settings: SessionSettings, metrics: Arc<Metrics>) -> Self {
+        Sessions { table: Mutex::default(), settings, metrics, epoch: Instant::now() }
+    }
+
+    /// Opens a session.
+    ///
+    /// Where the table is full, the same principal's longest unused session makes room; fails where it has none.
+    pub fn open(&self, caller: Caller, scope: Text) -> Result<Arc<Session>, Error> {
+        let id = new_id();
+        let ended = CancellationToken::new();
+        let principal = caller.principal.clone();
+        let caller = Caller { session: Some(id.clone()), ended: ended.clone(), ..caller };
+        let session = Arc::new(Session {
+            id: id.clone(),
+            principal: principal.clone(),
+            scope,
+            caller: ArcSwap::from_pointee(caller),
+            outbox: Outbox::default(),
+            ended,
+            used_ms: AtomicU64::new(self.now_ms()),
+            busy: AtomicU64::new(0),
+            next_ask: AtomicU64::new(1),
+            pending: Mutex::default(),
+            calls: Mutex::default(),
+            subscriptions: Mutex::default(),
+            stream: Mutex::default(),
+        });
+        let mut table = lock(&self.table);
+        if table.len() >= self.settings.max {
+            let oldest = table.values().filter(|s| s.principal == principal && s.is_idle());
+            let Some(oldest) = oldest.min_by_key(|s| s.used_ms.load(Ordering::Relaxed)).map(|s| s.id.clone()) else {
+                self.metrics.refused.with_label_values(&["sessions"]).inc();
+                let max = self.settings.max;
+                return Err(Error::new(
+                    Reason::Overloaded,
+                    format!("There are {max} sessions, and no more are allowed (limits.sessions)"),
+                ));
+            };
+            if let Some(session) = table.remove(&oldest) {
+                session.end();
+            }
+        }
+        table.insert(id, session.clone());
+        self.metrics.sessions.set(i64::try_from(table.len()).unwrap_or(i64::MAX));
+        Ok(session)
+    }
+
+    /// The session, if it is this principal's and belongs to this endpoint; otherwise it looks as if there were none.
+    pub fn find(&self, id: &str, principal: &Principal, scope: &Text) -> Option<Arc<Session>> {
+        let session = lock(&self.table).get(&Text::from(id)).cloned()?;
+        let owned = *session.principal == *principal && session.scope == *scope;
+        owned.then(|| {
+            session.used_ms.store(self.now_ms(), Ordering::Relaxed);
+            session
+        })
+    }
+
+    /// Ends a session.
+    pub fn close(&self, session: &Session) {
+        let mut table = lock(&self.table);
+        table.remove(&session.id);
+        self.metrics.sessions.set(i64::try_from(table.len()).unwrap_or(i64::MAX));
+        drop(table);
+        session.end();
+    }
+
+    /// Ends the sessions that have been idle for too long; says how many.
+    pub fn reap(&self) -> usize {
+        let now = self.now_ms();
+        let idle = u64::try_from(self.settings.idle.as_millis()).unwrap_or(u64::MAX);
+        let mut table = lock(&self.table);
+        let before = table.len();
+        table.retain(|_, session| {
+            let keep = !session.is_idle() || now.saturating_sub(session.used_ms.load(Ordering::Relaxed)) < idle;
+            if !keep {
+                session.end();
+            }
+            keep
+        });
+        self.metrics.sessions.set(i64::try_from(table.len()).unwrap_or(i64::MAX));
+        before - table.len()
+    }
+
+    /// Reaps for as long as it runs.
+    pub async fn reap_forever(self: Arc<Self>) {
+        let mut clock = tokio::time::interval(self.settings.idle.min(Duration::from_secs(10)));
+        loop {
+            clock.tick().await;
+            let reaped = self.reap();
+            if reaped > 0 {
+                tracing::debug!(reaped, "idle sessions ended");
+            }
+        }
+    }
+
+    /// Ends every session's stream, for the drain; the sessions stay.
+    pub fn end_streams(&self) {
+        for session in lock(&self.table).values() {
+            lock(&session.stream).cancel();
+        }
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.epoch.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+fn new_id() -> Text {
+    let mut bytes = [0; 32];
+    aws_lc_rs::rand::fill(&mut bytes).expect("the system's random source works");
+    Text::from(base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(bytes))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+// === impl Session ===
+
+impl Session {
+    fn is_idle(&self) -> bool {
+        self.busy.load(Ordering::Relaxed) == 0
+    }
+
+    fn end(&self) {
+        self.ended.cancel();
+        lock(&self.pending).clear();
+        lock(&self.subscriptions).clear();
+    }
+
+    /// Keeps the session from being reaped for as long as the guard lives.
+    pub fn busy(self: &Arc<Self>) -> Busy {
+        self.busy.fetch_add(1, Ordering::Relaxed);
+        Busy(self.clone())
+    }
+
+    /// Notes a request of a server, and gives the id that it goes to the client under.
+    ///
+    /// Fails where too many wait already.
+    pub fn expect_answer(&self) -> Option<(Id, oneshot::Receiver<Result<Object, RpcError>>)> {
+        let mut pending = lock(&self.pending);
+        pending.retain(|_, sender| !sender.is_closed());
+        if pending.len() >= PENDING_MAX {
+            return None;
+        }
+        let n = self.next_ask.fetch_add(1, Ordering::Relaxed);
+        let (sender, receiver) = oneshot::channel();
+        pending.insert(n, sender);
+        Some((ask_id(n), receiver))
+    }
+
+    /// Takes the client's answer to a request of a server. False: nobody waits for it.
+    pub fn answered(&self, id: &Id, outcome: Result<Object, RpcError>) -> bool {
+        let number = id.raw().as_text().and_then(|t| t.strip_prefix(ASK_PREFIX).and_then(|n| n.parse().ok()));
+        let sender = number.and_then(|n: u64| lock(&self.pending).remove(&n));
+        sender.is_some_and(|sender| sender.send(outcome).is_ok())
+    }
+
+    /// Notes an open call, so that it can be cancelled by the client's id.
+    ///
+    /// Fails where the session has too many.
+    pub fn begin_call(self: &Arc<Self>, id: &Id) -> Option<OpenCall> {
+        let mut calls = lock(&self.calls);
+        if calls.len() >= CALLS_MAX {
+            return None;
+        }
+        let token = CancellationToken::new();
+        calls.push((id.clone(), token.clone()));
+        Some(OpenCall { session: self.clone(), token })
+    }
+
+    /// Cancels the open call with the client's `id`. False: there is none, or there are several (some clients use one
+    /// id for everything at once), so that it cannot be said which is meant.
+    pub fn cancel_call(&self, id: &Id) -> bool {
+        let calls = lock(&self.calls);
+        let mut named = calls.iter().filter(|(open, _)| open == id);
+        match (named.next(), named.next()) {
+            (Some((_, token)), None) => {
+                token.cancel();
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Notes a subscription. `None`: it is there already, or there are too many.
+    pub fn subscribe(&self, uri: &Text) -> Option<CancellationToken> {
+        let mut subscriptions = lock(&self.subscriptions);
+        if subscriptions.contains_key(uri) || subscriptions.len() >= SUBSCRIPTIONS_MAX {
+            return None;
+        }
+        let token = self.ended.child_token();
+        subscriptions.insert(uri.clone(), token.clone());
+        Some(token)
+    }
+
+    /// Ends a subscription, if there is one.
+    pub fn unsubscribe(&self, uri: &Text) {
+        if let Some(token) = lock(&self.subscriptions).remove(uri) {
+            token.cancel();
+        }
+    }
+
+    /// The resources that the session is subscribed to.
+    pub fn subscriptions(&self) -> HashSet<Text> {
+        lock(&self.subscriptions).keys().cloned().collect()
+    }
+
+    /// Starts the session's own stream; one that was open before ends, since a client that opens a second has lost
+    /// the first.
+    pub fn open_stream(&self) -> CancellationToken {
+        let token = self.ended.child_token();
+        std::mem::replace(&mut *lock(&self.stream), token.clone()).cancel();
+        token
+    }
+}
+
+/// What our request ids to clients begin with; string ids cannot be taken for the client's own numbers.
+const ASK_PREFIX: &str = "ask-";
+
+fn ask_id(n: u64) -> Id {
+    Id::string(&format!("{ASK_PREFIX}{n}"))
+}
+
+/// Keeps a session from being reaped.
+pub struct Busy(Arc<Session>);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.busy.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// One open call of a session.
+pub struct OpenCall {
+    session: Arc<Session>,
+    token: CancellationToken,
+}
+
+impl OpenCall {
+    /// The session.
+    pub fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
+    /// Cancelled when the client takes the call back, or its session ends.
+    pub fn token(&self) -> &CancellationToken {
+        &self.token
+    }
+}
+
+impl Drop for OpenCall {
+    fn drop(&mut self) {
+        let mut calls = lock(&self.session.calls);
+        // The token tells apart two calls of the same id; cancelling this one is how it is found.
+        self.token.cancel();
+        if let Some(at) = calls.iter().position(|(_, token)| token.is_cancelled()) {
+            calls.swap_remove(at);
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Logs: one line an event on stderr, as text or JSON.
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::time::FormatTime;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+/// Starts logging; a second call changes nothing.
+pub fn start(filter: &str, json: bool) {
+    let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
+    let registry = tracing_subscriber::registry().with(filter);
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_timer(Utc);
+    let _ = if json {
+        registry.with(lines.json().flatten_event(true)).try_init()
+    } else {
+        registry.with(lines.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))).try_init()
+    };
+}
+
+/// RFC 3339, in UTC, to the millisecond.
+struct Utc;
+
+impl FormatTime for Utc {
+    fn format_time(&self, w: &mut tracing_subscriber::fmt::format::Writer<'_>) -> std::fmt::Result {
+        write!(w, "{:.3}", jiff::Timestamp::now())
+    }
+}
+
+/// A piece of what a peer sent, fit for a log: short, printable, without what looks like a secret.
+pub fn sample(bytes: &[u8]) -> String {
+    let text: String = String::from_utf8_lossy(&bytes[..bytes.len().min(200)])
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
+    redact(&text)
+}
+
+/// Hides the value of anything that looks like a credential.
+pub fn redact(text: &str) -> String {
+    const MARKS: [&str; 7] = ["bearer ", "token", "secret", "password", "api_key", "apikey", "authorization"];
+    let lower = text.to_ascii_lowercase();
+    // Cut at the first mark: a shorter log line is better than a leaked key.
+    match MARKS.iter().filter_map(|mark| lower.find(mark).map(|at| at + mark.len())).min() {
+        Some(at) if text.is_char_boundary(at) => format!("{}[redacted]", &text[..at]),
+        Some(_) => "[redacted]".to_owned(),
+        None => text.to_owned(),
+    }
+}

@@ -1,0 +1,222 @@
+//! Every metric, by name.
+
+use prometheus::{
+    Counter, Encoder, Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
+    Opts, Registry, TextEncoder,
+};
+
+use crate::telemetry::process;
+
+/// From half a millisecond to the longest tool calls.
+const CALL_BUCKETS: [f64; 14] =
+    [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 2.5, 10.0, 60.0, 300.0, 600.0];
+/// The gateway's own time is counted in microseconds.
+const OVERHEAD_BUCKETS: [f64; 11] =
+    [0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.01, 0.1, 1.0];
+/// Labels of both operation histograms, as OpenTelemetry names them.
+pub(crate) const OPERATION_LABELS: [&str; 5] =
+    ["mcp_method_name", "mcp_server", "gen_ai_tool_name", "error_type", "mcp_protocol_version"];
+
+/// All metrics of a running gateway.
+#[allow(missing_docs)] // each is described by its help text below, which is what users read
+pub struct Metrics {
+    registry: Registry,
+    pub(crate) server_operation: HistogramVec,
+    pub(crate) client_operation: HistogramVec,
+    pub overhead: Histogram,
+    pub server_up: IntGaugeVec,
+    pub server_restarts: IntCounterVec,
+    pub server_reconnects: IntCounterVec,
+    pub sessions: IntGauge,
+    pub streams: IntGauge,
+    pub connections: IntGauge,
+    pub inflight: IntGauge,
+    pub queue_depth: IntGaugeVec,
+    pub catalog_items: IntGaugeVec,
+    pub catalog_bytes: IntGaugeVec,
+    pub catalog_tokens: IntGaugeVec,
+    pub catalog_left_out: IntGaugeVec,
+    pub auth: IntCounterVec,
+    pub policy_denied: IntCounterVec,
+    pub translated: IntCounterVec,
+    pub cancelled: IntCounter,
+    pub asks: IntCounterVec,
+    pub garbage: IntCounterVec,
+    pub dropped: IntCounterVec,
+    pub refused: IntCounterVec,
+    cpu_seconds: Counter,
+    resident_bytes: Gauge,
+    open_fds: Gauge,
+}
+
+impl Metrics {
+    /// A fresh registry with everything at zero.
+    pub fn new() -> Self {
+        let registry = Registry::new();
+        let r = &registry;
+        let info = ints(r, "moongate_build_info", "Always 1; the version is a label.", &["version"]);
+        info.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        let start = Gauge::new("process_start_time_seconds", "When the process started (Unix time).");
+        register(r, start).set(process::start_time());
+        Metrics {
+            server_operation: histograms(
+                r,
+                "mcp_server_operation_duration_seconds",
+                "Time of a client's request, from its arrival to its answer.",
+            ),
+            client_operation: histograms(
+                r,
+                "mcp_client_operation_duration_seconds",
+                "Time of a request to a server, from sending it to its answer.",
+            ),
+            overhead: register(
+                r,
+                Histogram::with_opts(
+                    HistogramOpts::new(
+                        "moongate_overhead_seconds",
+                        "The gateway's own time in a call: all of it but the server's.",
+                    )
+                    .buckets(OVERHEAD_BUCKETS.to_vec()),
+                ),
+            ),
+            server_up: ints(r, "moongate_server_up", "1 for the state that a server is in.", &["mcp_server", "state"]),
+            server_restarts: counters(
+                r,
+                "moongate_server_restarts_total",
+                "Child processes started again.",
+                &["mcp_server"],
+            ),
+            server_reconnects: counters(
+                r,
+                "moongate_server_reconnects_total",
+                "Attempts to connect again.",
+                &["mcp_server"],
+            ),
+            sessions: gauge(r, "moongate_sessions", "Sessions of legacy clients."),
+            streams: gauge(r, "moongate_streams", "Open event streams to clients."),
+            connections: gauge(r, "moongate_connections", "Open connections of clients."),
+            inflight: gauge(r, "moongate_inflight", "Calls that are being served."),
+            queue_depth: ints(
+                r,
+                "moongate_queue_depth",
+                "Calls that wait for a server's max_concurrency.",
+                &["mcp_server"],
+            ),
+            catalog_items: ints(
+                r,
+                "moongate_catalog_items",
+                "Items that a server has in the catalogue.",
+                &["mcp_server", "kind"],
+            ),
+            catalog_bytes: ints(r, "moongate_catalog_bytes", "Size of a server's tool definitions.", &["mcp_server"]),
+            catalog_tokens: ints(
+                r,
+                "moongate_catalog_tokens",
+                "Estimated context cost of a server's tool definitions (bytes / 4).",
+                &["mcp_server"],
+            ),
+            catalog_left_out: ints(
+                r,
+                "moongate_catalog_left_out",
+                "Items that a server lists and that cannot be exposed.",
+                &["mcp_server"],
+            ),
+            auth: counters(r, "moongate_auth_total", "Requests by what their credentials were.", &["outcome"]),
+            policy_denied: counters(r, "moongate_policy_denied_total", "Requests refused by a rule.", &["rule"]),
+            translated: counters(
+                r,
+                "moongate_translated_total",
+                "Calls by the client's revision and the server's.",
+                &["from", "to"],
+            ),
+            cancelled: plain(r, "moongate_cancelled_total", "Calls that the client cancelled."),
+            asks: counters(r, "moongate_asks_total", "Requests of servers to clients.", &["kind", "outcome"]),
+            garbage: counters(
+                r,
+                "moongate_garbage_total",
+                "Lines and events from a server that were no messages.",
+                &["mcp_server"],
+            ),
+            dropped: counters(r, "moongate_dropped_total", "Messages that could not be delivered.", &["what"]),
+            refused: counters(r, "moongate_refused_total", "Requests refused because a limit was reached.", &["limit"]),
+            cpu_seconds: register(r, Counter::new("process_cpu_seconds_total", "CPU time of the process.")),
+            resident_bytes: register(r, Gauge::new("process_resident_memory_bytes", "Resident memory of the process.")),
+            open_fds: register(r, Gauge::new("process_open_fds", "Open file descriptors of the process.")),
+            registry,
+        }
+    }
+
+    /// The Prometheus text format.
+    pub fn render(&self) -> Vec<u8> {
+        let usage = process::usage();
+        self.cpu_seconds.inc_by((usage.cpu_seconds - self.cpu_seconds.get()).max(0.0));
+        self.resident_bytes.set(usage.resident_bytes);
+        self.open_fds.set(usage.open_fds);
+        let mut text = Vec::new();
+        if let Err(e) = TextEncoder::new().encode(&self.registry.gather(), &mut text) {
+            tracing::error!("metrics cannot be encoded: {e}");
+        }
+        text
+    }
+
+    /// Forgets the series of a server that is no longer configured.
+    pub fn forget_server(&self, server: &str) {
+        for gauges in [&self.queue_depth, &self.catalog_bytes, &self.catalog_tokens, &self.catalog_left_out] {
+            let _ = gauges.remove_label_values(&[server]);
+        }
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Metrics::new()
+    }
+}
+
+/// Counts something for as long as it lives.
+pub struct CountGuard(IntGauge);
+
+impl CountGuard {
+    /// One more, until the guard is dropped.
+    pub fn new(gauge: &IntGauge) -> Self {
+        gauge.inc();
+        CountGuard(gauge.clone())
+    }
+}
+
+impl Drop for CountGuard {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+// === registering ===
+
+const VALID: &str = "metric names and labels are literals of ours, each registered once";
+
+fn register<M: prometheus::core::Collector + Clone + 'static>(registry: &Registry, metric: prometheus::Result<M>) -> M {
+    let metric = metric.expect(VALID);
+    registry.register(Box::new(metric.clone())).expect(VALID);
+    metric
+}
+
+fn histograms(registry: &Registry, name: &str, help: &str) -> HistogramVec {
+    let options = HistogramOpts::new(name, help).buckets(CALL_BUCKETS.to_vec());
+    register(registry, HistogramVec::new(options, &OPERATION_LABELS))
+}
+
+fn counters(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
+    register(registry, IntCounterVec::new(Opts::new(name, help), labels))
+}
+
+fn plain(registry: &Registry, name: &str, help: &str) -> IntCounter {
+    register(registry, IntCounter::new(name, help))
+}
+
+fn ints(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
+    register(registry, IntGaugeVec::new(Opts::new(name, help), labels))
+}
+
+fn gauge(registry: &Registry, name: &str, help: &str) -> IntGauge {
+    register(registry, IntGauge::new(name, help))
+}

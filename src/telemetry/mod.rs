@@ -1,0 +1,12 @@
+//! What can be seen from outside: metrics and logs.
+//!
+//! Owns the registry and every metric's name. Does not decide when something is counted. Invariant: label values are
+//! few and fixed: names from the config and the catalogue, words of ours, never what a client sent.
+
+pub mod logs;
+mod meter;
+mod metrics;
+mod process;
+
+pub use meter::{Meter, Meters};
+pub use metrics::{CountGuard, Metrics};
