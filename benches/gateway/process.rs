@@ -45,6 +45,10 @@ impl Process {
     }
 
     pub(crate) fn start(name: &str, mut command: Command) -> Result<Self> {
+        // The gateway reads its settings from variables of this name too: ours are not meant for it.
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"MOONGATE_")) {
+            command.env_remove(name);
+        }
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().with_context(|| format!("cannot start {name}"))?;
         let pid = child.id().context("it ended at once")?;
