@@ -16,7 +16,7 @@ pub(crate) struct Args {
     #[arg(long)]
     seconds: Option<f64>,
     /// Slices that each measurement is cut into, the targets taking turns
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) slices: u32,
     /// Only rows whose label contains this
     #[arg(long, default_value = "")]
@@ -27,6 +27,9 @@ pub(crate) struct Args {
     /// The gateway's binary
     #[arg(long, env = "MOONGATE_BIN", default_value = env!("CARGO_BIN_EXE_moongate"))]
     pub(crate) bin: PathBuf,
+    /// A second ceiling in each row: how far it is from the first is how far to trust the row
+    #[arg(long)]
+    pub(crate) control: bool,
     /// Leave the gateway out
     #[arg(long)]
     pub(crate) no_gateway: bool,

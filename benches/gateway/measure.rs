@@ -12,8 +12,8 @@ use std::time::Duration;
 pub(crate) struct Figures {
     pub(crate) name: String,
     pub(crate) tally: Tally,
-    /// CPU time of the process in nanoseconds; none if there is no process of its own.
-    pub(crate) cpu: Option<u64>,
+    /// Calls and CPU nanoseconds of the process in each slice; none if there is no process of its own.
+    pub(crate) slices: Vec<(u64, u64)>,
     pub(crate) sse: bool,
     pub(crate) failed: Option<String>,
 }
@@ -59,7 +59,7 @@ pub(crate) async fn row(stage: &mut Stage, case: Case, args: &Args) -> Result<Ro
 
 async fn open(lane: Lane, connections: usize, warm: Duration) -> Result<Running> {
     let mut figures =
-        Figures { name: lane.name.clone(), tally: Tally::new()?, cpu: lane.pid.map(|_| 0), sse: false, failed: None };
+        Figures { name: lane.name.clone(), tally: Tally::new()?, slices: Vec::new(), sse: false, failed: None };
     let opened = async {
         let mut fleet = Fleet::open(&lane.target, connections).await?;
         fleet.run(warm, u64::MAX, &mut Tally::new()?).await?;
@@ -80,13 +80,14 @@ async fn open(lane: Lane, connections: usize, warm: Duration) -> Result<Running>
 
 async fn step(one: &mut Running, slice: Duration) {
     let Some(fleet) = &mut one.fleet else { return };
-    let before = one.lane.pid.map(cpu);
+    let (before, done) = (one.lane.pid.map(cpu), one.figures.tally.calls);
     if let Err(error) = fleet.run(slice, u64::MAX, &mut one.figures.tally).await {
         one.figures.failed = Some(format!("{error:#}"));
         one.fleet = None;
         return;
     }
-    if let (Some(pid), Some(before), Some(total)) = (one.lane.pid, before, &mut one.figures.cpu) {
-        *total += cpu_between(&before, &cpu(pid));
+    if let (Some(pid), Some(before)) = (one.lane.pid, before) {
+        let calls = one.figures.tally.calls - done;
+        one.figures.slices.push((calls, cpu_between(&before, &cpu(pid))));
     }
 }

@@ -30,14 +30,18 @@ pub(crate) fn heading(quick: bool, seconds: f64, slices: u32) -> String {
 /// One table; ratios are to `base`, the column that only forwards or only answers.
 pub(crate) fn table(title: &str, base: &str, rows: &[Row]) -> Result<String> {
     let mut out = format!("\n### {title}\n\n");
-    writeln!(out, "| | conns | through | calls/s | ÷ {base} | p50 µs | p99 µs | CPU µs/call | − {base} | answer |")?;
-    writeln!(out, "|---|---:|---|---:|---:|---:|---:|---:|---:|---|")?;
+    writeln!(
+        out,
+        "| | conns | through | calls/s | ÷ {base} | p50 µs | p99 µs | CPU µs/call | least–most | − {base} | answer |"
+    )?;
+    writeln!(out, "|---|---:|---|---:|---:|---:|---:|---:|---:|---:|---|")?;
     let mut failures = String::new();
     for row in rows {
         let reference = row.figures.iter().find(|figures| figures.name == base);
         let mut label = row.case.label();
         for figures in &row.figures {
             if let Some(reason) = &figures.failed {
+                let reason = reason.trim().replace('\n', " ");
                 writeln!(failures, "- {}, {}: {reason}", row.case.label(), figures.name)?;
             }
             let cells = cells(figures, reference, base);
@@ -53,7 +57,7 @@ pub(crate) fn table(title: &str, base: &str, rows: &[Row]) -> Result<String> {
 
 fn cells(figures: &Figures, reference: Option<&Figures>, base: &str) -> String {
     if figures.failed.is_some() || figures.tally.calls == 0 {
-        return "failed | | | | | | ".to_owned();
+        return "failed | | | | | | | ".to_owned();
     }
     let same = figures.name == base;
     let reference = reference.filter(|reference| !same && reference.failed.is_none());
@@ -62,12 +66,13 @@ fn cells(figures: &Figures, reference: Option<&Figures>, base: &str) -> String {
     let more = reference.and_then(|reference| Some(cpu_per_call(figures)? - cpu_per_call(reference)?));
     let micros = |quantile| figures.tally.latency.value_at_quantile(quantile) as f64 / 1e3;
     format!(
-        "{:.0} | {} | {:.0} | {:.0} | {} | {} | {}",
+        "{:.0} | {} | {:.0} | {:.0} | {} | {} | {} | {}",
         rate(figures),
         ratio.unwrap_or_default(),
         micros(0.5),
         micros(0.99),
         used.unwrap_or_default(),
+        range(figures).unwrap_or_default(),
         more.map(|more| format!("{more:+.1}")).unwrap_or_default(),
         if figures.sse { "SSE" } else { "JSON" },
     )
@@ -78,7 +83,15 @@ fn rate(figures: &Figures) -> f64 {
 }
 
 fn cpu_per_call(figures: &Figures) -> Option<f64> {
-    Some(figures.cpu? as f64 / 1e3 / figures.tally.calls as f64)
+    let (calls, cpu) = figures.slices.iter().fold((0, 0), |sum, slice| (sum.0 + slice.0, sum.1 + slice.1));
+    (calls > 0).then(|| cpu as f64 / 1e3 / calls as f64)
+}
+
+/// The slices that took the least and the most CPU time for a call.
+fn range(figures: &Figures) -> Option<String> {
+    let each = figures.slices.iter().filter(|slice| slice.0 > 0).map(|(calls, cpu)| *cpu as f64 / 1e3 / *calls as f64);
+    let (least, most) = (each.clone().min_by(f64::total_cmp)?, each.max_by(f64::total_cmp)?);
+    Some(format!("{least:.1}–{most:.1}"))
 }
 
 /// Start-up and idle memory.
@@ -122,7 +135,10 @@ pub(crate) fn allocations(all: &[Counted]) -> Result<String> {
                 writeln!(out, "| {} | not visible: built with its own allocator? | |", one.label)?;
             }
             Ok((count, bytes)) => writeln!(out, "| {} | {count:.1} | {bytes:.0} |", one.label)?,
-            Err(error) => writeln!(out, "| {} | failed: {error:#} | |", one.label)?,
+            Err(error) => {
+                let reason = format!("{error:#}").replace(['\n', '|'], " ");
+                writeln!(out, "| {} | failed: {} | |", one.label, reason.trim())?;
+            }
         }
     }
     Ok(out)

@@ -54,6 +54,8 @@ pub(crate) struct Stage {
     many: Running,
     legacy_ceiling: Running,
     modern_ceiling: Running,
+    /// A second ceiling for the legacy upstream and one for the modern.
+    controls: Option<[Running; 2]>,
     pub(crate) gateway: Option<Gateway>,
     /// Why there is no gateway.
     pub(crate) missing: Option<String>,
@@ -68,8 +70,24 @@ impl Stage {
         let many = Running::upstream(Era::Legacy, 1000, 0).await?;
         let legacy_ceiling = Running::start("ceiling", &[legacy.address.to_string()]).await?;
         let modern_ceiling = Running::start("ceiling", &[modern.address.to_string()]).await?;
-        let mut stage =
-            Self { legacy, modern, many, legacy_ceiling, modern_ceiling, gateway: None, missing: None, fixed: None };
+        let controls = match args.control {
+            true => Some([
+                Running::start("ceiling", &[legacy.address.to_string()]).await?,
+                Running::start("ceiling", &[modern.address.to_string()]).await?,
+            ]),
+            false => None,
+        };
+        let mut stage = Self {
+            legacy,
+            modern,
+            many,
+            legacy_ceiling,
+            modern_ceiling,
+            controls,
+            gateway: None,
+            missing: None,
+            fixed: None,
+        };
         if args.no_gateway {
             stage.missing = Some("left out with --no-gateway".to_owned());
         } else {
@@ -119,6 +137,11 @@ impl Stage {
                 let target = plain(ceiling.address, case);
                 lanes.push(Lane { name: "ceiling".to_owned(), target, pid: Some(ceiling.pid()) });
                 lanes.push(Lane { name: "direct".to_owned(), target: plain(server.address, case), pid: None });
+                if let Some([legacy, modern]) = &self.controls {
+                    let control = if case.server == Era::Legacy { legacy } else { modern };
+                    let target = plain(control.address, case);
+                    lanes.push(Lane { name: "control".to_owned(), target, pid: Some(control.pid()) });
+                }
                 let fits = |peer: &&crate::peer::Peer| {
                     (peer.client, peer.server, Wire::Http) == (case.client, case.server, case.wire)
                 };
