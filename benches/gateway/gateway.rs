@@ -1,0 +1,115 @@
+//! The gateway under test: its configuration, and starting it.
+
+use crate::load::Fleet;
+use crate::process::Process;
+use crate::target::{Op, Target};
+use crate::wire::Era;
+use anyhow::{Context, Result, bail};
+use std::fmt::Write;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio::time::{Instant, sleep};
+
+/// The key that the load generator sends, and what the configuration says of it.
+pub(crate) const KEY: &str = "mg_bench_0123456789abcdef0123456789abcdef";
+const KEY_HASH: &str = "c035ad33da83bd5cf1cd39b292565a6763b4800300faaeb30b166aa1ad27a058";
+
+/// One server in the gateway's configuration.
+#[derive(Clone)]
+pub(crate) enum Server {
+    Url(SocketAddr),
+    Command(PathBuf, Vec<String>),
+}
+
+impl Server {
+    /// One of our own roles over stdio.
+    pub(crate) fn role(args: &[&str]) -> Result<Self> {
+        let args = ["--role"].iter().chain(args).map(|arg| (*arg).to_owned()).collect();
+        Ok(Self::Command(std::env::current_exe()?, args))
+    }
+}
+
+/// A running gateway, with its files.
+pub(crate) struct Gateway {
+    pub(crate) process: Process,
+    pub(crate) address: SocketAddr,
+    _files: TempDir,
+}
+
+/// The configuration: keys and metrics on, all else as it comes.
+pub(crate) fn config(listen: &str, state: &Path, servers: &[(String, Server)]) -> Result<String> {
+    let mut out = String::new();
+    writeln!(out, "[gateway]\nlisten = \"{listen}\"\nadmin = \"127.0.0.1:0\"\nstate_dir = {state:?}\n")?;
+    writeln!(out, "[[auth.keys]]\nname = \"bench\"\nhash = \"sha256:{KEY_HASH}\"\n")?;
+    for (name, server) in servers {
+        writeln!(out, "[servers.{name}]")?;
+        match server {
+            Server::Url(address) => writeln!(out, "url = \"http://{address}/mcp\"\n")?,
+            Server::Command(program, args) => writeln!(out, "command = {program:?}\nargs = {args:?}\n")?,
+        }
+    }
+    Ok(out)
+}
+
+/// Writes the configuration into a new directory.
+pub(crate) fn files(listen: &str, servers: &[(String, Server)]) -> Result<(TempDir, PathBuf)> {
+    let files = tempfile::tempdir()?;
+    let path = files.path().join("moongate.toml");
+    std::fs::write(&path, config(listen, &files.path().join("state"), servers)?)?;
+    Ok((files, path))
+}
+
+/// `serve --config FILE`, as arguments.
+pub(crate) fn arguments(config: &Path) -> Vec<String> {
+    vec!["serve".to_owned(), "--config".to_owned(), config.display().to_string()]
+}
+
+impl Gateway {
+    /// Starts it, under `wrapper` if there is one, and waits until it listens.
+    pub(crate) async fn start(binary: &Path, wrapper: &[String], servers: &[(String, Server)]) -> Result<Self> {
+        if !binary.is_file() {
+            bail!("there is no gateway at {}: build it, or name another with --bin or MOONGATE_BIN", binary.display());
+        }
+        let (files, config) = files("127.0.0.1:0", servers)?;
+        let mut words = wrapper.to_vec();
+        words.push(binary.display().to_string());
+        words.extend(arguments(&config));
+        let program = words.remove(0);
+        let mut process = Process::program("the gateway", Path::new(&program), &words)?;
+        let patience = Duration::from_secs(if wrapper.is_empty() { 15 } else { 90 });
+        let address = process.address(patience).await?;
+        Ok(Self { process, address, _files: files })
+    }
+
+    /// A way to call a tool of one of its servers.
+    pub(crate) fn call(&self, era: Era, server: &str, tool: &'static str) -> Target {
+        let op = Op::Call { tool, exposed: format!("{server}__{tool}") };
+        Target { address: self.address, path: "/mcp".to_owned(), era, op, key: Some(KEY), fixed: false }
+    }
+
+    /// A way to list the tools of one of its servers.
+    pub(crate) fn list(&self, era: Era, server: &str, tools: usize) -> Target {
+        let path = format!("/mcp/{server}");
+        Target { address: self.address, path, era, op: Op::List { tools }, key: Some(KEY), fixed: false }
+    }
+
+    /// Waits until a call through it works.
+    pub(crate) async fn ready(&self, target: &Target, patience: Duration) -> Result<()> {
+        let end = Instant::now() + patience;
+        loop {
+            match Fleet::open(target, 1).await {
+                Ok(fleet) => {
+                    fleet.close().await;
+                    return Ok(());
+                }
+                Err(error) if Instant::now() > end => {
+                    let tail = self.process.tail();
+                    return Err(error).with_context(|| format!("the gateway is not ready; it said:\n{tail}"));
+                }
+                Err(_) => sleep(Duration::from_millis(50)).await,
+            }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The gateway side by side with a plain reverse proxy, with no proxy at all, and with other gateways: one run,
+//! taking turns, so that only the ratios and the CPU time of each call need to be believed. See `benches/README.md`.
+
+mod allocations;
+mod answers;
+mod args;
+mod cases;
+mod ceiling;
+mod gateway;
+mod http;
+mod load;
+mod measure;
+mod peer;
+mod process;
+mod report;
+mod roles;
+mod serve;
+mod stage;
+mod startup;
+mod target;
+mod upstream;
+mod wire;
+
+use anyhow::{Context, Result, bail};
+use args::{Args, Part};
+use cases::Case;
+use clap::Parser;
+use measure::Row;
+use process::resident;
+use stage::Stage;
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{Instant, sleep};
+
+/// How long a peer may take to come up.
+const PEER_PATIENCE: Duration = Duration::from_secs(120);
+
+fn main() -> Result<()> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match words.as_slice() {
+        [first, role, rest @ ..] if first == "--role" => return roles::run(role, rest),
+        // `cargo test --all-targets` and other runners of tests start us too: nothing to test here.
+        words if !words.iter().any(|word| word.starts_with("--")) || words.iter().any(|word| word == "--list") => {
+            eprintln!("run this with: cargo bench --bench gateway");
+            return Ok(());
+        }
+        _ => {}
+    }
+    let args = Args::parse();
+    // On the main thread only: the kernel ties some of the children to the thread that started them.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        tokio::select! {
+            done = run(&args) => done,
+            _ = interrupt.recv() => bail!("interrupted"),
+            _ = terminate.recv() => bail!("terminated"),
+        }
+    })
+}
+
+async fn run(args: &Args) -> Result<()> {
+    let mut stage = Stage::start(args).await?;
+    if let Some(reason) = &stage.missing {
+        eprintln!("without the gateway: {reason}");
+    }
+    wait_for_peers(args).await?;
+    let seconds = (args.slice().as_secs_f64() * f64::from(args.slices) * 100.0).round() / 100.0;
+    let mut out = report::heading(args.quick, seconds, args.slices);
+    if let Some(reason) = &stage.missing {
+        out.push_str(&format!("\nWithout the gateway: {}\n", reason.trim()));
+    }
+    let before = memory(&stage);
+    if args.runs(Part::Calls) {
+        let rows = rows(&mut stage, cases::calls(args.quick), args).await?;
+        out.push_str(&report::table("Calls", "ceiling", &rows)?);
+    }
+    if args.runs(Part::Lists) {
+        let rows = rows(&mut stage, cases::lists(), args).await?;
+        out.push_str(&report::table("Lists", "static", &rows)?);
+    }
+    let after = memory(&stage);
+    let both: Vec<_> =
+        before.into_iter().zip(after).map(|((name, before), (_, after))| (name, before, after)).collect();
+    out.push_str(&report::memory(&both)?);
+    if args.runs(Part::Startup) && stage.gateway.is_some() {
+        eprintln!("starting with ten servers");
+        out.push_str(&report::startup(&startup::measure(args, &stage).await)?);
+    }
+    if args.runs(Part::Allocations) {
+        if allocations::available() {
+            out.push_str(&report::allocations(&allocations::measure(args, &stage).await)?);
+        } else {
+            out.push_str("\nAllocations were not counted: there is no valgrind.\n");
+        }
+    }
+    if let Some(gateway) = stage.gateway.take() {
+        gateway.process.stop(Duration::from_secs(5)).await;
+    }
+    std::io::stdout().write_all(out.as_bytes())?;
+    if args.write {
+        report::write(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/benches/README.md")), &out)?;
+    }
+    Ok(())
+}
+
+async fn rows(stage: &mut Stage, cases: Vec<Case>, args: &Args) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for case in cases.into_iter().filter(|case| case.label().contains(&args.only)) {
+        eprintln!("{} ({} connections)", case.label(), case.connections);
+        rows.push(measure::row(stage, case, args).await?);
+    }
+    Ok(rows)
+}
+
+fn memory(stage: &Stage) -> Vec<(&'static str, Option<u64>)> {
+    let gateway = stage.gateway.as_ref().map(|gateway| ("gateway", resident(gateway.process.pid)));
+    gateway.into_iter().chain([("ceiling", resident(stage.ceiling_pid()))]).collect()
+}
+
+/// A peer can be started once the upstreams listen: it is waited for.
+async fn wait_for_peers(args: &Args) -> Result<()> {
+    let end = Instant::now() + PEER_PATIENCE;
+    for peer in &args.peers {
+        while let Err(error) = TcpStream::connect(peer.address).await {
+            if Instant::now() > end {
+                return Err(error).with_context(|| format!("{} does not listen on {}", peer.name, peer.address));
+            }
+            eprintln!("waiting for {} on {}", peer.name, peer.address);
+            sleep(Duration::from_secs(1)).await;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,93 @@
+//! One row at a time: its targets take turns in short slices, so that noise hits all alike.
+
+use crate::args::Args;
+use crate::cases::Case;
+use crate::load::{Fleet, Tally};
+use crate::process::{cpu, cpu_between};
+use crate::stage::{Lane, Stage};
+use anyhow::Result;
+use std::time::Duration;
+
+/// What one target did in one row.
+pub(crate) struct Figures {
+    pub(crate) name: String,
+    pub(crate) tally: Tally,
+    /// Calls and CPU nanoseconds of the process in each slice; none if there is no process of its own.
+    pub(crate) slices: Vec<(u64, u64)>,
+    pub(crate) sse: bool,
+    pub(crate) failed: Option<String>,
+}
+
+/// A measured row; the first figures are what it is about.
+pub(crate) struct Row {
+    pub(crate) case: Case,
+    pub(crate) figures: Vec<Figures>,
+}
+
+struct Running {
+    lane: Lane,
+    fleet: Option<Fleet>,
+    figures: Figures,
+}
+
+/// Measures one row.
+pub(crate) async fn row(stage: &mut Stage, case: Case, args: &Args) -> Result<Row> {
+    let slice = args.slice();
+    let mut all = Vec::new();
+    for lane in stage.lanes(&case, args).await? {
+        all.push(open(lane, case.connections, slice.min(Duration::from_millis(300))).await?);
+    }
+    let count = all.len();
+    for turn in 0..args.slices {
+        // Each turn begins with another one, so that none always follows the same.
+        all.rotate_left(usize::from(turn > 0 && count > 1));
+        for one in &mut all {
+            step(one, slice).await;
+        }
+    }
+    let back = usize::try_from(args.slices - 1).unwrap_or(0) % count.max(1);
+    all.rotate_right(back);
+    let mut figures = Vec::new();
+    for one in all {
+        if let Some(fleet) = one.fleet {
+            fleet.close().await;
+        }
+        figures.push(one.figures);
+    }
+    Ok(Row { case, figures })
+}
+
+async fn open(lane: Lane, connections: usize, warm: Duration) -> Result<Running> {
+    let mut figures =
+        Figures { name: lane.name.clone(), tally: Tally::new()?, slices: Vec::new(), sse: false, failed: None };
+    let opened = async {
+        let mut fleet = Fleet::open(&lane.target, connections).await?;
+        fleet.run(warm, u64::MAX, &mut Tally::new()?).await?;
+        anyhow::Ok(fleet)
+    };
+    let fleet = match opened.await {
+        Ok(fleet) => {
+            figures.sse = fleet.sse;
+            Some(fleet)
+        }
+        Err(error) => {
+            figures.failed = Some(format!("{error:#}"));
+            None
+        }
+    };
+    Ok(Running { lane, fleet, figures })
+}
+
+async fn step(one: &mut Running, slice: Duration) {
+    let Some(fleet) = &mut one.fleet else { return };
+    let (before, done) = (one.lane.pid.map(cpu), one.figures.tally.calls);
+    if let Err(error) = fleet.run(slice, u64::MAX, &mut one.figures.tally).await {
+        one.figures.failed = Some(format!("{error:#}"));
+        one.fleet = None;
+        return;
+    }
+    if let (Some(pid), Some(before)) = (one.lane.pid, before) {
+        let calls = one.figures.tally.calls - done;
+        one.figures.slices.push((calls, cpu_between(&before, &cpu(pid))));
+    }
+}

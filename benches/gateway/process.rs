@@ -1,0 +1,147 @@
+//! Processes we start, each ended with us; and what the kernel says a process has used.
+
+use anyhow::{Context, Result, bail};
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::time::{Instant, sleep, timeout};
+
+/// Lines of standard error that are kept, and the longest line.
+const KEPT: usize = 20;
+const LONGEST: u64 = 4096;
+
+#[derive(Default)]
+struct Output {
+    address: Option<SocketAddr>,
+    tail: VecDeque<String>,
+}
+
+/// A child process that says `http://127.0.0.1:PORT/mcp` on its standard error once it listens.
+pub(crate) struct Process {
+    name: String,
+    child: Child,
+    pub(crate) pid: u32,
+    output: Arc<Mutex<Output>>,
+}
+
+impl Process {
+    /// One of our own roles.
+    pub(crate) fn role(name: &str, role: &str, args: &[String]) -> Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("--role").arg(role).args(args);
+        Self::start(name, command)
+    }
+
+    /// A foreign program, which dies with us too: the kernel sees to it.
+    pub(crate) fn program(name: &str, program: &Path, args: &[String]) -> Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("--role").arg("exec").arg(program).args(args);
+        Self::start(name, command)
+    }
+
+    pub(crate) fn start(name: &str, mut command: Command) -> Result<Self> {
+        // The gateway reads its settings from variables of this name too: ours are not meant for it.
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"MOONGATE_")) {
+            command.env_remove(name);
+        }
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn().with_context(|| format!("cannot start {name}"))?;
+        let pid = child.id().context("it ended at once")?;
+        let output = Arc::new(Mutex::new(Output::default()));
+        if let Some(errors) = child.stderr.take() {
+            let output = Arc::clone(&output);
+            tokio::spawn(async move {
+                let mut errors = BufReader::new(errors);
+                let mut line = Vec::new();
+                while let Ok(1..) = (&mut errors).take(LONGEST).read_until(b'\n', &mut line).await {
+                    note(&output, &String::from_utf8_lossy(&line));
+                    line.clear();
+                }
+            });
+        }
+        Ok(Self { name: name.to_owned(), child, pid, output })
+    }
+
+    /// The address it says it listens on.
+    pub(crate) async fn address(&mut self, patience: Duration) -> Result<SocketAddr> {
+        let end = Instant::now() + patience;
+        loop {
+            if let Some(address) = self.output.lock().unwrap_or_else(PoisonError::into_inner).address {
+                return Ok(address);
+            }
+            if let Some(status) = self.child.try_wait()? {
+                sleep(Duration::from_millis(50)).await;
+                bail!("{} ended before it listened ({status}); it said:\n{}", self.name, self.tail());
+            }
+            if Instant::now() > end {
+                bail!("{} does not say where it listens; it said:\n{}", self.name, self.tail());
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// The last lines of its standard error.
+    pub(crate) fn tail(&self) -> String {
+        let output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+        output.tail.iter().map(|line| format!("  {line}\n")).collect()
+    }
+
+    /// Asks it to end, and kills it if it does not.
+    pub(crate) async fn stop(mut self, patience: Duration) {
+        let pid = i32::try_from(self.pid).ok().and_then(rustix::process::Pid::from_raw);
+        if let (Some(pid), Ok(None)) = (pid, self.child.try_wait()) {
+            // It may have ended by itself in the meantime; it is not reaped yet, so the pid is still its own.
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+        if timeout(patience, self.child.wait()).await.is_err() {
+            // Dropping it kills it.
+            eprintln!("{} did not end on SIGTERM within {patience:?}", self.name);
+        }
+    }
+}
+
+fn note(output: &Mutex<Output>, line: &str) {
+    let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
+    if output.address.is_none() {
+        output.address = address_in(line);
+    }
+    if output.tail.len() >= KEPT {
+        output.tail.pop_front();
+    }
+    output.tail.push_back(line.trim_end().to_owned());
+}
+
+fn address_in(line: &str) -> Option<SocketAddr> {
+    line.match_indices("http://").find_map(|(at, found)| {
+        let (address, rest) = line.get(at + found.len()..)?.split_once('/')?;
+        rest.starts_with("mcp").then(|| address.parse().ok())?
+    })
+}
+
+/// Nanoseconds of CPU time, thread by thread.
+pub(crate) fn cpu(pid: u32) -> HashMap<u32, u64> {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return HashMap::new() };
+    let used = |thread: std::fs::DirEntry| {
+        let id = thread.file_name().to_str()?.parse().ok()?;
+        let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        Some((id, text.split(' ').next()?.parse().ok()?))
+    };
+    threads.flatten().filter_map(used).collect()
+}
+
+/// What was used between two looks; threads that ended in between are left out.
+pub(crate) fn cpu_between(before: &HashMap<u32, u64>, after: &HashMap<u32, u64>) -> u64 {
+    after.iter().map(|(id, used)| used.saturating_sub(before.get(id).copied().unwrap_or(0))).sum()
+}
+
+/// Resident memory in KiB.
+pub(crate) fn resident(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.split_whitespace().next()?.parse().ok()
+}

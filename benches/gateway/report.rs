@@ -1,0 +1,154 @@
+//! The report: Markdown tables, on standard output and between the marks in the README.
+
+use crate::allocations::Counted;
+use crate::measure::{Figures, Row};
+use crate::startup::Startup;
+use anyhow::{Context, Result};
+use std::fmt::Write;
+use std::path::Path;
+
+const BEGIN: &str = "<!-- results: begin -->";
+const END: &str = "<!-- results: end -->";
+
+/// Date, machine, kernel, and how it was measured.
+pub(crate) fn heading(quick: bool, seconds: f64, slices: u32) -> String {
+    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+    let cpus = read("/proc/cpuinfo");
+    let model = cpus.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("unknown");
+    let model = model.trim_start_matches([' ', '\t', ':']);
+    let count = std::thread::available_parallelism().map_or(0, usize::from);
+    let kernel = read("/proc/sys/kernel/osrelease");
+    let now = jiff::Timestamp::now().to_string();
+    let date = now.split('T').next().unwrap_or_default();
+    let mode = if quick { "quick, " } else { "" };
+    format!(
+        "Measured {date} on {count} × {model}, Linux {}; {mode}{seconds} s for each line in {slices} slices.\n",
+        kernel.trim()
+    )
+}
+
+/// One table; ratios are to `base`, the column that only forwards or only answers.
+pub(crate) fn table(title: &str, base: &str, rows: &[Row]) -> Result<String> {
+    let mut out = format!("\n### {title}\n\n");
+    writeln!(
+        out,
+        "| | conns | through | calls/s | ÷ {base} | p50 µs | p99 µs | CPU µs/call | least–most | − {base} | answer |"
+    )?;
+    writeln!(out, "|---|---:|---|---:|---:|---:|---:|---:|---:|---:|---|")?;
+    let mut failures = String::new();
+    for row in rows {
+        let reference = row.figures.iter().find(|figures| figures.name == base);
+        let mut label = row.case.label();
+        for figures in &row.figures {
+            if let Some(reason) = &figures.failed {
+                let reason = reason.trim().replace('\n', " ");
+                writeln!(failures, "- {}, {}: {reason}", row.case.label(), figures.name)?;
+            }
+            let cells = cells(figures, reference, base);
+            writeln!(out, "| {label} | {} | {} | {cells} |", row.case.connections, figures.name)?;
+            label.clear();
+        }
+    }
+    if !failures.is_empty() {
+        write!(out, "\nFailed:\n\n{failures}")?;
+    }
+    Ok(out)
+}
+
+fn cells(figures: &Figures, reference: Option<&Figures>, base: &str) -> String {
+    if figures.failed.is_some() || figures.tally.calls == 0 {
+        return "failed | | | | | | | ".to_owned();
+    }
+    let same = figures.name == base;
+    let reference = reference.filter(|reference| !same && reference.failed.is_none());
+    let ratio = reference.map(|reference| format!("{:.2}", rate(figures) / rate(reference)));
+    let used = cpu_per_call(figures).map(|cpu| format!("{cpu:.1}"));
+    let more = reference.and_then(|reference| Some(cpu_per_call(figures)? - cpu_per_call(reference)?));
+    let micros = |quantile| figures.tally.latency.value_at_quantile(quantile) as f64 / 1e3;
+    format!(
+        "{:.0} | {} | {:.0} | {:.0} | {} | {} | {} | {}",
+        rate(figures),
+        ratio.unwrap_or_default(),
+        micros(0.5),
+        micros(0.99),
+        used.unwrap_or_default(),
+        range(figures).unwrap_or_default(),
+        more.map(|more| format!("{more:+.1}")).unwrap_or_default(),
+        if figures.sse { "SSE" } else { "JSON" },
+    )
+}
+
+fn rate(figures: &Figures) -> f64 {
+    figures.tally.calls as f64 / figures.tally.seconds
+}
+
+fn cpu_per_call(figures: &Figures) -> Option<f64> {
+    let (calls, cpu) = figures.slices.iter().fold((0, 0), |sum, slice| (sum.0 + slice.0, sum.1 + slice.1));
+    (calls > 0).then(|| cpu as f64 / 1e3 / calls as f64)
+}
+
+/// The slices that took the least and the most CPU time for a call.
+fn range(figures: &Figures) -> Option<String> {
+    let each = figures.slices.iter().filter(|slice| slice.0 > 0).map(|(calls, cpu)| *cpu as f64 / 1e3 / *calls as f64);
+    let (least, most) = (each.clone().min_by(f64::total_cmp)?, each.max_by(f64::total_cmp)?);
+    Some(format!("{least:.1}–{most:.1}"))
+}
+
+/// Start-up and idle memory.
+pub(crate) fn startup(found: &Result<Startup>) -> Result<String> {
+    let mut out = "\n### Start, with ten servers of which five hang, refuse or do not exist\n\n".to_owned();
+    match found {
+        Err(error) => writeln!(out, "Not measured: {error:#}")?,
+        Ok(found) => {
+            let all = &found.listening;
+            let at = |index: usize| all.get(index).copied().unwrap_or_default();
+            let (median, least, most) = (at(all.len() / 2), at(0), at(all.len().saturating_sub(1)));
+            writeln!(out, "| | |\n|---|---:|")?;
+            writeln!(out, "| spawn to first connection, median of {} | {median:.1} ms |", all.len())?;
+            writeln!(out, "| least, most | {least:.1} ms, {most:.1} ms |")?;
+            writeln!(out, "| start to first call answered | {:.0} ms |", found.first_call)?;
+            writeln!(out, "| idle, resident | {} |", kib(found.idle))?;
+        }
+    }
+    Ok(out)
+}
+
+/// Memory after the calls.
+pub(crate) fn memory(all: &[(&str, Option<u64>, Option<u64>)]) -> Result<String> {
+    let mut out = "\n### Resident memory\n\n| | before | after all calls |\n|---|---:|---:|\n".to_owned();
+    for (name, before, after) in all {
+        writeln!(out, "| {name} | {} | {} |", kib(*before), kib(*after))?;
+    }
+    Ok(out)
+}
+
+fn kib(kib: Option<u64>) -> String {
+    kib.map_or_else(|| "?".to_owned(), |kib| format!("{:.1} MiB", kib as f64 / 1024.0))
+}
+
+/// Allocations for each call.
+pub(crate) fn allocations(all: &[Counted]) -> Result<String> {
+    let mut out = "\n### Allocations for each call of 64 B\n\n| | allocations | bytes |\n|---|---:|---:|\n".to_owned();
+    for one in all {
+        match &one.result {
+            Ok((count, _)) if *count < 0.5 => {
+                writeln!(out, "| {} | not visible: built with its own allocator? | |", one.label)?;
+            }
+            Ok((count, bytes)) => writeln!(out, "| {} | {count:.1} | {bytes:.0} |", one.label)?,
+            Err(error) => {
+                let reason = format!("{error:#}").replace(['\n', '|'], " ");
+                writeln!(out, "| {} | failed: {} | |", one.label, reason.trim())?;
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// Puts the report between the marks.
+pub(crate) fn write(path: &Path, report: &str) -> Result<()> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let (before, rest) = text.split_once(BEGIN).context("the mark before the results is missing")?;
+    let (_, after) = rest.split_once(END).context("the mark after the results is missing")?;
+    let text = format!("{before}{BEGIN}\n\n{}\n\n{END}{after}", report.trim());
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
