@@ -103,6 +103,20 @@ impl Raw {
         Object::parse(self.0.clone()).ok()
     }
 
+    /// An array of the items, as they are spelled.
+    pub fn array<'a>(items: impl Iterator<Item = &'a Raw>) -> Self {
+        let mut out = BytesMut::new();
+        out.put_u8(b'[');
+        for item in items {
+            if out.len() > 1 {
+                out.put_u8(b',');
+            }
+            out.put_slice(&item.0);
+        }
+        out.put_u8(b']');
+        Raw(out.freeze())
+    }
+
     /// The items of the value, if it is an array.
     pub fn as_array(&self) -> Option<Vec<Raw>> {
         let items: Vec<&RawValue> = serde_json::from_slice(&self.0).ok()?;
@@ -254,6 +268,13 @@ impl Object {
                 out.freeze()
             }
         }
+    }
+
+    /// The same object, written out once: clones share the bytes.
+    #[must_use]
+    pub fn sealed(mut self) -> Self {
+        self.whole = Some(self.bytes());
+        self
     }
 
     /// The object as one value.

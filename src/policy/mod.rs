@@ -3,6 +3,8 @@
 //! Owns the rules that a config gives: per server, per view and per key. Does not know credentials (`auth`) or where
 //! a name leads (`gateway`). Invariant: what may not be called looks exactly like what does not exist.
 
+mod access;
 mod rules;
 
+pub use access::{ANYBODY, Access, AccessTable};
 pub use rules::{Globs, ItemRules};

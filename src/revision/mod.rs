@@ -107,9 +107,20 @@ pub fn detect(head: &Head<'_>, peek: &Peek<'_>) -> &'static dyn Front {
     FRONTS.into_iter().find(|front| front.claims(head, peek)).unwrap_or(&legacy::FRONT)
 }
 
-/// Whether `name` is a revision that can be forced on a server.
-pub fn is_supported(name: &str) -> bool {
-    SUPPORTED.contains(&name)
+/// The revision of this name, if both edges speak it.
+pub fn by_name(name: &str) -> Option<&'static str> {
+    SUPPORTED.into_iter().find(|known| *known == name)
+}
+
+/// Why a tool that a server lists may not be exposed, by the rules of the server's revision.
+///
+/// 2026-07-28/basic/transports/streamable-http.mdx, Schema Extension: "the client MUST exclude the invalid tool from
+/// the result of `tools/list`". Pipes have no headers and may ignore the annotations.
+pub fn tool_problem(era: Era, is_pipe: bool, definition: &Object) -> Option<String> {
+    match era {
+        Era::Modern if !is_pipe => v2026_07_28::tool_problem(definition),
+        _ => None,
+    }
 }
 
 /// The header in which a client says its revision; for logs and metrics of refused requests.

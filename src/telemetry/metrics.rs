@@ -1,8 +1,8 @@
 //! Every metric, by name.
 
 use prometheus::{
-    Counter, Encoder, Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
-    Opts, Registry, TextEncoder,
+    Counter as FloatCounter, Encoder, Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec,
+    IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
 use crate::telemetry::process;
@@ -16,6 +16,9 @@ const OVERHEAD_BUCKETS: [f64; 11] =
 /// Labels of both operation histograms, as OpenTelemetry names them.
 pub(crate) const OPERATION_LABELS: [&str; 5] =
     ["mcp_method_name", "mcp_server", "gen_ai_tool_name", "error_type", "mcp_protocol_version"];
+
+/// A handle to one counter.
+pub type Counter = IntCounter;
 
 /// All metrics of a running gateway.
 #[allow(missing_docs)] // each is described by its help text below, which is what users read
@@ -44,7 +47,7 @@ pub struct Metrics {
     pub garbage: IntCounterVec,
     pub dropped: IntCounterVec,
     pub refused: IntCounterVec,
-    cpu_seconds: Counter,
+    cpu_seconds: FloatCounter,
     resident_bytes: Gauge,
     open_fds: Gauge,
 }
@@ -139,7 +142,7 @@ impl Metrics {
             ),
             dropped: counters(r, "moongate_dropped_total", "Messages that could not be delivered.", &["what"]),
             refused: counters(r, "moongate_refused_total", "Requests refused because a limit was reached.", &["limit"]),
-            cpu_seconds: register(r, Counter::new("process_cpu_seconds_total", "CPU time of the process.")),
+            cpu_seconds: register(r, FloatCounter::new("process_cpu_seconds_total", "CPU time of the process.")),
             resident_bytes: register(r, Gauge::new("process_resident_memory_bytes", "Resident memory of the process.")),
             open_fds: register(r, Gauge::new("process_open_fds", "Open file descriptors of the process.")),
             registry,

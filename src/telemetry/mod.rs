@@ -9,4 +9,4 @@ mod metrics;
 mod process;
 
 pub use meter::{Meter, Meters};
-pub use metrics::{CountGuard, Metrics};
+pub use metrics::{CountGuard, Counter, Metrics};

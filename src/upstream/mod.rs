@@ -1,5 +1,309 @@
-//! One configured server: connected, watched, listed, leased.
+//! One configured server: connected, watched, listed, shared.
+//!
+//! Owns the life of a server and what it offers. Does not merge it with others (`gateway`) and does not spell its
+//! messages (`revision`). Invariant: whatever a server does or fails to do, nobody else waits for it.
 
+mod connect;
+mod items;
+mod lease;
 mod settings;
+mod status;
+mod supervise;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::json::{Object, Raw, Text};
+use crate::link::guard::Guard;
+use crate::model::{Call, Caller, Can, Error, Event, Exchange, Face, LogWish, Notice, Principal, Reason};
+use crate::telemetry::Metrics;
+
+pub use connect::{Active, open};
+pub use items::{Items, List};
 pub use settings::{Connect, ServerSettings, Share};
+pub use status::{State, Status};
+
+/// What all servers share.
+pub struct Shared {
+    /// Metrics.
+    pub metrics: Arc<Metrics>,
+    /// Ends children if we cannot.
+    pub guard: Arc<Guard>,
+    tls: OnceLock<Arc<rustls::ClientConfig>>,
+}
+
+impl Shared {
+    /// Shared parts with a guard for children.
+    pub fn new(metrics: Arc<Metrics>, guard: Guard) -> Self {
+        Shared { metrics, guard: Arc::new(guard), tls: OnceLock::new() }
+    }
+
+    /// Read when the first server needs it: the system's certificates take a while.
+    fn tls(&self) -> Arc<rustls::ClientConfig> {
+        self.tls.get_or_init(crate::link::http::tls_config).clone()
+    }
+}
+
+/// What an upstream tells the gateway.
+#[derive(Debug)]
+pub enum News {
+    /// Its items changed, or its description did.
+    Items,
+    /// One of its resources changed: its own URI and the params.
+    Updated(Text, Object),
+}
+
+/// Takes news of an upstream, by the server's name. Must not block.
+pub type Sink = Arc<dyn Fn(&str, News) + Send + Sync>;
+
+/// One configured server.
+pub struct Upstream {
+    /// Its settings.
+    pub settings: Arc<ServerSettings>,
+    shared: Arc<Shared>,
+    active: ArcSwapOption<Active>,
+    items: ArcSwap<Items>,
+    status: watch::Sender<Status>,
+    leases: lease::Leases,
+    wake: Notify,
+    suspect: Notify,
+    wanted: ArcSwap<Vec<Text>>,
+    resubscribe: Notify,
+    slots: Arc<Semaphore>,
+    waiting: AtomicUsize,
+    sink: Sink,
+    stop: CancellationToken,
+}
+
+impl Upstream {
+    /// A server that is not connected; [`Upstream::run`] brings it up.
+    pub fn new(settings: ServerSettings, shared: Arc<Shared>, sink: Sink) -> Arc<Self> {
+        let slots = Arc::new(Semaphore::new(settings.max_concurrency));
+        Arc::new(Upstream {
+            settings: Arc::new(settings),
+            shared,
+            active: ArcSwapOption::empty(),
+            items: ArcSwap::default(),
+            status: watch::Sender::new(Status::default()),
+            leases: lease::Leases::default(),
+            wake: Notify::new(),
+            suspect: Notify::new(),
+            wanted: ArcSwap::default(),
+            resubscribe: Notify::new(),
+            slots,
+            waiting: AtomicUsize::new(0),
+            sink,
+            stop: CancellationToken::new(),
+        })
+    }
+
+    /// Connects and keeps connected, until it is stopped.
+    pub async fn run(self: Arc<Self>) {
+        supervise::run(self).await;
+    }
+
+    /// Stops the server's processes and connections, and waits for that.
+    pub async fn stop(&self) {
+        self.stop.cancel();
+        self.leases.close_all().await;
+        let mut status = self.status.subscribe();
+        // The supervisor closes the link; it needs a moment, and never more than the link's own steps.
+        let stopped = status.wait_for(|status| status.state == State::Stopped);
+        let _ = tokio::time::timeout(std::time::Duration::from_secs(8), stopped).await;
+    }
+
+    /// What it offers; the last good lists while it is away.
+    pub fn items(&self) -> Arc<Items> {
+        self.items.load_full()
+    }
+
+    /// How it is.
+    pub fn status(&self) -> Status {
+        self.status.borrow().clone()
+    }
+
+    /// Changes of its state.
+    pub fn watch(&self) -> watch::Receiver<Status> {
+        self.status.subscribe()
+    }
+
+    /// What it says of itself, if it was ever connected.
+    pub fn face(&self) -> Option<Face> {
+        self.active.load().as_ref().map(|active| active.server.describe(&own_caller()))
+    }
+
+    /// Why a tool of this server may not be exposed, by the rules of its revision; `None` if it may.
+    pub fn tool_problem(&self, definition: &Object) -> Option<String> {
+        let active = self.active.load();
+        active.as_ref().and_then(|a| crate::revision::tool_problem(a.era, a.link.is_pipe(), definition))
+    }
+
+    /// The revision that it speaks, while it is connected.
+    pub fn revision(&self) -> Option<&'static str> {
+        self.active.load().as_ref().map(|active| active.revision)
+    }
+
+    /// Names the resources (by the server's own URIs) whose changes somebody wants to hear of.
+    pub fn subscribe(&self, uris: Vec<Text>) {
+        if **self.wanted.load() != uris {
+            self.wanted.store(Arc::new(uris));
+            self.resubscribe.notify_one();
+        }
+    }
+
+    /// Passes on what a client tells its servers.
+    pub fn tell(&self, caller: &Arc<Caller>, notice: Notice) {
+        if let Some(active) = self.leases.find(self.settings.share, caller) {
+            active.server.tell(caller, notice);
+        }
+    }
+
+    /// Starts a call; waits for a server that is not connected yet, within its limits.
+    pub fn call(self: &Arc<Self>, caller: &Arc<Caller>, call: Call) -> Exchange {
+        let caller = self.with_own_headers(caller);
+        let slot = self.slots.clone().try_acquire_owned();
+        let shared = self.settings.share == Share::Auto;
+        if let (Ok(slot), true, Some(active)) = (slot, shared, self.active.load().as_ref()) {
+            return self.start(active, slot, &caller, call);
+        }
+        let upstream = self.clone();
+        Exchange::later(async move {
+            let started = async {
+                let slot = upstream.slot().await?;
+                let active = upstream.connection(&caller).await?;
+                Ok(upstream.start(&active, slot, &caller, call))
+            };
+            started.await.unwrap_or_else(|error| Exchange::done(Err(error)))
+        })
+    }
+
+    fn start(
+        self: &Arc<Self>,
+        active: &Active,
+        slot: OwnedSemaphorePermit,
+        caller: &Arc<Caller>,
+        call: Call,
+    ) -> Exchange {
+        active.count(caller.revision);
+        let upstream = self.clone();
+        active.server.call(caller, call).map(move |event| {
+            let _held = &slot;
+            if let Event::Done(Err(error)) = &event
+                && error.reason == Reason::ServerDown
+            {
+                upstream.suspect.notify_one();
+            }
+            event
+        })
+    }
+
+    async fn slot(&self) -> Result<OwnedSemaphorePermit, Error> {
+        if let Ok(slot) = self.slots.clone().try_acquire_owned() {
+            return Ok(slot);
+        }
+        let ServerSettings { name, queue, max_concurrency, .. } = &*self.settings;
+        let _place = Waiting::enter(self).ok_or_else(|| {
+            self.shared.metrics.refused.with_label_values(&["queue"]).inc();
+            let message = format!("Server \"{name}\" is busy: {max_concurrency} calls run and {queue} wait; raise servers.{name}.max_concurrency or .queue");
+            Error::new(Reason::Overloaded, message)
+        })?;
+        match tokio::time::timeout(self.settings.timeout, self.slots.clone().acquire_owned()).await {
+            Ok(Ok(slot)) => Ok(slot),
+            _ => Err(Error::new(
+                Reason::Overloaded,
+                format!(
+                    "Server \"{name}\" is busy: the call waited {:?} for its turn (servers.{name}.max_concurrency)",
+                    self.settings.timeout
+                ),
+            )),
+        }
+    }
+
+    async fn connection(&self, caller: &Arc<Caller>) -> Result<Arc<Active>, Error> {
+        match self.settings.share {
+            Share::Auto => self.connected().await,
+            share => match lease::key(share, caller) {
+                Some(key) => self.leases.get(key, caller, &self.settings, &self.shared).await,
+                None => self.connected().await,
+            },
+        }
+    }
+
+    /// The shared connection, waited for within the limit.
+    async fn connected(&self) -> Result<Arc<Active>, Error> {
+        if let Some(active) = self.active.load_full() {
+            return Ok(active);
+        }
+        self.wake.notify_one();
+        let mut status = self.status.subscribe();
+        let limit = self.settings.connect_timeout;
+        let ready = status.wait_for(|status| !status.state.may_become_ready() || self.active.load().is_some());
+        let _ = tokio::time::timeout(limit, ready).await;
+        self.active.load_full().ok_or_else(|| {
+            let name = &self.settings.name;
+            let Status { state, reason, .. } = self.status();
+            let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+            Error::new(Reason::ServerDown, format!("Server \"{name}\" is not connected ({}){why}", state.name()))
+        })
+    }
+
+    /// The caller with the headers that this server's config forwards, under the server's names, and no others.
+    fn with_own_headers(&self, caller: &Arc<Caller>) -> Arc<Caller> {
+        if caller.headers.is_empty() {
+            return caller.clone();
+        }
+        let wanted: &[_] = match &self.settings.connect {
+            Connect::Http { forward_headers, .. } => forward_headers,
+            Connect::Stdio { .. } => &[],
+        };
+        let value = |from: &http::HeaderName| caller.headers.iter().find(|(name, _)| name.as_str() == from.as_str());
+        let headers = wanted.iter().filter_map(|(from, to)| Some((Text::from(to.as_str()), value(from)?.1.clone())));
+        Arc::new(Caller { headers: headers.collect(), ..(**caller).clone() })
+    }
+}
+
+/// A place in the queue for a slot.
+struct Waiting<'a>(&'a Upstream);
+
+impl<'a> Waiting<'a> {
+    fn enter(upstream: &'a Upstream) -> Option<Self> {
+        let place = Waiting(upstream);
+        let before = upstream.waiting.fetch_add(1, Ordering::AcqRel);
+        place.count(1);
+        (before < upstream.settings.queue).then_some(place)
+    }
+
+    fn count(&self, change: i64) {
+        self.0.shared.metrics.queue_depth.with_label_values(&[&self.0.settings.name]).add(change);
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::AcqRel);
+        self.count(-1);
+    }
+}
+
+/// The gateway itself, where it asks a server for its lists.
+pub fn own_caller() -> Arc<Caller> {
+    static OWN: OnceLock<Arc<Caller>> = OnceLock::new();
+    let make = || {
+        Arc::new(Caller {
+            principal: Arc::new(Principal { name: "moongate".to_owned(), id: u32::MAX }),
+            session: None,
+            capabilities: Raw::literal("{}"),
+            can: Can::default(),
+            info: None,
+            log: LogWish::Nothing,
+            revision: "",
+            headers: Vec::new(),
+            ended: CancellationToken::new(),
+        })
+    };
+    OWN.get_or_init(make).clone()
+}

@@ -80,10 +80,6 @@ impl LegacyServer {
         self.agreed.load().headers()
     }
 
-    pub(super) fn revision(&self) -> &'static str {
-        self.agreed.load().profile.name
-    }
-
     pub(super) fn has_session(&self) -> bool {
         self.agreed.load().session.is_some()
     }

@@ -37,10 +37,6 @@ pub(super) const PROFILES: [Profile; 4] = [
 /// The newest of them: what we ask servers for, and offer clients that ask for something unknown.
 pub(super) const NEWEST: &Profile = &PROFILES[3];
 
-/// What a client that sends no version header is taken to speak. 2025-11-25/basic/transports.mdx: "the server SHOULD
-/// assume protocol version `2025-03-26`".
-pub(super) const ASSUMED: &str = PROFILES[1].name;
-
 /// The row of a revision.
 pub(super) fn profile(name: &str) -> Option<&'static Profile> {
     PROFILES.iter().find(|profile| profile.name == name)

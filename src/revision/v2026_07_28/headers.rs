@@ -100,7 +100,7 @@ pub(super) fn check_params(headers: &HeaderMap, definition: &Object, arguments: 
 }
 
 /// Why a tool with wrong annotations must be left out of lists for HTTP; `None` if it need not.
-pub(super) fn invalid(definition: &Object) -> Option<String> {
+pub(in crate::revision) fn invalid(definition: &Object) -> Option<String> {
     if is_annotated(definition) { mirrored(definition).err() } else { None }
 }
 

@@ -14,6 +14,7 @@ use crate::revision::connect::ConnectError;
 
 pub(super) use back::{ModernServer, discover};
 pub(super) use front::FRONT;
+pub(super) use headers::invalid as tool_problem;
 
 /// The revision's name.
 pub(super) const NAME: &str = "2026-07-28";

@@ -1,0 +1,281 @@
+//! Everything that all servers offer, under the names that clients see.
+//!
+//! Owns the snapshot and how it is built. Does not talk to servers. Invariant: a snapshot is never changed, only
+//! replaced; what it lists, it can route, and what it cannot expose is named with the reason.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::gateway::names::{NameRules, Wanting, assign};
+use crate::gateway::{merge, uris};
+use crate::json::{Object, Raw, Text};
+use crate::model::{CacheHint, Kind, Method};
+use crate::policy::ItemRules;
+use crate::telemetry::{Meter, Meters, Metrics};
+use crate::upstream::Upstream;
+
+/// How long clients may keep a list whose servers say nothing about it, in milliseconds: they are told of changes.
+const LIST_TTL_MS: u64 = 60_000;
+/// Tools that have meters of their own; more share one, so that a server cannot fill the metrics.
+const METERS_MAX: usize = 5_000;
+
+/// One item and where it leads.
+pub struct Route {
+    /// Its server.
+    pub upstream: Arc<Upstream>,
+    /// The server's own key: a name, a URI, a template.
+    pub local: Text,
+    /// The key that clients see through the endpoint over everything.
+    pub exposed: Text,
+    /// The definition, as the server gave it (repaired if need be).
+    pub definition: Arc<Object>,
+    /// What is listed through the endpoint over everything.
+    pub listed: Raw,
+    /// Whether lists leave it out.
+    pub hidden: bool,
+    /// What its calls are measured by.
+    pub meter: Arc<Meter>,
+}
+
+/// An item that cannot be exposed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Its server.
+    pub server: String,
+    /// Its kind and key, as far as it has one.
+    pub item: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// All servers' items at one moment.
+#[derive(Default)]
+pub struct Snapshot {
+    /// By kind and exposed key.
+    exposed: [BTreeMap<Text, Arc<Route>>; 4],
+    /// By kind, server and own key.
+    local: [HashMap<(Text, Text), Arc<Route>>; 4],
+    /// What could not be exposed.
+    pub left_out: Vec<LeftOut>,
+    hints: HashMap<(Text, Kind), Option<CacheHint>>,
+    lists: Mutex<HashMap<ListKey, (Object, CacheHint)>>,
+}
+
+/// Which list it is: the endpoint, the row of the policy, the kind.
+type ListKey = (Text, u32, Kind);
+
+impl Snapshot {
+    /// Merges what the servers offer. `servers` are sorted by name.
+    pub fn build(servers: &[Arc<Upstream>], rules: &NameRules, meters: &Meters) -> Self {
+        let mut snapshot = Snapshot::default();
+        let mut metered = 0;
+        for kind in Kind::ALL {
+            let mut found = Vec::new();
+            for upstream in servers {
+                let items = upstream.items();
+                let list = items.get(kind);
+                snapshot.hints.insert((name_of(upstream), kind), list.cache);
+                for item in &list.items {
+                    match take(kind, upstream, item) {
+                        Ok(Some(taken)) => found.push(taken),
+                        Ok(None) => {}
+                        Err(left_out) => snapshot.left_out.push(left_out),
+                    }
+                }
+            }
+            let keys = exposed_keys(kind, &found, rules);
+            for (taken, exposed) in found.into_iter().zip(keys) {
+                metered += 1;
+                let route = taken.route(kind, Text::from(exposed), meters, metered <= METERS_MAX);
+                snapshot.insert(kind, route);
+            }
+        }
+        snapshot
+    }
+
+    fn insert(&mut self, kind: Kind, route: Route) {
+        let route = Arc::new(route);
+        self.local[kind as usize].insert((name_of(&route.upstream), route.local.clone()), route.clone());
+        self.exposed[kind as usize].insert(route.exposed.clone(), route);
+    }
+
+    /// The item with this exposed key.
+    pub fn find(&self, kind: Kind, exposed: &Text) -> Option<&Arc<Route>> {
+        self.exposed[kind as usize].get(exposed)
+    }
+
+    /// The item of one server with this key of its own.
+    pub fn find_local(&self, kind: Kind, server: &Text, local: &Text) -> Option<&Arc<Route>> {
+        self.local[kind as usize].get(&(server.clone(), local.clone()))
+    }
+
+    /// All items of a kind, in the order of their exposed keys.
+    pub fn iter(&self, kind: Kind) -> impl Iterator<Item = &Arc<Route>> {
+        self.exposed[kind as usize].values()
+    }
+
+    /// The template that a URI can come from.
+    pub fn find_template(&self, uri: &str, server: Option<&str>) -> Option<&Arc<Route>> {
+        self.iter(Kind::Templates).find(|route| match server {
+            Some(server) => route.upstream.settings.name == server && uris::matches(&route.local, uri),
+            None => uris::matches(&route.exposed, uri),
+        })
+    }
+
+    /// A list, made once for each endpoint and row of the policy.
+    pub fn list(&self, key: ListKey, public: bool, visible: impl Fn(&Route) -> Option<Raw>) -> (Object, CacheHint) {
+        if let Some(list) = self.lock_lists().get(&key) {
+            return list.clone();
+        }
+        let kind = key.2;
+        let mut hint = CacheHint { ttl_ms: LIST_TTL_MS, public };
+        let mut items = Vec::new();
+        for route in self.iter(kind).filter(|route| !route.hidden) {
+            let Some(item) = visible(route) else { continue };
+            items.push((route, item));
+        }
+        for server in items.iter().map(|(route, _)| name_of(&route.upstream)) {
+            if let Some(Some(given)) = self.hints.get(&(server, kind)) {
+                hint = CacheHint { ttl_ms: hint.ttl_ms.min(given.ttl_ms), public: hint.public && given.public };
+            }
+        }
+        let array = Raw::array(items.iter().map(|(_, item)| item));
+        let list = (Object::new().with(kind.member(), array).sealed(), hint);
+        self.lock_lists().insert(key, list.clone());
+        list
+    }
+
+    fn lock_lists(&self) -> std::sync::MutexGuard<'_, HashMap<ListKey, (Object, CacheHint)>> {
+        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The servers whose list of this kind differs between two snapshots.
+    pub fn changed(&self, before: &Snapshot, kind: Kind) -> Vec<Text> {
+        let mut servers = Vec::new();
+        let (now, then) = (&self.exposed[kind as usize], &before.exposed[kind as usize]);
+        let differs = |a: &BTreeMap<Text, Arc<Route>>, b: &BTreeMap<Text, Arc<Route>>, servers: &mut Vec<Text>| {
+            for (key, route) in a {
+                let same = b.get(key).is_some_and(|other| other.listed == route.listed && other.hidden == route.hidden);
+                let server = name_of(&route.upstream);
+                if !same && !servers.contains(&server) {
+                    servers.push(server);
+                }
+            }
+        };
+        differs(now, then, &mut servers);
+        differs(then, now, &mut servers);
+        servers
+    }
+
+    /// Puts sizes into the metrics.
+    pub fn measure(&self, servers: &[Arc<Upstream>], metrics: &Metrics) {
+        for upstream in servers {
+            let name = &upstream.settings.name;
+            for kind in Kind::ALL {
+                let count = self.iter(kind).filter(|r| r.upstream.settings.name == *name).count();
+                metrics.catalog_items.with_label_values(&[name, kind.member()]).set(whole(count));
+            }
+            let tools = self.iter(Kind::Tools).filter(|r| r.upstream.settings.name == *name && !r.hidden);
+            let bytes: usize = tools.map(|route| route.listed.bytes().len()).sum();
+            metrics.catalog_bytes.with_label_values(&[name]).set(whole(bytes));
+            metrics.catalog_tokens.with_label_values(&[name]).set(whole(bytes / 4));
+            let left_out = self.left_out.iter().filter(|l| l.server == *name).count();
+            metrics.catalog_left_out.with_label_values(&[name]).set(whole(left_out));
+        }
+    }
+}
+
+fn whole(n: usize) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}
+
+pub(super) fn name_of(upstream: &Upstream) -> Text {
+    Text::from(upstream.settings.name.as_str())
+}
+
+// === building ===
+
+/// An item that will be exposed, before it has its key.
+struct Taken<'a> {
+    upstream: &'a Arc<Upstream>,
+    local: Text,
+    /// What it is called before prefix and separator.
+    stem: String,
+    definition: Arc<Object>,
+}
+
+fn rules_of(upstream: &Upstream, kind: Kind) -> &ItemRules {
+    match kind {
+        Kind::Tools => &upstream.settings.tools,
+        Kind::Prompts => &upstream.settings.prompts,
+        Kind::Resources | Kind::Templates => &upstream.settings.resources,
+    }
+}
+
+/// Applies the config's rules and checks the item. `None`: the config says that it does not exist.
+fn take<'a>(kind: Kind, upstream: &'a Arc<Upstream>, item: &Arc<Object>) -> Result<Option<Taken<'a>>, LeftOut> {
+    let left_out = |reason: String| LeftOut {
+        server: upstream.settings.name.clone(),
+        item: format!("{} {}", kind.member(), item.text(kind.item_key()).map(|t| t.to_string()).unwrap_or_default()),
+        reason,
+    };
+    let definition = merge::check(kind, item).map_err(left_out)?;
+    if kind == Kind::Tools
+        && let Some(problem) = upstream.tool_problem(&definition)
+    {
+        return Err(left_out(problem));
+    }
+    let Some(local) = definition.text(kind.item_key()) else { return Ok(None) };
+    let rules = rules_of(upstream, kind);
+    if !rules.exists(&local) {
+        return Ok(None);
+    }
+    let stem = rules.rename.get(local.as_str()).cloned().unwrap_or_else(|| local.to_string());
+    Ok(Some(Taken { upstream, local, stem, definition }))
+}
+
+fn exposed_keys(kind: Kind, found: &[Taken<'_>], rules: &NameRules) -> Vec<String> {
+    match kind {
+        Kind::Tools | Kind::Prompts => {
+            let wanting = found.iter().map(|t| Wanting { server: &t.upstream.settings.name, prefix: &t.upstream.settings.prefix, name: &t.stem });
+            assign(&wanting.collect::<Vec<_>>(), rules)
+        }
+        Kind::Resources | Kind::Templates => {
+            // Servers are sorted: the first that has a URI keeps it as it is.
+            let mut owners: HashMap<&str, &str> = HashMap::new();
+            let key = |t: &Taken<'_>| {
+                let server = t.upstream.settings.name.as_str();
+                (server.to_owned(), t.local.to_string())
+            };
+            let mut keys = Vec::with_capacity(found.len());
+            for taken in found {
+                let (server, uri) = key(taken);
+                let owner = *owners.entry(taken.local.as_str()).or_insert(taken.upstream.settings.name.as_str());
+                keys.push(if owner == server && !uris::looks_wrapped(&uri) { uri } else { uris::wrap(&server, &uri) });
+            }
+            keys
+        }
+    }
+}
+
+impl Taken<'_> {
+    fn route(self, kind: Kind, exposed: Text, meters: &Meters, own_meter: bool) -> Route {
+        let rules = rules_of(self.upstream, kind);
+        let listed = merge::dress(kind, &self.definition, &exposed, rules.describe.get(self.local.as_str()));
+        let method = match kind {
+            Kind::Tools => Method::CallTool,
+            Kind::Prompts => Method::GetPrompt,
+            Kind::Resources | Kind::Templates => Method::ReadResource,
+        };
+        let tool = if kind == Kind::Tools { if own_meter { exposed.as_str() } else { "_OTHER" } } else { "" };
+        Route {
+            meter: Arc::new(meters.meter(method.name(), &self.upstream.settings.name, tool)),
+            upstream: self.upstream.clone(),
+            hidden: rules.hide.matches(&self.local),
+            local: self.local,
+            exposed,
+            definition: self.definition,
+            listed,
+        }
+    }
+}

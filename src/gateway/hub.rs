@@ -1,0 +1,83 @@
+//! News of all servers, to whoever listens.
+//!
+//! Owns the listeners' queue and the count of subscriptions. Invariant: a server is subscribed to exactly the
+//! resources that somebody listens to.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::broadcast;
+
+use crate::json::{Object, Text};
+use crate::model::Kind;
+use crate::upstream::Upstream;
+
+/// News that may wait for a slow listener; one that falls further behind is told that everything may have changed.
+const NEWS: usize = 1024;
+
+/// What happened at a server.
+#[derive(Clone, Debug)]
+pub enum Happened {
+    /// What it lists changed.
+    Changed(Text, Kind),
+    /// One of its resources did: the server, its own URI, the params.
+    Updated(Text, Text, Object),
+}
+
+/// Listeners and their subscriptions.
+pub struct Hub {
+    news: broadcast::Sender<Happened>,
+    subscribed: Mutex<HashMap<Text, BTreeMap<Text, usize>>>,
+}
+
+impl Default for Hub {
+    fn default() -> Self {
+        Hub { news: broadcast::Sender::new(NEWS), subscribed: Mutex::default() }
+    }
+}
+
+impl Hub {
+    /// Tells everybody.
+    pub fn publish(&self, happened: Happened) {
+        let _ = self.news.send(happened);
+    }
+
+    /// Hears of everything from now on.
+    pub fn listen(&self) -> broadcast::Receiver<Happened> {
+        self.news.subscribe()
+    }
+
+    /// Subscribes to a resource of a server until the guard is dropped.
+    pub fn subscribe(self: &Arc<Self>, upstream: &Arc<Upstream>, uri: Text) -> Subscription {
+        let subscription = Subscription { hub: self.clone(), upstream: upstream.clone(), uri };
+        subscription.count(1);
+        subscription
+    }
+}
+
+/// One listener's interest in one resource.
+pub struct Subscription {
+    hub: Arc<Hub>,
+    upstream: Arc<Upstream>,
+    uri: Text,
+}
+
+impl Subscription {
+    fn count(&self, change: isize) {
+        let server = Text::from(self.upstream.settings.name.as_str());
+        let mut subscribed = self.hub.subscribed.lock().unwrap_or_else(PoisonError::into_inner);
+        let uris = subscribed.entry(server).or_default();
+        let count = uris.entry(self.uri.clone()).or_default();
+        *count = count.saturating_add_signed(change);
+        if *count == 0 {
+            uris.remove(&self.uri);
+        }
+        self.upstream.subscribe(uris.keys().cloned().collect());
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        self.count(-1);
+    }
+}

@@ -1,0 +1,149 @@
+//! Items as they are exposed: another name, another description, a repaired schema. Pure functions.
+
+use std::sync::Arc;
+
+use crate::json::{Object, Raw, Text};
+use crate::model::Kind;
+
+/// Why an item cannot be exposed, in words.
+pub type Problem = String;
+
+/// Checks an item; repairs what can be repaired without a loss. The others of its list are not concerned.
+pub fn check(kind: Kind, item: &Arc<Object>) -> Result<Arc<Object>, Problem> {
+    let key = kind.item_key();
+    if item.text(key).is_none_or(|name| name.is_empty()) {
+        return Err(format!("it has no {key}"));
+    }
+    if kind != Kind::Tools {
+        return Ok(item.clone());
+    }
+    match item.get("inputSchema") {
+        // A tool without a schema takes nothing: the schema that says so changes nothing.
+        None => Ok(Arc::new(with_schema(item, Object::new()))),
+        Some(raw) if raw.is_null() => Ok(Arc::new(with_schema(item, Object::new()))),
+        Some(raw) => {
+            let schema = raw.as_object().ok_or("its inputSchema is no object, or has duplicate keys")?;
+            // Beyond this depth parsers of clients give up on the whole list.
+            raw.read::<serde_json::Value>().map_err(|e| format!("its inputSchema cannot be read: {e}"))?;
+            match schema.get("type") {
+                None => Ok(Arc::new(with_schema(item, schema))),
+                Some(kind) if kind.as_text().is_some_and(|t| t.as_str() == "object") => Ok(item.clone()),
+                Some(_) => Err("the type of its inputSchema is not \"object\"".to_owned()),
+            }
+        }
+    }
+}
+
+/// Arguments are always an object, so that saying it loses nothing.
+fn with_schema(item: &Object, mut schema: Object) -> Object {
+    let mut item = item.clone();
+    schema.set(Text::literal("type"), Raw::literal("\"object\""));
+    item.set(Text::literal("inputSchema"), schema.raw());
+    item
+}
+
+/// The item under its exposed key and with the description that the config gives it. Without a change, the bytes are
+/// the server's.
+pub fn dress(kind: Kind, item: &Object, exposed: &str, description: Option<&String>) -> Raw {
+    let same = item.text(kind.item_key()).is_some_and(|own| own.as_str() == exposed);
+    if same && description.is_none() {
+        return item.raw();
+    }
+    let mut item = item.clone();
+    if !same {
+        item.set(Text::literal(kind.item_key()), Raw::string(exposed));
+    }
+    if let Some(description) = description {
+        item.set(Text::literal("description"), Raw::string(description));
+    }
+    item.raw()
+}
+
+/// The instructions of several servers in one text of at most `limit` bytes; its beginning stands alone.
+pub fn instructions<'a>(servers: impl Iterator<Item = (&'a str, Option<String>)>, limit: usize) -> Option<String> {
+    let mut names = Vec::new();
+    let mut details = Vec::new();
+    for (name, text) in servers {
+        names.push(name);
+        if let Some(text) = text.filter(|t| !t.trim().is_empty()) {
+            details.push(format!("\n\n[{name}] {}", text.trim()));
+        }
+    }
+    if names.is_empty() {
+        return None;
+    }
+    let mut all = format!("This endpoint serves the tools, resources and prompts of several MCP servers: {}.", names.join(", "));
+    let share = limit.saturating_sub(all.len()) / details.len().max(1);
+    for detail in details {
+        all.push_str(cut(&detail, share));
+    }
+    Some(cut(&all, limit).to_owned())
+}
+
+/// The longest beginning of at most `limit` bytes that is whole characters.
+fn cut(text: &str, limit: usize) -> &str {
+    let mut end = limit.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    fn tool(json: &str) -> Arc<Object> {
+        Arc::new(Object::parse(Bytes::copy_from_slice(json.as_bytes())).unwrap())
+    }
+
+    #[test]
+    fn users_15_a_bad_schema_is_repaired_or_left_out_alone() {
+        let repaired = [
+            (r#"{"name":"a"}"#, r#"{"type":"object"}"#),
+            (r#"{"name":"a","inputSchema":null}"#, r#"{"type":"object"}"#),
+            (r#"{"name":"a","inputSchema":{}}"#, r#"{"type":"object"}"#),
+            (r#"{"name":"a","inputSchema":{"properties":{"x":{}}}}"#, r#"{"properties":{"x":{}},"type":"object"}"#),
+            (r#"{"name":"a","inputSchema":{"type":"object","anyOf":[{}]}}"#, r#"{"type":"object","anyOf":[{}]}"#),
+        ];
+        for (given, schema) in repaired {
+            let checked = check(Kind::Tools, &tool(given)).unwrap();
+            assert_eq!(checked.get("inputSchema").unwrap().bytes(), schema.as_bytes());
+        }
+        let deep = format!(r#"{{"name":"a","inputSchema":{}{}}}"#, r#"{"x":"#.repeat(500), "1".to_owned() + &"}".repeat(500));
+        let wrong = [
+            r#"{"inputSchema":{"type":"object"}}"#,
+            r#"{"name":"","inputSchema":{}}"#,
+            r#"{"name":7,"inputSchema":{}}"#,
+            r#"{"name":"a","inputSchema":[]}"#,
+            r#"{"name":"a","inputSchema":"object"}"#,
+            r#"{"name":"a","inputSchema":{"type":"string"}}"#,
+            r#"{"name":"a","inputSchema":{"type":["object","null"]}}"#,
+            r#"{"name":"a","inputSchema":{"type":"object","type":"object"}}"#,
+            &deep,
+        ];
+        for given in wrong {
+            assert!(check(Kind::Tools, &tool(given)).is_err(), "{}", &given[..given.len().min(80)]);
+        }
+    }
+
+    #[test]
+    fn an_unchanged_item_keeps_its_bytes() {
+        let item = tool("{ \"name\" : \"a\", \"x\": 1.0 }");
+        assert_eq!(dress(Kind::Tools, &item, "a", None).bytes(), "{ \"name\" : \"a\", \"x\": 1.0 }".as_bytes());
+        assert_eq!(dress(Kind::Tools, &item, "s__a", None).bytes(), r#"{"name":"s__a","x":1.0}"#.as_bytes());
+        let described = dress(Kind::Tools, &item, "a", Some(&"why".to_owned()));
+        assert_eq!(described.bytes(), r#"{"name":"a","x":1.0,"description":"why"}"#.as_bytes());
+    }
+
+    #[test]
+    fn instructions_stay_within_their_limit() {
+        let servers = (0..20).map(|_| ("server", Some("é".repeat(5000))));
+        let text = instructions(servers, 2048).unwrap();
+        assert!(text.len() <= 2048);
+        assert!(text.starts_with("This endpoint serves"));
+        assert_eq!(instructions(std::iter::empty(), 2048), None);
+    }
+}

@@ -1,0 +1,138 @@
+//! Exposed names: pure functions from servers' names to names that every client and model takes.
+//!
+//! Invariant: equal input gives equal names, whatever the order it came in; no two items get the same name.
+
+use std::collections::{BTreeMap, HashMap};
+
+/// How names are exposed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NameRules {
+    /// Between prefix and name.
+    pub separator: String,
+    /// Longest name, in bytes.
+    pub max_length: usize,
+}
+
+/// An item that wants a name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Wanting<'a> {
+    /// Its server.
+    pub server: &'a str,
+    /// What stands before the name; empty for nothing.
+    pub prefix: &'a str,
+    /// The name as the server (or its config) gives it.
+    pub name: &'a str,
+}
+
+/// Digits of the suffix that tells apart what was cut or collided.
+const SUFFIX_DIGITS: usize = 6;
+
+/// Gives each item its name. The result is in the order of the input.
+pub fn assign(items: &[Wanting<'_>], rules: &NameRules) -> Vec<String> {
+    // The winner of a collision is the first by server and name, so that it does not depend on who connected first.
+    let order: BTreeMap<&Wanting<'_>, usize> = items.iter().enumerate().map(|(n, item)| (item, n)).collect();
+    let mut taken: HashMap<String, ()> = HashMap::new();
+    let mut names = vec![String::new(); items.len()];
+    for (item, n) in order {
+        let mut name = expose(item, rules);
+        let mut salt = 0;
+        while taken.contains_key(&name) {
+            name = suffixed(&spell(item, rules), item, salt, rules.max_length);
+            salt += 1;
+        }
+        taken.insert(name.clone(), ());
+        names[n] = name;
+    }
+    names
+}
+
+/// The name that an item gets if nobody else wants it.
+pub fn expose(item: &Wanting<'_>, rules: &NameRules) -> String {
+    let spelled = spell(item, rules);
+    if spelled.len() <= rules.max_length { spelled } else { suffixed(&spelled, item, 0, rules.max_length) }
+}
+
+/// Prefix, separator, name; only letters, digits, `_` and `-`; a letter first.
+fn spell(item: &Wanting<'_>, rules: &NameRules) -> String {
+    let mut text = String::with_capacity(item.prefix.len() + rules.separator.len() + item.name.len() + 1);
+    if !item.prefix.is_empty() {
+        text.push_str(item.prefix);
+        text.push_str(&rules.separator);
+    }
+    text.push_str(item.name);
+    let mut spelled: String =
+        text.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' }).collect();
+    if !spelled.starts_with(|c: char| c.is_ascii_alphabetic()) {
+        spelled.insert(0, 'x');
+    }
+    spelled
+}
+
+/// The name cut to make room for a suffix that depends on the server and the whole name.
+fn suffixed(spelled: &str, item: &Wanting<'_>, salt: u32, max_length: usize) -> String {
+    let identity = format!("{}\u{0}{}\u{0}{salt}", item.server, item.name);
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, identity.as_bytes());
+    let hex: String = digest.as_ref().iter().take(SUFFIX_DIGITS.div_ceil(2)).map(|b| format!("{b:02x}")).collect();
+    let keep = max_length.saturating_sub(SUFFIX_DIGITS + 1).min(spelled.len());
+    format!("{}_{}", &spelled[..keep], &hex[..SUFFIX_DIGITS])
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn rules() -> NameRules {
+        NameRules { separator: "__".to_owned(), max_length: 45 }
+    }
+
+    fn names(items: &[(&str, &str, &str)]) -> Vec<String> {
+        let items: Vec<Wanting<'_>> = items.iter().map(|(server, prefix, name)| Wanting { server, prefix, name }).collect();
+        assign(&items, &rules())
+    }
+
+    #[test]
+    fn plain_names_stay() {
+        assert_eq!(names(&[("github", "github", "create_issue"), ("a", "", "echo")]), ["github__create_issue", "echo"]);
+        assert_eq!(names(&[("a", "a", "x.y/z w")]), ["a__x_y_z_w"]);
+        assert_eq!(names(&[("a", "", "1st")]), ["x1st"]);
+    }
+
+    #[test]
+    fn both_sides_of_a_collision_can_be_called() {
+        let got = names(&[("b", "", "same"), ("a", "", "same"), ("c", "", "sa.me"), ("c", "", "sa_me")]);
+        assert_eq!(got[1], "same");
+        assert!(got[0].starts_with("same_"), "{got:?}");
+        assert_eq!(got[2], "sa_me");
+        assert!(got[3].starts_with("sa_me_"), "{got:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn users_05_every_name_is_legal_unique_and_stable(
+            raw in prop::collection::btree_set(("[a-c]{1,3}", "\\PC{0,80}"), 0..40),
+            shuffle in any::<u64>(),
+        ) {
+            let raw: Vec<(String, String)> = raw.into_iter().collect();
+            let items: Vec<Wanting<'_>> =
+                raw.iter().map(|(s, n)| Wanting { server: s, prefix: if s.len() == 1 { "" } else { s }, name: n }).collect();
+            let first = assign(&items, &rules());
+            let mut order: Vec<usize> = (0..items.len()).collect();
+            order.sort_by_key(|n| (*n as u64).wrapping_mul(shuffle | 1));
+            let shuffled: Vec<Wanting<'_>> = order.iter().map(|n| items[*n].clone()).collect();
+            let second = assign(&shuffled, &rules());
+            for (at, n) in order.iter().enumerate() {
+                prop_assert_eq!(&second[at], &first[*n]);
+            }
+            let mut unique = first.clone();
+            unique.sort();
+            unique.dedup();
+            prop_assert_eq!(unique.len(), first.len());
+            for name in &first {
+                prop_assert!(name.len() <= 45 && name.starts_with(|c: char| c.is_ascii_alphabetic()));
+                prop_assert!(name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-'));
+            }
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Connections that belong to one session or one principal.
+//!
+//! Owns the table of them. Invariant: a connection kept for one client is never used by another, and is closed when
+//! that client's session ends or the connection breaks.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::OnceCell;
+
+use crate::json::Text;
+use crate::model::{Caller, Error, Reason};
+use crate::revision;
+use crate::upstream::connect::{Active, For, open};
+use crate::upstream::{ServerSettings, Share, Shared};
+
+/// Connections of one server that may exist for single clients.
+const LEASES_MAX: usize = 256;
+
+/// The connections kept for single clients.
+#[derive(Default)]
+pub(super) struct Leases(Arc<Mutex<HashMap<Text, Lease>>>);
+
+type Lease = Arc<OnceCell<Arc<Active>>>;
+
+/// What a caller's connection is found by; `None`: it uses the shared one.
+pub(super) fn key(share: Share, caller: &Caller) -> Option<Text> {
+    match share {
+        Share::Auto => None,
+        Share::Session => caller.session.clone(),
+        Share::Principal => Some(Text::from(format!("principal {}", caller.principal.id))),
+    }
+}
+
+impl Leases {
+    /// The caller's connection, opened if there is none.
+    pub(super) async fn get(
+        &self,
+        key: Text,
+        caller: &Arc<Caller>,
+        settings: &Arc<ServerSettings>,
+        shared: &Arc<Shared>,
+    ) -> Result<Arc<Active>, Error> {
+        let lease = {
+            let mut table = self.lock();
+            if table.len() >= LEASES_MAX && !table.contains_key(&key) {
+                shared.metrics.refused.with_label_values(&["leases"]).inc();
+                let name = &settings.name;
+                return Err(Error::new(
+                    Reason::Overloaded,
+                    format!(
+                        "Server \"{name}\" has {LEASES_MAX} connections for single clients, and no more are allowed (servers.{name}.share)"
+                    ),
+                ));
+            }
+            table.entry(key.clone()).or_default().clone()
+        };
+        let opened = lease.get_or_try_init(|| async {
+            let whom = For {
+                capabilities: caller.capabilities.clone(),
+                info: caller.info.clone().unwrap_or_else(revision::implementation),
+                era: None,
+            };
+            let active = Arc::new(open(settings, shared, whom).await?);
+            tokio::spawn(watch(self.0.clone(), key.clone(), active.clone(), caller.clone(), settings.share));
+            Ok(active)
+        });
+        opened.await.cloned().map_err(|e: revision::ConnectError| {
+            self.lock().remove(&key);
+            Error::new(Reason::ServerDown, format!("Server \"{}\" cannot be connected: {e}", settings.name))
+        })
+    }
+
+    /// The caller's connection, if there is one.
+    pub(super) fn find(&self, share: Share, caller: &Caller) -> Option<Arc<Active>> {
+        self.lock().get(&key(share, caller)?)?.get().cloned()
+    }
+
+    /// Closes all.
+    pub(super) async fn close_all(&self) {
+        let all: Vec<Lease> = self.lock().drain().map(|(_, lease)| lease).collect();
+        let closing = all.iter().filter_map(|lease| lease.get()).map(|active| active.link.close(Vec::new()));
+        futures_util::future::join_all(closing).await;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Text, Lease>> {
+        lock(&self.0)
+    }
+}
+
+fn lock(table: &Mutex<HashMap<Text, Lease>>) -> MutexGuard<'_, HashMap<Text, Lease>> {
+    table.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Takes the connection out when its client ends or it breaks.
+async fn watch(
+    table: Arc<Mutex<HashMap<Text, Lease>>>,
+    key: Text,
+    active: Arc<Active>,
+    caller: Arc<Caller>,
+    share: Share,
+) {
+    let ended = async {
+        match share {
+            Share::Session => caller.ended.cancelled().await,
+            // A principal does not end.
+            _ => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = ended => {}
+        _ = active.link.broken() => {}
+    }
+    lock(&table).remove(&key);
+    active.link.close(Vec::new()).await;
+}

@@ -1,0 +1,296 @@
+//! Keeps one server connected: attempts, pauses, lists, news.
+//!
+//! Invariant: there is one attempt at a time, it never gives up, and it never hammers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use tokio::time::Instant;
+
+use crate::link::LinkError;
+use crate::model::{Filter, Kind, Notice, Notices, Reason};
+use crate::revision::ConnectError;
+use crate::upstream::connect::{Active, For, open};
+use crate::upstream::items::{self, list_all};
+use crate::upstream::{Connect, News, State, Status, Upstream, own_caller};
+
+/// The first pause, doubled with each failure.
+const PAUSE_MIN: Duration = Duration::from_millis(500);
+/// The longest pause.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// The pause after a failure that repeating will not mend.
+const PARKED: Duration = Duration::from_secs(300);
+/// A call may end a pause early, but not sooner after the last attempt than this.
+const WAKE_MIN: Duration = Duration::from_secs(1);
+/// After so long without a failure, the pauses begin small again.
+const HEALTHY: Duration = Duration::from_secs(30);
+/// Lists are taken again at least so often, for servers that do not tell of changes.
+const RELIST: Duration = Duration::from_secs(300);
+/// Changes that come within this time are taken together.
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// Connects, and connects again, until the upstream is stopped.
+pub(super) async fn run(upstream: Arc<Upstream>) {
+    let mut failures = 0;
+    let mut era = None;
+    let mut first = true;
+    while !upstream.stop.is_cancelled() {
+        set(&upstream, State::Starting, String::new(), None);
+        if !std::mem::replace(&mut first, false) {
+            count_attempt(&upstream);
+        }
+        let began = Instant::now();
+        let whom = For::everybody(era);
+        let opened = tokio::select! {
+            opened = open(&upstream.settings, &upstream.shared, whom) => opened,
+            () = upstream.stop.cancelled() => break,
+        };
+        let (state, reason, pause) = match opened {
+            Ok(active) => {
+                era = Some(active.era);
+                let reason = serve(&upstream, Arc::new(active)).await;
+                if upstream.stop.is_cancelled() {
+                    break;
+                }
+                failures = if began.elapsed() >= HEALTHY { 0 } else { failures + 1 };
+                (State::BackingOff, reason, pause(failures))
+            }
+            Err(error) => {
+                // A remembered era that fails is no longer known: the server may have been replaced.
+                let remembered = era.take().is_some();
+                failures += 1;
+                let (state, wait) = classify(&error, failures);
+                (state, error.to_string(), if remembered { Duration::ZERO } else { wait })
+            }
+        };
+        tracing::warn!(
+            server = upstream.settings.name,
+            state = state.name(),
+            pause_ms = pause.as_millis() as u64,
+            "not connected: {reason}"
+        );
+        set(&upstream, state, reason, Some(Instant::now() + pause));
+        rest(&upstream, state, pause).await;
+    }
+    upstream.active.store(None);
+    set(&upstream, State::Stopped, String::new(), None);
+}
+
+fn count_attempt(upstream: &Upstream) {
+    let name = [upstream.settings.name.as_str()];
+    let metrics = &upstream.shared.metrics;
+    metrics.server_reconnects.with_label_values(&name).inc();
+    if matches!(upstream.settings.connect, Connect::Stdio { .. }) {
+        metrics.server_restarts.with_label_values(&name).inc();
+    }
+}
+
+/// What a failure means, and how long to wait.
+fn classify(error: &ConnectError, failures: u32) -> (State, Duration) {
+    match error {
+        ConnectError::Link(LinkError::Unstartable(_)) => (State::Failed, PARKED),
+        ConnectError::Link(LinkError::Status { status: 401 | 403, .. }) => (State::NeedsLogin, PARKED),
+        ConnectError::Link(LinkError::Status { retry_after: Some(seconds), .. }) => {
+            (State::BackingOff, Duration::from_secs(*seconds).clamp(pause(failures), PARKED))
+        }
+        ConnectError::NoCommonRevision(_) => (State::Failed, PARKED),
+        _ => (State::BackingOff, pause(failures)),
+    }
+}
+
+/// Doubled with each failure, capped, and spread over the upper half so that many gateways do not come together.
+fn pause(failures: u32) -> Duration {
+    let full = PAUSE_MIN.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(PAUSE_MAX);
+    let mut byte = [0];
+    let _ = aws_lc_rs::rand::fill(&mut byte);
+    full.mul_f64(0.5 + f64::from(byte[0]) / 510.0)
+}
+
+/// Waits for the pause to pass, or for a call to need the server.
+async fn rest(upstream: &Upstream, state: State, pause: Duration) {
+    let woken = async {
+        tokio::time::sleep(WAKE_MIN.min(pause)).await;
+        if state == State::BackingOff {
+            upstream.wake.notified().await;
+        } else {
+            // Parked: somebody has to change something first; calls fail with the reason.
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        () = tokio::time::sleep(pause) => {}
+        () = woken => {}
+        () = upstream.stop.cancelled() => {}
+    }
+}
+
+fn set(upstream: &Upstream, state: State, reason: String, next_attempt: Option<Instant>) {
+    let active = upstream.active.load();
+    let pid = active.as_ref().and_then(|active| active.link.pid());
+    let stderr = match active.as_ref().and_then(|active| active.stderr.as_ref()) {
+        Some(tail) => tail.lines(),
+        None => upstream.status.borrow().stderr.clone(),
+    };
+    for other in State::ALL {
+        let gauge = upstream.shared.metrics.server_up.with_label_values(&[&upstream.settings.name, other.name()]);
+        gauge.set(i64::from(other == state));
+    }
+    upstream.status.send_replace(Status { state, reason, next_attempt, pid, stderr });
+}
+
+// === while it is connected ===
+
+/// Lists the server and follows its changes; returns why that ended.
+async fn serve(upstream: &Arc<Upstream>, active: Arc<Active>) -> String {
+    // In use before it is listed: what is known from before can be called while the lists are taken again.
+    upstream.active.store(Some(active.clone()));
+    let mut notices = listen(upstream, &active);
+    let listed = tokio::select! {
+        listed = relist(upstream, &active, &Kind::ALL) => listed,
+        reason = active.link.broken() => Err(reason.to_string()),
+        () = upstream.stop.cancelled() => Ok(()),
+    };
+    report(upstream, &active, &listed);
+    (upstream.sink)(&upstream.settings.name, News::Items);
+    let reason = follow(upstream, &active, &mut notices).await;
+    drop(notices);
+    let stderr = active.stderr.as_ref().map(|tail| tail.lines());
+    upstream.active.store(None);
+    upstream.status.send_modify(|status| status.stderr = stderr.unwrap_or_default());
+    active.link.close(Vec::new()).await;
+    reason
+}
+
+fn report(upstream: &Upstream, active: &Active, listed: &Result<(), String>) {
+    let name = &upstream.settings.name;
+    let items = upstream.items();
+    match listed {
+        Ok(()) => {
+            let tools = items.get(Kind::Tools).items.len();
+            tracing::info!(server = name, revision = active.revision, tools, "connected");
+            set(upstream, State::Ready, String::new(), None);
+        }
+        Err(reason) => {
+            tracing::warn!(server = name, revision = active.revision, "connected, but not listed: {reason}");
+            set(upstream, State::Degraded, reason.clone(), None);
+        }
+    }
+}
+
+fn listen(upstream: &Upstream, active: &Active) -> Notices {
+    let filter = Filter { uris: (**upstream.wanted.load()).clone(), ..Filter::lists() };
+    active.server.listen(&own_caller(), filter)
+}
+
+async fn follow(upstream: &Arc<Upstream>, active: &Arc<Active>, notices: &mut Notices) -> String {
+    let mut relist_at = Instant::now() + RELIST;
+    let mut hearing = true;
+    let mut hear_again = Instant::now() + PAUSE_MAX;
+    loop {
+        tokio::select! {
+            reason = active.link.broken() => return reason.to_string(),
+            () = upstream.stop.cancelled() => return "stopped".to_owned(),
+            () = upstream.resubscribe.notified() => {
+                // The new stream is there before the old one goes.
+                let fresh = listen(upstream, active);
+                *notices = fresh;
+                hearing = true;
+            }
+            notice = notices.stream.next(), if hearing => match notice {
+                Some(Notice::Updated(uri, params)) => (upstream.sink)(&upstream.settings.name, News::Updated(uri, params)),
+                Some(Notice::Changed(kind)) => {
+                    let kinds = settle(upstream, notices, kind).await;
+                    refresh(upstream, active, &kinds).await;
+                }
+                Some(_) => {}
+                None => (hearing, hear_again) = (false, Instant::now() + Duration::from_secs(2)),
+            },
+            () = tokio::time::sleep_until(hear_again), if !hearing => {
+                // What changed while nobody listened is found by listing again.
+                *notices = listen(upstream, active);
+                hearing = true;
+                refresh(upstream, active, &Kind::ALL).await;
+            }
+            () = upstream.suspect.notified() => if let Err(reason) = check(upstream, active).await {
+                return reason;
+            },
+            () = tokio::time::sleep_until(relist_at) => {
+                relist_at = Instant::now() + RELIST;
+                refresh(upstream, active, &Kind::ALL).await;
+            }
+        }
+    }
+}
+
+/// Gathers the changes that come together.
+async fn settle(upstream: &Upstream, notices: &mut Notices, first: Kind) -> Vec<Kind> {
+    let mut kinds = vec![first];
+    let end = Instant::now() + SETTLE;
+    while let Ok(Some(notice)) = tokio::time::timeout_at(end, notices.stream.next()).await {
+        match notice {
+            Notice::Changed(kind) if !kinds.contains(&kind) => kinds.push(kind),
+            Notice::Updated(uri, params) => (upstream.sink)(&upstream.settings.name, News::Updated(uri, params)),
+            _ => {}
+        }
+    }
+    // Templates have no notification of their own.
+    if kinds.contains(&Kind::Resources) && !kinds.contains(&Kind::Templates) {
+        kinds.push(Kind::Templates);
+    }
+    kinds
+}
+
+async fn refresh(upstream: &Arc<Upstream>, active: &Arc<Active>, kinds: &[Kind]) {
+    let listed = relist(upstream, active, kinds).await;
+    let degraded = upstream.status.borrow().state == State::Degraded;
+    match &listed {
+        Ok(()) if degraded => report(upstream, active, &listed),
+        Ok(()) => {}
+        Err(reason) => tracing::warn!(server = upstream.settings.name, "not listed again: {reason}"),
+    }
+    (upstream.sink)(&upstream.settings.name, News::Items);
+}
+
+/// A call found the server away: is it? On a pipe the link knows; elsewhere a list shows.
+async fn check(upstream: &Arc<Upstream>, active: &Arc<Active>) -> Result<(), String> {
+    if active.link.is_pipe() {
+        return Ok(());
+    }
+    let listing = list_all(&*active.server, Kind::Tools);
+    match tokio::time::timeout(upstream.settings.connect_timeout, listing).await {
+        Ok(Err(error)) if error.reason == Reason::ServerDown => Err(error.to_string()),
+        Err(_) => Err(format!("no answer within {:?}", upstream.settings.connect_timeout)),
+        _ => Ok(()),
+    }
+}
+
+/// Takes lists again. A list that fails stays as it was; the others are published.
+async fn relist(upstream: &Upstream, active: &Active, kinds: &[Kind]) -> Result<(), String> {
+    let features = active.server.describe(&own_caller()).features;
+    let mut problem = Ok(());
+    for kind in kinds.iter().copied() {
+        let list = if items::offers(&features, kind) {
+            let listing = list_all(&*active.server, kind);
+            match tokio::time::timeout(upstream.settings.list_timeout, listing).await {
+                Ok(Ok(list)) => list,
+                Ok(Err(error)) => {
+                    problem = Err(format!("{}: {error}", kind.list_method()));
+                    continue;
+                }
+                Err(_) => {
+                    let (limit, name) = (upstream.settings.list_timeout, &upstream.settings.name);
+                    problem =
+                        Err(format!("{} took longer than {limit:?} (servers.{name}.list_timeout)", kind.list_method()));
+                    continue;
+                }
+            }
+        } else {
+            items::List::default()
+        };
+        let mut items = (*upstream.items()).clone();
+        items.set(kind, list);
+        upstream.items.store(Arc::new(items));
+    }
+    problem
+}
