@@ -14,7 +14,7 @@ export async function connect(options, answers) {
     const face = new Face(client, sdk, modern);
     face.answer(answers, options.sdk);
     face.transport = makeTransport(options, sdk, load);
-    watchRevision(face);
+    watchArrivals(face);
     await client.connect(face.transport);
     return face;
 }
@@ -26,7 +26,12 @@ function clientOptions({ sdk, revision }) {
     return { capabilities, ...(sdk >= '2026' && { versionNegotiation: { mode: revision >= '2026' ? 'auto' : 'legacy' } }) };
 }
 
-function makeTransport({ url, key, sse, sdk: revision }, sdk, load) {
+function makeTransport({ url, key, sse, stdio, sdk: revision }, sdk, load) {
+    if (stdio) {
+        const { StdioClientTransport } = revision >= '2026' ? homeRequire('@modelcontextprotocol/client/stdio') : load('client/stdio.js');
+        const [command, ...args] = JSON.parse(stdio);
+        return new StdioClientTransport({ command, args, env: process.env });
+    }
     const headers = key === undefined ? {} : { Authorization: `Bearer ${key}` };
     if (sse) {
         const { SSEClientTransport } = load('client/sse.js');
@@ -36,14 +41,18 @@ function makeTransport({ url, key, sse, sdk: revision }, sdk, load) {
     return new loaded.StreamableHTTPClientTransport(new URL(url), { requestInit: { headers } });
 }
 
-/** Old releases do not tell which revision was negotiated, so the answer to `initialize` is read on its way in. */
-function watchRevision(face) {
+/**
+ * Looks at each message on its way in: old releases do not tell which revision was negotiated, and they may hand a
+ * result over before the notifications that came ahead of it.
+ */
+function watchArrivals(face) {
     const { transport } = face;
     const start = transport.start;
     transport.start = function () {
         const inner = this.onmessage;
         this.onmessage = (message, ...rest) => {
             face.revision ??= message.result?.protocolVersion;
+            face.arrivals.push(message.method ?? 'result');
             return inner?.call(this, message, ...rest);
         };
         return start.call(this);
@@ -55,6 +64,8 @@ class Face {
     asked = {};
     /** Every notification that no handler of the SDK took. */
     notifications = [];
+    /** The methods of all messages that came, "result" for answers. */
+    arrivals = [];
 
     constructor(client, sdk, modern) {
         Object.assign(this, { client, sdk, modern });

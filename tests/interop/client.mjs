@@ -1,7 +1,7 @@
 // Runs a plan of checks with the official TypeScript SDK: one JSON line a check on stdout, exit code 0 or 1.
 //
-//   node client.mjs --url URL --plan FILE --sdk REVISION [--revision R] [--mode direct|server|aggregate]
-//                   [--servers a,b] [--data DIR] [--key KEY] [--sse] [--trace]
+//   node client.mjs --url URL | --stdio '["COMMAND", "ARG"...]' --plan FILE --sdk REVISION [--revision R]
+//                   [--mode direct|server|aggregate] [--servers a,b] [--data DIR] [--key KEY] [--sse] [--trace]
 //
 // --sdk picks the SDK by the newest revision it knows, --revision is what must be negotiated (by default the
 // same), --mode and --servers pick the plan's steps (see plan.mjs), --data is what "{data}" stands for in it,
@@ -22,6 +22,7 @@ const { values: options } = parseArgs({
         data: { type: 'string', default: '' },
         key: { type: 'string' },
         sse: { type: 'boolean', default: false },
+        stdio: { type: 'string' },
         trace: { type: 'boolean', default: false },
     },
 });
@@ -100,12 +101,16 @@ const kinds = {
     },
     async progress(sdk, step, name) {
         const seen = [];
+        const from = sdk.arrivals.length;
         const result = await sdk.call(name(step.tool), step.arguments, { onprogress: one => seen.push(one.progress) });
-        const before = [...seen];
+        const arrivals = sdk.arrivals.slice(from);
         expectMatch(step, result);
-        const wanted = Array.from({ length: step.count }, (_, index) => index + 1);
-        if (JSON.stringify(before) !== JSON.stringify(wanted)) throw new Error(`progress before the result: ${before}`);
-        return before;
+        const before = arrivals.slice(0, arrivals.indexOf('result')).filter(one => one === 'notifications/progress').length;
+        if (before !== step.count) throw new Error(`progress before the result: ${before}; ${arrivals}`);
+        const wanted = Array.from({ length: step.count }, (_, index) => index + 1).join();
+        await until(async () => seen.join(), value => value === wanted);
+        if (seen.join() !== wanted) throw new Error(`progress was ${seen}`);
+        return seen;
     },
     async cancel(sdk, step, name) {
         const abort = new AbortController();
