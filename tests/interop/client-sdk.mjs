@@ -46,17 +46,17 @@ function makeTransport({ url, key, sse, stdio, sdk: revision }, sdk, load) {
  * result over before the notifications that came ahead of it.
  */
 function watchArrivals(face) {
-    const { transport } = face;
-    const start = transport.start;
-    transport.start = function () {
-        const inner = this.onmessage;
-        this.onmessage = (message, ...rest) => {
-            face.revision ??= message.result?.protocolVersion;
-            face.arrivals.push(message.method ?? 'result');
-            return inner?.call(this, message, ...rest);
-        };
-        return start.call(this);
-    };
+    let handler;
+    Object.defineProperty(face.transport, 'onmessage', {
+        get: () => handler,
+        set: inner => {
+            handler = inner && ((message, ...rest) => {
+                face.revision ??= message.result?.protocolVersion;
+                face.arrivals.push(message.method ?? 'result');
+                return inner(message, ...rest);
+            });
+        },
+    });
 }
 
 class Face {
