@@ -3,6 +3,10 @@
 #
 #   setup.sh [DIR]      DIR: where to install, by default target/interop
 #
+# To move a pin: edit npm/package.json and run `npm install --package-lock-only --omit-lockfile-registry-resolved`
+# there, or edit python/requirements-*.txt (each is named after the newest revision that its SDK knows, and complete:
+# nothing that it does not list is installed).
+#
 # Safe to run again, and from several processes at once; each part is skipped while its lock file is unchanged.
 set -euo pipefail
 
