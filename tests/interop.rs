@@ -1,0 +1,93 @@
+//! Interop with programs we did not write: the official SDKs, at every revision they ever spoke, call reference
+//! servers directly (`direct`: is the fixture sound?) and through the gateway (`through_the_gateway`).
+//!
+//! `tests/interop/setup.sh` fetches the programs, pinned, from their registries; `tests/interop/plan.json` is what
+//! each client checks. The checks are the same at a server and at the gateway: a gateway should not be noticed.
+
+#[cfg(test)]
+#[path = "interop/harness.rs"]
+mod harness;
+
+use harness::{Client, Gateway, Mode, Peers, Sdk};
+
+/// What `/mcp` shows: one of each transport, and both eras.
+const EVERYWHERE: &[&str] =
+    &["everything", "everything_http", "everything_sse", "files", "memory", "time", "modern_ts", "modern_py"];
+
+/// Runs the plan at the servers themselves, those that speak the client's revision.
+async fn directly(client: Client) {
+    let peers = Peers::start().await;
+    if client.sse {
+        return client.at(&peers.everything_sse, Mode::Direct).check(&["everything"]).await;
+    }
+    if client.revision < "2026" {
+        client.at(&peers.everything_http, Mode::Direct).check(&["everything"]).await;
+    }
+    client.at(&peers.modern_ts, Mode::Direct).check(&["modern_ts"]).await;
+    let modern_py = peers.modern_py_http().await;
+    client.at(&modern_py.url("/mcp"), Mode::Direct).check(&["modern_py"]).await;
+}
+
+/// Runs the plan at the gateway: at the endpoint of all servers, then at those of single ones.
+async fn through_gateway(client: Client) {
+    let gateway = Gateway::start().await;
+    gateway.run(client, "", Mode::Aggregate, EVERYWHERE).await;
+    for server in ["everything", "modern_ts", "modern_py"] {
+        gateway.run(client, &format!("/{server}"), Mode::Server, &[server]).await;
+    }
+    // The same program behind another transport, so the same part of the plan.
+    gateway.run(client, "/everything_http", Mode::Server, &["everything"]).await;
+    gateway.stop().await;
+}
+
+macro_rules! clients {
+    ($($name:ident: $client:expr;)*) => {
+        mod direct {
+            use super::*;
+            $(#[tokio::test] async fn $name() { directly($client).await })*
+        }
+        mod through_the_gateway {
+            use super::*;
+            $(#[tokio::test] async fn $name() { through_gateway($client).await })*
+        }
+    };
+}
+
+clients! {
+    typescript_2024_11_05: Client::new(Sdk::Typescript, "2024-11-05").over_sse();
+    typescript_2025_03_26: Client::new(Sdk::Typescript, "2025-03-26");
+    typescript_2025_06_18: Client::new(Sdk::Typescript, "2025-06-18");
+    typescript_2025_11_25: Client::new(Sdk::Typescript, "2025-11-25");
+    typescript_2026_07_28: Client::new(Sdk::Typescript, "2026-07-28");
+    typescript_v2_as_legacy: Client::new(Sdk::Typescript, "2026-07-28").at_revision("2025-11-25");
+    python_2025_03_26: Client::new(Sdk::Python, "2025-03-26");
+    python_2025_06_18: Client::new(Sdk::Python, "2025-06-18");
+    python_2025_11_25: Client::new(Sdk::Python, "2025-11-25");
+    python_2026_07_28: Client::new(Sdk::Python, "2026-07-28");
+    python_v2_as_legacy: Client::new(Sdk::Python, "2026-07-28").at_revision("2025-11-25");
+}
+
+/// A key in the SDK's headers opens a gateway that asks for one; without it, the client does not get in.
+#[tokio::test]
+async fn a_key_opens_the_gateway() {
+    let gateway = Gateway::with_key("an-interop-test-key").await;
+    for client in [Client::new(Sdk::Typescript, "2025-11-25"), Client::new(Sdk::Python, "2026-07-28")] {
+        let run = client.at(&gateway.endpoint(client, ""), Mode::Aggregate);
+        run.with_key("an-interop-test-key").check(&["time"]).await;
+        run.expect_refusal(&["time"]).await;
+    }
+    gateway.stop().await;
+}
+
+/// `moongate stdio` is the same gateway, for clients that only launch commands.
+#[tokio::test]
+async fn over_stdio() {
+    const STDIO: [&str; 4] = ["files", "memory", "time", "modern_py"];
+    let peers = Peers::start().await;
+    let config = peers.config(&STDIO, None);
+    for revision in ["2025-11-25", "2026-07-28"] {
+        let client = Client::new(Sdk::Typescript, revision);
+        let run = client.launching(&config.stdio_command(), Mode::Aggregate).with_data_of(&peers);
+        run.check(&STDIO).await;
+    }
+}

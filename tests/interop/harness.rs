@@ -1,0 +1,477 @@
+//! Starts what the interop tests run: the fetched servers, the gateway in front of them, and the client programs.
+//! Every wait is bounded, and every program ends with the test that started it.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use tokio::process::{Child, Command};
+use tokio::sync::{OnceCell, mpsc};
+use tokio::time::timeout;
+
+const SETUP: Duration = Duration::from_secs(600);
+const START: Duration = Duration::from_secs(60);
+const CLIENT: Duration = Duration::from_secs(300);
+const STOP: Duration = Duration::from_secs(60);
+/// How many lines of a program's stderr are kept for the message of a failed test.
+const KEPT_LINES: usize = 200;
+
+fn scripts() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop")
+}
+
+fn text(path: impl AsRef<Path>) -> String {
+    path.as_ref().to_str().expect("a path in UTF-8").to_owned()
+}
+
+/// Where `setup.sh` has put the programs. It locks and skips what is done, so that each process may run it.
+async fn home() -> &'static Path {
+    static HOME: OnceCell<PathBuf> = OnceCell::const_new();
+    HOME.get_or_init(|| async {
+        let home = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("a target directory").join("interop");
+        let mut command = Command::new(scripts().join("setup.sh"));
+        let mut child = command.arg(&home).stdout(Stdio::null()).process_group(0).spawn().expect("setup.sh starts");
+        let Ok(status) = timeout(SETUP, child.wait()).await else {
+            kill_group(&child);
+            panic!("setup.sh took more than {SETUP:?}");
+        };
+        assert!(status.expect("setup.sh ends").success(), "setup.sh failed");
+        home
+    })
+    .await
+}
+
+fn kill_group(child: &Child) {
+    if let Some(pid) = child.id().and_then(|pid| rustix::process::Pid::from_raw(pid.cast_signed())) {
+        // Fails if it is gone already, which is as good.
+        let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
+    }
+}
+
+/// The last lines of a stream, read in the background.
+#[derive(Clone, Default)]
+struct Tail(Arc<Mutex<Vec<String>>>);
+
+impl Tail {
+    /// Follows the stream; each line also goes to the receiver, until that is dropped.
+    fn follow(stream: impl AsyncRead + Unpin + Send + 'static) -> (Tail, mpsc::Receiver<String>) {
+        let tail = Tail::default();
+        let (sender, receiver) = mpsc::channel(16);
+        let kept = tail.clone();
+        tokio::spawn(async move {
+            let mut lines = BufReader::new(stream).lines();
+            while let Ok(Some(line)) = lines.next_line().await {
+                kept.push(line.clone());
+                // A receiver that was dropped has what it wanted.
+                let _ = sender.send(line).await;
+            }
+        });
+        (tail, receiver)
+    }
+
+    fn push(&self, line: String) {
+        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.len() == KEPT_LINES {
+            lines.remove(0);
+        }
+        lines.push(line);
+    }
+
+    fn read(&self) -> String {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).join("\n")
+    }
+}
+
+/// A program that says on stderr at which loopback address it listens.
+pub(crate) struct Program {
+    child: Child,
+    address: String,
+    tail: Tail,
+}
+
+impl Program {
+    /// Starts it and waits for the line that holds `http://127.0.0.1:PORT` followed by `path`.
+    async fn start(mut command: Command, path: &str) -> Program {
+        command.stderr(Stdio::piped()).stdout(Stdio::null()).kill_on_drop(true);
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let (tail, mut lines) = Tail::follow(child.stderr.take().expect("stderr is piped"));
+        let said = timeout(START, async {
+            while let Some(line) = lines.recv().await {
+                if let Some(address) = address_in(&line, path) {
+                    return Some(address);
+                }
+            }
+            None
+        });
+        let address = said.await.ok().flatten();
+        let address = address.unwrap_or_else(|| panic!("{command:?} never said where it listens:\n{}", tail.read()));
+        Program { child, address, tail }
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// Asks it to end, as a service manager does.
+    async fn terminate(mut self) -> ExitStatus {
+        if let Some(pid) = self.child.id().and_then(|pid| rustix::process::Pid::from_raw(pid.cast_signed())) {
+            rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("the program is there");
+        }
+        let ended = timeout(STOP, self.child.wait()).await;
+        ended.unwrap_or_else(|_| panic!("still there {STOP:?} after SIGTERM:\n{}", self.tail.read())).expect("it ends")
+    }
+}
+
+/// `127.0.0.1:PORT` out of a line with `http://127.0.0.1:PORT` and then `path`.
+fn address_in(line: &str, path: &str) -> Option<String> {
+    let (_, rest) = line.split_once("http://127.0.0.1:")?;
+    let digits = rest.find(|character: char| !character.is_ascii_digit()).unwrap_or(rest.len());
+    let (port, after) = rest.split_at(digits);
+    after.starts_with(path).then(|| format!("127.0.0.1:{port}"))
+}
+
+/// The servers that listen by themselves, running, and how to launch those that speak over stdio.
+pub(crate) struct Peers {
+    pub(crate) everything_http: String,
+    pub(crate) everything_sse: String,
+    pub(crate) modern_ts: String,
+    home: &'static Path,
+    data: TempDir,
+    /// Ended by being dropped.
+    _programs: [Program; 3],
+}
+
+impl Peers {
+    pub(crate) async fn start() -> Peers {
+        let home = home().await;
+        let everything = package(home, "server-everything");
+        let modern = text(scripts().join("server.mjs"));
+        let (http, sse, modern_ts) = tokio::join!(
+            listening_node(home, &everything, "streamableHttp"),
+            listening_node(home, &everything, "sse"),
+            listening_node(home, &modern, "http"),
+        );
+        let data = tempfile::tempdir().expect("a temporary directory");
+        std::fs::write(data.path().join("moon.txt"), "gate\n").expect("a file");
+        Peers {
+            everything_http: http.url("/mcp"),
+            everything_sse: sse.url("/sse"),
+            modern_ts: modern_ts.url("/mcp"),
+            home,
+            data,
+            _programs: [http, sse, modern_ts],
+        }
+    }
+
+    /// The server that the gateway launches over stdio, over HTTP.
+    pub(crate) async fn modern_py_http(&self) -> Program {
+        let mut command = Command::new(python(self.home, "2026-07-28"));
+        command.arg(scripts().join("server.py")).arg("http").env("PYTHONDONTWRITEBYTECODE", "1").stdin(Stdio::piped());
+        Program::start(command, "").await
+    }
+
+    /// A config file with these servers.
+    pub(crate) fn config(&self, servers: &[&str], key: Option<&str>) -> Config {
+        let mut settings = self.settings();
+        settings.as_object_mut().expect("an object").retain(|name, _| servers.contains(&name.as_str()));
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let gateway = json!({"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state_dir": text(dir.path())});
+        let mut config = json!({"gateway": gateway, "servers": settings});
+        if let Some(key) = key {
+            config["auth"] = json!({"keys": [{"name": "interop", "key": key}]});
+        }
+        let path = text(dir.path().join("moongate.json"));
+        std::fs::write(&path, config.to_string()).expect("a config file");
+        Config { path, _dir: dir }
+    }
+
+    fn settings(&self) -> Value {
+        let node = |name: &str, args: &[&str]| {
+            let script = package(self.home, name);
+            let args = [&[script.as_str()], args].concat();
+            json!({"command": "node", "args": args})
+        };
+        let data = text(self.data.path());
+        let mut memory = node("server-memory", &[]);
+        memory["env"] = json!({"MEMORY_FILE_PATH": text(self.data.path().join("memory.jsonl"))});
+        let python = text(python(self.home, "2026-07-28"));
+        json!({
+            "everything": node("server-everything", &["stdio"]),
+            "everything_http": {"url": self.everything_http},
+            "everything_sse": {"url": self.everything_sse, "transport": "sse"},
+            "files": node("server-filesystem", &[&data]),
+            "memory": memory,
+            "time": {"command": python, "args": ["-m", "mcp_server_time", "--local-timezone", "UTC"]},
+            "modern_ts": {"url": self.modern_ts},
+            "modern_py": {"command": python, "args": ["-B", text(scripts().join("server.py")), "stdio"]},
+        })
+    }
+}
+
+fn package(home: &Path, name: &str) -> String {
+    text(home.join("npm/node_modules/@modelcontextprotocol").join(name).join("dist/index.js"))
+}
+
+fn python(home: &Path, revision: &str) -> PathBuf {
+    home.join(format!("python-{revision}/bin/python"))
+}
+
+/// A Node server, kept on loopback and ended with this process by `loopback.mjs`.
+async fn listening_node(home: &Path, script: &str, transport: &str) -> Program {
+    let mut command = Command::new("node");
+    command.arg("--import").arg(scripts().join("loopback.mjs")).args([script, transport]).stdin(Stdio::piped());
+    command.env("PORT", "0").env("LOOPBACK_TIED", "1").env("INTEROP_HOME", home);
+    Program::start(command, "").await
+}
+
+/// A config file, gone when dropped.
+pub(crate) struct Config {
+    path: String,
+    _dir: TempDir,
+}
+
+impl Config {
+    /// How a client launches the gateway.
+    pub(crate) fn stdio_command(&self) -> Vec<String> {
+        [env!("CARGO_BIN_EXE_moongate"), "stdio", "--config", &self.path].map(str::to_owned).to_vec()
+    }
+}
+
+/// The gateway, running in front of the peers.
+pub(crate) struct Gateway {
+    program: Program,
+    peers: Peers,
+    _config: Config,
+}
+
+impl Gateway {
+    /// In front of all servers, and connected to all of them.
+    pub(crate) async fn start() -> Gateway {
+        let gateway = Gateway::serve(super::EVERYWHERE, None).await;
+        // A client that keeps no lists, so that asking again is really asking.
+        let client = Client::new(Sdk::Typescript, "2025-11-25");
+        let mut run = client.at(&gateway.endpoint(client, ""), Mode::Aggregate);
+        run.plan = Plan::Tools;
+        gateway.explain(run.run(super::EVERYWHERE).await.verdict(super::EVERYWHERE));
+        gateway
+    }
+
+    /// In front of one server, for clients that have the key.
+    pub(crate) async fn with_key(key: &str) -> Gateway {
+        Gateway::serve(&["time"], Some(key)).await
+    }
+
+    async fn serve(servers: &[&str], key: Option<&str>) -> Gateway {
+        let peers = Peers::start().await;
+        let config = peers.config(servers, key);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_moongate"));
+        command.args(["serve", "--config", &config.path]).stdin(Stdio::null());
+        let program = Program::start(command, "/mcp").await;
+        Gateway { program, peers, _config: config }
+    }
+
+    /// The URL for such a client: of all servers, or of `/one`.
+    pub(crate) fn endpoint(&self, client: Client, path: &str) -> String {
+        self.program.url(&format!("{}{path}", if client.sse { "/sse" } else { "/mcp" }))
+    }
+
+    pub(crate) async fn run(&self, client: Client, path: &str, mode: Mode, servers: &[&str]) {
+        let mut run = client.at(&self.endpoint(client, path), mode);
+        run.data = text(self.peers.data.path());
+        self.explain(run.run(servers).await.verdict(servers).map_err(|wrong| format!("{path}: {wrong}")));
+    }
+
+    fn explain(&self, verdict: Result<(), String>) {
+        if let Err(wrong) = verdict {
+            panic!("{wrong}\n--- the gateway's log:\n{}", self.program.tail.read());
+        }
+    }
+
+    pub(crate) async fn stop(self) {
+        let status = self.program.terminate().await;
+        assert!(status.success(), "SIGTERM is a clean end, not {status}");
+    }
+}
+
+/// Which SDK a client program uses.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sdk {
+    Typescript,
+    Python,
+}
+
+/// Where a client is: at a server itself, or at one of the gateway's endpoints.
+#[derive(Clone, Copy)]
+pub(crate) enum Mode {
+    Direct,
+    Server,
+    Aggregate,
+}
+
+/// Which steps of the plan a client runs, before its revision and place exclude some.
+#[derive(Clone, Copy)]
+enum Plan {
+    Whole,
+    Tools,
+}
+
+/// A client program with one release of its SDK.
+#[derive(Clone, Copy)]
+pub(crate) struct Client {
+    language: Sdk,
+    /// The newest revision the release knows; names the release.
+    sdk: &'static str,
+    /// What it has to negotiate.
+    pub(crate) revision: &'static str,
+    pub(crate) sse: bool,
+}
+
+impl Client {
+    pub(crate) fn new(language: Sdk, sdk: &'static str) -> Client {
+        Client { language, sdk, revision: sdk, sse: false }
+    }
+
+    pub(crate) fn at_revision(self, revision: &'static str) -> Client {
+        Client { revision, ..self }
+    }
+
+    pub(crate) fn over_sse(self) -> Client {
+        Client { sse: true, ..self }
+    }
+
+    pub(crate) fn at(self, url: &str, mode: Mode) -> Run {
+        self.to(["--url".to_owned(), url.to_owned()], mode)
+    }
+
+    pub(crate) fn launching(self, command: &[String], mode: Mode) -> Run {
+        self.to(["--stdio".to_owned(), json!(command).to_string()], mode)
+    }
+
+    fn to(self, target: [String; 2], mode: Mode) -> Run {
+        Run { client: self, target, mode, plan: Plan::Whole, data: String::new(), key: None }
+    }
+}
+
+/// A client program about to run.
+#[derive(Clone)]
+pub(crate) struct Run {
+    client: Client,
+    target: [String; 2],
+    mode: Mode,
+    plan: Plan,
+    data: String,
+    key: Option<String>,
+}
+
+impl Run {
+    pub(crate) fn with_key(&self, key: &str) -> Run {
+        Run { key: Some(key.to_owned()), ..self.clone() }
+    }
+
+    pub(crate) fn with_data_of(self, peers: &Peers) -> Run {
+        Run { data: text(peers.data.path()), ..self }
+    }
+
+    /// Runs the plan's steps for these servers; each of them must have had some, and all must have passed.
+    pub(crate) async fn check(&self, servers: &[&str]) {
+        if let Err(wrong) = self.run(servers).await.verdict(servers) {
+            panic!("{wrong}");
+        }
+    }
+
+    /// The client must not even connect.
+    pub(crate) async fn expect_refusal(&self, servers: &[&str]) {
+        let outcome = self.run(servers).await;
+        assert!(!outcome.success && outcome.checks.iter().all(|check| check["ok"] == false), "{}", outcome.report());
+    }
+
+    async fn run(&self, servers: &[&str]) -> Outcome {
+        let plan_dir = tempfile::tempdir().expect("a temporary directory");
+        let plan = plan_dir.path().join("plan.json");
+        std::fs::write(&plan, self.plan_text()).expect("a plan");
+        let mut command = self.command(home().await);
+        command.args(&self.target).args(["--sdk", self.client.sdk, "--revision", self.client.revision]);
+        command.arg("--plan").arg(plan).args(["--servers", &servers.join(","), "--data", &self.data]);
+        command.args(["--mode", self.mode_name()]);
+        if let Some(key) = &self.key {
+            command.args(["--key", key]);
+        }
+        let output =
+            timeout(CLIENT, command.output()).await.expect("the client ends in time").expect("the client runs");
+        let lines = String::from_utf8_lossy(&output.stdout);
+        Outcome {
+            checks: lines.lines().filter_map(|line| serde_json::from_str(line).ok()).collect(),
+            success: output.status.success(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    fn plan_text(&self) -> String {
+        let whole = std::fs::read_to_string(scripts().join("plan.json")).expect("the plan");
+        let mut plan: Value = serde_json::from_str(&whole).expect("the plan is JSON");
+        if let Plan::Tools = self.plan {
+            plan["steps"].as_array_mut().expect("steps").retain(|step| step["do"] == "tools");
+        }
+        plan.to_string()
+    }
+
+    fn command(&self, home: &Path) -> Command {
+        let mut command = match self.client.language {
+            Sdk::Typescript => {
+                let mut command = Command::new("node");
+                command.arg(scripts().join("client.mjs"));
+                if self.client.sse {
+                    command.arg("--sse");
+                }
+                command
+            }
+            Sdk::Python => {
+                let mut command = Command::new(python(home, self.client.sdk));
+                command.arg("-B").arg(scripts().join("client.py"));
+                command
+            }
+        };
+        command.env("INTEROP_HOME", home).stdin(Stdio::null()).kill_on_drop(true);
+        command
+    }
+
+    fn mode_name(&self) -> &'static str {
+        match self.mode {
+            Mode::Direct => "direct",
+            Mode::Server => "server",
+            Mode::Aggregate => "aggregate",
+        }
+    }
+}
+
+/// What a client program printed.
+struct Outcome {
+    checks: Vec<Value>,
+    success: bool,
+    stderr: String,
+}
+
+impl Outcome {
+    /// Whether every check passed, and each server had some.
+    fn verdict(&self, servers: &[&str]) -> Result<(), String> {
+        let checked: BTreeSet<&str> =
+            self.checks.iter().filter_map(|check| Some(check["check"].as_str()?.split_once(':')?.0)).collect();
+        let missed: Vec<_> = servers.iter().filter(|server| !checked.contains(*server)).collect();
+        if !missed.is_empty() {
+            return Err(format!("nothing was checked of {missed:?}\n{}", self.report()));
+        }
+        if self.success { Ok(()) } else { Err(self.report()) }
+    }
+
+    /// The checks that failed, and what the client complained about.
+    fn report(&self) -> String {
+        let failed: Vec<_> = self.checks.iter().filter(|check| check["ok"] != true).map(Value::to_string).collect();
+        let passed = self.checks.len() - failed.len();
+        format!("{passed} checks passed; failed:\n{}\n--- the client's stderr:\n{}", failed.join("\n"), self.stderr)
+    }
+}
