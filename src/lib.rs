@@ -4,6 +4,7 @@
 pub mod auth;
 pub mod body;
 pub mod config;
+pub mod gateway;
 pub mod json;
 pub mod jsonrpc;
 pub mod link;

@@ -237,7 +237,11 @@ fn take<'a>(kind: Kind, upstream: &'a Arc<Upstream>, item: &Arc<Object>) -> Resu
 fn exposed_keys(kind: Kind, found: &[Taken<'_>], rules: &NameRules) -> Vec<String> {
     match kind {
         Kind::Tools | Kind::Prompts => {
-            let wanting = found.iter().map(|t| Wanting { server: &t.upstream.settings.name, prefix: &t.upstream.settings.prefix, name: &t.stem });
+            let wanting = found.iter().map(|t| Wanting {
+                server: &t.upstream.settings.name,
+                prefix: &t.upstream.settings.prefix,
+                name: &t.stem,
+            });
             assign(&wanting.collect::<Vec<_>>(), rules)
         }
         Kind::Resources | Kind::Templates => {

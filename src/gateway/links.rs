@@ -65,7 +65,11 @@ pub fn rewrite(method: &Method, result: &mut Object, map: &dyn Fn(&Text) -> Opti
     }
 }
 
-fn items(raw: &Raw, item: fn(&Raw, &dyn Fn(&Text) -> Option<Text>) -> Option<Raw>, map: &dyn Fn(&Text) -> Option<Text>) -> Option<Raw> {
+fn items(
+    raw: &Raw,
+    item: fn(&Raw, &dyn Fn(&Text) -> Option<Text>) -> Option<Raw>,
+    map: &dyn Fn(&Text) -> Option<Text>,
+) -> Option<Raw> {
     let mut all = raw.as_array()?;
     let mut changed = false;
     for one in &mut all {
@@ -131,7 +135,10 @@ mod tests {
 
     #[test]
     fn what_has_no_link_keeps_its_bytes() {
-        for json in [r#"{ "content" : [ {"type":"text","text":"uri"} ] }"#, r#"{ "content":[{"type":"resource_link","uri":"b://2"}]}"#] {
+        for json in [
+            r#"{ "content" : [ {"type":"text","text":"uri"} ] }"#,
+            r#"{ "content":[{"type":"resource_link","uri":"b://2"}]}"#,
+        ] {
             assert_eq!(rewritten(Method::CallTool, json), json);
         }
     }

@@ -72,7 +72,8 @@ pub fn instructions<'a>(servers: impl Iterator<Item = (&'a str, Option<String>)>
     if names.is_empty() {
         return None;
     }
-    let mut all = format!("This endpoint serves the tools, resources and prompts of several MCP servers: {}.", names.join(", "));
+    let mut all =
+        format!("This endpoint serves the tools, resources and prompts of several MCP servers: {}.", names.join(", "));
     let share = limit.saturating_sub(all.len()) / details.len().max(1);
     for detail in details {
         all.push_str(cut(&detail, share));
@@ -112,7 +113,8 @@ mod tests {
             let checked = check(Kind::Tools, &tool(given)).unwrap();
             assert_eq!(checked.get("inputSchema").unwrap().bytes(), schema.as_bytes());
         }
-        let deep = format!(r#"{{"name":"a","inputSchema":{}{}}}"#, r#"{"x":"#.repeat(500), "1".to_owned() + &"}".repeat(500));
+        let deep =
+            format!(r#"{{"name":"a","inputSchema":{}{}}}"#, r#"{"x":"#.repeat(500), "1".to_owned() + &"}".repeat(500));
         let wrong = [
             r#"{"inputSchema":{"type":"object"}}"#,
             r#"{"name":"","inputSchema":{}}"#,

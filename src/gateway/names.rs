@@ -88,7 +88,8 @@ mod tests {
     }
 
     fn names(items: &[(&str, &str, &str)]) -> Vec<String> {
-        let items: Vec<Wanting<'_>> = items.iter().map(|(server, prefix, name)| Wanting { server, prefix, name }).collect();
+        let items: Vec<Wanting<'_>> =
+            items.iter().map(|(server, prefix, name)| Wanting { server, prefix, name }).collect();
         assign(&items, &rules())
     }
 

@@ -1,0 +1,175 @@
+//! The gateway: an MCP server made of MCP servers.
+//!
+//! Owns the servers, the catalogue and the endpoints over them. Cannot tell whether its client or a server keeps
+//! sessions. Invariant: every answer to a list comes from memory, and every call goes to exactly one server.
+
+mod catalog;
+mod hub;
+mod links;
+mod merge;
+mod names;
+mod uris;
+mod view;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::sync::Notify;
+
+use crate::json::Text;
+use crate::model::{Kind, Method, Principal};
+use crate::policy::{AccessTable, Globs};
+use crate::telemetry::{Meter, Meters, Metrics};
+use crate::upstream::{News, ServerSettings, Shared, Sink, Upstream};
+
+pub use catalog::{LeftOut, Snapshot};
+pub use names::NameRules;
+pub use view::View;
+
+use hub::{Happened, Hub};
+use links::Learned;
+
+/// Changes that come within this time make one new snapshot.
+const SETTLE: Duration = Duration::from_millis(20);
+
+/// What the gateway is made of.
+pub struct GatewaySettings {
+    /// How names are exposed.
+    pub names: NameRules,
+    /// The servers.
+    pub servers: Vec<ServerSettings>,
+    /// Named subsets.
+    pub views: Vec<ViewRules>,
+    /// What each principal may do.
+    pub access: AccessTable,
+}
+
+/// A named subset of servers and tools.
+#[derive(Clone, Debug)]
+pub struct ViewRules {
+    /// The name in the path.
+    pub name: String,
+    /// The servers; `None`: all.
+    pub servers: Option<Vec<String>>,
+    /// The tools, by exposed name.
+    pub tools: Globs,
+}
+
+/// Everything behind the endpoints.
+pub struct Gateway {
+    servers: Vec<Arc<Upstream>>,
+    names: NameRules,
+    access: AccessTable,
+    snapshot: ArcSwap<Snapshot>,
+    hub: Arc<Hub>,
+    learned: Learned,
+    meters: Meters,
+    metrics: Arc<Metrics>,
+    /// What calls without an item of the catalogue are measured by.
+    unrouted: HashMap<&'static str, Arc<Meter>>,
+    views: HashMap<String, view::Scope>,
+    dirty: Arc<Notify>,
+}
+
+impl Gateway {
+    /// Builds everything; nothing is connected before [`Gateway::start`].
+    pub fn new(settings: GatewaySettings, shared: Arc<Shared>) -> Arc<Self> {
+        let metrics = shared.metrics.clone();
+        let meters = Meters(metrics.clone());
+        let (hub, dirty) = (Arc::new(Hub::default()), Arc::new(Notify::new()));
+        let sink = sink(hub.clone(), dirty.clone());
+        let mut servers: Vec<Arc<Upstream>> =
+            settings.servers.into_iter().map(|server| Upstream::new(server, shared.clone(), sink.clone())).collect();
+        servers.sort_by(|a, b| a.settings.name.cmp(&b.settings.name));
+        let mut views: HashMap<String, view::Scope> =
+            servers.iter().map(|s| (s.settings.name.clone(), view::Scope::Server(s.clone()))).collect();
+        views.extend(settings.views.into_iter().map(|v| (v.name.clone(), view::Scope::View(Arc::new(v)))));
+        views.insert(String::new(), view::Scope::All);
+        Arc::new(Gateway {
+            names: settings.names,
+            access: settings.access,
+            snapshot: ArcSwap::default(),
+            learned: Learned::default(),
+            unrouted: unrouted(&meters),
+            servers,
+            hub,
+            meters,
+            metrics,
+            views,
+            dirty,
+        })
+    }
+
+    /// Starts to connect every server, all at once, and to keep the catalogue.
+    pub fn start(self: &Arc<Self>) {
+        for upstream in &self.servers {
+            tokio::spawn(upstream.clone().run());
+        }
+        tokio::spawn(self.clone().keep_catalog());
+    }
+
+    /// Stops every server, all at once, and waits for their ends.
+    pub async fn stop(&self) {
+        futures_util::future::join_all(self.servers.iter().map(|upstream| upstream.stop())).await;
+    }
+
+    /// The endpoint of this name (empty: the one over everything), if there is one and the principal may use it.
+    pub fn endpoint(self: &Arc<Self>, name: &str, principal: &Principal) -> Option<Arc<View>> {
+        let scope = self.views.get(name)?;
+        if !self.access.endpoint(principal, name) {
+            self.metrics.policy_denied.with_label_values(&["endpoint"]).inc();
+            return None;
+        }
+        Some(Arc::new(View::new(self.clone(), scope.clone(), Text::from(name))))
+    }
+
+    /// The servers, sorted by name.
+    pub fn servers(&self) -> &[Arc<Upstream>] {
+        &self.servers
+    }
+
+    /// The catalogue as it is now.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.snapshot.load_full()
+    }
+
+    /// Replaces the snapshot when servers changed, and tells of what differs.
+    async fn keep_catalog(self: Arc<Self>) {
+        loop {
+            self.dirty.notified().await;
+            tokio::time::sleep(SETTLE).await;
+            let fresh = Arc::new(Snapshot::build(&self.servers, &self.names, &self.meters));
+            let before = self.snapshot.swap(fresh.clone());
+            fresh.measure(&self.servers, &self.metrics);
+            for left_out in fresh.left_out.iter().filter(|l| !before.left_out.contains(l)) {
+                tracing::warn!(server = left_out.server, "left out: {}: {}", left_out.item, left_out.reason);
+            }
+            for kind in Kind::ALL {
+                for server in fresh.changed(&before, kind) {
+                    self.hub.publish(Happened::Changed(server, kind));
+                }
+            }
+        }
+    }
+}
+
+fn sink(hub: Arc<Hub>, dirty: Arc<Notify>) -> Sink {
+    Arc::new(move |server, news| match news {
+        News::Items => dirty.notify_one(),
+        News::Updated(uri, params) => hub.publish(Happened::Updated(Text::from(server), uri, params)),
+    })
+}
+
+fn unrouted(meters: &Meters) -> HashMap<&'static str, Arc<Meter>> {
+    let methods = ["tools/call", "resources/read", "prompts/get", "completion/complete", "_OTHER"];
+    let lists = Kind::ALL.map(Kind::list_method);
+    let all = methods.into_iter().chain(lists);
+    all.map(|method| (method, Arc::new(meters.meter(method, "", "")))).collect()
+}
+
+/// The meter of a method's calls that lead to no item.
+fn unrouted_label(method: &Method) -> &str {
+    method.label()
+}

@@ -1,0 +1,403 @@
+//! One endpoint: everything, a view, or a single server with its own names.
+//!
+//! Owns the path of a call: resolve, check, start, restore. Invariant: a name that may not be used gives the same
+//! answer as one that does not exist.
+
+use std::sync::Arc;
+
+use futures_util::{StreamExt, stream};
+use tokio::sync::broadcast;
+use tokio::time::Instant;
+
+use crate::gateway::catalog::{Route, name_of};
+use crate::gateway::hub::{Happened, Subscription};
+use crate::gateway::{Gateway, Snapshot, ViewRules, links, merge, unrouted_label, uris};
+use crate::json::{Object, Raw, Text};
+use crate::model::{
+    Call, Caller, Error, Event, Exchange, Face, Features, Filter, Kind, Method, Notice, Notices, Outcome, Reason,
+    Server,
+};
+use crate::policy::ANYBODY;
+use crate::revision;
+use crate::telemetry::{CountGuard, Meter};
+use crate::upstream::Upstream;
+
+/// Longest instructions; clients cut at about this.
+const INSTRUCTIONS_MAX: usize = 2048;
+
+/// What an endpoint is over.
+#[derive(Clone)]
+pub(super) enum Scope {
+    All,
+    Server(Arc<Upstream>),
+    View(Arc<ViewRules>),
+}
+
+/// An endpoint, as a server.
+pub struct View {
+    gateway: Arc<Gateway>,
+    scope: Scope,
+    name: Text,
+}
+
+/// Where a call goes.
+struct Routed {
+    upstream: Arc<Upstream>,
+    meter: Arc<Meter>,
+    call: Call,
+}
+
+impl View {
+    pub(super) fn new(gateway: Arc<Gateway>, scope: Scope, name: Text) -> Self {
+        View { gateway, scope, name }
+    }
+
+    /// Whether items keep their servers' own names here.
+    fn is_raw(&self) -> bool {
+        matches!(self.scope, Scope::Server(_))
+    }
+
+    fn includes(&self, server: &str) -> bool {
+        match &self.scope {
+            Scope::All => true,
+            Scope::Server(only) => only.settings.name == server,
+            Scope::View(view) => view.servers.as_ref().is_none_or(|names| names.iter().any(|n| n == server)),
+        }
+    }
+
+    /// Whether this caller may see and use an item through this endpoint.
+    fn permits(&self, caller: &Caller, kind: Kind, route: &Route) -> bool {
+        if !self.includes(&route.upstream.settings.name) {
+            return false;
+        }
+        if kind != Kind::Tools {
+            return true;
+        }
+        let viewed = match &self.scope {
+            Scope::View(view) => view.tools.matches(&route.exposed),
+            _ => true,
+        };
+        viewed && self.gateway.access.tool(&caller.principal, &route.exposed)
+    }
+
+    /// The item that a client names, if it exists and may be used.
+    fn find(&self, snapshot: &Snapshot, caller: &Caller, kind: Kind, key: &Text) -> Option<Arc<Route>> {
+        let route = match &self.scope {
+            Scope::Server(upstream) => snapshot.find_local(kind, &name_of(upstream), key),
+            _ => snapshot.find(kind, key),
+        };
+        let route = route?;
+        if self.permits(caller, kind, route) {
+            return Some(route.clone());
+        }
+        self.gateway.metrics.policy_denied.with_label_values(&[kind.member()]).inc();
+        None
+    }
+
+    // === lists ===
+
+    fn list(&self, caller: &Caller, kind: Kind, params: &Object) -> Result<Outcome, Error> {
+        if params.get("cursor").is_some_and(|cursor| !cursor.is_null()) {
+            // Everything is on the first page, so that no cursor was ever given out.
+            return Err(Error::new(Reason::InvalidParams, "Invalid params: unknown cursor"));
+        }
+        let snapshot = self.gateway.snapshot.load();
+        let key = (self.name.clone(), caller.principal.id, kind);
+        let public = caller.principal.id == ANYBODY;
+        let visible = |route: &Route| {
+            let listed = || if self.is_raw() { merge_raw(kind, route) } else { route.listed.clone() };
+            self.permits(caller, kind, route).then(listed)
+        };
+        let (result, hint) = snapshot.list(key, public, visible);
+        Ok(Outcome { result, cache: Some(hint) })
+    }
+
+    // === calls ===
+
+    fn resolve(&self, caller: &Caller, call: Call) -> Result<Routed, Error> {
+        let snapshot = self.gateway.snapshot.load();
+        match call.method {
+            Method::CallTool => self.named(&snapshot, caller, Kind::Tools, call),
+            Method::GetPrompt => self.named(&snapshot, caller, Kind::Prompts, call),
+            Method::ReadResource => self.resource(&snapshot, caller, call),
+            Method::Complete => self.completion(&snapshot, caller, call),
+            Method::List(_) | Method::Other(_) => {
+                Err(Error::new(Reason::UnknownMethod, format!("Method not found: {}", call.method.name())))
+            }
+        }
+    }
+
+    fn named(&self, snapshot: &Snapshot, caller: &Caller, kind: Kind, mut call: Call) -> Result<Routed, Error> {
+        let wrong = || Error::new(Reason::InvalidParams, "Invalid params: name must be a string");
+        let name = call.params.text("name").ok_or_else(wrong)?;
+        let what = if kind == Kind::Tools { "tool" } else { "prompt" };
+        let unknown = || Error::new(Reason::UnknownName, format!("Unknown {what}: {name}"));
+        let route = self.find(snapshot, caller, kind, &name).ok_or_else(unknown)?;
+        if let Some(check) = call.check.take() {
+            check(&route.definition, call.params.get("arguments"))?;
+        }
+        if route.local != name {
+            call.params.set(Text::literal("name"), Raw::string(&route.local));
+        }
+        call.definition = Some(route.definition.clone());
+        Ok(Routed { upstream: route.upstream.clone(), meter: route.meter.clone(), call })
+    }
+
+    fn resource(&self, snapshot: &Snapshot, caller: &Caller, mut call: Call) -> Result<Routed, Error> {
+        let wrong = || Error::new(Reason::InvalidParams, "Invalid params: uri must be a string");
+        let uri = call.params.text("uri").ok_or_else(wrong)?;
+        let (upstream, local) = self.locate(snapshot, caller, &uri)?;
+        if local != uri {
+            call.params.set(Text::literal("uri"), Raw::string(&local));
+        }
+        Ok(Routed { meter: self.unrouted(&Method::ReadResource), upstream, call })
+    }
+
+    /// Whose a URI is, and what that server calls it.
+    fn locate(&self, snapshot: &Snapshot, caller: &Caller, uri: &Text) -> Result<(Arc<Upstream>, Text), Error> {
+        if let Scope::Server(upstream) = &self.scope {
+            return Ok((upstream.clone(), uri.clone()));
+        }
+        if let Some(route) = self.find(snapshot, caller, Kind::Resources, uri) {
+            return Ok((route.upstream.clone(), route.local.clone()));
+        }
+        let unknown = || {
+            let data = Object::new().with("uri", Raw::string(uri));
+            Error::new(Reason::UnknownResource, format!("Resource not found: {uri}")).with_data(data.raw())
+        };
+        let (server, local) = match uris::unwrap(uri) {
+            Some((server, local)) => (server.to_owned(), Text::from(local)),
+            None => {
+                let by_template = snapshot.find_template(uri, None).map(|route| route.upstream.settings.name.clone());
+                let known = by_template.or_else(|| self.gateway.learned.find(uri).map(|t| t.to_string()));
+                (known.or_else(|| self.only_server(snapshot)).ok_or_else(unknown)?, uri.clone())
+            }
+        };
+        let upstream = self.gateway.servers.iter().find(|u| u.settings.name == server && self.includes(&server));
+        let upstream = upstream.filter(|u| u.settings.resources.exists(&local)).ok_or_else(unknown)?;
+        Ok((upstream.clone(), local))
+    }
+
+    /// The server that a URI in no list must belong to, because no other has resources here.
+    fn only_server(&self, snapshot: &Snapshot) -> Option<String> {
+        let routes = snapshot.iter(Kind::Resources).chain(snapshot.iter(Kind::Templates));
+        let mut names = routes.map(|r| r.upstream.settings.name.as_str()).filter(|name| self.includes(name));
+        let first = names.next()?;
+        names.all(|name| name == first).then(|| first.to_owned())
+    }
+
+    /// `completion/complete`: the prompt or template that it is for says whose it is.
+    fn completion(&self, snapshot: &Snapshot, caller: &Caller, mut call: Call) -> Result<Routed, Error> {
+        let wrong =
+            || Error::new(Reason::InvalidParams, "Invalid params: ref must name a prompt or a resource template");
+        let mut reference = call.params.object("ref").ok_or_else(wrong)?;
+        let (upstream, key, local) = if let Some(name) = reference.text("name") {
+            let unknown = || Error::new(Reason::UnknownName, format!("Unknown prompt: {name}"));
+            let route = self.find(snapshot, caller, Kind::Prompts, &name).ok_or_else(unknown)?;
+            (route.upstream.clone(), "name", route.local.clone())
+        } else {
+            let uri = reference.text("uri").ok_or_else(wrong)?;
+            let (upstream, local) = match self.find(snapshot, caller, Kind::Templates, &uri) {
+                Some(route) => (route.upstream.clone(), route.local.clone()),
+                None => self.locate(snapshot, caller, &uri)?,
+            };
+            (upstream, "uri", local)
+        };
+        if reference.text(key).as_ref() != Some(&local) {
+            reference.set(Text::literal(key), Raw::string(&local));
+            call.params.set(Text::literal("ref"), reference.raw());
+        }
+        Ok(Routed { meter: self.unrouted(&Method::Complete), upstream, call })
+    }
+
+    fn unrouted(&self, method: &Method) -> Arc<Meter> {
+        let meters = &self.gateway.unrouted;
+        let meter = meters.get(unrouted_label(method)).or_else(|| meters.get("_OTHER"));
+        meter.cloned().expect("there is a meter for every method, and one for the others")
+    }
+
+    /// Starts a routed call and watches it: its time, its links.
+    fn run(&self, caller: &Arc<Caller>, routed: Routed) -> Exchange {
+        let Routed { upstream, meter, call } = routed;
+        let (method, received, revision) = (call.method.clone(), call.received, caller.revision);
+        let inflight = CountGuard::new(&self.gateway.metrics.inflight);
+        let links = (!self.is_raw()).then(|| (self.gateway.clone(), name_of(&upstream)));
+        let sent = Instant::now();
+        upstream.call(caller, call).map(move |event| {
+            let _counted = &inflight;
+            match event {
+                Event::Done(mut end) => {
+                    let now = Instant::now();
+                    let error = end.as_ref().err().map(Error::label);
+                    meter.record(revision, error, now - received, Some(now - sent));
+                    if let (Ok(outcome), Some((gateway, server))) = (&mut end, &links) {
+                        links::rewrite(&method, &mut outcome.result, &|uri| gateway.exposed_uri(server, uri));
+                    }
+                    Event::Done(end)
+                }
+                other => other,
+            }
+        })
+    }
+
+    /// Ends a call that never left the gateway.
+    fn answer(&self, caller: &Caller, method: &Method, received: Instant, end: Result<Outcome, Error>) -> Exchange {
+        let error = end.as_ref().err().map(Error::label);
+        self.unrouted(method).record(caller.revision, error, received.elapsed(), None);
+        Exchange::done(end)
+    }
+
+    // === news ===
+
+    /// What a listener on this endpoint hears of something that happened.
+    fn heard(&self, caller: &Caller, happened: Happened) -> Option<Notice> {
+        match happened {
+            Happened::Changed(server, kind) => self.includes(&server).then_some(Notice::Changed(kind)),
+            Happened::Updated(server, local, mut params) => {
+                if !self.includes(&server) {
+                    return None;
+                }
+                let _ = caller;
+                let uri = if self.is_raw() { None } else { self.gateway.exposed_uri(&server, &local) };
+                if let Some(uri) = &uri {
+                    params.set(Text::literal("uri"), Raw::string(uri));
+                }
+                Some(Notice::Updated(uri.unwrap_or(local), params))
+            }
+        }
+    }
+}
+
+/// An item under its server's own key, but with the config's description.
+fn merge_raw(kind: Kind, route: &Route) -> Raw {
+    let rules = match kind {
+        Kind::Tools => &route.upstream.settings.tools,
+        Kind::Prompts => &route.upstream.settings.prompts,
+        Kind::Resources | Kind::Templates => &route.upstream.settings.resources,
+    };
+    merge::dress(kind, &route.definition, &route.local, rules.describe.get(route.local.as_str()))
+}
+
+impl Gateway {
+    /// The exposed form of a server's own URI, if it differs; learns what stands in no list.
+    pub(super) fn exposed_uri(&self, server: &Text, uri: &Text) -> Option<Text> {
+        let snapshot = self.snapshot.load();
+        if let Some(route) = snapshot.find_local(Kind::Resources, server, uri) {
+            return (route.exposed != *uri).then(|| route.exposed.clone());
+        }
+        let template = snapshot.find_template(uri, None);
+        let theirs = snapshot.find(Kind::Resources, uri).is_some()
+            || template.is_some_and(|route| route.upstream.settings.name != server.as_str())
+            || uris::looks_wrapped(uri);
+        let plain = !theirs && (template.is_some() || self.learned.learn(uri, server));
+        (!plain).then(|| Text::from(uris::wrap(server, uri)))
+    }
+}
+
+impl Server for View {
+    fn describe(&self, _: &Caller) -> Face {
+        let features = Features {
+            tools: true,
+            tools_changes: true,
+            prompts: true,
+            prompts_changes: true,
+            resources: true,
+            resources_changes: true,
+            subscribe: true,
+            completions: true,
+            logging: true,
+        };
+        let text = |upstream: &Upstream| {
+            upstream.settings.description.clone().or_else(|| upstream.face().and_then(|face| face.instructions))
+        };
+        let instructions = match &self.scope {
+            Scope::Server(upstream) => text(upstream),
+            _ => {
+                let servers = self.gateway.servers.iter().filter(|u| self.includes(&u.settings.name));
+                merge::instructions(servers.map(|u| (u.settings.name.as_str(), text(u))), INSTRUCTIONS_MAX)
+            }
+        };
+        Face { info: revision::implementation(), instructions, features }
+    }
+
+    fn call(&self, caller: &Arc<Caller>, call: Call) -> Exchange {
+        let (method, received) = (call.method.clone(), call.received);
+        if let Method::List(kind) = method {
+            return self.answer(caller, &method, received, self.list(caller, kind, &call.params));
+        }
+        match self.resolve(caller, call) {
+            Ok(routed) => self.run(caller, routed),
+            Err(error) => self.answer(caller, &method, received, Err(error)),
+        }
+    }
+
+    fn listen(&self, caller: &Arc<Caller>, filter: Filter) -> Notices {
+        // First listen, then subscribe: nothing is missed in between.
+        let receiver = self.gateway.hub.listen();
+        let snapshot = self.gateway.snapshot.load();
+        let mut subscriptions = Vec::new();
+        let mut honoured = Filter { uris: Vec::new(), ..filter.clone() };
+        for uri in &filter.uris {
+            let Ok((upstream, local)) = self.locate(&snapshot, caller, uri) else { continue };
+            if upstream.face().is_some_and(|face| !face.features.subscribe) {
+                continue;
+            }
+            subscriptions.push(self.gateway.hub.subscribe(&upstream, local));
+            honoured.uris.push(uri.clone());
+        }
+        let view = View { gateway: self.gateway.clone(), scope: self.scope.clone(), name: self.name.clone() };
+        let listening = Listening {
+            view,
+            caller: caller.clone(),
+            filter: honoured.clone(),
+            receiver,
+            owed: Vec::new(),
+            _subscriptions: subscriptions,
+        };
+        let stream = stream::unfold(listening, |mut listening| async move {
+            listening.next().await.map(|notice| (notice, listening))
+        });
+        Notices { honoured, stream: stream.boxed() }
+    }
+
+    fn tell(&self, caller: &Arc<Caller>, notice: Notice) {
+        for upstream in self.gateway.servers.iter().filter(|u| self.includes(&u.settings.name)) {
+            upstream.tell(caller, notice.clone());
+        }
+    }
+}
+
+/// One listener.
+struct Listening {
+    view: View,
+    caller: Arc<Caller>,
+    filter: Filter,
+    receiver: broadcast::Receiver<Happened>,
+    /// What it is told after it fell behind: it cannot know what it missed.
+    owed: Vec<Notice>,
+    _subscriptions: Vec<Subscription>,
+}
+
+impl Listening {
+    async fn next(&mut self) -> Option<Notice> {
+        loop {
+            if let Some(notice) = self.owed.pop() {
+                return Some(notice);
+            }
+            match self.receiver.recv().await {
+                Ok(happened) => {
+                    if let Some(notice) =
+                        self.view.heard(&self.caller, happened).filter(|notice| self.filter.wants(notice))
+                    {
+                        return Some(notice);
+                    }
+                }
+                Err(broadcast::error::RecvError::Lagged(_)) => {
+                    let lists = [Kind::Tools, Kind::Prompts, Kind::Resources].map(Notice::Changed);
+                    self.owed.extend(lists.into_iter().filter(|notice| self.filter.wants(notice)));
+                }
+                Err(broadcast::error::RecvError::Closed) => return None,
+            }
+        }
+    }
+}
