@@ -17,7 +17,7 @@ const BAD_CONFIG: u8 = 2;
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct CheckArgs {
     /// A config file; repeat it to lay later files over earlier ones.
-    #[arg(long = "config", short = 'c', value_name = "PATH", env = "MOONGATE_CONFIG", value_delimiter = ':')]
+    #[arg(long = "config", short = 'c', value_name = "PATH", env = "MOONGATE_CONFIG")]
     pub config: Vec<PathBuf>,
     /// Print the config with everything filled in, as JSON, secrets masked.
     #[arg(long)]

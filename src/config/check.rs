@@ -91,6 +91,7 @@ impl Check<'_> {
         let keys = rule.keys().unwrap_or_default();
         let fix = match nearest(name, &keys) {
             Some(known) => format!("did you mean `{known}`?"),
+            None if keys.len() > 12 => "remove it; `moongate schema` prints all keys that there are".to_owned(),
             None => format!("remove it; known here are {}", listed(&keys)),
         };
         self.faults.error(Kind::UnknownKey, child.key, message, fix);

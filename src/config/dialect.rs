@@ -4,6 +4,7 @@
 //! a file with only our spellings is left as it is.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use super::check::nearest;
 use super::problem::{Faults, Kind};
@@ -95,11 +96,10 @@ fn server_maps(table: &mut BTreeMap<String, Node>, faults: &mut Faults) -> bool 
         match (servers.as_table_mut(), map.value) {
             (Some(servers), Value::Table(more)) => {
                 for (name, server) in more {
-                    if servers.contains_key(&name) {
-                        let message = format!("the server `{name}` is there twice, in two spellings of `servers`");
-                        faults.error(Kind::Conflict, server.key, message, "keep one of the two");
-                    } else {
-                        servers.insert(name, server);
+                    let twice = format!("the server `{name}` is there twice, in two spellings of `servers`");
+                    match servers.entry(name) {
+                        Entry::Occupied(_) => faults.error(Kind::Conflict, server.key, twice, "keep one of the two"),
+                        Entry::Vacant(free) => drop(free.insert(server)),
                     }
                 }
             }
@@ -156,7 +156,7 @@ fn disabled(path: &Path, table: &mut BTreeMap<String, Node>, faults: &mut Faults
         let Some(mut node) = table.remove(name) else { continue };
         match node.value {
             Value::Bool(_) if table.contains_key("enabled") => {
-                let message = format!("`{}` and `enabled` say the same thing", path.key(name));
+                let message = format!("`{}` and `enabled` are both there", path.key(name));
                 faults.error(Kind::Conflict, node.key, message, "keep `enabled`");
             }
             Value::Bool(value) => {
@@ -175,7 +175,7 @@ fn disabled(path: &Path, table: &mut BTreeMap<String, Node>, faults: &mut Faults
 fn server_type(path: &Path, table: &mut BTreeMap<String, Node>, faults: &mut Faults) {
     let Some(node) = table.get_mut("type") else { return };
     let Some(text) = node.as_text() else { return };
-    match TYPES.iter().find(|(name, _)| name.eq_ignore_ascii_case(text)) {
+    match TYPES.iter().find(|(name, _)| *name == text) {
         Some((_, Some(meaning))) => node.value = Value::Text((*meaning).to_owned()),
         Some((name, None)) => {
             let message = format!("`{} = \"{name}\"` is not available in this version", path.key("type"));

@@ -232,9 +232,10 @@ pub(super) struct Auth {
 /// An API key: either `hash` or `key`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default)]
+#[schemars(extend("required" = ["name"]))]
 pub(super) struct Key {
     /// Whose it is, in logs.
-    #[schemars(required, length(min = 1, max = 64))]
+    #[schemars(length(min = 1, max = 64))]
     pub(super) name: Option<String>,
     /// The key's SHA-256, as `moongate key new NAME` prints it.
     #[schemars(regex(pattern = "^(sha256:[0-9a-fA-F]{64}|.*\\$\\{.*)$"))]

@@ -123,35 +123,36 @@ pub(super) fn environment(
         }
         names.push(variable.clone());
         let levels: Vec<&Node> = known.iter().collect();
-        put(&mut tree, &rest.split("__").collect::<Vec<_>>(), Some(Rule::root()), &levels, text, place, faults);
+        let steps: Vec<&str> = rest.split("__").collect();
+        Variable { text, place, faults }.put(&mut tree, &steps, Some(Rule::root()), &levels);
     }
     (tree, names)
 }
 
-/// Puts a variable's value at its place in the tree.
-#[allow(clippy::too_many_arguments, reason = "a recursion that carries its whole state")]
-fn put(
-    node: &mut Node,
-    steps: &[&str],
-    rule: Option<Rule>,
-    known: &[&Node],
-    text: &str,
+/// A variable on its way into the tree.
+struct Variable<'a> {
+    text: &'a str,
     place: Place,
-    faults: &mut Faults,
-) {
-    let Some((step, rest)) = steps.split_first() else {
-        *node = value(text, rule, place, faults);
-        return;
-    };
-    let name = spelled(step, rule, known);
-    let rule = rule.and_then(|rule| rule.choices().into_iter().find_map(|choice| choice.key(&name)));
-    let known: Vec<&Node> = known.iter().filter_map(|layer| layer.child(&name)).collect();
-    if node.as_table().is_none() {
-        *node = Node::table(place);
-    }
-    if let Some(table) = node.as_table_mut() {
-        let child = table.entry(name).or_insert_with(|| Node::table(place));
-        put(child, rest, rule, &known, text, place, faults);
+    faults: &'a mut Faults,
+}
+
+impl Variable<'_> {
+    /// Puts the value where the steps lead to.
+    fn put(&mut self, node: &mut Node, steps: &[&str], rule: Option<Rule>, known: &[&Node]) {
+        let Some((step, rest)) = steps.split_first() else {
+            *node = value(self.text, rule, self.place, self.faults);
+            return;
+        };
+        let name = spelled(step, rule, known);
+        let rule = rule.and_then(|rule| rule.choices().into_iter().find_map(|choice| choice.key(&name)));
+        let known: Vec<&Node> = known.iter().filter_map(|layer| layer.child(&name)).collect();
+        if node.as_table().is_none() {
+            *node = Node::table(self.place);
+        }
+        if let Some(table) = node.as_table_mut() {
+            let child = table.entry(name).or_insert_with(|| Node::table(self.place));
+            self.put(child, rest, rule, &known);
+        }
     }
 }
 

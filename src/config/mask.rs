@@ -121,5 +121,35 @@ fn cover_words(text: &str, limit: usize) -> String {
 }
 
 fn is_letter(c: char) -> bool {
-    !c.is_whitespace() && !matches!(c, '"' | '\'' | '{' | '}' | '[' | ']' | ',')
+    !c.is_whitespace() && !matches!(c, '"' | '\'' | '{' | '}' | '[' | ']' | ',' | '=' | ':')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_secret() {
+        let secret = |path: &[&str], text: &str| is_secret(&Path::of(path), text, None);
+        assert!(secret(&["servers", "a", "headers", "X"], "x"));
+        assert!(secret(&["mcp", "servers", "a", "env", "X"], "x"));
+        assert!(secret(&["auth", "keys", "[0]", "key"], "x"));
+        assert!(secret(&["servers", "a", "url"], "https://user:x@example.com/"));
+        assert!(secret(&["servers", "a", "url"], "https://example.com/?key=x"));
+        assert!(secret(&["servers", "a", "args", "[1]"], "--token=x"));
+        assert!(secret(&["servers", "a", "my_password"], "x"));
+        assert!(secret(&["servers", "a", "headers", "X"], "${X:-literal}"));
+        assert!(secret(&["servers", "a", "headers", "X"], "Bearer abc${X}"));
+        assert!(!secret(&["servers", "a", "headers", "X"], "Bearer ${X}"));
+        assert!(!secret(&["servers", "a", "url"], "https://example.com/mcp"));
+        assert!(!secret(&["servers", "a", "args", "[1]"], "@scope/server-token"));
+        assert!(is_secret(&Path::of(&["servers", "a", "args", "[1]"]), "x", Some("--api-key")));
+    }
+
+    #[test]
+    fn a_line_that_cannot_be_parsed_keeps_only_what_is_short() {
+        assert_eq!(cover_unparsed("drain = 30s"), "drain = 30s");
+        assert_eq!(cover_unparsed("X = \"abcdefghij"), "X = \"**********");
+        assert_eq!(cover_unparsed("api_key = \"abc"), "api_key = \"***");
+    }
 }

@@ -85,7 +85,8 @@ pub fn load(options: &LoadOptions<'_>) -> Result<Loaded, Problems> {
     for path in &options.paths {
         layers.extend(read(path, &mut sources, &mut faults));
     }
-    if !faults.errors.is_empty() {
+    // What is left of such a file would only lead to problems that are none.
+    if layers.len() < options.paths.len() || faults.errors.iter().any(|fault| fault.kind == Kind::Syntax) {
         return Err(faults.finish(&sources));
     }
     let (mut variables, names) = layers::environment(&options.env, sources.next(), &layers, &mut faults);
@@ -112,9 +113,10 @@ pub fn load(options: &LoadOptions<'_>) -> Result<Loaded, Problems> {
     if !problems.errors.is_empty() {
         return Err(problems);
     }
-    let resolved = merged.to_json(&|path, node| {
+    let mut resolved = merged.to_json(&|path, node| {
         node.secret || node.as_text().is_some_and(|text| mask::is_secret(path, text, before(&merged, path)))
     });
+    escape(&mut resolved);
     Ok(Loaded { plan, warnings: problems.warnings, sources: options.paths.clone(), resolved })
 }
 
@@ -167,6 +169,16 @@ fn is_used(tree: &Node, name: &str, only: &[String]) -> bool {
     };
     let enabled = says(&["servers", name, "enabled"]).or_else(|| says(&["defaults", "enabled"])).unwrap_or(true);
     enabled && (only.is_empty() || only.iter().any(|other| other == name))
+}
+
+/// Doubles every dollar sign: what is printed is not to be expanded a second time.
+fn escape(value: &mut serde_json::Value) {
+    match value {
+        serde_json::Value::String(text) => *text = text.replace('$', "$$"),
+        serde_json::Value::Array(items) => items.iter_mut().for_each(escape),
+        serde_json::Value::Object(object) => object.values_mut().for_each(escape),
+        _ => {}
+    }
 }
 
 /// The item before the one at a path, if that is in a list.

@@ -45,7 +45,7 @@ impl Reader<'_> {
     fn add(&self, table: &mut BTreeMap<String, Node>, name: &str, key: Place, mut node: Node, faults: &mut Faults) {
         node.key = key;
         if table.contains_key(name) {
-            faults.error(Kind::Syntax, key, format!("`{name}` is there twice"), "keep one of the two");
+            faults.error(Kind::Conflict, key, format!("`{name}` is there twice"), "keep one of the two");
         } else if node.value != Value::Null {
             table.insert(name.to_owned(), node);
         }
@@ -94,6 +94,12 @@ impl Reader<'_> {
     }
 
     fn json(&self, faults: &mut Faults) -> Node {
+        // The parser has no limit of its own, and would run out of stack.
+        if let Some(at) = too_deep(self.text) {
+            let fix = "no setting is nested this deeply; remove it";
+            faults.error(Kind::Syntax, self.place(at, at + 1), "nested too deeply", fix);
+            return Node::table(self.whole());
+        }
         let options = jsonc_parser::ParseOptions { allow_loose_object_property_names: false, ..Default::default() };
         match jsonc_parser::parse_to_ast(self.text, &jsonc_parser::CollectOptions::default(), &options) {
             Ok(result) => match result.value {
@@ -189,6 +195,32 @@ impl Reader<'_> {
     }
 }
 
+/// Where JSON with comments is nested too deeply.
+fn too_deep(text: &str) -> Option<usize> {
+    let bytes = text.as_bytes();
+    let (mut at, mut depth) = (0, 0_usize);
+    // The bytes up to the end of a comment, or of the text.
+    let past = |from: usize, end: &str| text.get(from..).and_then(|rest| rest.find(end)).map(|found| from + found);
+    while at < bytes.len() {
+        match bytes[at] {
+            b'/' if bytes.get(at + 1) == Some(&b'/') => at = past(at, "\n").unwrap_or(bytes.len()),
+            b'/' if bytes.get(at + 1) == Some(&b'*') => at = past(at + 2, "*/").unwrap_or(bytes.len()),
+            quote @ (b'"' | b'\'') => {
+                at += 1;
+                while at < bytes.len() && bytes[at] != quote {
+                    at += if bytes[at] == b'\\' { 2 } else { 1 };
+                }
+            }
+            b'{' | b'[' if depth == DEEPEST => return Some(at),
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        at += 1;
+    }
+    None
+}
+
 /// The error without its place, which is shown separately.
 fn yaml_message(error: &serde_saphyr::Error) -> String {
     let text = error.without_snippet().to_string();
@@ -198,7 +230,8 @@ fn yaml_message(error: &serde_saphyr::Error) -> String {
         Some((place, rest)) if place.starts_with("line ") => rest,
         _ => line,
     };
-    decapitalised(line)
+    // The rest of that message is for programmers.
+    decapitalised(line.split(", set ").next().unwrap_or_default())
 }
 
 fn decapitalised(text: &str) -> String {

@@ -118,7 +118,10 @@ impl Faults {
             for fault in faults {
                 let (origin, snippet) = sources.locate(fault.place, fault.kind);
                 let problem = Problem { kind: fault.kind, origin, snippet, message: fault.message, fix: fault.fix };
-                if !problems.contains(&problem) {
+                // After one error of syntax, a parser has more to say about the same place.
+                let again = problem.kind == Kind::Syntax
+                    && problems.last().is_some_and(|last| (last.kind, &last.origin) == (Kind::Syntax, &problem.origin));
+                if !again && !problems.contains(&problem) {
                     problems.push(problem);
                 }
             }

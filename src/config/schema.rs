@@ -1,7 +1,7 @@
 //! The JSON Schema of the config file, and questions to it.
 //!
 //! Owns deriving the schema from `file`, for editors and for the checks. Does not walk a config (`check`). Invariant:
-//! the schema that editors get accepts whatever `load` accepts.
+//! the schema that editors get accepts whatever `load` accepts without a warning.
 
 use std::sync::LazyLock;
 
@@ -34,6 +34,7 @@ pub fn json_schema() -> String {
         server[name] = json!({ "type": "string", "description": "The same as `url`." });
     }
     server["disabled"] = json!({ "type": "boolean", "description": "The opposite of `enabled`." });
+    server["isActive"] = json!({ "type": "boolean", "description": "The same as `enabled`." });
     server["type"] = json!({ "enum": dialect::type_names(), "description": "What the server is." });
     server["protocol"]["description"] = json!("The protocol revision to speak (a date), or `auto`.");
     schema["patternProperties"] = json!({ "^x-": {} });
@@ -58,6 +59,7 @@ fn tidy_object(object: &mut Map<String, Value>) {
     if object.get("default").is_some_and(|default| default.is_null()) {
         object.shift_remove("default");
     }
+    object.get_mut("default").into_iter().for_each(drop_nulls);
     if let Some(Value::Array(types)) = object.get_mut("type") {
         types.retain(|name| name != "null");
         if let [only] = types.as_slice() {
@@ -75,6 +77,13 @@ fn tidy_object(object: &mut Map<String, Value>) {
     }
     if object.get("properties").is_some_and(Value::is_object) && !object.contains_key("additionalProperties") {
         object.insert("additionalProperties".to_owned(), Value::Bool(false));
+    }
+}
+
+fn drop_nulls(value: &mut Value) {
+    if let Value::Object(object) = value {
+        object.retain(|_, value| !value.is_null());
+        object.values_mut().for_each(drop_nulls);
     }
 }
 

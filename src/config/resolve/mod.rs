@@ -230,13 +230,17 @@ impl<'a> Resolver<'a> {
         let url = match url::Url::parse(text.trim()) {
             Ok(url) => url,
             Err(error) => {
-                let message = format!("`{path}`: {} is not a URL: {error}", self.shown(path));
+                let wrong = match error {
+                    url::ParseError::RelativeUrlWithoutBase => "does not start with `https://` or `http://`".to_owned(),
+                    error => format!("is not a URL: {error}"),
+                };
+                let message = format!("`{path}`: {} {wrong}", self.shown(path));
                 self.error(Kind::Value, path, message, example);
                 return None;
             }
         };
         if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
-            let message = format!("`{path}`: a URL that starts with `{}:` cannot be used", url.scheme());
+            let message = format!("`{path}`: {} is not an http or https URL", self.shown(path));
             self.error(Kind::Value, path, message, example);
             return None;
         }
