@@ -72,6 +72,19 @@ fn the_full_example_shows_the_defaults() {
     assert_eq!(shown, load(&[], &[]).unwrap().plan);
 }
 
+#[test]
+fn the_full_example_has_every_key() {
+    let full = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/full.toml");
+    let text = std::fs::read_to_string(full).unwrap();
+    let schema: serde_json::Value = serde_json::from_str(&config::json_schema()).unwrap();
+    let spellings = ["serverUrl", "httpUrl", "disabled", "isActive", "keys"];
+    for definition in schema["$defs"].as_object().unwrap().values() {
+        for key in definition["properties"].as_object().into_iter().flat_map(|keys| keys.keys()) {
+            assert!(spellings.contains(&key.as_str()) || text.contains(&format!("{key} = ")), "{key}");
+        }
+    }
+}
+
 /// Each file of `tests/config/invalid` and the whole text that is printed for it, in the `.txt` beside it. Set
 /// `UPDATE_EXPECTED` to write those anew.
 #[test]

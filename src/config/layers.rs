@@ -38,11 +38,13 @@ impl Provider for Layer<'_> {
 }
 
 /// Merges layers, weakest first, over the built-in defaults.
-pub(super) fn merge(layers: &[Node]) -> Node {
+///
+/// Fails with what figment says; no layer gives it a reason to.
+pub(super) fn merge(layers: &[Node]) -> Result<Node, String> {
     let built_in = Figment::from(Serialized::defaults(File::default()));
     let merged = layers.iter().fold(built_in, |figment, layer| figment.merge(Layer(layer)));
-    let dict = merged.data().ok().and_then(|mut data| data.remove(&Profile::Default)).unwrap_or_default();
-    locate(Merged::from(dict), &layers.iter().collect::<Vec<_>>())
+    let dict = merged.data().map_err(|error| error.to_string())?.remove(&Profile::Default).unwrap_or_default();
+    Ok(locate(Merged::from(dict), &layers.iter().collect::<Vec<_>>()))
 }
 
 fn to_figment(node: &Node) -> Merged {

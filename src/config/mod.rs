@@ -95,15 +95,17 @@ pub fn load(options: &LoadOptions<'_>) -> Result<Loaded, Problems> {
     layers.push(variables);
     layers.push(layers::flags(&options.listen, LISTEN_PLACE));
 
-    let mut merged = layers::merge(&layers);
+    let mut merged = layers::merge(&layers).unwrap_or_else(|error| {
+        broken(&mut faults, &error);
+        Node::table(Place::BUILT_IN)
+    });
     expand_all(&mut merged, options, &sources, &mut faults);
     let mut checked = merged.clone();
     check::check(&mut checked, &mut faults);
     let json = checked.to_json(&|_, _| false);
     let file: file::File = serde_json::from_value(json).unwrap_or_else(|error| {
-        // The check lets through only what the keys' types accept; saying so is better than running with less.
-        let fix = "please report this as a bug";
-        faults.error(Kind::Type, Place::BUILT_IN, format!("the config cannot be read: {error}"), fix);
+        // The check lets through only what the keys' types accept.
+        broken(&mut faults, &error.to_string());
         file::File::default()
     });
     let resolver =
@@ -118,6 +120,12 @@ pub fn load(options: &LoadOptions<'_>) -> Result<Loaded, Problems> {
     });
     escape(&mut resolved);
     Ok(Loaded { plan, warnings: problems.warnings, sources: options.paths.clone(), resolved })
+}
+
+/// Reports what cannot happen: saying so is better than running with less.
+fn broken(faults: &mut Faults, error: &str) {
+    let fix = "please report this as a bug";
+    faults.error(Kind::Type, Place::BUILT_IN, format!("the config cannot be put together: {error}"), fix);
 }
 
 /// One file as a layer; nothing if it cannot be read.
