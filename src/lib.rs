@@ -3,6 +3,7 @@
 // In reading order: each module may use the ones above it, and `tests/tidy.rs` checks that it does not use others.
 pub mod auth;
 pub mod body;
+pub mod cli;
 pub mod config;
 pub mod gateway;
 pub mod json;

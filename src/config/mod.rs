@@ -1,5 +1,198 @@
 //! The config file: read, checked all at once, resolved into a [`Plan`].
+//!
+//! Owns the way from files, environment and flags to a plan: each source is read into a tree with places (`parse`),
+//! clients' spellings become ours (`dialect`), figment merges the layers (`layers`), references are replaced
+//! (`expand`), keys and types are checked against the schema (`check`), and values become settings (`resolve`). Does
+//! not start anything. Invariant: there is a plan only if there is no problem, and then every problem was looked for.
 
+mod check;
+mod dialect;
+mod expand;
+mod file;
+mod layers;
+mod mask;
+mod parse;
 mod plan;
+mod problem;
+mod resolve;
+mod schema;
+mod source;
+mod tree;
+mod units;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 pub use plan::{Limits, LogSettings, NameSettings, Plan, ViewSettings};
+pub use problem::{Kind, Origin, Problem, Problems, Snippet};
+pub use schema::json_schema;
+pub use source::search;
+
+use problem::Faults;
+use source::{Format, Sources};
+use tree::{Node, Place, Value};
+
+/// The flags are one source, after all others; these are the places of its names.
+const FLAGS: usize = usize::MAX - 1;
+const LISTEN_PLACE: Place = Place { source: FLAGS, start: 0, end: 0 };
+const ONLY_PLACE: Place = Place { source: FLAGS, start: 1, end: 1 };
+
+/// Where a config comes from.
+#[derive(Clone, Debug, Default)]
+pub struct LoadOptions<'a> {
+    /// Files, weakest first. Empty: no file; see [`search`].
+    pub paths: Vec<PathBuf>,
+    /// The environment: for `MOONGATE_*` settings, and for references in values.
+    pub env: BTreeMap<String, String>,
+    /// `--listen`: replaces `gateway.listen`, unless empty.
+    pub listen: Vec<String>,
+    /// `--only`: servers to use, whatever else is configured; all if empty.
+    pub only: Vec<String>,
+    /// The protocol revisions that a server can be made to speak, as `protocol` names them.
+    pub revisions: &'a [&'a str],
+}
+
+/// A config that can be run.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// What to run.
+    pub plan: Plan,
+    /// What works, but probably not as meant.
+    pub warnings: Vec<Problem>,
+    /// The files that were read, weakest first.
+    pub sources: Vec<PathBuf>,
+    resolved: serde_json::Value,
+}
+
+impl Loaded {
+    /// The merged config with all defaults and references resolved, as JSON (which is a config itself); secrets are
+    /// replaced by `***`.
+    pub fn print(&self) -> String {
+        let mut text = serde_json::to_string_pretty(&self.resolved).expect("a JSON value can be written");
+        text.push('\n');
+        text
+    }
+}
+
+/// Reads and checks a config.
+///
+/// Fails with every problem that there is, not only the first; only a file that cannot be parsed hides the problems of
+/// what it means.
+pub fn load(options: &LoadOptions<'_>) -> Result<Loaded, Problems> {
+    let mut faults = Faults::default();
+    let mut sources = Sources::default();
+    let mut layers = Vec::new();
+    for path in &options.paths {
+        layers.extend(read(path, &mut sources, &mut faults));
+    }
+    // What is left of such a file would only lead to problems that are none.
+    if layers.len() < options.paths.len() || faults.errors.iter().any(|fault| fault.kind == Kind::Syntax) {
+        return Err(faults.finish(&sources));
+    }
+    let (mut variables, names) = layers::environment(&options.env, sources.next(), &layers, &mut faults);
+    sources.variables(names);
+    dialect::normalise(&mut variables, &mut faults);
+    layers.push(variables);
+    layers.push(layers::flags(&options.listen, LISTEN_PLACE));
+
+    let mut merged = layers::merge(&layers).unwrap_or_else(|error| {
+        broken(&mut faults, &error);
+        Node::table(Place::BUILT_IN)
+    });
+    expand_all(&mut merged, options, &sources, &mut faults);
+    let mut checked = merged.clone();
+    check::check(&mut checked, &mut faults);
+    let json = checked.to_json(&|_, _| false);
+    let file: file::File = serde_json::from_value(json).unwrap_or_else(|error| {
+        // The check lets through only what the keys' types accept.
+        broken(&mut faults, &error.to_string());
+        file::File::default()
+    });
+    let resolver =
+        resolve::Resolver { tree: &merged, faults: &mut faults, revisions: options.revisions, only: &options.only };
+    let plan = resolver.plan(&file);
+    let problems = faults.finish(&sources);
+    if !problems.errors.is_empty() {
+        return Err(problems);
+    }
+    let mut resolved = merged.to_json(&|path, node| {
+        node.secret || node.as_text().is_some_and(|text| mask::is_secret(path, text, before(&merged, path)))
+    });
+    escape(&mut resolved);
+    Ok(Loaded { plan, warnings: problems.warnings, sources: options.paths.clone(), resolved })
+}
+
+/// Reports what cannot happen: saying so is better than running with less.
+fn broken(faults: &mut Faults, error: &str) {
+    let fix = "please report this as a bug";
+    faults.error(Kind::Type, Place::BUILT_IN, format!("the config cannot be put together: {error}"), fix);
+}
+
+/// One file as a layer; nothing if it cannot be read.
+fn read(path: &Path, sources: &mut Sources, faults: &mut Faults) -> Option<Node> {
+    // Editors on Windows put a mark in front of UTF-8.
+    let text = std::fs::read_to_string(path).map(|text| text.trim_start_matches('\u{feff}').to_owned());
+    let index = sources.file(path, text.as_ref().cloned().unwrap_or_default());
+    let whole = Place { source: index, start: 0, end: 0 };
+    let text = match text {
+        Ok(text) => text,
+        Err(error) => {
+            let message = format!("the file cannot be read: {}", expand::reason(&error));
+            faults.error(Kind::Syntax, whole, message, "check the path, and who may read it");
+            return None;
+        }
+    };
+    let Some(format) = Format::of(path) else {
+        let message = "the file's extension does not say how it is written";
+        faults.error(Kind::Syntax, whole, message, "name it .toml, .yaml or .json");
+        return None;
+    };
+    let mut tree = parse::parse(format, &text, index, faults);
+    sources.cover(index, &tree);
+    if tree.as_table().is_none() {
+        let message = format!("the file must be a table of settings, but is {}", tree.kind());
+        faults.error(Kind::Type, tree.place, message, "write keys and values, such as `servers`");
+        return None;
+    }
+    dialect::normalise(&mut tree, faults);
+    Some(tree)
+}
+
+/// Replaces references, except those of servers that are not used: what only they need may be missing.
+fn expand_all(tree: &mut Node, options: &LoadOptions<'_>, sources: &Sources, faults: &mut Faults) {
+    let before = tree.clone();
+    let unused = |path: &tree::Path| match path.steps().as_slice() {
+        ["servers", name] => !is_used(&before, name, &options.only),
+        _ => false,
+    };
+    let lookup = expand::Lookup { env: &options.env, sources };
+    expand::expand(tree, &tree::Path::root(), &lookup, &unused, faults);
+}
+
+/// Whether a server is to run: it is enabled, and among those asked for.
+fn is_used(tree: &Node, name: &str, only: &[String]) -> bool {
+    let says = |path: &[&str]| match tree.at(&tree::Path::of(path)).map(|node| &node.value) {
+        Some(Value::Bool(value)) => Some(*value),
+        _ => None,
+    };
+    let enabled = says(&["servers", name, "enabled"]).or_else(|| says(&["defaults", "enabled"])).unwrap_or(true);
+    enabled && (only.is_empty() || only.iter().any(|other| other == name))
+}
+
+/// Doubles every dollar sign: what is printed is not to be expanded a second time.
+fn escape(value: &mut serde_json::Value) {
+    match value {
+        serde_json::Value::String(text) => *text = text.replace('$', "$$"),
+        serde_json::Value::Array(items) => items.iter_mut().for_each(escape),
+        serde_json::Value::Object(object) => object.values_mut().for_each(escape),
+        _ => {}
+    }
+}
+
+/// The item before the one at a path, if that is in a list.
+fn before<'a>(tree: &'a Node, path: &tree::Path) -> Option<&'a str> {
+    let (last, list) = path.0.split_last()?;
+    let index: usize = last.strip_prefix('[')?.strip_suffix(']')?.parse().ok()?;
+    let list = tree::Path(list.to_vec());
+    tree.at(&list.item(index.checked_sub(1)?))?.as_text()
+}

@@ -1,0 +1,83 @@
+//! `moongate check`: is the config fit to run?
+//!
+//! Owns showing a config's problems. Does not know what a problem is (`config`). Invariant: data goes to standard
+//! output, everything for people to standard error.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use crate::config::{self, LoadOptions, Loaded, Problems};
+
+/// Exit code for a config that cannot be used.
+const BAD_CONFIG: u8 = 2;
+
+/// Validate the config and print every problem with its place.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct CheckArgs {
+    /// A config file; repeat it to lay later files over earlier ones.
+    #[arg(long = "config", short = 'c', value_name = "PATH", env = "MOONGATE_CONFIG")]
+    pub config: Vec<PathBuf>,
+    /// Print the config with everything filled in, as JSON, secrets masked.
+    #[arg(long)]
+    pub print: bool,
+}
+
+/// Validates the config. Exit code 0: it can be used; 2: it cannot.
+///
+/// `revisions` are the protocol revisions that a server can be made to speak.
+pub fn run(args: &CheckArgs, revisions: &[&str]) -> ExitCode {
+    let env = environment();
+    let paths = match args.config.is_empty() {
+        true => config::search(Path::new("."), &env).into_iter().collect(),
+        false => args.config.clone(),
+    };
+    let result = config::load(&LoadOptions { paths, env, revisions, ..LoadOptions::default() });
+    let loaded = match result {
+        Ok(loaded) => loaded,
+        Err(problems) => return refuse(&problems),
+    };
+    // Nothing is left to say if standard error is closed.
+    let _ = write!(std::io::stderr(), "{}", report(&loaded));
+    if args.print && std::io::stdout().write_all(loaded.print().as_bytes()).is_err() {
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}
+
+/// This process's environment, as far as it is text.
+pub fn environment() -> BTreeMap<String, String> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect()
+}
+
+/// The warnings, and one line with what is configured.
+fn report(loaded: &Loaded) -> String {
+    let mut out: String = loaded.warnings.iter().map(|warning| warning.render("warning") + "\n").collect();
+    let sources: Vec<String> = loaded.sources.iter().map(|path| path.display().to_string()).collect();
+    let from = if sources.is_empty() { "no config file".to_owned() } else { sources.join(", ") };
+    let plan = &loaded.plan;
+    let counts = [
+        counted(plan.servers.len(), "server"),
+        counted(plan.views.len(), "view"),
+        counted(plan.keys.len(), "key"),
+        counted(loaded.warnings.len(), "warning"),
+    ];
+    out += &format!("{from}: fine; {}\n", counts.join(", "));
+    out
+}
+
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// Prints the problems of a config that cannot be used, for commands that need one.
+///
+/// Returns the exit code for that.
+pub fn refuse(problems: &Problems) -> ExitCode {
+    // Nothing is left to say if standard error is closed.
+    let _ = write!(std::io::stderr(), "{problems}");
+    ExitCode::from(BAD_CONFIG)
+}

@@ -1,0 +1,65 @@
+//! `moongate key`: keys for clients.
+//!
+//! Owns showing a new key once. Does not store it anywhere. Invariant: standard output gets the key and nothing else,
+//! so that it can be piped; what goes into the config goes to standard error and does not reveal it.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use crate::auth::{KeyHash, new_key};
+
+/// Make keys for clients.
+#[derive(Clone, Debug, clap::Args)]
+pub struct KeyArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: KeyCommand,
+}
+
+/// What to do with keys.
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum KeyCommand {
+    /// Make a key: prints the key once to standard output, and its entry for the config to standard error.
+    New {
+        /// Whose key it is; shown in logs.
+        name: String,
+    },
+}
+
+/// Runs the command. Exit code 1 if standard output cannot be written to, 2 for a name that a key cannot have.
+pub fn run(args: &KeyArgs) -> ExitCode {
+    let KeyCommand::New { name } = &args.command;
+    if name.is_empty() || name.chars().count() > 64 || name.chars().any(char::is_control) {
+        let _ = writeln!(std::io::stderr(), "a key's name has 1 to 64 characters");
+        return ExitCode::from(2);
+    }
+    let key = new_key();
+    // The entry first: the key must not be lost behind it on a screen.
+    let _ = write!(std::io::stderr(), "{}", entry(name, &key));
+    match writeln!(std::io::stdout(), "{key}") {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// What goes into the config for a key.
+fn entry(name: &str, key: &str) -> String {
+    // A JSON string is a TOML string, too; a dollar sign is doubled, or it would begin a reference.
+    let name = serde_json::Value::from(name.replace('$', "$$")).to_string();
+    let hash = KeyHash::of(key);
+    format!(
+        "# Add this to the config; the key itself is shown only this once.\n[[auth.keys]]\nname = {name}\nhash = \"{hash}\"\n\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_entry_has_the_hash_and_not_the_key() {
+        let entry = entry("a \"b\"", "mg_key");
+        assert!(entry.contains("name = \"a \\\"b\\\"\"\n"));
+        assert!(entry.contains(&KeyHash::of("mg_key").to_string()) && !entry.contains("mg_key"));
+    }
+}

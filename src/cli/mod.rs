@@ -1,0 +1,5 @@
+//! The commands.
+
+pub mod check;
+pub mod key;
+pub mod schema;

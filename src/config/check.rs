@@ -1,0 +1,227 @@
+//! A config against the schema: keys, types, ranges.
+//!
+//! Owns what can be said about each value by itself. Does not look at values together (`resolve`). Invariant: what is
+//! left in the tree after the check can be read as a `File`, so that everything else is checked in the same run.
+
+use super::file::UNAVAILABLE;
+use super::problem::{Faults, Kind};
+use super::schema::Rule;
+use super::tree::{Node, Path, Value};
+
+/// Checks the whole tree. Whatever is wrong is reported and taken out.
+pub(super) fn check(tree: &mut Node, faults: &mut Faults) {
+    Check { faults }.node(tree, Rule::root(), &Path::root());
+}
+
+struct Check<'a> {
+    faults: &'a mut Faults,
+}
+
+impl Check<'_> {
+    /// Whether the node may stay.
+    fn node(&mut self, node: &mut Node, rule: Rule, path: &Path) -> bool {
+        // Something was wrong with it before, and was reported then.
+        if node.value == Value::Null {
+            return false;
+        }
+        if let Some(fix) = unavailable(path, node) {
+            let message = match node.as_text() {
+                Some(text) if !node.expanded => format!("`{path} = {text:?}` is not available in this version"),
+                _ => format!("`{path}` is not available in this version"),
+            };
+            self.faults.error(Kind::Unavailable, node.place, message, fix);
+            return false;
+        }
+        let choices = rule.choices();
+        let Some(rule) = choices.iter().find(|choice| fits(node, **choice)) else {
+            self.wrong_type(node, &choices, path);
+            return false;
+        };
+        match &mut node.value {
+            Value::Table(_) => self.table(node, *rule, path),
+            Value::List(items) => {
+                let Some(rule) = rule.items() else { return true };
+                let mut kept = true;
+                for (i, item) in items.iter_mut().enumerate() {
+                    kept &= self.node(item, rule, &path.item(i)) || matches!(item.value, Value::Table(_));
+                }
+                // Without one of its items a list would mean something else.
+                kept
+            }
+            _ => self.scalar(node, *rule, path),
+        }
+    }
+
+    fn table(&mut self, node: &mut Node, rule: Rule, path: &Path) -> bool {
+        let place = node.key;
+        let Some(table) = node.as_table_mut() else { return false };
+        for name in rule.required() {
+            if !table.contains_key(name) {
+                let message = format!("`{}` is missing", path.key(name));
+                self.faults.error(Kind::Missing, place, message, format!("add `{name}`"));
+            }
+        }
+        table.retain(|name, child| {
+            let path = path.key(name);
+            match rule.key(name) {
+                Some(rule) => self.node(child, rule, &path),
+                None => {
+                    self.unknown_key(name, child, rule, &path);
+                    false
+                }
+            }
+        });
+        true
+    }
+
+    fn unknown_key(&mut self, name: &str, child: &Node, rule: Rule, path: &Path) {
+        let top = path.0.len() == 1;
+        if top && (name.starts_with("x-") || name == "$schema") {
+            return;
+        }
+        if let Some(fix) = unavailable(path, child) {
+            let message = format!("`{path}` is not available in this version");
+            return self.faults.error(Kind::Unavailable, child.key, message, fix);
+        }
+        let parent = Path(path.0[..path.0.len() - 1].to_vec());
+        let message = match top {
+            true => format!("unknown key `{name}`"),
+            false => format!("unknown key `{name}` in `{parent}`"),
+        };
+        let keys = rule.keys().unwrap_or_default();
+        let fix = match nearest(name, &keys) {
+            Some(known) => format!("did you mean `{known}`?"),
+            None if keys.len() > 12 => "remove it; `moongate schema` prints all keys that there are".to_owned(),
+            None => format!("remove it; known here are {}", listed(&keys)),
+        };
+        self.faults.error(Kind::UnknownKey, child.key, message, fix);
+    }
+
+    fn wrong_type(&mut self, node: &Node, choices: &[Rule], path: &Path) {
+        let expected: Vec<&str> = choices.iter().flat_map(|choice| choice.types()).map(type_name).collect();
+        let fix = choices.iter().find_map(|choice| choice.advice()).map_or_else(
+            || match (expected.first(), &node.value) {
+                (Some(&"text"), Value::Int(_) | Value::Float(_) | Value::Bool(_)) => "put it in quotes".to_owned(),
+                (Some(&"a list"), _) => "write a list: [\"...\"]".to_owned(),
+                _ => format!("write {}", expected.join(" or ")),
+            },
+            str::to_owned,
+        );
+        let message = format!("`{path}` must be {}, but is {}", expected.join(" or "), node.kind());
+        self.faults.error(Kind::Type, node.place, message, fix);
+    }
+
+    fn scalar(&mut self, node: &Node, rule: Rule, path: &Path) -> bool {
+        let mut wrong = |message: String, fix: String| {
+            self.faults.error(Kind::Value, node.place, message, fix);
+            false
+        };
+        match &node.value {
+            Value::Text(text) => {
+                if let Some(words) = rule.words().filter(|words| !words.contains(&text.as_str())) {
+                    let shown = if node.expanded { "that value".to_owned() } else { format!("{text:?}") };
+                    let fix = match nearest(text, &words).filter(|_| !node.expanded) {
+                        Some(word) => format!("did you mean `{word}`?"),
+                        None => format!("use {}", alternatives(&words)),
+                    };
+                    return wrong(format!("`{path}` cannot be {shown}"), fix);
+                }
+                let length = i64::try_from(text.chars().count()).unwrap_or(i64::MAX);
+                if rule.number("minLength").is_some_and(|min| length < min) {
+                    return wrong(format!("`{path}` is empty"), "write at least one character".to_owned());
+                }
+                match rule.number("maxLength").filter(|max| length > *max) {
+                    Some(max) => wrong(format!("`{path}` is too long"), format!("use at most {max} characters")),
+                    None => true,
+                }
+            }
+            Value::Int(number) => {
+                let (min, max) = (rule.number("minimum"), rule.number("maximum"));
+                if min.is_none_or(|min| *number >= min) && max.is_none_or(|max| *number <= max) {
+                    return true;
+                }
+                let fix = match (min, max) {
+                    (Some(min), Some(max)) => format!("write a number from {min} to {max}"),
+                    (Some(min), None) => format!("write a number of at least {min}"),
+                    _ => format!("write a number of at most {}", max.unwrap_or(i64::MAX)),
+                };
+                wrong(format!("`{path}` is out of range"), fix)
+            }
+            _ => true,
+        }
+    }
+}
+
+fn fits(node: &Node, rule: Rule) -> bool {
+    let wanted = match node.value {
+        Value::Null => return false,
+        Value::Bool(_) => "boolean",
+        Value::Int(_) => "integer",
+        Value::Float(_) => "number",
+        Value::Text(_) => "string",
+        Value::List(_) => "array",
+        Value::Table(_) => "object",
+    };
+    rule.types().contains(&wanted)
+}
+
+fn type_name(name: &str) -> &'static str {
+    match name {
+        "boolean" => "true or false",
+        "integer" => "a whole number",
+        "number" => "a number",
+        "string" => "text",
+        "array" => "a list",
+        _ => "a table",
+    }
+}
+
+/// What to do instead, if this is a key or value that this version does not have.
+fn unavailable(path: &Path, node: &Node) -> Option<&'static str> {
+    let mut steps = path.steps();
+    // The defaults of all servers have the keys of one.
+    if steps.first() == Some(&"defaults") {
+        steps.splice(0..1, ["servers", "*"]);
+    }
+    let same = |pattern: &str| {
+        let parts: Vec<&str> = pattern.split('.').collect();
+        parts.len() == steps.len() && parts.iter().zip(&steps).all(|(part, step)| *part == "*" || part == step)
+    };
+    let found = UNAVAILABLE.iter().find(|(pattern, value, _)| {
+        same(pattern) && value.is_none_or(|value| node.as_text().is_some_and(|text| text.trim() == value))
+    });
+    found.map(|(_, _, fix)| *fix)
+}
+
+/// The word that was probably meant.
+pub(super) fn nearest<'a>(text: &str, words: &[&'a str]) -> Option<&'a str> {
+    let plain = |word: &str| -> String {
+        word.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
+    };
+    let written = plain(text);
+    let distances = words.iter().map(|word| (strsim::osa_distance(&written, &plain(word)), *word));
+    let (distance, word) = distances.min_by_key(|(distance, _)| *distance)?;
+    let close = (word.len().min(text.len()) / 3).clamp(1, 3);
+    (distance <= close && !written.is_empty()).then_some(word)
+}
+
+/// "`a`, `b` and `c`".
+pub(super) fn listed(words: &[&str]) -> String {
+    joined(words, "and")
+}
+
+/// "`a`, `b` or `c`".
+pub(super) fn alternatives(words: &[&str]) -> String {
+    joined(words, "or")
+}
+
+fn joined(words: &[&str], last: &str) -> String {
+    match words {
+        [] => "none".to_owned(),
+        [only] => format!("`{only}`"),
+        [first @ .., end] => {
+            let first: Vec<String> = first.iter().map(|word| format!("`{word}`")).collect();
+            format!("{} {last} `{end}`", first.join(", "))
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! `${VAR}`, `${VAR:-default}` and `${file:/path}` in values.
+//!
+//! Owns finding and replacing references, after parsing, so that no value can change the config's structure. Does not
+//! read the process's environment: it is given. Invariant: what was put in is never expanded again, and never quoted
+//! in a message.
+
+use std::collections::BTreeMap;
+use std::path::{Path as FilePath, PathBuf};
+
+use super::mask::sounds_secret;
+use super::problem::{Faults, Kind};
+use super::source::Sources;
+use super::tree::{Node, Path, Value};
+
+/// What a reference may lead to.
+pub(super) struct Lookup<'a> {
+    pub(super) env: &'a BTreeMap<String, String>,
+    pub(super) sources: &'a Sources,
+}
+
+/// A text with its references replaced.
+#[derive(Debug, Default, PartialEq)]
+struct Expanded {
+    text: String,
+    /// There was a reference.
+    any: bool,
+    /// One led to a file, or to a variable that sounds like a secret.
+    secret: bool,
+}
+
+/// Why a reference leads nowhere: what is wrong, and how to put it right.
+#[derive(Debug, PartialEq)]
+struct Dangling {
+    message: String,
+    fix: String,
+}
+
+/// Expands all texts under `node`; where `skip` says so, a subtree is left alone.
+pub(super) fn expand(
+    node: &mut Node,
+    path: &Path,
+    lookup: &Lookup<'_>,
+    skip: &dyn Fn(&Path) -> bool,
+    faults: &mut Faults,
+) {
+    if skip(path) {
+        return;
+    }
+    match &mut node.value {
+        Value::Text(text) => {
+            let directory = lookup.sources.directory(node.place);
+            match expand_text(text, lookup.env, directory) {
+                Ok(expanded) => {
+                    node.expanded |= expanded.any;
+                    node.secret |= expanded.secret;
+                    *text = expanded.text;
+                }
+                Err(problem) => {
+                    let message = format!("`{path}`: {}", problem.message);
+                    faults.error(Kind::Reference, node.place, message, problem.fix);
+                    // Nothing more is to be said about this value.
+                    node.value = Value::Null;
+                }
+            }
+        }
+        Value::List(items) => {
+            for (i, item) in items.iter_mut().enumerate() {
+                expand(item, &path.item(i), lookup, skip, faults);
+            }
+        }
+        Value::Table(table) => {
+            for (key, child) in table {
+                expand(child, &path.key(key), lookup, skip, faults);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn expand_text(text: &str, env: &BTreeMap<String, String>, directory: Option<&FilePath>) -> Result<Expanded, Dangling> {
+    let mut out = Expanded::default();
+    let mut rest = text;
+    while let Some(at) = rest.find('$') {
+        out.text.push_str(&rest[..at]);
+        rest = &rest[at + 1..];
+        if let Some(after) = rest.strip_prefix('$') {
+            out.text.push('$');
+            rest = after;
+        } else if let Some(after) = rest.strip_prefix('{') {
+            let end = closing_brace(after).ok_or_else(|| Dangling {
+                message: "a `${` without its `}`".to_owned(),
+                fix: "close it, or write `$${` for the characters themselves".to_owned(),
+            })?;
+            let found = reference(&after[..end], env, directory)?;
+            out.text.push_str(&found.text);
+            out.any = true;
+            out.secret |= found.secret;
+            rest = &after[end + 1..];
+        } else {
+            out.text.push('$');
+        }
+    }
+    out.text.push_str(rest);
+    Ok(out)
+}
+
+/// The brace that closes a reference: defaults may hold references themselves.
+fn closing_brace(text: &str) -> Option<usize> {
+    let mut depth = 0_usize;
+    let mut before = ' ';
+    for (at, c) in text.char_indices() {
+        match c {
+            '{' if before == '$' => depth += 1,
+            '}' if depth == 0 => return Some(at),
+            '}' => depth -= 1,
+            _ => {}
+        }
+        before = c;
+    }
+    None
+}
+
+fn reference(inside: &str, env: &BTreeMap<String, String>, directory: Option<&FilePath>) -> Result<Expanded, Dangling> {
+    if let Some(path) = inside.strip_prefix("file:") {
+        return Ok(Expanded { text: read_file(path, directory)?, any: true, secret: true });
+    }
+    let (name, default) = match inside.split_once(":-") {
+        Some((name, default)) => (name, Some(default)),
+        None => (inside, None),
+    };
+    let name = name.strip_prefix("env:").unwrap_or(name);
+    let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    if name.is_empty() || !plain || name.starts_with(|c: char| c.is_ascii_digit()) {
+        return Err(not_a_name(name));
+    }
+    let secret = sounds_secret(name);
+    match (env.get(name), default) {
+        // As in a shell, an empty variable counts as unset where there is a default.
+        (Some(value), None) => Ok(Expanded { text: value.clone(), any: true, secret }),
+        (Some(value), Some(_)) if !value.is_empty() => Ok(Expanded { text: value.clone(), any: true, secret }),
+        (_, Some(default)) => {
+            let inner = expand_text(default, env, directory)?;
+            Ok(Expanded { any: true, secret: secret || inner.secret, ..inner })
+        }
+        (None, None) => Err(Dangling {
+            message: format!("the environment variable {name} is not set"),
+            fix: format!("set {name}, or give a default: `${{{name}:-default}}`"),
+        }),
+    }
+}
+
+fn not_a_name(name: &str) -> Dangling {
+    if name.starts_with("input:") {
+        return Dangling {
+            message: "inputs that an editor asks for are not available to a daemon".to_owned(),
+            fix: "use an environment variable, `${NAME}`, or a file, `${file:/path}`".to_owned(),
+        };
+    }
+    Dangling {
+        message: "what stands between `${` and `}` is not the name of a variable".to_owned(),
+        fix: "write `${NAME}`, `${NAME:-default}` or `${file:/path}`, or `$${` for the characters themselves"
+            .to_owned(),
+    }
+}
+
+fn read_file(path: &str, directory: Option<&FilePath>) -> Result<String, Dangling> {
+    let path: PathBuf = directory.map_or_else(|| PathBuf::from(path), |directory| directory.join(path));
+    let text = std::fs::read_to_string(&path).map_err(|error| Dangling {
+        message: format!("the file {} cannot be read: {}", path.display(), reason(&error)),
+        fix: "create it as UTF-8 text that the gateway's user may read, or correct the path".to_owned(),
+    })?;
+    let text = text.strip_suffix('\n').unwrap_or(&text);
+    Ok(text.strip_suffix('\r').unwrap_or(text).to_owned())
+}
+
+/// Why a file cannot be read, without the system's error number.
+pub(super) fn reason(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => "it does not exist".to_owned(),
+        std::io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
+        std::io::ErrorKind::IsADirectory => "it is a directory".to_owned(),
+        std::io::ErrorKind::InvalidData => "it is not UTF-8 text".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn env() -> BTreeMap<String, String> {
+        BTreeMap::from([("A".to_owned(), "one".to_owned()), ("EMPTY".to_owned(), String::new())])
+    }
+
+    fn run(text: &str) -> Result<String, String> {
+        expand_text(text, &env(), None).map(|found| found.text).map_err(|problem| problem.message)
+    }
+
+    #[test]
+    fn references() {
+        for (text, expected) in [
+            ("plain", "plain"),
+            ("x${A}y", "xoney"),
+            ("${env:A}", "one"),
+            ("${B:-two}", "two"),
+            ("${B:-}", ""),
+            ("${B:-${A}}!", "one!"),
+            ("${EMPTY}", ""),
+            ("${EMPTY:-full}", "full"),
+            ("$$", "$"),
+            ("$${A}", "${A}"),
+            ("a$b", "a$b"),
+            ("100$", "100$"),
+        ] {
+            assert_eq!(run(text).as_deref(), Ok(expected), "{text}");
+        }
+        assert_eq!(run("${B}").unwrap_err(), "the environment variable B is not set");
+        assert!(run("${A").is_err() && run("${}").is_err() && run("${a b}").is_err() && run("${input:key}").is_err());
+    }
+
+    #[test]
+    fn files() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("secret"), "hush\n").unwrap();
+        let found = expand_text("<${file:secret}>", &env(), Some(directory.path())).unwrap();
+        assert_eq!((found.text.as_str(), found.secret), ("<hush>", true));
+        assert!(expand_text("${file:none}", &env(), Some(directory.path())).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn a_text_without_dollars_stays(text in "[^$]*") {
+            prop_assert_eq!(run(&text), Ok(text));
+        }
+
+        #[test]
+        fn doubling_dollars_escapes_any_text(text in ".*") {
+            prop_assert_eq!(run(&text.replace('$', "$$")), Ok(text));
+        }
+
+        #[test]
+        fn what_was_put_in_is_not_expanded(value in ".*", before in "[^$]*", after in "[^$]*") {
+            let env = BTreeMap::from([("V".to_owned(), value.clone())]);
+            let found = expand_text(&format!("{before}${{V}}{after}"), &env, None).unwrap();
+            prop_assert_eq!(found.text, format!("{before}{value}{after}"));
+        }
+
+        #[test]
+        fn no_text_panics(text in "[${}:A-a -]*") {
+            let _ = run(&text);
+        }
+    }
+}

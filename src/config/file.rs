@@ -1,0 +1,449 @@
+//! The keys of a config file.
+//!
+//! Owns the one description of every key, its type, its default and its range: the JSON Schema, the check for unknown
+//! keys, the reading of the environment and the built-in defaults all come from here. Does not judge values that only
+//! make sense together (`resolve`). Invariant: a key that is not here does not exist.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+
+/// Moongate's configuration.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+#[schemars(title = "Moongate configuration")]
+pub(super) struct File {
+    /// The gateway's own endpoints.
+    pub(super) gateway: Gateway,
+    /// How the servers' names are exposed.
+    pub(super) names: Names,
+    /// Settings of every server that does not have its own.
+    pub(super) defaults: Common,
+    /// The servers behind the gateway, by name: letters, digits, `-` and `_`.
+    pub(super) servers: BTreeMap<String, Server>,
+    /// Named subsets of servers and tools, each with its own endpoint, `/mcp/NAME`.
+    pub(super) views: BTreeMap<String, View>,
+    /// Who may connect.
+    pub(super) auth: Auth,
+    /// What clients can make grow.
+    pub(super) limits: Limits,
+    /// What the gateway tells about itself.
+    pub(super) telemetry: Telemetry,
+}
+
+impl Default for File {
+    fn default() -> Self {
+        File {
+            gateway: Gateway::default(),
+            names: Names::default(),
+            defaults: Common::built_in(),
+            servers: BTreeMap::new(),
+            views: BTreeMap::new(),
+            auth: Auth::default(),
+            limits: Limits::default(),
+            telemetry: Telemetry::default(),
+        }
+    }
+}
+
+/// The gateway's own endpoints.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+pub(super) struct Gateway {
+    /// Where clients connect: an address, or a list of them.
+    pub(super) listen: OneOrMore,
+    /// Where metrics and health are served; `false` switches that off.
+    pub(super) admin: AddressOrSwitch,
+    /// The URL that clients see, if it is not the address above; its host is allowed in `Host`.
+    pub(super) public_url: Option<String>,
+    /// More hosts that requests may be addressed to: exact, or `*.domain`. Loopback names always are.
+    pub(super) allowed_hosts: Vec<String>,
+    /// Origins of web pages that may connect, such as `https://app.example.com`.
+    pub(super) allowed_origins: Vec<String>,
+    /// How long calls may go on after a stop was asked for.
+    pub(super) drain: DurationText,
+    /// After this much silence a waiting answer becomes a stream, and a stream gets a comment.
+    pub(super) keep_alive: DurationText,
+}
+
+impl Default for Gateway {
+    fn default() -> Self {
+        Gateway {
+            listen: OneOrMore::One("127.0.0.1:8080".to_owned()),
+            admin: AddressOrSwitch::Address("127.0.0.1:9090".to_owned()),
+            public_url: None,
+            allowed_hosts: Vec::new(),
+            allowed_origins: Vec::new(),
+            drain: "30s".into(),
+            keep_alive: "15s".into(),
+        }
+    }
+}
+
+/// How the servers' names are exposed.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+pub(super) struct Names {
+    /// Between a server's prefix and its own name: letters, digits, `-` and `_`.
+    #[schemars(length(min = 1, max = 8))]
+    pub(super) separator: String,
+    /// The longest exposed name, in bytes; longer ones are cut with a stable hash at the end.
+    #[schemars(range(min = 24, max = 128))]
+    pub(super) max_length: u64,
+}
+
+impl Default for Names {
+    fn default() -> Self {
+        Names { separator: "__".to_owned(), max_length: 45 }
+    }
+}
+
+/// One server: either `url` or `command`.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+pub(super) struct Server {
+    /// The server's MCP endpoint (Streamable HTTP).
+    pub(super) url: Option<String>,
+    /// What is spoken at `url`.
+    pub(super) transport: Option<Transport>,
+    /// What the server is; clients' files often say so.
+    #[serde(rename = "type")]
+    pub(super) kind: Option<ServerKind>,
+    /// Sent with every request to `url`.
+    pub(super) headers: Option<BTreeMap<String, String>>,
+    /// Headers of the client's request that are passed on: the client's name for it = the server's.
+    pub(super) forward_headers: Option<BTreeMap<String, String>>,
+    /// The program to start; it speaks MCP over its standard streams.
+    pub(super) command: Option<String>,
+    /// The program's arguments.
+    pub(super) args: Option<Vec<String>>,
+    /// The program's environment, added to a small allow-list of the gateway's own.
+    pub(super) env: Option<BTreeMap<String, String>>,
+    /// The program's working directory.
+    pub(super) cwd: Option<String>,
+    /// Shown instead of the title that the server gives itself.
+    pub(super) title: Option<String>,
+    /// Shown to models instead of the server's own instructions.
+    pub(super) description: Option<String>,
+    #[serde(flatten)]
+    pub(super) common: Common,
+}
+
+/// Settings that every server has.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+pub(super) struct Common {
+    /// Whether the server is used at all.
+    pub(super) enabled: Option<bool>,
+    /// Stands before the names of the server's items, then the separator; default: the server's name; `""`: nothing.
+    pub(super) prefix: Option<String>,
+    /// Which of the server's tools exist, and how they look. Patterns are over the server's own names.
+    pub(super) tools: Option<Items>,
+    /// Which resources and templates exist. Patterns are over URIs.
+    pub(super) resources: Option<Items>,
+    /// Which prompts exist.
+    pub(super) prompts: Option<Items>,
+    /// Who shares a connection to the server.
+    pub(super) share: Option<Share>,
+    /// When the server is started.
+    pub(super) start: Option<Start>,
+    /// The longest time for a call.
+    pub(super) timeout: Option<DurationText>,
+    /// The longest time to open a connection, and for a call to wait for a server that is not connected yet.
+    pub(super) connect_timeout: Option<DurationText>,
+    /// The longest time for a program to become ready.
+    pub(super) start_timeout: Option<DurationText>,
+    /// The longest time to list everything of one kind.
+    pub(super) list_timeout: Option<DurationText>,
+    /// The largest message accepted from the server.
+    pub(super) max_message: Option<SizeText>,
+    /// Calls at once; more wait.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub(super) max_concurrency: Option<u64>,
+    /// Calls that may wait; more are refused.
+    #[schemars(range(min = 0, max = 1_000_000))]
+    pub(super) queue: Option<u64>,
+    /// The protocol revision to speak (a date), or `auto`.
+    pub(super) protocol: Option<String>,
+}
+
+impl Common {
+    /// What holds where a config says nothing.
+    pub(super) fn built_in() -> Self {
+        let everything = || Some(Items { allow: Some(vec!["*".to_owned()]), ..Items::default() });
+        Common {
+            enabled: Some(true),
+            prefix: None,
+            tools: everything(),
+            resources: everything(),
+            prompts: everything(),
+            share: Some(Share::Auto),
+            start: Some(Start::Eager),
+            timeout: Some("60s".into()),
+            connect_timeout: Some("10s".into()),
+            start_timeout: Some("60s".into()),
+            list_timeout: Some("30s".into()),
+            max_message: Some("16MiB".into()),
+            max_concurrency: Some(64),
+            queue: Some(256),
+            protocol: Some("auto".to_owned()),
+        }
+    }
+}
+
+/// Which items exist, and how they look.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+pub(super) struct Items {
+    /// Only these exist: `*` matches any characters, `?` one, `[ab]` a set, `{a,b}` alternatives.
+    pub(super) allow: Option<Vec<String>>,
+    /// These do not exist.
+    pub(super) deny: Option<Vec<String>>,
+    /// These are not listed, but can be called.
+    pub(super) hide: Option<Vec<String>>,
+    /// The server's name for it = the name that is exposed instead.
+    pub(super) rename: Option<BTreeMap<String, String>>,
+    /// The server's name for it = the description that is shown instead.
+    pub(super) describe: Option<BTreeMap<String, String>>,
+}
+
+/// A named subset of servers and tools.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+pub(super) struct View {
+    /// Names of servers; default: all.
+    pub(super) servers: Option<Vec<String>>,
+    /// Patterns over exposed names of tools, `!` in front excludes; default: all.
+    pub(super) tools: Option<Vec<String>>,
+    /// What clients find.
+    pub(super) discovery: Option<Discovery>,
+}
+
+/// Who may connect.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+pub(super) struct Auth {
+    /// API keys. With none, no credentials are asked for, and only loopback addresses can be listened on.
+    pub(super) keys: Vec<Key>,
+}
+
+/// An API key: either `hash` or `key`.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+#[schemars(extend("required" = ["name"]))]
+pub(super) struct Key {
+    /// Whose it is, in logs.
+    #[schemars(length(min = 1, max = 64))]
+    pub(super) name: Option<String>,
+    /// The key's SHA-256, as `moongate key new NAME` prints it.
+    #[schemars(regex(pattern = "^(sha256:[0-9a-fA-F]{64}|.*\\$\\{.*)$"))]
+    pub(super) hash: Option<String>,
+    /// The key itself; from a variable or a file, such as `${MOONGATE_KEY}`.
+    pub(super) key: Option<String>,
+    /// The views and servers it opens; default: everything.
+    pub(super) views: Option<Vec<String>>,
+    /// Patterns over exposed names of tools, `!` in front excludes; default: all.
+    pub(super) tools: Option<Vec<String>>,
+    /// From when on it is refused: a date (UTC), or a timestamp with an offset.
+    pub(super) expires: Option<String>,
+}
+
+/// What clients can make grow.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+pub(super) struct Limits {
+    /// Sessions of legacy clients.
+    #[schemars(range(min = 1, max = 10_000_000))]
+    pub(super) sessions: u64,
+    /// How long an unused session is kept.
+    pub(super) session_idle: DurationText,
+    /// Open event streams.
+    #[schemars(range(min = 1, max = 10_000_000))]
+    pub(super) streams: u64,
+    /// Connections at once, over all listeners.
+    #[schemars(range(min = 1, max = 10_000_000))]
+    pub(super) connections: u64,
+    /// The largest request body.
+    pub(super) body: SizeText,
+    /// Calls at once, over all clients.
+    #[schemars(range(min = 1, max = 10_000_000))]
+    pub(super) calls: u64,
+    /// The longest time to read a request.
+    pub(super) read_timeout: DurationText,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            sessions: 10_000,
+            session_idle: "30m".into(),
+            streams: 10_000,
+            connections: 4096,
+            body: "4MiB".into(),
+            calls: 4096,
+            read_timeout: "30s".into(),
+        }
+    }
+}
+
+/// What the gateway tells about itself.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+pub(super) struct Telemetry {
+    /// What is logged: a level (`error`, `warn`, `info`, `debug`, `trace`), or a list such as `info,moongate=debug`.
+    pub(super) log: String,
+    /// How a line of the log looks.
+    pub(super) log_format: LogFormat,
+}
+
+impl Default for Telemetry {
+    fn default() -> Self {
+        Telemetry { log: "info".to_owned(), log_format: LogFormat::Text }
+    }
+}
+
+/// One value, or a list of them.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(super) enum OneOrMore {
+    One(String),
+    More(Vec<String>),
+}
+
+/// An address, or `false`.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(super) enum AddressOrSwitch {
+    Address(String),
+    Switch(bool),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Transport {
+    Auto,
+    Http,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum ServerKind {
+    Stdio,
+    Http,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Share {
+    /// All clients.
+    Auto,
+    /// Each client session has its own.
+    Session,
+    /// Each principal has its own.
+    Principal,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Start {
+    Eager,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Discovery {
+    Full,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum LogFormat {
+    Text,
+    Json,
+}
+
+/// A duration as it is written; read by `units`.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(transparent)]
+pub(super) struct DurationText(pub(super) String);
+
+impl From<&str> for DurationText {
+    fn from(text: &str) -> Self {
+        DurationText(text.to_owned())
+    }
+}
+
+impl JsonSchema for DurationText {
+    fn schema_name() -> Cow<'static, str> {
+        "Duration".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "description": "A duration with its unit: `30s`, `1m30s`, `500ms`.",
+            "pattern": r"^(([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?|.*\$\{.*)$",
+            "x-write": "write a duration with its unit, such as \"30s\", \"1m30s\" or \"500ms\"",
+        })
+    }
+}
+
+/// A size as it is written; read by `units`.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(untagged)]
+pub(super) enum SizeText {
+    Bytes(u64),
+    Text(String),
+}
+
+impl From<&str> for SizeText {
+    fn from(text: &str) -> Self {
+        SizeText::Text(text.to_owned())
+    }
+}
+
+impl JsonSchema for SizeText {
+    fn schema_name() -> Cow<'static, str> {
+        "Size".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": ["string", "integer"],
+            "description": "A size: `4MiB`, `16KB`, or a number of bytes.",
+            "pattern": r"^([0-9]+ *([KMGkmg][Ii]?)?[Bb]?|.*\$\{.*)$",
+            "minimum": 0,
+            "x-write": "write a size with its unit, such as \"4MiB\", or a number of bytes",
+        })
+    }
+}
+
+/// Keys and values that Moongate is to have, but this version does not: the path (`*` for any name or index), the
+/// value if only that one is missing, and what to do instead.
+pub(super) const UNAVAILABLE: &[(&str, Option<&str>, &str)] = &[
+    ("gateway.tls", None, "remove it, and terminate TLS in front of the gateway"),
+    ("gateway.state", None, "remove it; state is kept in memory"),
+    ("gateway.state_dir", None, "remove it; state is kept in memory"),
+    ("servers.*.auth", None, "remove it; send a fixed credential with `headers`"),
+    ("servers.*.oauth", None, "remove it; send a fixed credential with `headers`"),
+    ("servers.*.headersHelper", None, "remove it; send a fixed credential with `headers`"),
+    ("servers.*.tcp", None, "use `url` or `command`"),
+    ("servers.*.unix", None, "use `url` or `command`"),
+    ("servers.*.transport", Some("sse"), "use the server's Streamable HTTP endpoint"),
+    ("servers.*.icon", None, "remove it"),
+    ("servers.*.retry", None, "remove it"),
+    ("servers.*.pin", None, "remove it"),
+    ("servers.*.idle_stop", None, "remove it; servers are kept running"),
+    ("servers.*.start", Some("lazy"), "remove it; servers are started with the gateway"),
+    ("servers.*.tools.ask", None, "use `tools.deny` for tools that nobody may call"),
+    ("views.*.discovery", Some("search"), "remove it; a view lists all its tools"),
+    ("auth.jwt", None, "use `[[auth.keys]]`"),
+    ("auth.oauth", None, "use `[[auth.keys]]`"),
+    ("auth.keys.*.rate", None, "remove it"),
+    ("limits.rate", None, "remove it"),
+    ("limits.parked", None, "remove it"),
+    ("telemetry.otlp", None, "remove it; metrics are served on `gateway.admin`"),
+    ("admin", None, "set `gateway.admin` to choose the address of metrics and health"),
+];

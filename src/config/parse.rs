@@ -1,0 +1,320 @@
+//! TOML, YAML and JSON into the same tree.
+//!
+//! Owns the three parsers; the only file that names them. Does not know which keys exist. Invariant: equal configs in
+//! any format give equal trees, and a key that has nothing as its value is as good as absent.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use jsonc_parser::common::Ranged;
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use toml::de::{DeTable, DeValue};
+
+use super::problem::{Faults, Kind};
+use super::source::Format;
+use super::tree::{Node, Place, Value};
+
+/// Deeper nesting than this is refused: no config needs it.
+const DEEPEST: usize = 64;
+
+/// Reads one file. What cannot be parsed is reported; the rest, if there is a rest, is returned.
+pub(super) fn parse(format: Format, text: &str, source: usize, faults: &mut Faults) -> Node {
+    let reader = Reader { text, source };
+    match format {
+        Format::Toml => reader.toml(faults),
+        Format::Yaml => reader.yaml(faults),
+        Format::Json => reader.json(faults),
+    }
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    source: usize,
+}
+
+impl Reader<'_> {
+    fn place(&self, start: usize, end: usize) -> Place {
+        Place { source: self.source, start, end }
+    }
+
+    fn whole(&self) -> Place {
+        self.place(0, 0)
+    }
+
+    /// Adds an entry to a table. A second entry of the same name is reported.
+    fn add(&self, table: &mut BTreeMap<String, Node>, name: &str, key: Place, mut node: Node, faults: &mut Faults) {
+        node.key = key;
+        if table.contains_key(name) {
+            faults.error(Kind::Conflict, key, format!("`{name}` is there twice"), "keep one of the two");
+        } else if node.value != Value::Null {
+            table.insert(name.to_owned(), node);
+        }
+    }
+
+    fn toml(&self, faults: &mut Faults) -> Node {
+        let (table, errors) = DeTable::parse_recoverable(self.text);
+        for error in errors {
+            let span = error.span().unwrap_or(self.text.len()..self.text.len());
+            let place = self.place(span.start, span.end);
+            let message = format!("not valid TOML: {}", error.message());
+            faults.error(Kind::Syntax, place, message, "correct the syntax here, or in the line before");
+        }
+        Node { place: self.whole(), key: self.whole(), ..self.toml_table(table.get_ref(), self.whole(), faults) }
+    }
+
+    fn toml_table(&self, table: &DeTable<'_>, place: Place, faults: &mut Faults) -> Node {
+        let mut out = BTreeMap::new();
+        for (key, value) in table {
+            let key_place = self.place(key.span().start, key.span().end);
+            let node = self.toml_value(value.get_ref(), self.place(value.span().start, value.span().end), faults);
+            self.add(&mut out, key.get_ref(), key_place, node, faults);
+        }
+        Node::new(Value::Table(out), place)
+    }
+
+    fn toml_value(&self, value: &DeValue<'_>, place: Place, faults: &mut Faults) -> Node {
+        let value = match value {
+            DeValue::String(text) => Value::Text(text.clone().into_owned()),
+            DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {
+                Ok(number) => Value::Int(number),
+                Err(_) => Value::Float(f64::INFINITY),
+            },
+            DeValue::Float(number) => Value::Float(number.as_str().parse().unwrap_or(f64::NAN)),
+            DeValue::Boolean(value) => Value::Bool(*value),
+            DeValue::Datetime(time) => Value::Text(time.to_string()),
+            DeValue::Array(items) => {
+                let item = |item: &toml::Spanned<DeValue<'_>>, faults: &mut Faults| {
+                    self.toml_value(item.get_ref(), self.place(item.span().start, item.span().end), faults)
+                };
+                Value::List(items.iter().map(|one| item(one, faults)).collect())
+            }
+            DeValue::Table(table) => return self.toml_table(table, place, faults),
+        };
+        Node::new(value, place)
+    }
+
+    fn json(&self, faults: &mut Faults) -> Node {
+        // The parser has no limit of its own, and would run out of stack.
+        if let Some(at) = too_deep(self.text) {
+            let fix = "no setting is nested this deeply; remove it";
+            faults.error(Kind::Syntax, self.place(at, at + 1), "nested too deeply", fix);
+            return Node::table(self.whole());
+        }
+        let options = jsonc_parser::ParseOptions { allow_loose_object_property_names: false, ..Default::default() };
+        match jsonc_parser::parse_to_ast(self.text, &jsonc_parser::CollectOptions::default(), &options) {
+            Ok(result) => match result.value {
+                Some(value) => self.json_value(&value, faults),
+                None => Node::table(self.whole()),
+            },
+            Err(error) => {
+                let place = self.place(error.range().start, error.range().end);
+                let message = format!("not valid JSON: {}", decapitalised(&error.kind().to_string()));
+                faults.error(Kind::Syntax, place, message, "correct the syntax here, or in the line before");
+                Node::table(self.whole())
+            }
+        }
+    }
+
+    fn json_value(&self, value: &jsonc_parser::ast::Value<'_>, faults: &mut Faults) -> Node {
+        use jsonc_parser::ast::Value as Json;
+        let place = self.place(value.start(), value.end());
+        let value = match value {
+            Json::StringLit(text) => Value::Text(text.value.clone().into_owned()),
+            Json::NumberLit(number) => match number.value.parse::<i64>() {
+                Ok(number) => Value::Int(number),
+                Err(_) => Value::Float(number.value.parse().unwrap_or(f64::NAN)),
+            },
+            Json::BooleanLit(value) => Value::Bool(value.value),
+            Json::NullKeyword(_) => Value::Null,
+            Json::Array(list) => Value::List(list.elements.iter().map(|item| self.json_value(item, faults)).collect()),
+            Json::Object(object) => {
+                let mut table = BTreeMap::new();
+                for property in &object.properties {
+                    let key = self.place(property.name.start(), property.name.end());
+                    let node = self.json_value(&property.value, faults);
+                    self.add(&mut table, property.name.as_str(), key, node, faults);
+                }
+                Value::Table(table)
+            }
+        };
+        Node::new(value, place)
+    }
+
+    fn yaml(&self, faults: &mut Faults) -> Node {
+        match serde_saphyr::from_str::<serde_saphyr::Spanned<Yaml>>(self.text) {
+            Ok(tree) => match self.yaml_value(tree, faults, 0) {
+                Node { value: Value::Null, .. } => Node::table(self.whole()),
+                node => node,
+            },
+            Err(error) => {
+                let place = error.location().map_or(self.whole(), |location| self.yaml_place(location));
+                let message = format!("not valid YAML: {}", yaml_message(&error));
+                faults.error(Kind::Syntax, place, message, "correct the syntax here, or in the line before");
+                Node::table(self.whole())
+            }
+        }
+    }
+
+    fn yaml_place(&self, location: serde_saphyr::Location) -> Place {
+        let span = location.span();
+        let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+        let start = match span.byte_offset() {
+            Some(start) => number(start),
+            // Only character positions are known: count them.
+            None => self.text.char_indices().nth(number(span.offset())).map_or(self.text.len(), |(at, _)| at),
+        };
+        let length = number(span.byte_len().unwrap_or_else(|| span.len()));
+        let end = start.saturating_add(length).min(self.text.len());
+        // A span may include the line break after the value.
+        let shown = self.text.get(start..end).map_or(end, |text| start + text.trim_end().len());
+        self.place(start.min(self.text.len()), shown)
+    }
+
+    fn yaml_value(&self, spanned: serde_saphyr::Spanned<Yaml>, faults: &mut Faults, depth: usize) -> Node {
+        let place = self.yaml_place(spanned.referenced);
+        let value = match spanned.value {
+            _ if depth > DEEPEST => {
+                faults.error(Kind::Syntax, place, "nested too deeply", "no setting is nested this deeply; remove it");
+                Value::Null
+            }
+            Yaml::Scalar(value) => value,
+            Yaml::List(items) => {
+                Value::List(items.into_iter().map(|item| self.yaml_value(item, faults, depth + 1)).collect())
+            }
+            Yaml::Table(entries) => {
+                let mut table = BTreeMap::new();
+                for (key, node) in entries {
+                    let key_place = self.yaml_place(key.referenced);
+                    let node = self.yaml_value(node, faults, depth + 1);
+                    self.add(&mut table, &key.value, key_place, node, faults);
+                }
+                Value::Table(table)
+            }
+        };
+        Node::new(value, place)
+    }
+}
+
+/// Where JSON with comments is nested too deeply.
+fn too_deep(text: &str) -> Option<usize> {
+    let bytes = text.as_bytes();
+    let (mut at, mut depth) = (0, 0_usize);
+    // The bytes up to the end of a comment, or of the text.
+    let past = |from: usize, end: &str| text.get(from..).and_then(|rest| rest.find(end)).map(|found| from + found);
+    while at < bytes.len() {
+        match bytes[at] {
+            b'/' if bytes.get(at + 1) == Some(&b'/') => at = past(at, "\n").unwrap_or(bytes.len()),
+            b'/' if bytes.get(at + 1) == Some(&b'*') => at = past(at + 2, "*/").unwrap_or(bytes.len()),
+            quote @ (b'"' | b'\'') => {
+                at += 1;
+                while at < bytes.len() && bytes[at] != quote {
+                    at += if bytes[at] == b'\\' { 2 } else { 1 };
+                }
+            }
+            b'{' | b'[' if depth == DEEPEST => return Some(at),
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        at += 1;
+    }
+    None
+}
+
+/// The error without its place, which is shown separately.
+fn yaml_message(error: &serde_saphyr::Error) -> String {
+    let text = error.without_snippet().to_string();
+    let line = text.lines().next().unwrap_or_default();
+    let line = line.split(" at line ").next().unwrap_or_default();
+    let line = match line.strip_prefix("error: ").unwrap_or(line).split_once(": ") {
+        Some((place, rest)) if place.starts_with("line ") => rest,
+        _ => line,
+    };
+    // The rest of that message is for programmers.
+    decapitalised(line.split(", set ").next().unwrap_or_default())
+}
+
+fn decapitalised(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
+}
+
+/// A YAML value of any type.
+enum Yaml {
+    Scalar(Value),
+    List(Vec<serde_saphyr::Spanned<Yaml>>),
+    Table(Vec<(serde_saphyr::Spanned<String>, serde_saphyr::Spanned<Yaml>)>),
+}
+
+impl<'de> Deserialize<'de> for Yaml {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(YamlVisitor)
+    }
+}
+
+struct YamlVisitor;
+
+impl<'de> Visitor<'de> for YamlVisitor {
+    type Value = Yaml;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any value")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Yaml, E> {
+        Ok(Yaml::Scalar(Value::Bool(value)))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Yaml, E> {
+        Ok(Yaml::Scalar(Value::Int(value)))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Yaml, E> {
+        // Beyond any setting's range either way.
+        Ok(Yaml::Scalar(i64::try_from(value).map_or(Value::Float(f64::INFINITY), Value::Int)))
+    }
+
+    fn visit_i128<E>(self, value: i128) -> Result<Yaml, E> {
+        Ok(Yaml::Scalar(i64::try_from(value).map_or(Value::Float(f64::INFINITY), Value::Int)))
+    }
+
+    fn visit_u128<E>(self, value: u128) -> Result<Yaml, E> {
+        Ok(Yaml::Scalar(i64::try_from(value).map_or(Value::Float(f64::INFINITY), Value::Int)))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Yaml, E> {
+        Ok(Yaml::Scalar(Value::Float(value)))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Yaml, E> {
+        Ok(Yaml::Scalar(Value::Text(value.to_owned())))
+    }
+
+    fn visit_unit<E>(self) -> Result<Yaml, E> {
+        Ok(Yaml::Scalar(Value::Null))
+    }
+
+    fn visit_none<E>(self) -> Result<Yaml, E> {
+        Ok(Yaml::Scalar(Value::Null))
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Yaml, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Yaml, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = seq.next_element()? {
+            items.push(item);
+        }
+        Ok(Yaml::List(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Yaml, A::Error> {
+        let mut entries = Vec::new();
+        while let Some(entry) = map.next_entry()? {
+            entries.push(entry);
+        }
+        Ok(Yaml::Table(entries))
+    }
+}

@@ -1,0 +1,175 @@
+//! What is wrong with a config: collected while it is read, shown all at once.
+//!
+//! Owns the problems and how they look. Does not decide what is a problem. Invariant: nothing secret is in a problem:
+//! messages do not quote expanded values, and the line that is shown has its secrets covered.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use super::source::Sources;
+use super::tree::Place;
+
+/// What sort of problem it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The file cannot be read, or is not TOML, YAML or JSON.
+    Syntax,
+    /// A key that does not exist.
+    UnknownKey,
+    /// A value of the wrong type.
+    Type,
+    /// A value that is not allowed.
+    Value,
+    /// Something that is needed is not there.
+    Missing,
+    /// Settings that do not go together.
+    Conflict,
+    /// A variable or a file that a value refers to does not exist.
+    Reference,
+    /// A key or value that exists in Moongate's design, but not in this version.
+    Unavailable,
+}
+
+/// Where a problem is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// In a file. Lines and columns count from one; columns are characters. Line 0: the file as a whole.
+    File {
+        /// As it was given.
+        path: PathBuf,
+        /// Line.
+        line: usize,
+        /// Column.
+        column: usize,
+    },
+    /// In an environment variable.
+    Variable(String),
+    /// In a flag.
+    Flag(String),
+    /// In no place in particular.
+    Nowhere,
+}
+
+/// The line that a problem is on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snippet {
+    /// The line's text, secrets covered; only a part of a very long line.
+    pub text: String,
+    /// Characters before the problem.
+    pub offset: usize,
+    /// Length of the problem in characters; at least one.
+    pub length: usize,
+}
+
+/// One problem.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// What sort of problem it is.
+    pub kind: Kind,
+    /// Where it is.
+    pub origin: Origin,
+    /// The line it is on, if it is in a file.
+    pub snippet: Option<Snippet>,
+    /// What is wrong.
+    pub message: String,
+    /// How to put it right.
+    pub fix: String,
+}
+
+/// Everything that is wrong with a config, and what is merely odd about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problems {
+    /// Why it cannot be used; at least one, in the order of the sources.
+    pub errors: Vec<Problem>,
+    /// What works, but probably not as meant.
+    pub warnings: Vec<Problem>,
+}
+
+/// A problem while the config is still being read: its place is not resolved yet.
+#[derive(Clone, Debug)]
+pub(super) struct Fault {
+    pub(super) kind: Kind,
+    pub(super) place: Place,
+    pub(super) message: String,
+    pub(super) fix: String,
+}
+
+/// The faults found so far.
+#[derive(Debug, Default)]
+pub(super) struct Faults {
+    pub(super) errors: Vec<Fault>,
+    pub(super) warnings: Vec<Fault>,
+}
+
+impl Faults {
+    pub(super) fn error(&mut self, kind: Kind, place: Place, message: impl Into<String>, fix: impl Into<String>) {
+        self.errors.push(Fault { kind, place, message: message.into(), fix: fix.into() });
+    }
+
+    pub(super) fn warn(&mut self, kind: Kind, place: Place, message: impl Into<String>, fix: impl Into<String>) {
+        self.warnings.push(Fault { kind, place, message: message.into(), fix: fix.into() });
+    }
+
+    /// Resolves places; in the order of the sources, and each problem once.
+    pub(super) fn finish(self, sources: &Sources) -> Problems {
+        let resolve = |mut faults: Vec<Fault>| {
+            faults.sort_by_key(|fault| (fault.place.source, fault.place.start));
+            let mut problems: Vec<Problem> = Vec::new();
+            for fault in faults {
+                let (origin, snippet) = sources.locate(fault.place, fault.kind);
+                let problem = Problem { kind: fault.kind, origin, snippet, message: fault.message, fix: fault.fix };
+                // After one error of syntax, a parser has more to say about the same place.
+                let again = problem.kind == Kind::Syntax
+                    && problems.last().is_some_and(|last| (last.kind, &last.origin) == (Kind::Syntax, &problem.origin));
+                if !again && !problems.contains(&problem) {
+                    problems.push(problem);
+                }
+            }
+            problems
+        };
+        Problems { errors: resolve(self.errors), warnings: resolve(self.warnings) }
+    }
+}
+
+impl Problem {
+    /// The problem as a person reads it, several lines, under a word such as `error`.
+    pub fn render(&self, word: &str) -> String {
+        let mut out = format!("{word}: {}\n", self.message);
+        let gutter = match (&self.origin, &self.snippet) {
+            (Origin::File { line, .. }, Some(_)) => " ".repeat(line.to_string().len()),
+            _ => " ".to_owned(),
+        };
+        match &self.origin {
+            Origin::File { path, line: 0, .. } => out += &format!("{gutter}--> {}\n", path.display()),
+            Origin::File { path, line, column } => {
+                out += &format!("{gutter}--> {}:{line}:{column}\n", path.display());
+            }
+            Origin::Variable(name) => out += &format!("{gutter}--> environment variable {name}\n"),
+            Origin::Flag(name) => out += &format!("{gutter}--> flag {name}\n"),
+            Origin::Nowhere => {}
+        }
+        if let (Origin::File { line, .. }, Some(snippet)) = (&self.origin, &self.snippet) {
+            out += &format!("{gutter} |\n{line} | {}\n", snippet.text);
+            out += &format!("{gutter} | {}{}\n", " ".repeat(snippet.offset), "^".repeat(snippet.length));
+        }
+        out += &format!("{gutter} = fix: {}\n", self.fix);
+        out
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for problem in &self.warnings {
+            writeln!(f, "{}", problem.render("warning"))?;
+        }
+        for problem in &self.errors {
+            writeln!(f, "{}", problem.render("error"))?;
+        }
+        match self.errors.len() {
+            1 => f.write_str("1 problem in the config\n"),
+            count => writeln!(f, "{count} problems in the config"),
+        }
+    }
+}
+
+impl std::error::Error for Problems {}

@@ -1,0 +1,381 @@
+//! From the checked keys of a config to a plan.
+//!
+//! Owns what values mean, which are allowed, and what does not go together; `server` and `access` have the servers and
+//! the views and keys. Does not look at types and unknown keys (`check`). Invariant: no fault means that the plan can
+//! be run as it is.
+
+mod access;
+mod server;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::check::nearest;
+use super::file::{AddressOrSwitch, DurationText, File, LogFormat, OneOrMore, SizeText};
+use super::plan::{Limits, LogSettings, NameSettings, Plan};
+use super::problem::{Faults, Kind};
+use super::tree::{Node, Path, Value};
+use super::units;
+
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
+/// What is needed beside the keys.
+pub(super) struct Resolver<'a> {
+    /// The merged tree before anything was taken out: for places, and for what was there at all.
+    pub(super) tree: &'a Node,
+    pub(super) faults: &'a mut Faults,
+    /// The protocol revisions that a server can be made to speak.
+    pub(super) revisions: &'a [&'a str],
+    /// Only these servers are used, unless empty.
+    pub(super) only: &'a [String],
+}
+
+impl<'a> Resolver<'a> {
+    /// The plan. It is of use only if no fault was reported.
+    pub(super) fn plan(mut self, file: &File) -> Plan {
+        let path = |keys: &[&str]| Path::of(keys);
+        let names = self.names(file);
+        let admin = self.admin(&file.gateway.admin);
+        let listen = self.listen(&file.gateway.listen, admin);
+        let plan = Plan {
+            public_url: self.public_url(file),
+            allowed_hosts: self.hosts(&file.gateway.allowed_hosts),
+            allowed_origins: self.origins(&file.gateway.allowed_origins),
+            drain: self.duration_or_zero(&path(&["gateway", "drain"]), &file.gateway.drain),
+            keep_alive: self.duration(&path(&["gateway", "keep_alive"]), &file.gateway.keep_alive),
+            names,
+            servers: self.servers(file),
+            views: self.views(file),
+            keys: self.keys(file),
+            limits: self.limits(file),
+            log: self.log(file),
+            listen,
+            admin,
+        };
+        self.only_exist();
+        plan
+    }
+
+    /// Reports a problem with the value at a path.
+    fn error(&mut self, kind: Kind, path: &Path, message: impl Into<String>, fix: impl Into<String>) {
+        let node = self.tree.near(path);
+        // A table has no useful extent: its key says where it is.
+        let place = if matches!(node.value, Value::Table(_)) { node.key } else { node.place };
+        self.faults.error(kind, place, message, fix);
+    }
+
+    /// Reports a problem with the key at a path.
+    fn error_at_key(&mut self, kind: Kind, path: &Path, message: impl Into<String>, fix: impl Into<String>) {
+        let place = self.tree.near(path).key;
+        self.faults.error(kind, place, message, fix);
+    }
+
+    fn warn(&mut self, path: &Path, message: impl Into<String>, fix: impl Into<String>) {
+        let place = self.tree.near(path).place;
+        self.faults.warn(Kind::Value, place, message, fix);
+    }
+
+    /// Whether a key was written at all, even if what it holds is wrong.
+    fn written(&self, path: &Path) -> bool {
+        self.tree.at(path).is_some()
+    }
+
+    /// The value at a path as a message may quote it.
+    fn shown(&self, path: &Path) -> String {
+        match self.tree.at(path) {
+            Some(node) if !node.expanded && !node.secret => match node.as_text() {
+                Some(text) if text.len() <= 100 && !super::mask::is_secret(path, text, None) => format!("{text:?}"),
+                _ => "its value".to_owned(),
+            },
+            _ => "its value".to_owned(),
+        }
+    }
+
+    fn duration_or_zero(&mut self, path: &Path, text: &DurationText) -> Duration {
+        units::duration(&text.0).unwrap_or_else(|wrong| {
+            let message = format!("`{path}`: {} {wrong}", self.shown(path));
+            let fix = match wrong {
+                "has no unit" => format!("write the unit, such as \"{}s\" or \"{}ms\"", text.0.trim(), text.0.trim()),
+                "is too long" => "use at most ten years".to_owned(),
+                _ => "write a duration such as \"30s\", \"1m30s\" or \"500ms\"".to_owned(),
+            };
+            let fix = if self.tree.at(path).is_some_and(|node| node.expanded) {
+                "write a duration such as \"30s\", \"1m30s\" or \"500ms\"".to_owned()
+            } else {
+                fix
+            };
+            self.error(Kind::Value, path, message, fix);
+            Duration::ZERO
+        })
+    }
+
+    fn duration(&mut self, path: &Path, text: &DurationText) -> Duration {
+        let before = self.faults.errors.len();
+        let duration = self.duration_or_zero(path, text);
+        if duration.is_zero() && self.faults.errors.len() == before {
+            self.error(Kind::Value, path, format!("`{path}` cannot be zero"), "write at least \"1ms\"");
+        }
+        duration
+    }
+
+    /// A size of at least one KiB: less would not hold any message.
+    fn size(&mut self, path: &Path, text: &SizeText) -> usize {
+        let size = match text {
+            SizeText::Bytes(bytes) => usize::try_from(*bytes).map_err(|_| "is too large"),
+            SizeText::Text(text) => units::size(text),
+        };
+        match size {
+            Ok(size) if size >= 1024 => size,
+            Ok(_) => {
+                self.error(Kind::Value, path, format!("`{path}` is too small"), "use at least \"1KiB\"");
+                0
+            }
+            Err(wrong) => {
+                let message = format!("`{path}`: {} {wrong}", self.shown(path));
+                self.error(
+                    Kind::Value,
+                    path,
+                    message,
+                    "write a size such as \"4MiB\" or \"16KB\", or a number of bytes",
+                );
+                0
+            }
+        }
+    }
+
+    fn address(&mut self, path: &Path, text: &str) -> Option<SocketAddr> {
+        if text.starts_with("unix:") {
+            let message = format!("`{path}`: listening on a Unix socket is not available in this version");
+            self.error(Kind::Unavailable, path, message, "listen on an address, such as \"127.0.0.1:8080\"");
+            return None;
+        }
+        let numeric = match text.strip_prefix("localhost:") {
+            Some(port) => format!("127.0.0.1:{port}"),
+            None => text.to_owned(),
+        };
+        numeric
+            .parse()
+            .map_err(|_| {
+                let message = format!("`{path}`: {} is not an address to listen on", self.shown(path));
+                let fix = "write an IP address and a port, such as \"127.0.0.1:8080\" or \"[::1]:8080\"";
+                self.error(Kind::Value, path, message, fix);
+            })
+            .ok()
+    }
+
+    fn listen(&mut self, listen: &OneOrMore, admin: Option<SocketAddr>) -> Vec<SocketAddr> {
+        let path = Path::of(&["gateway", "listen"]);
+        let texts: Vec<(Path, &String)> = match listen {
+            OneOrMore::One(text) => vec![(path.clone(), text)],
+            OneOrMore::More(texts) => texts.iter().enumerate().map(|(i, text)| (path.item(i), text)).collect(),
+        };
+        if texts.is_empty() {
+            self.error(Kind::Missing, &path, "`gateway.listen` is empty", "name at least one address to listen on");
+        }
+        // Also true if there are keys with mistakes: those are reported by themselves.
+        let keys = match self.tree.at(&Path::of(&["auth", "keys"])).map(|node| &node.value) {
+            Some(Value::List(keys)) => !keys.is_empty(),
+            written => written.is_some(),
+        };
+        let mut addresses: Vec<SocketAddr> = Vec::new();
+        for (path, text) in texts {
+            let Some(address) = self.address(&path, text) else { continue };
+            if !address.ip().to_canonical().is_loopback() && !keys {
+                let message = format!("{address} can be reached from other machines, but there are no `[[auth.keys]]`");
+                let fix = "add a key (`moongate key new NAME` prints one), or listen on 127.0.0.1";
+                self.error(Kind::Conflict, &path, message, fix);
+            }
+            if address.port() != 0 && (addresses.contains(&address) || admin == Some(address)) {
+                let message = format!("{address} is listened on twice");
+                self.error(Kind::Conflict, &path, message, "give each listener its own address");
+            }
+            addresses.push(address);
+        }
+        addresses
+    }
+
+    fn admin(&mut self, admin: &AddressOrSwitch) -> Option<SocketAddr> {
+        let path = Path::of(&["gateway", "admin"]);
+        let text = match admin {
+            AddressOrSwitch::Switch(false) => return None,
+            AddressOrSwitch::Address(text) if text == "off" => return None,
+            AddressOrSwitch::Address(text) => text,
+            AddressOrSwitch::Switch(true) => {
+                let fix = "write an address, such as \"127.0.0.1:9090\"; `false` switches it off";
+                self.error(Kind::Value, &path, "`gateway.admin` does not say where", fix);
+                return None;
+            }
+        };
+        let address = self.address(&path, text)?;
+        if !address.ip().to_canonical().is_loopback() {
+            let message = format!("metrics and health on {address} can be read by whoever reaches that address");
+            self.warn(&path, message, "listen on 127.0.0.1, or make sure that only your monitoring gets there");
+        }
+        Some(address)
+    }
+
+    fn public_url(&mut self, file: &File) -> Option<url::Url> {
+        let path = Path::of(&["gateway", "public_url"]);
+        let url = self.http_url(&path, file.gateway.public_url.as_ref()?)?;
+        if url.query().is_some() || url.fragment().is_some() {
+            let message = "`gateway.public_url` has a query or a fragment";
+            self.error(Kind::Value, &path, message, "leave out everything from `?` or `#` on");
+        }
+        Some(url)
+    }
+
+    /// An absolute `http` or `https` URL without credentials.
+    fn http_url(&mut self, path: &Path, text: &str) -> Option<url::Url> {
+        let example = "write a whole URL, such as \"https://example.com/mcp\"";
+        let url = match url::Url::parse(text.trim()) {
+            Ok(url) => url,
+            Err(error) => {
+                let wrong = match error {
+                    url::ParseError::RelativeUrlWithoutBase => "does not start with `https://` or `http://`".to_owned(),
+                    error => format!("is not a URL: {error}"),
+                };
+                let message = format!("`{path}`: {} {wrong}", self.shown(path));
+                self.error(Kind::Value, path, message, example);
+                return None;
+            }
+        };
+        if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
+            let message = format!("`{path}`: {} is not an http or https URL", self.shown(path));
+            self.error(Kind::Value, path, message, example);
+            return None;
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            let message = format!("`{path}`: credentials in a URL are not sent");
+            self.error(Kind::Value, path, message, "send them with `headers`, as `Authorization`");
+            return None;
+        }
+        Some(url)
+    }
+
+    fn hosts(&mut self, hosts: &[String]) -> Vec<String> {
+        let path = Path::of(&["gateway", "allowed_hosts"]);
+        for (i, host) in hosts.iter().enumerate() {
+            let name = host.strip_prefix("*.").unwrap_or(host);
+            let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+            let six = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+            let six = six.is_some_and(|name| name.parse::<std::net::Ipv6Addr>().is_ok());
+            if !six && (name.is_empty() || !name.chars().all(plain)) {
+                let path = path.item(i);
+                let message = format!("`{path}`: {} is not a host", self.shown(&path));
+                let fix = "write only the name, such as \"mcp.example.com\" or \"*.example.com\"; any port is allowed";
+                self.error(Kind::Value, &path, message, fix);
+            }
+        }
+        hosts.iter().map(|host| host.to_ascii_lowercase()).collect()
+    }
+
+    fn origins(&mut self, origins: &[String]) -> Vec<String> {
+        let path = Path::of(&["gateway", "allowed_origins"]);
+        let mut out = Vec::new();
+        for (i, text) in origins.iter().enumerate() {
+            let origin = url::Url::parse(text).ok().filter(|url| url.path() == "/" && url.query().is_none());
+            // Of other schemes, such as those of browser extensions, the text itself is what the browser sends.
+            let origin =
+                origin.map(|url| url.origin()).filter(url::Origin::is_tuple).map(|it| it.ascii_serialization());
+            let extension = text.split_once("://").is_some_and(|(scheme, host)| {
+                scheme.ends_with("extension") && !host.is_empty() && !host.contains(['/', '?', '#'])
+            });
+            match origin {
+                Some(origin) => out.push(origin),
+                None if extension => out.push(text.clone()),
+                None => {
+                    let path = path.item(i);
+                    let message = format!("`{path}`: {} is not an origin", self.shown(&path));
+                    let fix = "write scheme, host and port, such as \"https://app.example.com\"; list each origin";
+                    self.error(Kind::Value, &path, message, fix);
+                }
+            }
+        }
+        out
+    }
+
+    fn names(&mut self, file: &File) -> NameSettings {
+        let separator = &file.names.separator;
+        if !separator.chars().all(is_name_character) {
+            let path = Path::of(&["names", "separator"]);
+            let message = format!("`{path}`: {} has characters that names of tools cannot have", self.shown(&path));
+            self.error(Kind::Value, &path, message, "use only letters, digits, `-` and `_`");
+        }
+        NameSettings { separator: separator.clone(), max_length: count(file.names.max_length) }
+    }
+
+    fn limits(&mut self, file: &File) -> Limits {
+        let (limits, path) = (&file.limits, |key: &str| Path::of(&["limits", key]));
+        Limits {
+            sessions: count(limits.sessions),
+            session_idle: self.duration(&path("session_idle"), &limits.session_idle),
+            streams: count(limits.streams),
+            connections: count(limits.connections),
+            body: self.size(&path("body"), &limits.body),
+            calls: count(limits.calls),
+            read_timeout: self.duration(&path("read_timeout"), &limits.read_timeout),
+        }
+    }
+
+    fn log(&mut self, file: &File) -> LogSettings {
+        let path = Path::of(&["telemetry", "log"]);
+        let filter = file.telemetry.log.trim().to_owned();
+        let fix = "write a level, or a list such as \"info,moongate=debug\"";
+        // A lone word that is no level is the name of a module: a level with a typing error would log everything.
+        let meant =
+            filter.split(',').map(str::trim).filter(|part| !part.contains(['=', ':', '[', '/'])).find_map(|word| {
+                let known = LEVELS.iter().any(|level| level.eq_ignore_ascii_case(word));
+                nearest(word, &LEVELS).filter(|_| !known)
+            });
+        if let Some(level) = meant {
+            let message = format!("`{path}`: {} is not a filter of the log", self.shown(&path));
+            self.error(Kind::Value, &path, message, format!("did you mean `{level}`?"));
+        } else if filter.is_empty() || tracing_subscriber::EnvFilter::try_new(&filter).is_err() {
+            let message = format!("`{path}`: {} is not a filter of the log", self.shown(&path));
+            self.error(Kind::Value, &path, message, fix);
+        }
+        LogSettings { filter, json: file.telemetry.log_format == LogFormat::Json }
+    }
+
+    /// `--only` names servers that there are.
+    fn only_exist(&mut self) {
+        let names = self.server_names();
+        for name in self.only {
+            if !names.contains(&name.as_str()) {
+                let fix = unknown_name_fix(name, &names, "servers");
+                // A flag's place is not in the tree.
+                let place = super::ONLY_PLACE;
+                self.faults.error(Kind::Conflict, place, format!("there is no server {name:?}"), fix);
+            }
+        }
+    }
+
+    /// All servers of the config, used or not.
+    fn server_names(&self) -> Vec<&'a str> {
+        self.names_in("servers")
+    }
+
+    fn names_in(&self, table: &str) -> Vec<&'a str> {
+        let tree: &'a Node = self.tree;
+        let table = tree.child(table).and_then(Node::as_table);
+        table.into_iter().flat_map(|table| table.keys()).map(String::as_str).collect()
+    }
+}
+
+/// What to do about a name that does not exist.
+fn unknown_name_fix(name: &str, names: &[&str], what: &str) -> String {
+    match nearest(name, names) {
+        Some(known) => format!("did you mean `{known}`?"),
+        None if names.is_empty() => format!("there are no {what}"),
+        None => format!("the {what} are {}", super::check::listed(names)),
+    }
+}
+
+/// Characters that an exposed name may have.
+fn is_name_character(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '-' | '_')
+}
+
+fn count(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}

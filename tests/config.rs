@@ -1,0 +1,443 @@
+//! Configs as users write them: the examples, every kind of mistake with the exact message for it, and layers.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use moongate::cli;
+use moongate::config::{self, Kind, LoadOptions, Loaded, Origin, Plan, Problems};
+use moongate::upstream::{Connect, Share};
+
+const REVISIONS: &[&str] = &["2001-01-01", "2002-02-02"];
+
+fn variables(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+fn load(paths: &[PathBuf], env: &[(&str, &str)]) -> Result<Loaded, Problems> {
+    let options =
+        LoadOptions { paths: paths.to_vec(), env: variables(env), revisions: REVISIONS, ..Default::default() };
+    config::load(&options)
+}
+
+/// Writes texts to files of a directory that is gone afterwards, and loads them over one another.
+fn load_texts(files: &[(&str, &str)], env: &[(&str, &str)]) -> Result<Loaded, Problems> {
+    let directory = tempfile::tempdir().unwrap();
+    let paths: Vec<PathBuf> = files
+        .iter()
+        .map(|(name, text)| {
+            let path = directory.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        })
+        .collect();
+    load(&paths, env)
+}
+
+#[track_caller]
+fn plan(files: &[(&str, &str)], env: &[(&str, &str)]) -> Plan {
+    load_texts(files, env).unwrap_or_else(|problems| panic!("{problems}")).plan
+}
+
+fn files_in(directory: &str) -> Vec<PathBuf> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join(directory);
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let mut paths: Vec<PathBuf> = entries
+        .filter(|path| path.extension().is_some_and(|it| it == "toml" || it == "yaml" || it == "json"))
+        .collect();
+    paths.sort();
+    paths
+}
+
+#[test]
+fn every_example_loads() {
+    let paths = files_in("config");
+    assert!(paths.len() >= 4, "{paths:?}");
+    for path in paths {
+        let loaded = load(std::slice::from_ref(&path), &[]).unwrap_or_else(|problems| panic!("{problems}"));
+        let client = path.ends_with("from-a-client.json");
+        assert!(client || loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+    }
+}
+
+#[test]
+fn the_full_example_shows_the_defaults() {
+    let full = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/full.toml");
+    let mut shown = load(&[full], &[]).unwrap().plan;
+    assert_eq!(shown.views.len(), 1);
+    shown.views.clear();
+    assert_eq!(shown, load(&[], &[]).unwrap().plan);
+}
+
+#[test]
+fn the_full_example_has_every_key() {
+    let full = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/full.toml");
+    let text = std::fs::read_to_string(full).unwrap();
+    let schema: serde_json::Value = serde_json::from_str(&config::json_schema()).unwrap();
+    let spellings = ["serverUrl", "httpUrl", "disabled", "isActive", "keys"];
+    for definition in schema["$defs"].as_object().unwrap().values() {
+        for key in definition["properties"].as_object().into_iter().flat_map(|keys| keys.keys()) {
+            assert!(spellings.contains(&key.as_str()) || text.contains(&format!("{key} = ")), "{key}");
+        }
+    }
+}
+
+/// Each file of `tests/config/invalid` and the whole text that is printed for it, in the `.txt` beside it. Set
+/// `UPDATE_EXPECTED` to write those anew.
+#[test]
+fn every_mistake_is_explained() {
+    let paths = files_in("tests/config/invalid");
+    assert!(paths.len() >= 20, "{}", paths.len());
+    for path in paths {
+        let shown = load(
+            std::slice::from_ref(&path),
+            &[("SHORT", "abc"), ("TOKEN", "leaked-value-5"), ("SCHEME", "leaked:secret")],
+        );
+        let problems = shown.expect_err(&path.display().to_string());
+        let directory = format!("{}/", path.parent().unwrap().display());
+        let text = problems.to_string().replace(&directory, "");
+        assert!(!text.contains("leaked"), "{}: {text}", path.display());
+        let expected = path.with_extension("txt");
+        if std::env::var_os("UPDATE_EXPECTED").is_some() {
+            std::fs::write(&expected, &text).unwrap();
+        }
+        let expected = std::fs::read_to_string(&expected).unwrap_or_default();
+        assert!(text == expected, "{} shows\n{text}\ninstead of\n{expected}", path.display());
+    }
+}
+
+const TOML: &str = r#"
+[gateway]
+listen = ["127.0.0.1:1", "[::1]:1"]
+allowed_hosts = ["a.example"]
+[defaults]
+timeout = "1m30s"
+[servers.a]
+url = "https://a.example/mcp"
+headers = { Authorization = "Bearer ${TOKEN}" }
+tools = { deny = ["x_*"], rename = { b = "c" } }
+max_message = 1048576
+[servers.b]
+command = "b"
+args = ["1", "--flag"]
+env = { X = "1" }
+enabled = true
+[views.v]
+servers = ["a"]
+[[auth.keys]]
+name = "k"
+hash = "sha256:0f0e0d0c0b0a09080706050403020100ffeeddccbbaa99887766554433221100"
+views = ["v", "b"]
+expires = 2099-01-01
+"#;
+
+const YAML: &str = r#"
+gateway:
+  listen: ["127.0.0.1:1", "[::1]:1"]
+  allowed_hosts: [a.example]
+x-shared: &shared
+  enabled: true
+defaults:
+  timeout: 1m30s
+servers:
+  a:
+    url: https://a.example/mcp
+    headers: { Authorization: "Bearer ${TOKEN}" }
+    tools:
+      deny: ["x_*"]
+      rename: { b: c }
+    max_message: 1048576
+  b:
+    <<: *shared
+    command: b
+    args: ["1", --flag]
+    env: { X: "1" }
+views:
+  v: { servers: [a] }
+auth:
+  keys:
+    - name: k
+      hash: sha256:0f0e0d0c0b0a09080706050403020100ffeeddccbbaa99887766554433221100
+      views: [v, b]
+      expires: 2099-01-01
+limits:
+"#;
+
+const JSON: &str = r#"{
+  // One line,
+  "gateway": { "listen": ["127.0.0.1:1", "[::1]:1"], "allowed_hosts": ["a.example"] },
+  /* or several. */
+  "defaults": { "timeout": "1m30s" },
+  "servers": {
+    "a": {
+      "url": "https://a.example/mcp",
+      "headers": { "Authorization": "Bearer ${TOKEN}" },
+      "tools": { "deny": ["x_*"], "rename": { "b": "c" } },
+      "max_message": 1048576,
+    },
+    "b": { "command": "b", "args": ["1", "--flag"], "env": { "X": "1" }, "enabled": true, "cwd": null },
+  },
+  "views": { "v": { "servers": ["a"] } },
+  "auth": { "keys": [{
+    "name": "k",
+    "hash": "sha256:0f0e0d0c0b0a09080706050403020100ffeeddccbbaa99887766554433221100",
+    "views": ["v", "b"],
+    "expires": "2099-01-01T00:00:00Z",
+  }] },
+}"#;
+
+#[test]
+fn all_formats_give_the_same_plan() {
+    let env = [("TOKEN", "secret")];
+    let toml = plan(&[("a.toml", TOML)], &env);
+    assert_eq!(toml, plan(&[("a.yaml", YAML)], &env));
+    assert_eq!(toml, plan(&[("a.json", JSON)], &env));
+    assert_eq!((toml.servers.len(), toml.views.len(), toml.keys.len()), (2, 1, 1));
+    assert_eq!(toml.servers[0].timeout, Duration::from_secs(90));
+    assert_eq!(toml.servers[0].max_message, 1 << 20);
+    assert!(!toml.servers[0].tools.exists("x_y") && toml.servers[0].tools.exists("y"));
+    let Connect::Http { headers, .. } = &toml.servers[0].connect else { panic!("{:?}", toml.servers[0].connect) };
+    assert_eq!(headers[0].1.to_str().unwrap(), "Bearer secret");
+    assert!(headers[0].1.is_sensitive());
+    assert!(!format!("{toml:?}").contains("secret"));
+}
+
+#[test]
+fn all_spellings_of_servers_give_the_same_plan() {
+    let ours = plan(&[("a.toml", "[servers.a]\nurl = 'https://a.example/'\n[servers.b]\ncommand = 'b'\n")], &[]);
+    for text in [
+        r#"{ "mcpServers": { "a": { "serverUrl": "https://a.example/" }, "b": { "command": "b" } } }"#,
+        r#"{ "mcp": { "servers": { "a": { "type": "http", "httpUrl": "https://a.example/" }, "b": { "type": "stdio", "command": "b" } } } }"#,
+        r#"{ "servers": { "a": { "url": "https://a.example/" } }, "mcpServers": { "b": { "command": "b", "disabled": false } } }"#,
+        r#"{ "mcpServers": { "a": { "type": "streamable-http", "url": "https://a.example/" } }, "mcp": { "servers": { "b": { "command": "b" } } } }"#,
+        r#"{ "inputs": [], "editor.fontSize": 12, "mcpServers": { "a": { "type": "streamableHttp", "url": "https://a.example/" }, "b": { "command": "b", "autoApprove": [] }, "c": { "command": "c", "disabled": true } } }"#,
+    ] {
+        assert_eq!(ours, plan(&[("a.json", text)], &[]), "{text}");
+    }
+    let toml = "[mcp.servers.a]\nurl = 'https://a.example/'\n[mcpServers.b]\ncommand = 'b'\n";
+    assert_eq!(ours, plan(&[("a.toml", toml)], &[]));
+}
+
+#[test]
+fn later_files_override_earlier_ones() {
+    let base = "[gateway]\ndrain = '1s'\nallowed_hosts = ['a', 'b']\n[servers.a]\ncommand = 'a'\nargs = ['1', '2']\nenv = { A = '1', B = '2' }\n";
+    let over = r#"{ "gateway": { "allowed_hosts": ["c"] }, "mcpServers": { "a": { "env": { "B": "3" }, "args": ["9"] }, "b": { "command": "b" } } }"#;
+    let plan = plan(&[("base.toml", base), ("over.json", over)], &[]);
+    assert_eq!(plan.drain, Duration::from_secs(1), "what the later file does not say stays");
+    assert_eq!(plan.allowed_hosts, ["c"], "lists are replaced");
+    let Connect::Stdio { args, env, .. } = &plan.servers[0].connect else { panic!("{plan:?}") };
+    assert_eq!(args, &["9"]);
+    let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    assert_eq!(env, &[pair("A", "1"), pair("B", "3")], "tables merge");
+    assert_eq!(plan.servers.len(), 2);
+}
+
+#[test]
+fn the_environment_overrides_files_and_flags_override_the_environment() {
+    let text = "[gateway]\nlisten = '127.0.0.1:1'\n[servers.My-Server]\ncommand = 'a'\n";
+    let env = [
+        ("MOONGATE_GATEWAY__LISTEN", "127.0.0.1:2"),
+        ("MOONGATE_GATEWAY__ALLOWED_HOSTS", "a.example, b.example"),
+        ("MOONGATE_GATEWAY__ADMIN", "false"),
+        ("MOONGATE_NAMES__MAX_LENGTH", "64"),
+        ("MOONGATE_SERVERS__MY_SERVER__TITLE", "0123"),
+        ("MOONGATE_SERVERS__MY_SERVER__SHARE", "session"),
+        ("MOONGATE_SERVERS__OTHER__URL", "https://other.example/mcp"),
+        ("MOONGATE_SERVERS__OTHER__HEADERS", r#"{"X-Key": "${KEY}"}"#),
+        ("MOONGATE_CONFIG", "elsewhere"),
+        ("MOONGATE_SERVICE_HOST", "10.0.0.1"),
+        ("KEY", "one$two"),
+    ];
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.toml");
+    std::fs::write(&path, text).unwrap();
+    let mut options =
+        LoadOptions { paths: vec![path], env: variables(&env), revisions: REVISIONS, ..Default::default() };
+    let plan = config::load(&options).unwrap_or_else(|problems| panic!("{problems}")).plan;
+    assert_eq!(plan.listen, ["127.0.0.1:2".parse().unwrap()]);
+    assert_eq!(plan.allowed_hosts, ["a.example", "b.example"]);
+    assert_eq!((plan.admin, plan.names.max_length), (None, 64));
+    assert_eq!(plan.servers[0].title.as_deref(), Some("0123"), "a text stays a text");
+    assert_eq!(plan.servers[0].share, Share::Session);
+    let Connect::Http { headers, .. } = &plan.servers[1].connect else { panic!("{plan:?}") };
+    assert_eq!(headers[0].1.to_str().unwrap(), "one$two");
+
+    options.listen = vec!["127.0.0.1:3".to_owned(), "localhost:0".to_owned()];
+    options.only = vec!["other".to_owned()];
+    let plan = config::load(&options).unwrap().plan;
+    assert_eq!(plan.listen, ["127.0.0.1:3".parse().unwrap(), "127.0.0.1:0".parse().unwrap()]);
+    assert_eq!(plan.servers.iter().map(|server| server.name.as_str()).collect::<Vec<_>>(), ["other"]);
+}
+
+#[test]
+fn problems_of_variables_and_flags_name_them() {
+    let env = [
+        ("MOONGATE_GATEWAY__LISTEN", "0.0.0.0:80"),
+        ("MOONGATE_GATEWAY__DRAIN", "30"),
+        ("MOONGATE_GATWAY__ADMIN", "off"),
+        ("MOONGATE_LIMITS__SESSIONS", "many"),
+        ("MOONGATE_LIMITS_BODY", "4MiB"),
+    ];
+    let mut options = LoadOptions { env: variables(&env), only: vec!["x".to_owned()], ..Default::default() };
+    let problems = config::load(&options).unwrap_err();
+    let found: Vec<(Kind, Origin)> = problems.errors.iter().map(|it| (it.kind, it.origin.clone())).collect();
+    let variable = |name: &str| Origin::Variable(name.to_owned());
+    assert_eq!(
+        found,
+        [
+            (Kind::Value, variable("MOONGATE_GATEWAY__DRAIN")),
+            (Kind::Conflict, variable("MOONGATE_GATEWAY__LISTEN")),
+            (Kind::UnknownKey, variable("MOONGATE_GATWAY__ADMIN")),
+            (Kind::Type, variable("MOONGATE_LIMITS__SESSIONS")),
+            (Kind::Conflict, Origin::Flag("--only".to_owned())),
+        ],
+        "{problems}"
+    );
+    assert_eq!(problems.warnings.len(), 1);
+    assert!(problems.to_string().contains("write MOONGATE_LIMITS__BODY"), "{problems}");
+    options.env.clear();
+    options.only.clear();
+    options.listen = vec!["nowhere".to_owned()];
+    let problems = config::load(&options).unwrap_err();
+    assert_eq!(problems.errors[0].origin, Origin::Flag("--listen".to_owned()));
+}
+
+#[test]
+fn what_only_an_unused_server_needs_may_be_missing() {
+    let text = "[servers.a]\ncommand = 'a'\n[servers.b]\nurl = 'https://${HOST}/mcp'\n";
+    assert!(load_texts(&[("a.toml", text)], &[]).is_err());
+    assert_eq!(plan(&[("a.toml", &format!("{text}enabled = false\n"))], &[]).servers.len(), 1);
+    let env = [("MOONGATE_SERVERS__B__ENABLED", "false")];
+    assert_eq!(plan(&[("a.toml", text)], &env).servers.len(), 1);
+}
+
+#[test]
+fn secrets_come_from_variables_and_files_and_are_not_shown() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("token"), "from-a-file\n").unwrap();
+    let text = "[servers.a]\nurl = 'https://a.example/${PART:-mcp}?k=hidden-1'\nheaders = { A = '${file:token}', B = 'hidden-2' }\n\
+        [servers.b]\ncommand = 'b'\nargs = ['--token', 'hidden-3', '--api-key=hidden-4', '$${LITERAL}']\nenv = { S = '${S}' }\n\
+        [[auth.keys]]\nname = 'k'\nkey = '${K}'\n";
+    let path = directory.path().join("a.toml");
+    std::fs::write(&path, text).unwrap();
+    let loaded = load(&[path], &[("S", "hidden-5"), ("K", "hidden-6-hidden-6-hidden-6")]).unwrap();
+    let Connect::Http { headers, url, .. } = &loaded.plan.servers[0].connect else { panic!() };
+    assert_eq!(headers[0].1.to_str().unwrap(), "from-a-file");
+    assert_eq!(url.path(), "/mcp");
+    let Connect::Stdio { args, .. } = &loaded.plan.servers[1].connect else { panic!() };
+    assert_eq!(args[3], "${LITERAL}");
+    let printed = loaded.print();
+    assert!(!printed.contains("hidden") && !printed.contains("from-a-file"), "{printed}");
+    assert!(printed.contains("${LITERAL}") && printed.contains("\"timeout\": \"60s\""), "{printed}");
+}
+
+#[test]
+fn what_check_prints_is_a_config() {
+    let first = load_texts(&[("a.toml", TOML)], &[("TOKEN", "secret")]).unwrap();
+    let printed = first.print();
+    let again = plan(&[("a.json", &printed.replace("\"X\": \"***\"", "\"X\": \"1\""))], &[]);
+    assert_eq!(again.servers[1].connect, first.plan.servers[1].connect);
+    assert_eq!(again.servers[1].timeout, first.plan.servers[1].timeout);
+    assert_eq!((again.limits, again.names), (first.plan.limits, first.plan.names));
+}
+
+#[test]
+fn a_revision_can_be_forced_if_it_is_spoken() {
+    let text = |revision: &str| format!("[servers.a]\ncommand = 'a'\nprotocol = '{revision}'\n");
+    let protocol = |revision: &str| plan(&[("a.toml", &text(revision))], &[]).servers[0].protocol.clone();
+    assert_eq!(protocol("auto"), None);
+    assert_eq!(protocol(REVISIONS[0]).as_deref(), Some(REVISIONS[0]));
+    assert!(load_texts(&[("a.toml", &text("2020-01-01"))], &[]).is_err());
+}
+
+#[test]
+fn files_that_cannot_be_read_are_named() {
+    let problems = load(&["/nowhere/a.toml".into()], &[]).unwrap_err().to_string();
+    assert!(problems.contains("--> /nowhere/a.toml\n") && problems.contains("it does not exist"), "{problems}");
+    let deep = format!("x-a = {}{}", "[".repeat(100_000), "]".repeat(100_000));
+    for (name, text) in
+        [("a.toml", deep.clone()), ("a.yaml", deep.replace(" =", ":")), ("a.json", deep.replace("x-a =", ""))]
+    {
+        assert_eq!(load_texts(&[(name, &text)], &[]).unwrap_err().errors.len(), 1, "{name}");
+    }
+    let problems = load_texts(&[("a.conf", "x = 1")], &[]).unwrap_err().to_string();
+    assert!(problems.contains("name it .toml, .yaml or .json"), "{problems}");
+}
+
+#[test]
+fn check_says_by_its_exit_code_whether_a_config_can_be_used() {
+    let check = |path: &str| {
+        let config = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join(path)];
+        cli::check::run(&cli::check::CheckArgs { config, print: false }, REVISIONS)
+    };
+    assert_eq!(check("config/minimal.toml"), ExitCode::SUCCESS);
+    assert_eq!(check("tests/config/invalid/units.toml"), ExitCode::from(2));
+}
+
+#[test]
+fn a_config_is_found() {
+    let (here, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let env = variables(&[("XDG_CONFIG_HOME", home.path().to_str().unwrap())]);
+    let find = || config::search(here.path(), &env);
+    std::fs::create_dir(home.path().join("moongate")).unwrap();
+    std::fs::write(home.path().join("moongate/moongate.yaml"), "").unwrap();
+    assert_eq!(find(), Some(home.path().join("moongate/moongate.yaml")));
+    std::fs::write(here.path().join("moongate.json"), "{}").unwrap();
+    assert_eq!(find(), Some(here.path().join("moongate.json")));
+    std::fs::write(here.path().join("moongate.toml"), "").unwrap();
+    assert_eq!(find(), Some(here.path().join("moongate.toml")));
+}
+
+#[test]
+fn empty_files_are_empty_configs() {
+    let nothing = load(&[], &[]).unwrap().plan;
+    for name in ["a.toml", "a.yaml", "a.json"] {
+        assert_eq!(plan(&[(name, "")], &[]), nothing, "{name}");
+    }
+}
+
+#[test]
+fn the_schema_describes_the_keys() {
+    let schema: serde_json::Value = serde_json::from_str(&config::json_schema()).unwrap();
+    assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
+    assert_eq!(schema["additionalProperties"], false);
+    for key in ["gateway", "names", "defaults", "servers", "mcpServers", "views", "auth", "limits", "telemetry"] {
+        assert!(schema["properties"][key].is_object(), "{key}");
+    }
+    assert_eq!(schema["$defs"]["Gateway"]["properties"]["drain"]["default"], "30s");
+    assert!(schema["$defs"]["Server"]["properties"]["timeout"].is_object(), "what all servers have is in each");
+    assert!(!config::json_schema().contains("null"));
+}
+
+mod layers {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        /// The strongest layer that says something wins; what none says is the default.
+        #[test]
+        fn the_strongest_wins(first in proptest::option::of(24..128_u64), second in proptest::option::of(24..128_u64), variable in proptest::option::of(24..128_u64)) {
+            let text = |value: Option<u64>| value.map_or(String::new(), |value| format!("[names]\nmax_length = {value}\n"));
+            let value = variable.map(|value| value.to_string());
+            let env: Vec<(&str, &str)> = value.iter().map(|value| ("MOONGATE_NAMES__MAX_LENGTH", value.as_str())).collect();
+            let plan = plan(&[("a.toml", &text(first)), ("b.toml", &text(second))], &env);
+            let expected = variable.or(second).or(first).unwrap_or(45);
+            prop_assert_eq!(plan.names.max_length as u64, expected);
+        }
+
+        /// Whatever the text is, there is a plan or there are problems that can be shown.
+        #[test]
+        fn no_text_panics(text in "(\\[servers\\.[a-z]{1,3}\\]\n|[a-z]{1,8} = (\"[^\"\n]{0,9}\"|[0-9]{1,4}|\\[\\]|\\{\\})\n|\\PC{0,12}\n){0,6}") {
+            for name in ["a.toml", "a.yaml", "a.json"] {
+                if let Err(problems) = load_texts(&[(name, &text)], &[]) {
+                    prop_assert!(!problems.to_string().is_empty());
+                }
+            }
+        }
+    }
+}
