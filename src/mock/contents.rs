@@ -182,6 +182,7 @@ fn standard() -> Contents {
         resources: [
             json!({"uri": "mock://static/text", "name": "text", "description": "Some text.", "mimeType": "text/plain"}),
             json!({"uri": "mock://static/blob", "name": "blob", "description": "Some bytes.", "mimeType": "application/octet-stream"}),
+            json!({"uri": "mock://private", "name": "private", "description": "Asks who reads it.", "mimeType": "application/json"}),
             json!({"uri": "mock://watched", "name": "watched", "description": "Changes when touched.", "mimeType": "text/plain"}),
         ]
         .into_iter()
@@ -194,6 +195,7 @@ fn standard() -> Contents {
         prompts: [
             json!({"name": "greet", "title": "Greeting", "description": "Greets someone.",
                 "arguments": [{"name": "name", "description": "Whom to greet.", "required": true}]}),
+            json!({"name": "interview", "description": "Asks the user first."}),
             json!({"name": "plain", "description": "A prompt without arguments."}),
         ]
         .into_iter()
