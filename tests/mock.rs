@@ -1,5 +1,7 @@
 //! The mock server, driven by hand: raw lines and raw HTTP, at every revision.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 use std::{path::Path, process::Stdio, time::Duration};
 
 use bytes::Bytes;
@@ -507,7 +509,8 @@ async fn a_modern_server_judges_headers() {
     let web = Web::new(&server.url);
     let body = modern(1, "tools/call", json!({"name": "echo", "arguments": {}}), json!({}));
     let version = ("mcp-protocol-version", "2026-07-28");
-    let refused: [(&str, &[(&str, &str)], i64); 5] = [
+    type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], i64);
+    let refused: [Case<'_>; 5] = [
         (&body, &[], -32020),
         (&body, &[version, ("mcp-method", "tools/list"), ("mcp-name", "echo")], -32020),
         (&body, &[version, ("mcp-method", "tools/call")], -32020),
@@ -698,6 +701,69 @@ async fn faults_over_stdio() {
     assert_eq!(pipe.line().await.unwrap(), "hello");
     pipe.ask(&initialize("2025-11-25")).await;
     assert_eq!(timeout(LONG, pipe.child.wait()).await.unwrap().unwrap().code(), Some(4));
+}
+
+#[tokio::test]
+async fn http_and_sse() {
+    let mut script = Script::standard().speaking(&[Revision::V2024_11_05]);
+    script.http.streamable = false;
+    let server = http(script).await;
+    let mut web = Web::new(&server.url);
+    assert_eq!(web.post(&initialize("2025-11-25")).await.status(), 404);
+    web.url = server.url.replace("/mcp", "/sse");
+    assert_eq!(web.post(&initialize("2025-11-25")).await.status(), 405);
+    let mut opened = web.send("GET", "", &[]).await.unwrap();
+    let first = opened.body_mut().frame().await.unwrap().unwrap().into_data().unwrap();
+    let first = String::from_utf8(first.to_vec()).unwrap();
+    let path = first.strip_prefix("event: endpoint\ndata: ").unwrap().trim_end();
+    web.url = server.url.replace("/mcp", path);
+    let mut events = Events::of(opened);
+    assert_eq!(web.post(&initialize("2025-11-25")).await.status(), 202);
+    assert_eq!(events.message().await["result"]["protocolVersion"], "2024-11-05");
+    web.post(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#).await;
+    web.post(&call(1, "elicit", json!({}))).await;
+    assert_eq!(events.message().await["result"]["isError"], true);
+    web.post(&call(2, "sample", json!({}))).await;
+    let ask = events.message().await;
+    web.post(&json!({"jsonrpc": "2.0", "id": ask["id"], "result": {"role": "assistant"}}).to_string()).await;
+    assert_eq!(content(&events.message().await), r#"{"role":"assistant"}"#);
+    drop(events);
+    let gone = async {
+        while web.post(&request(3, "ping", json!({}))).await.status() != 404 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(LONG, gone).await.unwrap();
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_process_that_will_not_go() {
+    use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+    let mut script = Script::standard();
+    (script.stdio.ignore_sigterm, script.stdio.ignore_eof) = (true, true);
+    let mut pipe = Pipe::legacy("2025-11-25", &script).await;
+    let child = Pid::from_raw(i32::try_from(pipe.child.id().unwrap()).unwrap()).unwrap();
+    kill_process(child, Signal::TERM).unwrap();
+    let grandchild = pipe.ask(&call(1, "grandchild", json!({}))).await;
+    let grandchild = Pid::from_raw(content(&grandchild).parse().unwrap()).unwrap();
+    drop(pipe.input);
+    assert!(timeout(Duration::from_secs(1), pipe.child.wait()).await.is_err());
+    pipe.child.kill().await.unwrap();
+    test_kill_process(grandchild).unwrap();
+    kill_process(grandchild, Signal::KILL).unwrap();
+}
+
+#[tokio::test]
+async fn the_demonstration_is_friendly() {
+    let server = http(Script::demo()).await;
+    let web = Web::legacy(&server.url, "2025-11-25").await;
+    let mut events = Events::of(web.post(&call(1, "ask_name", json!({}))).await);
+    let ask = events.message().await;
+    let name = json!({"action": "accept", "content": {"name": "Ada"}});
+    web.post(&json!({"jsonrpc": "2.0", "id": ask["id"], "result": name}).to_string()).await;
+    assert_eq!(content(&events.message().await), "Hello, Ada.");
+    assert!(content(&answer(web.post(&call(2, "now", json!({}))).await).await).ends_with('Z'));
 }
 
 #[tokio::test]

@@ -122,14 +122,17 @@ fn generated(family: &Generate, n: u32) -> Item {
     Item::ours("name", tool(&name, &text, json!({"value": property})))
 }
 
-fn standard() -> Contents {
+/// A schema whose value may be left out.
+fn or(schema: &Value, value: Value) -> Value {
+    let mut schema = schema.clone();
+    schema["default"] = value;
+    schema
+}
+
+/// Tools that answer, notify or ask.
+fn polite() -> Vec<Value> {
     let (text, int) = (json!({"type": "string"}), json!({"type": "integer", "minimum": 0}));
     let number = json!({"type": "number"});
-    let or = |schema: &Value, value: Value| {
-        let mut schema = schema.clone();
-        schema["default"] = value;
-        schema
-    };
     let mut echo = tool("echo", "Returns its arguments, exactly as they were written.", json!({}));
     echo["title"] = json!("Echo");
     echo["inputSchema"]["additionalProperties"] = json!(true);
@@ -137,8 +140,7 @@ fn standard() -> Contents {
     let mut add = tool("add", "Adds two numbers.", json!({"a": number, "b": number}));
     add["annotations"] = json!({"readOnlyHint": true, "idempotentHint": true});
     add["outputSchema"] = json!({"type": "object", "properties": {"sum": {"type": "number"}}, "required": ["sum"]});
-    let region = json!({"type": "string", "x-mcp-header": "Region"});
-    let tools = [
+    vec![
         echo,
         add,
         tool("sleep", "Answers after a while.", json!({"ms": int})),
@@ -155,6 +157,14 @@ fn standard() -> Contents {
             "Answers with a JSON-RPC error.",
             json!({"code": or(&json!({"type": "integer"}), json!(-32000)), "message": or(&text, json!("an error"))}),
         ),
+    ]
+}
+
+/// Tools that do something to the server, tell of it, or misbehave.
+fn rough() -> Vec<Value> {
+    let (text, int) = (json!({"type": "string"}), json!({"type": "integer", "minimum": 0}));
+    let region = json!({"type": "string", "x-mcp-header": "Region"});
+    vec![
         tool("crash", "Takes the server down in the middle of the call.", json!({})),
         tool("hang", "Never answers.", json!({})),
         tool("big", "Returns so many bytes of text.", json!({"bytes": int})),
@@ -176,9 +186,12 @@ fn standard() -> Contents {
             "Starts a process that ignores SIGTERM.",
             json!({"hold": or(&json!({"type": "boolean"}), json!(false))}),
         ),
-    ];
+    ]
+}
+
+fn standard() -> Contents {
     Contents {
-        tools: tools.into_iter().map(|t| Item::ours("name", t)).collect(),
+        tools: polite().into_iter().chain(rough()).map(|t| Item::ours("name", t)).collect(),
         resources: [
             json!({"uri": "mock://static/text", "name": "text", "description": "Some text.", "mimeType": "text/plain"}),
             json!({"uri": "mock://static/blob", "name": "blob", "description": "Some bytes.", "mimeType": "application/octet-stream"}),

@@ -20,6 +20,11 @@ pub(super) fn event(sse: &Sse, id: Option<&str>, message: &str) -> Vec<Bytes> {
     pieces(sse, lines)
 }
 
+/// An event of another name.
+pub(super) fn named(sse: &Sse, name: &str, data: &str) -> Vec<Bytes> {
+    pieces(sse, vec![format!("event: {name}"), format!("data: {data}")])
+}
+
 /// A comment, and an event without data, which no client may take for a message.
 pub(super) fn prime(sse: &Sse, id: Option<&str>) -> Vec<Bytes> {
     let mut all = pieces(sse, vec![": hello".to_owned()]);

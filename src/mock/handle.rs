@@ -168,7 +168,7 @@ impl Handle {
 
     /// Sends a request to every legacy session that listens, outside of any call; gives how many were asked.
     pub fn ask_sessions(&self, method: &str, params: &Value) -> usize {
-        let sessions: Vec<String> = lock(&self.server.sessions).iter().map(|s| s.id.clone()).collect();
+        let sessions: Vec<String> = lock(&self.server.sessions).keys().cloned().collect();
         let ask = |id: &String| {
             let request = wire::request(&format!("\"own-{}\"", self.server.next_number()), method, params);
             self.server.tell(id, request)

@@ -28,8 +28,9 @@ use tokio::{
 use super::{
     answer::{self, Reply},
     fault::Act,
-    post,
+    pair, post,
     record::Seen,
+    revision::Revision,
     server::{Ear, Server},
     stream,
     wire::Fail,
@@ -127,8 +128,11 @@ async fn answer(
         headers: asked.headers.clone(),
         body: String::from_utf8_lossy(&asked.body).into_owned(),
     });
-    let reply = match refusal(server, &parts.method, parts.uri.path(), &asked) {
+    let path = parts.uri.path();
+    let reply = match refusal(server, &parts.method, path, &asked) {
         Some(response) => Reply::Response(response),
+        None if path == pair::OPEN => Reply::Response(pair::open(server)),
+        None if path == pair::SEND => Reply::Response(pair::send(server, parts.uri.query(), &asked.body).await),
         None => match parts.method {
             Method::POST => post::answer(server, asked).await,
             Method::GET => get(server, &asked).await,
@@ -147,8 +151,13 @@ async fn answer(
 /// What is refused whatever it says.
 fn refusal(server: &Server, method: &Method, path: &str, asked: &Asked) -> Option<Response<answer::Body>> {
     let http = &server.script.http;
-    if path != PATH {
-        return Some(answer::status(404));
+    let paired = http.pair && server.speaks(Revision::V2024_11_05);
+    match path {
+        PATH if http.streamable => {}
+        pair::OPEN if paired && *method != Method::GET => return Some(answer::status(405)),
+        pair::SEND if paired && *method != Method::POST => return Some(answer::status(405)),
+        pair::OPEN | pair::SEND if paired => {}
+        _ => return Some(answer::status(404)),
     }
     if let Some(bearer) = &http.bearer
         && asked.header("authorization").and_then(|a| a.strip_prefix("Bearer ")) != Some(bearer)
@@ -173,6 +182,9 @@ fn refusal(server: &Server, method: &Method, path: &str, asked: &Asked) -> Optio
     let json = asked.header("content-type").is_some_and(|t| t.split(';').next() == Some("application/json"));
     if *method == Method::POST && !json {
         return Some(answer::status(415));
+    }
+    if path != PATH {
+        return None;
     }
     let events = *method != Method::DELETE && !asked.accepts("text/event-stream");
     if events || (*method == Method::POST && !asked.accepts("application/json")) {

@@ -16,6 +16,7 @@ mod http;
 mod legacy;
 mod lists;
 mod modern;
+mod pair;
 mod pipe;
 mod post;
 mod process;

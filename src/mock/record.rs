@@ -14,6 +14,8 @@ use serde::{Deserialize, Serialize};
 
 /// Requests, cancellations and stray messages kept.
 const KEPT: usize = 64;
+/// Bytes kept of a body.
+const BODY: usize = 1 << 20;
 /// Methods counted by name.
 const METHODS: usize = 256;
 
@@ -26,7 +28,7 @@ pub struct Seen {
     pub path: String,
     /// Every header, in order, names in lower case.
     pub headers: Vec<(String, String)>,
-    /// The body.
+    /// The body; of a very long one, the first MiB.
     pub body: String,
 }
 
@@ -106,10 +108,14 @@ impl Record {
         });
     }
 
-    pub(super) fn see(&self, seen: Seen) {
+    pub(super) fn see(&self, mut seen: Seen) {
         if let Some(file) = &self.file {
             // A record that cannot be written is the test's to notice; the server goes on.
             let _ = writeln!(lock(file), "{}", seen.body);
+        }
+        if seen.body.len() > BODY {
+            let end = seen.body.floor_char_boundary(BODY);
+            seen.body.truncate(end);
         }
         let mut all = lock(&self.seen);
         all.push_back(seen);

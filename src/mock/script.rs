@@ -162,6 +162,10 @@ pub struct Http {
     pub get: Option<u16>,
     /// The status that refuses DELETE, instead of ending the session.
     pub delete: Option<u16>,
+    /// Serves Streamable HTTP, at `/mcp`.
+    pub streamable: bool,
+    /// Serves HTTP+SSE too, at `/sse`, if it speaks 2024-11-05.
+    pub pair: bool,
     /// Requests sent to the client as soon as it opens its GET stream, by method.
     pub early: Vec<String>,
     /// How server-sent events are spelled.
@@ -184,6 +188,8 @@ impl Default for Http {
             lost_session: 404,
             get: None,
             delete: None,
+            streamable: true,
+            pair: true,
             early: Vec::new(),
             sse: Sse::default(),
             bearer: None,

@@ -18,6 +18,7 @@ use tokio::sync::{mpsc, watch};
 use super::{
     contents::{Contents, Item},
     fault::{Act, Armed},
+    pair::Pairs,
     record::{Record, lock},
     revision::Revision,
     script::Script,
@@ -26,7 +27,7 @@ use super::{
     wire,
 };
 
-/// Sessions at once; the oldest is forgotten for a new one.
+/// Sessions at once; any other is forgotten for a new one.
 const SESSIONS: usize = 16_384;
 /// Listeners at once; more are refused.
 const LISTENERS: usize = 16_384;
@@ -86,7 +87,8 @@ pub(super) struct Server {
     pub(super) program: Option<PathBuf>,
     pub(super) contents: Mutex<Contents>,
     pub(super) faults: Mutex<Armed>,
-    pub(super) sessions: Mutex<Vec<Arc<Session>>>,
+    pub(super) sessions: Mutex<HashMap<String, Arc<Session>>>,
+    pub(super) pairs: Pairs,
     pub(super) stop: watch::Sender<bool>,
     listeners: Mutex<Vec<Listener>>,
     numbers: AtomicU64,
@@ -100,6 +102,7 @@ impl Server {
             faults: Mutex::new(Armed::new(&script.faults)),
             seal: Seal::new(script.state_key.as_deref()),
             sessions: Mutex::default(),
+            pairs: Pairs::default(),
             stop: watch::Sender::new(false),
             listeners: Mutex::default(),
             numbers: AtomicU64::new(1),
@@ -141,15 +144,16 @@ impl Server {
     pub(super) fn add_session(&self, session: &Arc<Session>) {
         let mut all = lock(&self.sessions);
         if all.len() >= SESSIONS {
-            all.remove(0);
+            let any = all.keys().next().cloned().unwrap_or_default();
+            all.remove(&any);
         }
-        all.push(session.clone());
+        all.insert(session.id.clone(), session.clone());
         drop(all);
         self.record.count(|c| c.sessions += 1);
     }
 
     pub(super) fn session(&self, id: &str) -> Option<Arc<Session>> {
-        lock(&self.sessions).iter().find(|s| s.id == id).cloned()
+        lock(&self.sessions).get(id).cloned()
     }
 
     /// Forgets one session, or all; their streams end.
@@ -157,7 +161,7 @@ impl Server {
         let goes = |s: &Session| id.is_none_or(|id| s.id == id);
         let mut all = lock(&self.sessions);
         let before = all.len();
-        all.retain(|s| !goes(s));
+        all.retain(|_, s| !goes(s));
         let gone = before - all.len();
         drop(all);
         lock(&self.listeners).retain(|l| !matches!(&l.ear, Ear::Session(s) if goes(s)));

@@ -18,6 +18,8 @@ use super::{record::lock, revision::Revision, server::Notice};
 
 /// Asks that wait for an answer, and URIs subscribed, a session.
 const KEPT: usize = 1024;
+/// Requests running at once, a session or pipe; more are not answered.
+const RUNNING: usize = 4096;
 /// Events kept for `Last-Event-ID`, a session.
 const REPLAY: usize = 256;
 
@@ -113,6 +115,10 @@ impl Running {
     pub(super) fn add(&self, id: &str, task: AbortHandle) {
         let mut all = lock(&self.0);
         all.retain(|_, task| !task.is_finished());
+        if all.len() >= RUNNING {
+            task.abort();
+            return;
+        }
         all.insert(id.to_owned(), task);
     }
 
