@@ -247,6 +247,10 @@ fn examples_load() {
     }
     assert!(Script::parse("colour = 'red'").unwrap_err().to_string().contains("colour"));
     assert!(Script::parse("revisions = []").is_err());
+    let typo = "[[faults]]\non = 'tools/list'\ndo = 'delay'\nms = 5\nafer = 1";
+    assert!(Script::parse(typo).unwrap_err().to_string().contains("afer"));
+    let whole = Script::standard().with_fault(Fault::on("*", Act::Hang).after(2).times(1));
+    Script::parse(&serde_json::to_string(&whole).unwrap()).unwrap();
 }
 
 #[tokio::test]

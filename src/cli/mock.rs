@@ -50,14 +50,20 @@ fn revision(date: &str) -> Result<Revision, String> {
 /// Runs the command; gives the exit code. The caller has to exit with it: a read of stdin cannot be taken back.
 ///
 /// # Errors
-/// When the script cannot be read, or the address cannot be listened on.
+/// When the address cannot be listened on, or the record cannot be written.
 pub async fn run(args: MockArgs) -> anyhow::Result<i32> {
     if args.idle {
         mock::idle().await;
         return Ok(0);
     }
     let mut script = match &args.file {
-        Some(path) => Script::load(path)?,
+        Some(path) => match Script::load(path) {
+            Ok(script) => script,
+            Err(e) => {
+                eprintln!("error: {e:#}");
+                return Ok(2);
+            }
+        },
         None if args.demo => Script::demo(),
         None => Script::standard(),
     };
@@ -84,8 +90,21 @@ pub async fn run(args: MockArgs) -> anyhow::Result<i32> {
 
 async fn listen(handle: Handle) -> anyhow::Result<i32> {
     eprintln!("listening on {}", handle.url);
-    tokio::select! {
-        () = handle.wait() => Ok(1),
-        signal = tokio::signal::ctrl_c() => signal.map(|()| 0).map_err(Into::into),
+    asked_to_stop().await?;
+    handle.stop().await;
+    Ok(0)
+}
+
+async fn asked_to_stop() -> std::io::Result<()> {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        let mut term = signal(SignalKind::terminate())?;
+        tokio::select! {
+            _ = term.recv() => Ok(()),
+            interrupted = tokio::signal::ctrl_c() => interrupted,
+        }
     }
+    #[cfg(not(unix))]
+    tokio::signal::ctrl_c().await
 }

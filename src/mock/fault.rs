@@ -26,7 +26,7 @@ pub struct Fault {
 
 /// What a fault does. Over stdio the ones about HTTP do nothing.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(tag = "do", rename_all = "snake_case")]
+#[serde(tag = "do", rename_all = "snake_case", deny_unknown_fields)]
 #[allow(missing_docs, reason = "fields are explained with their variant")]
 pub enum Act {
     /// Answers `ms` milliseconds late.

@@ -214,11 +214,6 @@ impl Handle {
         // It ends by itself; a panic in it was printed.
         let _ = (&mut self.accepting).await;
     }
-
-    /// Waits until it stops by itself, which it only does when it is broken.
-    pub async fn wait(mut self) {
-        let _ = (&mut self.accepting).await;
-    }
 }
 
 impl Drop for Handle {
