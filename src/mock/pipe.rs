@@ -100,6 +100,7 @@ async fn read_line<R: AsyncBufRead + Unpin>(reader: &mut R, line: &mut Vec<u8>) 
 async fn write<W: AsyncWrite + Unpin>(mut writer: W, mut frames: mpsc::Receiver<Frame>, exit_after: u64) -> Ended {
     let mut answered = 0;
     while let Some(frame) = frames.recv().await {
+        let answers = matches!(frame, Frame::Final(_));
         let written = match frame {
             Frame::Message(text) => line(&mut writer, &text, false).await,
             Frame::Raw(bytes) => writer.write_all(&bytes).await,
@@ -111,7 +112,7 @@ async fn write<W: AsyncWrite + Unpin>(mut writer: W, mut frames: mpsc::Receiver<
         if written.is_err() || (frames.is_empty() && writer.flush().await.is_err()) {
             return Ended::Eof;
         }
-        answered += 1;
+        answered += u64::from(answers);
         if exit_after > 0 && answered >= exit_after {
             let _ = writer.flush().await;
             return Ended::Broken(Some(4));
