@@ -1,18 +1,22 @@
 #![doc = include_str!("../ARCHITECTURE.md")]
 
 // In reading order: each module may use the ones above it, and `tests/tidy.rs` checks that it does not use others.
-pub mod auth;
-pub mod body;
-pub mod cli;
-pub mod config;
-pub mod gateway;
 pub mod json;
 pub mod jsonrpc;
-pub mod link;
-pub mod model;
-pub mod policy;
-pub mod revision;
-pub mod session;
 pub mod sse;
+pub mod body;
+pub mod model;
 pub mod telemetry;
+pub mod session;
+pub mod policy;
+pub mod link;
+pub mod auth;
+pub mod revision;
 pub mod upstream;
+pub mod gateway;
+pub mod front;
+pub mod admin;
+pub mod config;
+pub mod mock;
+pub mod app;
+pub mod cli;

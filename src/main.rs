@@ -1,1 +1,19 @@
-fn main() {}
+//! The `moongate` binary: the command line, and the guard that it starts beside itself.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+#[cfg(feature = "jemalloc")]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+fn main() -> ExitCode {
+    // Before anything else: the guard must stay as small as a process can be.
+    let mut args = std::env::args().skip(1);
+    if let (Some("guard"), Some(run)) = (args.next().as_deref(), args.next()) {
+        moongate::link::guard::run_guard(&run);
+        return ExitCode::SUCCESS;
+    }
+    moongate::cli::run(moongate::cli::Cli::parse())
+}

@@ -4,5 +4,7 @@
 //! hash in constant time, and is never kept, logged or forwarded.
 
 mod key;
+mod ring;
 
 pub use key::{KeyHash, KeySettings, new_key};
+pub use ring::{Denied, KeyRing};

@@ -1,5 +1,76 @@
-//! The commands.
+//! The command line: one file for each verb.
+//!
+//! Owns flags, output and exit codes. Does not own what a verb does. Invariant: data goes to stdout, everything for
+//! people to stderr; 0 is fine, 1 failed, 2 is bad usage or config.
 
 pub mod check;
+pub mod health;
 pub mod key;
+pub mod mock;
 pub mod schema;
+pub mod serve;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::revision::SUPPORTED;
+
+/// One endpoint for all your MCP servers.
+#[derive(Debug, Parser)]
+#[command(name = "moongate", version, about, args_conflicts_with_subcommands = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    serve: serve::ServeArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the gateway (also without any command)
+    Serve(serve::ServeArgs),
+    /// Validate the config
+    Check(check::CheckArgs),
+    /// Print the JSON Schema of the config
+    Schema(schema::SchemaArgs),
+    /// Make keys for clients
+    Key(key::KeyArgs),
+    /// Exit 0 if a running gateway is ready (for a container's HEALTHCHECK)
+    Health(health::HealthArgs),
+    /// Run a scriptable MCP server
+    Mock(mock::MockArgs),
+}
+
+/// Runs the command that was given.
+pub fn run(cli: Cli) -> ExitCode {
+    match cli.command.unwrap_or(Command::Serve(cli.serve)) {
+        Command::Serve(args) => serve::run(&args),
+        Command::Check(args) => check::run(&args, &SUPPORTED),
+        Command::Schema(args) => schema::run(&args),
+        Command::Key(args) => key::run(&args),
+        Command::Health(args) => block_on(health::run(args)),
+        // The read of stdin cannot be taken back: only the end of the process ends it.
+        Command::Mock(args) => match runtime().and_then(|runtime| runtime.block_on(mock::run(args))) {
+            Ok(code) => std::process::exit(code),
+            Err(e) => fail(&e),
+        },
+    }
+}
+
+/// A runtime with the usual number of workers.
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
+}
+
+fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> ExitCode {
+    match runtime().and_then(|runtime| runtime.block_on(work)) {
+        Ok(code) => code,
+        Err(e) => fail(&e),
+    }
+}
+
+fn fail(error: &anyhow::Error) -> ExitCode {
+    eprintln!("error: {error:#}");
+    ExitCode::FAILURE
+}

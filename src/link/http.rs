@@ -191,6 +191,15 @@ pub fn tls_config() -> Arc<rustls::ClientConfig> {
     if roots.is_empty() {
         roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
     }
+    client_config(roots)
+}
+
+/// For plain HTTP, where reading the system's certificates would only take time.
+pub fn tls_without_roots() -> Arc<rustls::ClientConfig> {
+    client_config(rustls::RootCertStore::empty())
+}
+
+fn client_config(roots: rustls::RootCertStore) -> Arc<rustls::ClientConfig> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()

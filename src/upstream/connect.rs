@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::json::Raw;
 use crate::link::duplex::OnGarbage;
-use crate::link::http::{HttpLink, HttpSettings};
+use crate::link::http::{HttpLink, HttpSettings, tls_without_roots};
 use crate::link::stdio::{StderrTail, StdioLink, StdioSettings};
 use crate::link::{Link, LinkError};
 use crate::model::Server;
@@ -121,7 +121,8 @@ fn link(
                 max_message: settings.max_message,
                 on_garbage,
             };
-            Ok((Arc::new(HttpLink::new(http, shared.tls())?), None))
+            let tls = if http.url.scheme() == "https" { shared.tls() } else { tls_without_roots() };
+            Ok((Arc::new(HttpLink::new(http, tls)?), None))
         }
     }
 }

@@ -82,3 +82,29 @@ pub enum Share {
     /// A connection for each principal.
     Principal,
 }
+
+impl ServerSettings {
+    /// A server with everything at its default.
+    pub fn new(name: impl Into<String>, connect: Connect) -> Self {
+        let name = name.into();
+        ServerSettings {
+            prefix: name.clone(),
+            name,
+            title: None,
+            description: None,
+            connect,
+            protocol: None,
+            tools: ItemRules::everything(),
+            resources: ItemRules::everything(),
+            prompts: ItemRules::everything(),
+            share: Share::Auto,
+            timeout: Duration::from_secs(60),
+            connect_timeout: Duration::from_secs(10),
+            start_timeout: Duration::from_secs(60),
+            list_timeout: Duration::from_secs(30),
+            max_message: 16 * 1024 * 1024,
+            max_concurrency: 64,
+            queue: 256,
+        }
+    }
+}

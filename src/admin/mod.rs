@@ -1,0 +1,122 @@
+//! The listener for operators: metrics, health, status.
+//!
+//! Owns its routes. Invariant: nothing here shows a secret, an argument or a result, and probes never depend on a
+//! server.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body as AxumBody;
+use axum::extract::{Request, State};
+use axum::middleware::{self, Next};
+use axum::response::Response;
+use axum::routing::get;
+use http::{HeaderValue, StatusCode, header};
+use tokio_util::sync::CancellationToken;
+
+use crate::front::{HostRules, plain};
+use crate::gateway::Gateway;
+use crate::model::Kind;
+use crate::telemetry::{Metrics, logs};
+
+/// What operators can see.
+pub struct Admin {
+    /// The servers.
+    pub gateway: Arc<Gateway>,
+    /// Metrics.
+    pub metrics: Arc<Metrics>,
+    /// Hosts and origins.
+    pub hosts: HostRules,
+    /// Cancelled when the gateway drains: it is then no longer ready.
+    pub draining: CancellationToken,
+}
+
+/// The routes of the admin listener.
+pub fn router(admin: Arc<Admin>) -> Router {
+    Router::new()
+        .route("/metrics", get(metrics))
+        .route("/healthz", get(alive))
+        .route("/livez", get(alive))
+        .route("/readyz", get(ready))
+        .route("/api/v1/status", get(status))
+        .fallback(not_found)
+        .layer(middleware::from_fn_with_state(admin.clone(), guard))
+        .with_state(admin)
+}
+
+/// Pages of other origins see nothing; scrapers and probes come under whatever name they were given.
+async fn guard(State(admin): State<Arc<Admin>>, request: Request, next: Next) -> Response {
+    let host = request.headers().get(header::HOST).and_then(|v| v.to_str().ok());
+    let open = matches!(request.uri().path(), "/metrics" | "/healthz" | "/livez" | "/readyz");
+    if !open && !host.is_some_and(|host| admin.hosts.accepts_host(host)) {
+        return plain(
+            StatusCode::FORBIDDEN,
+            "host_not_allowed",
+            "This Host is not allowed; add it to gateway.allowed_hosts",
+        );
+    }
+    let origin = request.headers().get(header::ORIGIN);
+    if origin.is_some_and(|o| !o.to_str().is_ok_and(|o| admin.hosts.accepts_origin(o, host))) {
+        return plain(
+            StatusCode::FORBIDDEN,
+            "origin_not_allowed",
+            "This Origin is not allowed; add it to gateway.allowed_origins",
+        );
+    }
+    next.run(request).await
+}
+
+async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
+    let mut response = Response::new(AxumBody::from(admin.metrics.render()));
+    let text = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, text);
+    response
+}
+
+async fn alive() -> Response {
+    plain(StatusCode::OK, "none", "alive")
+}
+
+async fn ready(State(admin): State<Arc<Admin>>) -> Response {
+    if admin.draining.is_cancelled() {
+        return plain(StatusCode::SERVICE_UNAVAILABLE, "draining", "The gateway is about to stop");
+    }
+    plain(StatusCode::OK, "none", "ready")
+}
+
+async fn not_found() -> Response {
+    plain(
+        StatusCode::NOT_FOUND,
+        "not_found",
+        "There is nothing here; see /metrics, /healthz, /readyz and /api/v1/status",
+    )
+}
+
+/// How every server is, and why.
+async fn status(State(admin): State<Arc<Admin>>) -> Response {
+    let snapshot = admin.gateway.snapshot();
+    let servers = admin.gateway.servers().iter().map(|upstream| {
+        let status = upstream.status();
+        let items = upstream.items();
+        let left_out = snapshot.left_out.iter().filter(|l| l.server == upstream.settings.name);
+        let wait =
+            status.next_attempt.map(|at| at.saturating_duration_since(tokio::time::Instant::now()).as_secs_f64());
+        serde_json::json!({
+            "name": upstream.settings.name,
+            "state": status.state.name(),
+            "reason": logs::redact(&status.reason),
+            "next_attempt_seconds": wait,
+            "revision": upstream.revision(),
+            "pid": status.pid,
+            "tools": items.get(Kind::Tools).items.len(),
+            "resources": items.get(Kind::Resources).items.len(),
+            "prompts": items.get(Kind::Prompts).items.len(),
+            "left_out": left_out.map(|l| format!("{}: {}", l.item, l.reason)).collect::<Vec<_>>(),
+            "stderr": status.stderr.iter().map(|line| logs::redact(line)).collect::<Vec<_>>(),
+        })
+    });
+    let body = serde_json::json!({ "version": env!("CARGO_PKG_VERSION"), "servers": servers.collect::<Vec<_>>() });
+    let mut response = Response::new(AxumBody::from(body.to_string()));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}

@@ -1,0 +1,110 @@
+//! `moongate mock`: a scriptable MCP server on any transport.
+//!
+//! Owns its flags and its exit code. Does not own the server. Invariant: over stdio nothing but the script writes to
+//! stdout.
+
+use std::{fs::OpenOptions, net::SocketAddr, path::PathBuf};
+
+use clap::Args;
+
+use crate::mock::{self, Handle, Revision, Script};
+
+/// Runs a scriptable MCP server: tools, behaviour and faults from a file.
+#[derive(Debug, Args)]
+#[command(group(clap::ArgGroup::new("transport")))]
+pub struct MockArgs {
+    /// The script, TOML or JSON; without it, every feature of the protocol behind a tool
+    pub file: Option<PathBuf>,
+    /// Serve the small demonstration instead
+    #[arg(long, conflicts_with = "file")]
+    pub demo: bool,
+    /// Serve stdin and stdout (the default)
+    #[arg(long, group = "transport")]
+    pub stdio: bool,
+    /// Serve Streamable HTTP on this address, at /mcp (port 0: the system picks)
+    #[arg(long, value_name = "ADDR", group = "transport")]
+    pub http: Option<SocketAddr>,
+    /// Serve lines of JSON-RPC on this TCP address
+    #[arg(long, value_name = "ADDR", group = "transport")]
+    pub tcp: Option<SocketAddr>,
+    /// Serve lines of JSON-RPC on this Unix socket
+    #[cfg(unix)]
+    #[arg(long, value_name = "PATH", group = "transport")]
+    pub unix: Option<PathBuf>,
+    /// Speak this revision only (repeatable), whatever the script says
+    #[arg(long, value_name = "DATE", value_parser = revision)]
+    pub revision: Vec<Revision>,
+    /// Append each line or body received to this file
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+    /// Do nothing, stubbornly (what the mock starts as a grandchild)
+    #[arg(long, hide = true)]
+    pub idle: bool,
+}
+
+fn revision(date: &str) -> Result<Revision, String> {
+    let known = Revision::ALL.map(Revision::date).join(", ");
+    Revision::of(date).ok_or_else(|| format!("not a revision; these are: {known}"))
+}
+
+/// Runs the command; gives the exit code. The caller has to exit with it: a read of stdin cannot be taken back.
+///
+/// # Errors
+/// When the address cannot be listened on, or the record cannot be written.
+pub async fn run(args: MockArgs) -> anyhow::Result<i32> {
+    if args.idle {
+        mock::idle().await;
+        return Ok(0);
+    }
+    let mut script = match &args.file {
+        Some(path) => match Script::load(path) {
+            Ok(script) => script,
+            Err(e) => {
+                eprintln!("error: {e:#}");
+                return Ok(2);
+            }
+        },
+        None if args.demo => Script::demo(),
+        None => Script::standard(),
+    };
+    if !args.revision.is_empty() {
+        script.revisions.clone_from(&args.revision);
+    }
+    let record = match &args.record {
+        Some(path) => Some(OpenOptions::new().create(true).append(true).open(path)?),
+        None => None,
+    };
+    let program = std::env::current_exe().ok();
+    if let Some(addr) = args.http {
+        return listen(mock::serve_http_recording(script, addr, record, program).await?).await;
+    }
+    if let Some(addr) = args.tcp {
+        return listen(mock::serve_tcp(script, addr, record).await?).await;
+    }
+    #[cfg(unix)]
+    if let Some(path) = args.unix {
+        return listen(mock::serve_unix(script, path, record).await?).await;
+    }
+    mock::serve_stdio(script, record, program).await
+}
+
+async fn listen(handle: Handle) -> anyhow::Result<i32> {
+    eprintln!("listening on {}", handle.url);
+    asked_to_stop().await?;
+    handle.stop().await;
+    Ok(0)
+}
+
+async fn asked_to_stop() -> std::io::Result<()> {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        let mut term = signal(SignalKind::terminate())?;
+        tokio::select! {
+            _ = term.recv() => Ok(()),
+            interrupted = tokio::signal::ctrl_c() => interrupted,
+        }
+    }
+    #[cfg(not(unix))]
+    tokio::signal::ctrl_c().await
+}

@@ -1,0 +1,118 @@
+//! The MCP endpoints: from an HTTP request to the front of its revision.
+
+use std::sync::Arc;
+
+use axum::body::Body as AxumBody;
+use axum::extract::{Path, Request, State};
+use axum::response::Response;
+use bytes::Bytes;
+use http::{HeaderValue, StatusCode, header};
+use http_body_util::{BodyExt, Limited};
+use tokio::time::Instant;
+
+use crate::auth::Denied;
+use crate::front::{Front, plain};
+use crate::json::Text;
+use crate::jsonrpc::Payload;
+use crate::model::{Error, Principal, Reason};
+use crate::revision::{self, Head, Inbound, Peek};
+
+/// Messages that a batch may hold.
+const BATCH_MAX: usize = 100;
+
+/// `/mcp`.
+pub(super) async fn over_everything(State(front): State<Arc<Front>>, request: Request) -> Response {
+    serve(&front, "", request).await
+}
+
+/// `/mcp/{view}` and `/mcp/{server}`.
+pub(super) async fn over_one(State(front): State<Arc<Front>>, Path(name): Path<String>, request: Request) -> Response {
+    serve(&front, &name, request).await
+}
+
+async fn serve(front: &Front, name: &str, request: Request) -> Response {
+    let received = Instant::now();
+    let principal = match front.keys.authenticate(request.headers()) {
+        Ok(principal) => principal,
+        Err(denied) => return unauthorized(front, denied),
+    };
+    front.state.metrics.auth.with_label_values(&["accepted"]).inc();
+    let Some(server) = front.gateway.endpoint(name, &principal) else {
+        return plain(StatusCode::NOT_FOUND, "not_found", "There is no such server or view");
+    };
+    let (head, body) = request.into_parts();
+    let payload = match read(front, body).await {
+        Ok(bytes) => Payload::parse(&bytes, BATCH_MAX),
+        Err(error) => {
+            let peek = Peek { message: None };
+            let dialect = revision::detect(&Head { method: &head.method, headers: &head.headers }, &peek);
+            return respond(dialect.refuse(None, &error));
+        }
+    };
+    let message = match &payload {
+        Ok(Payload::One(message)) => Some(message),
+        _ => None,
+    };
+    let dialect = revision::detect(&Head { method: &head.method, headers: &head.headers }, &Peek { message });
+    if front.state.metrics.inflight.get() >= i64::try_from(front.limits.calls).unwrap_or(i64::MAX) {
+        front.state.metrics.refused.with_label_values(&["calls"]).inc();
+        let id = message.and_then(|m| m.id());
+        let error = Error::new(
+            Reason::Overloaded,
+            format!("There are {} calls at once, and no more are allowed (limits.calls)", front.limits.calls),
+        );
+        let mut response = respond(dialect.refuse(id, &error));
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        return response;
+    }
+    let inbound = inbound(head, payload, principal, name, received);
+    respond(dialect.serve(inbound, server, &front.state).await)
+}
+
+fn inbound(
+    head: http::request::Parts,
+    payload: Result<Payload, crate::jsonrpc::Malformed>,
+    principal: Arc<Principal>,
+    name: &str,
+    received: Instant,
+) -> Inbound {
+    Inbound { method: head.method, headers: head.headers, payload, principal, scope: Text::from(name), received }
+}
+
+fn respond(response: http::Response<crate::body::Body>) -> Response {
+    response.map(AxumBody::new)
+}
+
+/// Reads the body within its limits.
+async fn read(front: &Front, body: AxumBody) -> Result<Bytes, Error> {
+    let limit = front.limits.body;
+    let reading = Limited::new(body, limit).collect();
+    match tokio::time::timeout(front.limits.read_timeout, reading).await {
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Err(e)) if e.is::<http_body_util::LengthLimitError>() => {
+            front.state.metrics.refused.with_label_values(&["body"]).inc();
+            Err(Error::new(Reason::TooLarge, format!("The body is larger than {limit} bytes (limits.body)")))
+        }
+        Ok(Err(_)) => Err(Error::new(Reason::InvalidRequest, "The body broke off")),
+        Err(_) => {
+            front.state.metrics.refused.with_label_values(&["read_timeout"]).inc();
+            Err(Error::new(
+                Reason::InvalidRequest,
+                format!("The body took longer than {:?} (limits.read_timeout)", front.limits.read_timeout),
+            ))
+        }
+    }
+}
+
+/// 401, in a way that makes no client look for OAuth: no `resource_metadata`.
+fn unauthorized(front: &Front, denied: Denied) -> Response {
+    let (outcome, challenge) = match denied {
+        Denied::Missing => ("missing", r#"Bearer realm="moongate""#),
+        Denied::Wrong => ("wrong", r#"Bearer realm="moongate", error="invalid_token""#),
+    };
+    front.state.metrics.auth.with_label_values(&[outcome]).inc();
+    let mut response =
+        plain(StatusCode::UNAUTHORIZED, "unauthorized", "A valid API key is needed: Authorization: Bearer <key>");
+    response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+    response
+}

@@ -1,0 +1,184 @@
+//! One request while it is being answered.
+//!
+//! Owns what a tool may do before it answers: notify, log, ask. Does not own the methods. Invariant: an ask that the
+//! caller did not declare is not made.
+
+use std::{sync::Arc, time::Duration};
+
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::{
+    revision::Revision,
+    server::{Frame, Server},
+    session::Session,
+    wire::{self, Body, Fail, Request},
+};
+
+/// How long the server waits for the answer to an ask.
+const ASK: Duration = Duration::from_secs(300);
+
+/// Log levels, mildest first.
+pub(super) const LEVELS: [&str; 8] = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
+
+/// Why a method has no result.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// A JSON-RPC error.
+    Fail(Fail),
+    /// A tool result that is an error.
+    Failed(String),
+    /// The caller has to answer something first (modern): the key and the request.
+    Need(String, Value),
+    /// The server goes down.
+    Crash,
+}
+
+impl From<Fail> for Stop {
+    fn from(fail: Fail) -> Self {
+        Self::Fail(fail)
+    }
+}
+
+pub(super) type Outcome = Result<Body, Stop>;
+
+/// A request, its caller, and the way back.
+pub(super) struct Call {
+    pub(super) server: Arc<Server>,
+    pub(super) revision: Revision,
+    pub(super) caps: Value,
+    pub(super) client: Value,
+    /// None for a modern caller, and for a legacy one of a server without sessions.
+    pub(super) session: Option<Arc<Session>>,
+    /// The headers it came with; none when it did not come over HTTP.
+    pub(super) headers: Option<Vec<(String, String)>>,
+    pub(super) request: Request,
+    /// What a modern caller has answered so far, by key.
+    pub(super) answers: Value,
+    pub(super) out: mpsc::Sender<Frame>,
+}
+
+impl Call {
+    pub(super) fn argument(&self, key: &str) -> &Value {
+        &self.request.params["arguments"][key]
+    }
+
+    pub(super) fn text_argument<'a>(&'a self, key: &str, default: &'a str) -> &'a str {
+        self.argument(key).as_str().unwrap_or(default)
+    }
+
+    pub(super) fn number_argument(&self, key: &str, default: u64) -> u64 {
+        self.argument(key).as_u64().unwrap_or(default)
+    }
+
+    /// Sends a message before the answer. Waits when the caller does not read.
+    pub(super) async fn say(&self, message: String) {
+        // A caller that has gone hears nothing; whether the call goes on is the transport's to decide.
+        let _ = self.out.send(Frame::Message(message)).await;
+    }
+
+    /// Reports progress, to a caller that gave a token.
+    pub(super) async fn progress(&self, done: u64, total: u64) {
+        let token = self.request.meta("progressToken");
+        if token.is_null() {
+            return;
+        }
+        let mut params = json!({"progressToken": token, "progress": done, "total": total});
+        if self.revision >= Revision::V2025_03_26 {
+            params["message"] = json!(format!("step {done} of {total}"));
+        }
+        self.say(wire::notification("notifications/progress", &params)).await;
+    }
+
+    /// Logs, to a caller that wants this level.
+    pub(super) async fn log(&self, level: &str, data: &Value) {
+        let floor = match (&self.session, self.revision.is_modern()) {
+            (_, true) => match self.request.meta("io.modelcontextprotocol/logLevel").as_str() {
+                Some(level) => level.to_owned(),
+                None => return,
+            },
+            // A client that set no level leaves it to the server: this one sends everything.
+            (Some(session), false) => super::record::lock(&session.log).clone().unwrap_or_else(|| "debug".into()),
+            (None, false) => "debug".into(),
+        };
+        let rank = |level: &str| LEVELS.iter().position(|l| *l == level).unwrap_or(0);
+        if rank(level) >= rank(&floor) {
+            let params = json!({"level": level, "logger": "mock", "data": data});
+            self.say(wire::notification("notifications/message", &params)).await;
+        }
+    }
+
+    /// Asks the user for a name.
+    pub(super) async fn elicit(&self, key: &str, message: &str) -> Result<Value, Stop> {
+        let mut params = json!({
+            "message": message,
+            "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]},
+        });
+        if self.revision >= Revision::V2025_11_25 {
+            params["mode"] = json!("form");
+        }
+        let caps = &self.caps["elicitation"];
+        // An empty object means forms, for those that knew nothing else.
+        let able = caps.is_object() && (caps["form"].is_object() || !caps["url"].is_object());
+        self.able(able, Revision::V2025_06_18, json!({"elicitation": {"form": {}}}))?;
+        self.ask(key, "elicitation/create", params).await
+    }
+
+    /// Asks the user to open a page.
+    pub(super) async fn elicit_url(&self, key: &str, url: &str) -> Result<Value, Stop> {
+        let mut params = json!({"mode": "url", "message": "Please open this page.", "url": url});
+        if !self.revision.is_modern() {
+            params["elicitationId"] = json!(format!("page-{}", self.server.next_number()));
+        }
+        let able = self.caps["elicitation"]["url"].is_object();
+        self.able(able, Revision::V2025_11_25, json!({"elicitation": {"url": {}}}))?;
+        self.ask(key, "elicitation/create", params).await
+    }
+
+    /// Asks the client's model.
+    pub(super) async fn sample(&self, prompt: &str) -> Result<Value, Stop> {
+        let content = json!({"type": "text", "text": prompt});
+        let params = json!({"messages": [{"role": "user", "content": content}], "maxTokens": 100});
+        self.able(self.caps["sampling"].is_object(), Revision::V2024_11_05, json!({"sampling": {}}))?;
+        self.ask("sample", "sampling/createMessage", params).await
+    }
+
+    /// Asks for the client's roots.
+    pub(super) async fn roots(&self) -> Result<Value, Stop> {
+        self.able(self.caps["roots"].is_object(), Revision::V2024_11_05, json!({"roots": {}}))?;
+        self.ask("roots", "roots/list", json!({})).await
+    }
+
+    fn able(&self, declared: bool, since: Revision, required: Value) -> Result<(), Stop> {
+        if declared && self.revision >= since {
+            return Ok(());
+        }
+        if self.revision.is_modern() {
+            let fail = Fail::new(-32021, "Missing required client capability");
+            return Err(fail.data(json!({"requiredCapabilities": required})).status(400).into());
+        }
+        Err(Stop::Failed(format!("the client did not declare the capability this needs: {required}")))
+    }
+
+    async fn ask(&self, key: &str, method: &str, params: Value) -> Result<Value, Stop> {
+        if self.revision.is_modern() {
+            return match &self.answers[key] {
+                Value::Null => Err(Stop::Need(key.to_owned(), json!({"method": method, "params": params}))),
+                answer => Ok(answer.clone()),
+            };
+        }
+        let Some(session) = &self.session else {
+            return Err(Stop::Failed("cannot ask a client that has no session".into()));
+        };
+        let id = format!("\"ask-{}\"", self.server.next_number());
+        let Some(reply) = session.expect(&id) else {
+            return Err(Stop::Failed("too many asks are open".into()));
+        };
+        self.say(wire::request(&id, method, &params)).await;
+        match tokio::time::timeout(ASK, reply).await {
+            Ok(Ok(Ok(result))) => Ok(result),
+            Ok(Ok(Err(error))) => Err(Stop::Failed(format!("the client answered with an error: {error}"))),
+            _ => Err(Stop::Failed("the client did not answer".into())),
+        }
+    }
+}

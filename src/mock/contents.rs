@@ -1,0 +1,240 @@
+//! What a mock server offers: the definitions of its tools, resources, templates and prompts.
+//!
+//! Owns the lists. Does not own what calling them does. Invariant: a definition the script gives as text leaves as
+//! that text; one of ours leaves with the members the revision knows.
+
+use serde_json::{Value, json};
+
+use super::{
+    revision::Revision,
+    script::{Generate, Preset, Script},
+};
+
+/// One entry of a list.
+#[derive(Debug, Clone)]
+pub(super) struct Item {
+    /// Its name or URI; empty where the definition has none.
+    pub(super) key: String,
+    /// The definition.
+    pub(super) def: Def,
+}
+
+/// A definition.
+#[derive(Debug, Clone)]
+pub(super) enum Def {
+    /// Ours: spelled for each revision.
+    Ours(Value),
+    /// The script's: sent as it is.
+    Verbatim(String),
+}
+
+impl Item {
+    fn ours(key: &str, def: Value) -> Self {
+        Self { key: def[key].as_str().unwrap_or_default().to_owned(), def: Def::Ours(def) }
+    }
+
+    /// An entry of the script: an object, or a string of JSON.
+    pub(super) fn given(key: &str, value: &Value) -> Self {
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let name = serde_json::from_str::<Value>(&text).ok().and_then(|v| v[key].as_str().map(str::to_owned));
+        Self { key: name.unwrap_or_default(), def: Def::Verbatim(text) }
+    }
+
+    /// A tool that only has a name.
+    pub(super) fn tool(name: &str, description: &str) -> Self {
+        Self::ours("name", tool(name, description, json!({})))
+    }
+
+    /// The definition as this revision spells it.
+    pub(super) fn spelled(&self, revision: Revision) -> String {
+        let value = match &self.def {
+            Def::Verbatim(text) => return text.clone(),
+            Def::Ours(value) => value,
+        };
+        let mut value = value.clone();
+        if let Some(object) = value.as_object_mut() {
+            object.retain(|k, _| match k.as_str() {
+                "title" | "outputSchema" | "_meta" => revision >= Revision::V2025_06_18,
+                "annotations" => revision >= Revision::V2025_03_26,
+                "icons" => revision >= Revision::V2025_11_25,
+                _ => true,
+            });
+        }
+        value.to_string()
+    }
+
+    /// The definition, for reading; null when it is not JSON.
+    pub(super) fn value(&self) -> Value {
+        match &self.def {
+            Def::Ours(value) => value.clone(),
+            Def::Verbatim(text) => serde_json::from_str(text).unwrap_or_default(),
+        }
+    }
+}
+
+/// All four lists.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Contents {
+    pub(super) tools: Vec<Item>,
+    pub(super) resources: Vec<Item>,
+    pub(super) templates: Vec<Item>,
+    pub(super) prompts: Vec<Item>,
+}
+
+impl Contents {
+    pub(super) fn of(script: &Script) -> Self {
+        let mut all = match script.preset {
+            Preset::Empty => Self::default(),
+            Preset::Standard => standard(),
+            Preset::Demo => demo(),
+        };
+        for family in &script.generate {
+            all.tools.extend((0..family.count).map(|n| generated(family, n)));
+        }
+        all.tools.extend(script.tools.iter().map(|v| Item::given("name", v)));
+        all.resources.extend(script.resources.iter().map(|v| Item::given("uri", v)));
+        all.templates.extend(script.templates.iter().map(|v| Item::given("uriTemplate", v)));
+        all.prompts.extend(script.prompts.iter().map(|v| Item::given("name", v)));
+        all
+    }
+}
+
+fn tool(name: &str, description: &str, properties: Value) -> Value {
+    let required: Vec<&String> =
+        properties.as_object().into_iter().flatten().filter(|(_, v)| v["default"].is_null()).map(|(k, _)| k).collect();
+    let mut schema = json!({"type": "object", "properties": properties});
+    if !required.is_empty() {
+        schema["required"] = json!(required);
+    }
+    json!({"name": name, "description": description, "inputSchema": schema})
+}
+
+fn generated(family: &Generate, n: u32) -> Item {
+    let name = family.name.replace("{n}", &n.to_string());
+    let mut text = format!("Generated tool number {n}. ");
+    while text.len() < family.describe as usize {
+        text.push_str("It does what the others do. ");
+    }
+    let mut property = json!({"type": "string", "default": ""});
+    for level in 0..family.depth {
+        property = json!({"type": "object", "properties": {format!("level_{level}"): property}, "default": {}});
+    }
+    Item::ours("name", tool(&name, &text, json!({"value": property})))
+}
+
+/// A schema whose value may be left out.
+fn or(schema: &Value, value: Value) -> Value {
+    let mut schema = schema.clone();
+    schema["default"] = value;
+    schema
+}
+
+/// Tools that answer, notify or ask.
+fn polite() -> Vec<Value> {
+    let (text, int) = (json!({"type": "string"}), json!({"type": "integer", "minimum": 0}));
+    let number = json!({"type": "number"});
+    let mut echo = tool("echo", "Returns its arguments, exactly as they were written.", json!({}));
+    echo["title"] = json!("Echo");
+    echo["inputSchema"]["additionalProperties"] = json!(true);
+    echo["annotations"] = json!({"readOnlyHint": true, "idempotentHint": true});
+    let mut add = tool("add", "Adds two numbers.", json!({"a": number, "b": number}));
+    add["annotations"] = json!({"readOnlyHint": true, "idempotentHint": true});
+    add["outputSchema"] = json!({"type": "object", "properties": {"sum": {"type": "number"}}, "required": ["sum"]});
+    vec![
+        echo,
+        add,
+        tool("sleep", "Answers after a while.", json!({"ms": int})),
+        tool("progress", "Reports its progress.", json!({"steps": or(&int, json!(3)), "ms": or(&int, json!(1))})),
+        tool("log", "Writes a log message.", json!({"level": or(&text, json!("info")), "text": or(&text, json!(""))})),
+        tool("elicit", "Asks the user for a name.", json!({"message": or(&text, json!("What is your name?"))})),
+        tool("elicit_url", "Asks the user to open a page.", json!({"url": or(&text, json!("https://example.com/"))})),
+        tool("elicit_twice", "Asks the user two questions, one after the other.", json!({})),
+        tool("sample", "Asks the client's model.", json!({"prompt": or(&text, json!("Say hello."))})),
+        tool("roots", "Asks for the client's roots.", json!({})),
+        tool("fail", "Fails: a result that is an error.", json!({"text": or(&text, json!("it failed"))})),
+        tool(
+            "error",
+            "Answers with a JSON-RPC error.",
+            json!({"code": or(&json!({"type": "integer"}), json!(-32000)), "message": or(&text, json!("an error"))}),
+        ),
+    ]
+}
+
+/// Tools that do something to the server, tell of it, or misbehave.
+fn rough() -> Vec<Value> {
+    let (text, int) = (json!({"type": "string"}), json!({"type": "integer", "minimum": 0}));
+    let region = json!({"type": "string", "x-mcp-header": "Region"});
+    vec![
+        tool("crash", "Takes the server down in the middle of the call.", json!({})),
+        tool("hang", "Never answers.", json!({})),
+        tool("big", "Returns so many bytes of text.", json!({"bytes": int})),
+        tool("garbage", "Writes lines to stdout that are not messages, then answers.", json!({})),
+        tool("counter", "Counts its calls: in the session, or in all where there are no sessions.", json!({})),
+        tool("whoami", "Tells what the server knows about its caller.", json!({})),
+        tool("change", "Adds a tool, and says that the list changed.", json!({})),
+        tool("touch", "Says that a resource changed.", json!({"uri": or(&text, json!("mock://watched"))})),
+        tool(
+            "link",
+            "Returns a link to a resource, and a resource.",
+            json!({"uri": or(&text, json!("mock://static/text"))}),
+        ),
+        tool("env", "Returns the environment of the server.", json!({})),
+        tool("region", "Returns its region, which clients also send as a header.", json!({"region": region})),
+        tool("mock_counters", "Returns what the server has seen.", json!({})),
+        tool(
+            "grandchild",
+            "Starts a process that ignores SIGTERM.",
+            json!({"hold": or(&json!({"type": "boolean"}), json!(false))}),
+        ),
+    ]
+}
+
+fn standard() -> Contents {
+    Contents {
+        tools: polite().into_iter().chain(rough()).map(|t| Item::ours("name", t)).collect(),
+        resources: [
+            json!({"uri": "mock://static/text", "name": "text", "description": "Some text.", "mimeType": "text/plain"}),
+            json!({"uri": "mock://static/blob", "name": "blob", "description": "Some bytes.", "mimeType": "application/octet-stream"}),
+            json!({"uri": "mock://private", "name": "private", "description": "Asks who reads it.", "mimeType": "application/json"}),
+            json!({"uri": "mock://watched", "name": "watched", "description": "Changes when touched.", "mimeType": "text/plain"}),
+        ]
+        .into_iter()
+        .map(|r| Item::ours("uri", r))
+        .collect(),
+        templates: vec![Item::ours(
+            "uriTemplate",
+            json!({"uriTemplate": "mock://item/{id}", "name": "item", "description": "An item by its id.", "mimeType": "text/plain"}),
+        )],
+        prompts: [
+            json!({"name": "greet", "title": "Greeting", "description": "Greets someone.",
+                "arguments": [{"name": "name", "description": "Whom to greet.", "required": true}]}),
+            json!({"name": "interview", "description": "Asks the user first."}),
+            json!({"name": "plain", "description": "A prompt without arguments."}),
+        ]
+        .into_iter()
+        .map(|p| Item::ours("name", p))
+        .collect(),
+    }
+}
+
+fn demo() -> Contents {
+    let (text, number) = (json!({"type": "string"}), json!({"type": "number"}));
+    let mut tools = [
+        tool("echo", "Repeat what you send. Useful to see that calls arrive.", json!({"text": text})),
+        tool("add", "Add two numbers and return the sum.", json!({"a": number, "b": number})),
+        tool("now", "Tell the current date and time (UTC).", json!({})),
+        tool("ask_name", "Ask the user for their name, then greet them. Shows elicitation.", json!({})),
+    ];
+    for tool in &mut tools {
+        tool["annotations"] = json!({"readOnlyHint": true, "openWorldHint": false});
+    }
+    let about = json!({"uri": "demo://about", "name": "about", "description": "What this demonstration is.", "mimeType": "text/plain"});
+    let tour = json!({"name": "tour", "description": "A guided tour of the demonstration.",
+        "arguments": [{"name": "language", "description": "The language to answer in.", "required": false}]});
+    Contents {
+        tools: tools.into_iter().map(|t| Item::ours("name", t)).collect(),
+        resources: vec![Item::ours("uri", about)],
+        templates: Vec::new(),
+        prompts: vec![Item::ours("name", tour)],
+    }
+}

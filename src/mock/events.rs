@@ -1,0 +1,51 @@
+//! Server-sent events, in every spelling that the standard allows.
+//!
+//! Owns the bytes of an event. Does not know what is in it. Invariant: whoever reads events as the standard says gets
+//! the same message from every spelling.
+
+use bytes::Bytes;
+
+use super::script::{Newline, Sse};
+
+/// An event of one message, in as many pieces as the script says.
+pub(super) fn event(sse: &Sse, id: Option<&str>, message: &str) -> Vec<Bytes> {
+    let mut lines = vec!["event: message".to_owned()];
+    lines.extend(id.map(|id| format!("id: {id}")));
+    // JSON allows a line break after its first brace or bracket, so it may be spread over lines there.
+    let message = match (sse.split, message.starts_with(['{', '['])) {
+        (true, true) => format!("{}\n{}", &message[..1], &message[1..]),
+        _ => message.to_owned(),
+    };
+    lines.extend(message.lines().map(|line| format!("data: {line}")));
+    pieces(sse, lines)
+}
+
+/// An event of another name.
+pub(super) fn named(sse: &Sse, name: &str, data: &str) -> Vec<Bytes> {
+    pieces(sse, vec![format!("event: {name}"), format!("data: {data}")])
+}
+
+/// A comment, and an event without data, which no client may take for a message.
+pub(super) fn prime(sse: &Sse, id: Option<&str>) -> Vec<Bytes> {
+    let mut all = pieces(sse, vec![": hello".to_owned()]);
+    let mut lines: Vec<String> = id.map(|id| format!("id: {id}")).into_iter().collect();
+    lines.push("data:".to_owned());
+    all.extend(pieces(sse, lines));
+    all
+}
+
+fn pieces(sse: &Sse, lines: Vec<String>) -> Vec<Bytes> {
+    let end = match sse.newline {
+        Newline::Lf => "\n",
+        Newline::Cr => "\r",
+        Newline::Crlf => "\r\n",
+    };
+    let mut text = lines.join(end);
+    text.push_str(end);
+    text.push_str(end);
+    let whole = Bytes::from(text);
+    if sse.chunk == 0 {
+        return vec![whole];
+    }
+    (0..whole.len()).step_by(sse.chunk).map(|at| whole.slice(at..whole.len().min(at + sse.chunk))).collect()
+}

@@ -1,0 +1,149 @@
+//! What goes wrong, and when.
+//!
+//! Owns the words for faults and the counting of their turns. Does not own doing them: the engine and the transports
+//! do. Invariant: a fault strikes only the requests it names, after those it lets pass, as often as it says.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// A fault: which requests it strikes, and how.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Fault {
+    /// A method, `tools/call:NAME` for one tool, or `*`.
+    #[serde(default = "Fault::everything")]
+    pub on: String,
+    /// Lets so many requests pass first.
+    #[serde(default)]
+    pub after: u64,
+    /// Strikes so many times; 0 for always.
+    #[serde(default)]
+    pub times: u64,
+    /// What it does.
+    #[serde(flatten)]
+    pub act: Act,
+}
+
+/// What a fault does. Over stdio the ones about HTTP do nothing.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "snake_case", deny_unknown_fields)]
+#[allow(missing_docs, reason = "fields are explained with their variant")]
+pub enum Act {
+    /// Answers `ms` milliseconds late.
+    Delay { ms: u64 },
+    /// Never answers.
+    Hang,
+    /// Exits with `code` (default 3) instead of answering; over HTTP the connection is reset.
+    Exit {
+        #[serde(default = "Act::three")]
+        code: i32,
+    },
+    /// Answers with this JSON-RPC error.
+    Error { code: i64, message: String },
+    /// Answers with this result: JSON text, sent as written.
+    Result { json: String },
+    /// Answers with this HTTP status, and nothing of JSON-RPC unless `body` is.
+    Status {
+        status: u16,
+        #[serde(default)]
+        headers: BTreeMap<String, String>,
+        #[serde(default)]
+        body: String,
+        #[serde(default)]
+        content_type: Option<String>,
+    },
+    /// Answers with this body as `application/json` over HTTP 200; over stdio, with this line.
+    Body { text: String },
+    /// Answers correctly, but calls it this content type.
+    ContentType { value: String },
+    /// Closes the connection instead of answering.
+    Close,
+    /// Resets the connection instead of answering.
+    Reset,
+    /// Begins a stream of events and ends it without the answer.
+    Cut,
+    /// Answers another id than the one asked.
+    WrongId,
+    /// Answers twice.
+    Duplicate,
+    /// Adds `bytes` bytes of padding to the result.
+    Huge { bytes: usize },
+    /// Writes this text (a line of its own) to stdout before the answer.
+    Garbage { text: String },
+    /// Forgets every session first.
+    DropSessions,
+    /// Writes `bytes` bytes to stderr before the answer.
+    Stderr { bytes: usize },
+}
+
+impl Act {
+    fn three() -> i32 {
+        3
+    }
+}
+
+impl Fault {
+    fn everything() -> String {
+        "*".into()
+    }
+
+    /// A fault that strikes every request of this method (see [`Fault::on`]).
+    #[must_use]
+    pub fn on(method: &str, act: Act) -> Self {
+        Self { on: method.into(), after: 0, times: 0, act }
+    }
+
+    /// The same, letting `n` requests pass first.
+    #[must_use]
+    pub fn after(mut self, n: u64) -> Self {
+        self.after = n;
+        self
+    }
+
+    /// The same, striking `n` times only.
+    #[must_use]
+    pub fn times(mut self, n: u64) -> Self {
+        self.times = n;
+        self
+    }
+
+    fn names(&self, method: &str, tool: Option<&str>) -> bool {
+        match self.on.split_once(':') {
+            Some((m, t)) => m == method && Some(t) == tool,
+            None => self.on == "*" || self.on == method,
+        }
+    }
+}
+
+/// Faults and how often each has been met.
+#[derive(Debug, Default)]
+pub(super) struct Armed(Vec<(Fault, u64)>);
+
+impl Armed {
+    pub(super) fn new(faults: &[Fault]) -> Self {
+        Self(faults.iter().map(|f| (f.clone(), 0)).collect())
+    }
+
+    pub(super) fn add(&mut self, fault: Fault) {
+        self.0.push((fault, 0));
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// The faults that strike this request, in the order of the script.
+    pub(super) fn strike(&mut self, method: &str, tool: Option<&str>) -> Vec<Act> {
+        let mut acts = Vec::new();
+        for (fault, met) in &mut self.0 {
+            if !fault.names(method, tool) {
+                continue;
+            }
+            *met += 1;
+            if *met > fault.after && (fault.times == 0 || *met <= fault.after + fault.times) {
+                acts.push(fault.act.clone());
+            }
+        }
+        acts
+    }
+}

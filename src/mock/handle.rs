@@ -1,0 +1,223 @@
+//! A mock server from outside: starting it inside a test, looking at it, changing it while it runs.
+//!
+//! Owns the listeners' life. Does not own what is served. Invariant: a handle that goes takes its server along.
+
+use std::{fs::File, io, net::SocketAddr, path::PathBuf, sync::Arc};
+
+use serde_json::Value;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, BufReader},
+    net::TcpListener,
+    task::JoinHandle,
+};
+
+use super::{
+    contents::Item,
+    fault::{Armed, Fault},
+    http, pipe,
+    record::{Counters, Record, Seen, lock},
+    script::Script,
+    server::{Notice, Server},
+    wire,
+};
+
+/// A mock server that runs until its handle goes.
+pub struct Handle {
+    /// The URL of the endpoint; for others than HTTP, the address.
+    pub url: String,
+    /// The address it listens on; none for a Unix socket.
+    pub addr: Option<SocketAddr>,
+    server: Arc<Server>,
+    accepting: JoinHandle<()>,
+}
+
+/// Serves Streamable HTTP on `addr` (port 0: the system picks), at the path `/mcp`.
+///
+/// # Errors
+/// When it cannot listen there.
+pub async fn serve_http(script: Script, addr: SocketAddr) -> io::Result<Handle> {
+    serve_http_recording(script, addr, None, None).await
+}
+
+/// The same, as a process of its own: with a file for what is received, and a program for grandchildren.
+///
+/// # Errors
+/// When it cannot listen there.
+pub async fn serve_http_recording(
+    script: Script,
+    addr: SocketAddr,
+    record: Option<File>,
+    program: Option<PathBuf>,
+) -> io::Result<Handle> {
+    let listener = TcpListener::bind(addr).await?;
+    let addr = listener.local_addr()?;
+    let server = Server::new(script, Record::to_file(record), program);
+    let accepting = tokio::spawn(http::serve(server.clone(), listener));
+    Ok(Handle { url: format!("http://{addr}{}", http::PATH), addr: Some(addr), server, accepting })
+}
+
+/// Serves lines of JSON-RPC on every TCP connection, each a client of its own.
+///
+/// # Errors
+/// When it cannot listen there.
+pub async fn serve_tcp(script: Script, addr: SocketAddr, record: Option<File>) -> io::Result<Handle> {
+    let listener = TcpListener::bind(addr).await?;
+    let addr = listener.local_addr()?;
+    let server = Server::new(script, Record::to_file(record), None);
+    let shared = server.clone();
+    let accepting = tokio::spawn(async move {
+        let mut stop = shared.stop.subscribe();
+        loop {
+            tokio::select! {
+                accepted = listener.accept() => if let Ok((stream, _)) = accepted { lines(&shared, stream) },
+                _ = stop.wait_for(|stop| *stop) => return,
+            }
+        }
+    });
+    Ok(Handle { url: addr.to_string(), addr: Some(addr), server, accepting })
+}
+
+/// Serves lines of JSON-RPC on every connection to a Unix socket at `path`, which must not exist.
+///
+/// # Errors
+/// When it cannot listen there.
+#[cfg(unix)]
+pub async fn serve_unix(script: Script, path: PathBuf, record: Option<File>) -> io::Result<Handle> {
+    let listener = tokio::net::UnixListener::bind(&path)?;
+    let server = Server::new(script, Record::to_file(record), None);
+    let shared = server.clone();
+    let url = path.display().to_string();
+    let accepting = tokio::spawn(async move {
+        let mut stop = shared.stop.subscribe();
+        loop {
+            tokio::select! {
+                accepted = listener.accept() => if let Ok((stream, _)) = accepted { lines(&shared, stream) },
+                _ = stop.wait_for(|stop| *stop) => break,
+            }
+        }
+        // A socket file that stays would refuse the next start.
+        let _ = std::fs::remove_file(path);
+    });
+    Ok(Handle { url, addr: None, server, accepting })
+}
+
+fn lines<S: AsyncRead + AsyncWrite + Send + 'static>(server: &Arc<Server>, stream: S) {
+    server.record.count(|c| c.connections += 1);
+    let (reader, writer) = tokio::io::split(stream);
+    let server = server.clone();
+    // How a connection ends is the client's business, or a fault we were asked for.
+    tokio::spawn(async move { pipe::serve(server, BufReader::new(reader), writer).await });
+}
+
+impl Handle {
+    /// What it has counted so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.server.record.counters()
+    }
+
+    /// The last requests, oldest first (at most 64), with all their headers and their body.
+    #[must_use]
+    pub fn seen(&self) -> Vec<Seen> {
+        self.server.record.seen()
+    }
+
+    /// The last request whose body names this method.
+    #[must_use]
+    pub fn last(&self, method: &str) -> Option<Seen> {
+        let names = |s: &Seen| serde_json::from_str::<Value>(&s.body).is_ok_and(|v| v["method"] == method);
+        self.seen().into_iter().rev().find(names)
+    }
+
+    /// Forgets what it has counted and seen.
+    pub fn reset_record(&self) {
+        self.server.record.clear();
+    }
+
+    /// Replaces its tools (objects, or strings of JSON sent as they are), and tells nobody.
+    pub fn set_tools(&self, tools: &[Value]) {
+        lock(&self.server.contents).tools = tools.iter().map(|t| Item::given("name", t)).collect();
+    }
+
+    /// Replaces its tools, and tells who listens; gives how many were told.
+    pub fn change_tools_and_notify(&self, tools: &[Value]) -> usize {
+        self.set_tools(tools);
+        self.notify_list("tools")
+    }
+
+    /// Replaces its resources, and tells nobody.
+    pub fn set_resources(&self, resources: &[Value]) {
+        lock(&self.server.contents).resources = resources.iter().map(|r| Item::given("uri", r)).collect();
+    }
+
+    /// Replaces its prompts, and tells nobody.
+    pub fn set_prompts(&self, prompts: &[Value]) {
+        lock(&self.server.contents).prompts = prompts.iter().map(|p| Item::given("name", p)).collect();
+    }
+
+    /// Says that `tools`, `prompts` or `resources` changed; gives how many were told.
+    pub fn notify_list(&self, list: &str) -> usize {
+        let known = ["tools", "prompts", "resources"].into_iter().find(|known| *known == list);
+        known.map_or(0, |list| self.server.publish(&Notice::List(list)))
+    }
+
+    /// Says that a resource changed; gives how many subscribers were told.
+    pub fn notify_resource(&self, uri: &str) -> usize {
+        self.server.publish(&Notice::Resource(uri.to_owned()))
+    }
+
+    /// Sends a request to every legacy session that listens, outside of any call; gives how many were asked.
+    pub fn ask_sessions(&self, method: &str, params: &Value) -> usize {
+        let sessions: Vec<String> = lock(&self.server.sessions).keys().cloned().collect();
+        let ask = |id: &String| {
+            let request = wire::request(&format!("\"own-{}\"", self.server.next_number()), method, params);
+            self.server.tell(id, request)
+        };
+        sessions.iter().filter(|id| ask(id)).count()
+    }
+
+    /// Streams and pipes that would hear a notice now: wait for one before changing anything.
+    #[must_use]
+    pub fn listeners(&self) -> usize {
+        self.server.listeners()
+    }
+
+    /// Legacy sessions that are open over HTTP now.
+    #[must_use]
+    pub fn sessions(&self) -> usize {
+        lock(&self.server.sessions).len()
+    }
+
+    /// Forgets every session, as a restart would; gives how many there were.
+    pub fn drop_sessions(&self) -> usize {
+        self.server.drop_sessions(None)
+    }
+
+    /// Replaces all faults by this one.
+    pub fn set_fault(&self, fault: Fault) {
+        *lock(&self.server.faults) = Armed::new(&[fault]);
+    }
+
+    /// Adds a fault.
+    pub fn add_fault(&self, fault: Fault) {
+        lock(&self.server.faults).add(fault);
+    }
+
+    /// Removes all faults.
+    pub fn clear_faults(&self) {
+        lock(&self.server.faults).clear();
+    }
+
+    /// Stops, and waits until the port is free. Modern subscriptions are ended politely.
+    pub async fn stop(mut self) {
+        self.server.stop.send_replace(true);
+        // It ends by itself; a panic in it was printed.
+        let _ = (&mut self.accepting).await;
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.server.stop.send_replace(true);
+    }
+}

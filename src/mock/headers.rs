@@ -1,0 +1,79 @@
+//! The headers that mirror a modern request.
+//!
+//! Owns comparing them with the body. Does not own what the body means. Invariant: a header and a body that differ
+//! never reach a method.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD as B64};
+use serde_json::{Value, json};
+
+use super::{
+    http::Asked,
+    modern,
+    revision::Revision,
+    server::Server,
+    wire::{Fail, Request},
+};
+
+/// Checks the version, then every header that the request must carry.
+pub(super) fn check(server: &Server, asked: &Asked, request: &Request) -> Result<(), Fail> {
+    // The supported versions are named in every refusal: a legacy client may have nothing else to show its user.
+    let mismatch = |text: String| {
+        let text = format!("Header mismatch: {text} (supported versions: {})", server.supported());
+        Fail::new(-32020, text).data(json!({"supported": server.supported()})).status(400)
+    };
+    let missing = |name: &str| mismatch(format!("the header {name} is missing"));
+    let version = asked.header("mcp-protocol-version").ok_or_else(|| missing("MCP-Protocol-Version"))?;
+    match request.meta(modern::VERSION) {
+        Value::String(body) if body != version => {
+            return Err(mismatch(format!("MCP-Protocol-Version is '{version}', but the body says '{body}'")));
+        }
+        _ if !Revision::of(version).is_some_and(|r| r.is_modern() && server.speaks(r)) => {
+            return Err(modern::unsupported(server, version));
+        }
+        _ => {}
+    }
+    let method = asked.header("mcp-method").ok_or_else(|| missing("Mcp-Method"))?;
+    if method != request.method {
+        return Err(mismatch(format!("Mcp-Method is '{method}', but the body says '{}'", request.method)));
+    }
+    let source = match request.method.as_str() {
+        "tools/call" | "prompts/get" => Some("name"),
+        "resources/read" => Some("uri"),
+        _ => None,
+    };
+    if let Some(body) = source.and_then(|key| request.params[key].as_str()) {
+        let name = decoded(asked.header("mcp-name").ok_or_else(|| missing("Mcp-Name"))?).map_err(mismatch)?;
+        if name != body {
+            return Err(mismatch(format!("Mcp-Name is '{name}', but the body says '{body}'")));
+        }
+    }
+    for (header, value) in modern::parameter_headers(server, request) {
+        let sent = asked.header(&header).map(decoded).transpose().map_err(mismatch)?;
+        if !agree(sent.as_deref(), value.as_ref()) {
+            return Err(mismatch(format!("{header} is {sent:?}, but the body says {value:?}")));
+        }
+    }
+    Ok(())
+}
+
+fn decoded(value: &str) -> Result<String, String> {
+    let Some(inner) = value.strip_prefix("=?base64?").and_then(|v| v.strip_suffix("?=")) else {
+        return match value.chars().all(|c| c == '\t' || (' '..='~').contains(&c)) {
+            true => Ok(value.to_owned()),
+            false => Err(format!("'{value}' has characters that must be encoded")),
+        };
+    };
+    let bytes = B64.decode(inner).map_err(|e| format!("'{value}' is not Base64: {e}"))?;
+    String::from_utf8(bytes).map_err(|_| format!("'{value}' is not UTF-8"))
+}
+
+fn agree(header: Option<&str>, body: Option<&Value>) -> bool {
+    match (header, body) {
+        (None, None) => true,
+        (Some(header), Some(Value::String(body))) => header == body,
+        (Some(header), Some(Value::Bool(body))) => header == body.to_string(),
+        // Numbers agree by value: 42.0 and 42 are the same.
+        (Some(header), Some(Value::Number(body))) => header.parse::<f64>().ok() == body.as_f64(),
+        _ => false,
+    }
+}

@@ -1,0 +1,303 @@
+//! Streamable HTTP: the listener, and what is decided before a body is read.
+//!
+//! Owns connections and the three HTTP methods. Does not own JSON-RPC. Invariant: every request is recorded before it
+//! is judged.
+
+use std::{
+    io,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt as _, Limited};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::TokioIo;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+    time::{Duration, sleep},
+};
+
+use super::{
+    answer::{self, Reply},
+    fault::Act,
+    pair, post,
+    record::Seen,
+    revision::Revision,
+    server::{Ear, Server},
+    stream,
+    wire::Fail,
+};
+
+/// The largest body read.
+const BODY: usize = 64 << 20;
+/// The path of the endpoint.
+pub(super) const PATH: &str = "/mcp";
+
+/// A request as the rest of the mock sees it.
+pub(super) struct Asked {
+    pub(super) headers: Vec<(String, String)>,
+    pub(super) body: Bytes,
+}
+
+impl Asked {
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
+    }
+
+    pub(super) fn accepts(&self, kind: &str) -> bool {
+        let group = kind.split('/').next().unwrap_or_default();
+        self.headers.iter().filter(|(n, _)| n == "accept").flat_map(|(_, v)| v.split(',')).any(|one| {
+            let one = one.split(';').next().unwrap_or_default().trim();
+            one.eq_ignore_ascii_case(kind) || one == "*/*" || one == format!("{group}/*")
+        })
+    }
+}
+
+/// Accepts connections until the server stops.
+pub(super) async fn serve(server: Arc<Server>, listener: TcpListener) {
+    let room = Arc::new(Semaphore::new(server.script.http.connections));
+    let mut stop = server.stop.subscribe();
+    loop {
+        let Ok(permit) = room.clone().acquire_owned().await else { return };
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stop.wait_for(|stop| *stop) => return,
+        };
+        let Ok((stream, _)) = accepted else {
+            // Out of descriptors, most likely: waiting is all that helps.
+            sleep(Duration::from_millis(10)).await;
+            continue;
+        };
+        server.record.count(|c| c.connections += 1);
+        let server = server.clone();
+        tokio::spawn(async move {
+            connection(server, stream).await;
+            drop(permit);
+        });
+    }
+}
+
+async fn connection(server: Arc<Server>, stream: TcpStream) {
+    // Small frames are the rule here, and a delay on them would be measured as somebody else's.
+    let _ = stream.set_nodelay(true);
+    let reset = Arc::new(AtomicBool::new(false));
+    let mut stop = server.stop.subscribe();
+    let io = TokioIo::new(Socket { inner: stream, reset: reset.clone() });
+    let service = service_fn(move |request| {
+        let (server, reset) = (server.clone(), reset.clone());
+        async move { answer(&server, &reset, request).await }
+    });
+    let serving = http1::Builder::new().serve_connection(io, service);
+    tokio::pin!(serving);
+    tokio::select! {
+        // How a connection ends is the client's business, or a fault we were asked for.
+        _ = serving.as_mut() => return,
+        _ = stop.wait_for(|stop| *stop) => {}
+    }
+    // Streams say goodbye by themselves; who is idle is let go.
+    serving.as_mut().graceful_shutdown();
+    let _ = tokio::time::timeout(Duration::from_millis(200), serving).await;
+}
+
+async fn answer(
+    server: &Arc<Server>,
+    reset: &Arc<AtomicBool>,
+    request: Request<Incoming>,
+) -> io::Result<Response<answer::Body>> {
+    let (parts, body) = request.into_parts();
+    let headers: Vec<_> = parts
+        .headers
+        .iter()
+        .map(|(n, v)| (n.as_str().to_owned(), String::from_utf8_lossy(v.as_bytes()).into_owned()))
+        .collect();
+    let Ok(body) = Limited::new(body, BODY).collect().await else {
+        return Ok(answer::status(413));
+    };
+    let asked = Asked { headers, body: body.to_bytes() };
+    server.record.see(Seen {
+        http_method: parts.method.to_string(),
+        path: parts.uri.path_and_query().map(ToString::to_string).unwrap_or_default(),
+        headers: asked.headers.clone(),
+        body: String::from_utf8_lossy(&asked.body).into_owned(),
+    });
+    let path = parts.uri.path();
+    let reply = match refusal(server, &parts.method, path, &asked) {
+        Some(response) => Reply::Response(response),
+        None if path == pair::OPEN => Reply::Response(pair::open(server)),
+        None if path == pair::SEND => Reply::Response(pair::send(server, parts.uri.query(), &asked.body).await),
+        None => match parts.method {
+            Method::POST => post::answer(server, asked).await,
+            Method::GET => get(server, &asked).await,
+            _ => delete(server, &asked).await,
+        },
+    };
+    match reply {
+        Reply::Response(response) => Ok(response),
+        Reply::Broken { reset: hard } => {
+            reset.store(hard, Ordering::Relaxed);
+            Err(io::ErrorKind::ConnectionReset.into())
+        }
+    }
+}
+
+/// What is refused whatever it says.
+fn refusal(server: &Server, method: &Method, path: &str, asked: &Asked) -> Option<Response<answer::Body>> {
+    let http = &server.script.http;
+    let paired = http.pair && server.speaks(Revision::V2024_11_05);
+    match path {
+        PATH if http.streamable => {}
+        pair::OPEN if paired && *method != Method::GET => return Some(answer::status(405)),
+        pair::SEND if paired && *method != Method::POST => return Some(answer::status(405)),
+        pair::OPEN | pair::SEND if paired => {}
+        _ => return Some(answer::status(404)),
+    }
+    if let Some(bearer) = &http.bearer
+        && asked.header("authorization").and_then(|a| a.strip_prefix("Bearer ")) != Some(bearer)
+    {
+        let challenge = http.challenge.clone().unwrap_or_else(|| "Bearer".into());
+        return Some(answer::with_headers(401, [("www-authenticate".to_owned(), challenge)], String::new()));
+    }
+    if !matches!(*method, Method::POST | Method::GET | Method::DELETE) {
+        return Some(answer::status(405));
+    }
+    if !http.strict {
+        return None;
+    }
+    let local = |origin: &str| {
+        let host = origin.split("://").nth(1).unwrap_or_default();
+        let host = host.rsplit_once(':').map_or(host, |(h, port)| if port.ends_with(']') { host } else { h });
+        ["localhost", "127.0.0.1", "[::1]"].contains(&host)
+    };
+    if asked.header("origin").is_some_and(|o| !local(o)) {
+        return Some(answer::status(403));
+    }
+    let json = asked.header("content-type").is_some_and(|t| t.split(';').next() == Some("application/json"));
+    if *method == Method::POST && !json {
+        return Some(answer::status(415));
+    }
+    if path != PATH {
+        return None;
+    }
+    let events = *method != Method::DELETE && !asked.accepts("text/event-stream");
+    if events || (*method == Method::POST && !asked.accepts("application/json")) {
+        let fail = Fail::new(-32000, "Not Acceptable: the client must accept what this method answers with");
+        return Some(answer::json(406, fail.response(None), None));
+    }
+    None
+}
+
+/// Faults on `GET` and `DELETE`, which are no JSON-RPC methods.
+async fn struck(server: &Server, method: &str) -> Option<Reply> {
+    for act in server.strike(method, None) {
+        match act {
+            Act::Delay { ms } => sleep(Duration::from_millis(ms)).await,
+            Act::Hang => std::future::pending().await,
+            Act::DropSessions => {
+                server.drop_sessions(None);
+            }
+            Act::Close => return Some(Reply::Broken { reset: false }),
+            Act::Reset | Act::Exit { .. } => return Some(Reply::Broken { reset: true }),
+            Act::Status { status, headers, body, content_type } => {
+                let headers = headers.into_iter().chain(content_type.map(|v| ("content-type".to_owned(), v)));
+                return Some(Reply::Response(answer::with_headers(status, headers, body)));
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+async fn get(server: &Arc<Server>, asked: &Asked) -> Reply {
+    server.record.method("GET");
+    if let Some(reply) = struck(server, "GET").await {
+        return reply;
+    }
+    let http = &server.script.http;
+    let refused = http.get.or((server.legacy().is_none() || !http.session).then_some(405));
+    if let Some(status) = refused {
+        return Reply::Response(answer::status(status));
+    }
+    let session = match post::session(server, asked) {
+        Ok(session) => session,
+        Err(fail) => return Reply::Response(answer::json(fail.status, fail.response(None), None)),
+    };
+    if let Some(last) = asked.header("last-event-id").and_then(stream::Mark::parse).filter(|_| http.sse.ids)
+        && last.post
+    {
+        return Reply::Response(stream::replay(server, &session, last));
+    }
+    let (out, frames) = tokio::sync::mpsc::channel(256);
+    let Some(listening) = server.listen(Ear::Session(session.clone()), out, None) else {
+        return Reply::Response(answer::status(503));
+    };
+    for method in &http.early {
+        let id = format!("\"early-{}\"", server.next_number());
+        server.tell(&session.id, super::wire::request(&id, method, &serde_json::json!({})));
+    }
+    Reply::Response(stream::listening(server, session, frames, listening))
+}
+
+async fn delete(server: &Arc<Server>, asked: &Asked) -> Reply {
+    server.record.method("DELETE");
+    if let Some(reply) = struck(server, "DELETE").await {
+        return reply;
+    }
+    let http = &server.script.http;
+    if let Some(status) = http.delete.or((server.legacy().is_none() || !http.session).then_some(405)) {
+        return Reply::Response(answer::status(status));
+    }
+    Reply::Response(match post::session(server, asked) {
+        Ok(session) => {
+            server.drop_sessions(Some(&session.id));
+            server.record.count(|c| c.deleted += 1);
+            answer::status(200)
+        }
+        Err(fail) => answer::json(fail.status, fail.response(None), None),
+    })
+}
+
+/// A TCP connection that can be told to end with a reset.
+struct Socket {
+    inner: TcpStream,
+    reset: Arc<AtomicBool>,
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if self.reset.load(Ordering::Relaxed) {
+            // Without it the end is only a polite one; the fault is weaker, not wrong.
+            let _ = self.inner.set_zero_linger();
+        }
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.reset.load(Ordering::Relaxed) {
+            return Poll::Ready(Ok(()));
+        }
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}

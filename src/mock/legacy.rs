@@ -1,0 +1,92 @@
+//! How the legacy revisions spell things: `initialize`, sessions, `ping`, levels, subscriptions.
+//!
+//! Owns what only revisions up to 2025-11-25 have. Does not own transports. Invariant: a session is opened in a
+//! revision that the script names.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::{
+    call::{Call, LEVELS, Outcome},
+    record::lock,
+    revision::Revision,
+    seal,
+    server::Server,
+    session::Session,
+    wire::{Body, Fail},
+};
+
+/// Opens a session. The caller has checked that the server speaks a legacy revision.
+pub(super) fn initialize(server: &Arc<Server>, params: &Value) -> Result<(Arc<Session>, Body), Fail> {
+    let newest = server.legacy().ok_or_else(|| Fail::new(-32601, "Method not found: initialize"))?;
+    let asked = params["protocolVersion"].as_str().ok_or_else(|| Fail::params("`protocolVersion` is missing"))?;
+    if !params["capabilities"].is_object() || !params["clientInfo"]["name"].is_string() {
+        return Err(Fail::params("`capabilities` and `clientInfo` are required"));
+    }
+    let known = Revision::of(asked).filter(|r| !r.is_modern() && server.speaks(*r));
+    let session = Arc::new(Session::new(seal::random_name(), known.unwrap_or(newest), params));
+    let mut body = Body::new()
+        .put("protocolVersion", &json!(session.revision.date()))
+        .put("capabilities", &capabilities(server, session.revision))
+        .put("serverInfo", &info(server));
+    if let Some(text) = &server.script.instructions {
+        body = body.put("instructions", &json!(text));
+    }
+    Ok((session, body))
+}
+
+/// What the server says of itself.
+pub(super) fn info(server: &Server) -> Value {
+    json!({"name": server.script.name, "version": server.script.version})
+}
+
+/// What the server announces to this revision.
+pub(super) fn capabilities(server: &Server, revision: Revision) -> Value {
+    if let Some(given) = &server.script.capabilities {
+        return given.clone();
+    }
+    let contents = lock(&server.contents);
+    let mut all = json!({"logging": {}, "tools": {"listChanged": true}});
+    if !contents.resources.is_empty() || !contents.templates.is_empty() {
+        all["resources"] = json!({"subscribe": true, "listChanged": true});
+    }
+    if !contents.prompts.is_empty() {
+        all["prompts"] = json!({"listChanged": true});
+    }
+    // In 2024-11-05 completion existed without a capability to announce it.
+    if revision >= Revision::V2025_03_26 && !(contents.prompts.is_empty() && contents.templates.is_empty()) {
+        all["completions"] = json!({});
+    }
+    all
+}
+
+/// The methods that only legacy revisions have.
+pub(super) fn method(call: &Call) -> Outcome {
+    let params = &call.request.params;
+    match call.request.method.as_str() {
+        "ping" => {}
+        "logging/setLevel" => {
+            let level = params["level"].as_str().filter(|l| LEVELS.contains(l));
+            let level = level.ok_or_else(|| Fail::params("`level` is not one of the eight levels"))?;
+            if let Some(session) = &call.session {
+                *lock(&session.log) = Some(level.to_owned());
+            }
+        }
+        "resources/subscribe" => {
+            let uri = params["uri"].as_str().ok_or_else(|| Fail::params("`uri` is missing"))?;
+            super::resources::contents(call, uri).ok_or_else(|| super::resources::missing(call, uri))?;
+            if !call.session.as_ref().is_some_and(|s| s.subscribe(uri)) {
+                return Err(Fail::new(-32603, "cannot subscribe: no session, or too many subscriptions").into());
+            }
+        }
+        "resources/unsubscribe" => {
+            let uri = params["uri"].as_str().ok_or_else(|| Fail::params("`uri` is missing"))?;
+            if let Some(session) = &call.session {
+                lock(&session.subscribed).remove(uri);
+            }
+        }
+        other => return Err(Fail::new(-32601, format!("Method not found: {other}")).into()),
+    }
+    Ok(Body::new())
+}

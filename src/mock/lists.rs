@@ -1,0 +1,57 @@
+//! The four lists, in pages.
+//!
+//! Owns cursors, honest or not. Does not own what is listed. Invariant: an honest list shows each entry once, in the
+//! order of the contents.
+
+use serde_json::{Value, json};
+
+use super::{
+    call::{Call, Outcome},
+    contents::Item,
+    record::lock,
+    script::Cursor,
+    wire::{Body, Fail},
+};
+
+pub(super) fn tools(call: &Call) -> Outcome {
+    page(call, "tools", &lock(&call.server.contents).tools)
+}
+
+pub(super) fn resources(call: &Call) -> Outcome {
+    page(call, "resources", &lock(&call.server.contents).resources)
+}
+
+pub(super) fn templates(call: &Call) -> Outcome {
+    page(call, "resourceTemplates", &lock(&call.server.contents).templates)
+}
+
+pub(super) fn prompts(call: &Call) -> Outcome {
+    page(call, "prompts", &lock(&call.server.contents).prompts)
+}
+
+fn page(call: &Call, key: &str, items: &[Item]) -> Outcome {
+    let list = &call.server.script.list;
+    let size = if list.page_size == 0 { items.len().max(1) } else { list.page_size };
+    let pages = items.len().div_ceil(size).max(1);
+    let asked = match &call.request.params["cursor"] {
+        Value::Null => 0,
+        Value::String(cursor) => cursor
+            .strip_prefix("page-")
+            .and_then(|n| n.parse::<usize>().ok())
+            .filter(|n| *n < pages || list.cursor == Cursor::Endless)
+            .ok_or_else(|| Fail::params(format!("Invalid cursor: {cursor}")))?,
+        _ => return Err(Fail::params("Invalid cursor: not a string").into()),
+    };
+    let shown = asked.min(pages - 1);
+    let next = match list.cursor {
+        Cursor::Honest => (asked + 1 < pages).then_some(asked + 1),
+        Cursor::Loop => Some((asked + 1) % pages),
+        Cursor::Endless => Some(asked + 1),
+    };
+    let texts: Vec<String> = items.iter().skip(shown * size).take(size).map(|i| i.spelled(call.revision)).collect();
+    let mut body = Body::new().raw(key, format!("[{}]", texts.join(",")));
+    if let Some(next) = next {
+        body = body.put("nextCursor", &json!(format!("page-{next}")));
+    }
+    Ok(body)
+}

@@ -1,0 +1,60 @@
+//! A scriptable MCP server: the fake that tests talk to, and what people test their clients with.
+//!
+//! Owns an implementation of every revision that is apart from the gateway's, so that a mistake made there is not
+//! made here too. Does not own anything the gateway uses. Invariant: unless its script asks for a fault, it does what
+//! the revision says.
+
+mod answer;
+mod call;
+mod contents;
+mod engine;
+mod events;
+mod fault;
+mod handle;
+mod headers;
+mod http;
+mod legacy;
+mod lists;
+mod modern;
+mod pair;
+mod pipe;
+mod post;
+mod process;
+mod prompts;
+mod record;
+mod resources;
+mod revision;
+mod script;
+mod seal;
+mod server;
+mod session;
+mod stdio;
+mod stream;
+mod tools;
+mod wire;
+
+pub use self::{
+    fault::{Act, Fault},
+    handle::{Handle, serve_http, serve_http_recording, serve_tcp},
+    record::{Counters, Seen},
+    revision::Revision,
+    script::{Answer, Cursor, Generate, Http, Listing, Newline, Preset, Script, Sse, Stdio},
+};
+
+#[cfg(unix)]
+pub use self::handle::serve_unix;
+
+use std::{fs::File, path::PathBuf};
+
+/// Serves stdin and stdout as the process that this is; gives the exit code.
+///
+/// # Errors
+/// When its input cannot be read.
+pub async fn serve_stdio(script: Script, record: Option<File>, program: Option<PathBuf>) -> anyhow::Result<i32> {
+    stdio::serve(script, record::Record::to_file(record), program).await
+}
+
+/// Does nothing for ten minutes, whatever SIGTERM says: what a stubborn grandchild runs.
+pub async fn idle() {
+    process::idle().await;
+}

@@ -1,0 +1,182 @@
+//! How 2026-07-28 spells things: `_meta` on every request, `server/discover`, `subscriptions/listen`, input required.
+//!
+//! Owns what only the stateless revision has, headers apart. Does not own transports. Invariant: nothing is kept
+//! between two requests; what has to be is sealed and handed out.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use serde_json::{Value, json};
+
+use super::{
+    call::{Call, LEVELS, Outcome},
+    legacy,
+    record::lock,
+    revision::Revision,
+    server::{Ear, Server},
+    wire::{self, Body, Fail, Request},
+};
+
+pub(super) const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+pub(super) const CLIENT: &str = "io.modelcontextprotocol/clientInfo";
+const LEVEL: &str = "io.modelcontextprotocol/logLevel";
+const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
+const SERVER: &str = "io.modelcontextprotocol/serverInfo";
+
+/// Whether the request claims to be modern.
+pub(super) fn claims(request: &Request) -> bool {
+    !request.meta(VERSION).is_null()
+}
+
+/// The error for a version that this server does not speak.
+pub(super) fn unsupported(server: &Server, requested: &str) -> Fail {
+    let data = json!({"supported": server.supported(), "requested": requested});
+    Fail::new(-32022, "Unsupported protocol version").data(data).status(400)
+}
+
+/// The revision and the capabilities that the request carries.
+pub(super) fn check(server: &Server, request: &Request) -> Result<(Revision, Value), Fail> {
+    // The supported versions are named in every refusal: a legacy client may have nothing else to show its user.
+    let missing = |what: &str| {
+        let text = format!("Invalid params: `_meta` lacks `{what}` (supported versions: {})", server.supported());
+        Fail::params(text).data(json!({"supported": server.supported()})).status(400)
+    };
+    let version = request.meta(VERSION).as_str().ok_or_else(|| missing(VERSION))?;
+    let revision = Revision::of(version).filter(|r| r.is_modern() && server.speaks(*r));
+    let revision = revision.ok_or_else(|| unsupported(server, version))?;
+    let caps = request.meta(CAPABILITIES);
+    if !caps.is_object() {
+        return Err(missing(CAPABILITIES));
+    }
+    match request.meta(LEVEL) {
+        Value::Null => {}
+        Value::String(level) if LEVELS.contains(&level.as_str()) => {}
+        other => return Err(Fail::params(format!("Invalid log level: {other}")).status(400)),
+    }
+    Ok((revision, caps.clone()))
+}
+
+/// What the caller has answered so far, from the state it hands back and the answers it brings.
+pub(super) fn answers(server: &Server, request: &Request) -> Result<Value, Fail> {
+    let params = &request.params;
+    let mut answers = match &params["requestState"] {
+        Value::Null if params["inputResponses"].is_null() => return Ok(json!({})),
+        Value::String(sealed) => server.seal.open(&describe(request), sealed).map_err(Fail::params)?,
+        _ => {
+            return Err(Fail::params(
+                "`inputResponses` came without the `requestState` that was given with the request",
+            ));
+        }
+    };
+    for (key, value) in params["inputResponses"].as_object().into_iter().flatten() {
+        answers[key] = value.clone();
+    }
+    Ok(answers)
+}
+
+/// What a sealed state belongs to: the method, its target, and a digest of the arguments.
+fn describe(request: &Request) -> String {
+    let mut hasher = DefaultHasher::new();
+    request.params["arguments"].to_string().hash(&mut hasher);
+    let target = request.params["name"].as_str().or(request.params["uri"].as_str()).unwrap_or_default();
+    format!("{} {target} {:x}", request.method, hasher.finish())
+}
+
+/// The result that asks the caller for something.
+pub(super) fn input_required(call: &Call, key: &str, ask: Value) -> Body {
+    let state = call.server.seal.close(&describe(&call.request), &call.answers);
+    Body::new()
+        .put("resultType", &json!("input_required"))
+        .put("inputRequests", &json!({ key: ask }))
+        .put("requestState", &json!(state))
+}
+
+/// A result with the members that every modern result has.
+pub(super) fn spelled(call: &Call, body: Body) -> Body {
+    let complete = !body.has("resultType");
+    let mut body = if complete { body.put("resultType", &json!("complete")) } else { body };
+    let mut meta = body.get("_meta").unwrap_or_else(|| json!({}));
+    if meta[SERVER].is_null() {
+        meta[SERVER] = legacy::info(&call.server);
+        body = body.put("_meta", &meta);
+    }
+    let method = call.request.method.as_str();
+    let cacheable = method == "server/discover" || method == "resources/read" || method.ends_with("/list");
+    if complete && cacheable && !body.has("ttlMs") {
+        let list = &call.server.script.list;
+        body = body.put("ttlMs", &json!(list.ttl_ms)).put("cacheScope", &json!(list.cache_scope));
+    }
+    body
+}
+
+/// The methods that only modern revisions have.
+pub(super) async fn method(call: &Call) -> Outcome {
+    match call.request.method.as_str() {
+        "server/discover" => {
+            let mut body = Body::new()
+                .put("supportedVersions", &call.server.supported())
+                .put("capabilities", &legacy::capabilities(&call.server, call.revision));
+            if let Some(text) = &call.server.script.instructions {
+                body = body.put("instructions", &json!(text));
+            }
+            Ok(body)
+        }
+        "subscriptions/listen" => listen(call).await,
+        other => Err(Fail::new(-32601, format!("Method not found: {other}")).status(404).into()),
+    }
+}
+
+async fn listen(call: &Call) -> Outcome {
+    let asked = &call.request.params["notifications"];
+    if !asked.is_object() {
+        return Err(Fail::params("`notifications` is missing").into());
+    }
+    let offered = legacy::capabilities(&call.server, call.revision);
+    let mut filter = json!({});
+    for list in ["tools", "prompts", "resources"] {
+        let key = format!("{list}ListChanged");
+        if asked[&key] == true && offered[list]["listChanged"] == true {
+            filter[&key] = json!(true);
+        }
+    }
+    if asked["resourceSubscriptions"].is_array() && offered["resources"]["subscribe"] == true {
+        filter["resourceSubscriptions"] = asked["resourceSubscriptions"].clone();
+    }
+    let id: Value = serde_json::from_str(&call.request.id).unwrap_or_default();
+    let meta = json!({SUBSCRIPTION: id});
+    let acknowledged = json!({"_meta": meta, "notifications": filter});
+    let first = wire::notification("notifications/subscriptions/acknowledged", &acknowledged);
+    let ear = Ear::Subscription { id: call.request.id.clone(), filter };
+    let Some(_listening) = call.server.listen(ear, call.out.clone(), Some(first)) else {
+        return Err(Fail::new(-32603, "too many listeners").into());
+    };
+    let mut stop = call.server.stop.subscribe();
+    // Ends only when the server does: the client ends it by going away.
+    let _ = stop.wait_for(|stop| *stop).await;
+    let ended = json!({"_meta": meta, "requestId": id, "reason": "the server is shutting down"});
+    call.say(wire::notification("notifications/cancelled", &ended)).await;
+    Ok(Body::new().put("_meta", &meta))
+}
+
+/// The headers that a `tools/call` must carry for the arguments that its tool marks: name and expected value.
+pub(super) fn parameter_headers(server: &Server, request: &Request) -> Vec<(String, Option<Value>)> {
+    let Some(name) = request.tool() else { return Vec::new() };
+    let contents = lock(&server.contents);
+    let Some(tool) = contents.tools.iter().find(|t| t.key == name) else { return Vec::new() };
+    let mut found = Vec::new();
+    marked(&tool.value()["inputSchema"], &request.params["arguments"], &mut found);
+    found
+}
+
+fn marked(schema: &Value, value: &Value, found: &mut Vec<(String, Option<Value>)>) {
+    for (key, property) in schema["properties"].as_object().into_iter().flatten() {
+        let value = &value[key];
+        if let Some(header) = property["x-mcp-header"].as_str() {
+            found.push((
+                format!("mcp-param-{}", header.to_ascii_lowercase()),
+                (!value.is_null()).then(|| value.clone()),
+            ));
+        }
+        marked(property, value, found);
+    }
+}

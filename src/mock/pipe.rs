@@ -1,0 +1,296 @@
+//! One pipe of lines: stdin and stdout, a TCP connection, a Unix socket.
+//!
+//! Owns reading lines, answering them side by side, and writing lines. Does not own the process. Invariant: a line is
+//! written whole.
+
+use std::{
+    io,
+    sync::{Arc, Mutex, atomic::Ordering},
+};
+
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufRead, AsyncBufReadExt as _, AsyncWrite, AsyncWriteExt as _},
+    sync::mpsc,
+    time::{Duration, timeout},
+};
+
+use super::{
+    call::{Call, Outcome},
+    engine, legacy, modern,
+    record::{Seen, lock},
+    revision::Revision,
+    server::{Ear, Final, Frame, Listening, Server},
+    session::{Running, Session},
+    wire::{self, Fail, Incoming, Parsed, Request},
+};
+
+/// The longest line read.
+const LINE: usize = 64 << 20;
+/// Frames that wait to be written.
+const QUEUE: usize = 256;
+
+/// How long answers may take once the input has ended.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// Why a pipe ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// Its input did.
+    Eof,
+    /// A fault: the process is to exit with this code, where there is one.
+    Broken(Option<i32>),
+}
+
+struct Pipe {
+    server: Arc<Server>,
+    out: mpsc::Sender<Frame>,
+    session: Mutex<Option<(Arc<Session>, Option<Listening>)>>,
+    running: Running,
+}
+
+/// Serves one pipe until it ends.
+pub(super) async fn serve<R, W>(server: Arc<Server>, mut reader: R, writer: W) -> io::Result<Ended>
+where
+    R: AsyncBufRead + Unpin,
+    W: AsyncWrite + Unpin + Send + 'static,
+{
+    let (out, frames) = mpsc::channel(QUEUE);
+    let mut writing = tokio::spawn(write(writer, frames, server.script.stdio.exit_after));
+    let pipe = Arc::new(Pipe { server, out, session: Mutex::default(), running: Running::default() });
+    let mut stop = pipe.server.stop.subscribe();
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        tokio::select! {
+            ended = &mut writing => return Ok(ended.unwrap_or(Ended::Broken(None))),
+            more = read_line(&mut reader, &mut line) => if !more? { break },
+            _ = stop.wait_for(|stop| *stop) => break,
+        }
+        if line.iter().any(|b| !b.is_ascii_whitespace()) {
+            pipe.receive(&line);
+        }
+    }
+    // Answers that are nearly there still go out: `printf … | moongate mock` is a way to use this.
+    *lock(&pipe.session) = None;
+    drop(pipe);
+    Ok(timeout(LAST_WORDS, writing).await.ok().and_then(Result::ok).unwrap_or(Ended::Eof))
+}
+
+async fn read_line<R: AsyncBufRead + Unpin>(reader: &mut R, line: &mut Vec<u8>) -> io::Result<bool> {
+    loop {
+        let part = reader.fill_buf().await?;
+        if part.is_empty() {
+            return Ok(!line.is_empty());
+        }
+        let end = part.iter().position(|b| *b == b'\n');
+        let used = end.map_or(part.len(), |at| at + 1);
+        line.extend_from_slice(&part[..used]);
+        reader.consume(used);
+        if end.is_some() {
+            return Ok(true);
+        }
+        if line.len() > LINE {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a line is too long"));
+        }
+    }
+}
+
+async fn write<W: AsyncWrite + Unpin>(mut writer: W, mut frames: mpsc::Receiver<Frame>, exit_after: u64) -> Ended {
+    let mut answered = 0;
+    while let Some(frame) = frames.recv().await {
+        let answers = matches!(frame, Frame::Final(_));
+        let written = match frame {
+            Frame::Message(text) => line(&mut writer, &text, false).await,
+            Frame::Raw(bytes) => writer.write_all(&bytes).await,
+            Frame::Final(Final::Answer { text, twice, .. }) => line(&mut writer, &text, twice).await,
+            Frame::Final(Final::Http { body, .. }) => line(&mut writer, &body, false).await,
+            Frame::Final(Final::Nothing) => continue,
+            Frame::Final(Final::Broken { exit, .. }) => return Ended::Broken(exit),
+        };
+        if written.is_err() || (frames.is_empty() && writer.flush().await.is_err()) {
+            return Ended::Eof;
+        }
+        answered += u64::from(answers);
+        if exit_after > 0 && answered >= exit_after {
+            let _ = writer.flush().await;
+            return Ended::Broken(Some(4));
+        }
+    }
+    Ended::Eof
+}
+
+async fn line<W: AsyncWrite + Unpin>(writer: &mut W, text: &str, twice: bool) -> io::Result<()> {
+    for _ in 0..=usize::from(twice) {
+        writer.write_all(text.as_bytes()).await?;
+        writer.write_all(b"\n").await?;
+    }
+    Ok(())
+}
+
+impl Pipe {
+    fn receive(self: &Arc<Self>, line: &[u8]) {
+        let body = String::from_utf8_lossy(line).trim_end().to_owned();
+        self.server.record.see(Seen { http_method: "LINE".into(), path: String::new(), headers: Vec::new(), body });
+        match wire::parse(line) {
+            Parsed::One(Incoming::Request(request)) => self.start(vec![request], false),
+            Parsed::One(other) => self.take(other),
+            Parsed::Batch(all) => self.batch(all),
+        }
+    }
+
+    fn batch(self: &Arc<Self>, all: Vec<Incoming>) {
+        let batches = lock(&self.session).as_ref().is_some_and(|(s, _)| s.revision == Revision::V2025_03_26);
+        if !batches {
+            return self.refuse(&Fail::new(-32600, "Invalid Request: batches are not part of this revision"));
+        }
+        let mut requests = Vec::new();
+        for one in all {
+            match one {
+                Incoming::Request(request) => requests.push(request),
+                other => self.take(other),
+            }
+        }
+        if !requests.is_empty() {
+            self.start(requests, true);
+        }
+    }
+
+    /// Answers requests in a task of their own, in one line where they came in one.
+    fn start(self: &Arc<Self>, requests: Vec<Request>, batch: bool) {
+        let pipe = self.clone();
+        let ids: Vec<String> = requests.iter().map(|r| r.id.clone()).collect();
+        // Admission is in the order of the lines, so that what follows `initialize` finds its session.
+        let admitted: Vec<_> = requests.into_iter().map(|request| self.admit(request)).collect();
+        let task = tokio::spawn(async move {
+            let mut ends = join_all(admitted.into_iter().map(|(call, ready)| async move {
+                let acts = call.server.strike(&call.request.method, call.request.tool());
+                engine::answer(&call, ready, acts).await
+            }))
+            .await;
+            let end = if batch { together(ends) } else { ends.pop().unwrap_or(Final::Nothing) };
+            // Nobody is left to tell when the writer has gone.
+            let _ = pipe.out.send(Frame::Final(end)).await;
+        });
+        for id in ids {
+            self.running.add(&id, task.abort_handle());
+        }
+    }
+
+    fn refuse(self: &Arc<Self>, fail: &Fail) {
+        self.server.record.count(|c| c.stray += 1);
+        let _ = self.out.try_send(Frame::Message(fail.response(None)));
+    }
+
+    /// Takes what needs no answer.
+    fn take(self: &Arc<Self>, incoming: Incoming) {
+        let server = &self.server;
+        match incoming {
+            Incoming::Notification { method, params } => {
+                server.record.method(&method);
+                match method.as_str() {
+                    "notifications/cancelled" => {
+                        let id = params["requestId"].to_string();
+                        server.record.cancelled(&id);
+                        self.running.cancel(&id);
+                    }
+                    "notifications/initialized" => self.initialized(),
+                    _ => {}
+                }
+            }
+            Incoming::Response { id, outcome } => {
+                let session = lock(&self.session).as_ref().map(|(s, _)| s.clone());
+                if !session.is_some_and(|s| s.answer(&id, outcome)) {
+                    server.record.count(|c| c.stray += 1);
+                }
+            }
+            Incoming::Broken(fail) => self.refuse(&fail),
+            Incoming::Request(request) => self.start(vec![request], false),
+        }
+    }
+
+    fn initialized(&self) {
+        if let Some((session, listening)) = lock(&self.session).as_mut() {
+            session.ready.store(true, Ordering::Relaxed);
+            if listening.is_none() {
+                *listening = self.server.listen(Ear::Session(session.clone()), self.out.clone(), None);
+            }
+        }
+    }
+
+    /// Finds out who calls, in which revision, or why not.
+    fn admit(&self, request: Request) -> (Call, Option<Outcome>) {
+        let server = &self.server;
+        server.record.method(&request.method);
+        let mut call = Call {
+            server: server.clone(),
+            revision: server.legacy().unwrap_or(Revision::V2026_07_28),
+            caps: json!({}),
+            client: request.meta(modern::CLIENT).clone(),
+            session: None,
+            headers: None,
+            answers: Value::Null,
+            out: self.out.clone(),
+            request,
+        };
+        let ready = self.caller(&mut call);
+        (call, ready)
+    }
+
+    fn caller(&self, call: &mut Call) -> Option<Outcome> {
+        let (server, request) = (&self.server, &call.request);
+        let session = lock(&self.session).as_ref().map(|(s, _)| s.clone());
+        let opens = request.method == "initialize" && server.legacy().is_some();
+        if server.modern() && !opens && (modern::claims(request) || session.is_none()) {
+            let known = modern::check(server, request).and_then(|k| Ok((k, modern::answers(server, request)?)));
+            return match known {
+                Ok(((revision, caps), answers)) => {
+                    (call.revision, call.caps, call.answers) = (revision, caps, answers);
+                    None
+                }
+                // Without sessions `ping` is the one thing that both eras may send first.
+                Err(_) if request.method == "ping" && server.legacy().is_some() => None,
+                Err(fail) => Some(Err(fail.into())),
+            };
+        }
+        if opens {
+            return Some(self.initialize(call));
+        }
+        let Some(session) = session else {
+            return match request.method.as_str() {
+                "ping" => None,
+                "server/discover" => Some(Err(Fail::new(-32601, "Method not found: server/discover").into())),
+                _ => Some(Err(Fail::new(-32600, "Invalid Request: not initialized").into())),
+            };
+        };
+        (call.revision, call.caps, call.client) = (session.revision, session.caps.clone(), session.client.clone());
+        call.session = Some(session);
+        None
+    }
+
+    fn initialize(&self, call: &mut Call) -> Outcome {
+        let mut held = lock(&self.session);
+        if held.as_ref().is_some_and(|(s, _)| s.ready.load(Ordering::Relaxed)) {
+            return Err(Fail::new(-32600, "Invalid Request: already initialized").into());
+        }
+        let (session, body) = legacy::initialize(&self.server, &call.request.params)?;
+        call.revision = session.revision;
+        self.server.record.count(|c| c.sessions += 1);
+        *held = Some((session, None));
+        Ok(body)
+    }
+}
+
+/// The answers to a batch, as one.
+pub(super) fn together(ends: Vec<Final>) -> Final {
+    let mut texts = Vec::new();
+    for end in ends {
+        match end {
+            Final::Answer { text, .. } => texts.push(text),
+            Final::Nothing => {}
+            other => return other,
+        }
+    }
+    Final::Answer { text: format!("[{}]", texts.join(",")), status: 200, twice: false, content_type: None }
+}

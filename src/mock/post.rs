@@ -1,0 +1,252 @@
+//! POST: which era a message belongs to, whose it is, and the way to its answer.
+//!
+//! Owns admission over HTTP. Does not own the answer's form on the wire. Invariant: a modern request is judged by its
+//! body and headers alone; a legacy one by its session.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::{
+    answer::{self, Reply},
+    call::{Call, Outcome, Stop},
+    engine,
+    fault::Act,
+    headers,
+    http::Asked,
+    legacy, modern,
+    revision::Revision,
+    server::{Frame, Server},
+    session::Session,
+    stream::{self, Origin},
+    wire::{self, Fail, Incoming, Parsed, Request},
+};
+
+/// Frames that wait for the client to read.
+const QUEUE: usize = 64;
+
+pub(super) async fn answer(server: &Arc<Server>, asked: Asked) -> Reply {
+    match wire::parse(&asked.body) {
+        Parsed::One(Incoming::Request(request)) => requests(server, &asked, vec![request], false).await,
+        Parsed::One(Incoming::Broken(fail)) => {
+            server.record.count(|c| c.stray += 1);
+            refuse(fail.status(400))
+        }
+        Parsed::One(other) => take(server, &asked, vec![other]).await,
+        Parsed::Batch(all) => batch(server, &asked, all).await,
+    }
+}
+
+fn refuse(fail: Fail) -> Reply {
+    Reply::Response(answer::json(fail.status, fail.response(None), None))
+}
+
+/// The session that the headers name.
+pub(super) fn session(server: &Server, asked: &Asked) -> Result<Arc<Session>, Fail> {
+    let id = asked.header("mcp-session-id");
+    let id = id.ok_or_else(|| Fail::new(-32000, "Bad Request: Mcp-Session-Id header is required").status(400))?;
+    let lost = || Fail::new(-32001, "Session not found").status(server.script.http.lost_session);
+    let session = server.session(id).ok_or_else(lost)?;
+    if session.revision >= Revision::V2025_06_18 {
+        let version = asked.header("mcp-protocol-version");
+        let missing = version.is_none() && server.script.http.strict;
+        if missing || version.is_some_and(|v| v != session.revision.date()) {
+            return Err(unsupported(server, version));
+        }
+    }
+    Ok(session)
+}
+
+/// The refusal of a version header, in the words of servers that know nothing of later revisions.
+fn unsupported(server: &Server, version: Option<&str>) -> Fail {
+    let dates: Vec<_> = Revision::LEGACY.iter().filter(|r| server.speaks(**r)).map(|r| r.date()).collect();
+    let text = format!(
+        "Bad Request: Unsupported protocol version: {} (supported versions: {})",
+        version.unwrap_or("none"),
+        dates.join(", ")
+    );
+    Fail::new(-32000, text).status(400)
+}
+
+/// Takes notifications and responses.
+async fn take(server: &Arc<Server>, asked: &Asked, all: Vec<Incoming>) -> Reply {
+    let mut legacy = None;
+    // A modern notification carries no session; neither does anything sent to a server without them.
+    if server.legacy().is_some() && server.script.http.session {
+        match session(server, asked) {
+            Ok(session) => legacy = Some(session),
+            Err(fail) if !server.modern() || asked.header("mcp-session-id").is_some() => return refuse(fail),
+            Err(_) => {}
+        }
+    }
+    for one in all {
+        match one {
+            Incoming::Notification { method, params } => {
+                server.record.method(&method);
+                for act in server.strike(&method, None) {
+                    if let Act::Status { status, body, .. } = act {
+                        return Reply::Response(answer::with_headers(status, [], body));
+                    }
+                }
+                match (method.as_str(), &legacy) {
+                    ("notifications/cancelled", Some(session)) => {
+                        let id = params["requestId"].to_string();
+                        server.record.cancelled(&id);
+                        session.running.cancel(&id);
+                    }
+                    ("notifications/initialized", Some(session)) => session.ready.store(true, Ordering::Relaxed),
+                    _ => {}
+                }
+            }
+            Incoming::Response { id, outcome } => match &legacy {
+                Some(session) => {
+                    if !session.answer(&id, outcome) {
+                        server.record.count(|c| c.stray += 1);
+                    }
+                }
+                None => return refuse(Fail::new(-32600, "Invalid Request: a response to nothing").status(400)),
+            },
+            _ => {}
+        }
+    }
+    Reply::Response(answer::status(202))
+}
+
+async fn batch(server: &Arc<Server>, asked: &Asked, all: Vec<Incoming>) -> Reply {
+    let known = asked.header("mcp-session-id").and_then(|id| server.session(id)).map(|s| s.revision);
+    let sessionless = !server.script.http.session && server.speaks(Revision::V2025_03_26);
+    if known != Some(Revision::V2025_03_26) && !sessionless {
+        return refuse(Fail::new(-32600, "Invalid Request: batches are not part of this revision").status(400));
+    }
+    let (mut asks, mut others) = (Vec::new(), Vec::new());
+    for one in all {
+        match one {
+            Incoming::Request(request) if request.method == "initialize" => {
+                return refuse(Fail::new(-32600, "Invalid Request: `initialize` in a batch").status(400));
+            }
+            Incoming::Request(request) => asks.push(request),
+            Incoming::Broken(fail) => return refuse(fail.status(400)),
+            other => others.push(other),
+        }
+    }
+    let taken = if others.is_empty() { None } else { Some(take(server, asked, others).await) };
+    match (asks.is_empty(), taken) {
+        (true, Some(reply)) => reply,
+        _ => requests(server, asked, asks, true).await,
+    }
+}
+
+/// Starts one request, or the requests of a batch, and answers with what they say.
+async fn requests(server: &Arc<Server>, asked: &Asked, all: Vec<Request>, batch: bool) -> Reply {
+    let (out, frames) = mpsc::channel(QUEUE);
+    let mut origin = Origin { left: all.len(), batch, ..Origin::default() };
+    for request in all {
+        server.record.method(&request.method);
+        let acts = server.strike(&request.method, request.tool());
+        if acts.iter().any(|a| matches!(a, Act::DropSessions)) {
+            server.drop_sessions(None);
+        }
+        let id = request.id.clone();
+        let (call, ready, opened) = admit(server, asked, request, &out);
+        let (modern, session) = (call.revision.is_modern(), call.session.clone());
+        let task = tokio::spawn(async move {
+            let end = engine::answer(&call, ready, acts).await;
+            // The client may have gone: then nobody waits for it.
+            let _ = call.out.send(Frame::Final(end)).await;
+        });
+        if modern {
+            origin.gone = Some(stream::Gone::new(server, id, task.abort_handle()));
+        } else if let Some(session) = &session {
+            session.running.add(&id, task.abort_handle());
+        }
+        if let Some(opened) = opened {
+            origin.opened = Some(opened.id.clone());
+        }
+        origin.session = session;
+    }
+    drop(out);
+    stream::respond(server, frames, origin).await
+}
+
+type Admitted = (Call, Option<Outcome>, Option<Arc<Session>>);
+
+/// Finds out who calls, in which revision, or why not.
+fn admit(server: &Arc<Server>, asked: &Asked, request: Request, out: &mpsc::Sender<Frame>) -> Admitted {
+    let mut call = Call {
+        server: server.clone(),
+        revision: server.legacy().unwrap_or(Revision::V2026_07_28),
+        caps: json!({}),
+        client: request.meta(modern::CLIENT).clone(),
+        session: None,
+        headers: Some(asked.headers.clone()),
+        answers: Value::Null,
+        out: out.clone(),
+        request,
+    };
+    let request = &call.request;
+    if is_modern(server, asked, request) {
+        let known = headers::check(server, asked, request)
+            .and_then(|()| modern::check(server, request))
+            .and_then(|known| Ok((known, modern::answers(server, request)?)));
+        let ready = match known {
+            Ok(((revision, caps), answers)) => {
+                (call.revision, call.caps, call.answers) = (revision, caps, answers);
+                None
+            }
+            Err(fail) => Some(Err(Stop::Fail(fail))),
+        };
+        return (call, ready, None);
+    }
+    if request.method == "initialize" {
+        return match legacy::initialize(server, &request.params) {
+            Ok((session, body)) => {
+                call.revision = session.revision;
+                let opened = server.script.http.session.then(|| {
+                    server.add_session(&session);
+                    session
+                });
+                (call, Some(Ok(body)), opened)
+            }
+            Err(fail) => (call, Some(Err(fail.into())), None),
+        };
+    }
+    if !server.script.http.session {
+        let ready = sessionless(server, asked, &mut call).err().map(|fail| Err(fail.into()));
+        return (call, ready, None);
+    }
+    match session(server, asked) {
+        Ok(session) => {
+            (call.revision, call.caps, call.client) = (session.revision, session.caps.clone(), session.client.clone());
+            call.session = Some(session);
+            (call, None, None)
+        }
+        Err(fail) => (call, Some(Err(fail.into())), None),
+    }
+}
+
+/// The revision of a legacy request to a server without sessions: the header's, or the one that had no header.
+fn sessionless(server: &Server, asked: &Asked, call: &mut Call) -> Result<(), Fail> {
+    let newest = call.revision;
+    call.revision = match asked.header("mcp-protocol-version") {
+        Some(version) if newest >= Revision::V2025_06_18 => {
+            let known = Revision::of(version).filter(|r| !r.is_modern() && server.speaks(*r));
+            known.ok_or_else(|| unsupported(server, Some(version)))?
+        }
+        _ if server.speaks(Revision::V2025_03_26) => Revision::V2025_03_26,
+        _ => newest,
+    };
+    Ok(())
+}
+
+/// Which era a request belongs to. A server of one era takes everything for its own.
+fn is_modern(server: &Server, asked: &Asked, request: &Request) -> bool {
+    if server.legacy().is_none() {
+        return true;
+    }
+    if !server.modern() || request.method == "initialize" {
+        return false;
+    }
+    let header = asked.header("mcp-protocol-version");
+    modern::claims(request) || header.is_some_and(|v| Revision::of(v).is_none_or(Revision::is_modern))
+}

@@ -1,0 +1,63 @@
+//! Prompts and completion.
+//!
+//! Owns what prompts say and what arguments complete to. Does not own the list. Invariant: an argument that is
+//! required and missing is an error, never an empty text.
+
+use serde_json::{Value, json};
+
+use super::{
+    call::{Call, Outcome},
+    record::lock,
+    wire::{Body, Fail},
+};
+
+/// What the standard arguments complete to.
+const NAMES: [&str; 4] = ["Ada", "Alan", "Barbara", "Edsger"];
+
+pub(super) async fn get(call: &Call) -> Outcome {
+    let name = call.request.params["name"].as_str().ok_or_else(|| Fail::params("`name` is missing"))?;
+    let prompt = lock(&call.server.contents).prompts.iter().find(|p| p.key == name).map(super::contents::Item::value);
+    let prompt = prompt.ok_or_else(|| Fail::params(format!("Unknown prompt: {name}")))?;
+    for argument in prompt["arguments"].as_array().into_iter().flatten() {
+        let key = argument["name"].as_str().unwrap_or_default();
+        if argument["required"] == true && call.argument(key).as_str().is_none() {
+            return Err(Fail::params(format!("The argument `{key}` is required")).into());
+        }
+    }
+    let text = match name {
+        "greet" => format!("Please greet {} warmly.", call.text_argument("name", "")),
+        "interview" => format!("The user answered: {}", call.elicit("who", "What is your name?").await?),
+        "tour" => format!(
+            "Call each tool of this demonstration once and explain what it did, in {}.",
+            call.text_argument("language", "English")
+        ),
+        _ => format!("This is the prompt {name}."),
+    };
+    let message = json!({"role": "user", "content": {"type": "text", "text": text}});
+    let mut body = Body::new();
+    if let Value::String(_) = prompt["description"] {
+        body = body.put("description", &prompt["description"]);
+    }
+    Ok(body.put("messages", &json!([message])))
+}
+
+pub(super) fn complete(call: &Call) -> Outcome {
+    let (params, argument) = (&call.request.params, &call.request.params["argument"]);
+    let typed = argument["value"].as_str().ok_or_else(|| Fail::params("`argument.value` is missing"))?;
+    let contents = lock(&call.server.contents);
+    let of = &params["ref"];
+    let (known, values): (bool, Vec<String>) = match of["type"].as_str() {
+        Some("ref/prompt") => {
+            (contents.prompts.iter().any(|p| of["name"] == p.key.as_str()), NAMES.map(str::to_owned).to_vec())
+        }
+        Some("ref/resource") => {
+            (contents.templates.iter().any(|t| of["uri"] == t.key.as_str()), (1..=20).map(|n| n.to_string()).collect())
+        }
+        _ => return Err(Fail::params("`ref.type` is neither `ref/prompt` nor `ref/resource`").into()),
+    };
+    if !known {
+        return Err(Fail::params("`ref` names nothing that is here").into());
+    }
+    let fits: Vec<_> = values.into_iter().filter(|v| v.to_lowercase().starts_with(&typed.to_lowercase())).collect();
+    Ok(Body::new().put("completion", &json!({"values": fits, "total": fits.len(), "hasMore": false})))
+}

@@ -1,0 +1,139 @@
+//! What a mock server has seen.
+//!
+//! Owns the counters and the record of the last requests. Does not decide anything. Invariant: it is bounded: the
+//! oldest entries make room.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fs::File,
+    io::Write as _,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use serde::{Deserialize, Serialize};
+
+/// Requests, cancellations and stray messages kept.
+const KEPT: usize = 64;
+/// Bytes kept of a body.
+const BODY: usize = 1 << 20;
+/// Methods counted by name.
+const METHODS: usize = 256;
+
+/// One HTTP request or one line, as it came.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Seen {
+    /// The HTTP method; `LINE` over stdio.
+    pub http_method: String,
+    /// The path and query.
+    pub path: String,
+    /// Every header, in order, names in lower case.
+    pub headers: Vec<(String, String)>,
+    /// The body; of a very long one, the first MiB.
+    pub body: String,
+}
+
+impl Seen {
+    /// The first header of this name.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_str())
+    }
+}
+
+/// The counters at one moment.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Counters {
+    /// Requests and notifications received, by method.
+    pub methods: BTreeMap<String, u64>,
+    /// TCP connections accepted.
+    pub connections: u64,
+    /// Sessions opened by `initialize`.
+    pub sessions: u64,
+    /// Sessions ended by DELETE.
+    pub deleted: u64,
+    /// Ids of requests that were cancelled (JSON text): by notification, or by closing the response (modern HTTP).
+    pub cancelled: VecDeque<String>,
+    /// Responses to no request of ours, and messages that are not JSON-RPC.
+    pub stray: u64,
+}
+
+impl Counters {
+    /// How often this method was received.
+    #[must_use]
+    pub fn of(&self, method: &str) -> u64 {
+        self.methods.get(method).copied().unwrap_or(0)
+    }
+
+    /// How many requests and notifications were received.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.methods.values().sum()
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Record {
+    counters: Mutex<Counters>,
+    seen: Mutex<VecDeque<Seen>>,
+    file: Option<Mutex<File>>,
+}
+
+/// Locks; a panic elsewhere does not spoil what a counter says.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Record {
+    pub(super) fn to_file(file: Option<File>) -> Self {
+        Self { file: file.map(Mutex::new), ..Self::default() }
+    }
+
+    pub(super) fn count(&self, change: impl FnOnce(&mut Counters)) {
+        change(&mut lock(&self.counters));
+    }
+
+    pub(super) fn method(&self, method: &str) {
+        self.count(|c| {
+            let known = c.methods.contains_key(method) || c.methods.len() < METHODS;
+            *c.methods.entry(if known { method } else { "(others)" }.to_owned()).or_default() += 1;
+        });
+    }
+
+    pub(super) fn cancelled(&self, id: &str) {
+        self.count(|c| {
+            c.cancelled.push_back(id.to_owned());
+            if c.cancelled.len() > KEPT {
+                c.cancelled.pop_front();
+            }
+        });
+    }
+
+    pub(super) fn see(&self, mut seen: Seen) {
+        if let Some(file) = &self.file {
+            // A record that cannot be written is the test's to notice; the server goes on.
+            let _ = writeln!(lock(file), "{}", seen.body);
+        }
+        if seen.body.len() > BODY {
+            let end = seen.body.floor_char_boundary(BODY);
+            seen.body.truncate(end);
+        }
+        let mut all = lock(&self.seen);
+        all.push_back(seen);
+        if all.len() > KEPT {
+            all.pop_front();
+        }
+    }
+
+    pub(super) fn counters(&self) -> Counters {
+        lock(&self.counters).clone()
+    }
+
+    pub(super) fn seen(&self) -> Vec<Seen> {
+        lock(&self.seen).iter().cloned().collect()
+    }
+
+    pub(super) fn clear(&self) {
+        *lock(&self.counters) = Counters::default();
+        lock(&self.seen).clear();
+    }
+}

@@ -1,0 +1,51 @@
+//! The mock over stdin and stdout.
+//!
+//! Owns the life of the process: how it starts, what it survives, how it ends. Does not own the lines. Invariant: a
+//! well-behaved script ends with its input.
+
+use std::{path::PathBuf, sync::Arc};
+
+use tokio::{
+    io::{AsyncWriteExt as _, BufReader, BufWriter},
+    time::{Duration, sleep},
+};
+
+use super::{
+    engine,
+    pipe::{self, Ended},
+    process,
+    record::Record,
+    script::Script,
+    server::Server,
+};
+
+/// Serves stdin and stdout until one of them ends; gives the exit code.
+pub(super) async fn serve(script: Script, record: Record, program: Option<PathBuf>) -> anyhow::Result<i32> {
+    let server = Server::new(script, record, program);
+    let stdio = server.script.stdio.clone();
+    if stdio.ignore_sigterm {
+        process::ignore_sigterm();
+    }
+    engine::flood(stdio.stderr_flood).await;
+    if let Some(banner) = &stdio.banner {
+        let mut stdout = tokio::io::stdout();
+        stdout.write_all(format!("{banner}\n").as_bytes()).await?;
+        stdout.flush().await?;
+    }
+    if let (true, Some(program)) = (stdio.grandchild, &server.program) {
+        process::grandchild(program, false)?;
+    }
+    sleep(Duration::from_millis(stdio.start_ms)).await;
+    if let Some(code) = stdio.exit_at_start {
+        return Ok(code);
+    }
+    let (reader, writer) = (BufReader::new(tokio::io::stdin()), BufWriter::new(tokio::io::stdout()));
+    let ended = pipe::serve(Arc::clone(&server), reader, writer).await?;
+    if stdio.ignore_eof && ended == Ended::Eof {
+        std::future::pending::<()>().await;
+    }
+    Ok(match ended {
+        Ended::Broken(Some(code)) => code,
+        Ended::Broken(None) | Ended::Eof => 0,
+    })
+}

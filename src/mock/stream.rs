@@ -1,0 +1,372 @@
+//! From frames to an HTTP response: one JSON object, or a stream of events.
+//!
+//! Owns the choice between them, resumption, and noticing that a modern client has gone. Does not own spelling an
+//! event. Invariant: a message leaves on one stream only, once, unless `Last-Event-ID` asks for it again.
+
+use std::{
+    collections::VecDeque,
+    io,
+    sync::{Arc, atomic::AtomicBool, atomic::Ordering},
+};
+
+use bytes::Bytes;
+use futures_util::stream;
+use http::Response;
+use http_body::Frame as HttpFrame;
+use http_body_util::{BodyExt as _, StreamBody};
+use tokio::{
+    sync::mpsc::Receiver,
+    task::AbortHandle,
+    time::{Duration, sleep},
+};
+
+use super::{
+    answer::{self, Body, Reply},
+    events,
+    pipe::together,
+    record::lock,
+    script::{Answer, Sse},
+    server::{Final, Frame, Listening, Server},
+    session::{Event, Session},
+};
+
+/// Where the frames of a response come from.
+#[derive(Default)]
+pub(super) struct Origin {
+    /// Requests that have not ended.
+    pub(super) left: usize,
+    /// Whether the answers belong in an array.
+    pub(super) batch: bool,
+    /// The session that `initialize` opened.
+    pub(super) opened: Option<String>,
+    /// The session that asked (legacy).
+    pub(super) session: Option<Arc<Session>>,
+    /// Notices that the client has gone (modern).
+    pub(super) gone: Option<Gone>,
+}
+
+/// Stops a request when its response is dropped before its end: the modern way to cancel.
+pub(super) struct Gone {
+    server: Arc<Server>,
+    id: String,
+    task: AbortHandle,
+    ended: AtomicBool,
+}
+
+impl Gone {
+    pub(super) fn new(server: &Arc<Server>, id: String, task: AbortHandle) -> Self {
+        Self { server: server.clone(), id, task, ended: AtomicBool::new(false) }
+    }
+}
+
+impl Drop for Gone {
+    fn drop(&mut self) {
+        self.task.abort();
+        if !self.ended.load(Ordering::Relaxed) {
+            self.server.record.cancelled(&self.id);
+        }
+    }
+}
+
+/// An event id: the kind and number of its stream, and its number there.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Mark {
+    pub(super) post: bool,
+    stream: u64,
+    number: u64,
+}
+
+impl Mark {
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let (stream, number) = text.get(1..)?.split_once('-')?;
+        Some(Self { post: text.starts_with('p'), stream: stream.parse().ok()?, number: number.parse().ok()? })
+    }
+
+    fn spelled(self) -> String {
+        format!("{}{}-{}", if self.post { 'p' } else { 'g' }, self.stream, self.number)
+    }
+}
+
+/// Answers a POST.
+pub(super) async fn respond(server: &Arc<Server>, mut frames: Receiver<Frame>, mut origin: Origin) -> Reply {
+    let http = &server.script.http;
+    let at_once = http.answer == Answer::Sse && http.sse.prime;
+    let (mut ends, mut before) = (Vec::new(), VecDeque::new());
+    while !at_once && before.is_empty() {
+        match frames.recv().await {
+            Some(Frame::Final(end)) => {
+                origin.left -= 1;
+                ends.push(end);
+                if origin.left == 0 {
+                    break;
+                }
+            }
+            // One JSON object has no room for what comes before it.
+            Some(_) if http.answer == Answer::Json => {}
+            Some(frame) => before.push_back(frame),
+            // Cancelled: there is nothing to say, but HTTP wants a response.
+            None => {
+                origin.left = 0;
+                break;
+            }
+        }
+    }
+    if before.is_empty() && !at_once {
+        if let Some(gone) = &origin.gone {
+            gone.ended.store(true, Ordering::Relaxed);
+        }
+        let end = if origin.batch { together(ends) } else { ends.pop().unwrap_or(Final::Nothing) };
+        match end {
+            Final::Broken { reset, .. } => return Reply::Broken { reset },
+            Final::Http { status, headers, body } => {
+                return Reply::Response(answer::with_headers(status, headers, body));
+            }
+            // A status of its own has to be said before a stream could begin.
+            Final::Answer { text, status, content_type, twice } if status != 200 || http.answer != Answer::Sse => {
+                if twice {
+                    before.push_back(Frame::Final(Final::Answer { text, status, twice, content_type }));
+                } else {
+                    let mut response = answer::json(status, text, origin.opened.as_deref());
+                    if let Some(kind) = content_type.and_then(|kind| kind.parse().ok()) {
+                        response.headers_mut().insert("content-type", kind);
+                    }
+                    return Reply::Response(response);
+                }
+            }
+            end => before.push_back(Frame::Final(end)),
+        }
+        origin.left = before.len();
+    } else {
+        origin.left += ends.len();
+        before.extend(ends.into_iter().map(Frame::Final));
+    }
+    let opened = origin.opened.take();
+    let stream = Stream::new(server, Source::Post { frames, origin }, before);
+    Reply::Response(stream.response(opened))
+}
+
+/// Answers a GET: what the server has to say outside of calls.
+pub(super) fn listening(
+    server: &Arc<Server>,
+    session: Arc<Session>,
+    frames: Receiver<Frame>,
+    listening: Listening,
+) -> Response<Body> {
+    Stream::new(server, Source::Get { frames, session, _listening: listening }, VecDeque::new()).response(None)
+}
+
+/// Answers a GET with `Last-Event-ID`: the rest of a stream that a POST began.
+pub(super) fn replay(server: &Arc<Server>, session: &Arc<Session>, last: Mark) -> Response<Body> {
+    Stream::new(server, Source::Replay { session: session.clone(), last }, VecDeque::new()).response(None)
+}
+
+enum Source {
+    Post { frames: Receiver<Frame>, origin: Origin },
+    Get { frames: Receiver<Frame>, session: Arc<Session>, _listening: Listening },
+    Replay { session: Arc<Session>, last: Mark },
+}
+
+/// A stream of events that is being written.
+struct Stream {
+    server: Arc<Server>,
+    source: Source,
+    /// Frames that came before the stream was decided on.
+    before: VecDeque<Frame>,
+    /// Pieces of events that are ready to leave.
+    ready: VecDeque<Bytes>,
+    number: u64,
+    sent: u64,
+    ended: bool,
+    broken: bool,
+}
+
+impl Stream {
+    fn new(server: &Arc<Server>, source: Source, before: VecDeque<Frame>) -> Self {
+        let mut stream = Self {
+            number: server.next_number(),
+            server: server.clone(),
+            source,
+            before,
+            ready: VecDeque::new(),
+            sent: 0,
+            ended: false,
+            broken: false,
+        };
+        if stream.server.script.http.sse.prime {
+            let mark = stream.mark(false).map(Mark::spelled);
+            let sse = &stream.server.script.http.sse;
+            stream.ready.extend(events::prime(sse, mark.as_deref()));
+        }
+        stream
+    }
+
+    fn response(self, opened: Option<String>) -> Response<Body> {
+        let stream = stream::unfold(self, |mut stream| async move {
+            let item = stream.next().await?;
+            Some((item.map(HttpFrame::data), stream))
+        });
+        let mut headers = vec![
+            ("content-type".to_owned(), "text/event-stream".to_owned()),
+            ("cache-control".to_owned(), "no-cache".to_owned()),
+            ("x-accel-buffering".to_owned(), "no".to_owned()),
+        ];
+        headers.extend(opened.map(|id| ("mcp-session-id".to_owned(), id)));
+        let mut response = answer::with_headers(200, headers, String::new());
+        *response.body_mut() = StreamBody::new(stream).boxed_unsync();
+        response
+    }
+
+    fn sse(&self) -> &Sse {
+        &self.server.script.http.sse
+    }
+
+    async fn next(&mut self) -> Option<io::Result<Bytes>> {
+        loop {
+            if let Some(bytes) = self.ready.pop_front() {
+                return Some(Ok(bytes));
+            }
+            if self.broken {
+                self.broken = false;
+                self.ended = true;
+                return Some(Err(io::ErrorKind::ConnectionReset.into()));
+            }
+            let cut = self.sse().cut_after as u64;
+            let cuts = cut > 0 && self.sse().ids && self.sent >= cut && matches!(self.source, Source::Post { .. });
+            if self.ended || cuts {
+                return None;
+            }
+            match self.frame().await {
+                Some(frame) => self.take(frame),
+                None => self.ended = true,
+            }
+        }
+    }
+
+    async fn frame(&mut self) -> Option<Frame> {
+        if let Some(frame) = self.before.pop_front() {
+            return Some(frame);
+        }
+        match &mut self.source {
+            Source::Post { frames, origin } if origin.left > 0 => frames.recv().await,
+            Source::Post { .. } => None,
+            Source::Get { frames, .. } => frames.recv().await,
+            Source::Replay { session, last } => {
+                loop {
+                    let next = {
+                        let all = lock(&session.replay);
+                        all.iter().find(|e| e.stream == last.stream && e.number > last.number).cloned()
+                    };
+                    if let Some(event) = next {
+                        last.number = event.number;
+                        self.number = event.stream;
+                        self.sent = event.number - 1;
+                        self.ended = event.last;
+                        return Some(Frame::Message(event.message));
+                    }
+                    // The rest is still being made, elsewhere: looking again is simple, and this is a mock.
+                    sleep(Duration::from_millis(5)).await;
+                }
+            }
+        }
+    }
+
+    /// The id of the next event, where events have one; counts it.
+    fn mark(&mut self, count: bool) -> Option<Mark> {
+        self.sent += u64::from(count);
+        let post = match &self.source {
+            Source::Post { origin, .. } => origin.session.is_some().then_some(true),
+            Source::Get { .. } => Some(false),
+            Source::Replay { .. } => Some(true),
+        };
+        let (stream, number) = (self.number, self.sent);
+        post.filter(|_| self.sse().ids).map(|post| Mark { post, stream, number })
+    }
+
+    fn take(&mut self, frame: Frame) {
+        match frame {
+            Frame::Message(text) => self.event(&text, false),
+            Frame::Raw(bytes) => {
+                // Events that are no messages: a comment and an event whose data is no JSON.
+                let text = String::from_utf8_lossy(&bytes).trim_end().to_owned();
+                self.ready.extend(events::event(self.sse(), None, &text));
+            }
+            Frame::Final(end) => {
+                let last = match &mut self.source {
+                    Source::Post { origin, .. } => {
+                        origin.left = origin.left.saturating_sub(1);
+                        if let (0, Some(gone)) = (origin.left, &origin.gone) {
+                            gone.ended.store(true, Ordering::Relaxed);
+                        }
+                        origin.left == 0
+                    }
+                    _ => true,
+                };
+                match end {
+                    Final::Answer { text, twice, .. } => {
+                        for nth in 0..=usize::from(twice) {
+                            self.event(&text, last && nth == usize::from(twice));
+                        }
+                    }
+                    Final::Broken { .. } => self.broken = true,
+                    Final::Nothing | Final::Http { .. } => {}
+                }
+                self.ended |= last && !self.broken;
+            }
+        }
+    }
+
+    fn event(&mut self, text: &str, last: bool) {
+        let mark = self.mark(true);
+        if let (Some(mark), Some(session)) = (mark, self.session().filter(|_| !self.replays())) {
+            let message = text.to_owned();
+            session.remember(Event { stream: mark.stream, number: mark.number, message, last });
+        }
+        let id = mark.map(Mark::spelled);
+        self.ready.extend(events::event(self.sse(), id.as_deref(), text));
+    }
+
+    fn replays(&self) -> bool {
+        matches!(self.source, Source::Replay { .. })
+    }
+
+    fn session(&self) -> Option<&Arc<Session>> {
+        match &self.source {
+            Source::Post { origin, .. } => origin.session.as_ref(),
+            Source::Get { session, .. } | Source::Replay { session, .. } => Some(session),
+        }
+    }
+}
+
+impl Drop for Stream {
+    /// A legacy client that goes away cancels nothing: what is left of its stream is kept for it.
+    fn drop(&mut self) {
+        let unfinished = !self.ended && self.sse().ids;
+        let Source::Post { frames, origin } = &mut self.source else { return };
+        let (true, Some(session)) = (unfinished, origin.session.clone()) else { return };
+        // Never read again here: the channel is only a way to take the real one out.
+        let (_, never) = tokio::sync::mpsc::channel(1);
+        let (mut frames, mut left) = (std::mem::replace(frames, never), origin.left);
+        let (stream, mut number, before) = (self.number, self.sent, std::mem::take(&mut self.before));
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        runtime.spawn(async move {
+            let mut before = before;
+            while left > 0 {
+                let next = match before.pop_front() {
+                    Some(frame) => Some(frame),
+                    None => frames.recv().await,
+                };
+                let (message, last) = match next {
+                    Some(Frame::Message(text)) => (text, false),
+                    Some(Frame::Final(Final::Answer { text, .. })) => {
+                        left -= 1;
+                        (text, left == 0)
+                    }
+                    Some(Frame::Raw(_)) => continue,
+                    Some(Frame::Final(_)) | None => return,
+                };
+                number += 1;
+                session.remember(Event { stream, number, message, last });
+            }
+        });
+    }
+}

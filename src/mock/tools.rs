@@ -1,0 +1,197 @@
+//! What the tools do.
+//!
+//! Owns the behaviour behind each tool's name. Does not own their definitions. Invariant: a tool that is not listed
+//! cannot be called; one that is listed without behaviour echoes.
+
+use std::sync::atomic::Ordering;
+
+use serde_json::{Value, json};
+use tokio::{
+    io::AsyncWriteExt as _,
+    time::{Duration, sleep},
+};
+
+use super::{
+    call::{Call, LEVELS, Outcome, Stop},
+    process,
+    record::lock,
+    resources,
+    revision::Revision,
+    server::{Frame, Notice},
+    wire::{Body, Fail},
+};
+
+/// The longest text that `big` returns.
+const BIG: u64 = 256 << 20;
+
+pub(super) async fn call(call: &Call) -> Outcome {
+    let name = call.request.params["name"].as_str().ok_or_else(|| Fail::params("`name` is missing"))?;
+    if !lock(&call.server.contents).tools.iter().any(|t| t.key == name) {
+        return Err(Fail::params(format!("Unknown tool: {name}")).into());
+    }
+    if let Some(answer) = call.server.script.answers.get(name) {
+        let text = answer.as_str().map_or_else(|| answer.to_string(), str::to_owned);
+        return Ok(Body::verbatim(&text).ok_or_else(|| Fail::new(-32603, "the script's answer is no object"))?);
+    }
+    match call.server.script.behave.get(name).map_or(name, String::as_str) {
+        "elicit" | "elicit_url" | "elicit_twice" | "ask_name" | "sample" | "roots" => asking(call, name).await,
+        "change" | "touch" | "link" | "counter" | "whoami" | "mock_counters" => stateful(call, name),
+        "crash" | "hang" | "garbage" | "grandchild" | "big" | "env" => rough(call, name).await,
+        other => plain(call, other).await,
+    }
+}
+
+/// A result of one text.
+pub(super) fn text(text: &str) -> Body {
+    Body::new().put("content", &json!([{"type": "text", "text": text}]))
+}
+
+/// A result of JSON: as text, and as structured content where the revision has it.
+fn structured(call: &Call, raw: String) -> Body {
+    let body = text(&raw);
+    // Before 2026-07-28 only an object was allowed; what is passed here always is one.
+    if call.revision >= Revision::V2025_06_18 { body.raw("structuredContent", raw) } else { body }
+}
+
+async fn plain(call: &Call, name: &str) -> Outcome {
+    match name {
+        "add" => {
+            let number = |key| call.argument(key).as_f64().ok_or_else(|| Fail::params(format!("`{key}` is no number")));
+            let sum = match (call.argument("a").as_i64(), call.argument("b").as_i64()) {
+                (Some(a), Some(b)) if a.checked_add(b).is_some() => json!(a + b),
+                _ => json!(number("a")? + number("b")?),
+            };
+            let raw = json!({"sum": sum}).to_string();
+            let body = text(&sum.to_string());
+            Ok(if call.revision >= Revision::V2025_06_18 { body.raw("structuredContent", raw) } else { body })
+        }
+        "sleep" => {
+            let ms = call.number_argument("ms", 0);
+            sleep(Duration::from_millis(ms)).await;
+            Ok(text(&format!("slept {ms} ms")))
+        }
+        "progress" => {
+            let (steps, ms) = (call.number_argument("steps", 3), call.number_argument("ms", 1));
+            for step in 1..=steps {
+                sleep(Duration::from_millis(ms)).await;
+                call.progress(step, steps).await;
+            }
+            Ok(text(&format!("{steps} steps")))
+        }
+        "log" => {
+            let level = call.text_argument("level", "info");
+            if !LEVELS.contains(&level) {
+                return Err(Fail::params(format!("Unknown level: {level}")).into());
+            }
+            call.log(level, &json!(call.text_argument("text", ""))).await;
+            Ok(text("logged"))
+        }
+        "fail" => Err(Stop::Failed(call.text_argument("text", "it failed").to_owned())),
+        "error" => {
+            let code = call.argument("code").as_i64().unwrap_or(-32000);
+            Err(Fail::new(code, call.text_argument("message", "an error")).into())
+        }
+        "region" => Ok(text(call.text_argument("region", ""))),
+        "now" => Ok(text(&jiff::Timestamp::now().to_string())),
+        _ => Ok(structured(call, call.request.raw_param("arguments").unwrap_or_else(|| "{}".into()))),
+    }
+}
+
+async fn asking(call: &Call, name: &str) -> Outcome {
+    let answer = match name {
+        "sample" => call.sample(call.text_argument("prompt", "Say hello.")).await?,
+        "roots" => call.roots().await?,
+        "elicit_url" => call.elicit_url("page", call.text_argument("url", "https://example.com/")).await?,
+        "elicit_twice" => {
+            let first = call.elicit("first", "What is your first name?").await?;
+            let second = call.elicit("second", "What is your last name?").await?;
+            json!({"first": first, "second": second})
+        }
+        "ask_name" => {
+            let answer = call.elicit("name", "What is your name?").await?;
+            let name = answer["content"]["name"].as_str().map(str::to_owned);
+            return Ok(text(&name.map_or_else(|| "Hello, whoever you are.".into(), |n| format!("Hello, {n}."))));
+        }
+        _ => call.elicit("name", call.text_argument("message", "What is your name?")).await?,
+    };
+    Ok(structured(call, answer.to_string()))
+}
+
+fn stateful(call: &Call, name: &str) -> Outcome {
+    let server = &call.server;
+    Ok(match name {
+        "counter" => {
+            let counter = call.session.as_ref().map_or(&server.counter, |s| &s.counter);
+            text(&(counter.fetch_add(1, Ordering::Relaxed) + 1).to_string())
+        }
+        "change" => text(&server.change()),
+        "touch" => {
+            let uri = call.text_argument("uri", "mock://watched");
+            let told = server.publish(&Notice::Resource(uri.to_owned()));
+            text(&format!("told {told}"))
+        }
+        "link" => {
+            let uri = call.text_argument("uri", "mock://static/text");
+            let resource = resources::contents(call, uri).ok_or_else(|| resources::missing(call, uri))?;
+            let link = json!({"type": "resource_link", "uri": uri, "name": "linked", "mimeType": resource["mimeType"]});
+            let embedded = json!({"type": "resource", "resource": resource});
+            let known = call.revision >= Revision::V2025_06_18;
+            Body::new().put("content", &if known { json!([link, embedded]) } else { json!([embedded]) })
+        }
+        "whoami" => {
+            let mut headers = json!({});
+            for (name, value) in call.headers.iter().flatten() {
+                headers[name] = match &headers[name] {
+                    Value::String(before) => json!(format!("{before}, {value}")),
+                    _ => json!(value),
+                };
+            }
+            let me = json!({"headers": headers, "revision": call.revision.date(), "client": call.client,
+                "capabilities": call.caps, "session": call.session.as_ref().map(|s| s.id.clone()),
+                "meta": call.request.params["_meta"]});
+            structured(call, me.to_string())
+        }
+        _ => {
+            let counters = serde_json::to_string(&server.record.counters()).unwrap_or_else(|_| "{}".into());
+            structured(call, counters)
+        }
+    })
+}
+
+async fn rough(call: &Call, name: &str) -> Outcome {
+    match name {
+        "crash" => {
+            let mut stderr = tokio::io::stderr();
+            let _ = stderr.write_all(b"boom\n").await;
+            let _ = stderr.flush().await;
+            Err(Stop::Crash)
+        }
+        "hang" => std::future::pending().await,
+        "big" => {
+            let bytes = call.number_argument("bytes", 0).min(BIG);
+            // The bound makes it fit a usize everywhere.
+            Ok(text(&"x".repeat(usize::try_from(bytes).unwrap_or(0))))
+        }
+        "garbage" => {
+            for line in
+                [&b"mock server 1.0 (c) nobody\n"[..], b"{\"jsonrpc\":\"2.0\",\"id\n", b"\xff\xfe\x00\x01\n", b"\n"]
+            {
+                let _ = call.out.send(Frame::Raw(line.to_vec())).await;
+            }
+            Ok(text("after the garbage"))
+        }
+        "grandchild" => match &call.server.program {
+            Some(program) => match process::grandchild(program, call.argument("hold") == true) {
+                Ok(pid) => Ok(text(&pid.to_string())),
+                Err(e) => Err(Stop::Failed(e.to_string())),
+            },
+            None => Err(Stop::Failed("only a mock that is a process of its own starts others".into())),
+        },
+        _ => {
+            let all: serde_json::Map<String, Value> = std::env::vars_os()
+                .map(|(k, v)| (k.to_string_lossy().into_owned(), json!(v.to_string_lossy())))
+                .collect();
+            Ok(structured(call, Value::Object(all).to_string()))
+        }
+    }
+}

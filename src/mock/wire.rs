@@ -1,0 +1,196 @@
+//! JSON-RPC as the mock reads and writes it.
+//!
+//! Owns the shapes of messages and errors, and results that keep the spelling of what is put in them. Does not know
+//! any method. Invariant: an id and a raw value leave exactly as they came.
+
+use serde::Deserialize;
+use serde_json::{Value, json, value::RawValue};
+
+/// A message, or what is wrong with it.
+#[derive(Debug)]
+pub(super) enum Incoming {
+    Request(Request),
+    Notification { method: String, params: Value },
+    Response { id: String, outcome: Result<Value, Value> },
+    Broken(Fail),
+}
+
+/// What one body or line holds.
+#[derive(Debug)]
+pub(super) enum Parsed {
+    One(Incoming),
+    Batch(Vec<Incoming>),
+}
+
+/// A request; its id and params as they were written.
+#[derive(Debug, Clone)]
+pub(super) struct Request {
+    pub(super) id: String,
+    pub(super) method: String,
+    pub(super) params: Value,
+    pub(super) raw: String,
+}
+
+impl Request {
+    /// The tool that a `tools/call` calls.
+    pub(super) fn tool(&self) -> Option<&str> {
+        (self.method == "tools/call").then(|| self.params["name"].as_str()).flatten()
+    }
+
+    /// A member of the params, as it was written.
+    pub(super) fn raw_param(&self, key: &str) -> Option<String> {
+        let all: std::collections::HashMap<String, Box<RawValue>> = serde_json::from_str(&self.raw).ok()?;
+        all.get(key).map(|raw| raw.get().to_owned())
+    }
+
+    /// A reserved member of `params._meta`.
+    pub(super) fn meta(&self, key: &str) -> &Value {
+        &self.params["_meta"][key]
+    }
+}
+
+#[derive(Deserialize)]
+struct Shape {
+    jsonrpc: Option<String>,
+    id: Option<Box<RawValue>>,
+    method: Option<String>,
+    params: Option<Box<RawValue>>,
+    result: Option<Value>,
+    error: Option<Value>,
+}
+
+/// Reads one body or line.
+pub(super) fn parse(bytes: &[u8]) -> Parsed {
+    let bad = |e: serde_json::Error| Parsed::One(Incoming::Broken(Fail::new(-32700, format!("Parse error: {e}"))));
+    match bytes.iter().find(|b| !b.is_ascii_whitespace()) {
+        Some(b'[') => match serde_json::from_slice::<Vec<Box<RawValue>>>(bytes) {
+            Ok(all) if all.is_empty() => {
+                Parsed::One(Incoming::Broken(Fail::new(-32600, "Invalid Request: empty batch")))
+            }
+            Ok(all) => Parsed::Batch(all.iter().map(|one| read(one.get())).collect()),
+            Err(e) => bad(e),
+        },
+        _ => match serde_json::from_slice::<Box<RawValue>>(bytes) {
+            Ok(one) => Parsed::One(read(one.get())),
+            Err(e) => bad(e),
+        },
+    }
+}
+
+fn read(text: &str) -> Incoming {
+    let invalid = |why: String| Incoming::Broken(Fail::new(-32600, format!("Invalid Request: {why}")));
+    let shape: Shape = match serde_json::from_str(text) {
+        Ok(shape) => shape,
+        Err(e) => return invalid(e.to_string()),
+    };
+    if shape.jsonrpc.as_deref() != Some("2.0") {
+        return invalid("`jsonrpc` must be \"2.0\"".into());
+    }
+    let id = shape.id.map(|raw| raw.get().to_owned());
+    if id.as_deref().is_some_and(|id| !id.starts_with(['"', '-']) && !id.starts_with(|c: char| c.is_ascii_digit())) {
+        return invalid("`id` must be a string or a number".into());
+    }
+    let raw = shape.params.map_or_else(|| "{}".to_owned(), |raw| raw.get().to_owned());
+    let params: Value = serde_json::from_str(&raw).unwrap_or_default();
+    match (shape.method, id) {
+        (Some(_), _) if !params.is_object() => invalid("`params` must be an object".into()),
+        (Some(method), Some(id)) => Incoming::Request(Request { id, method, params, raw }),
+        (Some(method), None) => Incoming::Notification { method, params },
+        (None, Some(id)) => match (shape.result, shape.error) {
+            (Some(result), None) => Incoming::Response { id, outcome: Ok(result) },
+            (None, Some(error)) => Incoming::Response { id, outcome: Err(error) },
+            _ => invalid("a response has either `result` or `error`".into()),
+        },
+        (None, None) => invalid("neither `method` nor `id`".into()),
+    }
+}
+
+/// A JSON-RPC error, and the HTTP status that goes with it where the revision asks for one.
+#[derive(Debug, Clone)]
+pub(super) struct Fail {
+    pub(super) code: i64,
+    pub(super) message: String,
+    pub(super) data: Option<Value>,
+    pub(super) status: u16,
+}
+
+impl Fail {
+    pub(super) fn new(code: i64, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), data: None, status: 200 }
+    }
+
+    pub(super) fn params(message: impl Into<String>) -> Self {
+        Self::new(-32602, message)
+    }
+
+    pub(super) fn data(mut self, data: Value) -> Self {
+        self.data = Some(data);
+        self
+    }
+
+    pub(super) fn status(mut self, status: u16) -> Self {
+        self.status = status;
+        self
+    }
+
+    /// The response; an id that could not be read is null.
+    pub(super) fn response(&self, id: Option<&str>) -> String {
+        let mut error = json!({"code": self.code, "message": self.message});
+        if let Some(data) = &self.data {
+            error["data"] = data.clone();
+        }
+        format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, id.unwrap_or("null"))
+    }
+}
+
+/// A result: members in order, each as JSON text.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Body(Vec<(String, String)>);
+
+impl Body {
+    pub(super) fn new() -> Self {
+        Self::default()
+    }
+
+    /// The members of an object, as they were written.
+    pub(super) fn verbatim(text: &str) -> Option<Self> {
+        let all: serde_json::Map<String, Value> = serde_json::from_str(text).ok()?;
+        let mut raw: std::collections::HashMap<String, Box<RawValue>> = serde_json::from_str(text).ok()?;
+        Some(Self(all.into_iter().filter_map(|(k, _)| raw.remove(&k).map(|v| (k, v.get().to_owned()))).collect()))
+    }
+
+    pub(super) fn put(self, key: &str, value: &Value) -> Self {
+        self.raw(key, value.to_string())
+    }
+
+    pub(super) fn raw(mut self, key: &str, text: String) -> Self {
+        self.0.retain(|(k, _)| k != key);
+        self.0.push((key.to_owned(), text));
+        self
+    }
+
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.0.iter().any(|(k, _)| k == key)
+    }
+
+    pub(super) fn get(&self, key: &str) -> Option<Value> {
+        self.0.iter().find(|(k, _)| k == key).and_then(|(_, v)| serde_json::from_str(v).ok())
+    }
+
+    pub(super) fn text(&self) -> String {
+        let members: Vec<String> = self.0.iter().map(|(k, v)| format!("{}:{v}", Value::from(k.as_str()))).collect();
+        format!("{{{}}}", members.join(","))
+    }
+
+    pub(super) fn response(&self, id: &str) -> String {
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{}}}"#, self.text())
+    }
+}
+
+pub(super) fn notification(method: &str, params: &Value) -> String {
+    json!({"jsonrpc": "2.0", "method": method, "params": params}).to_string()
+}
+
+pub(super) fn request(id: &str, method: &str, params: &Value) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":{},"params":{params}}}"#, Value::from(method))
+}
