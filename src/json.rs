@@ -139,10 +139,10 @@ impl Text {
     }
 
     /// The span of `text`, if it borrows from `whole`; a copy if it had escapes.
-    pub(crate) fn within(whole: &Bytes, text: &Cow<'_, str>) -> Self {
+    pub(crate) fn within(whole: &Bytes, text: Cow<'_, str>) -> Self {
         match text {
             Cow::Borrowed(text) => Text(whole.slice_ref(text.as_bytes())),
-            Cow::Owned(text) => Text::from(text.as_str()),
+            Cow::Owned(text) => Text::from(text),
         }
     }
 
@@ -351,7 +351,7 @@ impl Shallow<'_> {
     /// Ties the spans to the buffer that they point into.
     pub(crate) fn within(self, buffer: &Bytes) -> Object {
         let whole = self.whole(buffer);
-        let entries = self.0.into_iter().map(|(key, value)| (Text::within(buffer, &key), Raw::slice(buffer, value)));
+        let entries = self.0.into_iter().map(|(key, value)| (Text::within(buffer, key), Raw::slice(buffer, value)));
         Object { entries: entries.collect(), whole }
     }
 

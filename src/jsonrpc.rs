@@ -191,7 +191,8 @@ impl Message {
         if envelope.jsonrpc.map(RawValue::get) != Some("\"2.0\"") {
             return Err(shape("the member jsonrpc must be \"2.0\""));
         }
-        if let (Some(method), None, None) = (&envelope.method, &envelope.result, envelope.error) {
+        if envelope.method.is_some() && envelope.result.is_none() && envelope.error.is_none() {
+            let method = envelope.method.unwrap_or_default();
             let method = Text::within(bytes, method);
             let params = envelope.params.map(|p| p.within(bytes)).unwrap_or_default();
             return match id {

@@ -17,7 +17,7 @@ const NEWS: usize = 1024;
 
 /// What happened at a server.
 #[derive(Clone, Debug)]
-pub enum Happened {
+pub(super) enum Happened {
     /// What it lists changed.
     Changed(Text, Kind),
     /// One of its resources did: the server, its own URI, the params.
@@ -25,7 +25,7 @@ pub enum Happened {
 }
 
 /// Listeners and their subscriptions.
-pub struct Hub {
+pub(super) struct Hub {
     news: broadcast::Sender<Happened>,
     subscribed: Mutex<HashMap<Text, BTreeMap<Text, usize>>>,
 }
@@ -38,17 +38,17 @@ impl Default for Hub {
 
 impl Hub {
     /// Tells everybody.
-    pub fn publish(&self, happened: Happened) {
+    pub(super) fn publish(&self, happened: Happened) {
         let _ = self.news.send(happened);
     }
 
     /// Hears of everything from now on.
-    pub fn listen(&self) -> broadcast::Receiver<Happened> {
+    pub(super) fn listen(&self) -> broadcast::Receiver<Happened> {
         self.news.subscribe()
     }
 
     /// Subscribes to a resource of a server until the guard is dropped.
-    pub fn subscribe(self: &Arc<Self>, upstream: &Arc<Upstream>, uri: Text) -> Subscription {
+    pub(super) fn subscribe(self: &Arc<Self>, upstream: &Arc<Upstream>, uri: Text) -> Subscription {
         let subscription = Subscription { hub: self.clone(), upstream: upstream.clone(), uri };
         subscription.count(1);
         subscription
@@ -56,7 +56,7 @@ impl Hub {
 }
 
 /// One listener's interest in one resource.
-pub struct Subscription {
+pub(super) struct Subscription {
     hub: Arc<Hub>,
     upstream: Arc<Upstream>,
     uri: Text,

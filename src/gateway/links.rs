@@ -14,7 +14,7 @@ const LEARNED_MAX: usize = 10_000;
 
 /// Which server gave a link that stands in no list.
 #[derive(Default)]
-pub struct Learned(Mutex<Table>);
+pub(super) struct Learned(Mutex<Table>);
 
 #[derive(Default)]
 struct Table {
@@ -24,12 +24,12 @@ struct Table {
 
 impl Learned {
     /// The server that gave this link, if it is remembered.
-    pub fn find(&self, uri: &str) -> Option<Text> {
+    pub(super) fn find(&self, uri: &str) -> Option<Text> {
         self.lock().servers.get(&Text::from(uri)).cloned()
     }
 
     /// Remembers a link. False: another server gave the same one.
-    pub fn learn(&self, uri: &Text, server: &str) -> bool {
+    pub(super) fn learn(&self, uri: &Text, server: &str) -> bool {
         let mut table = self.lock();
         if let Some(known) = table.servers.get(uri) {
             return known.as_str() == server;
@@ -50,7 +50,7 @@ impl Learned {
 }
 
 /// Rewrites the URIs of a result by `map`, which gives the exposed URI if it differs.
-pub fn rewrite(method: &Method, result: &mut Object, map: &dyn Fn(&Text) -> Option<Text>) {
+pub(super) fn rewrite(method: &Method, result: &mut Object, map: &dyn Fn(&Text) -> Option<Text>) {
     // Most results have no link: one scan for the word is all that they cost.
     let has_links = |raw: &Raw| memchr::memmem::find(raw.bytes(), b"\"uri\"").is_some();
     let (member, item): (&'static str, fn(&Raw, &dyn Fn(&Text) -> Option<Text>) -> Option<Raw>) = match method {

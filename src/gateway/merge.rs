@@ -6,10 +6,10 @@ use crate::json::{Object, Raw, Text};
 use crate::model::Kind;
 
 /// Why an item cannot be exposed, in words.
-pub type Problem = String;
+pub(super) type Problem = String;
 
 /// Checks an item; repairs what can be repaired without a loss. The others of its list are not concerned.
-pub fn check(kind: Kind, item: &Arc<Object>) -> Result<Arc<Object>, Problem> {
+pub(super) fn check(kind: Kind, item: &Arc<Object>) -> Result<Arc<Object>, Problem> {
     let key = kind.item_key();
     if item.text(key).is_none_or(|name| name.is_empty()) {
         return Err(format!("it has no {key}"));
@@ -44,7 +44,7 @@ fn with_schema(item: &Object, mut schema: Object) -> Object {
 
 /// The item under its exposed key and with the description that the config gives it. Without a change, the bytes are
 /// the server's.
-pub fn dress(kind: Kind, item: &Object, exposed: &str, description: Option<&String>) -> Raw {
+pub(super) fn dress(kind: Kind, item: &Object, exposed: &str, description: Option<&String>) -> Raw {
     let same = item.text(kind.item_key()).is_some_and(|own| own.as_str() == exposed);
     if same && description.is_none() {
         return item.raw();
@@ -60,7 +60,10 @@ pub fn dress(kind: Kind, item: &Object, exposed: &str, description: Option<&Stri
 }
 
 /// The instructions of several servers in one text of at most `limit` bytes; its beginning stands alone.
-pub fn instructions<'a>(servers: impl Iterator<Item = (&'a str, Option<String>)>, limit: usize) -> Option<String> {
+pub(super) fn instructions<'a>(
+    servers: impl Iterator<Item = (&'a str, Option<String>)>,
+    limit: usize,
+) -> Option<String> {
     let mut names = Vec::new();
     let mut details = Vec::new();
     for (name, text) in servers {

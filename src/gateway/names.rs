@@ -15,7 +15,7 @@ pub struct NameRules {
 
 /// An item that wants a name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Wanting<'a> {
+pub(super) struct Wanting<'a> {
     /// Its server.
     pub server: &'a str,
     /// What stands before the name; empty for nothing.
@@ -28,7 +28,7 @@ pub struct Wanting<'a> {
 const SUFFIX_DIGITS: usize = 6;
 
 /// Gives each item its name. The result is in the order of the input.
-pub fn assign(items: &[Wanting<'_>], rules: &NameRules) -> Vec<String> {
+pub(super) fn assign(items: &[Wanting<'_>], rules: &NameRules) -> Vec<String> {
     // The winner of a collision is the first by server and name, so that it does not depend on who connected first.
     let order: BTreeMap<&Wanting<'_>, usize> = items.iter().enumerate().map(|(n, item)| (item, n)).collect();
     let mut taken: HashMap<String, ()> = HashMap::new();
@@ -47,7 +47,7 @@ pub fn assign(items: &[Wanting<'_>], rules: &NameRules) -> Vec<String> {
 }
 
 /// The name that an item gets if nobody else wants it.
-pub fn expose(item: &Wanting<'_>, rules: &NameRules) -> String {
+pub(super) fn expose(item: &Wanting<'_>, rules: &NameRules) -> String {
     let spelled = spell(item, rules);
     if spelled.len() <= rules.max_length { spelled } else { suffixed(&spelled, item, 0, rules.max_length) }
 }

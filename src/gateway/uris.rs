@@ -9,23 +9,23 @@ const SCHEME: &str = "moongate:";
 const EXPRESSIONS_MAX: usize = 32;
 
 /// A URI that says whose it is.
-pub fn wrap(server: &str, uri: &str) -> String {
+pub(super) fn wrap(server: &str, uri: &str) -> String {
     format!("{SCHEME}{server}:{uri}")
 }
 
 /// The server and its own URI, if the URI is a wrapped one.
-pub fn unwrap(uri: &str) -> Option<(&str, &str)> {
+pub(super) fn unwrap(uri: &str) -> Option<(&str, &str)> {
     uri.strip_prefix(SCHEME)?.split_once(':')
 }
 
 /// Whether a URI must be wrapped even if nobody else has it: it would be read as a wrapped one.
-pub fn looks_wrapped(uri: &str) -> bool {
+pub(super) fn looks_wrapped(uri: &str) -> bool {
     uri.starts_with(SCHEME)
 }
 
 /// Whether a URI can come from a URI template (RFC 6570), as far as that can be told from the text around its
 /// expressions. `{x}` stands for anything without a slash; `{+x}`, `{/x*}` and their like for anything.
-pub fn matches(template: &str, uri: &str) -> bool {
+pub(super) fn matches(template: &str, uri: &str) -> bool {
     let mut parts = Vec::new();
     let mut rest = template;
     while let Some((before, after)) = rest.split_once('{') {

@@ -250,14 +250,13 @@ impl View {
     // === news ===
 
     /// What a listener on this endpoint hears of something that happened.
-    fn heard(&self, caller: &Caller, happened: Happened) -> Option<Notice> {
+    fn heard(&self, happened: Happened) -> Option<Notice> {
         match happened {
             Happened::Changed(server, kind) => self.includes(&server).then_some(Notice::Changed(kind)),
             Happened::Updated(server, local, mut params) => {
                 if !self.includes(&server) {
                     return None;
                 }
-                let _ = caller;
                 let uri = if self.is_raw() { None } else { self.gateway.exposed_uri(&server, &local) };
                 if let Some(uri) = &uri {
                     params.set(Text::literal("uri"), Raw::string(uri));
@@ -346,14 +345,8 @@ impl Server for View {
             honoured.uris.push(uri.clone());
         }
         let view = View { gateway: self.gateway.clone(), scope: self.scope.clone(), name: self.name.clone() };
-        let listening = Listening {
-            view,
-            caller: caller.clone(),
-            filter: honoured.clone(),
-            receiver,
-            owed: Vec::new(),
-            _subscriptions: subscriptions,
-        };
+        let listening =
+            Listening { view, filter: honoured.clone(), receiver, owed: Vec::new(), _subscriptions: subscriptions };
         let stream = stream::unfold(listening, |mut listening| async move {
             listening.next().await.map(|notice| (notice, listening))
         });
@@ -370,7 +363,6 @@ impl Server for View {
 /// One listener.
 struct Listening {
     view: View,
-    caller: Arc<Caller>,
     filter: Filter,
     receiver: broadcast::Receiver<Happened>,
     /// What it is told after it fell behind: it cannot know what it missed.
@@ -386,9 +378,7 @@ impl Listening {
             }
             match self.receiver.recv().await {
                 Ok(happened) => {
-                    if let Some(notice) =
-                        self.view.heard(&self.caller, happened).filter(|notice| self.filter.wants(notice))
-                    {
+                    if let Some(notice) = self.view.heard(happened).filter(|notice| self.filter.wants(notice)) {
                         return Some(notice);
                     }
                 }

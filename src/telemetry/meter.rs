@@ -20,7 +20,8 @@ pub struct Meter {
 #[derive(Clone)]
 struct Handles {
     server_operation: Histogram,
-    client_operation: Histogram,
+    /// Only where there is a server.
+    client_operation: Option<Histogram>,
 }
 
 /// Makes meters.
@@ -51,8 +52,8 @@ impl Meter {
     ) {
         let handles = self.handles(revision, error);
         handles.server_operation.observe(total.as_secs_f64());
-        if let Some(server) = server {
-            handles.client_operation.observe(server.as_secs_f64());
+        if let (Some(server), Some(client_operation)) = (server, &handles.client_operation) {
+            client_operation.observe(server.as_secs_f64());
             self.metrics.overhead.observe(total.saturating_sub(server).as_secs_f64());
         }
     }
@@ -64,15 +65,20 @@ impl Meter {
                 return handles.clone();
             }
         }
-        let labels = [&self.method, &self.server, &self.tool, error.unwrap_or_default(), revision];
+        let labels = [self.method.as_str(), &self.server, &self.tool, error.unwrap_or_default(), revision];
         let handles = Handles {
             server_operation: self.metrics.server_operation.with_label_values(&labels),
-            client_operation: self.metrics.client_operation.with_label_values(&labels),
+            client_operation: self.client_operation(&labels),
         };
         if error.is_none() {
             let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
             known.push((revision, handles.clone()));
         }
         handles
+    }
+
+    /// A call that leads to no item was routed to no server that the labels could name.
+    fn client_operation(&self, labels: &[&str]) -> Option<Histogram> {
+        (!self.server.is_empty()).then(|| self.metrics.client_operation.with_label_values(labels))
     }
 }
