@@ -92,7 +92,9 @@ impl App {
             tokio::spawn(listener.serve(router, settings, metrics.clone(), CancellationToken::new(), Duration::ZERO));
         }
         let reaping = draining.clone().run_until_cancelled_owned(front.state.sessions.clone().reap_forever());
-        listeners.spawn(async move { drop(reaping.await) });
+        listeners.spawn(async move {
+            let _ = reaping.await;
+        });
         gateway.start();
         Ok(App { addresses, admin, gateway, metrics, shared, draining, listeners })
     }

@@ -11,17 +11,13 @@ mod harness;
 use harness::{Client, Gateway, Mode, Peers, Sdk};
 
 /// What `/mcp` shows: one of each transport, and both eras.
-const EVERYWHERE: &[&str] =
-    &["everything", "everything_http", "everything_sse", "files", "memory", "time", "modern_ts", "modern_py"];
+const EVERYWHERE: &[&str] = &["everything", "evt_http", "files", "memory", "time", "modern_ts", "modern_py"];
 
 /// Runs the plan at the servers themselves, those that speak the client's revision.
 async fn directly(client: Client) {
     let peers = Peers::start().await;
-    if client.sse {
-        return client.at(&peers.everything_sse, Mode::Direct).check(&["everything"]).await;
-    }
     if client.revision < "2026" {
-        client.at(&peers.everything_http, Mode::Direct).check(&["everything"]).await;
+        client.at(&peers.evt_http, Mode::Direct).check(&["everything"]).await;
     }
     client.at(&peers.modern_ts, Mode::Direct).check(&["modern_ts"]).await;
     let modern_py = peers.modern_py_http().await;
@@ -36,7 +32,7 @@ async fn through_gateway(client: Client) {
         gateway.run(client, &format!("/{server}"), Mode::Server, &[server]).await;
     }
     // The same program behind another transport, so the same part of the plan.
-    gateway.run(client, "/everything_http", Mode::Server, &["everything"]).await;
+    gateway.run(client, "/evt_http", Mode::Server, &["everything"]).await;
     gateway.stop().await;
 }
 
@@ -54,7 +50,6 @@ macro_rules! clients {
 }
 
 clients! {
-    typescript_2024_11_05: Client::new(Sdk::Typescript, "2024-11-05").over_sse();
     typescript_2025_03_26: Client::new(Sdk::Typescript, "2025-03-26");
     typescript_2025_06_18: Client::new(Sdk::Typescript, "2025-06-18");
     typescript_2025_11_25: Client::new(Sdk::Typescript, "2025-11-25");
@@ -72,22 +67,9 @@ clients! {
 async fn a_key_opens_the_gateway() {
     let gateway = Gateway::with_key("an-interop-test-key").await;
     for client in [Client::new(Sdk::Typescript, "2025-11-25"), Client::new(Sdk::Python, "2026-07-28")] {
-        let run = client.at(&gateway.endpoint(client, ""), Mode::Aggregate);
+        let run = client.at(&gateway.endpoint(""), Mode::Aggregate);
         run.with_key("an-interop-test-key").check(&["time"]).await;
         run.expect_refusal(&["time"]).await;
     }
     gateway.stop().await;
-}
-
-/// `moongate stdio` is the same gateway, for clients that only launch commands.
-#[tokio::test]
-async fn over_stdio() {
-    const STDIO: [&str; 4] = ["files", "memory", "time", "modern_py"];
-    let peers = Peers::start().await;
-    let config = peers.config(&STDIO, None);
-    for revision in ["2025-11-25", "2026-07-28"] {
-        let client = Client::new(Sdk::Typescript, revision);
-        let run = client.launching(&config.stdio_command(), Mode::Aggregate).with_data_of(&peers);
-        run.check(&STDIO).await;
-    }
 }

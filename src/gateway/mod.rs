@@ -79,7 +79,7 @@ impl Gateway {
         let metrics = shared.metrics.clone();
         let meters = Meters(metrics.clone());
         let (hub, dirty) = (Arc::new(Hub::default()), Arc::new(Notify::new()));
-        let sink = sink(hub.clone(), dirty.clone());
+        let sink = sink(hub.clone(), dirty.clone(), metrics.clone(), settings.access.principals() <= 1);
         let mut servers: Vec<Arc<Upstream>> =
             settings.servers.into_iter().map(|server| Upstream::new(server, shared.clone(), sink.clone())).collect();
         servers.sort_by(|a, b| a.settings.name.cmp(&b.settings.name));
@@ -155,10 +155,14 @@ impl Gateway {
     }
 }
 
-fn sink(hub: Arc<Hub>, dirty: Arc<Notify>) -> Sink {
+/// What servers tell. A log message that belongs to no call may be about anybody's: it is passed on only where there
+/// is one principal.
+fn sink(hub: Arc<Hub>, dirty: Arc<Notify>, metrics: Arc<Metrics>, shares_logs: bool) -> Sink {
     Arc::new(move |server, news| match news {
         News::Items => dirty.notify_one(),
         News::Updated(uri, params) => hub.publish(Happened::Updated(Text::from(server), uri, params)),
+        News::Logged(level, params) if shares_logs => hub.publish(Happened::Logged(Text::from(server), level, params)),
+        News::Logged(..) => metrics.dropped.with_label_values(&["log"]).inc(),
     })
 }
 

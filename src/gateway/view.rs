@@ -252,6 +252,7 @@ impl View {
     /// What a listener on this endpoint hears of something that happened.
     fn heard(&self, happened: Happened) -> Option<Notice> {
         match happened {
+            Happened::Logged(server, level, params) => self.includes(&server).then_some(Notice::Log(level, params)),
             Happened::Changed(server, kind) => self.includes(&server).then_some(Notice::Changed(kind)),
             Happened::Updated(server, local, mut params) => {
                 if !self.includes(&server) {

@@ -61,6 +61,8 @@ pub struct Filter {
     pub resources: bool,
     /// Changes of these resources.
     pub uris: Vec<Text>,
+    /// Log messages that belong to no call.
+    pub logs: bool,
 }
 
 /// News from a server.
@@ -89,9 +91,9 @@ pub struct Notices {
 }
 
 impl Filter {
-    /// Every list, no single resource.
-    pub fn lists() -> Self {
-        Filter { tools: true, prompts: true, resources: true, uris: Vec::new() }
+    /// Every list and log message, no single resource.
+    pub fn everything() -> Self {
+        Filter { tools: true, prompts: true, resources: true, uris: Vec::new(), logs: true }
     }
 
     /// Whether the listener wants to hear this.
@@ -101,6 +103,7 @@ impl Filter {
             Notice::Changed(Kind::Prompts) => self.prompts,
             Notice::Changed(Kind::Resources | Kind::Templates) => self.resources,
             Notice::Updated(uri, _) => self.uris.contains(uri),
+            Notice::Log(..) => self.logs,
             _ => false,
         }
     }

@@ -32,6 +32,11 @@ impl AccessTable {
         self.0.is_empty()
     }
 
+    /// How many principals there can be.
+    pub fn principals(&self) -> usize {
+        self.0.len().max(1)
+    }
+
     /// Whether the principal may use an endpoint; the empty name is the one over everything.
     pub fn endpoint(&self, principal: &Principal, name: &str) -> bool {
         match self.row(principal) {

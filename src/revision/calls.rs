@@ -25,6 +25,8 @@ struct Table {
 
 /// What is known of an open call.
 struct Open {
+    /// A subscription is open, too, but no log message is about it.
+    is_call: bool,
     can: Can,
     /// Takes requests of the server that came on another stream than the call's own.
     injected: Option<mpsc::Sender<Message>>,
@@ -48,8 +50,15 @@ impl Calls {
         // On a pipe everything comes the same way; a call that can be asked nothing needs no second way either.
         let channel = (!is_pipe && can != Can::default()).then(|| mpsc::channel(INJECTED_MAX));
         let (sender, injected) = channel.unzip();
-        self.lock().insert(id, Open { can, injected: sender });
+        self.lock().insert(id, Open { is_call: true, can, injected: sender });
         CallEntry { calls: self.clone(), id, injected }
+    }
+
+    /// Opens a subscription: its messages name it.
+    pub(super) fn open_subscription(&self) -> CallEntry {
+        let id = self.next_id();
+        self.lock().insert(id, Open { is_call: false, can: Can::default(), injected: None });
+        CallEntry { calls: self.clone(), id, injected: None }
     }
 
     /// Hands a request of the server that came on no call's stream to the only call that it can be about.
@@ -84,7 +93,7 @@ impl Calls {
                 self.lock().contains_key(&token).then_some(token)
             }
             // A log message says of no call: with a single one open, it is that one's.
-            Message::Notification(n) if &*n.method == "notifications/message" => self.only(|_| true),
+            Message::Notification(n) if &*n.method == "notifications/message" => self.only(|open| open.is_call),
             // Subscriptions of the modern revision name their request.
             Message::Notification(n) => subscription(&n.params),
             // "It goes to the only open call whose caller can answer it."

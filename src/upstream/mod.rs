@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::json::{Object, Raw, Text};
 use crate::link::guard::Guard;
-use crate::model::{Call, Caller, Can, Error, Event, Exchange, Face, LogWish, Notice, Principal, Reason};
+use crate::model::{Call, Caller, Can, Error, Event, Exchange, Face, Level, LogWish, Notice, Principal, Reason};
 use crate::telemetry::Metrics;
 
 pub use connect::{Active, open};
@@ -55,6 +55,8 @@ pub enum News {
     Items,
     /// One of its resources changed: its own URI and the params.
     Updated(Text, Object),
+    /// It logged something that belongs to no call: the level and the params.
+    Logged(Option<Level>, Object),
 }
 
 /// Takes news of an upstream, by the server's name. Must not block.

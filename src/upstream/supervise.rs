@@ -179,7 +179,7 @@ fn report(upstream: &Upstream, active: &Active, listed: &Result<(), String>) {
 }
 
 fn listen(upstream: &Upstream, active: &Active) -> Notices {
-    let filter = Filter { uris: (**upstream.wanted.load()).clone(), ..Filter::lists() };
+    let filter = Filter { uris: (**upstream.wanted.load()).clone(), ..Filter::everything() };
     active.server.listen(&own_caller(), filter)
 }
 
@@ -203,6 +203,7 @@ async fn follow(upstream: &Arc<Upstream>, active: &Arc<Active>, notices: &mut No
                     let kinds = settle(upstream, notices, kind).await;
                     refresh(upstream, active, &kinds).await;
                 }
+                Some(Notice::Log(level, params)) => (upstream.sink)(&upstream.settings.name, News::Logged(level, params)),
                 Some(_) => {}
                 None => (hearing, hear_again) = (false, Instant::now() + Duration::from_secs(2)),
             },

@@ -26,17 +26,8 @@ function clientOptions({ sdk, revision }) {
     return { capabilities, ...(sdk >= '2026' && { versionNegotiation: { mode: revision >= '2026' ? 'auto' : 'legacy' } }) };
 }
 
-function makeTransport({ url, key, sse, stdio, sdk: revision }, sdk, load) {
-    if (stdio) {
-        const { StdioClientTransport } = revision >= '2026' ? homeRequire('@modelcontextprotocol/client/stdio') : load('client/stdio.js');
-        const [command, ...args] = JSON.parse(stdio);
-        return new StdioClientTransport({ command, args, env: process.env });
-    }
+function makeTransport({ url, key, sdk: revision }, sdk, load) {
     const headers = key === undefined ? {} : { Authorization: `Bearer ${key}` };
-    if (sse) {
-        const { SSEClientTransport } = load('client/sse.js');
-        return new SSEClientTransport(new URL(url), { requestInit: { headers } });
-    }
     const loaded = revision >= '2026' ? sdk : load('client/streamableHttp.js');
     return new loaded.StreamableHTTPClientTransport(new URL(url), { requestInit: { headers } });
 }

@@ -1,7 +1,7 @@
 // Runs a plan of checks with the official TypeScript SDK: one JSON line a check on stdout, exit code 0 or 1.
 //
-//   node client.mjs --url URL | --stdio '["COMMAND", "ARG"...]' --plan FILE --sdk REVISION [--revision R]
-//                   [--mode direct|server|aggregate] [--servers a,b] [--data DIR] [--key KEY] [--sse] [--trace]
+//   node client.mjs --url URL --plan FILE --sdk REVISION [--revision R]
+//                   [--mode direct|server|aggregate] [--servers a,b] [--data DIR] [--key KEY] [--trace]
 //
 // --sdk picks the SDK by the newest revision it knows, --revision is what must be negotiated (by default the
 // same), --mode and --servers pick the plan's steps (see plan.mjs), --data is what "{data}" stands for in it,
@@ -21,8 +21,6 @@ const { values: options } = parseArgs({
         servers: { type: 'string', default: '' },
         data: { type: 'string', default: '' },
         key: { type: 'string' },
-        sse: { type: 'boolean', default: false },
-        stdio: { type: 'string' },
         trace: { type: 'boolean', default: false },
     },
 });

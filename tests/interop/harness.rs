@@ -137,13 +137,12 @@ fn address_in(line: &str, path: &str) -> Option<String> {
 
 /// The servers that listen by themselves, running, and how to launch those that speak over stdio.
 pub(crate) struct Peers {
-    pub(crate) everything_http: String,
-    pub(crate) everything_sse: String,
+    pub(crate) evt_http: String,
     pub(crate) modern_ts: String,
     home: &'static Path,
     data: TempDir,
     /// Ended by being dropped.
-    _programs: [Program; 3],
+    _programs: [Program; 2],
 }
 
 impl Peers {
@@ -151,21 +150,11 @@ impl Peers {
         let home = home().await;
         let everything = package(home, "server-everything");
         let modern = text(scripts().join("server.mjs"));
-        let (http, sse, modern_ts) = tokio::join!(
-            listening_node(home, &everything, "streamableHttp"),
-            listening_node(home, &everything, "sse"),
-            listening_node(home, &modern, "http"),
-        );
+        let (http, modern_ts) =
+            tokio::join!(listening_node(home, &everything, "streamableHttp"), listening_node(home, &modern, "http"),);
         let data = tempfile::tempdir().expect("a temporary directory");
         std::fs::write(data.path().join("moon.txt"), "gate\n").expect("a file");
-        Peers {
-            everything_http: http.url("/mcp"),
-            everything_sse: sse.url("/sse"),
-            modern_ts: modern_ts.url("/mcp"),
-            home,
-            data,
-            _programs: [http, sse, modern_ts],
-        }
+        Peers { evt_http: http.url("/mcp"), modern_ts: modern_ts.url("/mcp"), home, data, _programs: [http, modern_ts] }
     }
 
     /// The server that the gateway launches over stdio, over HTTP.
@@ -180,7 +169,7 @@ impl Peers {
         let mut settings = self.settings();
         settings.as_object_mut().expect("an object").retain(|name, _| servers.contains(&name.as_str()));
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let gateway = json!({"listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state_dir": text(dir.path())});
+        let gateway = json!({"listen": "127.0.0.1:0", "admin": "127.0.0.1:0"});
         let mut config = json!({"gateway": gateway, "servers": settings});
         if let Some(key) = key {
             config["auth"] = json!({"keys": [{"name": "interop", "key": key}]});
@@ -202,8 +191,7 @@ impl Peers {
         let python = text(python(self.home, "2026-07-28"));
         json!({
             "everything": node("server-everything", &["stdio"]),
-            "everything_http": {"url": self.everything_http},
-            "everything_sse": {"url": self.everything_sse, "transport": "sse"},
+            "evt_http": {"url": self.evt_http},
             "files": node("server-filesystem", &[&data]),
             "memory": memory,
             "time": {"command": python, "args": ["-m", "mcp_server_time", "--local-timezone", "UTC"]},
@@ -235,13 +223,6 @@ pub(crate) struct Config {
     _dir: TempDir,
 }
 
-impl Config {
-    /// How a client launches the gateway.
-    pub(crate) fn stdio_command(&self) -> Vec<String> {
-        [env!("CARGO_BIN_EXE_moongate"), "stdio", "--config", &self.path].map(str::to_owned).to_vec()
-    }
-}
-
 /// The gateway, running in front of the peers.
 pub(crate) struct Gateway {
     program: Program,
@@ -255,7 +236,7 @@ impl Gateway {
         let gateway = Gateway::serve(super::EVERYWHERE, None).await;
         // A client that keeps no lists, so that asking again is really asking.
         let client = Client::new(Sdk::Typescript, "2025-11-25");
-        let mut run = client.at(&gateway.endpoint(client, ""), Mode::Aggregate);
+        let mut run = client.at(&gateway.endpoint(""), Mode::Aggregate);
         run.plan = Plan::Tools;
         gateway.explain(run.run(super::EVERYWHERE).await.verdict(super::EVERYWHERE));
         gateway
@@ -275,13 +256,13 @@ impl Gateway {
         Gateway { program, peers, _config: config }
     }
 
-    /// The URL for such a client: of all servers, or of `/one`.
-    pub(crate) fn endpoint(&self, client: Client, path: &str) -> String {
-        self.program.url(&format!("{}{path}", if client.sse { "/sse" } else { "/mcp" }))
+    /// The URL of all servers, or of `/one`.
+    pub(crate) fn endpoint(&self, path: &str) -> String {
+        self.program.url(&format!("/mcp{path}"))
     }
 
     pub(crate) async fn run(&self, client: Client, path: &str, mode: Mode, servers: &[&str]) {
-        let mut run = client.at(&self.endpoint(client, path), mode);
+        let mut run = client.at(&self.endpoint(path), mode);
         run.data = text(self.peers.data.path());
         self.explain(run.run(servers).await.verdict(servers).map_err(|wrong| format!("{path}: {wrong}")));
     }
@@ -328,32 +309,19 @@ pub(crate) struct Client {
     sdk: &'static str,
     /// What it has to negotiate.
     pub(crate) revision: &'static str,
-    pub(crate) sse: bool,
 }
 
 impl Client {
     pub(crate) fn new(language: Sdk, sdk: &'static str) -> Client {
-        Client { language, sdk, revision: sdk, sse: false }
+        Client { language, sdk, revision: sdk }
     }
 
     pub(crate) fn at_revision(self, revision: &'static str) -> Client {
         Client { revision, ..self }
     }
 
-    pub(crate) fn over_sse(self) -> Client {
-        Client { sse: true, ..self }
-    }
-
     pub(crate) fn at(self, url: &str, mode: Mode) -> Run {
-        self.to(["--url".to_owned(), url.to_owned()], mode)
-    }
-
-    pub(crate) fn launching(self, command: &[String], mode: Mode) -> Run {
-        self.to(["--stdio".to_owned(), json!(command).to_string()], mode)
-    }
-
-    fn to(self, target: [String; 2], mode: Mode) -> Run {
-        Run { client: self, target, mode, plan: Plan::Whole, data: String::new(), key: None }
+        Run { client: self, url: url.to_owned(), mode, plan: Plan::Whole, data: String::new(), key: None }
     }
 }
 
@@ -361,7 +329,7 @@ impl Client {
 #[derive(Clone)]
 pub(crate) struct Run {
     client: Client,
-    target: [String; 2],
+    url: String,
     mode: Mode,
     plan: Plan,
     data: String,
@@ -371,10 +339,6 @@ pub(crate) struct Run {
 impl Run {
     pub(crate) fn with_key(&self, key: &str) -> Run {
         Run { key: Some(key.to_owned()), ..self.clone() }
-    }
-
-    pub(crate) fn with_data_of(self, peers: &Peers) -> Run {
-        Run { data: text(peers.data.path()), ..self }
     }
 
     /// Runs the plan's steps for these servers; each of them must have had some, and all must have passed.
@@ -395,7 +359,7 @@ impl Run {
         let plan = plan_dir.path().join("plan.json");
         std::fs::write(&plan, self.plan_text()).expect("a plan");
         let mut command = self.command(home().await);
-        command.args(&self.target).args(["--sdk", self.client.sdk, "--revision", self.client.revision]);
+        command.args(["--url", &self.url]).args(["--sdk", self.client.sdk, "--revision", self.client.revision]);
         command.arg("--plan").arg(plan).args(["--servers", &servers.join(","), "--data", &self.data]);
         command.args(["--mode", self.mode_name()]);
         if let Some(key) = &self.key {
@@ -425,9 +389,6 @@ impl Run {
             Sdk::Typescript => {
                 let mut command = Command::new("node");
                 command.arg(scripts().join("client.mjs"));
-                if self.client.sse {
-                    command.arg("--sse");
-                }
                 command
             }
             Sdk::Python => {

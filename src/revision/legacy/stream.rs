@@ -9,7 +9,7 @@ use http::Response;
 use tokio_util::sync::CancellationToken;
 
 use crate::body::Body;
-use crate::model::{Error, Filter, Notice, Notices, Reason, Server};
+use crate::model::{Error, Filter, LogWish, Notice, Notices, Reason, Server};
 use crate::revision::{FrontState, answer, notices};
 use crate::session::{Busy, Session};
 use crate::sse;
@@ -31,7 +31,7 @@ pub(super) fn open(
     let open = Open {
         replaced: session.open_stream(),
         draining: state.draining.clone(),
-        notices: server.listen(&session.caller.load_full(), Filter::lists()),
+        notices: server.listen(&session.caller.load_full(), Filter::everything()),
         keep_alive: state.keep_alive,
         session: session.clone(),
         greeted: false,
@@ -67,7 +67,10 @@ impl Open {
                 () = self.draining.cancelled() => return None,
                 message = self.session.outbox.next() => return Some(sse::frame(&message)),
                 Some(notice) = self.notices.stream.next() => {
-                    if let Some(message) = spell(&notice) {
+                    // A message of no call goes to those who said which they want.
+                    let log = self.session.caller.load().log;
+                    let unwanted = matches!(&notice, Notice::Log(level, _) if log == LogWish::ServerDecides || !log.wants(*level));
+                    if let Some(message) = spell(&notice).filter(|_| !unwanted) {
                         return Some(sse::frame(&message));
                     }
                 }

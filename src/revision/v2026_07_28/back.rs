@@ -103,6 +103,8 @@ impl Server for ModernServer {
             prompts: filter.prompts && features.prompts_changes,
             resources: filter.resources && features.resources_changes,
             uris: filter.uris,
+            // Log messages belong to a request in this revision.
+            logs: false,
         };
         if !features.subscribe {
             honoured.uris.clear();
@@ -122,7 +124,7 @@ impl Server for ModernServer {
 }
 
 async fn listen(inner: Arc<Inner>, filter: Filter) -> Option<impl futures_util::Stream<Item = Notice> + Send> {
-    let entry = inner.calls.open(crate::model::Can::default(), true);
+    let entry = inner.calls.open_subscription();
     let mut asked = Object::new();
     for (name, on) in [
         ("toolsListChanged", filter.tools),

@@ -75,6 +75,7 @@ fn read_filter(params: &Object) -> Result<Filter, Error> {
         prompts: flag("promptsListChanged"),
         resources: flag("resourcesListChanged"),
         uris,
+        logs: false,
     })
 }
 
