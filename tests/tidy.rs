@@ -1,0 +1,180 @@
+//! The tree checks itself: who may use whom, how large things may be, and where words of the wire may stand.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// A source file, as the checks see it.
+struct Source {
+    path: String,
+    /// Without the unit tests at its end.
+    code: String,
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn files_below(dir: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display())) {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files_below(&path, found);
+        } else {
+            found.push(path);
+        }
+    }
+}
+
+fn sources() -> Vec<Source> {
+    let mut paths = Vec::new();
+    files_below(&root().join("src"), &mut paths);
+    paths.retain(|path| path.extension().is_some_and(|e| e == "rs"));
+    paths.sort();
+    assert!(paths.len() > 50, "the sources were found");
+    let read = |path: PathBuf| {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let code = text.split("#[cfg(test)]").next().unwrap_or_default().to_owned();
+        Source { path: path.strip_prefix(root().join("src")).unwrap().to_string_lossy().replace('\\', "/"), code }
+    };
+    paths.into_iter().map(read).collect()
+}
+
+fn module(path: &str) -> &str {
+    path.split('/').next().unwrap_or(path).trim_end_matches(".rs")
+}
+
+fn assert_none(problems: &[String]) {
+    assert!(problems.is_empty(), "\n{}", problems.join("\n"));
+}
+
+/// Lines of code, without comments.
+fn lines(source: &Source) -> impl Iterator<Item = (usize, &str)> {
+    let numbered = source.code.lines().enumerate().map(|(n, line)| (n + 1, line.trim()));
+    numbered.filter(|(_, line)| !line.starts_with("//"))
+}
+
+#[test]
+fn modules_use_only_those_above_them() {
+    let lib = std::fs::read_to_string(root().join("src/lib.rs")).unwrap();
+    let order: BTreeMap<String, usize> = lib
+        .lines()
+        .filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'))
+        .enumerate()
+        .map(|(n, name)| (name.to_owned(), n))
+        .collect();
+    assert!(order.len() > 15, "the modules were found");
+    let mut problems = Vec::new();
+    for source in sources() {
+        let Some(own) = order.get(module(&source.path)) else { continue };
+        for (n, line) in lines(&source) {
+            for part in line.split("crate::").skip(1) {
+                let used: String = part.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+                if order.get(&used).is_some_and(|other| other > own) {
+                    problems.push(format!("{}:{n} uses {used}, which stands below it in lib.rs", source.path));
+                }
+            }
+        }
+    }
+    assert_none(&problems);
+}
+
+#[test]
+fn files_are_small_and_say_what_they_are_for() {
+    let mut problems = Vec::new();
+    let mut sizes = Vec::new();
+    for source in sources() {
+        let size = source.code.lines().count();
+        sizes.push(size);
+        if size > 600 {
+            problems.push(format!("{} has {size} lines; the cap is 600", source.path));
+        }
+        if !source.code.starts_with("//!") && source.path != "lib.rs" {
+            problems.push(format!("{} does not open with //!", source.path));
+        }
+    }
+    sizes.sort_unstable();
+    assert!(sizes[sizes.len() / 2] <= 200, "the median file has {} lines", sizes[sizes.len() / 2]);
+    assert_none(&problems);
+}
+
+/// A word and the places (files or folders below `src/`) where it may stand.
+const PLACES: [(&str, &[&str]); 18] = [
+    ("2024-11-05", &["revision/", "mock/"]),
+    ("2025-03-26", &["revision/", "mock/"]),
+    ("2025-06-18", &["revision/", "mock/"]),
+    ("2025-11-25", &["revision/", "mock/"]),
+    ("2026-07-28", &["revision/", "mock/"]),
+    ("\"mcp-", &["revision/", "mock/"]),
+    ("\"Mcp-", &["revision/", "mock/"]),
+    ("io.modelcontextprotocol/", &["revision/", "mock/"]),
+    ("-32002", &["revision/", "mock/"]),
+    ("-3202", &["revision/", "mock/"]),
+    ("-32042", &["revision/", "mock/"]),
+    ("axum::", &["front/", "admin/"]),
+    ("process::Command", &["link/stdio.rs", "link/guard.rs", "mock/"]),
+    ("prometheus::", &["telemetry/"]),
+    ("figment::", &["config/"]),
+    ("schemars::", &["config/"]),
+    ("todo!(", &[]),
+    ("FIXME", &[]),
+];
+
+#[test]
+fn words_stand_where_they_belong() {
+    let mut problems = Vec::new();
+    let mut seen = BTreeMap::new();
+    for source in sources() {
+        for (word, places) in PLACES {
+            for (n, _) in lines(&source).filter(|(_, line)| line.contains(word)) {
+                *seen.entry(word).or_insert(0) += 1;
+                let allowed = places.iter().any(|place| source.path.starts_with(place));
+                if !allowed {
+                    problems.push(format!("{}:{n} has {word:?}, which belongs in {places:?}", source.path));
+                }
+            }
+        }
+    }
+    assert!(seen.len() > 8, "the words were looked for: {seen:?}");
+    assert_none(&problems);
+}
+
+#[test]
+fn links_in_the_documents_lead_somewhere() {
+    let mut problems = Vec::new();
+    let mut checked = 0;
+    for document in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "benches/README.md", "deploy/README.md"] {
+        let path = root().join(document);
+        let Ok(text) = std::fs::read_to_string(&path) else {
+            problems.push(format!("{document} is missing"));
+            continue;
+        };
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let target = target.split('#').next().unwrap_or_default();
+            if target.is_empty() || target.contains("://") {
+                continue;
+            }
+            checked += 1;
+            if !path.parent().unwrap().join(target).exists() {
+                problems.push(format!("{document} links to {target}, which does not exist"));
+            }
+        }
+    }
+    assert!(checked > 3, "links were found");
+    assert_none(&problems);
+}
+
+#[test]
+fn every_example_config_is_named_in_a_document() {
+    let mut files = Vec::new();
+    files_below(&root().join("config"), &mut files);
+    let documents: String = ["README.md", "deploy/README.md", "config/README.md"]
+        .iter()
+        .filter_map(|document| std::fs::read_to_string(root().join(document)).ok())
+        .collect();
+    let unnamed = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        (name != "README.md" && !documents.contains(&name)).then(|| format!("config/…/{name} is named in no document"))
+    };
+    assert!(files.len() > 3, "the examples were found");
+    assert_none(&files.iter().filter_map(unnamed).collect::<Vec<_>>());
+}
