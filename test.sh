@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# All tests, from a clean clone: format, lints, unit and integration tests, and interop with the official SDKs and
+# servers. Everything that is not Rust is fetched here, pinned, into target/interop.
+#
+# Needs: Rust 1.95, Node.js 20 or later with npm, Python 3.11 or later with venv.
+set -euo pipefail
+cd "$(dirname "$0")"
+
+say() { printf '\n== %s\n' "$*"; }
+need() { command -v "$1" >/dev/null || { echo "error: $1 is needed for the tests: $2" >&2; exit 1; }; }
+need cargo "https://rustup.rs"
+need node "Node.js 20 or later"
+need npm "it comes with Node.js"
+need python3 "Python 3.11 or later"
+
+say "peers for the interop tests"
+tests/interop/setup.sh
+
+say "format"
+cargo fmt --all -- --check
+
+say "lints"
+cargo clippy --locked --all-targets -- -D warnings
+
+say "tests"
+if cargo nextest --version >/dev/null 2>&1; then
+    cargo nextest run --locked
+else
+    # Without cargo-nextest the same tests run, one binary after the other.
+    cargo test --locked --lib --bins --tests
+fi
+cargo test --locked --doc
+say "all tests passed"
