@@ -1,0 +1,209 @@
+//! The README is true: every block in it is run, loaded or used as a client would.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use moongate::config::{self, LoadOptions};
+use moongate::revision::SUPPORTED;
+
+const MOONGATE: &str = env!("CARGO_BIN_EXE_moongate");
+
+/// A fenced block: its language and its text.
+struct Block {
+    language: String,
+    text: String,
+}
+
+fn readme() -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap()
+}
+
+fn blocks() -> Vec<Block> {
+    let text = readme();
+    let mut blocks = Vec::new();
+    let mut open: Option<Block> = None;
+    for line in text.lines() {
+        match (line.strip_prefix("```"), open.take()) {
+            (Some(language), None) => open = Some(Block { language: language.to_owned(), text: String::new() }),
+            (Some(_), Some(block)) => blocks.push(block),
+            (None, Some(mut block)) => {
+                block.text.push_str(line);
+                block.text.push('\n');
+                open = Some(block);
+            }
+            (None, None) => {}
+        }
+    }
+    assert!(blocks.len() > 12, "the blocks were found");
+    blocks
+}
+
+fn of(language: &str) -> Vec<Block> {
+    blocks().into_iter().filter(|block| block.language == language).collect()
+}
+
+/// A gateway with its demo server, as the README's first command starts it, on free ports.
+struct Demo {
+    process: Child,
+    said: String,
+    gateway: SocketAddr,
+    admin: SocketAddr,
+    _dir: tempfile::TempDir,
+}
+
+impl Demo {
+    fn start() -> Demo {
+        let dir = tempfile::tempdir().unwrap();
+        let mut process = Command::new(MOONGATE)
+            .current_dir(dir.path())
+            .env("MOONGATE_GATEWAY__LISTEN", "127.0.0.1:0")
+            .env("MOONGATE_GATEWAY__ADMIN", "127.0.0.1:0")
+            .env("XDG_CONFIG_HOME", dir.path())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut reader = BufReader::new(process.stderr.take().unwrap());
+        let mut said = String::new();
+        while !said.contains("metrics and health on") {
+            assert!(reader.read_line(&mut said).unwrap() > 0, "it started: {said}");
+        }
+        // The rest is drained, so that it never blocks on its log.
+        std::thread::spawn(move || reader.read_to_end(&mut Vec::new()));
+        let address = |mark: &str| {
+            let rest = said.split(mark).nth(1).unwrap();
+            rest.split(['/', '\n', ' ']).next().unwrap().parse().unwrap()
+        };
+        Demo { gateway: address("listening on http://"), admin: address("health on http://"), process, said, _dir: dir }
+    }
+
+    /// Runs a block with `sh`, with the README's addresses replaced by ours and `moongate` and `claude` on the path.
+    fn run(&self, script: &str) -> (bool, String) {
+        let tools = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(MOONGATE, tools.path().join("moongate")).unwrap();
+        write_program(&tools.path().join("claude"), CLAUDE);
+        let path = format!("{}:{}", tools.path().display(), std::env::var("PATH").unwrap());
+        let script = script.replace("127.0.0.1:8080", &self.gateway.to_string()).replace("127.0.0.1:9090", &self.admin.to_string());
+        let output = Command::new("timeout")
+            .args(["60", "bash", "-euo", "pipefail", "-c", &script])
+            .current_dir(tools.path())
+            .env("PATH", path)
+            .env("MOONGATE_URL", format!("http://{}/mcp", self.gateway))
+            .output()
+            .unwrap();
+        let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        (output.status.success(), text)
+    }
+}
+
+impl Drop for Demo {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn write_program(path: &PathBuf, text: &str) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// What `claude mcp add --transport http NAME URL [--header H]` comes to: an `initialize` with those headers.
+const CLAUDE: &str = r#"#!/usr/bin/env bash
+set -euo pipefail
+[ "$1 $2 $3 $4" = "mcp add --transport http" ] || { echo "other arguments: $*"; exit 1; }
+url=$6; shift 6
+headers=()
+while [ $# -gt 0 ]; do [ "$1" = "--header" ]; headers+=(-H "$2"); shift 2; done
+curl -sf "$url" "${headers[@]}" -H "content-type: application/json" -H "accept: application/json, text/event-stream" \
+  -d '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}'
+"#;
+
+#[test]
+fn the_first_command_says_what_the_readme_says() {
+    let first = of("sh").remove(0);
+    assert_eq!(first.text.trim(), "cargo run", "the first command runs the binary of this crate, without arguments");
+    let demo = Demo::start();
+    let shown = of("text").remove(0).text.replace("127.0.0.1:8080", &demo.gateway.to_string());
+    let shown = shown.replace("127.0.0.1:9090", &demo.admin.to_string());
+    for line in shown.lines() {
+        assert!(demo.said.contains(line), "{line:?} is not in {:?}", demo.said);
+    }
+}
+
+#[test]
+fn every_command_works() {
+    let demo = Demo::start();
+    let mut ran = 0;
+    let mut failed = Vec::new();
+    for block in of("sh") {
+        let script = match block.text.trim() {
+            "cargo run" => continue,
+            // This test is part of it.
+            "./test.sh" => {
+                assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join("test.sh").exists());
+                continue;
+            }
+            // No Docker engine here; the script that builds and runs both images does it with this Dockerfile.
+            text if text.starts_with("docker ") => {
+                let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+                assert!(root.join("Dockerfile").exists() && root.join("deploy/build-and-try.sh").exists());
+                continue;
+            }
+            // With the config that stands before it; what it starts is fetched from registries when it is used.
+            "moongate check\nmoongate serve" => {
+                let config = &of("toml").remove(0).text;
+                format!("cat > moongate.toml <<'END'\n{config}END\nmoongate check")
+            }
+            text => text.to_owned(),
+        };
+        let (success, text) = demo.run(&script);
+        ran += 1;
+        if !success {
+            failed.push(format!("{script}\n{text}"));
+        }
+    }
+    assert!(ran >= 6, "commands were run");
+    assert!(failed.is_empty(), "{}", failed.join("\n---\n"));
+}
+
+#[test]
+fn every_config_loads() {
+    let configs = of("toml");
+    assert!(configs.len() >= 2, "configs were found");
+    for block in configs {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("moongate.toml");
+        std::fs::write(&path, &block.text).unwrap();
+        let options = LoadOptions { paths: vec![path], revisions: &SUPPORTED, ..LoadOptions::default() };
+        if let Err(problems) = config::load(&options) {
+            panic!("{}\n{problems}", block.text);
+        }
+    }
+}
+
+#[test]
+fn every_client_entry_leads_to_the_gateway() {
+    let demo = Demo::start();
+    let entries = of("json");
+    assert_eq!(entries.len(), 2, "Cursor and VS Code");
+    for block in entries {
+        let entry: serde_json::Value = serde_json::from_str(&block.text).unwrap();
+        let servers = entry.get("mcpServers").or_else(|| entry.get("servers")).unwrap();
+        let url = servers["moongate"]["url"].as_str().unwrap();
+        let (success, text) = demo.run(&format!("claude mcp add --transport http moongate {url}"));
+        assert!(success && text.contains("protocolVersion"), "{text}");
+    }
+}
+
+#[test]
+fn prometheus_is_pointed_at_the_metrics() {
+    let demo = Demo::start();
+    let yaml = of("yaml").remove(0).text;
+    let target = yaml.lines().find_map(|line| line.trim().strip_prefix("- targets: [\"")?.strip_suffix("\"]")).unwrap();
+    // The path that Prometheus takes when none is given.
+    let (success, text) = demo.run(&format!("curl -sf http://{target}/metrics"));
+    assert!(success && text.contains("moongate_build_info"), "{text}");
+}
