@@ -84,7 +84,9 @@ impl Demo {
         std::os::unix::fs::symlink(MOONGATE, tools.path().join("moongate")).unwrap();
         write_program(&tools.path().join("claude"), CLAUDE);
         let path = format!("{}:{}", tools.path().display(), std::env::var("PATH").unwrap());
-        let script = script.replace("127.0.0.1:8080", &self.gateway.to_string()).replace("127.0.0.1:9090", &self.admin.to_string());
+        let script = script
+            .replace("127.0.0.1:8080", &self.gateway.to_string())
+            .replace("127.0.0.1:9090", &self.admin.to_string());
         let output = Command::new("timeout")
             .args(["60", "bash", "-euo", "pipefail", "-c", &script])
             .current_dir(tools.path())

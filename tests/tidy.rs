@@ -142,7 +142,9 @@ fn words_stand_where_they_belong() {
 fn links_in_the_documents_lead_somewhere() {
     let mut problems = Vec::new();
     let mut checked = 0;
-    for document in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "benches/README.md", "deploy/README.md"] {
+    for document in
+        ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "benches/README.md", "deploy/README.md"]
+    {
         let path = root().join(document);
         let Ok(text) = std::fs::read_to_string(&path) else {
             problems.push(format!("{document} is missing"));

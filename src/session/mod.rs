@@ -244,7 +244,7 @@ impl Session {
         }
         let token = CancellationToken::new();
         calls.push((id.clone(), token.clone()));
-        Some(OpenCall { session: self.clone(), token })
+        Some(OpenCall { _busy: self.busy(), session: self.clone(), token })
     }
 
     /// Cancels the open call with the client's `id`. False: there is none, or there are several (some clients use one
@@ -311,6 +311,8 @@ impl Drop for Busy {
 
 /// One open call of a session.
 pub struct OpenCall {
+    /// A session with a call open is in use, however long the call takes.
+    _busy: Busy,
     session: Arc<Session>,
     token: CancellationToken,
 }

@@ -243,7 +243,11 @@ impl Upstream {
         self.wake.notify_one();
         let mut status = self.status.subscribe();
         let limit = self.settings.connect_timeout;
-        let ready = status.wait_for(|status| !status.state.may_become_ready() || self.active.load().is_some());
+        // Until it is there, or the next attempt has failed, too: nobody waits for the one after that.
+        let before = status.borrow().failures;
+        let ready = status.wait_for(|status| {
+            !status.state.may_become_ready() || status.failures > before || self.active.load().is_some()
+        });
         let _ = tokio::time::timeout(limit, ready).await;
         self.active.load_full().ok_or_else(|| {
             let name = &self.settings.name;

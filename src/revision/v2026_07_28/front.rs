@@ -28,6 +28,11 @@ impl Front for ModernFront {
     /// revision." A header of this revision, or of one that nobody knows, belongs here too: only this revision has
     /// words for the refusal.
     fn claims(&self, head: &Head<'_>, peek: &Peek<'_>) -> bool {
+        // Whatever its headers say: no modern client opens with a handshake.
+        if matches!(peek.message, Some(Message::Request(r)) if &*r.method == "initialize" && r.params.get("_meta").is_none())
+        {
+            return false;
+        }
         if let Some(version) = head.headers.get(headers::VERSION) {
             let known = version.to_str().ok().and_then(legacy::profile).is_some();
             if version == NAME || (!known && !head.headers.contains_key(legacy::SESSION_HEADER)) {
