@@ -63,7 +63,7 @@ impl App {
         let gateway = Gateway::new(gateway_settings(&plan, access), shared.clone());
         let hosts = hosts(&plan);
         let front = Arc::new(Front {
-            gateway: gateway.clone(),
+            endpoints: gateway.endpoints(),
             keys,
             state: front_state(&plan, &metrics, &draining),
             hosts: hosts.clone(),

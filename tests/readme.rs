@@ -1,5 +1,7 @@
 //! The README is true: every block in it is run, loaded or used as a client would.
 
+#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
+
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

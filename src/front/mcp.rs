@@ -36,8 +36,8 @@ async fn serve(front: &Front, name: &str, request: Request) -> Response {
         Ok(principal) => principal,
         Err(denied) => return unauthorized(front, denied),
     };
-    front.state.metrics.auth.with_label_values(&["accepted"]).inc();
-    let Some(server) = front.gateway.endpoint(name, &principal) else {
+    front.state.metrics.auth_accepted.inc();
+    let Some(server) = front.endpoints.find(name, &principal) else {
         return plain(StatusCode::NOT_FOUND, "not_found", "There is no such server or view");
     };
     let (head, body) = request.into_parts();

@@ -18,7 +18,7 @@ use axum::routing::any;
 use http::{HeaderValue, StatusCode, header};
 
 use crate::auth::KeyRing;
-use crate::gateway::Gateway;
+use crate::gateway::Endpoints;
 use crate::revision::FrontState;
 
 pub use guard::HostRules;
@@ -26,8 +26,8 @@ pub use listen::{ListenSettings, Listener};
 
 /// What the front needs to answer clients.
 pub struct Front {
-    /// The servers.
-    pub gateway: Arc<Gateway>,
+    /// What clients can connect to.
+    pub endpoints: Endpoints,
     /// Who may come in.
     pub keys: KeyRing,
     /// What the revisions need.

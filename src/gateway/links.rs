@@ -49,11 +49,17 @@ impl Learned {
     }
 }
 
+/// Gives the exposed URI for a server's own, if it differs.
+type Map<'a> = &'a dyn Fn(&Text) -> Option<Text>;
+
+/// Rewrites the URIs of one item of a result, if there is anything to rewrite.
+type Item = fn(&Raw, Map<'_>) -> Option<Raw>;
+
 /// Rewrites the URIs of a result by `map`, which gives the exposed URI if it differs.
-pub(super) fn rewrite(method: &Method, result: &mut Object, map: &dyn Fn(&Text) -> Option<Text>) {
+pub(super) fn rewrite(method: &Method, result: &mut Object, map: Map<'_>) {
     // Most results have no link: one scan for the word is all that they cost.
     let has_links = |raw: &Raw| memchr::memmem::find(raw.bytes(), b"\"uri\"").is_some();
-    let (member, item): (&'static str, fn(&Raw, &dyn Fn(&Text) -> Option<Text>) -> Option<Raw>) = match method {
+    let (member, item): (&'static str, Item) = match method {
         Method::CallTool => ("content", content),
         Method::ReadResource => ("contents", uri_member),
         Method::GetPrompt => ("messages", message),
@@ -65,11 +71,7 @@ pub(super) fn rewrite(method: &Method, result: &mut Object, map: &dyn Fn(&Text) 
     }
 }
 
-fn items(
-    raw: &Raw,
-    item: fn(&Raw, &dyn Fn(&Text) -> Option<Text>) -> Option<Raw>,
-    map: &dyn Fn(&Text) -> Option<Text>,
-) -> Option<Raw> {
+fn items(raw: &Raw, item: Item, map: Map<'_>) -> Option<Raw> {
     let mut all = raw.as_array()?;
     let mut changed = false;
     for one in &mut all {
@@ -82,7 +84,7 @@ fn items(
 }
 
 /// A content block: a `resource_link` has a URI, an embedded `resource` holds one that has.
-fn content(raw: &Raw, map: &dyn Fn(&Text) -> Option<Text>) -> Option<Raw> {
+fn content(raw: &Raw, map: Map<'_>) -> Option<Raw> {
     let block = raw.as_object()?;
     match block.text("type")?.as_str() {
         "resource_link" => uri_member(raw, map),
@@ -92,14 +94,14 @@ fn content(raw: &Raw, map: &dyn Fn(&Text) -> Option<Text>) -> Option<Raw> {
 }
 
 /// A prompt's message: its content is one block, or several.
-fn message(raw: &Raw, map: &dyn Fn(&Text) -> Option<Text>) -> Option<Raw> {
+fn message(raw: &Raw, map: Map<'_>) -> Option<Raw> {
     let message = raw.as_object()?;
     let block = message.get("content")?;
     let new = if block.is_object() { content(block, map)? } else { items(block, content, map)? };
     Some(changed(message.clone(), "content", new))
 }
 
-fn uri_member(raw: &Raw, map: &dyn Fn(&Text) -> Option<Text>) -> Option<Raw> {
+fn uri_member(raw: &Raw, map: Map<'_>) -> Option<Raw> {
     let holder = raw.as_object()?;
     let new = map(&holder.text("uri")?)?;
     Some(changed(holder, "uri", Raw::string(&new)))

@@ -73,6 +73,12 @@ pub struct Gateway {
     dirty: Arc<Notify>,
 }
 
+/// Everything that clients can connect to, made once.
+pub struct Endpoints {
+    gateway: Arc<Gateway>,
+    views: HashMap<String, Arc<View>>,
+}
+
 impl Gateway {
     /// Builds everything; nothing is connected before [`Gateway::start`].
     pub fn new(settings: GatewaySettings, shared: Arc<Shared>) -> Arc<Self> {
@@ -115,14 +121,12 @@ impl Gateway {
         futures_util::future::join_all(self.servers.iter().map(|upstream| upstream.stop())).await;
     }
 
-    /// The endpoint of this name (empty: the one over everything), if there is one and the principal may use it.
-    pub fn endpoint(self: &Arc<Self>, name: &str, principal: &Principal) -> Option<Arc<View>> {
-        let scope = self.views.get(name)?;
-        if !self.access.endpoint(principal, name) {
-            self.metrics.policy_denied.with_label_values(&["endpoint"]).inc();
-            return None;
-        }
-        Some(Arc::new(View::new(self.clone(), scope.clone(), Text::from(name))))
+    /// Everything that clients can connect to.
+    pub fn endpoints(self: &Arc<Self>) -> Endpoints {
+        let view = |(name, scope): (&String, &view::Scope)| {
+            (name.clone(), Arc::new(View::new(self.clone(), scope.clone(), Text::from(name.as_str()))))
+        };
+        Endpoints { gateway: self.clone(), views: self.views.iter().map(view).collect() }
     }
 
     /// The servers, sorted by name.
@@ -152,6 +156,18 @@ impl Gateway {
                 }
             }
         }
+    }
+}
+
+impl Endpoints {
+    /// The endpoint of this name (empty: the one over everything), if there is one and the principal may use it.
+    pub fn find(&self, name: &str, principal: &Principal) -> Option<Arc<View>> {
+        let view = self.views.get(name)?;
+        if !self.gateway.access.endpoint(principal, name) {
+            self.gateway.metrics.policy_denied.with_label_values(&["endpoint"]).inc();
+            return None;
+        }
+        Some(view.clone())
     }
 }
 

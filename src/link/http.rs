@@ -90,15 +90,16 @@ impl HttpLink {
     }
 
     fn request(&self, method: Method, accept: &'static str, headers: Headers, body: Bytes) -> Request<Full<Bytes>> {
-        let json = (method == Method::POST).then(|| HeaderValue::from_static("application/json"));
         let mut request = Request::new(Full::new(body));
+        let is_post = method == Method::POST;
         *request.method_mut() = method;
         *request.uri_mut() = self.uri.clone();
         let map = request.headers_mut();
-        *map = self.headers.clone();
+        map.reserve(self.headers.len() + headers.len() + 2);
+        map.extend(self.headers.iter().map(|(name, value)| (name.clone(), value.clone())));
         map.insert(ACCEPT, HeaderValue::from_static(accept));
-        if let Some(json) = json {
-            map.insert(CONTENT_TYPE, json);
+        if is_post {
+            map.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
         // Not `extend`: a header of the message replaces a configured one of the same name.
         for (name, value) in headers {

@@ -168,9 +168,8 @@ impl Listening {
                 Ok(Message::Notification(n)) if &*n.method == "notifications/subscriptions/acknowledged" => {}
                 Ok(Message::Notification(mut n)) => {
                     untag(&mut n.params);
-                    match notices::read(n) {
-                        notice @ (Notice::Changed(_) | Notice::Updated(..)) => return Some(notice),
-                        _ => {}
+                    if let notice @ (Notice::Changed(_) | Notice::Updated(..)) = notices::read(n) {
+                        return Some(notice);
                     }
                 }
                 // The answer ends the stream, gracefully; anything else ends it too.
