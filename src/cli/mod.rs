@@ -50,11 +50,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Schema(args) => schema::run(&args),
         Command::Key(args) => key::run(&args),
         Command::Health(args) => block_on(health::run(args)),
-        // The read of stdin cannot be taken back: only the end of the process ends it.
-        Command::Mock(args) => match runtime().and_then(|runtime| runtime.block_on(mock::run(args))) {
-            Ok(code) => std::process::exit(code),
-            Err(e) => fail(&e),
-        },
+        Command::Mock(args) => exit_with(mock::run(args)),
     }
 }
 
@@ -66,6 +62,21 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
 fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> ExitCode {
     match runtime().and_then(|runtime| runtime.block_on(work)) {
         Ok(code) => code,
+        Err(e) => fail(&e),
+    }
+}
+
+/// Runs what may be reading stdin at its end. That read cannot be taken back: a runtime that is dropped would wait for
+/// one more line, so the process ends first.
+fn exit_with(work: impl Future<Output = anyhow::Result<i32>>) -> ExitCode {
+    let runtime = match runtime() {
+        Ok(runtime) => runtime,
+        Err(e) => return fail(&e),
+    };
+    let ended = runtime.block_on(work);
+    runtime.shutdown_background();
+    match ended {
+        Ok(code) => std::process::exit(code),
         Err(e) => fail(&e),
     }
 }

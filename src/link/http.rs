@@ -21,7 +21,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
-use crate::jsonrpc::Message;
+use crate::jsonrpc::{Message, Response};
 use crate::link::duplex::OnGarbage;
 use crate::link::{Headers, Link, LinkError, Messages, Outgoing, Reply};
 use crate::sse;
@@ -125,6 +125,9 @@ impl HttpLink {
             Some("application/json") => {
                 let bytes = collect(body, self.max_message).await?;
                 let message = Message::parse(&bytes).map_err(|e| LinkError::Protocol(format!("the answer is {e}")))?;
+                if matches!(&message, Message::Response(response) if !is_for(response, id)) {
+                    return Err(LinkError::Protocol("the answer is to another request".to_owned()));
+                }
                 Ok(reply(stream::once(std::future::ready(Ok(message))).boxed()))
             }
             Some("text/event-stream") => {
@@ -243,7 +246,7 @@ impl EventStream {
             match Message::parse(&event.data) {
                 Ok(message) => {
                     if let (Some(id), Message::Response(response)) = (self.id, &message) {
-                        if response.id.as_ref().is_some_and(|answered| answered.as_number() != Some(id)) {
+                        if !is_for(response, id) {
                             (self.on_garbage)(b"an answer to a request that is not on this stream");
                             continue;
                         }
@@ -306,6 +309,14 @@ impl Stream for EventStream {
                 }
             }
         }
+    }
+}
+
+/// Whether a response answers the request of this id. Only an error may lack one: its sender could not read it.
+fn is_for(response: &Response, id: u64) -> bool {
+    match &response.id {
+        Some(answered) => answered.as_number() == Some(id),
+        None => response.outcome.is_err(),
     }
 }
 

@@ -108,9 +108,14 @@ impl Error {
         }
     }
 
-    /// Whether a server (not its answer) failed: on a tool call this becomes a result that the model can read.
+    /// Whether a server (not its answer) failed, or is full: on a tool call this becomes a result that the model can
+    /// read.
     pub fn is_server_fault(&self) -> bool {
-        self.fault() == Fault::Server && !matches!(self.reason, Reason::Answered(_))
+        match self.reason {
+            Reason::Answered(_) => false,
+            Reason::Overloaded => true,
+            _ => self.fault() == Fault::Server,
+        }
     }
 
     /// A word for the label `error_type`; few and fixed.

@@ -62,6 +62,7 @@ pub struct Session {
     pub outbox: Outbox,
     /// Cancelled when the session ends.
     pub ended: CancellationToken,
+    epoch: Instant,
     used_ms: AtomicU64,
     busy: AtomicU64,
     next_ask: AtomicU64,
@@ -95,6 +96,7 @@ impl Sessions {
             caller: ArcSwap::from_pointee(caller),
             outbox: Outbox::default(),
             ended,
+            epoch: self.epoch,
             used_ms: AtomicU64::new(self.now_ms()),
             busy: AtomicU64::new(0),
             next_ask: AtomicU64::new(1),
@@ -128,7 +130,7 @@ impl Sessions {
         let session = lock(&self.table).get(&Text::from(id)).cloned()?;
         let owned = *session.principal == *principal && session.scope == *scope;
         owned.then(|| {
-            session.used_ms.store(self.now_ms(), Ordering::Relaxed);
+            session.touch();
             session
         })
     }
@@ -204,6 +206,15 @@ impl Session {
         self.ended.cancel();
         lock(&self.pending).clear();
         lock(&self.subscriptions).clear();
+        for (_, token) in lock(&self.calls).iter() {
+            token.cancel();
+        }
+    }
+
+    /// Notes that the session is in use now.
+    fn touch(&self) {
+        let now = u64::try_from(self.epoch.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.used_ms.store(now, Ordering::Relaxed);
     }
 
     /// Keeps the session from being reaped for as long as the guard lives.
@@ -244,7 +255,10 @@ impl Session {
         }
         let token = CancellationToken::new();
         calls.push((id.clone(), token.clone()));
-        Some(OpenCall { _busy: self.busy(), session: self.clone(), token })
+        if self.ended.is_cancelled() {
+            token.cancel();
+        }
+        Some(OpenCall { session: self.clone(), token, _busy: self.busy() })
     }
 
     /// Cancels the open call with the client's `id`. False: there is none, or there are several (some clients use one
@@ -305,6 +319,8 @@ pub struct Busy(Arc<Session>);
 
 impl Drop for Busy {
     fn drop(&mut self) {
+        // Idle from now on, not since its last request.
+        self.0.touch();
         self.0.busy.fetch_sub(1, Ordering::Relaxed);
     }
 }

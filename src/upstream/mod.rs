@@ -248,12 +248,19 @@ impl Upstream {
         let ready = status.wait_for(|status| {
             !status.state.may_become_ready() || status.failures > before || self.active.load().is_some()
         });
-        let _ = tokio::time::timeout(limit, ready).await;
+        let waited = tokio::time::timeout(limit, ready).await.is_err();
         self.active.load_full().ok_or_else(|| {
             let name = &self.settings.name;
             let Status { state, reason, .. } = self.status();
-            let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-            Error::new(Reason::ServerDown, format!("Server \"{name}\" is not connected ({}){why}", state.name()))
+            let mut message = format!("Server \"{name}\" is not connected ({})", state.name());
+            if waited {
+                message.push_str(&format!(" after {limit:?} (servers.{name}.connect_timeout)"));
+            }
+            if !reason.is_empty() {
+                message.push_str(": ");
+                message.push_str(&reason);
+            }
+            Error::new(Reason::ServerDown, message)
         })
     }
 

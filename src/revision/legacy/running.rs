@@ -35,6 +35,8 @@ pub(super) struct Running {
     /// Nothing may extend the call past this.
     last: Instant,
     open_asks: Arc<AtomicUsize>,
+    /// The session that the request was sent in, by its generation.
+    sent_in: u64,
     phase: Phase,
 }
 
@@ -65,6 +67,7 @@ impl Running {
             deadline: now + timeout,
             last: now + timeout + ASK_TIME,
             open_asks: Arc::default(),
+            sent_in: 0,
             phase: Phase::Unsent,
             server,
             caller,
@@ -149,7 +152,7 @@ impl Running {
 
     /// Sends the request; once more if the session turns out to be gone.
     async fn send(&mut self) -> Result<Messages, Error> {
-        let seen = self.server.generation();
+        self.sent_in = self.server.generation();
         let sent = self.server.send(self.body.clone(), Some(self.entry.id), &self.forwarded).await;
         let error = match sent {
             Ok(reply) => return Ok(reply.messages),
@@ -159,7 +162,7 @@ impl Running {
         if proof == Lost::No {
             return Err(self.fault(&error));
         }
-        let renewed = self.server.renew(seen).await;
+        let renewed = self.server.renew(self.sent_in).await;
         if let Err(e) = renewed {
             return Err(match e {
                 connect::ConnectError::Link(e) => self.fault(&e),
@@ -170,6 +173,7 @@ impl Running {
         if proof == Lost::Maybe && matches!(self.method, Method::CallTool) {
             return Err(self.fault(&error));
         }
+        self.sent_in = self.server.generation();
         let again = self.server.send(self.body.clone(), Some(self.entry.id), &self.forwarded).await;
         again.map(|reply| reply.messages).map_err(|e| self.fault(&e))
     }
@@ -190,7 +194,7 @@ impl Running {
             Err(error) => {
                 // Some servers say with status 200 that they forgot the session: the next call shall find a new one.
                 if self.server.has_session() && speaks_of_lost_session(&error) {
-                    let _ = self.server.renew(self.server.generation()).await;
+                    let _ = self.server.renew(self.sent_in).await;
                 }
                 Err(Error::answered(error))
             }

@@ -70,6 +70,8 @@ pub(super) fn end(id: &Id, method: &Method, end: Result<Outcome, Error>) -> (u16
         Err(error) if *method == Method::CallTool && error.is_server_fault() => {
             (200, result(id, tool_error(&error), None))
         }
+        // One server that is full says nothing of the gateway, which is what the status is about.
+        Err(error) if error.reason == Reason::Overloaded => (200, vec![failure(Some(id), &error)]),
         Err(error) => (status(&error), vec![failure(Some(id), &error)]),
     }
 }

@@ -1,0 +1,163 @@
+//! A gateway inside the test's process, from a config in TOML.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use moongate::app::App;
+use moongate::config::{self, LoadOptions, Problems};
+use moongate::mock::Script;
+use moongate::revision::SUPPORTED;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::{Client, Era, Http, Process, Reply, until};
+
+/// The program under test.
+pub(super) const PROGRAM: &str = env!("CARGO_BIN_EXE_moongate");
+
+/// A config in the making, and the directory of its files.
+pub(crate) struct Setup {
+    sections: BTreeMap<String, String>,
+    dir: TempDir,
+}
+
+impl Setup {
+    /// A gateway without servers, on ports that the system picks.
+    pub(crate) fn new() -> Self {
+        let setup = Setup { sections: BTreeMap::new(), dir: tempfile::tempdir().unwrap() };
+        setup.with("gateway", "listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\ndrain = \"2s\"")
+    }
+
+    /// Adds lines to a table, such as `limits` or `servers.a`.
+    pub(crate) fn with(mut self, table: &str, lines: &str) -> Self {
+        let text = self.sections.entry(table.to_owned()).or_default();
+        writeln!(text, "{lines}").unwrap();
+        self
+    }
+
+    /// Adds a server behind HTTP.
+    pub(crate) fn http(self, name: &str, url: &str) -> Self {
+        self.with(&format!("servers.{name}"), &format!("url = {url:?}"))
+    }
+
+    /// Adds a mock as a child process, with a record of what it receives.
+    pub(crate) fn stdio(self, name: &str, script: &Script) -> Self {
+        let file = self.path(&format!("{name}.json"));
+        std::fs::write(&file, serde_json::to_string(script).unwrap()).unwrap();
+        let args = ["mock", &text(&file), "--stdio", "--record", &text(&self.path(&format!("{name}.record")))]
+            .map(|arg| format!("{arg:?}"))
+            .join(", ");
+        self.with(&format!("servers.{name}"), &format!("command = {PROGRAM:?}\nargs = [{args}]"))
+    }
+
+    /// A file beside the config.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn write(&self) -> PathBuf {
+        let mut text = String::new();
+        for (table, lines) in &self.sections {
+            // `keys` is a list of tables.
+            let (open, close) = if table.starts_with("auth.keys") { ("[[", "]]") } else { ("[", "]") };
+            let table = if table.starts_with("auth.keys") { "auth.keys" } else { table };
+            writeln!(text, "{open}{table}{close}\n{lines}").unwrap();
+        }
+        let path = self.path("moongate.toml");
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// Reads the config.
+    pub(crate) fn load(&self) -> Result<config::Loaded, Problems> {
+        let paths = vec![self.write()];
+        config::load(&LoadOptions { paths, revisions: &SUPPORTED, ..LoadOptions::default() })
+    }
+
+    /// Starts the gateway in this process.
+    pub(crate) async fn start(self) -> Gateway {
+        let loaded = self.load().unwrap_or_else(|problems| panic!("{problems}"));
+        let app = App::start(loaded.plan, Some(Path::new(PROGRAM))).await.unwrap();
+        Gateway { base: format!("http://{}", app.addresses[0]), app, dir: self.dir, http: Http::new() }
+    }
+
+    /// Starts the program.
+    pub(crate) async fn spawn(self) -> Process {
+        let config = self.write();
+        Process::start(&config, self.dir).await
+    }
+}
+
+fn text(path: &Path) -> String {
+    path.to_str().unwrap().to_owned()
+}
+
+/// A running gateway.
+pub(crate) struct Gateway {
+    /// `http://127.0.0.1:PORT`
+    pub(crate) base: String,
+    /// It.
+    pub(crate) app: App,
+    /// Where its files are.
+    pub(crate) dir: TempDir,
+    http: Http,
+}
+
+impl Gateway {
+    /// A URL on the MCP listener.
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.base)
+    }
+
+    /// A client of `/mcp`.
+    pub(crate) async fn client(&self, era: Era) -> Client {
+        Client::open(&self.url("/mcp"), era).await
+    }
+
+    /// A page of the admin listener.
+    pub(crate) async fn admin(&self, path: &str) -> Reply {
+        self.http.get(&format!("http://{}{path}", self.app.admin.unwrap())).await
+    }
+
+    /// What the status says of a server.
+    pub(crate) async fn status(&self, server: &str) -> Value {
+        let status = self.admin("/api/v1/status").await.json();
+        let found = status["servers"].as_array().unwrap().iter().find(|s| s["name"] == server);
+        found.unwrap_or_else(|| panic!("{server} is not in {status}")).clone()
+    }
+
+    /// Waits until a server is in a state.
+    pub(crate) async fn state(&self, server: &str, state: &str) -> Value {
+        until(&format!("{server} is {state}"), || async {
+            let status = self.status(server).await;
+            (status["state"] == state).then_some(status)
+        })
+        .await
+    }
+
+    /// Waits until these servers are ready and their tools are in the catalogue.
+    pub(crate) async fn ready(&self, servers: &[&str]) {
+        for server in servers {
+            let status = self.state(server, "ready").await;
+            let (tools, left_out) = (status["tools"].as_i64().unwrap(), status["left_out"].as_array().unwrap().len());
+            if tools > left_out as i64 {
+                let series = format!("moongate_catalog_items{{kind=\"tools\",mcp_server=\"{server}\"}}");
+                let listed = || async { self.metric(&series).await.filter(|n| *n > 0.0) };
+                until(&format!("{server} is in the catalogue"), listed).await;
+            }
+        }
+    }
+
+    /// One series of the metrics.
+    pub(crate) async fn metric(&self, series: &str) -> Option<f64> {
+        let text = self.admin("/metrics").await.text_body();
+        let line = text.lines().find_map(|line| line.strip_prefix(series))?;
+        line.trim().parse().ok()
+    }
+
+    /// What a recording child received, as it is now.
+    pub(crate) fn record(&self, server: &str) -> String {
+        super::record_of(self.dir.path(), server)
+    }
+}

@@ -1,0 +1,45 @@
+//! What the behaviour tests share: a gateway, clients of both eras, mock servers, bounded waits.
+//!
+//! Everything listens on loopback and on ports that the system picks. A wait that does not end within [`LONG`] fails
+//! its test: the bound is there against hangs, and measures nothing.
+
+mod client;
+mod gateway;
+mod process;
+mod scripts;
+mod stream;
+
+use std::time::Duration;
+
+pub(crate) use client::{Client, ERAS, Era, Http, Reply, body_of, modern_meta};
+pub(crate) use gateway::{Gateway, Setup};
+pub(crate) use process::{Process, alive, marked};
+pub(crate) use scripts::{legacy, loopback, mock_at, modern, only, record_of, serve, tool};
+pub(crate) use stream::Stream;
+
+/// Longer than anything here takes on a busy machine.
+pub(crate) const LONG: Duration = Duration::from_secs(20);
+
+/// Waits for a future; fails the test if it does not end.
+pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
+    let Ok(value) = tokio::time::timeout(LONG, future).await else { panic!("{what}: not within {LONG:?}") };
+    value
+}
+
+/// Looks again and again until there is something to see.
+pub(crate) async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> T {
+    within(what, async {
+        loop {
+            if let Some(seen) = look().await {
+                return seen;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await
+}
+
+/// Looks again and again until a condition holds.
+pub(crate) async fn holds(what: &str, mut check: impl FnMut() -> bool) {
+    until(what, || std::future::ready(check().then_some(()))).await;
+}

@@ -1,0 +1,88 @@
+//! The program itself, and what it leaves behind.
+
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+
+use super::gateway::PROGRAM;
+use super::{until, within};
+
+/// A running gateway in a process of its own.
+pub(crate) struct Process {
+    /// `http://127.0.0.1:PORT`
+    pub(crate) base: String,
+    /// Where its files are.
+    pub(crate) dir: TempDir,
+    child: Child,
+    log: Arc<Mutex<String>>,
+}
+
+impl Process {
+    pub(super) async fn start(config: &Path, dir: TempDir) -> Process {
+        let mut command = Command::new(PROGRAM);
+        command.args(["serve", "--config"]).arg(config).stderr(Stdio::piped()).stdout(Stdio::null());
+        let mut child = command.kill_on_drop(true).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let log = Arc::new(Mutex::new(String::new()));
+        tokio::spawn({
+            let log = log.clone();
+            async move {
+                while let Ok(Some(line)) = lines.next_line().await {
+                    *log.lock().unwrap() += &(line + "\n");
+                }
+            }
+        });
+        let base = until("the address is printed", || {
+            let log = log.lock().unwrap().clone();
+            let url = log.split_once("listening on ").and_then(|(_, rest)| rest.split_once("/mcp"));
+            std::future::ready(url.map(|(url, _)| url.to_owned()))
+        });
+        Process { base: base.await, dir, child, log }
+    }
+
+    /// The endpoint over everything.
+    pub(crate) fn mcp(&self) -> String {
+        format!("{}/mcp", self.base)
+    }
+
+    /// What it wrote to stderr.
+    pub(crate) fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
+    }
+
+    /// Its process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id().unwrap()
+    }
+
+    /// Sends a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_raw(self.pid().cast_signed()).unwrap(), signal).unwrap();
+    }
+
+    /// Waits for its end.
+    pub(crate) async fn ended(&mut self) -> ExitStatus {
+        within("the gateway ends", self.child.wait()).await.unwrap()
+    }
+}
+
+/// Whether a process is there, and no zombie.
+pub(crate) fn alive(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
+}
+
+/// The processes whose environment holds this text: what a test's servers are marked with.
+pub(crate) fn marked(mark: &str) -> Vec<u32> {
+    let pids = std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let has = |pid: &u32| {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        memchr::memmem::find(&environment, mark.as_bytes()).is_some()
+    };
+    pids.filter(has).collect()
+}

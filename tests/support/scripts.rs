@@ -1,0 +1,51 @@
+//! Mock servers, as most tests want them.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use moongate::mock::{self, Handle, Revision, Script};
+use serde_json::{Value, json};
+
+/// A port that the system picks.
+pub(crate) fn loopback() -> SocketAddr {
+    ([127, 0, 0, 1], 0).into()
+}
+
+/// A server with sessions and every feature.
+pub(crate) fn legacy() -> Script {
+    Script::standard().speaking(&Revision::LEGACY)
+}
+
+/// A server without sessions, with every feature.
+pub(crate) fn modern() -> Script {
+    Script::standard().speaking(&[Revision::V2026_07_28])
+}
+
+/// A tool that echoes.
+pub(crate) fn tool(name: &str) -> Value {
+    json!({"name": name, "inputSchema": {"type": "object"}})
+}
+
+/// The same server with these tools and nothing else.
+pub(crate) fn only(script: Script, tools: &[&str]) -> Script {
+    Script { preset: mock::Preset::Empty, tools: tools.iter().map(|name| tool(name)).collect(), ..script }
+}
+
+/// Serves a script over HTTP in this process.
+pub(crate) async fn serve(script: Script) -> Handle {
+    mock::serve_http(script, loopback()).await.unwrap()
+}
+
+/// Serves a script where another mock was: on its address, as after a restart.
+pub(crate) async fn mock_at(script: Script, address: SocketAddr) -> Handle {
+    super::until("the port is free", || {
+        let script = script.clone();
+        async move { mock::serve_http(script, address).await.ok() }
+    })
+    .await
+}
+
+/// What a recording child received so far, a message a line.
+pub(crate) fn record_of(dir: &Path, server: &str) -> String {
+    std::fs::read_to_string(dir.join(format!("{server}.record"))).unwrap_or_default()
+}

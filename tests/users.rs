@@ -1,0 +1,23 @@
+//! What users of MCP gateways complain about, one test for each complaint, numbered as in the research behind this
+//! project (`users_NN_...`): each holds the gateway to not giving them the same reason.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+#[path = "users/access.rs"]
+mod access;
+#[path = "users/children.rs"]
+mod children;
+#[path = "users/connection.rs"]
+mod connection;
+#[path = "users/input.rs"]
+mod input;
+#[path = "users/lists.rs"]
+mod lists;
+#[path = "users/names.rs"]
+mod names;
+#[path = "users/sessions.rs"]
+mod sessions;
+#[allow(dead_code, unused_imports, reason = "each test crate uses a part of it")]
+mod support;
+#[path = "users/transit.rs"]
+mod transit;
