@@ -48,7 +48,7 @@ enum Phase {
 impl Running {
     /// The exchange of a call; nothing is sent before it is asked for its first event.
     pub(super) fn start(server: Arc<LegacyServer>, caller: Arc<Caller>, call: Call) -> Exchange {
-        let entry = server.calls.open(caller.can, server.link.is_pipe());
+        let entry = server.calls.open(caller.can, caller.log, server.link.is_pipe());
         let Call { method, params, meta, progress, .. } = call;
         let params = with_meta(params, meta, progress.then_some(entry.id));
         let body =

@@ -11,7 +11,7 @@ use futures_util::{StreamExt, stream};
 use crate::json::{Object, Raw, Text};
 use crate::jsonrpc::{Id, Message, to_bytes, write_notification, write_request};
 use crate::link::{Headers, Link, LinkError, Messages, Outgoing};
-use crate::model::{Call, Caller, Exchange, Face, Filter, Notice, Notices, Server};
+use crate::model::{Call, Caller, Exchange, Face, Filter, LogWish, Notice, Notices, Server};
 use crate::revision::connect::{ConnectError, Hello};
 use crate::revision::legacy::first_answer;
 use crate::revision::v2026_07_28::running::Running;
@@ -122,7 +122,7 @@ impl Server for ModernServer {
 }
 
 async fn listen(inner: Arc<Inner>, filter: Filter) -> Option<impl futures_util::Stream<Item = Notice> + Send> {
-    let entry = inner.calls.open(crate::model::Can::default(), true);
+    let entry = inner.calls.open(crate::model::Can::default(), LogWish::Nothing, true);
     let mut asked = Object::new();
     for (name, on) in [
         ("toolsListChanged", filter.tools),
