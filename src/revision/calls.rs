@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use crate::jsonrpc::{Message, Request};
 use crate::link::Correlate;
-use crate::model::{AskKind, Can};
+use crate::model::{AskKind, Can, LogWish};
 
 /// The open calls of one connection.
 #[derive(Clone, Default)]
@@ -25,9 +25,9 @@ struct Table {
 
 /// What is known of an open call.
 struct Open {
-    /// A subscription is open, too, but no log message is about it.
-    is_call: bool,
     can: Can,
+    /// Whether a log message can be about it.
+    logs: bool,
     /// Takes requests of the server that came on another stream than the call's own.
     injected: Option<mpsc::Sender<Message>>,
 }
@@ -45,19 +45,19 @@ const INJECTED_MAX: usize = 16;
 
 impl Calls {
     /// Opens a call: the id is also its progress token.
-    pub(super) fn open(&self, can: Can, is_pipe: bool) -> CallEntry {
+    pub(super) fn open(&self, can: Can, log: LogWish, is_pipe: bool) -> CallEntry {
         let id = self.next_id();
         // On a pipe everything comes the same way; a call that can be asked nothing needs no second way either.
         let channel = (!is_pipe && can != Can::default()).then(|| mpsc::channel(INJECTED_MAX));
         let (sender, injected) = channel.unzip();
-        self.lock().insert(id, Open { is_call: true, can, injected: sender });
+        self.lock().insert(id, Open { can, logs: log != LogWish::Nothing, injected: sender });
         CallEntry { calls: self.clone(), id, injected }
     }
 
     /// Opens a subscription: its messages name it.
     pub(super) fn open_subscription(&self) -> CallEntry {
         let id = self.next_id();
-        self.lock().insert(id, Open { is_call: false, can: Can::default(), injected: None });
+        self.lock().insert(id, Open { can: Can::default(), logs: false, injected: None });
         CallEntry { calls: self.clone(), id, injected: None }
     }
 
@@ -92,8 +92,8 @@ impl Calls {
                 let token = std::str::from_utf8(n.params.get("progressToken")?.bytes()).ok()?.parse().ok()?;
                 self.lock().contains_key(&token).then_some(token)
             }
-            // A log message says of no call: with a single one open, it is that one's.
-            Message::Notification(n) if &*n.method == "notifications/message" => self.only(|open| open.is_call),
+            // A log message says of no call: with a single one open that it can be about, it is that one's.
+            Message::Notification(n) if &*n.method == "notifications/message" => self.only(|open| open.logs),
             // Subscriptions of the modern revision name their request.
             Message::Notification(n) => subscription(&n.params),
             // "It goes to the only open call whose caller can answer it."
@@ -126,5 +126,29 @@ fn subscription(params: &crate::json::Object) -> Option<u64> {
 impl Drop for CallEntry {
     fn drop(&mut self) {
         self.calls.lock().remove(&self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    #[test]
+    fn a_log_message_is_about_the_only_call_that_wants_any() {
+        let calls = Calls::default();
+        let find = calls.correlate();
+        let log = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}"#;
+        let log = Message::parse(&Bytes::from_static(log.as_bytes())).unwrap();
+        // Such as the stream on which the gateway listens for changes.
+        let _quiet = calls.open(Can::default(), LogWish::Nothing, true);
+        assert_eq!(find(&log), None);
+        let first = calls.open(Can::default(), LogWish::ServerDecides, true);
+        assert_eq!(find(&log), Some(first.id));
+        let second = calls.open(Can::default(), LogWish::ServerDecides, true);
+        assert_eq!(find(&log), None, "it could be about either");
+        drop(first);
+        assert_eq!(find(&log), Some(second.id));
     }
 }

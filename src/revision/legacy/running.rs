@@ -13,7 +13,7 @@ use crate::json::{Object, Raw, Text};
 use crate::jsonrpc::{Id, Message, Notification, Request, Response, RpcError, code, to_bytes, write_request};
 use crate::link::{Headers, LinkError, Messages};
 use crate::model::{
-    Answers, Ask, AskKind, AskState, Call, Caller, Error, Event, Exchange, Method, Notice, Outcome, Question,
+    Answers, Ask, AskKind, AskState, Call, Caller, Error, Event, Exchange, LogWish, Method, Notice, Outcome, Question,
 };
 use crate::revision::calls::CallEntry;
 use crate::revision::legacy::back::LegacyServer;
@@ -50,7 +50,10 @@ enum Phase {
 impl Running {
     /// The exchange of a call; nothing is sent before it is asked for its first event.
     pub(super) fn start(server: Arc<LegacyServer>, caller: Arc<Caller>, call: Call) -> Exchange {
-        let entry = server.calls.open(caller.can, server.link.is_pipe());
+        // A legacy server logs whether it was asked to or not: a message can be about any call of a client. It is not
+        // about the gateway's own.
+        let log = if caller.revision.is_empty() { LogWish::Nothing } else { LogWish::ServerDecides };
+        let entry = server.calls.open(caller.can, log, server.link.is_pipe());
         let Call { method, params, meta, progress, .. } = call;
         let params = with_meta(params, meta, progress.then_some(entry.id));
         let body =

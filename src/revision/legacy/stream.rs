@@ -63,6 +63,8 @@ impl Open {
         }
         loop {
             tokio::select! {
+                // A stream that is over says nothing more.
+                biased;
                 () = self.replaced.cancelled() => return None,
                 () = self.draining.cancelled() => return None,
                 message = self.session.outbox.next() => return Some(sse::frame(&message)),
@@ -88,12 +90,55 @@ fn spell(notice: &Notice) -> Option<Bytes> {
 pub(super) async fn forward(mut notices: Notices, session: Weak<Session>, ended: CancellationToken) {
     loop {
         let notice = tokio::select! {
+            // Who unsubscribed hears no more of it, even if something has happened by then.
+            biased;
             () = ended.cancelled() => return,
             notice = notices.stream.next() => notice,
         };
         let (Some(notice), Some(session)) = (notice, session.upgrade()) else { return };
         if let Some(message) = spell(&notice) {
             session.outbox.push(message);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::json::{Object, Raw, Text};
+    use crate::model::{Caller, Can, LogWish, Principal};
+    use crate::session::{SessionSettings, Sessions};
+    use crate::telemetry::Metrics;
+
+    fn session() -> Arc<Session> {
+        let settings = SessionSettings { max: 1, idle: Duration::from_secs(60) };
+        let caller = Caller {
+            principal: Arc::new(Principal { name: "test".to_owned(), id: 1 }),
+            session: None,
+            capabilities: Raw::literal("{}"),
+            can: Can::default(),
+            info: None,
+            log: LogWish::ServerDecides,
+            revision: "",
+            headers: Vec::new(),
+            ended: CancellationToken::new(),
+        };
+        Sessions::new(settings, Arc::new(Metrics::new())).open(caller, Text::literal("")).unwrap()
+    }
+
+    #[tokio::test]
+    async fn who_unsubscribed_hears_no_more() {
+        let session = session();
+        // Often, since an unfair choice would be a matter of chance.
+        for _ in 0..32 {
+            let updated = Notice::Updated(Text::literal("a://1"), Object::new());
+            let stream = stream::iter([updated]).boxed();
+            let ended = CancellationToken::new();
+            ended.cancel();
+            forward(Notices { honoured: Filter::default(), stream }, Arc::downgrade(&session), ended).await;
+            assert!(session.outbox.next().now_or_never().is_none());
         }
     }
 }

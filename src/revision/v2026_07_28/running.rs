@@ -10,7 +10,7 @@ use crate::json::{Object, Raw, Text};
 use crate::jsonrpc::{Id, Message, Notification, Response, to_bytes, write_request};
 use crate::link::{Headers, Messages, Outgoing};
 use crate::model::{
-    Answers, Ask, AskKind, AskState, CacheHint, Call, Caller, Error, Event, Exchange, Method, Notice, Outcome,
+    Answers, Ask, AskKind, AskState, CacheHint, Call, Caller, Error, Event, Exchange, LogWish, Method, Notice, Outcome,
     Question, Reason,
 };
 use crate::revision::calls::CallEntry;
@@ -29,6 +29,7 @@ pub(super) struct Running {
     /// The params without what a round adds.
     params: Object,
     headers: Headers,
+    log: LogWish,
     messages: Option<Messages>,
     deadline: Instant,
     rounds: usize,
@@ -48,7 +49,7 @@ impl Running {
     pub(super) fn start(server: Arc<Inner>, caller: Arc<Caller>, call: Call) -> Exchange {
         let target = call.target();
         let Call { method, mut params, meta, progress, definition, .. } = call;
-        let entry = server.calls.open(caller.can, true);
+        let entry = server.calls.open(caller.can, caller.log, true);
         let meta = meta::write(meta, &caller, &server.hello.info, progress.then_some(entry.id));
         params.set(Text::literal("_meta"), meta.raw());
         let mut headers = if server.link.is_pipe() {
@@ -64,6 +65,7 @@ impl Running {
             method,
             params,
             headers,
+            log: caller.log,
             messages: None,
             deadline,
             rounds: 0,
@@ -140,7 +142,7 @@ impl Running {
         if let Some(state) = state {
             params.set(Text::literal("requestState"), state);
         }
-        self.entry = self.server.calls.open(crate::model::Can::default(), true);
+        self.entry = self.server.calls.open(crate::model::Can::default(), self.log, true);
         self.deadline = Instant::now() + self.server.hello.timeout;
         self.send(&params).await
     }

@@ -1,0 +1,26 @@
+//! What protocol tests stand on: a client that speaks each revision literally, and a gateway between it and mocks.
+
+#![allow(dead_code, unused_imports, reason = "each test uses a part of it")]
+
+pub(crate) mod answer;
+pub(crate) mod client;
+pub(crate) mod rig;
+
+use std::time::Duration;
+
+pub(crate) use answer::{Answer, Message, Stream};
+pub(crate) use client::Client;
+pub(crate) use rig::{Behind, Rig, Transport};
+
+/// Whatever takes longer hangs.
+pub(crate) const GUARD: Duration = Duration::from_secs(20);
+
+/// Waits until `condition` holds.
+pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let polled = async {
+        while !condition() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    assert!(tokio::time::timeout(GUARD, polled).await.is_ok(), "{what}: still not so after {GUARD:?}");
+}

@@ -1,0 +1,128 @@
+//! Every client revision against every server revision, over both transports: each feature of the protocol through a
+//! gateway with several servers.
+//!
+//! One test is one cell of the matrix; it runs every feature and names each that fails.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+#[path = "pairs/asks.rs"]
+mod asks;
+#[path = "pairs/cell.rs"]
+mod cell;
+#[path = "pairs/changes.rs"]
+mod changes;
+#[path = "pairs/during.rs"]
+mod during;
+#[path = "pairs/edges.rs"]
+mod edges;
+#[path = "pairs/lists.rs"]
+mod lists;
+#[path = "pairs/tools.rs"]
+mod tools;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+
+use cell::Cell;
+use common::Transport;
+
+/// No feature takes longer than this.
+const FEATURE: Duration = Duration::from_secs(60);
+
+type Feature = fn(Arc<Cell>) -> BoxFuture<'static, ()>;
+
+macro_rules! features {
+    ($($module:ident: $($name:ident),+;)+) => {
+        &[$($((stringify!($name), |cell| Box::pin($module::$name(cell)))),+),+]
+    };
+}
+
+const FEATURES: &[(&str, Feature)] = features! {
+    edges: opening, ending, ping, unknown_method, ids_come_back_as_they_are, batches, headers_must_agree;
+    tools: tools_list, arguments_byte_for_byte, both_servers_are_called_by_their_names, unknown_tool,
+        tool_error_is_a_result, rpc_errors_pass, unknown_members_survive, large_results,
+        meta_passes_and_nothing_leaks, mirrored_arguments;
+    lists: pages_become_one, resources, links_lead_back, templates, unknown_resource, prompts, completion;
+    during: progress, logging, cancellation;
+    changes: list_changed, resource_updates, nobody_subscribes_to_what_is_not_there;
+    asks: elicitation, elicitation_by_url, two_questions, sampling, roots, questions_outside_of_tools,
+        who_cannot_be_asked_is_not, a_refused_question_is_not_left_open, a_client_may_decline;
+};
+
+/// Runs every feature in one cell.
+async fn run(client: &'static str, server: &'static str, transport: Transport) {
+    let cell = Arc::new(Cell::start(client, server, transport).await);
+    let mut failed = Vec::new();
+    for (name, feature) in FEATURES {
+        let running = tokio::spawn(tokio::time::timeout(FEATURE, feature(cell.clone())));
+        match running.await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => failed.push(format!("{name}: not over after {FEATURE:?}")),
+            Err(panic) => {
+                let reason = panic.into_panic();
+                let text = reason.downcast_ref::<String>().map(String::as_str);
+                let text = text.or(reason.downcast_ref::<&str>().copied()).unwrap_or("it panicked");
+                failed.push(format!("{name}: {text}"));
+            }
+        }
+    }
+    let cell = Arc::into_inner(cell).expect("every feature is over");
+    cell.rig.stop().await;
+    assert!(failed.is_empty(), "{} of {} fail:\n{}", failed.len(), FEATURES.len(), failed.join("\n"));
+}
+
+/// Whether every revision that the gateway speaks is named.
+const fn all_named(named: &[&str]) -> bool {
+    named.len() == moongate::revision::SUPPORTED.len()
+}
+
+macro_rules! matrix {
+    ($($client:ident = $date:literal),+) => {
+        /// What the matrix names, to be compared with what the gateway speaks.
+        const NAMED: &[&str] = &[$($date),+];
+        const _: () = assert!(all_named(NAMED), "a revision is missing in the matrix");
+        $(mod $client {
+            use super::{Transport, run};
+            servers!($date);
+        })+
+    };
+}
+
+macro_rules! servers {
+    ($client:literal) => {
+        servers!($client; s2024_11_05 = "2024-11-05", s2025_03_26 = "2025-03-26", s2025_06_18 = "2025-06-18",
+            s2025_11_25 = "2025-11-25", s2026_07_28 = "2026-07-28");
+    };
+    ($client:literal; $($server:ident = $date:literal),+) => {
+        $(mod $server {
+            use super::{Transport, run};
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn stdio() {
+                run($client, $date, Transport::Stdio).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn http() {
+                run($client, $date, Transport::Http).await;
+            }
+        })+
+    };
+}
+
+matrix!(
+    c2024_11_05 = "2024-11-05",
+    c2025_03_26 = "2025-03-26",
+    c2025_06_18 = "2025-06-18",
+    c2025_11_25 = "2025-11-25",
+    c2026_07_28 = "2026-07-28"
+);
+
+#[test]
+fn the_matrix_names_what_the_gateway_speaks() {
+    assert_eq!(NAMED, moongate::revision::SUPPORTED);
+}

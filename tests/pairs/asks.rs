@@ -1,0 +1,147 @@
+//! What servers ask of clients: elicitation, sampling, roots.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::cell::Cell;
+use crate::common::{Answer, Client, until};
+
+fn reply(method: &str, _: &Value) -> Value {
+    match method {
+        "elicitation/create" => json!({"action": "accept", "content": {"name": "Ada", "x-unknown": 1}}),
+        "sampling/createMessage" => {
+            json!({"role": "assistant", "content": {"type": "text", "text": "Hello."}, "model": "m"})
+        }
+        "roots/list" => json!({"roots": [{"uri": "file:///tmp/r", "name": "r"}]}),
+        other => panic!("asked for {other}"),
+    }
+}
+
+async fn ask(client: &Client, tool: &str, arguments: Value) -> (Answer, Vec<Value>) {
+    let params = json!({"name": tool, "arguments": arguments});
+    client.ask("tools/call").params(&params).answering(reply).await
+}
+
+/// The one answer to a call whose question cannot reach the client: an error, or a result that is one.
+fn refused(answer: &Answer) {
+    let end = &answer.end().value;
+    let text = end["error"]["message"].as_str().or(end["result"]["content"][0]["text"].as_str());
+    let failed = end["error"].is_object() || end["result"]["isError"] == true;
+    assert!(failed && text.is_some_and(|t| t.len() > 10), "no clear refusal: {answer:?}");
+}
+
+/// Calls a tool that asks one question, and checks that it was asked and answered, or refused where it must be.
+async fn one_question(cell: &Cell, tool: &str, method: &str, possible: bool) {
+    let client = cell.able().await;
+    let (answer, asked) = ask(&client, tool, json!({})).await;
+    if !possible {
+        assert!(asked.is_empty(), "{asked:?}");
+        return refused(&answer);
+    }
+    assert_eq!(asked.len(), 1, "{answer:?}");
+    assert_eq!(asked[0]["method"], method);
+    let got: Value = serde_json::from_str(answer.text()).unwrap();
+    assert_eq!(got, reply(method, &Value::Null), "{answer:?}");
+    assert!(answer.result()["isError"].is_null());
+}
+
+pub(crate) async fn elicitation(cell: Arc<Cell>) {
+    let possible = cell.asks_cross() && cell.server_since("2025-06-18");
+    one_question(&cell, "main__elicit", "elicitation/create", possible).await;
+    if !possible {
+        return;
+    }
+    // What the server asks arrives as it was asked.
+    let (_, asked) = ask(&cell.able().await, "main__elicit", json!({"message": "Wör?"})).await;
+    assert_eq!(asked[0]["params"]["message"], "Wör?");
+    assert_eq!(asked[0]["params"]["requestedSchema"]["required"], json!(["name"]));
+}
+
+pub(crate) async fn elicitation_by_url(cell: Arc<Cell>) {
+    let known = cell.server_since("2025-11-25") && cell.client >= "2025-11-25";
+    one_question(&cell, "main__elicit_url", "elicitation/create", known && cell.asks_cross()).await;
+}
+
+pub(crate) async fn two_questions(cell: Arc<Cell>) {
+    if !cell.asks_cross() || !cell.server_since("2025-06-18") {
+        return;
+    }
+    let (answer, asked) = ask(&cell.able().await, "main__elicit_twice", json!({"x": 1.0})).await;
+    let questions: Vec<&Value> = asked.iter().map(|one| &one["params"]["message"]).collect();
+    assert_eq!(questions, ["What is your first name?", "What is your last name?"]);
+    let got: Value = serde_json::from_str(answer.text()).unwrap();
+    assert_eq!(got["second"]["content"]["name"], "Ada");
+}
+
+pub(crate) async fn sampling(cell: Arc<Cell>) {
+    one_question(&cell, "main__sample", "sampling/createMessage", cell.asks_cross()).await;
+}
+
+pub(crate) async fn roots(cell: Arc<Cell>) {
+    // Roots belong to one client: over a shared connection with sessions they are never offered.
+    one_question(&cell, "own__roots", "roots/list", cell.asks_cross()).await;
+    one_question(&cell, "main__roots", "roots/list", cell.modern_server()).await;
+}
+
+pub(crate) async fn questions_outside_of_tools(cell: Arc<Cell>) {
+    let client = cell.able().await;
+    let asks =
+        [("prompts/get", json!({"name": "main__interview"})), ("resources/read", json!({"uri": "mock://private"}))];
+    for (method, params) in asks {
+        let (answer, asked) = client.ask(method).params(&params).answering(reply).await;
+        if !cell.asks_cross() || !cell.server_since("2025-06-18") {
+            assert!(asked.is_empty());
+            assert!(answer.error()["message"].as_str().unwrap().len() > 10);
+            continue;
+        }
+        assert_eq!(asked.len(), 1, "{answer:?}");
+        let text = &answer.result()["contents"][0]["text"];
+        let text = text.as_str().or(answer.result()["messages"][0]["content"]["text"].as_str());
+        assert!(text.is_some_and(|t| t.contains("Ada")), "{answer:?}");
+    }
+}
+
+pub(crate) async fn who_cannot_be_asked_is_not(cell: Arc<Cell>) {
+    let client = cell.client().await;
+    for tool in ["main__elicit", "main__sample", "own__roots"] {
+        let (answer, asked) = ask(&client, tool, json!({})).await;
+        assert!(asked.is_empty(), "{tool}: {asked:?}");
+        refused(&answer);
+        if cell.modern_client() && cell.modern_server() {
+            assert_eq!((answer.code(), answer.status), (-32021, 400), "{tool}");
+            assert!(answer.error()["data"]["requiredCapabilities"].is_object(), "{answer:?}");
+        }
+    }
+}
+
+pub(crate) async fn a_refused_question_is_not_left_open(cell: Arc<Cell>) {
+    if cell.asks_cross() {
+        return;
+    }
+    let main = &cell.rig.main;
+    let settled = || {
+        let all = main.received().into_iter().map(|line| serde_json::from_str::<Value>(&line).unwrap());
+        all.filter(|m| m["method"] == "notifications/cancelled" || m.get("error").is_some()).count()
+    };
+    let before = settled();
+    let client = cell.able().await;
+    refused(&client.tool("main__sample", json!({})).await);
+    until("the server is told that nobody answers", || settled() > before).await;
+    assert_eq!(client.tool("main__add", json!({"a": 1, "b": 1})).await.text(), "2");
+}
+
+pub(crate) async fn a_client_may_decline(cell: Arc<Cell>) {
+    if !cell.asks_cross() || !cell.server_since("2025-06-18") {
+        return;
+    }
+    let client = cell.able().await;
+    let params = json!({"name": "main__elicit", "arguments": {}});
+    let (answer, _) = client.ask("tools/call").params(&params).answering(|_, _| json!({"action": "decline"})).await;
+    assert_eq!(serde_json::from_str::<Value>(answer.text()).unwrap(), json!({"action": "decline"}));
+    if !cell.modern_client() {
+        let fails = |_: &str, _: &Value| json!({"code": -1, "message": "the user is away"});
+        let (answer, _) = client.ask("tools/call").params(&params).answering(fails).await;
+        refused(&answer);
+    }
+}

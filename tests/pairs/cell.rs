@@ -1,0 +1,66 @@
+//! One cell of the matrix: a client's revision, a server's revision, a transport.
+
+use serde_json::{Value, json};
+
+use crate::common::{Client, Rig, Transport, client::MODERN};
+
+/// One cell, with its gateway.
+pub(crate) struct Cell {
+    pub(crate) client: &'static str,
+    pub(crate) server: &'static str,
+    pub(crate) transport: Transport,
+    pub(crate) rig: Rig,
+}
+
+impl Cell {
+    pub(crate) async fn start(client: &'static str, server: &'static str, transport: Transport) -> Self {
+        let rig = Rig::start(server, transport).await;
+        for upstream in rig.app.gateway.servers() {
+            let wanted = if upstream.settings.name == "aside" { MODERN } else { server };
+            assert_eq!(
+                upstream.revision(),
+                Some(wanted),
+                "{} is spoken to at another revision",
+                upstream.settings.name
+            );
+        }
+        Cell { client, server, transport, rig }
+    }
+
+    /// A client that can be asked nothing.
+    pub(crate) async fn client(&self) -> Client {
+        Client::open(self.client, &self.rig.url, json!({})).await
+    }
+
+    /// A client that can be asked whatever its revision knows.
+    pub(crate) async fn able(&self) -> Client {
+        Client::open(self.client, &self.rig.url, self.everything()).await
+    }
+
+    pub(crate) fn everything(&self) -> Value {
+        let elicitation = if self.knows_urls(self.client) { json!({"form": {}, "url": {}}) } else { json!({}) };
+        json!({"sampling": {}, "roots": {"listChanged": true}, "elicitation": elicitation})
+    }
+
+    fn knows_urls(&self, revision: &str) -> bool {
+        revision >= "2025-11-25"
+    }
+
+    pub(crate) fn modern_client(&self) -> bool {
+        self.client >= MODERN
+    }
+
+    pub(crate) fn modern_server(&self) -> bool {
+        self.server >= MODERN
+    }
+
+    /// Whether the server's revision is this one or a later one.
+    pub(crate) fn server_since(&self, revision: &str) -> bool {
+        self.server >= revision
+    }
+
+    /// Whether questions of the server reach the client: all but one crossing are carried over.
+    pub(crate) fn asks_cross(&self) -> bool {
+        !self.modern_client() || self.modern_server()
+    }
+}

@@ -1,0 +1,116 @@
+//! What happens while a call runs: progress, log messages, cancellation.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::cell::Cell;
+use crate::common::{Transport, until};
+
+pub(crate) async fn progress(cell: Arc<Cell>) {
+    let client = cell.client().await;
+    let members = r#""name":"main__progress","arguments":{"steps":3}"#;
+    for token in [r#""tok\u00e9n""#, "7", "12345678901234567890", r#""""#] {
+        let meta = format!(r#""progressToken":{token}"#);
+        let answer = client.ask("tools/call").members(members).meta(&meta).send().await;
+        assert_eq!(answer.text(), "3 steps");
+        let told = answer.of("notifications/progress");
+        assert_eq!(told.len(), 3, "{answer:?}");
+        for (n, message) in told.iter().enumerate() {
+            assert!(message.raw.contains(&format!(r#""progressToken":{token}"#)), "{token}: {}", message.raw);
+            assert_eq!(message.value["params"]["progress"], n + 1);
+            assert_eq!(message.value["params"]["total"], 3);
+            let worded = message.value["params"]["message"].is_string();
+            assert_eq!(worded, cell.server_since("2025-03-26"), "{}", message.raw);
+        }
+    }
+    let answer = client.ask("tools/call").members(members).send().await;
+    assert_eq!(answer.text(), "3 steps");
+    assert_eq!(answer.messages.len(), 1, "nobody asked for progress: {answer:?}");
+    let received = cell.rig.main.calls("progress").pop().unwrap();
+    assert!(!received.contains("progressToken"), "{received}");
+}
+
+pub(crate) async fn logging(cell: Arc<Cell>) {
+    if cell.modern_client() { modern_logging(&cell).await } else { legacy_logging(&cell).await }
+}
+
+async fn legacy_logging(cell: &Cell) {
+    let (quiet, chatty) = (cell.client().await, cell.client().await);
+    assert_eq!(quiet.call("logging/setLevel", json!({"level": "loud"})).await.code(), -32602);
+    for (client, level) in [(&quiet, "warning"), (&chatty, "debug")] {
+        assert_eq!(client.call("logging/setLevel", json!({"level": level})).await.result(), &json!({}));
+    }
+    for (client, level, heard) in [(&quiet, "error", 1), (&quiet, "info", 0), (&chatty, "info", 1), (&quiet, "info", 0)]
+    {
+        let answer = client.tool("main__log", json!({"level": level, "text": "wörds"})).await;
+        assert_eq!(answer.text(), "logged");
+        let told = answer.of("notifications/message");
+        assert_eq!(told.len(), heard, "{level}: {answer:?}");
+        if let Some(message) = told.first() {
+            assert_eq!(message.value["params"], json!({"level": level, "logger": "mock", "data": "wörds"}));
+        }
+    }
+}
+
+async fn modern_logging(cell: &Cell) {
+    let client = Arc::new(cell.client().await);
+    // Another call is open all the while, and wants no log messages.
+    let open = tokio::spawn({
+        let client = client.clone();
+        async move { client.tool("main__sleep", json!({"ms": 600_000})).await }
+    });
+    until("the server has the other call", || !cell.rig.main.calls("sleep").is_empty()).await;
+    let meta = |level: &str| format!(r#""io.modelcontextprotocol/logLevel":"{level}""#);
+    let cases = [("error", String::new(), 0), ("error", meta("warning"), 1), ("info", meta("warning"), 0)];
+    for (level, meta, heard) in cases.into_iter().chain([("info", meta("debug"), 1), ("error", String::new(), 0)]) {
+        let params = json!({"name": "main__log", "arguments": {"level": level, "text": "wörds"}});
+        let answer = client.ask("tools/call").params(&params).meta(&meta).send().await;
+        assert_eq!(answer.text(), "logged");
+        let told = answer.of("notifications/message");
+        assert_eq!(told.len(), heard, "{level} {meta}: {answer:?}");
+        if let Some(message) = told.first() {
+            assert_eq!(message.value["params"], json!({"level": level, "logger": "mock", "data": "wörds"}));
+        }
+    }
+    open.abort();
+    let answer = client.ask("tools/list").meta(&meta("loud")).send().await;
+    assert_eq!((answer.code(), answer.status), (-32602, 400));
+    assert_eq!(client.call("logging/setLevel", json!({"level": "info"})).await.code(), -32601);
+}
+
+pub(crate) async fn cancellation(cell: Arc<Cell>) {
+    let (main, aside) = (&cell.rig.main, &cell.rig.aside);
+    let client = Arc::new(cell.client().await);
+    let heard = aside.received().len();
+    let calling = tokio::spawn({
+        let client = client.clone();
+        async move { client.ask("tools/call").id(r#""the-call""#).members(r#""name":"main__hang""#).send().await }
+    });
+    until("the server has the call", || main.calls("hang").len() == 1).await;
+    let call: Value = serde_json::from_str(&main.calls("hang")[0]).unwrap();
+    if cell.modern_client() {
+        calling.abort();
+    } else {
+        let params = json!({"requestId": "the-call", "reason": "enough"});
+        assert_eq!(client.notify("notifications/cancelled", params).await, 202);
+        let answer = calling.await.unwrap();
+        assert!(answer.messages.is_empty(), "a cancelled request has no response: {answer:?}");
+    }
+    let cancelled = || {
+        let told = main.of("notifications/cancelled").into_iter();
+        told.filter(|message| message["params"]["requestId"] == call["id"]).count()
+    };
+    let by_closing = cell.modern_server() && cell.transport == Transport::Http;
+    if by_closing {
+        let handle = main.handle.as_ref().unwrap();
+        let id = call["id"].to_string();
+        until("the stream is closed", || handle.counters().cancelled.iter().filter(|c| **c == id).count() == 1).await;
+    } else {
+        until("the server hears of it", || cancelled() == 1).await;
+    }
+    // A cancelled call does not take the next one with it, and is not cancelled again.
+    assert_eq!(client.tool("main__add", json!({"a": 1, "b": 1})).await.text(), "2");
+    assert_eq!(cancelled(), usize::from(!by_closing));
+    assert_eq!(aside.received().len(), heard, "the other server heard of it");
+}
