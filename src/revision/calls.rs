@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use crate::jsonrpc::{Message, Request};
 use crate::link::Correlate;
-use crate::model::{AskKind, Can, LogWish};
+use crate::model::{AskKind, Can};
 
 /// The open calls of one connection.
 #[derive(Clone, Default)]
@@ -26,10 +26,20 @@ struct Table {
 /// What is known of an open call.
 struct Open {
     can: Can,
-    /// Whether a log message can be about it.
-    logs: bool,
+    logs: Logs,
     /// Takes requests of the server that came on another stream than the call's own.
     injected: Option<mpsc::Sender<Message>>,
+}
+
+/// What a log message on the pipe has to do with a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Logs {
+    /// None is about it: it is the gateway's own, or the revision forbids what was not asked for.
+    Never,
+    /// One can be about it, and this principal does not want it.
+    Unwanted(u32),
+    /// One can be about it, and this principal wants it.
+    Wanted(u32),
 }
 
 /// One open call; it is forgotten when this is dropped.
@@ -45,19 +55,19 @@ const INJECTED_MAX: usize = 16;
 
 impl Calls {
     /// Opens a call: the id is also its progress token.
-    pub(super) fn open(&self, can: Can, log: LogWish, is_pipe: bool) -> CallEntry {
+    pub(super) fn open(&self, can: Can, logs: Logs, is_pipe: bool) -> CallEntry {
         let id = self.next_id();
         // On a pipe everything comes the same way; a call that can be asked nothing needs no second way either.
         let channel = (!is_pipe && can != Can::default()).then(|| mpsc::channel(INJECTED_MAX));
         let (sender, injected) = channel.unzip();
-        self.lock().insert(id, Open { can, logs: log != LogWish::Nothing, injected: sender });
+        self.lock().insert(id, Open { can, logs, injected: sender });
         CallEntry { calls: self.clone(), id, injected }
     }
 
     /// Opens a subscription: its messages name it.
     pub(super) fn open_subscription(&self) -> CallEntry {
         let id = self.next_id();
-        self.lock().insert(id, Open { can: Can::default(), logs: false, injected: None });
+        self.lock().insert(id, Open { can: Can::default(), logs: Logs::Never, injected: None });
         CallEntry { calls: self.clone(), id, injected: None }
     }
 
@@ -92,8 +102,7 @@ impl Calls {
                 let token = std::str::from_utf8(n.params.get("progressToken")?.bytes()).ok()?.parse().ok()?;
                 self.lock().contains_key(&token).then_some(token)
             }
-            // A log message says of no call: with a single one open that it can be about, it is that one's.
-            Message::Notification(n) if &*n.method == "notifications/message" => self.only(|open| open.logs),
+            Message::Notification(n) if &*n.method == "notifications/message" => self.only_log(),
             // Subscriptions of the modern revision name their request.
             Message::Notification(n) => subscription(&n.params),
             // "It goes to the only open call whose caller can answer it."
@@ -102,6 +111,18 @@ impl Calls {
                 self.only(|open| open.can.answer(kind))
             }
         }
+    }
+
+    /// A log message says of no call: it is the only one's that wants any, unless it could tell of another principal.
+    fn only_log(&self) -> Option<u64> {
+        let id = self.only(|open| matches!(open.logs, Logs::Wanted(_)))?;
+        let open = self.lock();
+        let whose = |logs| match logs {
+            Logs::Never => None,
+            Logs::Unwanted(principal) | Logs::Wanted(principal) => Some(principal),
+        };
+        let principal = whose(open.get(&id)?.logs);
+        open.values().filter_map(|call| whose(call.logs)).all(|other| Some(other) == principal).then_some(id)
     }
 
     fn only(&self, fits: impl Fn(&Open) -> bool) -> Option<u64> {
@@ -142,13 +163,17 @@ mod tests {
         let log = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}"#;
         let log = Message::parse(&Bytes::from_static(log.as_bytes())).unwrap();
         // Such as the stream on which the gateway listens for changes.
-        let _quiet = calls.open(Can::default(), LogWish::Nothing, true);
+        let _stream = calls.open(Can::default(), Logs::Never, true);
         assert_eq!(find(&log), None);
-        let first = calls.open(Can::default(), LogWish::ServerDecides, true);
+        let first = calls.open(Can::default(), Logs::Wanted(1), true);
         assert_eq!(find(&log), Some(first.id));
-        let second = calls.open(Can::default(), LogWish::ServerDecides, true);
+        let second = calls.open(Can::default(), Logs::Wanted(1), true);
         assert_eq!(find(&log), None, "it could be about either");
         drop(first);
+        let quiet = calls.open(Can::default(), Logs::Unwanted(1), true);
         assert_eq!(find(&log), Some(second.id));
+        drop(quiet);
+        let _other = calls.open(Can::default(), Logs::Unwanted(2), true);
+        assert_eq!(find(&log), None, "it could tell of another principal");
     }
 }

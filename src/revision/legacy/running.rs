@@ -15,7 +15,7 @@ use crate::link::{Headers, LinkError, Messages};
 use crate::model::{
     Answers, Ask, AskKind, AskState, Call, Caller, Error, Event, Exchange, LogWish, Method, Notice, Outcome, Question,
 };
-use crate::revision::calls::CallEntry;
+use crate::revision::calls::{CallEntry, Logs};
 use crate::revision::legacy::back::LegacyServer;
 use crate::revision::{connect, fault, forwarded_headers, notices};
 
@@ -52,8 +52,12 @@ impl Running {
     pub(super) fn start(server: Arc<LegacyServer>, caller: Arc<Caller>, call: Call) -> Exchange {
         // A legacy server logs whether it was asked to or not: a message can be about any call of a client. It is not
         // about the gateway's own.
-        let log = if caller.revision.is_empty() { LogWish::Nothing } else { LogWish::ServerDecides };
-        let entry = server.calls.open(caller.can, log, server.link.is_pipe());
+        let logs = match caller.log {
+            _ if caller.revision.is_empty() => Logs::Never,
+            LogWish::Nothing => Logs::Unwanted(caller.principal.id),
+            _ => Logs::Wanted(caller.principal.id),
+        };
+        let entry = server.calls.open(caller.can, logs, server.link.is_pipe());
         let Call { method, params, meta, progress, .. } = call;
         let params = with_meta(params, meta, progress.then_some(entry.id));
         let body =

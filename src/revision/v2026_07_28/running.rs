@@ -13,7 +13,7 @@ use crate::model::{
     Answers, Ask, AskKind, AskState, CacheHint, Call, Caller, Error, Event, Exchange, LogWish, Method, Notice, Outcome,
     Question, Reason,
 };
-use crate::revision::calls::CallEntry;
+use crate::revision::calls::{CallEntry, Logs};
 use crate::revision::v2026_07_28::back::Inner;
 use crate::revision::v2026_07_28::{SERVER_INFO, headers, meta};
 use crate::revision::{fault, forwarded_headers, notices};
@@ -29,7 +29,7 @@ pub(super) struct Running {
     /// The params without what a round adds.
     params: Object,
     headers: Headers,
-    log: LogWish,
+    logs: Logs,
     messages: Option<Messages>,
     deadline: Instant,
     rounds: usize,
@@ -49,7 +49,10 @@ impl Running {
     pub(super) fn start(server: Arc<Inner>, caller: Arc<Caller>, call: Call) -> Exchange {
         let target = call.target();
         let Call { method, mut params, meta, progress, definition, .. } = call;
-        let entry = server.calls.open(caller.can, caller.log, true);
+        // "The server MUST NOT emit `notifications/message` for a request that does not include this field": none can be
+        // about a call that did not ask (server/utilities/logging.mdx).
+        let logs = if caller.log == LogWish::Nothing { Logs::Never } else { Logs::Wanted(caller.principal.id) };
+        let entry = server.calls.open(caller.can, logs, true);
         let meta = meta::write(meta, &caller, &server.hello.info, progress.then_some(entry.id));
         params.set(Text::literal("_meta"), meta.raw());
         let mut headers = if server.link.is_pipe() {
@@ -65,7 +68,7 @@ impl Running {
             method,
             params,
             headers,
-            log: caller.log,
+            logs,
             messages: None,
             deadline,
             rounds: 0,
@@ -142,7 +145,7 @@ impl Running {
         if let Some(state) = state {
             params.set(Text::literal("requestState"), state);
         }
-        self.entry = self.server.calls.open(crate::model::Can::default(), self.log, true);
+        self.entry = self.server.calls.open(crate::model::Can::default(), self.logs, true);
         self.deadline = Instant::now() + self.server.hello.timeout;
         self.send(&params).await
     }
