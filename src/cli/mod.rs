@@ -67,11 +67,21 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Key(args) => key::run(&args),
         Command::Health(args) => block_on(health::run(args)),
         Command::Client(verb) => client::run(verb),
-        // The read of stdin cannot be taken back: only the end of the process ends it.
-        Command::Mock(args) => match runtime().and_then(|runtime| runtime.block_on(mock::run(args))) {
-            Ok(code) => std::process::exit(code),
-            Err(e) => fail(&e),
-        },
+        Command::Mock(args) => mock(args),
+    }
+}
+
+fn mock(args: mock::MockArgs) -> ExitCode {
+    let runtime = match runtime() {
+        Ok(runtime) => runtime,
+        Err(e) => return fail(&e),
+    };
+    let end = runtime.block_on(mock::run(args));
+    // The read of stdin cannot be taken back: a runtime that is dropped would wait for the next line.
+    runtime.shutdown_background();
+    match end {
+        Ok(code) => std::process::exit(code),
+        Err(e) => fail(&e),
     }
 }
 
