@@ -80,8 +80,8 @@ impl Asker {
         let _turn = terminal.lock().await;
         let server = server.to_owned();
         let asked = tokio::task::spawn_blocking(move || {
-            let (mut input, mut output) = (std::io::stdin().lock(), std::io::stderr().lock());
-            form::ask(&mut input, &mut output, &server, &question)
+            // Stderr is not locked: others have something to say while the user thinks.
+            form::ask(&mut std::io::stdin().lock(), &mut std::io::stderr(), &server, &question)
         });
         Ok(asked.await.unwrap_or_else(|_| form::answer("cancel")))
     }

@@ -12,7 +12,7 @@ use url::Url;
 
 use crate::cli::check;
 use crate::cli::serve::signals;
-use crate::config::{self, LoadOptions};
+use crate::config::{self, LoadOptions, Origin};
 use crate::json::Object;
 use crate::link::LinkError;
 use crate::link::guard::Guard;
@@ -36,6 +36,8 @@ or to a command that it starts (after --):
 
 Exit codes: 0 fine, 1 failed (also: the tool says so), 2 bad usage or config.";
 
+/// How long taking leave may take.
+const LEAVE: Duration = Duration::from_secs(2);
 /// The longest answer that is taken: nobody else has to share the memory.
 const MAX_MESSAGE: usize = 256 * 1024 * 1024;
 
@@ -112,10 +114,22 @@ pub(super) async fn with<T>(
         end = work(&client) => end,
         () = stop.recv() => Err(Failure::Interrupted),
     };
+    close(client).await;
+    end
+}
+
+/// Closes the connection and waits for that.
+async fn close(client: Client) {
     let link = client.active.link.clone();
     drop(client);
+    // Whoever still holds the link takes leave of the server: a session is ended aside, once nobody uses it.
+    let left = async {
+        while Arc::strong_count(&link) > 1 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let _ = tokio::time::timeout(LEAVE, left).await;
     link.close(Vec::new()).await;
-    end
 }
 
 impl TargetArgs {
@@ -167,7 +181,13 @@ impl TargetArgs {
         }
         let only = vec![name.to_owned()];
         let options = LoadOptions { paths, env, only, revisions: &SUPPORTED, ..LoadOptions::default() };
-        let loaded = config::load(&options).map_err(Failure::Config)?;
+        let loaded = config::load(&options).map_err(|mut problems| {
+            // What is a flag of the gateway there has another name here.
+            for problem in problems.errors.iter_mut().filter(|p| matches!(p.origin, Origin::Flag(_))) {
+                problem.origin = Origin::Flag("--server".to_owned());
+            }
+            Failure::Config(problems)
+        })?;
         let server = loaded.plan.servers.into_iter().find(|server| server.name == name);
         server.ok_or_else(|| Failure::Usage(format!("the server {name:?} is disabled, or not in the config")))
     }

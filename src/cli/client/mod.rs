@@ -218,10 +218,14 @@ fn show(outcome: &Outcome, format: ResultFormat, text: fn(&Object) -> String) ->
 
 /// What may help somebody whose call of a tool that is not listed failed.
 fn unlisted(name: &str, tools: &[Arc<Object>]) -> String {
+    // Without the prefix that the gateway gives it, or mistyped.
+    let distance = |other: &str| match other.ends_with(name) {
+        true => 0,
+        false => strsim::damerau_levenshtein(name, other),
+    };
     let names = tools.iter().filter_map(|tool| tool.text("name"));
-    let near = names.map(|other| (strsim::jaro_winkler(name, &other), other)).filter(|(score, _)| *score > 0.8);
-    match near.max_by(|a, b| a.0.total_cmp(&b.0)) {
-        Some((_, other)) => format!("no tool {name:?} is listed; did you mean {other:?}?"),
+    match names.min_by_key(|other| distance(other)).filter(|other| distance(other) <= 2) {
+        Some(other) => format!("no tool {name:?} is listed; did you mean {other:?}?"),
         None => format!("no tool {name:?} is listed; `moongate tools` shows those that are"),
     }
 }
