@@ -4,6 +4,7 @@
 //! people to stderr; 0 is fine, 1 failed, 2 is bad usage or config.
 
 pub mod check;
+pub mod client;
 pub mod health;
 pub mod key;
 pub mod mock;
@@ -16,9 +17,22 @@ use clap::{Parser, Subcommand};
 
 use crate::revision::SUPPORTED;
 
+/// What stands under the help of the whole.
+const HELP: &str = "\
+First steps:
+  moongate                            serve the config that is found, or a demo server without one
+  moongate tools                      list what a running gateway offers
+  moongate call demo__echo text=hi    call one of its tools
+  moongate check --print              show the config with everything filled in
+
+The config is the first of ./moongate.{toml,yaml,json}, ~/.config/moongate/ and /etc/moongate/, or --config;
+MOONGATE_* variables override its settings (MOONGATE_GATEWAY__LISTEN is gateway.listen).
+
+Exit codes: 0 fine, 1 failed, 2 bad usage or config.";
+
 /// One endpoint for all your MCP servers.
 #[derive(Debug, Parser)]
-#[command(name = "moongate", version, about, args_conflicts_with_subcommands = true)]
+#[command(name = "moongate", version, about, after_help = HELP, args_conflicts_with_subcommands = true)]
 pub struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
@@ -38,6 +52,8 @@ enum Command {
     Key(key::KeyArgs),
     /// Exit 0 if a running gateway is ready (for a container's HEALTHCHECK)
     Health(health::HealthArgs),
+    #[command(flatten)]
+    Client(client::Verb),
     /// Run a scriptable MCP server
     Mock(mock::MockArgs),
 }
@@ -50,6 +66,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Schema(args) => schema::run(&args),
         Command::Key(args) => key::run(&args),
         Command::Health(args) => block_on(health::run(args)),
+        Command::Client(verb) => client::run(verb),
         Command::Mock(args) => exit_with(mock::run(args)),
     }
 }

@@ -103,16 +103,18 @@ async fn serve(loaded: Loaded, demo: bool) -> anyhow::Result<()> {
 }
 
 /// SIGTERM and SIGINT.
-struct Signals(tokio::signal::unix::Signal, tokio::signal::unix::Signal);
+pub(super) struct Signals(tokio::signal::unix::Signal, tokio::signal::unix::Signal);
 
-fn signals() -> anyhow::Result<Signals> {
+/// Starts to receive them: from now on, neither ends the process by itself.
+pub(super) fn signals() -> anyhow::Result<Signals> {
     let term = signal(SignalKind::terminate()).context("signals cannot be received")?;
     let interrupt = signal(SignalKind::interrupt()).context("signals cannot be received")?;
     Ok(Signals(term, interrupt))
 }
 
 impl Signals {
-    async fn recv(&mut self) {
+    /// Waits for the next one.
+    pub(super) async fn recv(&mut self) {
         tokio::select! {
             _ = self.0.recv() => {}
             _ = self.1.recv() => {}

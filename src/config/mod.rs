@@ -27,6 +27,7 @@ pub use plan::{Limits, LogSettings, NameSettings, Plan, ViewSettings};
 pub use problem::{Kind, Origin, Problem, Problems, Snippet};
 pub use schema::json_schema;
 pub use source::search;
+pub use units::duration;
 
 use problem::Faults;
 use source::{Format, Sources};

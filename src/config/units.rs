@@ -23,7 +23,7 @@ const LONGEST: u64 = 10 * 365 * 86_400_000;
 /// Reads `30s`, `1m30s`, `500ms`: numbers with `d`, `h`, `m`, `s` or `ms`, larger units first, each at most once.
 ///
 /// Fails with what is wrong, as the rest of a sentence about the value.
-pub(super) fn duration(text: &str) -> Result<Duration, &'static str> {
+pub fn duration(text: &str) -> Result<Duration, &'static str> {
     let text = text.trim();
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
         return Err("has no unit");

@@ -45,7 +45,7 @@ impl Items {
 }
 
 /// Whether a server has such a list at all.
-pub(super) fn offers(features: &Features, kind: Kind) -> bool {
+pub fn offers(features: &Features, kind: Kind) -> bool {
     match kind {
         Kind::Tools => features.tools,
         Kind::Prompts => features.prompts,
@@ -56,7 +56,7 @@ pub(super) fn offers(features: &Features, kind: Kind) -> bool {
 /// Walks one list to its end.
 ///
 /// A server that does not know the method, although it said so, has an empty list.
-pub(super) async fn list_all(server: &dyn Server, kind: Kind) -> Result<List, Error> {
+pub async fn list_all(server: &dyn Server, kind: Kind) -> Result<List, Error> {
     let mut list = List::default();
     let mut seen = HashSet::new();
     let mut cursor: Option<Text> = None;

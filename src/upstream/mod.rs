@@ -22,8 +22,8 @@ use crate::link::guard::Guard;
 use crate::model::{Call, Caller, Can, Error, Event, Exchange, Face, Level, LogWish, Notice, Principal, Reason};
 use crate::telemetry::Metrics;
 
-pub use connect::{Active, open};
-pub use items::{Items, List};
+pub use connect::{Active, For, open};
+pub use items::{Items, List, list_all, offers};
 pub use settings::{Connect, ServerSettings, Share};
 pub use status::{State, Status};
 

@@ -1,0 +1,184 @@
+//! Arguments as people type them: JSON, or pairs.
+//!
+//! Invariant: JSON is sent as it was typed, to the byte; a number in a pair keeps its spelling.
+
+use std::io::Read;
+
+use bytes::Bytes;
+
+use crate::json::{Object, Raw, Text};
+
+use super::output::Failure;
+use super::schema;
+
+/// The arguments of a call, before the tool's schema is known.
+#[derive(Debug, PartialEq)]
+pub(super) enum Given {
+    /// None.
+    Nothing,
+    /// A JSON object.
+    Json(Object),
+    /// `KEY=VALUE` and `KEY:=JSON`.
+    Pairs(Vec<(Text, Value)>),
+}
+
+/// The value of a pair.
+#[derive(Debug, PartialEq)]
+pub(super) enum Value {
+    /// Means what the schema says.
+    Typed(String),
+    /// Means what it says.
+    Json(Raw),
+}
+
+impl Given {
+    /// Reads the arguments; `-` reads stdin to its end.
+    pub(super) fn read(arguments: &[String]) -> Result<Self, Failure> {
+        match arguments {
+            [] => Ok(Given::Nothing),
+            [dash] if dash == "-" => {
+                let mut text = String::new();
+                let read = std::io::stdin().lock().read_to_string(&mut text);
+                read.map_err(|e| Failure::Usage(format!("the arguments cannot be read from stdin: {e}")))?;
+                json(&text, "stdin").map(Given::Json)
+            }
+            [text] if !is_pair(text) => json(text, "the argument").map(Given::Json),
+            pairs => {
+                let mut out: Vec<(Text, Value)> = Vec::new();
+                for text in pairs {
+                    let (key, value) = pair(text)?;
+                    if out.iter().any(|(other, _)| *other == key) {
+                        let hint = "write a list as KEY:='[…]'";
+                        return Err(Failure::Usage(format!("the argument {key:?} is given twice; {hint}")));
+                    }
+                    out.push((key, value));
+                }
+                Ok(Given::Pairs(out))
+            }
+        }
+    }
+
+    /// The arguments as the schema types them; without one, values are strings. `None` if nothing was given.
+    pub(super) fn typed(self, schema: Option<&Object>) -> Result<Option<Object>, Failure> {
+        let pairs = match self {
+            Given::Nothing => return Ok(None),
+            Given::Json(object) => return Ok(Some(object)),
+            Given::Pairs(pairs) => pairs,
+        };
+        let mut object = Object::new();
+        for (key, value) in pairs {
+            let value = match value {
+                Value::Json(raw) => raw,
+                Value::Typed(text) => {
+                    let types = schema.map(|schema| schema::types_of(schema, &key)).unwrap_or_default();
+                    typed(&text, &types).ok_or_else(|| {
+                        let wanted = types.join(" or ");
+                        Failure::Usage(format!("the argument {key:?} must be of type {wanted}, which {text:?} is not"))
+                    })?
+                }
+            };
+            object.set(key, value);
+        }
+        Ok(Some(object))
+    }
+}
+
+/// Whether it begins with a key and not like JSON.
+fn is_pair(text: &str) -> bool {
+    !text.trim_start().starts_with(['{', '[', '"']) && text.contains('=')
+}
+
+fn pair(text: &str) -> Result<(Text, Value), Failure> {
+    let Some((key, value)) = text.split_once('=').filter(|(key, _)| !key.is_empty() && *key != ":") else {
+        return Err(Failure::Usage(format!("{text:?} is not KEY=VALUE; arguments are one JSON object or such pairs")));
+    };
+    match key.strip_suffix(':') {
+        Some(key) => {
+            let raw = Raw::parse(Bytes::copy_from_slice(value.as_bytes()));
+            let raw = raw.map_err(|e| Failure::Usage(format!("the argument {key:?} is not JSON: {e}")))?;
+            Ok((key.into(), Value::Json(raw)))
+        }
+        None => Ok((key.into(), Value::Typed(value.to_owned()))),
+    }
+}
+
+fn json(text: &str, source: &str) -> Result<Object, Failure> {
+    let bytes = Bytes::copy_from_slice(text.trim().as_bytes());
+    let raw = Raw::parse(bytes.clone());
+    let raw = raw.map_err(|e| Failure::Usage(format!("{source} is not JSON: {e}; write '{{\"a\": 1}}' or a=1")))?;
+    if !raw.is_object() {
+        return Err(Failure::Usage(format!("{source} is JSON, but no object; write '{{\"a\": 1}}' or a=1")));
+    }
+    Object::parse(bytes).map_err(|e| Failure::Usage(format!("{source} cannot be used: {e}")))
+}
+
+/// A value of one of the types; a string wherever that is allowed.
+fn typed(text: &str, types: &[String]) -> Option<Raw> {
+    if types.is_empty() || types.iter().any(|name| name == "string") {
+        return Some(Raw::string(text));
+    }
+    let raw = Raw::parse(Bytes::copy_from_slice(text.trim().as_bytes())).ok()?;
+    types.iter().any(|name| schema::is_a(&raw, name)).then_some(raw)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SCHEMA: &str = r##"{"type":"object","properties":{"s":{"type":"string"},"n":{"type":"number"},
+        "i":{"type":"integer"},"b":{"type":"boolean"},"o":{"type":"object"},"a":{"type":"array"},
+        "maybe":{"anyOf":[{"type":"integer"},{"type":"null"}]},"either":{"type":["integer","string"]},
+        "ref":{"$ref":"#/$defs/Count"},"loop":{"$ref":"#/$defs/Loop"}},
+        "$defs":{"Count":{"type":"integer"},"Loop":{"$ref":"#/$defs/Loop"}}}"##;
+
+    fn typed(arguments: &[&str]) -> Result<String, String> {
+        let arguments: Vec<String> = arguments.iter().map(|a| (*a).to_owned()).collect();
+        let schema = Object::parse(Bytes::from_static(SCHEMA.as_bytes())).unwrap();
+        let object = Given::read(&arguments).and_then(|given| given.typed(Some(&schema)));
+        match object {
+            Ok(object) => Ok(object.map(|o| String::from_utf8(o.bytes().to_vec()).unwrap()).unwrap_or_default()),
+            Err(Failure::Usage(message)) => Err(message),
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn pairs_mean_what_the_schema_says() {
+        for (pair, json) in [
+            ("s=5", r#"{"s":"5"}"#),
+            ("s=", r#"{"s":""}"#),
+            ("s=a=b", r#"{"s":"a=b"}"#),
+            ("n=1.50e3", r#"{"n":1.50e3}"#),
+            ("n=-0", r#"{"n":-0}"#),
+            ("i=123456789012345678901234567890", r#"{"i":123456789012345678901234567890}"#),
+            ("b=true", r#"{"b":true}"#),
+            (r#"o={"x": 1.0}"#, r#"{"o":{"x": 1.0}}"#),
+            ("a=[1, 2]", r#"{"a":[1, 2]}"#),
+            ("maybe=null", r#"{"maybe":null}"#),
+            ("maybe=3", r#"{"maybe":3}"#),
+            ("either=3", r#"{"either":"3"}"#),
+            ("either:=3", r#"{"either":3}"#),
+            ("ref=3", r#"{"ref":3}"#),
+            ("loop=x", r#"{"loop":"x"}"#),
+            ("unknown=1", r#"{"unknown":"1"}"#),
+        ] {
+            assert_eq!(typed(&[pair]).as_deref(), Ok(json), "{pair}");
+        }
+        assert_eq!(typed(&["s=a", "n=1"]).as_deref(), Ok(r#"{"s":"a","n":1}"#));
+        for wrong in ["n=x", "i=1.5", "i=", "b=1", "b=yes", "o=[]", "maybe=x", "ref=1.5", "=x", ":=1", "s:=x"] {
+            assert!(typed(&[wrong]).is_err(), "{wrong}");
+        }
+        assert!(typed(&["s=a", "s=b"]).unwrap_err().contains("twice"));
+        assert!(typed(&["s=a", "b"]).unwrap_err().contains("KEY=VALUE"));
+    }
+
+    #[test]
+    fn json_stays_as_it_was_typed() {
+        let odd = r#"{"z":1.0, "a":1e5,"e":"\u00e9=","deep":{"a":1,"a":2}}"#;
+        assert_eq!(typed(&[odd]).as_deref(), Ok(odd));
+        assert_eq!(typed(&[]).as_deref(), Ok(""));
+        for wrong in ["{", "[1]", "5", "\"a=b\"", "", "{} {}", r#"{"a":1,"a":2}"#] {
+            assert!(typed(&[wrong]).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Lists as columns.
+//!
+//! Invariant: one item is one line, and what has to be typed to use it (name, URI) is never cut.
+
+use std::sync::Arc;
+
+use crate::json::{Object, Text};
+use crate::model::Kind;
+
+use super::schema::{self, Argument};
+
+/// The widest cell that is not the first of its row.
+const CELL: usize = 40;
+/// The widest last cell.
+const LAST: usize = 80;
+
+/// The lists, each under its own heading; lists without items are left out.
+pub(super) fn lists(lists: &[(Kind, Vec<Arc<Object>>)]) -> String {
+    let filled = lists.iter().filter(|(_, items)| !items.is_empty());
+    filled.map(|(kind, items)| list(*kind, items)).collect::<Vec<_>>().join("\n")
+}
+
+fn list(kind: Kind, items: &[Arc<Object>]) -> String {
+    let headings: &[&str] = match kind {
+        Kind::Tools => &["TOOL", "ARGUMENTS", "DESCRIPTION"],
+        Kind::Prompts => &["PROMPT", "ARGUMENTS", "DESCRIPTION"],
+        Kind::Resources => &["RESOURCE", "TYPE", "NAME", "DESCRIPTION"],
+        Kind::Templates => &["TEMPLATE", "TYPE", "NAME", "DESCRIPTION"],
+    };
+    let rows: Vec<Vec<String>> = items.iter().map(|item| row(kind, item)).collect();
+    columns(headings, &rows)
+}
+
+fn row(kind: Kind, item: &Object) -> Vec<String> {
+    let text = |key: &str| item.text(key).map(|text| text.to_string()).unwrap_or_default();
+    let described = item.text("description").or_else(|| item.text("title"));
+    let description = described.as_ref().map(Text::to_string).unwrap_or_default();
+    let key = text(kind.item_key());
+    match kind {
+        Kind::Tools => {
+            let schema = item.object("inputSchema").unwrap_or_default();
+            vec![key, names(&schema::arguments(&schema)), description]
+        }
+        Kind::Prompts => vec![key, names(&schema::prompt_arguments(item)), description],
+        Kind::Resources | Kind::Templates => vec![key, text("mimeType"), text("name"), description],
+    }
+}
+
+/// `a b [c]`: what may be left out is in brackets.
+fn names(arguments: &[Argument]) -> String {
+    let name = |a: &Argument| if a.required { a.name.to_string() } else { format!("[{}]", a.name) };
+    arguments.iter().map(name).collect::<Vec<_>>().join(" ")
+}
+
+fn columns(headings: &[&str], rows: &[Vec<String>]) -> String {
+    let last = headings.len() - 1;
+    let limit = |column: usize| match column {
+        0 => usize::MAX,
+        column if column == last => LAST,
+        _ => CELL,
+    };
+    let headings = headings.iter().map(|heading| (*heading).to_owned()).collect();
+    let cells: Vec<Vec<String>> = std::iter::once(&headings)
+        .chain(rows)
+        .map(|row| row.iter().enumerate().map(|(n, cell)| cut(cell, limit(n))).collect())
+        .collect();
+    let width = |column: usize| cells.iter().map(|row: &Vec<String>| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..last).map(width).collect();
+    let mut out = String::new();
+    for row in &cells {
+        let padded = row.iter().enumerate().map(|(n, cell)| match widths.get(n) {
+            Some(&width) => format!("{cell:width$}"),
+            None => cell.clone(),
+        });
+        out.push_str(padded.collect::<Vec<_>>().join("  ").trim_end());
+        out.push('\n');
+    }
+    out
+}
+
+/// The first line of a text, in at most so many characters.
+fn cut(text: &str, limit: usize) -> String {
+    let line = text.trim().lines().next().unwrap_or_default();
+    let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if line.chars().count() <= limit {
+        return line;
+    }
+    let cut: String = line.chars().take(limit - 1).collect();
+    format!("{}…", cut.trim_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_column_is_never_cut_and_the_others_are() {
+        let long = "x".repeat(100);
+        let rows =
+            [vec![long.clone(), "b\x1b".to_owned(), format!("{long}\nmore")], vec!["ä".into(), "".into(), "c".into()]];
+        let table = columns(&["A", "B", "C"], &rows);
+        let lines: Vec<&str> = table.lines().collect();
+        assert_eq!(lines[0], format!("{:100}  B   C", "A"));
+        assert_eq!(lines[1], format!("{long}  b   {}…", "x".repeat(79)));
+        assert_eq!(lines[2], format!("{:100}      c", "ä"));
+    }
+}
