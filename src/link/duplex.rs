@@ -288,24 +288,24 @@ async fn read_lines<R: AsyncRead + Unpin>(
 ) -> LinkError {
     let mut buffer = BytesMut::with_capacity(16 * 1024);
     let mut scanned = 0;
-    // Inside a line that is too long: everything up to its end is thrown away.
-    let mut skipping = false;
+    // Inside a line that is too long: all of it is thrown away, but for the id of the call that it answers.
+    let mut skipping: Option<IdScan> = None;
     loop {
         while let Some(at) = memchr::memchr(b'\n', &buffer[scanned..]) {
             let line = buffer.split_to(scanned + at + 1).freeze();
             scanned = 0;
-            if std::mem::take(&mut skipping) {
-                continue;
+            match skipping.take() {
+                Some(mut scan) => shared.too_large(scan.feed(&line), limit),
+                None => take_line(line, shared, on_garbage),
             }
-            take_line(line, shared, on_garbage);
         }
         scanned = buffer.len();
-        if scanned > limit {
-            if !skipping {
-                on_garbage(format!("a line longer than max_message = {limit} bytes").as_bytes());
-                shared.too_large(&buffer, limit);
-            }
-            skipping = true;
+        if scanned > limit && skipping.is_none() {
+            on_garbage(format!("a line longer than max_message = {limit} bytes").as_bytes());
+            skipping = Some(IdScan::default());
+        }
+        if let Some(scan) = &mut skipping {
+            shared.too_large(scan.feed(&buffer), limit);
             buffer.clear();
             scanned = 0;
         }
@@ -332,18 +332,10 @@ fn take_line(line: Bytes, shared: &Shared, on_garbage: &OnGarbage) {
 }
 
 impl Shared {
-    /// Fails the call that an over-long line answers, if its id stands near the front, as it does in practice.
-    fn too_large(&self, start: &[u8], limit: usize) {
-        let head = &start[..start.len().min(256)];
-        let Some(at) = memchr::memmem::find(head, b"\"id\":") else { return };
-        let digits: String = head[at + 5..]
-            .iter()
-            .skip_while(|b| **b == b' ')
-            .take_while(|b| b.is_ascii_digit())
-            .map(|b| *b as char)
-            .collect();
-        let Ok(id) = digits.parse::<u64>() else { return };
-        if let Open::Calls(calls) = &mut *lock(&self.open)
+    /// Fails the call that an over-long line answers.
+    fn too_large(&self, id: Option<u64>, limit: usize) {
+        if let Some(id) = id
+            && let Open::Calls(calls) = &mut *lock(&self.open)
             && let Some(call) = calls.remove(&id)
         {
             let _ = call.try_send(Err(LinkError::TooLarge { limit }));
@@ -351,6 +343,110 @@ impl Shared {
     }
 }
 
+/// Finds the `id` of a message that is read in parts and not kept. Some servers write it last, behind a result that
+/// may hold ids of other things.
+#[derive(Default)]
+struct IdScan {
+    depth: usize,
+    in_string: bool,
+    escaped: bool,
+    /// The last string of the outermost object, as far as it can be told from `id`.
+    key: Vec<u8>,
+    /// The number behind the key, while it is read.
+    number: Option<u64>,
+    reading: bool,
+}
+
+impl IdScan {
+    /// Reads on; gives the id where it ends in this part.
+    fn feed(&mut self, part: &[u8]) -> Option<u64> {
+        let mut found = None;
+        for byte in part.iter().copied() {
+            if self.in_string {
+                self.string(byte);
+                continue;
+            }
+            match byte {
+                b'"' => {
+                    (self.in_string, self.reading) = (true, false);
+                    self.key.clear();
+                }
+                b'{' | b'[' => {
+                    self.depth += 1;
+                    self.reading = false;
+                }
+                b':' if self.depth == 1 => (self.reading, self.number) = (self.key == b"id", None),
+                b',' | b'}' | b']' => {
+                    if std::mem::take(&mut self.reading) {
+                        found = found.or(self.number);
+                    }
+                    self.depth -= usize::from(byte != b',' && self.depth > 0);
+                }
+                b'0'..=b'9' if self.reading => {
+                    self.number =
+                        self.number.unwrap_or(0).checked_mul(10).and_then(|n| n.checked_add(u64::from(byte - b'0')));
+                    self.reading = self.number.is_some();
+                }
+                _ => {}
+            }
+        }
+        found
+    }
+
+    fn string(&mut self, byte: u8) {
+        match byte {
+            _ if std::mem::take(&mut self.escaped) => {}
+            b'\\' => self.escaped = true,
+            b'"' => {
+                self.in_string = false;
+                return;
+            }
+            _ => {}
+        }
+        if self.depth == 1 && self.key.len() <= b"id".len() {
+            self.key.push(byte);
+        }
+    }
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(text: &str, part: usize) -> Option<u64> {
+        let mut scan = IdScan::default();
+        text.as_bytes().chunks(part).fold(None, |found, part| found.or(scan.feed(part)))
+    }
+
+    #[test]
+    fn the_id_of_a_message_is_found_wherever_it_stands() {
+        let own = [
+            r#"{"jsonrpc":"2.0","id":17,"result":{"id":4}}"#,
+            r#"{"result":{"id":4,"text":"\"id\":5,{\\"},"jsonrpc":"2.0","id": 17 }"#,
+            r#"{ "error": [{"id":3}], "x": "id", "id" : 17, "result": {}}"#,
+        ];
+        for text in own {
+            for part in [1, 2, 7, 1000] {
+                assert_eq!(id(text, part), Some(17), "{text}");
+            }
+        }
+        let none = [
+            r#"{"result":{"id":4}}"#,
+            r#"{"id":"17","result":4}"#,
+            r#"{"id":null,"result":4}"#,
+            r#"{"ids":4,"i":5,"\u0069d":6}"#,
+            r#"[{"id":4}]"#,
+            r#"{"id":99999999999999999999,"x":1}"#,
+            "4,5]}}",
+        ];
+        for text in none {
+            for part in [1, 1000] {
+                assert_eq!(id(text, part), None, "{text}");
+            }
+        }
+    }
 }

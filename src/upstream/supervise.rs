@@ -36,7 +36,9 @@ pub(super) async fn run(upstream: Arc<Upstream>) {
     let mut era = None;
     let mut first = true;
     while !upstream.stop.is_cancelled() {
-        set(&upstream, State::Starting, String::new(), None);
+        // Why the last attempt failed is worth knowing until this one has ended.
+        let before = upstream.status.borrow().reason.clone();
+        set(&upstream, State::Starting, before, None);
         if !std::mem::replace(&mut first, false) {
             count_attempt(&upstream);
         }
@@ -151,12 +153,12 @@ async fn serve(upstream: &Arc<Upstream>, active: Arc<Active>) -> String {
     let mut notices = listen(upstream, &active);
     let listed = tokio::select! {
         listed = relist(upstream, &active, &Kind::ALL) => listed,
-        reason = active.link.broken() => Err(reason.to_string()),
+        reason = active.link.broken() => Err(Trouble { reason: reason.to_string(), down: true }),
         () = upstream.stop.cancelled() => Ok(()),
     };
     report(upstream, &active, &listed);
     (upstream.sink)(&upstream.settings.name, News::Items);
-    let reason = follow(upstream, &active, &mut notices).await;
+    let reason = follow(upstream, &active, &mut notices, Due::after(&listed)).await;
     drop(notices);
     let stderr = active.stderr.as_ref().map(|tail| tail.lines());
     upstream.active.store(None);
@@ -165,7 +167,14 @@ async fn serve(upstream: &Arc<Upstream>, active: Arc<Active>) -> String {
     reason
 }
 
-fn report(upstream: &Upstream, active: &Active, listed: &Result<(), String>) {
+/// Why a server could not be listed in full.
+struct Trouble {
+    reason: String,
+    /// Whether it is not there at all.
+    down: bool,
+}
+
+fn report(upstream: &Upstream, active: &Active, listed: &Result<(), Trouble>) {
     let name = &upstream.settings.name;
     let items = upstream.items();
     match listed {
@@ -174,7 +183,7 @@ fn report(upstream: &Upstream, active: &Active, listed: &Result<(), String>) {
             tracing::info!(server = name, revision = active.revision, tools, "connected");
             set(upstream, State::Ready, String::new(), None);
         }
-        Err(reason) => {
+        Err(Trouble { reason, .. }) => {
             tracing::warn!(server = name, revision = active.revision, "connected, but not listed: {reason}");
             set(upstream, State::Degraded, reason.clone(), None);
         }
@@ -186,43 +195,86 @@ fn listen(upstream: &Upstream, active: &Active) -> Notices {
     active.server.listen(&own_caller(), filter)
 }
 
-async fn follow(upstream: &Arc<Upstream>, active: &Arc<Active>, notices: &mut Notices) -> String {
-    let mut relist_at = Instant::now() + RELIST;
-    let mut hearing = true;
-    let mut hear_again = Instant::now() + PAUSE_MAX;
+/// What is to be done when, while a server is connected.
+struct Due {
+    /// The lists are taken again: soon after a failure, and at last in any case.
+    relist: Instant,
+    failed: u32,
+    /// The stream of changes is opened again; `None` while it is open.
+    hear: Option<Instant>,
+    /// How often that stream ended before it told anything.
+    deaf: u32,
+}
+
+impl Due {
+    fn after(listed: &Result<(), Trouble>) -> Self {
+        let mut due = Due { relist: Instant::now(), failed: 0, hear: None, deaf: 0 };
+        due.listed(listed);
+        due
+    }
+
+    fn listed(&mut self, listed: &Result<(), Trouble>) {
+        self.failed = if listed.is_ok() { 0 } else { self.failed + 1 };
+        self.relist = Instant::now() + if listed.is_ok() { RELIST } else { pause(self.failed) };
+    }
+
+    /// The stream of changes ended.
+    fn stopped_hearing(&mut self) {
+        self.deaf += 1;
+        self.hear = Some(Instant::now() + pause(self.deaf));
+    }
+}
+
+async fn follow(upstream: &Arc<Upstream>, active: &Arc<Active>, notices: &mut Notices, mut due: Due) -> String {
     loop {
-        tokio::select! {
+        let hear = due.hear;
+        let kinds = tokio::select! {
             reason = active.link.broken() => return reason.to_string(),
             () = upstream.stop.cancelled() => return "stopped".to_owned(),
             () = upstream.resubscribe.notified() => {
                 // The new stream is there before the old one goes.
                 let fresh = listen(upstream, active);
                 *notices = fresh;
-                hearing = true;
+                due.hear = None;
+                continue;
             }
-            notice = notices.stream.next(), if hearing => match notice {
-                Some(Notice::Updated(uri, params)) => (upstream.sink)(&upstream.settings.name, News::Updated(uri, params)),
-                Some(Notice::Changed(kind)) => {
-                    let kinds = settle(upstream, notices, kind).await;
-                    refresh(upstream, active, &kinds).await;
+            notice = notices.stream.next(), if hear.is_none() => {
+                match notice {
+                    Some(_) => due.deaf = 0,
+                    None => due.stopped_hearing(),
                 }
-                Some(Notice::Log(level, params)) => (upstream.sink)(&upstream.settings.name, News::Logged(level, params)),
-                Some(_) => {}
-                None => (hearing, hear_again) = (false, Instant::now() + Duration::from_secs(2)),
-            },
-            () = tokio::time::sleep_until(hear_again), if !hearing => {
+                match notice {
+                    Some(Notice::Changed(kind)) => settle(upstream, notices, kind).await,
+                    Some(Notice::Updated(uri, params)) => {
+                        (upstream.sink)(&upstream.settings.name, News::Updated(uri, params));
+                        continue;
+                    }
+                    Some(Notice::Log(level, params)) => {
+                        (upstream.sink)(&upstream.settings.name, News::Logged(level, params));
+                        continue;
+                    }
+                    _ => continue,
+                }
+            }
+            () = tokio::time::sleep_until(hear.unwrap_or(due.relist)), if hear.is_some() => {
                 // What changed while nobody listened is found by listing again.
                 *notices = listen(upstream, active);
-                hearing = true;
-                refresh(upstream, active, &Kind::ALL).await;
+                due.hear = None;
+                Kind::ALL.to_vec()
             }
-            () = upstream.suspect.notified() => if let Err(reason) = check(upstream, active).await {
-                return reason;
+            () = upstream.suspect.notified() => match check(upstream, active).await {
+                Ok(()) => continue,
+                Err(reason) => return reason,
             },
-            () = tokio::time::sleep_until(relist_at) => {
-                relist_at = Instant::now() + RELIST;
-                refresh(upstream, active, &Kind::ALL).await;
-            }
+            () = tokio::time::sleep_until(due.relist) => Kind::ALL.to_vec(),
+        };
+        // After a failure everything is due: which lists are missing is not kept.
+        let kinds = if due.failed > 0 { Kind::ALL.to_vec() } else { kinds };
+        let listed = refresh(upstream, active, &kinds).await;
+        due.listed(&listed);
+        match listed {
+            Err(Trouble { reason, down: true }) if !active.link.is_pipe() => return reason,
+            _ => {}
         }
     }
 }
@@ -245,15 +297,21 @@ async fn settle(upstream: &Upstream, notices: &mut Notices, first: Kind) -> Vec<
     kinds
 }
 
-async fn refresh(upstream: &Arc<Upstream>, active: &Arc<Active>, kinds: &[Kind]) {
-    let listed = relist(upstream, active, kinds).await;
+async fn refresh(upstream: &Arc<Upstream>, active: &Arc<Active>, kinds: &[Kind]) -> Result<(), Trouble> {
+    let listed = tokio::select! {
+        listed = relist(upstream, active, kinds) => listed,
+        () = upstream.stop.cancelled() => Ok(()),
+    };
     let degraded = upstream.status.borrow().state == State::Degraded;
     match &listed {
         Ok(()) if degraded => report(upstream, active, &listed),
         Ok(()) => {}
-        Err(reason) => tracing::warn!(server = upstream.settings.name, "not listed again: {reason}"),
+        Err(Trouble { reason, .. }) => {
+            tracing::warn!(server = upstream.settings.name, "not listed again: {reason}");
+        }
     }
     (upstream.sink)(&upstream.settings.name, News::Items);
+    listed
 }
 
 /// A call found the server away: is it? On a pipe the link knows; elsewhere a list shows.
@@ -270,7 +328,7 @@ async fn check(upstream: &Arc<Upstream>, active: &Arc<Active>) -> Result<(), Str
 }
 
 /// Takes lists again. A list that fails stays as it was; the others are published.
-async fn relist(upstream: &Upstream, active: &Active, kinds: &[Kind]) -> Result<(), String> {
+async fn relist(upstream: &Upstream, active: &Active, kinds: &[Kind]) -> Result<(), Trouble> {
     let features = active.server.describe(&own_caller()).features;
     let mut problem = Ok(());
     for kind in kinds.iter().copied() {
@@ -279,13 +337,18 @@ async fn relist(upstream: &Upstream, active: &Active, kinds: &[Kind]) -> Result<
             match tokio::time::timeout(upstream.settings.list_timeout, listing).await {
                 Ok(Ok(list)) => list,
                 Ok(Err(error)) => {
-                    problem = Err(format!("{}: {error}", kind.list_method()));
+                    let down = error.reason == Reason::ServerDown;
+                    problem = Err(Trouble { reason: format!("{}: {error}", kind.list_method()), down });
+                    if down {
+                        break;
+                    }
                     continue;
                 }
                 Err(_) => {
                     let (limit, name) = (upstream.settings.list_timeout, &upstream.settings.name);
-                    problem =
-                        Err(format!("{} took longer than {limit:?} (servers.{name}.list_timeout)", kind.list_method()));
+                    let method = kind.list_method();
+                    let reason = format!("{method} took longer than {limit:?} (servers.{name}.list_timeout)");
+                    problem = Err(Trouble { reason, down: false });
                     continue;
                 }
             }

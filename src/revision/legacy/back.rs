@@ -115,10 +115,15 @@ impl LegacyServer {
             self.own_request("resources/subscribe", &uri_params(&uri)).await;
         }
         // The new session may have other lists.
+        self.everything_changed();
+        Ok(())
+    }
+
+    /// Has all lists taken again: changes may have been missed.
+    pub(super) fn everything_changed(&self) {
         for kind in Kind::ALL {
             let _ = self.news.send(Notice::Changed(kind));
         }
-        Ok(())
     }
 
     /// Lets the server log at least at the caller's level. It is never raised again: others may want more, and what

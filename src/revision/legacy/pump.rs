@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use tokio::time::Instant;
 
 use crate::json::Object;
 use crate::jsonrpc::{Message, Request, RpcError, code};
@@ -14,31 +15,56 @@ use crate::revision::notices;
 /// Pauses between attempts to open the stream again; the last one repeats.
 const PAUSES: [Duration; 4] =
     [Duration::from_millis(500), Duration::from_secs(2), Duration::from_secs(10), Duration::from_secs(60)];
+/// A stream that lasted so long was a good one: the pauses begin small again.
+const LASTING: Duration = Duration::from_secs(30);
 
 /// Listens for as long as the server is in use.
 pub(super) async fn pump(server: WeakServer) {
     let mut failures = 0;
+    // Whether the server has such a stream, and something may have been missed since it was last open.
+    let mut missed = false;
+    let mut away = false;
     loop {
         let Some(strong) = server.upgrade() else { return };
         let (link, headers, seen) = (strong.link.clone(), strong.headers(), strong.generation());
         drop(strong);
         let opened = link.listen(headers).await;
+        let Some(strong) = server.upgrade() else { return };
         match opened {
             Ok(messages) => {
-                failures = 0;
+                if std::mem::replace(&mut missed, true) {
+                    strong.everything_changed();
+                }
+                drop(strong);
+                away = false;
+                let began = Instant::now();
                 listen(&server, messages).await;
+                if began.elapsed() >= LASTING {
+                    failures = 0;
+                }
+            }
+            // The session is gone, of a server that did have the stream.
+            Err(LinkError::Status { status: 404, .. }) if missed => {
+                if let Err(e) = strong.renew(seen).await {
+                    tracing::debug!(server = strong.hello.server, "the session cannot be renewed: {e}");
+                }
             }
             // 2025-11-25/basic/transports.mdx, Listening for Messages from the Server: "or else return HTTP 405
             // Method Not Allowed, indicating that the server does not offer an SSE stream at this endpoint".
             Err(LinkError::Status { status: 404, .. }) => {
-                let Some(strong) = server.upgrade() else { return };
-                // The session is gone: a call will renew it. Until then there is nothing to listen to.
+                // The session is gone, or there is no stream: a call will renew the session if that is it.
                 while strong.generation() == seen && failures < PAUSES.len() {
                     tokio::time::sleep(PAUSES[failures]).await;
                     failures += 1;
                 }
             }
             Err(LinkError::Status { status, .. }) if (400..500).contains(&status) => return,
+            // The server may be away: whoever lists it will find out, and needs to be told once.
+            Err(LinkError::Unreachable(_) | LinkError::Gone(_)) if missed => {
+                if !std::mem::replace(&mut away, true) {
+                    strong.everything_changed();
+                }
+            }
             Err(_) => {}
         }
         if link.is_pipe() {
