@@ -163,7 +163,79 @@ pub fn frame(json: &[u8]) -> Bytes {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// The whole text at once, as the standard puts it, line by line.
+    fn reference(text: &str) -> Vec<SseEvent> {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text).replace("\r\n", "\n").replace('\r', "\n");
+        let Some((lines, _unfinished)) = text.rsplit_once('\n') else { return Vec::new() };
+        let mut events = Vec::new();
+        let (mut kind, mut id, mut data) = (None, None, Vec::<String>::new());
+        for line in lines.split('\n') {
+            if line.is_empty() {
+                let (kind, id, data) = (kind.take(), id.take(), std::mem::take(&mut data));
+                if !data.concat().is_empty() || data.len() > 1 {
+                    events.push(SseEvent { kind, id, data: Bytes::from(data.join("\n")) });
+                }
+                continue;
+            }
+            let (field, value) = line.split_once(':').unwrap_or((line, ""));
+            let value = value.strip_prefix(' ').unwrap_or(value).to_owned();
+            match field {
+                "data" => data.push(value),
+                "event" => kind = Some(value),
+                "id" if !value.contains('\0') => id = Some(value),
+                _ => {}
+            }
+        }
+        events
+    }
+
+    fn lines() -> impl Strategy<Value = String> {
+        let field =
+            prop::sample::select(vec!["data", "data", "data", "event", "id", "retry", "", "other", "\u{feff}data"]);
+        let value = prop::sample::select(vec!["", ":", ": ", ":x", ": x", ":  é: ", ":{\"a\":1}", ":\0", ": 15"]);
+        let end = prop::sample::select(vec!["\n", "\r", "\r\n", "\n\n", "\r\r", "\r\n\r\n", "\n\r"]);
+        let line = (field, value, end).prop_map(|(field, value, end)| format!("{field}{value}{end}"));
+        let bom = prop::sample::select(vec!["", "", "\u{feff}"]);
+        (bom, prop::collection::vec(line, 0..12)).prop_map(|(bom, lines)| format!("{bom}{}", lines.concat()))
+    }
+
+    proptest! {
+        #[test]
+        fn reading_is_as_the_standard_says_at_every_cut(text in lines(), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8)) {
+            let bytes = text.as_bytes();
+            let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
+            cuts.extend([0, bytes.len()]);
+            cuts.sort_unstable();
+            let mut reader = Reader::new(1 << 20);
+            let mut events = Vec::new();
+            for piece in cuts.windows(2) {
+                reader.push(&bytes[piece[0]..piece[1]]);
+                while let Some(event) = reader.next_event().unwrap() {
+                    events.push(event);
+                }
+            }
+            prop_assert_eq!(&events, &reference(&text));
+            for size in 1..4 {
+                prop_assert_eq!(&read_in_pieces(bytes, size), &events, "cut every {} bytes", size);
+            }
+        }
+
+        #[test]
+        fn framed_messages_read_back(messages in prop::collection::vec(crate::json::tests::value(), 1..4), size in 1..9_usize) {
+            let text: Vec<u8> = messages.iter().flat_map(|json| frame(json.as_bytes())).collect();
+            let events = read_in_pieces(&text, size);
+            prop_assert_eq!(events.len(), messages.len());
+            for (event, json) in events.iter().zip(&messages) {
+                // A CR between tokens becomes a space: the same value, the same length.
+                prop_assert_eq!(event.data.len(), json.len());
+                prop_assert_eq!(String::from_utf8(event.data.to_vec()).unwrap(), json.replace('\r', " "));
+            }
+        }
+    }
 
     fn read_in_pieces(text: &[u8], size: usize) -> Vec<SseEvent> {
         let mut reader = Reader::new(1 << 20);
