@@ -37,7 +37,9 @@ RUN --mount=type=cache,id=moongate-crates,target=/usr/local/cargo/registry \
 # ---- what both images start from ----
 
 FROM docker.io/library/debian:${DEBIAN}-slim AS base
-# tini is PID 1: it reaps what servers leave behind, which a program that is not an init does not.
+# tini is PID 1: it reaps what servers leave behind, which a program that is not an init does not. Packages are as new as the
+# base image's release has them: a pinned one would vanish from the mirrors with its first security fix.
+# hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install -y --no-install-recommends ca-certificates tini \
     && rm -rf /var/lib/apt/lists/* /var/log/apt /var/log/dpkg.log
@@ -53,8 +55,9 @@ COPY config/docker.toml /etc/moongate/moongate.toml
 FROM base AS root
 RUN mkdir -p /rootfs/tmp /rootfs/usr/bin /rootfs/var/lib/dpkg/status.d \
     && chmod 1777 /rootfs/tmp \
-    && ldd /usr/local/bin/moongate /usr/bin/tini | grep -o '/[^ :]*' | sort -u \
-        | xargs cp --parents -L -t /rootfs \
+    && for word in $(ldd /usr/local/bin/moongate /usr/bin/tini); do \
+        case $word in /*) cp --parents -L "${word%:}" /rootfs || exit 1 ;; esac; \
+    done \
     && cp --parents -a /usr/local/bin/moongate /etc/moongate /var/lib/moongate /etc/passwd /etc/group \
         /usr/lib/os-release /etc/os-release /etc/debian_version /rootfs \
     && cp --parents -L /etc/ssl/certs/ca-certificates.crt /rootfs \
@@ -70,6 +73,7 @@ FROM ghcr.io/astral-sh/uv:${UV} AS uv
 
 FROM base AS full
 # libatomic1: recent builds of Node.js load it. Python is for uv, which else downloads one on first use.
+# hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install -y --no-install-recommends libatomic1 python3 \
     && rm -rf /var/lib/apt/lists/* /var/log/apt /var/log/dpkg.log
@@ -102,6 +106,8 @@ CMD ["serve"]
 
 FROM scratch AS gateway
 COPY --from=root /rootfs /
+# Fails the build if a library is missing.
+RUN ["/usr/bin/tini", "--", "/usr/local/bin/moongate", "--version"]
 LABEL org.opencontainers.image.title="moongate" \
       org.opencontainers.image.description="A standalone MCP gateway" \
       org.opencontainers.image.licenses="Apache-2.0"
