@@ -60,8 +60,7 @@ const ODD_TOOL: &str = r#"{"inputSchema":{"type":"object","properties":{"n":{"ty
 const ODD_ANSWER: &str = r#"{"content":[{"text":"a\u0062","type":"text"}],"structuredContent":{"z":1.0, "a":1e5}}"#;
 
 fn odd_script(dir: &Path) -> String {
-    let mut script = Script::default();
-    script.tools = vec![ODD_TOOL.into()];
+    let mut script = Script { tools: vec![ODD_TOOL.into()], ..Script::default() };
     script.answers.insert("odd".into(), ODD_ANSWER.into());
     let path = dir.join("odd.json");
     std::fs::write(&path, serde_json::to_string(&script).unwrap()).unwrap();
@@ -190,8 +189,7 @@ async fn json_is_what_the_server_wrote() {
 async fn pairs_are_typed_by_the_schema() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("script.json");
-    let mut script = Script::default();
-    script.tools = vec![ODD_TOOL.into()];
+    let mut script = Script { tools: vec![ODD_TOOL.into()], ..Script::default() };
     std::fs::write(&path, serde_json::to_string(&script).unwrap()).unwrap();
     let script = path.to_str().unwrap();
     let pairs = ["n=1.50", "i=7", "b=true", r#"o={"k": 1}"#, "s=5", "more=x=y", "raw:=[1]"];

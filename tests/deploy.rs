@@ -1,5 +1,7 @@
 //! What the images and the unit take for granted. The images themselves: `deploy/build-and-try.sh`.
 
+#![allow(clippy::unwrap_used)] // a test that cannot go on has failed
+
 use std::path::Path;
 use std::process::{Command, Output};
 

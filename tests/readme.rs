@@ -86,14 +86,18 @@ impl Demo {
         std::os::unix::fs::symlink(MOONGATE, tools.path().join("moongate")).unwrap();
         write_program(&tools.path().join("claude"), CLAUDE);
         let path = format!("{}:{}", tools.path().display(), std::env::var("PATH").unwrap());
-        let script = script
-            .replace("127.0.0.1:8080", &self.gateway.to_string())
-            .replace("127.0.0.1:9090", &self.admin.to_string());
+        // The client commands go to the default port where they name no other.
+        let named = |line: &str| match line.strip_prefix("moongate tools").or(line.strip_prefix("moongate call")) {
+            Some(_) => format!("{line} --url http://{}/mcp", self.gateway),
+            None => line.to_owned(),
+        };
+        let script: Vec<String> = script.lines().map(named).collect();
+        let script = script.join("\n").replace("127.0.0.1:8080", &self.gateway.to_string());
+        let script = script.replace("127.0.0.1:9090", &self.admin.to_string());
         let output = Command::new("timeout")
             .args(["60", "bash", "-euo", "pipefail", "-c", &script])
             .current_dir(tools.path())
             .env("PATH", path)
-            .env("MOONGATE_URL", format!("http://{}/mcp", self.gateway))
             .output()
             .unwrap();
         let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));

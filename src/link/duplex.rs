@@ -28,6 +28,9 @@ const WRITE_QUEUE: usize = 1024;
 /// How long a full write queue is waited for: the server does not read its input.
 const WRITE_WAIT: Duration = Duration::from_secs(5);
 
+/// How long a broken input waits for a better reason.
+const BROKEN_PIPE_WAIT: Duration = Duration::from_millis(200);
+
 /// What is told about lines that are no messages.
 pub type OnGarbage = Arc<dyn Fn(&[u8]) + Send + Sync>;
 
@@ -273,6 +276,8 @@ async fn write_lines<W: AsyncWrite + Unpin>(
             writer.flush().await
         };
         if let Err(e) = written.await {
+            // Mostly the process has ended, and the other task is about to say how. If it lives, its pipe is useless.
+            tokio::time::sleep(BROKEN_PIPE_WAIT).await;
             shared.fail(LinkError::Gone(format!("the server's input is closed: {e}")), &broke);
             return;
         }

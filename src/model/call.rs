@@ -17,6 +17,11 @@ pub struct Principal {
     pub id: u32,
 }
 
+impl Principal {
+    /// The id of the gateway itself, where it asks a server on its own account.
+    pub const GATEWAY: u32 = u32::MAX;
+}
+
 /// A principal with the capabilities of one request (or of the session that it came on).
 #[derive(Clone, Debug)]
 pub struct Caller {

@@ -243,11 +243,7 @@ impl Upstream {
         self.wake.notify_one();
         let mut status = self.status.subscribe();
         let limit = self.settings.connect_timeout;
-        // Until it is there, or the next attempt has failed, too: nobody waits for the one after that.
-        let before = status.borrow().failures;
-        let ready = status.wait_for(|status| {
-            !status.state.may_become_ready() || status.failures > before || self.active.load().is_some()
-        });
+        let ready = status.wait_for(|status| !status.state.may_become_ready() || self.active.load().is_some());
         let waited = tokio::time::timeout(limit, ready).await.is_err();
         self.active.load_full().ok_or_else(|| {
             let name = &self.settings.name;
@@ -307,7 +303,7 @@ pub fn own_caller() -> Arc<Caller> {
     static OWN: OnceLock<Arc<Caller>> = OnceLock::new();
     let make = || {
         Arc::new(Caller {
-            principal: Arc::new(Principal { name: "moongate".to_owned(), id: u32::MAX }),
+            principal: Arc::new(Principal { name: "moongate".to_owned(), id: Principal::GATEWAY }),
             session: None,
             capabilities: Raw::literal("{}"),
             can: Can::default(),

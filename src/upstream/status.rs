@@ -29,8 +29,6 @@ pub struct Status {
     pub state: State,
     /// Why; empty where there is nothing to say.
     pub reason: String,
-    /// Attempts that failed so far.
-    pub failures: u64,
     /// When the next attempt to connect is made, if one is planned.
     pub next_attempt: Option<Instant>,
     /// The process, if there is one.

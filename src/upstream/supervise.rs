@@ -138,10 +138,7 @@ fn set(upstream: &Upstream, state: State, reason: String, next_attempt: Option<I
         let gauge = upstream.shared.metrics.server_up.with_label_values(&[&upstream.settings.name, other.name()]);
         gauge.set(i64::from(other == state));
     }
-    upstream.status.send_modify(|status| {
-        let failures = status.failures + u64::from(next_attempt.is_some());
-        *status = Status { state, reason, failures, next_attempt, pid, stderr };
-    });
+    upstream.status.send_replace(Status { state, reason, next_attempt, pid, stderr });
 }
 
 // === while it is connected ===

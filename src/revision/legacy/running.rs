@@ -13,7 +13,8 @@ use crate::json::{Object, Raw, Text};
 use crate::jsonrpc::{Id, Message, Notification, Request, Response, RpcError, code, to_bytes, write_request};
 use crate::link::{Headers, LinkError, Messages};
 use crate::model::{
-    Answers, Ask, AskKind, AskState, Call, Caller, Error, Event, Exchange, LogWish, Method, Notice, Outcome, Question,
+    Answers, Ask, AskKind, AskState, Call, Caller, Error, Event, Exchange, LogWish, Method, Notice, Outcome, Principal,
+    Question,
 };
 use crate::revision::calls::{CallEntry, Logs};
 use crate::revision::legacy::back::LegacyServer;
@@ -53,7 +54,7 @@ impl Running {
         // A legacy server logs whether it was asked to or not: a message can be about any call of a client. It is not
         // about the gateway's own.
         let logs = match caller.log {
-            _ if caller.revision.is_empty() => Logs::Never,
+            _ if caller.principal.id == Principal::GATEWAY => Logs::Never,
             LogWish::Nothing => Logs::Unwanted(caller.principal.id),
             _ => Logs::Wanted(caller.principal.id),
         };
