@@ -261,19 +261,19 @@ async fn users_48_large_results_pass_whole_and_over_large_ones_fail_alone() {
     let gateway = Setup::new()
         .http("web", &mock.url)
         .stdio("child", &legacy())
-        .with("defaults", "max_message = \"12MiB\"")
+        .with("defaults", "max_message = \"5MiB\"")
         .start()
         .await;
     gateway.ready(&["web", "child"]).await;
     for era in ERAS {
         let client = gateway.client(era).await;
         for server in ["web", "child"] {
-            for size in [1 << 20, 10 << 20] {
+            for size in [1 << 20, 4 << 20] {
                 let text = client.call(&format!("{server}__big"), json!({"bytes": size})).await.text();
                 assert!(text.len() == size && text.bytes().all(|b| b == b'x'), "{server}, {size}");
             }
-            let failure = client.call(&format!("{server}__big"), json!({"bytes": 20 << 20})).await.failure();
-            let named = failure.contains(&format!("servers.{server}.max_message")) && failure.contains("12582912");
+            let failure = client.call(&format!("{server}__big"), json!({"bytes": 8 << 20})).await.failure();
+            let named = failure.contains(&format!("servers.{server}.max_message")) && failure.contains("5242880");
             assert!(named, "{failure}");
             assert_eq!(client.call(&format!("{server}__echo"), json!({})).await.text(), "{}", "{server}");
         }
