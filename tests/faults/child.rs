@@ -194,3 +194,20 @@ async fn output_in_pieces_is_put_together() {
         assert_eq!(client.call("a__echo", json!({"t": text})).await.result()["structuredContent"]["t"], text);
     }
 }
+
+#[tokio::test]
+async fn a_stop_does_not_wait_for_a_list_that_hangs() {
+    for script in [legacy(), modern()] {
+        // Every list after those of the connection.
+        let gateway = child(&script.with_fault(Fault::on("tools/list", Act::Hang).after(1)), "").await;
+        let client = gateway.client(Era::Modern).await;
+        until("the lists are taken again", || async {
+            client.call("a__change", json!({})).await;
+            (received(&gateway, "tools/list").len() > 1).then_some(())
+        })
+        .await;
+        let servers = gateway.app.gateway.clone();
+        crate::support::within("it stops", gateway.app.stop()).await;
+        assert_eq!(servers.servers()[0].status().state, moongate::upstream::State::Stopped);
+    }
+}

@@ -96,3 +96,38 @@ async fn a_server_that_asks_to_wait_is_left_alone_for_as_long() {
     let status = gateway.state("a", "backing_off").await;
     assert!(status["next_attempt_seconds"].as_f64().unwrap() > 90.0, "{status}");
 }
+
+#[tokio::test]
+async fn a_server_that_answers_nonsense_at_first_says_so_in_its_status_and_recovers() {
+    let status = |status: u16, body: &str| Act::Status {
+        status,
+        headers: Default::default(),
+        body: body.to_owned(),
+        content_type: Some("text/html".to_owned()),
+    };
+    let nonsense = [
+        (status(500, "oops"), "500"),
+        (status(502, "<html>bad gateway</html>"), "502"),
+        (status(200, "<html>maintenance</html>"), "text/html"),
+        (Act::Body { text: String::new() }, "the answer is"),
+        (Act::Body { text: r#"{"jsonrpc":"2.0","id":1,"result":7}"#.to_owned() }, "the answer is"),
+        (Act::Result { json: "{}".to_owned() }, "revision"),
+        (Act::Reset, "connection"),
+        (Act::WrongId, "another request"),
+    ];
+    for (act, word) in nonsense {
+        let mock = serve(only(legacy(), &["echo"]).with_fault(Fault::on("*", act.clone()))).await;
+        let gateway = Setup::new().http("a", &mock.url).start().await;
+        let status = until("it has failed", || async {
+            let status = gateway.status("a").await;
+            (status["state"] != "starting").then_some(status)
+        })
+        .await;
+        assert!(status["reason"].as_str().unwrap().contains(word), "{act:?}: {status}");
+        if status["state"] == "backing_off" {
+            mock.clear_faults();
+            gateway.ready(&["a"]).await;
+            assert_eq!(gateway.client(Era::Modern).await.call("a__echo", json!({})).await.text(), "{}");
+        }
+    }
+}
