@@ -86,7 +86,7 @@ async fn a_hanging_call_times_out_with_the_settings_name_and_is_cancelled() {
 async fn an_answer_after_the_timeout_is_nobodys() {
     for script in [legacy(), modern()] {
         let gateway =
-            child(&script.with_fault(Fault::on("tools/call:add", Act::Delay { ms: 600 })), "timeout = \"300ms\"").await;
+            child(&script.with_fault(Fault::on("tools/call:add", Act::Delay { ms: 1500 })), "timeout = \"1s\"").await;
         for era in ERAS {
             let client = gateway.client(era).await;
             client.call("a__add", json!({"a": 1, "b": 2})).await.failure();
@@ -139,7 +139,7 @@ async fn answers_under_wrong_ids_end_no_other_call() {
         for (n, act) in (0..).zip(odd.clone()) {
             script = script.with_fault(Fault::on("tools/call:odd", act).after(n).times(1));
         }
-        let gateway = child(&script, "timeout = \"300ms\"").await;
+        let gateway = child(&script, "timeout = \"700ms\"").await;
         let client = gateway.client(Era::Modern).await;
         for n in 0..number {
             // Nobody can say whose such an answer is; the call that waits for one says that none came.

@@ -138,8 +138,8 @@ fn sessions(gateway: &Gateway) -> i64 {
 
 #[tokio::test]
 async fn users_11_idle_sessions_go_and_nothing_of_them_stays() {
-    let gateway = Setup::new().with("limits", "session_idle = \"400ms\"").start().await;
-    let clients: Vec<Client> = futures_util::future::join_all((0..200).map(|_| gateway.client(Era::Legacy))).await;
+    let gateway = Setup::new().with("limits", "session_idle = \"3s\"").start().await;
+    let clients: Vec<Client> = futures_util::future::join_all((0..100).map(|_| gateway.client(Era::Legacy))).await;
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     holds("they are idle for too long", || sessions(&gateway) == 0).await;
     assert_eq!(clients[0].request_as(1, "ping", json!({})).await.status, 404);
@@ -151,13 +151,13 @@ async fn users_11_idle_sessions_go_and_nothing_of_them_stays() {
 #[tokio::test]
 async fn users_11_a_session_in_use_is_not_idle() {
     let mock = serve(legacy()).await;
-    let gateway = Setup::new().with("limits", "session_idle = \"300ms\"").http("a", &mock.url).start().await;
+    let gateway = Setup::new().with("limits", "session_idle = \"1s\"").http("a", &mock.url).start().await;
     gateway.ready(&["a"]).await;
     // A stream keeps one session, a long call the other.
     let (listening, calling) = (gateway.client(Era::Legacy).await, gateway.client(Era::Legacy).await);
     let _stream = listening.listen().await;
-    let sleep = json!({"name": "a__sleep", "arguments": {"ms": 1500}});
-    assert_eq!(calling.request_as(1, "tools/call", sleep).await.text(), "slept 1500 ms");
+    let sleep = json!({"name": "a__sleep", "arguments": {"ms": 2500}});
+    assert_eq!(calling.request_as(1, "tools/call", sleep).await.text(), "slept 2500 ms");
     assert_eq!(calling.request_as(2, "ping", json!({})).await.status, 200, "it was waiting for its call");
     assert_eq!(listening.request_as(2, "ping", json!({})).await.status, 200, "it was listening");
 }
