@@ -209,6 +209,7 @@ async fn users_11_a_full_table_makes_room_among_the_same_keys_sessions_only() {
 async fn users_23_a_session_answers_its_own_key_only() {
     let keys = ["key-number-1-0123456789", "key-number-2-0123456789"];
     let gateway = Setup::new()
+        .with("views.view", "")
         .with("auth.keys.1", &format!("name = \"one\"\nkey = {:?}", keys[0]))
         .with("auth.keys.2", &format!("name = \"two\"\nkey = {:?}", keys[1]))
         .start()
@@ -226,9 +227,11 @@ async fn users_23_a_session_answers_its_own_key_only() {
     // Neither the session nor its stream noticed.
     assert_eq!(owner.request("ping", json!({})).await.status, 200);
     assert!(stream.next().await.unwrap().starts_with(':'));
-    // Nor does it work on another endpoint.
-    let elsewhere = Client { url: gateway.url("/mcp/"), ..owner.clone() };
-    assert_eq!(elsewhere.request_as(1, "ping", json!({})).await.status, 200, "a slash is no other endpoint");
+    // Nor does it work on another endpoint; a slash makes none.
+    for (path, status) in [("/mcp/", 200), ("/mcp/view", 404), ("/mcp/view/", 404)] {
+        let elsewhere = Client { url: gateway.url(path), ..owner.clone() };
+        assert_eq!(elsewhere.request_as(1, "ping", json!({})).await.status, status, "{path}");
+    }
     assert!(owner.session.unwrap().len() >= 22, "128 bits and more");
 }
 
