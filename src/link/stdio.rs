@@ -25,6 +25,8 @@ use crate::link::{Correlate, Headers, Link, LinkError, Messages, Outgoing, Reply
 
 /// How long a child gets to end after its input was closed, and again after SIGTERM.
 const STOP_STEP: Duration = Duration::from_secs(2);
+/// How long the calls of a child that closed its output wait to be told how it ended.
+const EXIT_WAIT: Duration = Duration::from_millis(300);
 /// Lines of stderr that are kept.
 const STDERR_LINES: usize = 50;
 /// Longest kept line, in bytes.
@@ -80,7 +82,8 @@ pub struct StdioLink {
     duplex: Duplex,
     pid: u32,
     stop: CancellationToken,
-    ended: watch::Receiver<Option<String>>,
+    /// Whether it is gone, with all that it started.
+    ended: watch::Receiver<bool>,
     stderr: StderrTail,
 }
 
@@ -94,7 +97,8 @@ impl StdioLink {
         let pid = child.id().ok_or_else(gone)?;
         settings.guard.watch(pid);
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let (ended_sender, ended) = watch::channel(None);
+        let (exited_sender, exited) = watch::channel(None);
+        let (ended_sender, ended) = watch::channel(false);
         let tail = StderrTail::default();
         tokio::spawn(keep_stderr(settings.name.clone(), stderr.ok_or_else(gone)?, tail.clone()));
         let duplex = Duplex::start(
@@ -104,17 +108,14 @@ impl StdioLink {
                 max_message: settings.max_message,
                 correlate: settings.correlate,
                 on_garbage: settings.on_garbage,
-                explain: Box::new({
-                    let ended = ended.clone();
-                    |error| explain(error, ended).boxed()
-                }),
+                explain: Box::new(|error| explain(error, exited).boxed()),
             },
         );
         let stop = CancellationToken::new();
         let process = Process { child, pid, mark, guard: settings.guard, stop: stop.clone() };
         tokio::spawn(async move {
-            let ending = process.watch().await;
-            ended_sender.send_replace(Some(ending));
+            process.watch(exited_sender).await;
+            ended_sender.send_replace(true);
         });
         Ok(StdioLink { duplex, pid, stop, ended, stderr: tail })
     }
@@ -139,7 +140,7 @@ impl Link for StdioLink {
         self.stop.cancel();
         let mut ended = self.ended.clone();
         async move {
-            let _ = ended.wait_for(Option::is_some).await;
+            let _ = ended.wait_for(|ended| *ended).await;
         }
         .boxed()
     }
@@ -174,22 +175,23 @@ struct Process {
 }
 
 impl Process {
-    /// Waits for the child to end, by itself or because it was asked to; says how it ended, in words.
-    async fn watch(mut self) -> String {
+    /// Waits for the child to end, by itself or because it was asked to; says at once how it ended, in words. Returns
+    /// when nothing is left of it.
+    async fn watch(mut self, exited: watch::Sender<Option<String>>) {
         let stop = self.stop.clone();
         let status = tokio::select! {
             status = self.child.wait() => status,
             () = stop.cancelled() => self.end().await,
         };
+        exited.send_replace(Some(match status {
+            Ok(status) => describe(status),
+            Err(e) => format!("its end could not be observed: {e}"),
+        }));
         // The leader is gone; whoever it left in its group, or marked elsewhere, goes now.
         self.signal(Signal::KILL);
         let mark = self.mark.clone();
         let _ = tokio::task::spawn_blocking(move || guard::kill_marked(&mark)).await;
         self.guard.forget(self.pid);
-        match status {
-            Ok(status) => describe(status),
-            Err(e) => format!("its end could not be observed: {e}"),
-        }
     }
 
     /// 2026-07-28/basic/transports/stdio.mdx, Shutdown: close the input, wait, then terminate, then kill.
@@ -252,8 +254,8 @@ fn describe(status: ExitStatus) -> String {
 }
 
 /// The end of the pipe mostly means the end of the process, known a moment later.
-async fn explain(error: LinkError, mut ended: watch::Receiver<Option<String>>) -> LinkError {
-    match timeout(Duration::from_millis(100), ended.wait_for(Option::is_some)).await {
+async fn explain(error: LinkError, mut exited: watch::Receiver<Option<String>>) -> LinkError {
+    match timeout(EXIT_WAIT, exited.wait_for(Option::is_some)).await {
         Ok(Ok(ending)) => LinkError::Gone(ending.clone().unwrap_or_default()),
         _ => error,
     }

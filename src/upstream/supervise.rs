@@ -27,6 +27,8 @@ const WAKE_MIN: Duration = Duration::from_secs(1);
 const HEALTHY: Duration = Duration::from_secs(30);
 /// Lists are taken again at least so often, for servers that do not tell of changes.
 const RELIST: Duration = Duration::from_secs(300);
+/// A server that refuses all lists so often in a row is opened anew.
+const REFUSALS_MAX: u32 = 3;
 /// Changes that come within this time are taken together.
 const SETTLE: Duration = Duration::from_millis(100);
 
@@ -150,7 +152,7 @@ async fn serve(upstream: &Arc<Upstream>, active: Arc<Active>) -> String {
     let mut notices = listen(upstream, &active);
     let listed = tokio::select! {
         listed = relist(upstream, &active, &Kind::ALL) => listed,
-        reason = active.link.broken() => Err(Trouble { reason: reason.to_string(), down: true }),
+        reason = active.link.broken() => Err(Trouble { reason: reason.to_string(), down: true, refused: false }),
         () = upstream.stop.cancelled() => Ok(()),
     };
     report(upstream, &active, &listed);
@@ -169,6 +171,8 @@ struct Trouble {
     reason: String,
     /// Whether it is not there at all.
     down: bool,
+    /// Whether it refused every list: perhaps it is another server by now.
+    refused: bool,
 }
 
 fn report(upstream: &Upstream, active: &Active, listed: &Result<(), Trouble>) {
@@ -270,7 +274,12 @@ async fn follow(upstream: &Arc<Upstream>, active: &Arc<Active>, notices: &mut No
         let listed = refresh(upstream, active, &kinds).await;
         due.listed(&listed);
         match listed {
-            Err(Trouble { reason, down: true }) if !active.link.is_pipe() => return reason,
+            // Opened anew, in whatever it speaks now. On a pipe that would take a child away from its calls.
+            Err(Trouble { reason, down, refused })
+                if !active.link.is_pipe() && (down || refused && due.failed >= REFUSALS_MAX) =>
+            {
+                return reason;
+            }
             _ => {}
         }
     }
@@ -327,25 +336,29 @@ async fn check(upstream: &Arc<Upstream>, active: &Arc<Active>) -> Result<(), Str
 /// Takes lists again. A list that fails stays as it was; the others are published.
 async fn relist(upstream: &Upstream, active: &Active, kinds: &[Kind]) -> Result<(), Trouble> {
     let features = active.server.describe(&own_caller()).features;
-    let mut problem = Ok(());
+    let mut trouble: Option<Trouble> = None;
+    let mut answered = false;
     for kind in kinds.iter().copied() {
         let list = if items::offers(&features, kind) {
-            let listing = list_all(&*active.server, kind);
-            match tokio::time::timeout(upstream.settings.list_timeout, listing).await {
-                Ok(Ok(list)) => list,
+            let limit = upstream.settings.list_timeout;
+            match tokio::time::timeout(limit, list_all(&*active.server, kind)).await {
+                Ok(Ok(list)) => {
+                    answered = true;
+                    list
+                }
                 Ok(Err(error)) => {
                     let down = error.reason == Reason::ServerDown;
-                    problem = Err(Trouble { reason: format!("{}: {error}", kind.list_method()), down });
+                    let reason = format!("{}: {error}", kind.list_method());
+                    trouble = Some(Trouble { reason, down, refused: true });
                     if down {
                         break;
                     }
                     continue;
                 }
                 Err(_) => {
-                    let (limit, name) = (upstream.settings.list_timeout, &upstream.settings.name);
-                    let method = kind.list_method();
+                    let (method, name) = (kind.list_method(), &upstream.settings.name);
                     let reason = format!("{method} took longer than {limit:?} (servers.{name}.list_timeout)");
-                    problem = Err(Trouble { reason, down: false });
+                    trouble = Some(Trouble { reason, down: false, refused: false });
                     continue;
                 }
             }
@@ -356,5 +369,8 @@ async fn relist(upstream: &Upstream, active: &Active, kinds: &[Kind]) -> Result<
         items.set(kind, list);
         upstream.items.store(Arc::new(items));
     }
-    problem
+    match trouble {
+        Some(trouble) => Err(Trouble { refused: trouble.refused && !answered, ..trouble }),
+        None => Ok(()),
+    }
 }

@@ -18,7 +18,8 @@ pub(super) const PROGRAM: &str = env!("CARGO_BIN_EXE_moongate");
 
 /// A config in the making, and the directory of its files.
 pub(crate) struct Setup {
-    sections: BTreeMap<String, String>,
+    /// Lines by table.
+    sections: BTreeMap<String, Vec<String>>,
     dir: TempDir,
 }
 
@@ -29,10 +30,14 @@ impl Setup {
         setup.with("gateway", "listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\ndrain = \"2s\"")
     }
 
-    /// Adds lines to a table, such as `limits` or `servers.a`.
+    /// Adds lines to a table, such as `limits` or `servers.a`; a key that is there already is replaced.
     pub(crate) fn with(mut self, table: &str, lines: &str) -> Self {
-        let text = self.sections.entry(table.to_owned()).or_default();
-        writeln!(text, "{lines}").unwrap();
+        let section = self.sections.entry(table.to_owned()).or_default();
+        for line in lines.lines() {
+            let key = |line: &str| line.split('=').next().map(str::trim).map(str::to_owned);
+            section.retain(|other| key(other) != key(line));
+            section.push(line.to_owned());
+        }
         self
     }
 
@@ -62,7 +67,7 @@ impl Setup {
             // `keys` is a list of tables.
             let (open, close) = if table.starts_with("auth.keys") { ("[[", "]]") } else { ("[", "]") };
             let table = if table.starts_with("auth.keys") { "auth.keys" } else { table };
-            writeln!(text, "{open}{table}{close}\n{lines}").unwrap();
+            writeln!(text, "{open}{table}{close}\n{}", lines.join("\n")).unwrap();
         }
         let path = self.path("moongate.toml");
         std::fs::write(&path, text).unwrap();

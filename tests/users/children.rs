@@ -68,6 +68,24 @@ async fn users_02_a_killed_gateway_leaves_no_process_behind() {
 }
 
 #[tokio::test]
+async fn users_02_a_second_signal_ends_it_at_once_and_leaves_nothing_either() {
+    let (mark, env) = mark();
+    let setup = Setup::new().stdio("a", &stubborn()).with("servers.a", &env);
+    let mut gateway = setup.with("gateway", "drain = \"1h\"").spawn().await;
+    let client = Client::open(&gateway.mcp(), Era::Legacy).await;
+    until("its tools are listed", || async { (!client.tools().await.is_empty()).then_some(()) }).await;
+    // A call keeps it from draining.
+    let call = tokio::spawn(async move { client.call("a__hang", json!({})).await });
+    holds("server and grandchild run", || marked(&mark).len() >= 2).await;
+    gateway.signal(Signal::TERM);
+    until("it is stopping", || async { gateway.log().contains("stopping").then_some(()) }).await;
+    gateway.signal(Signal::TERM);
+    assert_eq!(gateway.ended().await.code(), Some(0), "{}", gateway.log());
+    call.abort();
+    holds("the guard has ended them", || marked(&mark).is_empty()).await;
+}
+
+#[tokio::test]
 async fn users_02_many_clients_share_one_child() {
     let (mark, env) = mark();
     let gateway = Setup::new().stdio("a", &only(legacy(), &["echo"])).with("servers.a", &env).start().await;
@@ -261,19 +279,19 @@ async fn users_48_large_results_pass_whole_and_over_large_ones_fail_alone() {
     let gateway = Setup::new()
         .http("web", &mock.url)
         .stdio("child", &legacy())
-        .with("defaults", "max_message = \"12MiB\"")
+        .with("defaults", "max_message = \"5MiB\"")
         .start()
         .await;
     gateway.ready(&["web", "child"]).await;
     for era in ERAS {
         let client = gateway.client(era).await;
         for server in ["web", "child"] {
-            for size in [1 << 20, 10 << 20] {
+            for size in [1 << 20, 4 << 20] {
                 let text = client.call(&format!("{server}__big"), json!({"bytes": size})).await.text();
                 assert!(text.len() == size && text.bytes().all(|b| b == b'x'), "{server}, {size}");
             }
-            let failure = client.call(&format!("{server}__big"), json!({"bytes": 20 << 20})).await.failure();
-            let named = failure.contains(&format!("servers.{server}.max_message")) && failure.contains("12582912");
+            let failure = client.call(&format!("{server}__big"), json!({"bytes": 8 << 20})).await.failure();
+            let named = failure.contains(&format!("servers.{server}.max_message")) && failure.contains("5242880");
             assert!(named, "{failure}");
             assert_eq!(client.call(&format!("{server}__echo"), json!({})).await.text(), "{}", "{server}");
         }

@@ -218,7 +218,7 @@ async fn users_16_a_long_call_is_kept_alive() {
     let (_mock, gateway) = patient().await;
     for era in ERAS {
         let client = gateway.client(era).await;
-        let call = json!({"name": "a__sleep", "arguments": {"ms": 500}});
+        let call = json!({"name": "a__sleep", "arguments": {"ms": 1000}});
         let response = client.start(7, "tools/call", call).await;
         assert_eq!(response.headers()["x-accel-buffering"], "no");
         assert!(response.headers()["cache-control"].to_str().unwrap().contains("no-cache"));
@@ -232,7 +232,7 @@ async fn users_16_a_long_call_is_kept_alive() {
             comments += 1;
         };
         assert!(comments >= 3, "{era:?}: {comments} comments");
-        assert!(answer.contains("slept 500 ms") && answer.contains("\"id\":7"), "{answer}");
+        assert!(answer.contains("slept 1000 ms") && answer.contains("\"id\":7"), "{answer}");
         assert_eq!(stream.next().await, None);
     }
 }

@@ -1,9 +1,9 @@
 //! Bad input of a client costs that request and nothing else.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::support::{ERAS, Era, Setup, body_of, legacy, serve, within};
+use crate::support::{ERAS, Era, Http, Setup, body_of, legacy, serve, within};
 
 /// Bodies that are no message, and the code of the error that says so.
 fn malformed() -> Vec<(String, i64)> {
@@ -163,4 +163,31 @@ async fn listening_beyond_loopback_without_keys_is_refused_with_exit_code_2() {
     let key = "[[auth.keys]]\nname = \"one\"\nkey = \"key-number-1-0123456789\"\n";
     assert_eq!(run("0.0.0.0:0", key).await.0.status.code(), Some(0), "with a key it may");
     assert_eq!(run("[::1]:0", "").await.0.status.code(), Some(0), "loopback needs none");
+}
+
+#[tokio::test]
+async fn a_batch_of_calls_is_answered_as_one() {
+    let mock = serve(legacy()).await;
+    let gateway = Setup::new().http("a", &mock.url).start().await;
+    gateway.ready(&["a"]).await;
+    let http = Http::new();
+    let url = gateway.url("/mcp");
+    let params =
+        json!({"protocolVersion": "2025-03-26", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+    let plain = [("content-type", "application/json"), ("accept", "application/json, text/event-stream")];
+    let opened = http.send("POST", &url, &plain, body_of(1, "initialize", params)).await;
+    let session = opened.header("mcp-session-id").to_owned();
+    let headers = [plain[0], plain[1], ("mcp-session-id", &session)];
+    let call = |id: u64, tool: &str| body_of(id, "tools/call", json!({"name": tool, "arguments": {"id": id}}));
+    let batch = format!("[{},7,{},{}]", call(1, "a__echo"), call(2, "a__nothing"), call(3, "a__echo"));
+    let answers = http.send("POST", &url, &headers, batch).await.json();
+    let answers = answers.as_array().unwrap();
+    let of =
+        |id: Value| answers.iter().find(|answer| answer["id"] == id).unwrap_or_else(|| panic!("{id}: {answers:?}"));
+    assert_eq!(answers.len(), 4);
+    assert_eq!(of(json!(1))["result"]["content"][0]["text"], r#"{"id":1}"#);
+    assert_eq!(of(json!(2))["error"]["code"], -32602);
+    assert_eq!(of(json!(3))["result"]["content"][0]["text"], r#"{"id":3}"#);
+    assert_eq!(of(Value::Null)["error"]["code"], -32600);
+    crate::support::holds("nothing is left", || gateway.app.metrics.inflight.get() == 0).await;
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use moongate::mock::Script;
 use serde_json::json;
 
 use crate::support::{ERAS, Era, Setup, legacy, modern, only, serve};
@@ -140,4 +141,28 @@ async fn users_09_a_keys_tools_are_all_that_it_sees() {
         };
         assert_eq!(told("a__write").await, told("a__other").await);
     }
+}
+
+#[tokio::test]
+async fn users_09_a_forbidden_resource_or_prompt_looks_unknown() {
+    let mock = serve(legacy()).await;
+    // With a single server, what is in no list is that server's to know.
+    let other =
+        serve(Script { resources: vec![json!({"uri": "other://x", "name": "x"})], ..only(legacy(), &[]) }).await;
+    let rules = "resources = { deny = [\"mock://private\"] }\nprompts = { deny = [\"plain\"] }";
+    let gateway = Setup::new().http("a", &mock.url).with("servers.a", rules).http("b", &other.url).start().await;
+    gateway.ready(&["a", "b"]).await;
+    for era in ERAS {
+        let client = gateway.client(era).await;
+        let ask = async |method: &str, key: &str, value: &str| {
+            let reply = client.request_as(1, method, json!({ key: value })).await;
+            (reply.status, reply.text_body().replace(value, "NAME"))
+        };
+        let denied = ask("resources/read", "uri", "mock://private").await;
+        assert!(denied.1.contains("error"), "{denied:?}");
+        assert_eq!(denied, ask("resources/read", "uri", "other://unknown").await, "{era:?}");
+        let denied = ask("prompts/get", "name", "a__plain").await;
+        assert_eq!(denied, ask("prompts/get", "name", "a__unknown").await, "{era:?}");
+    }
+    assert_eq!(mock.counters().of("prompts/get"), 0);
 }

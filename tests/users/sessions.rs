@@ -138,8 +138,8 @@ fn sessions(gateway: &Gateway) -> i64 {
 
 #[tokio::test]
 async fn users_11_idle_sessions_go_and_nothing_of_them_stays() {
-    let gateway = Setup::new().with("limits", "session_idle = \"400ms\"").start().await;
-    let clients: Vec<Client> = futures_util::future::join_all((0..200).map(|_| gateway.client(Era::Legacy))).await;
+    let gateway = Setup::new().with("limits", "session_idle = \"3s\"").start().await;
+    let clients: Vec<Client> = futures_util::future::join_all((0..100).map(|_| gateway.client(Era::Legacy))).await;
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     holds("they are idle for too long", || sessions(&gateway) == 0).await;
     assert_eq!(clients[0].request_as(1, "ping", json!({})).await.status, 404);
@@ -151,13 +151,13 @@ async fn users_11_idle_sessions_go_and_nothing_of_them_stays() {
 #[tokio::test]
 async fn users_11_a_session_in_use_is_not_idle() {
     let mock = serve(legacy()).await;
-    let gateway = Setup::new().with("limits", "session_idle = \"300ms\"").http("a", &mock.url).start().await;
+    let gateway = Setup::new().with("limits", "session_idle = \"1s\"").http("a", &mock.url).start().await;
     gateway.ready(&["a"]).await;
     // A stream keeps one session, a long call the other.
     let (listening, calling) = (gateway.client(Era::Legacy).await, gateway.client(Era::Legacy).await);
     let _stream = listening.listen().await;
-    let sleep = json!({"name": "a__sleep", "arguments": {"ms": 1500}});
-    assert_eq!(calling.request_as(1, "tools/call", sleep).await.text(), "slept 1500 ms");
+    let sleep = json!({"name": "a__sleep", "arguments": {"ms": 2500}});
+    assert_eq!(calling.request_as(1, "tools/call", sleep).await.text(), "slept 2500 ms");
     assert_eq!(calling.request_as(2, "ping", json!({})).await.status, 200, "it was waiting for its call");
     assert_eq!(listening.request_as(2, "ping", json!({})).await.status, 200, "it was listening");
 }
@@ -209,6 +209,7 @@ async fn users_11_a_full_table_makes_room_among_the_same_keys_sessions_only() {
 async fn users_23_a_session_answers_its_own_key_only() {
     let keys = ["key-number-1-0123456789", "key-number-2-0123456789"];
     let gateway = Setup::new()
+        .with("views.view", "")
         .with("auth.keys.1", &format!("name = \"one\"\nkey = {:?}", keys[0]))
         .with("auth.keys.2", &format!("name = \"two\"\nkey = {:?}", keys[1]))
         .start()
@@ -226,9 +227,11 @@ async fn users_23_a_session_answers_its_own_key_only() {
     // Neither the session nor its stream noticed.
     assert_eq!(owner.request("ping", json!({})).await.status, 200);
     assert!(stream.next().await.unwrap().starts_with(':'));
-    // Nor does it work on another endpoint.
-    let elsewhere = Client { url: gateway.url("/mcp/"), ..owner.clone() };
-    assert_eq!(elsewhere.request_as(1, "ping", json!({})).await.status, 200, "a slash is no other endpoint");
+    // Nor does it work on another endpoint; a slash makes none.
+    for (path, status) in [("/mcp/", 200), ("/mcp/view", 404), ("/mcp/view/", 404)] {
+        let elsewhere = Client { url: gateway.url(path), ..owner.clone() };
+        assert_eq!(elsewhere.request_as(1, "ping", json!({})).await.status, status, "{path}");
+    }
     assert!(owner.session.unwrap().len() >= 22, "128 bits and more");
 }
 

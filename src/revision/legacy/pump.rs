@@ -58,7 +58,13 @@ pub(super) async fn pump(server: WeakServer) {
                     failures += 1;
                 }
             }
-            Err(LinkError::Status { status, .. }) if (400..500).contains(&status) => return,
+            Err(LinkError::Status { status, .. }) if (400..500).contains(&status) => {
+                if missed {
+                    // It had one before: perhaps it is another server by now.
+                    strong.everything_changed();
+                }
+                return;
+            }
             // The server may be away: whoever lists it will find out, and needs to be told once.
             Err(LinkError::Unreachable(_) | LinkError::Gone(_)) if missed => {
                 if !std::mem::replace(&mut away, true) {

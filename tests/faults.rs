@@ -1,0 +1,15 @@
+//! What goes wrong with servers and with connections, through the mock, for clients of both eras: it costs the calls
+//! that it concerns, says why, and leaves everything else as it was.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+#[path = "faults/cancel.rs"]
+mod cancel;
+#[path = "faults/child.rs"]
+mod child;
+#[path = "faults/reconnect.rs"]
+mod reconnect;
+#[path = "faults/stream.rs"]
+mod stream;
+#[allow(dead_code, unused_imports, reason = "each test crate uses a part of it")]
+mod support;

@@ -1,0 +1,97 @@
+//! Event streams of servers: every spelling that the standard allows, and streams that break.
+
+use moongate::mock::{Act, Answer, Fault, Http, Newline, Script, Sse};
+use serde_json::json;
+
+use crate::support::{ERAS, Era, Setup, legacy, modern, serve};
+
+fn spellings() -> Vec<Sse> {
+    let mut all = Vec::new();
+    for newline in [Newline::Lf, Newline::Cr, Newline::Crlf] {
+        for chunk in [0, 1, 7] {
+            for split in [false, true] {
+                all.push(Sse { newline, chunk, split, ids: split, prime: split, ..Sse::default() });
+            }
+        }
+    }
+    all
+}
+
+#[tokio::test]
+async fn every_spelling_of_events_is_understood() {
+    for script in [legacy(), modern()] {
+        for sse in spellings() {
+            let shown = format!("{sse:?}");
+            let http = Http { answer: Answer::Sse, sse, ..Http::default() };
+            let mock = serve(Script { http, ..script.clone() }).await;
+            let gateway = Setup::new().http("a", &mock.url).start().await;
+            gateway.ready(&["a"]).await;
+            let client = gateway.client(Era::Legacy).await;
+            let text = "line\nbreak \u{2028} ünï";
+            let echoed = client.call("a__echo", json!({"t": text})).await;
+            assert_eq!(echoed.text(), json!({"t": text}).to_string(), "{shown}");
+            let progress = json!({"name": "a__progress", "arguments": {}, "_meta": {"progressToken": 1}});
+            assert_eq!(client.request_as(1, "tools/call", progress).await.messages().len(), 4, "{shown}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_ends_or_breaks_without_an_answer_fails_its_call_only() {
+    for script in [legacy(), modern()] {
+        let http = Http { answer: Answer::Sse, ..Http::default() };
+        let mock = serve(Script { http, ..script }).await;
+        let gateway = Setup::new().http("a", &mock.url).start().await;
+        gateway.ready(&["a"]).await;
+        for era in ERAS {
+            let client = gateway.client(era).await;
+            for (act, word) in [
+                (Act::Cut, "without an answer"),
+                (Act::Close, "Server \"a\""),
+                (Act::Reset, "Server \"a\""),
+                (Act::WrongId, "without an answer"),
+            ] {
+                mock.set_fault(Fault::on("tools/call:add", act.clone()).times(1));
+                let failure = client.call("a__add", json!({"a": 1, "b": 1})).await.failure();
+                assert!(failure.contains(word), "{era:?}, {act:?}: {failure}");
+                mock.clear_faults();
+                assert_eq!(client.call("a__add", json!({"a": 1, "b": 1})).await.text(), "2", "{era:?}, {act:?}");
+            }
+            mock.set_fault(Fault::on("tools/call:add", Act::Duplicate));
+            for n in 0..5 {
+                assert_eq!(client.call("a__add", json!({"a": n, "b": 1})).await.text(), (n + 1).to_string());
+            }
+            mock.clear_faults();
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_over_long_event_fails_its_call_only() {
+    let http = Http { answer: Answer::Sse, ..Http::default() };
+    let mock = serve(Script { http, ..legacy() }).await;
+    let gateway = Setup::new().http("a", &mock.url).with("servers.a", "max_message = \"1MiB\"").start().await;
+    gateway.ready(&["a"]).await;
+    for era in ERAS {
+        let client = gateway.client(era).await;
+        let failure = client.call("a__big", json!({"bytes": 3 << 20})).await.failure();
+        assert!(failure.contains("servers.a.max_message"), "{failure}");
+        assert_eq!(client.call("a__big", json!({"bytes": 1000})).await.text().len(), 1000);
+    }
+}
+
+#[tokio::test]
+async fn a_hanging_call_over_http_times_out_and_is_cancelled() {
+    for script in [legacy(), modern()] {
+        let mock = serve(script).await;
+        let gateway = Setup::new().http("a", &mock.url).with("servers.a", "timeout = \"300ms\"").start().await;
+        gateway.ready(&["a"]).await;
+        for era in ERAS {
+            mock.reset_record();
+            let client = gateway.client(era).await;
+            let failure = client.call("a__hang", json!({})).await.failure();
+            assert!(failure.contains("servers.a.timeout"), "{failure}");
+            crate::support::holds("the server is told", || mock.counters().cancelled.len() == 1).await;
+        }
+    }
+}
