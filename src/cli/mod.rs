@@ -11,6 +11,7 @@ pub mod mock;
 pub mod schema;
 pub mod serve;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -97,7 +98,12 @@ fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> ExitCode {
     }
 }
 
+/// Says something to people. If nobody listens there, there is nobody to tell, which is no reason to stop.
+fn say(message: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{message}");
+}
+
 fn fail(error: &anyhow::Error) -> ExitCode {
-    eprintln!("error: {error:#}");
+    say(&format!("error: {error:#}"));
     ExitCode::FAILURE
 }
