@@ -27,6 +27,8 @@ const EVENT_QUEUE: usize = 256;
 const WRITE_QUEUE: usize = 1024;
 /// How long a full write queue is waited for: the server does not read its input.
 const WRITE_WAIT: Duration = Duration::from_secs(5);
+/// How long the end of the output is waited for, once the input is closed.
+const END_WAIT: Duration = Duration::from_millis(250);
 
 /// What is told about lines that are no messages.
 pub type OnGarbage = Arc<dyn Fn(&[u8]) + Send + Sync>;
@@ -273,6 +275,8 @@ async fn write_lines<W: AsyncWrite + Unpin>(
             writer.flush().await
         };
         if let Err(e) = written.await {
+            // Mostly the server has ended, and its output is about to: the reading task can then say how.
+            let _ = tokio::time::timeout(END_WAIT, broke.subscribe().wait_for(Option::is_some)).await;
             shared.fail(LinkError::Gone(format!("the server's input is closed: {e}")), &broke);
             return;
         }
@@ -353,4 +357,36 @@ impl Shared {
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_closed_input_is_explained_by_the_end_of_the_output() {
+        for (output_ends, wanted) in [(true, "it ended"), (false, "the server's input is closed: broken pipe")] {
+            let (output, server_output) = tokio::io::duplex(64);
+            let (input, _) = tokio::io::duplex(64);
+            let settings = DuplexSettings {
+                max_message: 64,
+                correlate: Arc::new(|_| None),
+                on_garbage: Arc::new(|_| {}),
+                explain: Box::new(|_| std::future::ready(LinkError::Gone("it ended".to_owned())).boxed()),
+            };
+            let pipe = Duplex::start(output, input, settings);
+            let sent = pipe.send(Outgoing { body: Bytes::from_static(b"{}"), id: Some(1), headers: Headers::new() });
+            let mut messages = sent.await.unwrap().messages;
+            let server = tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                if !output_ends {
+                    tokio::time::sleep(Duration::from_secs(60)).await;
+                }
+                drop(server_output);
+            });
+            let error = messages.next().await.unwrap().unwrap_err();
+            assert_eq!(error.to_string(), wanted);
+            server.abort();
+        }
+    }
 }
