@@ -189,7 +189,7 @@ async fn json_is_what_the_server_wrote() {
 async fn pairs_are_typed_by_the_schema() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("script.json");
-    let mut script = Script { tools: vec![ODD_TOOL.into()], ..Script::default() };
+    let script = Script { tools: vec![ODD_TOOL.into()], ..Script::default() };
     std::fs::write(&path, serde_json::to_string(&script).unwrap()).unwrap();
     let script = path.to_str().unwrap();
     let pairs = ["n=1.50", "i=7", "b=true", r#"o={"k": 1}"#, "s=5", "more=x=y", "raw:=[1]"];
@@ -292,6 +292,7 @@ async fn bad_usage_is_told_before_anything_is_started() {
         (&["tools", "--url", "nowhere"], "is not a URL"),
         (&["tools", "--url", "ftp://127.0.0.1/"], "http"),
         (&["tools", "--timeout", "5"], "has no unit"),
+        (&["tools", "--protocol", "2020-01-01"], "2026-07-28"),
         (&["tools", "--format", "xml"], "table, json, prompt"),
         (&["call", "x", "--format", "table"], "text, json"),
         (&["tools", "--server", "a", "--", "b"], "cannot be used with"),
@@ -356,6 +357,8 @@ async fn servers_of_both_eras_are_reached_by_url() {
         // An argument that has to be sent as a header, too.
         let called = run(&["call", "region", r#"{"region":"eu"}"#, "--url", &mock.url]).await;
         assert_eq!((called.code, &*called.out), (Some(0), "eu\n"), "{}", called.err);
+        let called = run(&["call", "counter", "--protocol", revision.date(), "--url", &mock.url]).await;
+        assert_eq!(called.code, Some(0), "{}", called.err);
         let counters = mock.counters();
         assert_eq!(counters.deleted, counters.sessions, "every session was ended");
         mock.stop().await;
@@ -456,6 +459,20 @@ async fn every_command_has_its_exit_codes() {
     let schema = run(&["schema"]).await.out;
     assert!(serde_json::from_str::<serde_json::Value>(&schema).is_ok());
     assert_eq!(run(&["key", "new", "laptop"]).await.out.lines().count(), 1);
+}
+
+#[tokio::test]
+async fn a_gateway_outlives_the_reader_of_its_messages() {
+    let dir = TempDir::new().unwrap();
+    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let (listen, admin) = (free(), free());
+    let mut command = command(&["serve", "--listen", &listen], dir.path());
+    let mut child = command.env("MOONGATE_GATEWAY__ADMIN", &admin).spawn().unwrap();
+    drop(child.stderr.take());
+    let ready = async { while run(&["health", "--admin", &admin]).await.code != Some(0) {} };
+    timeout(LONG, ready).await.expect("it becomes ready");
+    kill_process(pid_of(&child), Signal::TERM).unwrap();
+    assert_eq!(timeout(LONG, child.wait()).await.unwrap().unwrap().code(), Some(0));
 }
 
 #[tokio::test]

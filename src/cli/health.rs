@@ -7,6 +7,8 @@ use anyhow::Context;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use crate::cli::say;
+
 /// Flags of `health`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct HealthArgs {
@@ -20,7 +22,7 @@ pub async fn run(args: HealthArgs) -> anyhow::Result<ExitCode> {
     let ready = tokio::time::timeout(Duration::from_secs(3), ask(&args.admin)).await;
     let ready = ready.context("no answer within 3 s")??;
     if !ready {
-        eprintln!("not ready");
+        say("not ready");
     }
     Ok(if ready { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -7,6 +7,7 @@ use std::{fs::OpenOptions, net::SocketAddr, path::PathBuf};
 
 use clap::Args;
 
+use crate::cli::say;
 use crate::mock::{self, Handle, Revision, Script};
 
 /// Runs a scriptable MCP server: tools, behaviour and faults from a file.
@@ -60,7 +61,7 @@ pub async fn run(args: MockArgs) -> anyhow::Result<i32> {
         Some(path) => match Script::load(path) {
             Ok(script) => script,
             Err(e) => {
-                eprintln!("error: {e:#}");
+                say(&format!("error: {e:#}"));
                 return Ok(2);
             }
         },
@@ -89,7 +90,7 @@ pub async fn run(args: MockArgs) -> anyhow::Result<i32> {
 }
 
 async fn listen(handle: Handle) -> anyhow::Result<i32> {
-    eprintln!("listening on {}", handle.url);
+    say(&format!("listening on {}", handle.url));
     asked_to_stop().await?;
     handle.stop().await;
     Ok(0)

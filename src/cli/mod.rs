@@ -11,6 +11,7 @@ pub mod mock;
 pub mod schema;
 pub mod serve;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -67,7 +68,21 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Key(args) => key::run(&args),
         Command::Health(args) => block_on(health::run(args)),
         Command::Client(verb) => client::run(verb),
-        Command::Mock(args) => exit_with(mock::run(args)),
+        Command::Mock(args) => mock(args),
+    }
+}
+
+fn mock(args: mock::MockArgs) -> ExitCode {
+    let runtime = match runtime() {
+        Ok(runtime) => runtime,
+        Err(e) => return fail(&e),
+    };
+    let end = runtime.block_on(mock::run(args));
+    // The read of stdin cannot be taken back: a runtime that is dropped would wait for the next line.
+    runtime.shutdown_background();
+    match end {
+        Ok(code) => std::process::exit(code),
+        Err(e) => fail(&e),
     }
 }
 
@@ -83,22 +98,12 @@ fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> ExitCode {
     }
 }
 
-/// Runs what may be reading stdin at its end. That read cannot be taken back: a runtime that is dropped would wait for
-/// one more line, so the process ends first.
-fn exit_with(work: impl Future<Output = anyhow::Result<i32>>) -> ExitCode {
-    let runtime = match runtime() {
-        Ok(runtime) => runtime,
-        Err(e) => return fail(&e),
-    };
-    let ended = runtime.block_on(work);
-    runtime.shutdown_background();
-    match ended {
-        Ok(code) => std::process::exit(code),
-        Err(e) => fail(&e),
-    }
+/// Says something to people. If nobody listens there, there is nobody to tell, which is no reason to stop.
+fn say(message: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{message}");
 }
 
 fn fail(error: &anyhow::Error) -> ExitCode {
-    eprintln!("error: {error:#}");
+    say(&format!("error: {error:#}"));
     ExitCode::FAILURE
 }

@@ -7,7 +7,7 @@ use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::app::App;
-use crate::cli::{check, fail, runtime};
+use crate::cli::{check, fail, runtime, say};
 use crate::config::{self, LoadOptions, Loaded, Problems};
 use crate::revision::SUPPORTED;
 use crate::telemetry::logs;
@@ -35,7 +35,7 @@ pub fn run(args: &ServeArgs) -> ExitCode {
     };
     logs::start(&loaded.plan.log.filter, loaded.plan.log.json);
     for warning in &loaded.warnings {
-        eprint!("{}", warning.render("warning"));
+        say(warning.render("warning").trim_end());
     }
     match runtime().and_then(|runtime| runtime.block_on(serve(loaded, demo))) {
         Ok(()) => ExitCode::SUCCESS,
@@ -79,16 +79,17 @@ async fn serve(loaded: Loaded, demo: bool) -> anyhow::Result<()> {
     let public = loaded.plan.public_url.clone();
     let app = App::start(loaded.plan, program.as_deref()).await?;
     if demo {
-        eprintln!("no config found: serving a built-in demo server");
+        say("no config found: serving a built-in demo server");
     }
     for address in &app.addresses {
-        eprintln!("moongate {} listening on http://{address}/mcp ({servers} servers)", env!("CARGO_PKG_VERSION"));
+        let version = env!("CARGO_PKG_VERSION");
+        say(&format!("moongate {version} listening on http://{address}/mcp ({servers} servers)"));
     }
     if let Some(url) = public {
-        eprintln!("clients connect to {}/mcp", url.as_str().trim_end_matches('/'));
+        say(&format!("clients connect to {}/mcp", url.as_str().trim_end_matches('/')));
     }
     if let Some(address) = app.admin {
-        eprintln!("metrics and health on http://{address}");
+        say(&format!("metrics and health on http://{address}"));
     }
     stop.recv().await;
     tracing::info!("stopping; a second signal ends it at once");

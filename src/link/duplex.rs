@@ -27,9 +27,8 @@ const EVENT_QUEUE: usize = 256;
 const WRITE_QUEUE: usize = 1024;
 /// How long a full write queue is waited for: the server does not read its input.
 const WRITE_WAIT: Duration = Duration::from_secs(5);
-
-/// How long a broken input waits for a better reason.
-const BROKEN_PIPE_WAIT: Duration = Duration::from_millis(200);
+/// How long the end of the output is waited for, once the input is closed.
+const END_WAIT: Duration = Duration::from_millis(250);
 
 /// What is told about lines that are no messages.
 pub type OnGarbage = Arc<dyn Fn(&[u8]) + Send + Sync>;
@@ -276,8 +275,8 @@ async fn write_lines<W: AsyncWrite + Unpin>(
             writer.flush().await
         };
         if let Err(e) = written.await {
-            // Mostly the process has ended, and the other task is about to say how. If it lives, its pipe is useless.
-            tokio::time::sleep(BROKEN_PIPE_WAIT).await;
+            // Mostly the server has ended, and its output is about to: the reading task can then say how.
+            let _ = tokio::time::timeout(END_WAIT, broke.subscribe().wait_for(Option::is_some)).await;
             shared.fail(LinkError::Gone(format!("the server's input is closed: {e}")), &broke);
             return;
         }

@@ -14,6 +14,7 @@ mod prompt;
 mod running;
 mod schema;
 mod table;
+mod target;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -25,32 +26,33 @@ use crate::json::{Object, Raw, Text};
 use crate::model::{Call, Kind, Method, Outcome};
 
 use arguments::Given;
-use connect::{Client, TargetArgs};
+use connect::Client;
 use output::{Failure, print, say};
+use target::TargetArgs;
 
 /// The verbs of the client.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Verb {
     /// List the tools of a gateway or server
-    #[command(after_help = connect::HELP)]
+    #[command(after_help = target::HELP)]
     Tools(ListArgs),
     /// Call a tool
     ///
     /// What the tool returns goes to stdout; progress, log messages and questions go to stderr. If the server asks
     /// the user something, it is asked on the terminal; without a terminal the server is told that nobody can answer.
-    #[command(after_help = connect::HELP)]
+    #[command(after_help = target::HELP)]
     Call(CallArgs),
     /// List the resources and resource templates of a gateway or server
-    #[command(after_help = connect::HELP)]
+    #[command(after_help = target::HELP)]
     Resources(ListArgs),
     /// Read a resource
-    #[command(after_help = connect::HELP)]
+    #[command(after_help = target::HELP)]
     Read(ReadArgs),
     /// List the prompts of a gateway or server
-    #[command(after_help = connect::HELP)]
+    #[command(after_help = target::HELP)]
     Prompts(ListArgs),
     /// Get a prompt, filled in
-    #[command(after_help = connect::HELP)]
+    #[command(after_help = target::HELP)]
     Get(CallArgs),
 }
 

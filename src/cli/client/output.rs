@@ -81,9 +81,9 @@ pub(super) fn print(bytes: &[u8]) -> Result<(), Failure> {
     })
 }
 
-/// Says something to people. If nobody listens there, there is nobody to tell.
+/// Says something that a server may have worded to people.
 pub(super) fn say(message: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{}", clean(message));
+    crate::cli::say(&clean(message));
 }
 
 /// A result's text as stdout should get it.

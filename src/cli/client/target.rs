@@ -1,0 +1,207 @@
+//! Which server a verb talks to.
+//!
+//! Owns the flags that choose it. Does not connect (`connect`). Invariant: what is chosen by flags is not changed by
+//! the environment, except for the key.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use http::{HeaderValue, header};
+use url::{Host, Url};
+
+use crate::cli::check;
+use crate::config::{self, LoadOptions, Origin};
+use crate::link::LinkError;
+use crate::link::guard::Guard;
+use crate::revision::{ConnectError, SUPPORTED};
+use crate::upstream::{Connect, ServerSettings};
+
+use super::output::{Failure, say};
+
+/// What stands under the help of each verb.
+pub(super) const HELP: &str = "\
+It talks to a running gateway (--url), to one server of the config without the gateway's rules (--server), \
+or to a command that it starts (after --):
+  moongate tools
+  moongate call github__get_issue owner=moon repo=gate number=7
+  moongate tools --server github
+  moongate call add '{\"a\": 1, \"b\": 2}' -- npx -y some-mcp-server
+
+Exit codes: 0 fine, 1 failed (also: the tool says so), 2 bad usage or config.";
+
+/// The longest answer that is taken: nobody else has to share the memory.
+const MAX_MESSAGE: usize = 256 * 1024 * 1024;
+
+/// Which server to talk to.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Server")]
+pub(super) struct TargetArgs {
+    /// The MCP endpoint of a running gateway, or of any other server
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080/mcp", conflicts_with_all = ["server", "command"])]
+    url: String,
+    /// The key for the URL, sent as `Authorization: Bearer KEY`; safer in the environment than on the command line
+    #[arg(long, value_name = "KEY", env = "MOONGATE_KEY", hide_env_values = true)]
+    key: Option<String>,
+    /// Talk to this server of the config, directly
+    #[arg(long, value_name = "NAME", conflicts_with = "command")]
+    server: Option<String>,
+    /// The config that has the server; repeat it to lay later files over earlier ones
+    #[arg(long, short = 'c', value_name = "PATH", env = "MOONGATE_CONFIG")]
+    config: Vec<PathBuf>,
+    /// Longest time to wait for the server, and for each answer [default: 60s, or what the config says]
+    #[arg(long, value_name = "TIME", value_parser = config::duration)]
+    timeout: Option<Duration>,
+    /// Speak this revision of the protocol, instead of the newest that the server knows
+    #[arg(long, value_name = "DATE", value_parser = PossibleValuesParser::new(SUPPORTED))]
+    protocol: Option<String>,
+    /// Show what the server writes to its stderr, and what happens on the connection
+    #[arg(long, short = 'v')]
+    pub(super) verbose: bool,
+    /// Talk to this command over its stdin and stdout
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+/// What was chosen.
+pub(super) struct Target {
+    /// How to reach it.
+    pub(super) settings: ServerSettings,
+    chosen: Chosen,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Chosen {
+    Url,
+    Server,
+    Command,
+}
+
+impl TargetArgs {
+    /// What the flags choose.
+    pub(super) fn target(&self) -> Result<Target, Failure> {
+        // A variable may be there for other commands; a flag was meant.
+        let config_flag = !self.config.is_empty() && std::env::var_os("MOONGATE_CONFIG").is_none();
+        if config_flag && self.server.is_none() {
+            return Err(Failure::Usage("--config is of use only with --server NAME".to_owned()));
+        }
+        let (mut settings, chosen) = match (&self.server, self.command.split_first()) {
+            (Some(name), _) => (self.configured(name)?, Chosen::Server),
+            (None, Some((command, args))) => (started(command, args), Chosen::Command),
+            (None, None) => (self.remote()?, Chosen::Url),
+        };
+        if chosen != Chosen::Server {
+            settings.max_message = MAX_MESSAGE;
+        }
+        if self.protocol.is_some() {
+            settings.protocol.clone_from(&self.protocol);
+        }
+        if let Some(time) = self.timeout {
+            settings.timeout = time;
+            settings.start_timeout = time;
+            settings.list_timeout = time;
+            settings.connect_timeout = settings.connect_timeout.min(time);
+        }
+        Ok(Target { settings, chosen })
+    }
+
+    fn remote(&self) -> Result<ServerSettings, Failure> {
+        let bad = |what: String| Failure::Usage(format!("--url {:?} {what}", self.url));
+        let url = Url::parse(&self.url).map_err(|e| bad(format!("is not a URL: {e}")))?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(bad("does not start with http:// or https://".to_owned()));
+        }
+        let mut headers = Vec::new();
+        if let Some(key) = self.key.as_deref().map(str::trim).filter(|key| !key.is_empty()) {
+            let value = HeaderValue::from_str(&format!("Bearer {key}"));
+            let mut value = value.map_err(|_| Failure::Usage("the key has characters that no key has".to_owned()))?;
+            value.set_sensitive(true);
+            if url.scheme() == "http" && !is_loopback(&url) {
+                say("warning: the key goes over the network unencrypted; use https if anybody else can listen there");
+            }
+            headers.push((header::AUTHORIZATION, value));
+        }
+        let name = url.authority().rsplit('@').next().unwrap_or_default().to_owned();
+        Ok(ServerSettings::new(name, Connect::Http { url, headers, forward_headers: Vec::new() }))
+    }
+
+    fn configured(&self, name: &str) -> Result<ServerSettings, Failure> {
+        let env = check::environment();
+        let mut paths = self.config.clone();
+        if paths.is_empty() {
+            paths.extend(config::search(Path::new("."), &env));
+        }
+        let only = vec![name.to_owned()];
+        let options = LoadOptions { paths, env, only, revisions: &SUPPORTED, ..LoadOptions::default() };
+        let loaded = config::load(&options).map_err(|mut problems| {
+            // What is a flag of the gateway there has another name here.
+            for problem in problems.errors.iter_mut().filter(|p| matches!(p.origin, Origin::Flag(_))) {
+                problem.origin = Origin::Flag("--server".to_owned());
+            }
+            Failure::Config(problems)
+        })?;
+        let server = loaded.plan.servers.into_iter().find(|server| server.name == name);
+        server.ok_or_else(|| Failure::Usage(format!("the server {name:?} is disabled, or not in the config")))
+    }
+}
+
+fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        None => false,
+    }
+}
+
+fn started(command: &str, args: &[String]) -> ServerSettings {
+    let name = Path::new(command).file_name().map_or(command.into(), |name| name.to_string_lossy()).into_owned();
+    // It is the user's own command, which the user's shell would have started with all of this.
+    let env = check::environment().into_iter().filter(|(name, _)| name != "MOONGATE_KEY").collect();
+    ServerSettings::new(name, Connect::Stdio { command: command.to_owned(), args: args.to_vec(), env, cwd: None })
+}
+
+impl Target {
+    /// What it is called in messages.
+    pub(super) fn name(&self) -> &str {
+        &self.settings.name
+    }
+
+    /// Whether limits were set by flags, or are the client's own: then the config has no say.
+    pub(super) fn is_ad_hoc(&self) -> bool {
+        self.chosen != Chosen::Server
+    }
+
+    /// Only a child needs a guard; without one it still ends when we do in an orderly way.
+    pub(super) fn guard(&self) -> Guard {
+        let program = std::env::current_exe().ok();
+        let child = matches!(self.settings.connect, Connect::Stdio { .. });
+        let guard = program.filter(|_| child).and_then(|program| Guard::start(&program).ok());
+        guard.unwrap_or_else(Guard::none)
+    }
+
+    /// Why the connection could not be opened, and what may help.
+    pub(super) fn failure(&self, error: &ConnectError) -> Failure {
+        let name = self.name();
+        let limit = self.settings.start_timeout;
+        match (error, self.chosen) {
+            (ConnectError::Link(LinkError::Timeout(_)), Chosen::Url | Chosen::Command) => {
+                Failure::Failed(format!("{name} did not answer within {limit:?} (--timeout)"))
+            }
+            (ConnectError::Link(LinkError::Status { status: status @ (401 | 403), .. }), Chosen::Url) => {
+                let message = format!("{name} refused: HTTP status {status}: the key is missing or wrong");
+                Failure::Failed(message).with_hint("give one with MOONGATE_KEY or --key".to_owned())
+            }
+            (ConnectError::Link(LinkError::Status { status: 404, .. }), Chosen::Url) => {
+                let message = format!("{name} has nothing there: HTTP status 404");
+                Failure::Failed(message).with_hint("is the path right? A gateway serves /mcp and /mcp/NAME".to_owned())
+            }
+            (ConnectError::Link(LinkError::Unreachable(_)), Chosen::Url) => {
+                let hint = "is the gateway running? `moongate serve` starts it; --url says where it is";
+                Failure::Failed(format!("{name}: {error}")).with_hint(hint.to_owned())
+            }
+            _ => Failure::Failed(format!("{name}: {error}")),
+        }
+    }
+}
