@@ -66,6 +66,12 @@ impl Raw {
         Raw(whole.slice_ref(value.get().as_bytes()))
     }
 
+    /// The same value in memory of its own, for what is kept longer than the message that it came in.
+    #[must_use]
+    pub fn detached(&self) -> Self {
+        Raw(Bytes::copy_from_slice(&self.0))
+    }
+
     /// The bytes of the value.
     pub fn bytes(&self) -> &Bytes {
         &self.0

@@ -54,7 +54,9 @@ async fn serve(front: &Front, name: &str, request: Request) -> Response {
         _ => None,
     };
     let dialect = revision::detect(&Head { method: &head.method, headers: &head.headers }, &Peek { message });
-    if front.state.metrics.inflight.get() >= i64::try_from(front.limits.calls).unwrap_or(i64::MAX) {
+    // Only what starts a call: answers and cancellations are what ends them.
+    let starts = matches!(&payload, Ok(Payload::One(crate::jsonrpc::Message::Request(_)) | Payload::Batch(_)));
+    if starts && front.state.metrics.inflight.get() >= i64::try_from(front.limits.calls).unwrap_or(i64::MAX) {
         front.state.metrics.refused.with_label_values(&["calls"]).inc();
         let id = message.and_then(|m| m.id());
         let error = Error::new(

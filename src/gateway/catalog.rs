@@ -241,6 +241,7 @@ fn exposed_keys(kind: Kind, found: &[Taken<'_>], rules: &NameRules) -> Vec<Strin
                 server: &t.upstream.settings.name,
                 prefix: &t.upstream.settings.prefix,
                 name: &t.stem,
+                local: &t.local,
             });
             assign(&wanting.collect::<Vec<_>>(), rules)
         }

@@ -12,6 +12,11 @@ use crate::model::Method;
 /// Links that are remembered; the oldest is forgotten first.
 const LEARNED_MAX: usize = 10_000;
 
+/// Longest link that is remembered, in bytes.
+const LINK_BYTES_MAX: usize = 4096;
+/// Links of one result that are mapped; the others stay as they are.
+const LINKS_MAX: usize = 1000;
+
 /// Which server gave a link that stands in no list.
 #[derive(Default)]
 pub(super) struct Learned(Mutex<Table>);
@@ -30,6 +35,10 @@ impl Learned {
 
     /// Remembers a link. False: another server gave the same one.
     pub(super) fn learn(&self, uri: &Text, server: &str) -> bool {
+        // What is longer is no link that anybody follows, and 10,000 of them would be a lot of memory.
+        if uri.len() > LINK_BYTES_MAX {
+            return true;
+        }
         let mut table = self.lock();
         if let Some(known) = table.servers.get(uri) {
             return known.as_str() == server;
@@ -39,8 +48,10 @@ impl Learned {
         {
             table.servers.remove(&oldest);
         }
+        // A copy: the URI is a span of a whole answer, which must not live as long as the link.
+        let uri = Text::from(uri.as_str());
         table.servers.insert(uri.clone(), Text::from(server));
-        table.order.push_back(uri.clone());
+        table.order.push_back(uri);
         true
     }
 
@@ -66,6 +77,11 @@ pub(super) fn rewrite(method: &Method, result: &mut Object, map: Map<'_>) {
         _ => return,
     };
     let Some(raw) = result.get(member).filter(|raw| has_links(raw)) else { return };
+    let left = std::cell::Cell::new(LINKS_MAX);
+    let map: Map<'_> = &|uri| {
+        left.set(left.get().checked_sub(1)?);
+        map(uri)
+    };
     if let Some(changed) = items(raw, item, map) {
         result.set(Text::literal(member), changed);
     }

@@ -22,6 +22,8 @@ pub(super) struct Wanting<'a> {
     pub prefix: &'a str,
     /// The name as the server (or its config) gives it.
     pub name: &'a str,
+    /// The server's own name for it, which tells apart two that the config gives one name.
+    pub local: &'a str,
 }
 
 /// Digits of the suffix that tells apart what was cut or collided.
@@ -70,7 +72,7 @@ fn spell(item: &Wanting<'_>, rules: &NameRules) -> String {
 
 /// The name cut to make room for a suffix that depends on the server and the whole name.
 fn suffixed(spelled: &str, item: &Wanting<'_>, salt: u32, max_length: usize) -> String {
-    let identity = format!("{}\u{0}{}\u{0}{salt}", item.server, item.name);
+    let identity = format!("{}\u{0}{}\u{0}{salt}", item.server, item.local);
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, identity.as_bytes());
     let hex: String = digest.as_ref().iter().take(SUFFIX_DIGITS.div_ceil(2)).map(|b| format!("{b:02x}")).collect();
     let keep = max_length.saturating_sub(SUFFIX_DIGITS + 1).min(spelled.len());
@@ -89,7 +91,7 @@ mod tests {
 
     fn names(items: &[(&str, &str, &str)]) -> Vec<String> {
         let items: Vec<Wanting<'_>> =
-            items.iter().map(|(server, prefix, name)| Wanting { server, prefix, name }).collect();
+            items.iter().map(|(server, prefix, name)| Wanting { server, prefix, name, local: name }).collect();
         assign(&items, &rules())
     }
 
@@ -109,6 +111,15 @@ mod tests {
         assert!(got[3].starts_with("sa_me_"), "{got:?}");
     }
 
+    #[test]
+    fn two_tools_of_one_name_by_config_are_both_there() {
+        let rules = rules();
+        let tool = |name, local| Wanting { server: "a", prefix: "a", name, local };
+        let got = assign(&[tool("find", "search"), tool("find", "find")], &rules);
+        assert_eq!(got[1], "a__find");
+        assert!(got[0].starts_with("a__find_"), "{got:?}");
+    }
+
     proptest! {
         #[test]
         fn users_05_every_name_is_legal_unique_and_stable(
@@ -117,7 +128,7 @@ mod tests {
         ) {
             let raw: Vec<(String, String)> = raw.into_iter().collect();
             let items: Vec<Wanting<'_>> =
-                raw.iter().map(|(s, n)| Wanting { server: s, prefix: if s.len() == 1 { "" } else { s }, name: n }).collect();
+                raw.iter().map(|(s, n)| Wanting { server: s, prefix: if s.len() == 1 { "" } else { s }, name: n, local: n }).collect();
             let first = assign(&items, &rules());
             let mut order: Vec<usize> = (0..items.len()).collect();
             order.sort_by_key(|n| (*n as u64).wrapping_mul(shuffle | 1));

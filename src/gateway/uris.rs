@@ -26,6 +26,11 @@ pub(super) fn looks_wrapped(uri: &str) -> bool {
 /// Whether a URI can come from a URI template (RFC 6570), as far as that can be told from the text around its
 /// expressions. `{x}` stands for anything without a slash; `{+x}`, `{/x*}` and their like for anything.
 pub(super) fn matches(template: &str, uri: &str) -> bool {
+    // Most templates can be told by how they begin.
+    let literal = template.split('{').next().unwrap_or(template);
+    if !uri.starts_with(literal) {
+        return false;
+    }
     let mut parts = Vec::new();
     let mut rest = template;
     while let Some((before, after)) = rest.split_once('{') {

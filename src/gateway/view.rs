@@ -156,15 +156,13 @@ impl View {
     /// Whose a URI is, and what that server calls it.
     fn locate(&self, snapshot: &Snapshot, caller: &Caller, uri: &Text) -> Result<(Arc<Upstream>, Text), Error> {
         if let Scope::Server(upstream) = &self.scope {
-            return Ok((upstream.clone(), uri.clone()));
+            let exists = upstream.settings.resources.exists(uri);
+            return if exists { Ok((upstream.clone(), uri.clone())) } else { Err(not_found(uri)) };
         }
         if let Some(route) = self.find(snapshot, caller, Kind::Resources, uri) {
             return Ok((route.upstream.clone(), route.local.clone()));
         }
-        let unknown = || {
-            let data = Object::new().with("uri", Raw::string(uri));
-            Error::new(Reason::UnknownResource, format!("Resource not found: {uri}")).with_data(data.raw())
-        };
+        let unknown = || not_found(uri);
         let (server, local) = match uris::unwrap(uri) {
             Some((server, local)) => (server.to_owned(), Text::from(local)),
             None => {
@@ -191,7 +189,9 @@ impl View {
         let wrong =
             || Error::new(Reason::InvalidParams, "Invalid params: ref must name a prompt or a resource template");
         let mut reference = call.params.object("ref").ok_or_else(wrong)?;
-        let (upstream, key, local) = if let Some(name) = reference.text("name") {
+        let is_prompt = reference.text("type").is_some_and(|t| t.as_str() == "ref/prompt");
+        let (upstream, key, local) = if is_prompt {
+            let name = reference.text("name").ok_or_else(wrong)?;
             let unknown = || Error::new(Reason::UnknownName, format!("Unknown prompt: {name}"));
             let route = self.find(snapshot, caller, Kind::Prompts, &name).ok_or_else(unknown)?;
             (route.upstream.clone(), "name", route.local.clone())
@@ -266,6 +266,11 @@ impl View {
             }
         }
     }
+}
+
+fn not_found(uri: &Text) -> Error {
+    let data = Object::new().with("uri", Raw::string(uri));
+    Error::new(Reason::UnknownResource, format!("Resource not found: {uri}")).with_data(data.raw())
 }
 
 /// An item under its server's own key, but with the config's description.

@@ -12,3 +12,27 @@ pub use call::{AskKind, Call, Caller, Can, Check, Kind, Level, LogWish, Method, 
 pub use error::{Error, Fault, Reason};
 pub use exchange::{Answers, Ask, AskState, CacheHint, Event, Exchange, Outcome, Question};
 pub use server::{Face, Features, Filter, Notice, Notices, Server};
+
+/// What tests of other modules need.
+#[cfg(test)]
+pub(crate) mod testing {
+    use std::sync::Arc;
+
+    use crate::json::{Raw, Text};
+    use crate::model::{Caller, Can, LogWish, Principal};
+
+    /// A caller without capabilities.
+    pub(crate) fn caller(principal: u32, session: Option<&str>) -> Arc<Caller> {
+        Arc::new(Caller {
+            principal: Arc::new(Principal { name: "test".to_owned(), id: principal }),
+            session: session.map(Text::from),
+            capabilities: Raw::literal("{}"),
+            can: Can::default(),
+            info: None,
+            log: LogWish::Nothing,
+            revision: "",
+            headers: Vec::new(),
+            ended: tokio_util::sync::CancellationToken::new(),
+        })
+    }
+}

@@ -9,9 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::mpsc;
 
+use crate::json::Text;
 use crate::jsonrpc::{Message, Request};
 use crate::link::Correlate;
-use crate::model::{AskKind, Can};
+use crate::model::{AskKind, Caller, Can, Principal};
 
 /// The open calls of one connection.
 #[derive(Clone, Default)]
@@ -27,8 +28,17 @@ struct Table {
 struct Open {
     can: Can,
     logs: Logs,
+    /// Whose it is; the gateway's own calls are nobody's.
+    whose: Option<Whose>,
     /// Takes requests of the server that came on another stream than the call's own.
     injected: Option<mpsc::Sender<Message>>,
+}
+
+/// Whose a call is: two calls of one session may see each other's messages, two of one principal need not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Whose {
+    principal: u32,
+    session: Option<Text>,
 }
 
 /// What a log message on the pipe has to do with a call.
@@ -55,19 +65,19 @@ const INJECTED_MAX: usize = 16;
 
 impl Calls {
     /// Opens a call: the id is also its progress token.
-    pub(super) fn open(&self, can: Can, logs: Logs, is_pipe: bool) -> CallEntry {
+    pub(super) fn open(&self, caller: &Caller, logs: Logs, is_pipe: bool) -> CallEntry {
         let id = self.next_id();
         // On a pipe everything comes the same way; a call that can be asked nothing needs no second way either.
-        let channel = (!is_pipe && can != Can::default()).then(|| mpsc::channel(INJECTED_MAX));
+        let channel = (!is_pipe && caller.can != Can::default()).then(|| mpsc::channel(INJECTED_MAX));
         let (sender, injected) = channel.unzip();
-        self.lock().insert(id, Open { can, logs, injected: sender });
+        self.lock().insert(id, Open { can: caller.can, logs, whose: whose(caller), injected: sender });
         CallEntry { calls: self.clone(), id, injected }
     }
 
     /// Opens a subscription: its messages name it.
     pub(super) fn open_subscription(&self) -> CallEntry {
         let id = self.next_id();
-        self.lock().insert(id, Open { can: Can::default(), logs: Logs::Never, injected: None });
+        self.lock().insert(id, Open { can: Can::default(), logs: Logs::Never, whose: None, injected: None });
         CallEntry { calls: self.clone(), id, injected: None }
     }
 
@@ -76,7 +86,9 @@ impl Calls {
     /// Gives it back where there is no such call, or several.
     pub(super) fn inject(&self, request: Request) -> Result<(), Request> {
         let kind = AskKind::of(&request.method, &request.params);
-        let Some(id) = self.only(|open| open.injected.is_some() && open.can.answer(kind)) else { return Err(request) };
+        let Some(id) = self.only_asked(|open| open.injected.is_some() && open.can.answer(kind)) else {
+            return Err(request);
+        };
         let sender = self.lock().get(&id).and_then(|open| open.injected.clone());
         match sender.map(|sender| sender.try_send(Message::Request(request.clone()))) {
             Some(Ok(())) => Ok(()),
@@ -105,12 +117,25 @@ impl Calls {
             Message::Notification(n) if &*n.method == "notifications/message" => self.only_log(),
             // Subscriptions of the modern revision name their request.
             Message::Notification(n) => subscription(&n.params),
-            // "It goes to the only open call whose caller can answer it."
             Message::Request(r) => {
                 let kind = AskKind::of(&r.method, &r.params);
-                self.only(|open| open.can.answer(kind))
+                self.only_asked(|open| open.can.answer(kind))
             }
         }
+    }
+
+    /// A question says of no call: it is for the only one that can answer it, if no other session has a call open that
+    /// it could come from.
+    fn only_asked(&self, fits: impl Fn(&Open) -> bool) -> Option<u64> {
+        let id = self.only(fits)?;
+        let open = self.lock();
+        let asked = open.get(&id)?.whose.clone();
+        let same = |(other, call): (&u64, &Open)| {
+            *other == id
+                || call.whose.is_none()
+                || (call.whose == asked && asked.as_ref().is_some_and(|w| w.session.is_some()))
+        };
+        open.iter().all(same).then_some(id)
     }
 
     /// A log message says of no call: it is the only one's that wants any, unless it could tell of another principal.
@@ -139,6 +164,11 @@ impl Calls {
     }
 }
 
+fn whose(caller: &Caller) -> Option<Whose> {
+    let principal = caller.principal.id;
+    (principal != Principal::GATEWAY).then(|| Whose { principal, session: caller.session.clone() })
+}
+
 fn subscription(params: &crate::json::Object) -> Option<u64> {
     let meta = params.object("_meta")?;
     std::str::from_utf8(meta.get(super::v2026_07_28::SUBSCRIPTION_ID)?.bytes()).ok()?.parse().ok()
@@ -156,6 +186,31 @@ mod tests {
 
     use super::*;
 
+    fn caller() -> Caller {
+        Caller { can: Can { sample: true, ..Can::default() }, ..(*crate::model::testing::caller(1, None)).clone() }
+    }
+
+    #[test]
+    fn a_question_reaches_no_other_session() {
+        let calls = Calls::default();
+        let find = calls.correlate();
+        let ask = r#"{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{}}"#;
+        let ask = Message::parse(&Bytes::from_static(ask.as_bytes())).unwrap();
+        let open = |session: &str, sample| {
+            let caller = crate::model::testing::caller(1, Some(session));
+            calls.open(&Caller { can: Can { sample, ..Can::default() }, ..(*caller).clone() }, Logs::Never, true)
+        };
+        let able = open("a", true);
+        assert_eq!(find(&ask), Some(able.id));
+        let same = open("a", false);
+        assert_eq!(find(&ask), Some(able.id));
+        let other = open("b", false);
+        assert_eq!(find(&ask), None, "the server may ask because of the other session's call");
+        drop((other, same));
+        let _second = open("a", true);
+        assert_eq!(find(&ask), None, "two could answer");
+    }
+
     #[test]
     fn a_log_message_is_about_the_only_call_that_wants_any() {
         let calls = Calls::default();
@@ -163,17 +218,17 @@ mod tests {
         let log = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}"#;
         let log = Message::parse(&Bytes::from_static(log.as_bytes())).unwrap();
         // Such as the stream on which the gateway listens for changes.
-        let _stream = calls.open(Can::default(), Logs::Never, true);
+        let _stream = calls.open(&caller(), Logs::Never, true);
         assert_eq!(find(&log), None);
-        let first = calls.open(Can::default(), Logs::Wanted(1), true);
+        let first = calls.open(&caller(), Logs::Wanted(1), true);
         assert_eq!(find(&log), Some(first.id));
-        let second = calls.open(Can::default(), Logs::Wanted(1), true);
+        let second = calls.open(&caller(), Logs::Wanted(1), true);
         assert_eq!(find(&log), None, "it could be about either");
         drop(first);
-        let quiet = calls.open(Can::default(), Logs::Unwanted(1), true);
+        let quiet = calls.open(&caller(), Logs::Unwanted(1), true);
         assert_eq!(find(&log), Some(second.id));
         drop(quiet);
-        let _other = calls.open(Can::default(), Logs::Unwanted(2), true);
+        let _other = calls.open(&caller(), Logs::Unwanted(2), true);
         assert_eq!(find(&log), None, "it could tell of another principal");
     }
 }

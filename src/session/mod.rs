@@ -72,6 +72,16 @@ pub struct Session {
     stream: Mutex<CancellationToken>,
 }
 
+/// What became of a subscription.
+pub enum Subscribed {
+    /// It is new; the token is cancelled when it ends.
+    New(CancellationToken),
+    /// It was there.
+    Already,
+    /// The session has too many.
+    TooMany,
+}
+
 /// Takes the client's answer to one request.
 type Pending = oneshot::Sender<Result<Object, RpcError>>;
 
@@ -83,7 +93,8 @@ impl Sessions {
 
     /// Opens a session.
     ///
-    /// Where the table is full, the same principal's longest unused session makes room; fails where it has none.
+    /// Where the table is full, the longest unused session of the same principal makes room, or of the one that has the
+    /// most; fails where all of those are in use.
     pub fn open(&self, caller: Caller, scope: Text) -> Result<Arc<Session>, Error> {
         let id = new_id();
         let ended = CancellationToken::new();
@@ -107,8 +118,7 @@ impl Sessions {
         });
         let mut table = lock(&self.table);
         if table.len() >= self.settings.max {
-            let oldest = table.values().filter(|s| s.principal == principal && s.is_idle());
-            let Some(oldest) = oldest.min_by_key(|s| s.used_ms.load(Ordering::Relaxed)).map(|s| s.id.clone()) else {
+            let Some(oldest) = longest_unused(&table, &principal) else {
                 self.metrics.refused.with_label_values(&["sessions"]).inc();
                 let max = self.settings.max;
                 return Err(Error::new(
@@ -183,6 +193,21 @@ impl Sessions {
     fn now_ms(&self) -> u64 {
         u64::try_from(self.epoch.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
+}
+
+/// The session that makes room: the longest unused one of the principal itself or, where it has none, of whoever has
+/// the most. So one principal's sessions never keep another out.
+fn longest_unused(table: &HashMap<Text, Arc<Session>>, principal: &Principal) -> Option<Text> {
+    let mut counts: HashMap<u32, usize> = HashMap::new();
+    for session in table.values() {
+        *counts.entry(session.principal.id).or_default() += 1;
+    }
+    let most = counts.into_iter().max_by_key(|(id, count)| (*count, *id)).map(|(id, _)| id);
+    let oldest = |id: u32| {
+        let idle = table.values().filter(|s| s.principal.id == id && s.is_idle());
+        idle.min_by_key(|s| s.used_ms.load(Ordering::Relaxed)).map(|s| s.id.clone())
+    };
+    oldest(principal.id).or_else(|| oldest(most?))
 }
 
 fn new_id() -> Text {
@@ -275,15 +300,18 @@ impl Session {
         }
     }
 
-    /// Notes a subscription. `None`: it is there already, or there are too many.
-    pub fn subscribe(&self, uri: &Text) -> Option<CancellationToken> {
+    /// Notes a subscription.
+    pub fn subscribe(&self, uri: &Text) -> Subscribed {
         let mut subscriptions = lock(&self.subscriptions);
-        if subscriptions.contains_key(uri) || subscriptions.len() >= SUBSCRIPTIONS_MAX {
-            return None;
+        if subscriptions.contains_key(uri) {
+            return Subscribed::Already;
+        }
+        if subscriptions.len() >= SUBSCRIPTIONS_MAX {
+            return Subscribed::TooMany;
         }
         let token = self.ended.child_token();
         subscriptions.insert(uri.clone(), token.clone());
-        Some(token)
+        Subscribed::New(token)
     }
 
     /// Ends a subscription, if there is one.

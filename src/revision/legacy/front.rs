@@ -15,7 +15,7 @@ use crate::jsonrpc::{Id, Message, Notification, Payload, Request};
 use crate::model::{Caller, Can, Error, Filter, Level, LogWish, Notice, Reason, Server};
 use crate::revision::legacy::{NEWEST, Profile, SESSION_HEADER, VERSION_HEADER, call, profile, spell, stream};
 use crate::revision::{Front, FrontState, Head, Inbound, Peek, json_response, malformed, notices};
-use crate::session::Session;
+use crate::session::{Session, Subscribed};
 
 /// The one legacy front.
 pub(in crate::revision) static FRONT: LegacyFront = LegacyFront;
@@ -209,8 +209,9 @@ fn caller(
         principal,
         session: None,
         can: can(&capabilities),
-        capabilities: capabilities.raw(),
-        info: params.get("clientInfo").filter(|info| info.is_object()).cloned(),
+        // Copies: a session must not keep the whole body of its first request alive.
+        capabilities: capabilities.raw().detached(),
+        info: params.get("clientInfo").filter(|info| info.is_object()).map(Raw::detached),
         log: LogWish::ServerDecides,
         revision: profile.name,
         headers: forwarded(headers, state),
@@ -280,8 +281,13 @@ pub(super) fn subscribe(session: &Arc<Session>, server: &Arc<dyn Server>, params
     if !notices.honoured.uris.contains(&uri) {
         return Err(Error::new(Reason::UnknownResource, format!("Resource not found: {uri}")));
     }
-    if let Some(ended) = session.subscribe(&uri) {
-        tokio::spawn(stream::forward(notices, Arc::downgrade(session), ended));
+    match session.subscribe(&Text::from(uri.as_str())) {
+        Subscribed::New(ended) => drop(tokio::spawn(stream::forward(notices, Arc::downgrade(session), ended))),
+        Subscribed::Already => {}
+        Subscribed::TooMany => {
+            let message = "The session has too many subscriptions; end some first";
+            return Err(Error::new(Reason::Overloaded, message));
+        }
     }
     Ok(Object::new())
 }

@@ -58,7 +58,7 @@ impl Running {
             LogWish::Nothing => Logs::Unwanted(caller.principal.id),
             _ => Logs::Wanted(caller.principal.id),
         };
-        let entry = server.calls.open(caller.can, logs, server.link.is_pipe());
+        let entry = server.calls.open(&caller, logs, server.link.is_pipe());
         let Call { method, params, meta, progress, .. } = call;
         let params = with_meta(params, meta, progress.then_some(entry.id));
         let body =

@@ -30,6 +30,7 @@ pub(super) struct Running {
     params: Object,
     headers: Headers,
     logs: Logs,
+    caller: Arc<Caller>,
     messages: Option<Messages>,
     deadline: Instant,
     rounds: usize,
@@ -52,7 +53,7 @@ impl Running {
         // "The server MUST NOT emit `notifications/message` for a request that does not include this field": none can be
         // about a call that did not ask (server/utilities/logging.mdx).
         let logs = if caller.log == LogWish::Nothing { Logs::Never } else { Logs::Wanted(caller.principal.id) };
-        let entry = server.calls.open(caller.can, logs, true);
+        let entry = server.calls.open(&caller, logs, true);
         let meta = meta::write(meta, &caller, &server.hello.info, progress.then_some(entry.id));
         params.set(Text::literal("_meta"), meta.raw());
         let mut headers = if server.link.is_pipe() {
@@ -69,6 +70,7 @@ impl Running {
             params,
             headers,
             logs,
+            caller,
             messages: None,
             deadline,
             rounds: 0,
@@ -145,7 +147,7 @@ impl Running {
         if let Some(state) = state {
             params.set(Text::literal("requestState"), state);
         }
-        self.entry = self.server.calls.open(crate::model::Can::default(), self.logs, true);
+        self.entry = self.server.calls.open(&self.caller, self.logs, true);
         self.deadline = Instant::now() + self.server.hello.timeout;
         self.send(&params).await
     }
