@@ -43,7 +43,8 @@ expect() { if grep -Eq -- "$3" <<<"$2"; then pass "$1"; else fail "$1: no /$3/ i
 if [ -z "$STAND_INS" ] && command -v docker >/dev/null && timeout 20 docker info >/dev/null 2>&1; then
     ENGINE=(docker) BUILD=(build) LIMITS=()
 elif command -v podman >/dev/null; then
-    ENGINE=(podman)
+    # Its own complaints, such as that there is no systemd for health checks, are not ours; failures are still said.
+    ENGINE=(podman --log-level fatal)
     # HEALTHCHECK is not part of the OCI format.
     BUILD=(build --format docker)
     # An engine that is itself confined may not raise limits, as it does by default.
@@ -83,12 +84,15 @@ stand_ins() {
     [ "$(id -u)" = 0 ] || die "--stand-ins needs root, for debootstrap"
     if missing "$debian"; then
         local sources
+        # shellcheck disable=SC2016 # apt-get fills these in
         sources=$(apt-get indextargets --format 'deb $(REPO_URI) $(RELEASE) $(COMPONENT)' 'Identifier: Packages' \
             | awk -v r="$DEBIAN" '$3 == r || index($3, r "-") == 1' | sort -u)
         LIMIT=900 bounded debootstrap --variant=minbase "$DEBIAN" "$tree" \
             "$(awk -v r="$DEBIAN" '$3 == r { print $2; exit }' <<<"$sources")" >"$TEMP/log" || die "$(tail -5 "$TEMP/log")"
         echo "$sources" >"$tree/etc/apt/sources.list"
-        # What the slim images leave out.
+        # What the slim images leave out, and how they keep apt from leaving it again.
+        printf '%s\n' 'Dir::Cache::pkgcache "";' 'Dir::Cache::srcpkgcache "";' \
+            'DPkg::Post-Invoke { "rm -f /var/cache/apt/archives/*.deb || true"; };' >"$tree/etc/apt/apt.conf.d/docker-clean"
         rm -rf "$tree"/var/cache/apt/*.bin "$tree"/var/cache/apt/archives/*.deb "$tree"/var/lib/apt/lists/* \
             "$tree"/usr/share/{doc,man,info,locale,lintian}/*
         tar -C "$tree" -c . | LIMIT=300 engine import -q - "$debian"
@@ -151,7 +155,7 @@ start() {
 rpc() {
     local method=$1 params=$2 named
     shift 2
-    named=$(sed -n 's/.*"name":"\([^"]*\)".*/\1/p' <<<"$params")
+    named=$(sed -n 's/^"name":"\([^"]*\)".*/\1/p' <<<"$params")
     curl -sS --max-time 90 "$URL/mcp" "$@" -H 'Content-Type: application/json' \
         -H 'Accept: application/json, text/event-stream' -H 'MCP-Protocol-Version: 2026-07-28' \
         -H "Mcp-Method: $method" ${named:+-H "Mcp-Name: $named"} -d '{"jsonrpc":"2.0","id":1,"method":"'"$method"'",
@@ -161,7 +165,7 @@ rpc() {
 }
 call() { rpc tools/call '"name":"'"$1"'","arguments":'"$2" -H "Authorization: Bearer $KEY"; }
 
-# state NAME: of its servers, once none of them is on its way any more, or time is up.
+# The status of all servers, once none of them is on its way any more, or time is up.
 servers() {
     local status=''
     for _ in $(seq 120); do
@@ -204,7 +208,8 @@ try_common() {
     expect "and says what is missing" "$out" 'MOONGATE_KEY is not set'
     code=0
     out=$(engine run --rm "${LIMITS[@]}" -v "$TEMP/keyless.toml:/etc/moongate/moongate.toml:ro" "$image" 2>&1) || code=$?
-    expect "a config without keys is refused, too" "code $code: $out" '^code 2: .*|no `\[\[auth.keys'
+    expect "a config without keys is refused, too" "code $code" '^code 2$'
+    expect "and it says so" "$out" 'there are no `\[\[auth\.keys'
     expect "its user is not root" "$(engine image inspect --format 'user {{.Config.User}}' "$image")" '^user 10001:0$'
 
     say "$image: as it is"
