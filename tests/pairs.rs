@@ -52,7 +52,8 @@ const FEATURES: &[(&str, Feature)] = features! {
     changes: list_changed, resource_updates, one_of_two_listeners_goes,
         nobody_subscribes_to_what_is_not_there;
     asks: elicitation, elicitation_by_url, two_questions, sampling, roots, questions_outside_of_tools,
-        who_cannot_be_asked_is_not, a_refused_question_is_not_left_open, a_client_may_decline;
+        who_cannot_be_asked_is_not, a_refused_question_is_not_left_open, a_client_may_decline,
+        two_ask_at_once, a_connection_for_each_session;
 };
 
 /// Runs every feature in one cell.

@@ -94,6 +94,15 @@ pub(crate) async fn cancellation(cell: Arc<Cell>) {
     });
     until("the server has the call", || main.calls("hang").len() == 1).await;
     let call: Value = serde_json::from_str(&main.calls("hang")[0]).unwrap();
+    let cancelled = || {
+        let told = main.of("notifications/cancelled").into_iter();
+        told.filter(|message| message["params"]["requestId"] == call["id"]).count()
+    };
+    // An id means something to its own client only.
+    let other = cell.client().await;
+    assert_eq!(other.notify("notifications/cancelled", json!({"requestId": "the-call"})).await, 202);
+    assert_eq!(other.tool("main__add", json!({"a": 1, "b": 1})).await.text(), "2");
+    assert!(!calling.is_finished() && cancelled() == 0, "somebody else cancelled it");
     if cell.modern_client() {
         calling.abort();
     } else {
@@ -102,10 +111,6 @@ pub(crate) async fn cancellation(cell: Arc<Cell>) {
         let answer = calling.await.unwrap();
         assert!(answer.messages.is_empty(), "a cancelled request has no response: {answer:?}");
     }
-    let cancelled = || {
-        let told = main.of("notifications/cancelled").into_iter();
-        told.filter(|message| message["params"]["requestId"] == call["id"]).count()
-    };
     let by_closing = cell.modern_server() && cell.transport == Transport::Http;
     if by_closing {
         let handle = main.handle.as_ref().unwrap();
