@@ -42,15 +42,18 @@ macro_rules! features {
 }
 
 const FEATURES: &[(&str, Feature)] = features! {
-    edges: opening, ending, ping, unknown_method, ids_come_back_as_they_are, batches, headers_must_agree;
+    edges: opening, ending, ping, unknown_method, ids_come_back_as_they_are, batches, headers_must_agree,
+        a_second_stream_replaces_the_first, an_endpoint_of_its_own;
     tools: tools_list, arguments_byte_for_byte, both_servers_are_called_by_their_names, unknown_tool,
         tool_error_is_a_result, rpc_errors_pass, unknown_members_survive, large_results,
         meta_passes_and_nothing_leaks, mirrored_arguments;
     lists: pages_become_one, resources, links_lead_back, templates, unknown_resource, prompts, completion;
-    during: progress, logging, cancellation;
-    changes: list_changed, resource_updates, nobody_subscribes_to_what_is_not_there;
+    during: progress, logging, cancellation, calls_side_by_side;
+    changes: list_changed, resource_updates, one_of_two_listeners_goes,
+        nobody_subscribes_to_what_is_not_there;
     asks: elicitation, elicitation_by_url, two_questions, sampling, roots, questions_outside_of_tools,
-        who_cannot_be_asked_is_not, a_refused_question_is_not_left_open, a_client_may_decline;
+        who_cannot_be_asked_is_not, a_refused_question_is_not_left_open, a_client_may_decline,
+        two_ask_at_once, a_connection_for_each_session;
 };
 
 /// Runs every feature in one cell.

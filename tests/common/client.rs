@@ -114,7 +114,9 @@ impl Client {
     /// A notification; gives the HTTP status.
     pub(crate) async fn notify(&self, method: &str, params: Value) -> u16 {
         let body = json!({"jsonrpc": "2.0", "method": method, "params": params});
-        self.http("POST", &body.to_string(), &[]).await.status().as_u16()
+        let version = ("mcp-protocol-version".to_owned(), self.revision.to_owned());
+        let headers = if self.is_modern() { vec![version] } else { Vec::new() };
+        self.http("POST", &body.to_string(), &headers).await.status().as_u16()
     }
 
     /// Answers a request of the server (legacy); gives the HTTP status.

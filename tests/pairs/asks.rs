@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::cell::Cell;
-use crate::common::{Answer, Client, until};
+use crate::common::{Answer, Client, Transport, until};
 
 fn reply(method: &str, _: &Value) -> Value {
     match method {
@@ -144,4 +144,64 @@ pub(crate) async fn a_client_may_decline(cell: Arc<Cell>) {
         let (answer, _) = client.ask("tools/call").params(&params).answering(fails).await;
         refused(&answer);
     }
+}
+
+pub(crate) async fn two_ask_at_once(cell: Arc<Cell>) {
+    // Each client tells its server's question from the other's by what it says.
+    let talk = |name: &'static str| {
+        let cell = cell.clone();
+        tokio::spawn(async move {
+            let client = cell.able().await;
+            let params = json!({"name": "main__sample", "arguments": {"prompt": name}});
+            let say = |_: &str, asked: &Value| {
+                let prompt = &asked["messages"][0]["content"]["text"];
+                assert_eq!(prompt, name, "another client's question");
+                json!({"role": "assistant", "content": {"type": "text", "text": format!("for {name}")}, "model": "m"})
+            };
+            client.ask("tools/call").params(&params).answering(say).await.0
+        })
+    };
+    for (name, talking) in ["one", "two"].map(|name| (name, talk(name))) {
+        let answer = talking.await.unwrap();
+        let answered = answer.end().value["result"]["isError"].is_null() && answer.end().value["error"].is_null();
+        if answered {
+            assert!(answer.text().contains(&format!("for {name}")), "another client's answer: {answer:?}");
+        } else {
+            refused(&answer);
+        }
+        // Over a pipe with sessions a question may belong to either call; everywhere else it cannot.
+        let clear = cell.modern_server() || cell.transport == Transport::Http;
+        assert!(answered || !clear || !cell.asks_cross(), "{answer:?}");
+    }
+}
+
+pub(crate) async fn a_connection_for_each_session(cell: Arc<Cell>) {
+    let own = &cell.rig.own;
+    let client = cell.able().await;
+    let me: Value = serde_json::from_str(client.tool("own__whoami", json!({})).await.text()).unwrap();
+    if cell.modern_client() && !cell.modern_server() {
+        // Without a session there is nobody to keep a connection for.
+        assert_eq!(me["client"]["name"], "moongate");
+        assert!(me["capabilities"]["roots"].is_null(), "{me}");
+        return;
+    }
+    assert_eq!(me["client"], json!({"name": "pairs", "version": "1"}));
+    assert_eq!(me["capabilities"], cell.everything());
+    if cell.modern_client() || cell.modern_server() {
+        return;
+    }
+    let shared: Value = serde_json::from_str(client.tool("main__whoami", json!({})).await.text()).unwrap();
+    assert_eq!(shared["client"]["name"], "moongate");
+    let told = || own.of("notifications/roots/list_changed").len();
+    assert_eq!(client.notify("notifications/roots/list_changed", json!({})).await, 202);
+    until("the server hears that the roots changed", || told() == 1).await;
+    assert!(cell.rig.main.of("notifications/roots/list_changed").is_empty(), "they are not everybody's");
+    // Their counters are apart, and end with the session.
+    let count = async |client: &Client| client.tool("own__counter", json!({})).await.text().to_owned();
+    let other = cell.able().await;
+    assert_eq!([count(&client).await, count(&client).await, count(&other).await], ["1", "2", "1"]);
+    let Some(handle) = &own.handle else { return };
+    let open = handle.sessions();
+    assert_eq!(client.delete().await, 204);
+    until("the connection goes with the session", || handle.sessions() < open).await;
 }

@@ -112,3 +112,26 @@ pub(crate) async fn nobody_subscribes_to_what_is_not_there(cell: Arc<Cell>) {
     let answer = client.call("subscriptions/listen", json!({})).await;
     assert_eq!(answer.code(), -32602);
 }
+
+pub(crate) async fn one_of_two_listeners_goes(cell: Arc<Cell>) {
+    listened_to(&cell).await;
+    let uri = "mock://watched";
+    let (one, two) = (cell.client().await, cell.client().await);
+    let filter = json!({"resourceSubscriptions": [uri]});
+    let (first, mut second) = (hear(&cell, &one, filter.clone()).await, hear(&cell, &two, filter).await);
+    touch(&two, uri, true).await;
+    second.until("notifications/resources/updated").await;
+    if !cell.modern_client() {
+        assert_eq!(one.call("resources/unsubscribe", json!({"uri": uri})).await.result(), &json!({}));
+    }
+    drop(first);
+    // The other one's interest counts as before.
+    assert_ne!(two.tool("main__touch", json!({"uri": uri})).await.text(), "told 0");
+    assert_eq!(second.until("notifications/resources/updated").await.value["params"]["uri"], uri);
+    if !cell.modern_client() {
+        assert_eq!(two.delete().await, 204);
+    }
+    drop(second);
+    // Nobody is left, however it went.
+    touch(&one, uri, false).await;
+}

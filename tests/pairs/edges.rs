@@ -140,3 +140,35 @@ pub(crate) async fn headers_must_agree(cell: Arc<Cell>) {
     assert_eq!(answer.error()["data"]["supported"], json!([cell.client]));
     assert_eq!(answer.error()["data"]["requested"], "2099-01-01");
 }
+
+pub(crate) async fn a_second_stream_replaces_the_first(cell: Arc<Cell>) {
+    if cell.modern_client() {
+        return;
+    }
+    let client = cell.client().await;
+    let mut first = client.listen().await;
+    let mut second = client.listen().await;
+    while first.next().await.is_some() {}
+    assert_eq!(client.delete().await, 204);
+    while second.next().await.is_some() {}
+}
+
+pub(crate) async fn an_endpoint_of_its_own(cell: Arc<Cell>) {
+    // Over a single server everything keeps the name that the server gave it.
+    let client = Client::open(cell.client, &format!("{}/main", cell.rig.url), json!({})).await;
+    let list = client.call("tools/list", json!({})).await;
+    let tools = list.result()["tools"].as_array().unwrap();
+    assert!(tools.iter().any(|tool| tool["name"] == "echo"));
+    assert!(tools.iter().all(|tool| !tool["name"].as_str().unwrap().contains("__")));
+    assert!(list.raw_result().contains(crate::common::rig::ODD_TOOL), "not its own bytes: {list:?}");
+    assert_eq!(client.tool("echo", json!({"x": 1})).await.text(), r#"{"x":1}"#);
+    assert_eq!(client.tool("main__echo", json!({})).await.code(), -32602);
+    let read = client.call("resources/read", json!({"uri": "mock://static/text"})).await;
+    assert_eq!(read.result()["contents"][0]["text"], "Hello, wörld.\nA second line.");
+    assert_eq!(read.result()["contents"][0]["uri"], "mock://static/text");
+    if let Some(session) = &client.session {
+        let mut elsewhere = Client::speaking(cell.client, &cell.rig.url, json!({}));
+        elsewhere.session = Some(session.clone());
+        assert_eq!(elsewhere.call("tools/list", json!({})).await.status, 404, "a session belongs to its endpoint");
+    }
+}
