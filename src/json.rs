@@ -407,8 +407,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Shallow<'a> {
 /// How many members one level may have; the largest object of the protocol has about fifteen.
 const MEMBERS_MAX: usize = 1024;
 
-/// A key that borrows from the text when it has no escapes.
-struct Key<'a>(Cow<'a, str>);
+/// A string that borrows from the text when it has no escapes; a `Cow` inside an option never would.
+pub(crate) struct Key<'a>(pub(crate) Cow<'a, str>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Key<'a> {
     fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -3,13 +3,11 @@
 //! Owns [`Id`], [`Message`] and their codec. Does not know methods, revisions or transports. Invariant: a message
 //! that parsed has exactly one meaning (no duplicate members, no result beside an error, an id of a legal type).
 
-use std::borrow::Cow;
-
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::json::{Object, Raw, Shallow, Text, write_string};
+use crate::json::{Key, Object, Raw, Shallow, Text, write_string};
 
 /// A request id as its sender spelled it: a string or a whole number.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -152,7 +150,7 @@ struct Envelope<'a> {
     #[serde(borrow, default, deserialize_with = "present")]
     id: Option<&'a RawValue>,
     #[serde(borrow, default)]
-    method: Option<Cow<'a, str>>,
+    method: Option<Key<'a>>,
     #[serde(borrow, default)]
     params: Option<Shallow<'a>>,
     #[serde(borrow, default)]
@@ -178,6 +176,11 @@ struct ErrorShape<'a> {
 impl Message {
     /// Reads one message.
     pub fn parse(bytes: &Bytes) -> Result<Self, Malformed> {
+        // Serde would read an array as the members in their order.
+        if bytes.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'[') {
+            serde_json::from_slice::<serde::de::IgnoredAny>(bytes)?;
+            return Err(Malformed::Shape { reason: "a message is an object", id: None });
+        }
         let envelope: Envelope<'_> = match serde_json::from_slice(bytes) {
             Ok(envelope) => envelope,
             // Data errors are JSON of the wrong shape (params that are an array, an id that is not a value we read).
@@ -192,7 +195,7 @@ impl Message {
             return Err(shape("the member jsonrpc must be \"2.0\""));
         }
         if envelope.method.is_some() && envelope.result.is_none() && envelope.error.is_none() {
-            let method = envelope.method.unwrap_or_default();
+            let method = envelope.method.map(|key| key.0).unwrap_or_default();
             let method = Text::within(bytes, method);
             let params = envelope.params.map(|p| p.within(bytes)).unwrap_or_default();
             return match id {
@@ -222,6 +225,9 @@ impl Message {
 }
 
 fn read_error(buffer: &Bytes, raw: &RawValue) -> Option<RpcError> {
+    if !raw.get().starts_with('{') {
+        return None;
+    }
     let shape: ErrorShape<'_> = serde_json::from_str(raw.get()).ok()?;
     let data = shape.data.map(|d| Raw::slice(buffer, d));
     Some(RpcError { code: shape.code, message: Text::from(shape.message), data })
@@ -304,7 +310,7 @@ pub fn write_result(out: &mut BytesMut, id: &Id, result: &Object) {
     out.put_u8(b'}');
 }
 
-/// Appends an error answer; without an id the member is `null` or, where `null` is not allowed, left out.
+/// Appends an error answer; without an id the member is left out.
 pub fn write_error(out: &mut BytesMut, id: Option<&Id>, error: &RpcError) {
     out.put_slice(HEAD);
     if let Some(id) = id {

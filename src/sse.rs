@@ -154,11 +154,22 @@ pub fn frame(json: &[u8]) -> Bytes {
     for line in json.split(|b| *b == b'\n') {
         out.put_slice(b"data: ");
         // A CR would end the line for the reader; outside strings it is white space, and inside it cannot stand.
-        out.extend(line.iter().map(|b| if *b == b'\r' { b' ' } else { *b }));
+        put_without(&mut out, line, b'\r');
         out.put_u8(b'\n');
     }
     out.put_u8(b'\n');
     out.freeze()
+}
+
+/// Appends `text` with each `unwanted` byte as a space; mostly there is none, and it is one copy.
+fn put_without(out: &mut BytesMut, text: &[u8], unwanted: u8) {
+    let mut rest = text;
+    while let Some(at) = memchr::memchr(unwanted, rest) {
+        out.put_slice(&rest[..at]);
+        out.put_u8(b' ');
+        rest = &rest[at + 1..];
+    }
+    out.put_slice(rest);
 }
 
 #[cfg(test)]

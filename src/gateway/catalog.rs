@@ -38,7 +38,7 @@ pub struct Route {
 }
 
 /// An item that cannot be exposed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LeftOut {
     /// Its server.
     pub server: String,
@@ -190,7 +190,7 @@ fn whole(n: usize) -> i64 {
 }
 
 pub(super) fn name_of(upstream: &Upstream) -> Text {
-    Text::from(upstream.settings.name.as_str())
+    upstream.name.clone()
 }
 
 // === building ===

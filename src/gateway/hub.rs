@@ -69,12 +69,18 @@ impl Subscription {
         let server = Text::from(self.upstream.settings.name.as_str());
         let mut subscribed = self.hub.subscribed.lock().unwrap_or_else(PoisonError::into_inner);
         let uris = subscribed.entry(server).or_default();
-        let count = uris.entry(self.uri.clone()).or_default();
+        // A copy: the URI is a span of a client's message, which must not live as long as the subscription.
+        let count = uris.entry(Text::from(self.uri.as_str())).or_default();
+        let before = *count;
         *count = count.saturating_add_signed(change);
-        if *count == 0 {
+        let after = *count;
+        if after == 0 {
             uris.remove(&self.uri);
         }
-        self.upstream.subscribe(uris.keys().cloned().collect());
+        // The server hears of it only where the first comes or the last goes.
+        if (before == 0) != (after == 0) {
+            self.upstream.subscribe(uris.keys().cloned().collect());
+        }
     }
 }
 

@@ -11,7 +11,7 @@ mod names;
 mod uris;
 mod view;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 use crate::json::Text;
 use crate::model::{Kind, Method, Principal};
 use crate::policy::{AccessTable, Globs};
-use crate::telemetry::{Meter, Meters, Metrics};
+use crate::telemetry::{Meter, Meters, Metrics, logs};
 use crate::upstream::{News, ServerSettings, Shared, Sink, Upstream};
 
 pub use catalog::{LeftOut, Snapshot};
@@ -31,6 +31,8 @@ pub use view::View;
 use hub::{Happened, Hub};
 use links::Learned;
 
+/// Items that are logged as left out, of one snapshot; the status shows them all.
+const LEFT_OUT_LOGGED: usize = 20;
 /// Changes that come within this time make one new snapshot.
 const SETTLE: Duration = Duration::from_millis(20);
 
@@ -147,8 +149,10 @@ impl Gateway {
             let fresh = Arc::new(Snapshot::build(&self.servers, &self.names, &self.meters));
             let before = self.snapshot.swap(fresh.clone());
             fresh.measure(&self.servers, &self.metrics);
-            for left_out in fresh.left_out.iter().filter(|l| !before.left_out.contains(l)) {
-                tracing::warn!(server = left_out.server, "left out: {}: {}", left_out.item, left_out.reason);
+            let known: HashSet<&LeftOut> = before.left_out.iter().collect();
+            for left_out in fresh.left_out.iter().filter(|l| !known.contains(l)).take(LEFT_OUT_LOGGED) {
+                let (item, reason) = (logs::one_line(&left_out.item), logs::one_line(&left_out.reason));
+                tracing::warn!(server = left_out.server, "left out: {item}: {reason}");
             }
             for kind in Kind::ALL {
                 for server in fresh.changed(&before, kind) {

@@ -16,8 +16,8 @@ use http::HeaderMap;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, watch};
 
-use crate::jsonrpc::Message;
-use crate::link::{Correlate, Headers, Link, LinkError, Messages, Outgoing, Reply};
+use crate::jsonrpc::{Message, Payload};
+use crate::link::{BATCH_MAX, Correlate, Headers, Link, LinkError, Messages, Outgoing, Reply};
 
 /// Messages that a call may have waiting before notifications of it are dropped; one place is kept for the answer.
 const CALL_QUEUE: usize = 256;
@@ -27,6 +27,10 @@ const EVENT_QUEUE: usize = 256;
 const WRITE_QUEUE: usize = 1024;
 /// How long a full write queue is waited for: the server does not read its input.
 const WRITE_WAIT: Duration = Duration::from_secs(5);
+/// Longest time for what was gathered to be written.
+const WRITE_TIME: Duration = Duration::from_secs(30);
+/// What is kept of the buffer for writing, in bytes.
+const WRITE_BUFFER_MAX: usize = 256 * 1024;
 /// How long the end of the output is waited for, once the input is closed.
 const END_WAIT: Duration = Duration::from_millis(250);
 
@@ -267,20 +271,33 @@ async fn write_lines<W: AsyncWrite + Unpin>(
         for line in waiting.drain(..) {
             // A line break inside would end the message early. JSON allows one only as white space between tokens,
             // where a space means the same.
-            buffer.extend(line.iter().map(|b| if matches!(b, b'\n' | b'\r') { b' ' } else { *b }));
+            let mut rest = &line[..];
+            while let Some(at) = memchr::memchr2(b'\n', b'\r', rest) {
+                buffer.extend_from_slice(&rest[..at]);
+                buffer.extend_from_slice(b" ");
+                rest = &rest[at + 1..];
+            }
+            buffer.extend_from_slice(rest);
             buffer.extend_from_slice(b"\n");
         }
         let written = async {
             writer.write_all(&buffer).await?;
             writer.flush().await
         };
-        if let Err(e) = written.await {
+        // A server that does not read its input is of no more use than one whose input is closed.
+        let late = |_| std::io::Error::other(format!("it does not read: nothing was taken for {WRITE_TIME:?}"));
+        let written = tokio::time::timeout(WRITE_TIME, written).await;
+        if let Err(e) = written.map_err(late).and_then(|written| written) {
             // Mostly the server has ended, and its output is about to: the reading task can then say how.
             let _ = tokio::time::timeout(END_WAIT, broke.subscribe().wait_for(Option::is_some)).await;
             shared.fail(LinkError::Gone(format!("the server's input is closed: {e}")), &broke);
             return;
         }
         buffer.clear();
+        // One large message shall not be paid for ever after.
+        if buffer.capacity() > WRITE_BUFFER_MAX {
+            buffer = BytesMut::new();
+        }
     }
 }
 
@@ -329,8 +346,17 @@ fn take_line(line: Bytes, shared: &Shared, on_garbage: &OnGarbage) {
         return;
     }
     let text = line.slice_ref(text);
-    match Message::parse(&text) {
-        Ok(message) => shared.deliver(message),
+    // 2025-03-26 has batches, and servers of it may send them.
+    match Payload::parse(&text, BATCH_MAX) {
+        Ok(Payload::One(message)) => shared.deliver(message),
+        Ok(Payload::Batch(messages)) => {
+            for message in messages {
+                match message {
+                    Ok(message) => shared.deliver(message),
+                    Err(_) => on_garbage(&text),
+                }
+            }
+        }
         Err(_) => on_garbage(&text),
     }
 }

@@ -21,9 +21,9 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
-use crate::jsonrpc::{Message, Response};
+use crate::jsonrpc::{Message, Payload, Response};
 use crate::link::duplex::OnGarbage;
-use crate::link::{Headers, Link, LinkError, Messages, Outgoing, Reply};
+use crate::link::{BATCH_MAX, Headers, Link, LinkError, Messages, Outgoing, Reply};
 use crate::sse;
 
 /// Idle connections kept for each server.
@@ -124,7 +124,7 @@ impl HttpLink {
         match media_type(&head.headers) {
             Some("application/json") => {
                 let bytes = collect(body, self.max_message).await?;
-                let message = Message::parse(&bytes).map_err(|e| LinkError::Protocol(format!("the answer is {e}")))?;
+                let message = json_answer(&bytes, id)?;
                 if matches!(&message, Message::Response(response) if !is_for(response, id)) {
                     return Err(LinkError::Protocol("the answer is to another request".to_owned()));
                 }
@@ -322,6 +322,21 @@ fn is_for(response: &Response, id: u64) -> bool {
 
 async fn drain(mut body: Incoming) {
     let _ = tokio::time::timeout(DRAIN_TIME, async { while let Some(Ok(_)) = body.frame().await {} }).await;
+}
+
+/// The answer in a JSON body; 2025-03-26 lets a server send it in a batch.
+fn json_answer(bytes: &Bytes, id: u64) -> Result<Message, LinkError> {
+    let wrong = |e| LinkError::Protocol(format!("the answer is {e}"));
+    match Payload::parse(bytes, BATCH_MAX).map_err(wrong)? {
+        Payload::One(message) => Ok(message),
+        Payload::Batch(messages) => {
+            let answers = |m: &Message| matches!(m, Message::Response(r) if r.id.as_ref().is_some_and(|i| i.as_number() == Some(id)));
+            let mut found = messages.into_iter().filter_map(Result::ok).filter(answers);
+            found
+                .next()
+                .ok_or_else(|| LinkError::Protocol("the answer is a batch without the request's answer".to_owned()))
+        }
+    }
 }
 
 /// Reads a whole body; one that came in one piece is not copied.

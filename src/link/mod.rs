@@ -44,6 +44,9 @@ pub trait Link: Send + Sync {
     }
 }
 
+/// Messages that a server may put into one batch.
+const BATCH_MAX: usize = 1000;
+
 /// Header names and values for one message; empty on a pipe.
 pub type Headers = Vec<(HeaderName, HeaderValue)>;
 

@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::link::duplex::{Duplex, DuplexSettings, OnGarbage};
 use crate::link::guard::{self, Guard};
 use crate::link::{Correlate, Headers, Link, LinkError, Messages, Outgoing, Reply};
+use crate::telemetry::logs;
 
 /// How long a child gets to end after its input was closed, and again after SIGTERM.
 const STOP_STEP: Duration = Duration::from_secs(2);
@@ -296,7 +297,7 @@ async fn keep_stderr(name: String, stderr: ChildStderr, tail: StderrTail) {
         }
         logged += 1;
         if logged <= STDERR_LOGGED {
-            tracing::info!(target: "moongate::stderr", server = name, "{text}");
+            tracing::info!(target: "moongate::stderr", server = name, "{}", logs::redact(&text));
         } else if logged == STDERR_LOGGED + 1 {
             tracing::info!(target: "moongate::stderr", server = name, "more lines in this second are not logged");
         }

@@ -35,9 +35,24 @@ pub fn sample(bytes: &[u8]) -> String {
     redact(&text)
 }
 
+/// Text of a peer's, fit to stand in one line of a log.
+pub fn one_line(text: &str) -> String {
+    text.chars().take(1000).map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
 /// Hides the value of anything that looks like a credential.
 pub fn redact(text: &str) -> String {
     const MARKS: [&str; 7] = ["bearer ", "token", "secret", "password", "api_key", "apikey", "authorization"];
+    // A URL with a password in it: only the scheme is shown.
+    let has_password = |after: &str| {
+        let authority = after.split(['/', ' ', '\'', '"']).next().unwrap_or_default();
+        authority.split_once('@').is_some_and(|(user, _)| user.contains(':'))
+    };
+    if let Some((before, after)) = text.split_once("://")
+        && has_password(after)
+    {
+        return format!("{before}://[redacted]");
+    }
     let lower = text.to_ascii_lowercase();
     // Cut at the first mark: a shorter log line is better than a leaked key.
     match MARKS.iter().filter_map(|mark| lower.find(mark).map(|at| at + mark.len())).min() {

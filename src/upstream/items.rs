@@ -38,7 +38,7 @@ impl Items {
     /// Replaces one list; true if it differs from before.
     pub fn set(&mut self, kind: Kind, list: List) -> bool {
         let slot = &mut self.lists[kind as usize];
-        let differs = slot.items != list.items;
+        let differs = **slot != list;
         *slot = Arc::new(list);
         differs
     }

@@ -62,11 +62,18 @@ impl Leases {
                 era: None,
             };
             let active = Arc::new(open(settings, shared, whom).await?);
-            tokio::spawn(watch(self.0.clone(), key.clone(), active.clone(), caller.clone(), settings.share));
+            tokio::spawn(watch(
+                self.0.clone(),
+                key.clone(),
+                lease.clone(),
+                active.clone(),
+                caller.clone(),
+                settings.share,
+            ));
             Ok(active)
         });
         opened.await.cloned().map_err(|e: revision::ConnectError| {
-            self.lock().remove(&key);
+            remove(&mut self.lock(), &key, &lease);
             Error::new(Reason::ServerDown, format!("Server \"{}\" cannot be connected: {e}", settings.name))
         })
     }
@@ -92,10 +99,18 @@ fn lock(table: &Mutex<HashMap<Text, Lease>>) -> MutexGuard<'_, HashMap<Text, Lea
     table.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Takes a connection out of the table, if it is still that one: another may stand there by now.
+fn remove(table: &mut HashMap<Text, Lease>, key: &Text, lease: &Lease) {
+    if table.get(key).is_some_and(|there| Arc::ptr_eq(there, lease)) {
+        table.remove(key);
+    }
+}
+
 /// Takes the connection out when its client ends or it breaks.
 async fn watch(
     table: Arc<Mutex<HashMap<Text, Lease>>>,
     key: Text,
+    lease: Lease,
     active: Arc<Active>,
     caller: Arc<Caller>,
     share: Share,
@@ -111,6 +126,6 @@ async fn watch(
         () = ended => {}
         _ = active.link.broken() => {}
     }
-    lock(&table).remove(&key);
+    remove(&mut lock(&table), &key, &lease);
     active.link.close(Vec::new()).await;
 }

@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::json::{Object, Raw, Text};
 use crate::link::guard::Guard;
 use crate::model::{Call, Caller, Can, Error, Event, Exchange, Face, Level, LogWish, Notice, Principal, Reason};
+use crate::revision::Era;
 use crate::telemetry::Metrics;
 
 pub use connect::{Active, For, open};
@@ -68,6 +69,10 @@ pub struct Upstream {
     pub settings: Arc<ServerSettings>,
     shared: Arc<Shared>,
     active: ArcSwapOption<Active>,
+    /// The era that it was last connected in, and whether over a pipe.
+    spoke: ArcSwapOption<(Era, bool)>,
+    /// Its name, as routes and news carry it.
+    pub(crate) name: Text,
     items: ArcSwap<Items>,
     status: watch::Sender<Status>,
     leases: lease::Leases,
@@ -86,9 +91,11 @@ impl Upstream {
     pub fn new(settings: ServerSettings, shared: Arc<Shared>, sink: Sink) -> Arc<Self> {
         let slots = Arc::new(Semaphore::new(settings.max_concurrency));
         Arc::new(Upstream {
+            name: Text::from(settings.name.as_str()),
             settings: Arc::new(settings),
             shared,
             active: ArcSwapOption::empty(),
+            spoke: ArcSwapOption::empty(),
             items: ArcSwap::default(),
             status: watch::Sender::new(Status::default()),
             leases: lease::Leases::default(),
@@ -140,8 +147,9 @@ impl Upstream {
 
     /// Why a tool of this server may not be exposed, by the rules of its revision; `None` if it may.
     pub fn tool_problem(&self, definition: &Object) -> Option<String> {
-        let active = self.active.load();
-        active.as_ref().and_then(|a| crate::revision::tool_problem(a.era, a.link.is_pipe(), definition))
+        // What held when it was connected last: its lists are kept while it is away, and so are the rules for them.
+        let spoke = self.spoke.load();
+        spoke.as_ref().and_then(|spoke| crate::revision::tool_problem(spoke.0, spoke.1, definition))
     }
 
     /// The revision that it speaks, while it is connected.

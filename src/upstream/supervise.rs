@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use crate::link::LinkError;
 use crate::model::{Filter, Kind, Notice, Notices, Reason};
 use crate::revision::ConnectError;
+use crate::telemetry::logs;
 use crate::upstream::connect::{Active, For, open};
 use crate::upstream::items::{self, list_all};
 use crate::upstream::{Connect, News, State, Status, Upstream, own_caller};
@@ -72,10 +73,11 @@ pub(super) async fn run(upstream: Arc<Upstream>) {
             server = upstream.settings.name,
             state = state.name(),
             pause_ms = pause.as_millis() as u64,
-            "not connected: {reason}"
+            "not connected: {}",
+            logs::one_line(&reason)
         );
         set(&upstream, state, reason, Some(Instant::now() + pause));
-        rest(&upstream, state, pause).await;
+        rest(&upstream, state, pause, failures).await;
     }
     upstream.active.store(None);
     set(&upstream, State::Stopped, String::new(), None);
@@ -112,9 +114,11 @@ fn pause(failures: u32) -> Duration {
 }
 
 /// Waits for the pause to pass, or for a call to need the server.
-async fn rest(upstream: &Upstream, state: State, pause: Duration) {
+async fn rest(upstream: &Upstream, state: State, pause: Duration, failures: u32) {
+    // Each failure makes it harder to wake: a client that keeps calling must not keep the server from coming up.
+    let least = WAKE_MIN.saturating_mul(failures.clamp(1, 10)).min(pause);
     let woken = async {
-        tokio::time::sleep(WAKE_MIN.min(pause)).await;
+        tokio::time::sleep(least).await;
         if state == State::BackingOff {
             upstream.wake.notified().await;
         } else {
@@ -149,6 +153,9 @@ fn set(upstream: &Upstream, state: State, reason: String, next_attempt: Option<I
 async fn serve(upstream: &Arc<Upstream>, active: Arc<Active>) -> String {
     // In use before it is listed: what is known from before can be called while the lists are taken again.
     upstream.active.store(Some(active.clone()));
+    upstream.spoke.store(Some(Arc::new((active.era, active.link.is_pipe()))));
+    // Calls that wait for a connection look at the state: tell them.
+    upstream.status.send_modify(|_| {});
     let mut notices = listen(upstream, &active);
     let listed = tokio::select! {
         listed = relist(upstream, &active, &Kind::ALL) => listed,
@@ -304,6 +311,7 @@ async fn settle(upstream: &Upstream, notices: &mut Notices, first: Kind) -> Vec<
 }
 
 async fn refresh(upstream: &Arc<Upstream>, active: &Arc<Active>, kinds: &[Kind]) -> Result<(), Trouble> {
+    let before = upstream.items();
     let listed = tokio::select! {
         listed = relist(upstream, active, kinds) => listed,
         () = upstream.stop.cancelled() => Ok(()),
@@ -316,7 +324,9 @@ async fn refresh(upstream: &Arc<Upstream>, active: &Arc<Active>, kinds: &[Kind])
             tracing::warn!(server = upstream.settings.name, "not listed again: {reason}");
         }
     }
-    (upstream.sink)(&upstream.settings.name, News::Items);
+    if !Arc::ptr_eq(&before, &upstream.items()) {
+        (upstream.sink)(&upstream.settings.name, News::Items);
+    }
     listed
 }
 
@@ -366,8 +376,9 @@ async fn relist(upstream: &Upstream, active: &Active, kinds: &[Kind]) -> Result<
             items::List::default()
         };
         let mut items = (*upstream.items()).clone();
-        items.set(kind, list);
-        upstream.items.store(Arc::new(items));
+        if items.set(kind, list) {
+            upstream.items.store(Arc::new(items));
+        }
     }
     match trouble {
         Some(trouble) => Err(Trouble { refused: trouble.refused && !answered, ..trouble }),

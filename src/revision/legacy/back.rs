@@ -26,6 +26,10 @@ use crate::revision::legacy::running::Running;
 
 /// News that may wait for the listener.
 const NEWS: usize = 256;
+/// How long a call waits for its log level to be told.
+const LEVEL_TIME: Duration = Duration::from_millis(500);
+/// Longest time to open a new session in place of a forgotten one.
+const RENEW_TIME: Duration = Duration::from_secs(30);
 /// Longest time for a message of the gateway's own (a level, a subscription).
 const OWN_TIME: Duration = Duration::from_secs(10);
 
@@ -99,7 +103,19 @@ impl LegacyServer {
     ///
     /// 2025-11-25/basic/transports.mdx, Session Management: "When a client receives HTTP 404 in response to a request
     /// containing an `Mcp-Session-Id`, it MUST start a new session by sending a new `InitializeRequest`".
-    pub(super) async fn renew(&self, seen: u64) -> Result<(), ConnectError> {
+    pub(super) async fn renew(self: &Arc<Self>, seen: u64) -> Result<(), ConnectError> {
+        // A task of its own: the call that found out may be dropped meanwhile, and the renewal must be whole.
+        let server = self.clone();
+        let renewal = tokio::spawn(async move {
+            let late = || LinkError::Timeout(format!("a new session was not open within {RENEW_TIME:?}"));
+            let renewed = tokio::time::timeout(RENEW_TIME, server.renew_now(seen)).await;
+            renewed.unwrap_or_else(|_| Err(late().into()))
+        });
+        let broken = |_| Err(LinkError::Gone("the renewal of the session broke off".to_owned()).into());
+        renewal.await.unwrap_or_else(broken)
+    }
+
+    async fn renew_now(&self, seen: u64) -> Result<(), ConnectError> {
         let _turn = self.renewing.lock().await;
         if self.generation() != seen {
             return Ok(());
@@ -128,18 +144,27 @@ impl LegacyServer {
 
     /// Lets the server log at least at the caller's level. It is never raised again: others may want more, and what
     /// a caller did not ask for is left out at its own edge.
-    pub(super) async fn lower_level(&self, caller: &Caller) {
+    pub(super) async fn lower_level(self: &Arc<Self>, caller: &Caller) {
         let LogWish::AtLeast(level) = caller.log else { return };
         if !self.agreed.load().face.features.logging
             || self.level.fetch_min(level as u8, Ordering::Relaxed) <= level as u8
         {
             return;
         }
-        self.own_request("logging/setLevel", &Object::new().with("level", Raw::string(Level::name(level)))).await;
+        // On a pipe the order of the messages is enough; elsewhere the level may come into force a moment late, which
+        // is better than a call that waits for it.
+        let server = self.clone();
+        let params = Object::new().with("level", Raw::string(Level::name(level)));
+        let told = tokio::spawn(async move {
+            if !server.own_request("logging/setLevel", &params).await {
+                server.level.store(u8::MAX, Ordering::Relaxed);
+            }
+        });
+        let _ = tokio::time::timeout(LEVEL_TIME, told).await;
     }
 
-    /// A request of the gateway's own, whose result does not matter.
-    async fn own_request(&self, method: &str, params: &Object) {
+    /// A request of the gateway's own; whether the server granted it.
+    async fn own_request(&self, method: &str, params: &Object) -> bool {
         let id = self.calls.next_id();
         let body = to_bytes(params.size_hint(), |out| write_request(out, &Id::number(id), method, params));
         let sent = tokio::time::timeout(OWN_TIME, async {
@@ -147,10 +172,11 @@ impl LegacyServer {
             super::open::first_answer(reply.messages).await
         });
         match sent.await {
-            Ok(Ok(_)) => {}
+            Ok(Ok(_)) => return true,
             Ok(Err(e)) => tracing::debug!(server = self.hello.server, method, "refused: {e}"),
             Err(_) => tracing::debug!(server = self.hello.server, method, "not answered within {OWN_TIME:?}"),
         }
+        false
     }
 
     /// Sends a notification aside.
@@ -261,14 +287,21 @@ fn heard(
     receiver: broadcast::Receiver<Notice>,
     filter: Filter,
 ) -> std::pin::Pin<Box<dyn futures_util::Stream<Item = Notice> + Send>> {
-    let events = stream::unfold((receiver, filter), |(mut receiver, filter)| async move {
+    // What is owed after falling behind: anything may have changed.
+    let owed: Vec<Notice> = Vec::new();
+    let events = stream::unfold((receiver, filter, owed), |(mut receiver, filter, mut owed)| async move {
         loop {
+            if let Some(notice) = owed.pop() {
+                return Some((notice, (receiver, filter, owed)));
+            }
             match receiver.recv().await {
-                Ok(notice) if filter.wants(&notice) => return Some((notice, (receiver, filter))),
+                Ok(notice) if filter.wants(&notice) => return Some((notice, (receiver, filter, owed))),
                 Ok(_) => {}
-                // Too much at once: what was missed can only have been that something changed.
                 Err(broadcast::error::RecvError::Lagged(_)) => {
-                    return Some((Notice::Changed(Kind::Tools), (receiver, filter)));
+                    let updated = |uri: &Text| Notice::Updated(uri.clone(), uri_params(uri));
+                    owed.extend(Kind::ALL.map(Notice::Changed));
+                    owed.extend(filter.uris.iter().map(updated));
+                    owed.retain(|notice| filter.wants(notice));
                 }
                 Err(broadcast::error::RecvError::Closed) => return None,
             }

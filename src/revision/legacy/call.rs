@@ -11,7 +11,9 @@ use tokio::time::Instant;
 use crate::body::Body;
 use crate::json::{Object, Raw};
 use crate::jsonrpc::{Id, Malformed, Message, Request, RpcError, code, to_bytes, write_request};
-use crate::model::{Ask, AskState, Call, Caller, Error, Exchange, LogWish, Method, Notice, Outcome, Reason, Server};
+use crate::model::{
+    Ask, AskState, Call, Caller, Error, Event, Exchange, LogWish, Method, Notice, Outcome, Reason, Server,
+};
 use crate::revision::answer::{Asked, Spell, Writing, answer};
 use crate::revision::legacy::front::{self, Refusal};
 use crate::revision::legacy::{profile, spell};
@@ -35,17 +37,18 @@ pub(super) struct Turn<'a> {
 impl Turn<'_> {
     /// A request.
     pub(super) async fn request(&self, request: Request) -> Result<Response<Body>, Refusal> {
-        let (exchange, spell) = match self.start(request) {
+        let stream = self.may_stream();
+        let (exchange, spell) = match self.start(request, stream) {
             Started::Now(parts) => return Ok(json_response(200, parts)),
             Started::Running(exchange, spell) => (exchange, spell),
         };
-        let writing = Writing {
-            keep_alive: self.state.keep_alive,
-            stream: self.stream
-                && self.state.metrics.streams.get() < i64::try_from(self.state.streams_max).unwrap_or(i64::MAX),
-            metrics: self.state.metrics.clone(),
-        };
+        let writing = Writing { keep_alive: self.state.keep_alive, stream, metrics: self.state.metrics.clone() };
         Ok(answer(exchange, *spell, writing).await)
+    }
+
+    /// Whether the answer may become a stream: the client takes them, and there are not too many.
+    fn may_stream(&self) -> bool {
+        self.stream && self.state.metrics.streams.get() < i64::try_from(self.state.streams_max).unwrap_or(i64::MAX)
     }
 
     /// A notification or an answer: nothing comes back.
@@ -72,7 +75,7 @@ impl Turn<'_> {
         let mut answers = Vec::new();
         for item in items {
             match item {
-                Ok(Message::Request(request)) => answers.push(self.start(request)),
+                Ok(Message::Request(request)) => answers.push(self.start(request, false)),
                 Ok(other) => self.other(other),
                 Err(e) => {
                     let (id, error) = malformed(&e);
@@ -95,7 +98,7 @@ impl Turn<'_> {
         Ok(json_response(200, body))
     }
 
-    fn start(&self, request: Request) -> Started {
+    fn start(&self, request: Request, stream: bool) -> Started {
         let Request { id, method, mut params } = request;
         let now =
             |end: Result<Object, Error>| Started::Now(spell::answer(&id, &Method::Complete, end.map(Outcome::of)));
@@ -133,7 +136,7 @@ impl Turn<'_> {
             log: caller.log,
             caller,
             open,
-            stream: self.stream,
+            stream,
             metrics: self.state.metrics.clone(),
         };
         Started::Running(exchange, Box::new(spell))
@@ -160,13 +163,37 @@ impl Started {
     async fn finish(self) -> Vec<Bytes> {
         match self {
             Started::Now(parts) => parts,
-            Started::Running(exchange, spell) => {
-                let end = tokio::select! {
-                    end = exchange.outcome() => end,
-                    () = spell.open.token().cancelled() => Err(Error::new(Reason::Cancelled, "Cancelled by the client")),
-                };
-                spell::answer(&spell.id, &spell.method, end)
+            Started::Running(exchange, spell) => Unanswered { exchange: Some(exchange), spell }.finish().await,
+        }
+    }
+}
+
+/// A call of a batch that is not answered yet; it goes on where its client breaks off.
+struct Unanswered {
+    exchange: Option<Exchange>,
+    spell: Box<LegacySpell>,
+}
+
+impl Unanswered {
+    async fn finish(mut self) -> Vec<Bytes> {
+        let token = self.spell.open.token().clone();
+        let end = loop {
+            let Some(exchange) = &mut self.exchange else { return Vec::new() };
+            // Whatever else comes cannot be told before the answers: a question is refused by being dropped.
+            tokio::select! {
+                event = exchange.next_event() => if let Event::Done(end) = event { break end },
+                () = token.cancelled() => break Err(Error::new(Reason::Cancelled, "Cancelled by the client")),
             }
+        };
+        self.exchange = None;
+        spell::answer(&self.spell.id, &self.spell.method, end)
+    }
+}
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        if let Some(exchange) = self.exchange.take() {
+            self.spell.abandoned(exchange);
         }
     }
 }

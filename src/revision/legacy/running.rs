@@ -198,7 +198,13 @@ impl Running {
 
     async fn end(&mut self, response: Response) -> Result<Outcome, Error> {
         match response.outcome {
-            Ok(result) => Ok(Outcome::of(result)),
+            Ok(mut result) => {
+                // A member of a later revision: here it is no word of the server's, and must not become one.
+                if result.get("resultType").is_some() {
+                    result.remove("resultType");
+                }
+                Ok(Outcome::of(result))
+            }
             Err(error) => {
                 // Some servers say with status 200 that they forgot the session: the next call shall find a new one.
                 if self.server.has_session() && speaks_of_lost_session(&error) {
@@ -335,6 +341,10 @@ fn session_lost(error: &LinkError, had_session: bool) -> Lost {
 }
 
 fn speaks_of_lost_session(error: &RpcError) -> bool {
+    // These are about what was asked for, whose name may hold any word.
+    if matches!(error.code, code::METHOD_NOT_FOUND | code::INVALID_PARAMS | super::RESOURCE_NOT_FOUND) {
+        return false;
+    }
     let text = error.message.to_lowercase();
     text.contains("session")
         && ["not found", "invalid", "expired", "unknown", "missing", "terminated"].iter().any(|w| text.contains(w))

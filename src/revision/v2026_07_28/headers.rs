@@ -31,6 +31,8 @@ const SAFE_INTEGER: f64 = 9_007_199_254_740_991.0;
 struct Mirrored {
     header: HeaderName,
     path: Vec<String>,
+    /// "When validating integer parameter values, servers SHOULD compare [...] numerically".
+    integer: bool,
 }
 
 /// Encodes a value for a header: as it is where that is safe, in Base64 between the markers where it is not.
@@ -66,7 +68,7 @@ pub(super) fn write(
     headers.extend(target.and_then(encode).map(|value| (ITEM, value)));
     if let Some(definition) = definition.filter(|d| is_annotated(d)) {
         for mirrored in mirrored(definition).unwrap_or_default() {
-            let value = arguments.and_then(|a| at_path(a, &mirrored.path)).and_then(|v| text_of(&v));
+            let value = arguments.and_then(|a| at_path(a, &mirrored.path).ok()?).and_then(|v| text_of(&v));
             headers.extend(value.as_deref().and_then(encode).map(|value| (mirrored.header, value)));
         }
     }
@@ -75,9 +77,9 @@ pub(super) fn write(
 
 /// Checks the standard headers of a client's request.
 pub(super) fn check(headers: &HeaderMap, method: &str, target: Option<&str>) -> Result<(), Error> {
-    agree(headers, &METHOD, "Mcp-Method", Some(method))?;
+    agree(headers, &METHOD, "Mcp-Method", method, false)?;
     match target {
-        Some(target) => agree(headers, &ITEM, "Mcp-Name", Some(target)),
+        Some(target) => agree(headers, &ITEM, "Mcp-Name", target, false),
         None => Ok(()),
     }
 }
@@ -88,12 +90,18 @@ pub(super) fn check_params(headers: &HeaderMap, definition: &Object, arguments: 
         return Ok(());
     }
     for mirrored in mirrored(definition).unwrap_or_default() {
-        let value = arguments.and_then(|a| at_path(a, &mirrored.path)).filter(|v| !v.is_null());
         let label = mirrored.header.as_str();
+        let value = match arguments {
+            Some(arguments) => at_path(arguments, &mirrored.path).map_err(|()| {
+                mismatch(format!("the arguments that {label} mirrors cannot be read, or have duplicate keys"))
+            })?,
+            None => None,
+        };
+        let value = value.filter(|v| !v.is_null());
         match (value.as_ref().map(text_of), headers.contains_key(&mirrored.header)) {
             (None | Some(None), false) => {}
             (None | Some(None), true) => return Err(mismatch(format!("{label} is there, but the argument is not"))),
-            (Some(Some(value)), _) => agree(headers, &mirrored.header, label, Some(&value))?,
+            (Some(Some(value)), _) => agree(headers, &mirrored.header, label, &value, mirrored.integer)?,
         }
     }
     Ok(())
@@ -104,13 +112,13 @@ pub(in crate::revision) fn invalid(definition: &Object) -> Option<String> {
     if is_annotated(definition) { mirrored(definition).err() } else { None }
 }
 
-fn agree(headers: &HeaderMap, name: &HeaderName, label: &str, body: Option<&str>) -> Result<(), Error> {
+fn agree(headers: &HeaderMap, name: &HeaderName, label: &str, body: &str, integer: bool) -> Result<(), Error> {
     let mut values = headers.get_all(name).iter();
     let (Some(value), None) = (values.next(), values.next()) else {
         return Err(mismatch(format!("the required header {label} is missing, or there several times")));
     };
     let decoded = decode(value).ok_or_else(|| mismatch(format!("{label} holds characters that it must not")))?;
-    let same = body.is_some_and(|body| decoded == body || same_number(&decoded, body));
+    let same = decoded == body || (integer && same_number(&decoded, body));
     if same {
         Ok(())
     } else {
@@ -118,7 +126,7 @@ fn agree(headers: &HeaderMap, name: &HeaderName, label: &str, body: Option<&str>
     }
 }
 
-/// "Servers SHOULD compare the header value and the body value numerically rather than as strings."
+/// `42.0` and `42` are the same integer.
 fn same_number(a: &str, b: &str) -> bool {
     match (a.parse::<f64>(), b.parse::<f64>()) {
         (Ok(a), Ok(b)) => a == b && a.is_finite(),
@@ -169,7 +177,8 @@ fn walk(schema: &serde_json::Value, path: &mut Vec<String>, found: &mut Vec<Mirr
             }
             let header = HeaderName::from_bytes(format!("{PARAM}{name}").to_ascii_lowercase().as_bytes());
             let header = header.map_err(|_| format!("{ANNOTATION} {name:?} is no header name"))?;
-            found.push(Mirrored { header, path: path.clone() });
+            let integer = property.get("type").and_then(|t| t.as_str()) == Some("integer");
+            found.push(Mirrored { header, path: path.clone(), integer });
         }
         walk(property, path, found)?;
         path.pop();
@@ -195,8 +204,20 @@ fn count(value: &serde_json::Value, depth: usize) -> usize {
     }
 }
 
-fn at_path(arguments: &Raw, path: &[String]) -> Option<Raw> {
-    path.iter().try_fold(arguments.clone(), |value, step| value.as_object()?.get(step).cloned())
+/// The value at a path of properties. Fails where an object on the way cannot be read, so that it cannot be said which
+/// of two values the server would take.
+fn at_path(arguments: &Raw, path: &[String]) -> Result<Option<Raw>, ()> {
+    let mut value = arguments.clone();
+    for step in path {
+        if !value.is_object() {
+            return Ok(None);
+        }
+        match value.as_object().ok_or(())?.get(step) {
+            Some(next) => value = next.clone(),
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(value))
 }
 
 /// The text of a primitive; `None` for anything else, `null` among it.
@@ -255,6 +276,8 @@ mod tests {
         assert!(check_params(&headers, &tool, Some(&other)).is_err());
         assert!(check_params(&headers, &tool, Some(&Raw::literal(r#"{"region":"us"}"#))).is_err());
         assert!(check_params(&HeaderMap::new(), &tool, Some(&arguments)).is_err());
+        let twice = Raw::literal(r#"{"region":"eu","region":"us"}"#);
+        assert!(check_params(&HeaderMap::new(), &tool, Some(&twice)).is_err());
         assert!(check_params(&HeaderMap::new(), &tool, Some(&Raw::literal(r#"{"region":null}"#))).is_ok());
     }
 
