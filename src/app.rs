@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admin::{self, Admin};
 use crate::auth::KeyRing;
 use crate::config::Plan;
-use crate::front::{self, Front, HostRules, ListenSettings, Listener, RequestLimits};
+use crate::front::{self, Front, HostRules, ListenSettings, Listener, RequestLimits, Service};
 use crate::gateway::{Gateway, GatewaySettings, NameRules, ViewRules};
 use crate::link::guard::Guard;
 use crate::revision::FrontState;
@@ -77,8 +77,8 @@ impl App {
         let mut listeners = JoinSet::new();
         let addresses = bound.iter().map(Listener::address).collect::<std::io::Result<Vec<_>>>()?;
         for listener in bound {
-            let router = front::router(front.clone());
-            listeners.spawn(listener.serve(router, settings.clone(), metrics.clone(), draining.clone(), plan.drain));
+            let service = Service::new(front::router(front.clone()), Some(front.clone()));
+            listeners.spawn(listener.serve(service, settings.clone(), metrics.clone(), draining.clone(), plan.drain));
         }
         let admin = admin_listener.as_ref().map(Listener::address).transpose()?;
         if let Some(listener) = admin_listener {
@@ -89,7 +89,13 @@ impl App {
                 draining: draining.clone(),
             }));
             // The admin listener answers until the very end: probes must see that we drain.
-            tokio::spawn(listener.serve(router, settings, metrics.clone(), CancellationToken::new(), Duration::ZERO));
+            tokio::spawn(listener.serve(
+                Service::new(router, None),
+                settings,
+                metrics.clone(),
+                CancellationToken::new(),
+                Duration::ZERO,
+            ));
         }
         let reaping = draining.clone().run_until_cancelled_owned(front.state.sessions.clone().reap_forever());
         listeners.spawn(async move {

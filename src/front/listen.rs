@@ -4,15 +4,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use crate::front::Service;
 use crate::telemetry::{CountGuard, Metrics};
 
 /// Streams that one HTTP/2 connection may have.
@@ -48,7 +47,7 @@ impl Listener {
     /// Serves until `draining` is cancelled, then lets open requests end for at most `drain`.
     pub async fn serve(
         self,
-        router: Router,
+        service: Service,
         settings: ListenSettings,
         metrics: Arc<Metrics>,
         draining: CancellationToken,
@@ -63,8 +62,7 @@ impl Listener {
                 () = draining.cancelled() => break,
             };
             let Some((stream, slot)) = accepted else { continue };
-            let service = TowerToHyperService::new(router.clone());
-            let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+            let connection = builder.serve_connection(TokioIo::new(stream), service.clone()).into_owned();
             let connection = graceful.watch(connection);
             let counted = CountGuard::new(&metrics.connections);
             tokio::spawn(async move {

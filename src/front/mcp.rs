@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::BoxError;
 use axum::body::Body as AxumBody;
 use axum::extract::{Path, Request, State};
 use axum::response::Response;
@@ -11,7 +12,8 @@ use http_body_util::{BodyExt, Limited};
 use tokio::time::Instant;
 
 use crate::auth::Denied;
-use crate::front::{Front, plain};
+use crate::body::Body;
+use crate::front::{Front, small};
 use crate::json::Text;
 use crate::jsonrpc::Payload;
 use crate::model::{Error, Principal, Reason};
@@ -22,15 +24,21 @@ const BATCH_MAX: usize = 100;
 
 /// `/mcp`.
 pub(super) async fn over_everything(State(front): State<Arc<Front>>, request: Request) -> Response {
-    serve(&front, "", request).await
+    serve(&front, "", request).await.map(AxumBody::new)
 }
 
 /// `/mcp/{view}` and `/mcp/{server}`.
 pub(super) async fn over_one(State(front): State<Arc<Front>>, Path(name): Path<String>, request: Request) -> Response {
-    serve(&front, &name, request).await
+    serve(&front, &name, request).await.map(AxumBody::new)
 }
 
-async fn serve(front: &Front, name: &str, request: Request) -> Response {
+/// Answers a request to an endpoint.
+pub(super) async fn serve<B>(front: &Front, name: &str, request: http::Request<B>) -> http::Response<Body>
+where
+    B: http_body::Body + Send,
+    B::Data: Send,
+    B::Error: Into<BoxError>,
+{
     let received = Instant::now();
     let principal = match front.keys.authenticate(request.headers()) {
         Ok(principal) => principal,
@@ -38,7 +46,7 @@ async fn serve(front: &Front, name: &str, request: Request) -> Response {
     };
     front.state.metrics.auth_accepted.inc();
     let Some(server) = front.endpoints.find(name, &principal) else {
-        return plain(StatusCode::NOT_FOUND, "not_found", "There is no such server or view");
+        return small(StatusCode::NOT_FOUND, "not_found", "There is no such server or view");
     };
     let (head, body) = request.into_parts();
     let payload = match read(front, body).await {
@@ -46,7 +54,7 @@ async fn serve(front: &Front, name: &str, request: Request) -> Response {
         Err(error) => {
             let peek = Peek { message: None };
             let dialect = revision::detect(&Head { method: &head.method, headers: &head.headers }, &peek);
-            return respond(dialect.refuse(None, &error));
+            return dialect.refuse(None, &error);
         }
     };
     let message = match &payload {
@@ -63,12 +71,12 @@ async fn serve(front: &Front, name: &str, request: Request) -> Response {
             Reason::Overloaded,
             format!("There are {} calls at once, and no more are allowed (limits.calls)", front.limits.calls),
         );
-        let mut response = respond(dialect.refuse(id, &error));
+        let mut response = dialect.refuse(id, &error);
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         return response;
     }
     let inbound = inbound(head, payload, principal, name, received);
-    respond(dialect.serve(inbound, server, &front.state).await)
+    dialect.serve(inbound, server, &front.state).await
 }
 
 fn inbound(
@@ -81,12 +89,12 @@ fn inbound(
     Inbound { method: head.method, headers: head.headers, payload, principal, scope: Text::from(name), received }
 }
 
-fn respond(response: http::Response<crate::body::Body>) -> Response {
-    response.map(AxumBody::new)
-}
-
 /// Reads the body within its limits.
-async fn read(front: &Front, body: AxumBody) -> Result<Bytes, Error> {
+async fn read<B>(front: &Front, body: B) -> Result<Bytes, Error>
+where
+    B: http_body::Body,
+    B::Error: Into<BoxError>,
+{
     let limit = front.limits.body;
     let reading = Limited::new(body, limit).collect();
     match tokio::time::timeout(front.limits.read_timeout, reading).await {
@@ -107,14 +115,14 @@ async fn read(front: &Front, body: AxumBody) -> Result<Bytes, Error> {
 }
 
 /// 401, in a way that makes no client look for OAuth: no `resource_metadata`.
-fn unauthorized(front: &Front, denied: Denied) -> Response {
+fn unauthorized(front: &Front, denied: Denied) -> http::Response<Body> {
     let (outcome, challenge) = match denied {
         Denied::Missing => ("missing", r#"Bearer realm="moongate""#),
         Denied::Wrong => ("wrong", r#"Bearer realm="moongate", error="invalid_token""#),
     };
     front.state.metrics.auth.with_label_values(&[outcome]).inc();
     let mut response =
-        plain(StatusCode::UNAUTHORIZED, "unauthorized", "A valid API key is needed: Authorization: Bearer <key>");
+        small(StatusCode::UNAUTHORIZED, "unauthorized", "A valid API key is needed: Authorization: Bearer <key>");
     response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
     response
 }

@@ -6,6 +6,7 @@
 mod guard;
 mod listen;
 mod mcp;
+mod service;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,11 +19,13 @@ use axum::routing::any;
 use http::{HeaderValue, StatusCode, header};
 
 use crate::auth::KeyRing;
+use crate::body::Body;
 use crate::gateway::Endpoints;
 use crate::revision::FrontState;
 
 pub use guard::HostRules;
 pub use listen::{ListenSettings, Listener};
+pub use service::Service;
 
 /// What the front needs to answer clients.
 pub struct Front {
@@ -72,8 +75,12 @@ pub fn router(front: Arc<Front>) -> Router {
 
 /// A small JSON body, for what never became MCP.
 pub(crate) fn plain(status: StatusCode, error: &str, message: &str) -> Response {
+    small(status, error, message).map(AxumBody::new)
+}
+
+fn small(status: StatusCode, error: &str, message: &str) -> http::Response<Body> {
     let body = serde_json::json!({ "error": error, "message": message });
-    let mut response = Response::new(AxumBody::from(body.to_string()));
+    let mut response = http::Response::new(Body::full(body.to_string()));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response

