@@ -18,8 +18,8 @@ pub(super) use spell::tool_error;
 pub(super) struct Profile {
     /// The revision's name.
     pub(super) name: &'static str,
-    /// Whether a body may hold several messages. Only 2025-03-26 had it: "Implementations MUST support receiving
-    /// JSON-RPC batches" (2025-03-26/basic/index.mdx, Batching); the next one removed it.
+    /// Whether a body may hold several messages: in 2025-03-26 receiving batches is a MUST (basic/index.mdx, Batching),
+    /// before it they are JSON-RPC's own, and 2025-06-18 removed them (changelog.mdx).
     pub(super) batches: bool,
     /// Whether requests after `initialize` carry the version header (2025-06-18/basic/transports.mdx, Protocol
     /// Version Header).
