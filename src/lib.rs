@@ -1,6 +1,7 @@
 #![doc = include_str!("../ARCHITECTURE.md")]
 
 // In reading order: each module may use the ones above it, and `tests/tidy.rs` checks that it does not use others.
+pub mod random;
 pub mod json;
 pub mod jsonrpc;
 pub mod sse;

@@ -67,7 +67,6 @@ impl fmt::Debug for KeyHash {
 
 /// A new key: 256 random bits, recognisable by its first letters.
 pub fn new_key() -> String {
-    let mut bytes = [0; 32];
-    aws_lc_rs::rand::fill(&mut bytes).expect("the system's random source works");
+    let bytes: [u8; 32] = crate::random::bytes();
     format!("mg_{}", base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(bytes))
 }

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use crate::auth::Denied;
 use crate::body::Body;
+use crate::front::patience::within;
 use crate::front::{Front, small};
 use crate::json::Text;
 use crate::jsonrpc::Payload;
@@ -97,14 +98,14 @@ where
 {
     let limit = front.limits.body;
     let reading = Limited::new(body, limit).collect();
-    match tokio::time::timeout(front.limits.read_timeout, reading).await {
-        Ok(Ok(collected)) => Ok(collected.to_bytes()),
-        Ok(Err(e)) if e.is::<http_body_util::LengthLimitError>() => {
+    match within(front.limits.read_timeout, reading).await {
+        Some(Ok(collected)) => Ok(collected.to_bytes()),
+        Some(Err(e)) if e.is::<http_body_util::LengthLimitError>() => {
             front.state.metrics.refused.with_label_values(&["body"]).inc();
             Err(Error::new(Reason::TooLarge, format!("The body is larger than {limit} bytes (limits.body)")))
         }
-        Ok(Err(_)) => Err(Error::new(Reason::InvalidRequest, "The body broke off")),
-        Err(_) => {
+        Some(Err(_)) => Err(Error::new(Reason::InvalidRequest, "The body broke off")),
+        None => {
             front.state.metrics.refused.with_label_values(&["read_timeout"]).inc();
             Err(Error::new(
                 Reason::InvalidRequest,

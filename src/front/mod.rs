@@ -6,6 +6,7 @@
 mod guard;
 mod listen;
 mod mcp;
+mod patience;
 mod service;
 
 use std::sync::Arc;

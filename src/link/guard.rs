@@ -78,8 +78,7 @@ impl Guard {
 }
 
 fn new_run() -> String {
-    let mut bytes = [0; 8];
-    aws_lc_rs::rand::fill(&mut bytes).expect("the system's random source works");
+    let bytes: [u8; 8] = crate::random::bytes();
     format!("{:016x}", u64::from_be_bytes(bytes))
 }
 

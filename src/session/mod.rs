@@ -211,8 +211,7 @@ fn longest_unused(table: &HashMap<Text, Arc<Session>>, principal: &Principal) ->
 }
 
 fn new_id() -> Text {
-    let mut bytes = [0; 32];
-    aws_lc_rs::rand::fill(&mut bytes).expect("the system's random source works");
+    let bytes: [u8; 32] = crate::random::bytes();
     Text::from(base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(bytes))
 }
 

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use crate::link::LinkError;
 use crate::model::{Filter, Kind, Notice, Notices, Reason};
+use crate::random;
 use crate::revision::ConnectError;
 use crate::telemetry::logs;
 use crate::upstream::connect::{Active, For, open};
@@ -108,8 +109,7 @@ fn classify(error: &ConnectError, failures: u32) -> (State, Duration) {
 /// Doubled with each failure, capped, and spread over the upper half so that many gateways do not come together.
 fn pause(failures: u32) -> Duration {
     let full = PAUSE_MIN.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(PAUSE_MAX);
-    let mut byte = [0];
-    let _ = aws_lc_rs::rand::fill(&mut byte);
+    let byte: [u8; 1] = random::bytes();
     full.mul_f64(0.5 + f64::from(byte[0]) / 510.0)
 }
 
