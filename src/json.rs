@@ -201,7 +201,8 @@ impl Object {
     ///
     /// Fails if `bytes` are not one JSON object, or if a key occurs twice on this level.
     pub fn parse(bytes: Bytes) -> Result<Self, serde_json::Error> {
-        let shallow: Shallow<'_> = serde_json::from_slice(&bytes)?;
+        let text = utf8(&bytes)?;
+        let shallow: Shallow<'_> = serde_json::from_str(text)?;
         let object = shallow.within(&bytes);
         Ok(object)
     }
@@ -336,6 +337,11 @@ impl PartialEq for Object {
     fn eq(&self, other: &Self) -> bool {
         self.entries == other.entries
     }
+}
+
+/// The text of a message, checked once: a reader of bytes would check every piece again.
+pub(crate) fn utf8(bytes: &[u8]) -> Result<&str, serde_json::Error> {
+    std::str::from_utf8(bytes).map_err(|e| de::Error::custom(format_args!("not UTF-8: {e}")))
 }
 
 /// Appends `text` as a JSON string.

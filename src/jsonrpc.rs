@@ -7,7 +7,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::json::{Key, Object, Raw, Shallow, Text, write_string};
+use crate::json::{Key, Object, Raw, Shallow, Text, utf8, write_string};
 
 /// A request id as its sender spelled it: a string or a whole number.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -176,12 +176,13 @@ struct ErrorShape<'a> {
 impl Message {
     /// Reads one message.
     pub fn parse(bytes: &Bytes) -> Result<Self, Malformed> {
+        let text = utf8(bytes).map_err(Malformed::Json)?;
         // Serde would read an array as the members in their order.
         if bytes.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'[') {
             serde_json::from_slice::<serde::de::IgnoredAny>(bytes)?;
             return Err(Malformed::Shape { reason: "a message is an object", id: None });
         }
-        let envelope: Envelope<'_> = match serde_json::from_slice(bytes) {
+        let envelope: Envelope<'_> = match serde_json::from_str(text) {
             Ok(envelope) => envelope,
             // Data errors are JSON of the wrong shape (params that are an array, an id that is not a value we read).
             Err(e) if e.classify() == serde_json::error::Category::Data => {
