@@ -77,7 +77,17 @@ impl Demo {
             let rest = said.split(mark).nth(1).unwrap();
             rest.split(['/', '\n', ' ']).next().unwrap().parse().unwrap()
         };
-        Demo { gateway: address("listening on http://"), admin: address("health on http://"), process, said, _dir: dir }
+        let demo = Demo {
+            gateway: address("listening on http://"),
+            admin: address("health on http://"),
+            process,
+            said,
+            _dir: dir,
+        };
+        // A reader is slower than a script: by the time of the next command, the demo server is connected.
+        let ready = "for n in $(seq 200); do curl -sf http://127.0.0.1:9090/api/v1/status | grep -q '\"ready\"' && exit; sleep 0.1; done; exit 1";
+        assert!(demo.run(ready).0, "the demo server connects");
+        demo
     }
 
     /// Runs a block with `sh`, with the README's addresses replaced by ours and `moongate` and `claude` on the path.
