@@ -170,6 +170,13 @@ impl From<&str> for Text {
     }
 }
 
+/// A table by `Text` can be searched without making one. The hash of a `Text` is that of its bytes.
+impl std::borrow::Borrow<[u8]> for Text {
+    fn borrow(&self) -> &[u8] {
+        &self.0
+    }
+}
+
 impl std::ops::Deref for Text {
     type Target = str;
     fn deref(&self) -> &str {

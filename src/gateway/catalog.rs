@@ -25,6 +25,8 @@ pub struct Route {
     pub upstream: Arc<Upstream>,
     /// The server's own key: a name, a URI, a template.
     pub local: Text,
+    /// The same as JSON, as calls carry it.
+    pub local_raw: Raw,
     /// The key that clients see through the endpoint over everything.
     pub exposed: Text,
     /// The definition, as the server gave it (repaired if need be).
@@ -277,6 +279,7 @@ impl Taken<'_> {
             meter: Arc::new(meters.meter(method.name(), &self.upstream.settings.name, tool)),
             upstream: self.upstream.clone(),
             hidden: rules.hide.matches(&self.local),
+            local_raw: Raw::string(&self.local),
             local: self.local,
             exposed,
             definition: self.definition,

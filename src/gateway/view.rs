@@ -137,7 +137,7 @@ impl View {
             check(&route.definition, call.params.get("arguments"))?;
         }
         if route.local != name {
-            call.params.set(Text::literal("name"), Raw::string(&route.local));
+            call.params.set(Text::literal("name"), route.local_raw.clone());
         }
         call.definition = Some(route.definition.clone());
         Ok(Routed { upstream: route.upstream.clone(), meter: route.meter.clone(), call })

@@ -115,14 +115,15 @@ impl HttpLink {
 
     async fn read_reply(&self, id: Option<u64>, response: http::Response<Incoming>) -> Result<Reply, LinkError> {
         let (head, body) = response.into_parts();
-        let reply = |messages| Reply { headers: head.headers.clone(), status: head.status.as_u16(), messages };
+        let (status, media) = (head.status.as_u16(), Media::of(&head.headers));
+        let reply = |messages| Reply { headers: head.headers, status, messages };
         let Some(id) = id else {
             // 202 for a notification: its body means nothing, but must be read for the connection's sake.
             tokio::spawn(drain(body));
             return Ok(reply(stream::empty().boxed()));
         };
-        match media_type(&head.headers) {
-            Some("application/json") => {
+        match media {
+            Media::Json => {
                 let bytes = collect(body, self.max_message).await?;
                 let message = json_answer(&bytes, id)?;
                 if matches!(&message, Message::Response(response) if !is_for(response, id)) {
@@ -130,15 +131,12 @@ impl HttpLink {
                 }
                 Ok(reply(stream::once(std::future::ready(Ok(message))).boxed()))
             }
-            Some("text/event-stream") => {
+            Media::Events => {
                 Ok(reply(EventStream::new(body, self.max_message, Some(id), self.on_garbage.clone()).boxed()))
             }
-            other => {
-                let kind = other.map_or("no content type".to_owned(), |t| format!("the content type {t}"));
-                Err(LinkError::Protocol(format!(
-                    "the answer has status {} and {kind}, not JSON or events",
-                    head.status.as_u16()
-                )))
+            Media::Other(kind) => {
+                let kind = kind.map_or("no content type".to_owned(), |t| format!("the content type {t}"));
+                Err(LinkError::Protocol(format!("the answer has status {status} and {kind}, not JSON or events")))
             }
         }
     }
@@ -361,6 +359,23 @@ async fn collect(mut body: Incoming, limit: usize) -> Result<Bytes, LinkError> {
         }
     }
     Ok(rest.map_or(first, BytesMut::freeze))
+}
+
+/// What an answer is made of.
+enum Media {
+    Json,
+    Events,
+    Other(Option<String>),
+}
+
+impl Media {
+    fn of(headers: &HeaderMap) -> Self {
+        match media_type(headers) {
+            Some("application/json") => Media::Json,
+            Some("text/event-stream") => Media::Events,
+            other => Media::Other(other.map(str::to_owned)),
+        }
+    }
 }
 
 fn media_type(headers: &HeaderMap) -> Option<&str> {

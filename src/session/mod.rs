@@ -137,7 +137,7 @@ impl Sessions {
 
     /// The session, if it is this principal's and belongs to this endpoint; otherwise it looks as if there were none.
     pub fn find(&self, id: &str, principal: &Principal, scope: &Text) -> Option<Arc<Session>> {
-        let session = lock(&self.table).get(&Text::from(id)).cloned()?;
+        let session = lock(&self.table).get(id.as_bytes()).cloned()?;
         let owned = *session.principal == *principal && session.scope == *scope;
         owned.then(|| {
             session.touch();
