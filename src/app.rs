@@ -19,7 +19,7 @@ use crate::front::{self, Front, HostRules, ListenSettings, Listener, RequestLimi
 use crate::gateway::{Gateway, GatewaySettings, NameRules, ViewRules};
 use crate::link::guard::Guard;
 use crate::revision::FrontState;
-use crate::session::{SessionSettings, Sessions};
+use crate::session::{Parking, ParkingSettings, SessionSettings, Sessions};
 use crate::telemetry::Metrics;
 use crate::upstream::{Connect, Shared};
 
@@ -34,6 +34,8 @@ pub struct App {
     /// Metrics.
     pub metrics: Arc<Metrics>,
     shared: Arc<Shared>,
+    parking: Arc<Parking>,
+    expiring: tokio::task::JoinHandle<()>,
     draining: CancellationToken,
     listeners: JoinSet<()>,
 }
@@ -65,7 +67,7 @@ impl App {
         let front = Arc::new(Front {
             endpoints: gateway.endpoints(),
             keys,
-            state: front_state(&plan, &metrics, &draining),
+            state: Arc::new(front_state(&plan, &metrics, &draining)),
             hosts: hosts.clone(),
             limits: RequestLimits {
                 body: plan.limits.body,
@@ -101,14 +103,19 @@ impl App {
         listeners.spawn(async move {
             let _ = reaping.await;
         });
+        let parking = front.state.parking.clone();
+        let expiring = tokio::spawn(parking.clone().expire_forever());
         gateway.start();
-        Ok(App { addresses, admin, gateway, metrics, shared, draining, listeners })
+        Ok(App { addresses, admin, gateway, metrics, shared, parking, expiring, draining, listeners })
     }
 
     /// Stops: no new requests, streams end, calls may finish within the drain time, then the servers are stopped.
     pub async fn stop(mut self) {
         self.draining.cancel();
         while self.listeners.join_next().await.is_some() {}
+        // Nobody can come back for them any more; their servers hear that they are cancelled.
+        self.expiring.abort();
+        self.parking.clear();
         self.gateway.stop().await;
         let shared = self.shared.clone();
         let _ = tokio::task::spawn_blocking(move || shared.guard.stop()).await;
@@ -148,7 +155,11 @@ fn front_state(plan: &Plan, metrics: &Arc<Metrics>, draining: &CancellationToken
     }
     forwarded.sort_by(|a, b| a.as_str().cmp(b.as_str()));
     forwarded.dedup();
+    let parking = ParkingSettings { max: plan.limits.parked, life: plan.ask_timeout };
     FrontState {
+        parking: Arc::new(Parking::new(parking, metrics.clone())),
+        seal: Arc::default(),
+        ask_timeout: plan.ask_timeout,
         sessions: Arc::new(Sessions::new(sessions, metrics.clone())),
         metrics: metrics.clone(),
         keep_alive: plan.keep_alive,

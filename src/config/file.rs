@@ -66,6 +66,8 @@ pub(super) struct Gateway {
     pub(super) drain: DurationText,
     /// After this much silence a waiting answer becomes a stream, and a stream gets a comment.
     pub(super) keep_alive: DurationText,
+    /// The longest time for a user to answer what a server asks.
+    pub(super) ask_timeout: DurationText,
 }
 
 impl Default for Gateway {
@@ -78,6 +80,7 @@ impl Default for Gateway {
             allowed_origins: Vec::new(),
             drain: "30s".into(),
             keep_alive: "15s".into(),
+            ask_timeout: "10m".into(),
         }
     }
 }
@@ -262,6 +265,9 @@ pub(super) struct Limits {
     /// Open event streams.
     #[schemars(range(min = 1, max = 10_000_000))]
     pub(super) streams: u64,
+    /// Calls whose server waits while a stateless client is away to answer; the oldest is cancelled for a new one.
+    #[schemars(range(min = 0, max = 10_000_000))]
+    pub(super) parked: u64,
     /// Connections at once, over all listeners.
     #[schemars(range(min = 1, max = 10_000_000))]
     pub(super) connections: u64,
@@ -280,6 +286,7 @@ impl Default for Limits {
             sessions: 10_000,
             session_idle: "30m".into(),
             streams: 10_000,
+            parked: 1000,
             connections: 4096,
             body: "4MiB".into(),
             calls: 4096,
@@ -443,7 +450,6 @@ pub(super) const UNAVAILABLE: &[(&str, Option<&str>, &str)] = &[
     ("auth.oauth", None, "use `[[auth.keys]]`"),
     ("auth.keys.*.rate", None, "remove it"),
     ("limits.rate", None, "remove it"),
-    ("limits.parked", None, "remove it"),
     ("telemetry.otlp", None, "remove it; metrics are served on `gateway.admin`"),
     ("admin", None, "set `gateway.admin` to choose the address of metrics and health"),
 ];

@@ -24,6 +24,8 @@ pub struct Plan {
     pub drain: Duration,
     /// After this much silence a waiting answer becomes a stream, and a stream gets a comment.
     pub keep_alive: Duration,
+    /// Longest time for a user to answer what a server asks.
+    pub ask_timeout: Duration,
     /// How names are exposed.
     pub names: NameSettings,
     /// The enabled servers, sorted by name.
@@ -67,6 +69,8 @@ pub struct Limits {
     pub session_idle: Duration,
     /// Open event streams.
     pub streams: usize,
+    /// Calls whose server waits while a stateless client is away to answer.
+    pub parked: usize,
     /// Connections at once, over all listeners.
     pub connections: usize,
     /// Largest request body, in bytes.

@@ -35,7 +35,7 @@ pub struct Front {
     /// Who may come in.
     pub keys: KeyRing,
     /// What the revisions need.
-    pub state: FrontState,
+    pub state: Arc<FrontState>,
     /// Hosts and origins.
     pub hosts: HostRules,
     /// Limits of a request.

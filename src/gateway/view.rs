@@ -14,7 +14,7 @@ use crate::gateway::hub::{Happened, Subscription};
 use crate::gateway::{Gateway, Snapshot, ViewRules, links, merge, unrouted_label, uris};
 use crate::json::{Object, Raw, Text};
 use crate::model::{
-    Call, Caller, Error, Event, Exchange, Face, Features, Filter, Kind, Method, Notice, Notices, Outcome, Reason,
+    Ask, Call, Caller, Error, Event, Exchange, Face, Features, Filter, Kind, Method, Notice, Notices, Outcome, Reason,
     Server,
 };
 use crate::policy::ANYBODY;
@@ -223,6 +223,7 @@ impl View {
         let inflight = CountGuard::new(&self.gateway.metrics.inflight);
         let links = (!self.is_raw()).then(|| (self.gateway.clone(), name_of(&upstream)));
         let sent = Instant::now();
+        let name = upstream.name.clone();
         upstream.call(caller, call).map(move |event| {
             let _counted = &inflight;
             match event {
@@ -235,6 +236,7 @@ impl View {
                     }
                     Event::Done(end)
                 }
+                Event::Ask(ask) => Event::Ask(Ask { server: Some(name.clone()), ..ask }),
                 other => other,
             }
         })
@@ -265,6 +267,18 @@ impl View {
                 Some(Notice::Updated(uri.unwrap_or(local), params))
             }
         }
+    }
+}
+
+/// What one server handed out is for no other: a name may have moved to another one between two rounds.
+fn resumable(routed: Routed) -> Result<Routed, Error> {
+    let server = routed.call.resume.as_ref().and_then(|resume| resume.server.as_ref());
+    match server {
+        Some(server) if *server != routed.upstream.name => {
+            let message = "Invalid params: requestState is from a server that no longer answers to this name; call again without it";
+            Err(Error::new(Reason::InvalidParams, message))
+        }
+        _ => Ok(routed),
     }
 }
 
@@ -330,7 +344,7 @@ impl Server for View {
         if let Method::List(kind) = method {
             return self.answer(caller, &method, received, self.list(caller, kind, &call.params));
         }
-        match self.resolve(caller, call) {
+        match self.resolve(caller, call).and_then(resumable) {
             Ok(routed) => self.run(caller, routed),
             Err(error) => self.answer(caller, &method, received, Err(error)),
         }

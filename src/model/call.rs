@@ -50,6 +50,8 @@ pub struct Caller {
 pub struct Can {
     /// Sampling.
     pub sample: bool,
+    /// Sampling with tools that the model may call.
+    pub sample_with_tools: bool,
     /// Elicitation by a form.
     pub elicit_form: bool,
     /// Elicitation by a URL.
@@ -67,6 +69,8 @@ pub enum AskKind {
     ElicitUrl,
     /// A completion by the client's model.
     Sample,
+    /// The same, with tools that the model may call.
+    SampleWithTools,
     /// The client's directories.
     Roots,
     /// Something that we do not know.
@@ -128,6 +132,17 @@ pub enum Method {
 /// arguments, says whether the rest of the request agrees with them.
 pub type Check = Box<dyn FnOnce(&Object, Option<&Raw>) -> Result<(), Error> + Send>;
 
+/// What a client brings back when it was asked for something, to a server that kept nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Resume {
+    /// The answers, by the server's keys: an object, as the client spelled it.
+    pub answers: Option<Raw>,
+    /// What the server handed out.
+    pub state: Option<Raw>,
+    /// Which server that was, as far as it is known: nobody else may see it.
+    pub server: Option<Text>,
+}
+
 /// One request, free of its spelling.
 pub struct Call {
     /// What for.
@@ -140,6 +155,8 @@ pub struct Call {
     pub progress: bool,
     /// What must hold between the request and the definition of the item it names.
     pub check: Option<Check>,
+    /// What the client was asked for in an earlier round.
+    pub resume: Option<Box<Resume>>,
     /// The definition of the item, set where the name was resolved: backs may mirror arguments as it says.
     pub definition: Option<Arc<Object>>,
     /// When the request arrived.
@@ -155,6 +172,7 @@ impl Call {
             meta: Object::new(),
             progress: false,
             check: None,
+            resume: None,
             definition: None,
             received: Instant::now(),
         }
@@ -290,6 +308,7 @@ impl Can {
             AskKind::ElicitForm => self.elicit_form,
             AskKind::ElicitUrl => self.elicit_url,
             AskKind::Sample => self.sample,
+            AskKind::SampleWithTools => self.sample_with_tools,
             AskKind::Roots => self.roots,
             AskKind::Other => false,
         }
@@ -304,6 +323,11 @@ impl AskKind {
                 Some("url") => AskKind::ElicitUrl,
                 _ => AskKind::ElicitForm,
             },
+            // 2025-11-25/client/sampling.mdx, Capabilities: "Servers MUST NOT send tool-enabled sampling requests to
+            // Clients that have not declared support for tool use".
+            "sampling/createMessage" if ["tools", "toolChoice"].iter().any(|key| params.get(key).is_some()) => {
+                AskKind::SampleWithTools
+            }
             "sampling/createMessage" => AskKind::Sample,
             "roots/list" => AskKind::Roots,
             _ => AskKind::Other,
@@ -316,6 +340,7 @@ impl AskKind {
             AskKind::ElicitForm => "elicitation",
             AskKind::ElicitUrl => "elicitation.url",
             AskKind::Sample => "sampling",
+            AskKind::SampleWithTools => "sampling.tools",
             AskKind::Roots => "roots",
             AskKind::Other => "an unknown capability",
         }

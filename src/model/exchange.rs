@@ -44,6 +44,8 @@ pub struct Ask {
     pub requests: Vec<(Text, Question)>,
     /// Who remembers the exchange meanwhile.
     pub state: AskState,
+    /// Which server asks, once the gateway knows.
+    pub server: Option<Text>,
     /// Where the answers go. Dropped: the client will not answer.
     pub answer: oneshot::Sender<Answers>,
 }
@@ -96,6 +98,11 @@ impl Exchange {
     /// The next event; after [`Event::Done`], nothing may be asked any more.
     pub async fn next_event(&mut self) -> Event {
         self.events.next().await.unwrap_or_else(|| Event::Done(Err(Error::internal("the exchange broke off"))))
+    }
+
+    /// The same exchange after some events that were read already.
+    pub fn after(self, events: Vec<Event>) -> Self {
+        if events.is_empty() { self } else { Exchange::new(stream::iter(events).chain(self.events)) }
     }
 
     /// The same exchange with each event changed by `change`.

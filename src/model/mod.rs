@@ -8,7 +8,7 @@ mod error;
 mod exchange;
 mod server;
 
-pub use call::{AskKind, Call, Caller, Can, Check, Kind, Level, LogWish, Method, Principal};
+pub use call::{AskKind, Call, Caller, Can, Check, Kind, Level, LogWish, Method, Principal, Resume};
 pub use error::{Error, Fault, Reason};
 pub use exchange::{Answers, Ask, AskState, CacheHint, Event, Exchange, Outcome, Question};
 pub use server::{Face, Features, Filter, Notice, Notices, Server};

@@ -27,6 +27,13 @@ pub(super) trait Spell: Send + 'static {
     /// The end: the status for a plain answer, and the answer in parts.
     fn done(&mut self, end: Result<Outcome, Error>) -> (u16, Vec<Bytes>);
 
+    /// Keeps an exchange whose server waits for answers that will come with another request, and ends this one.
+    fn park(&mut self, exchange: Exchange, ask: Ask) -> impl Future<Output = (u16, Vec<Bytes>)> + Send {
+        drop((exchange, ask));
+        let end = self.done(Err(Error::internal("this client's revision keeps its exchanges open")));
+        std::future::ready(end)
+    }
+
     /// Waits until the client takes its request back; for ever where it cannot.
     fn cancelled(&mut self) -> impl Future<Output = ()> + Send {
         std::future::pending()
@@ -44,6 +51,8 @@ pub(super) enum Asked {
     Send(Vec<Bytes>),
     /// The exchange ends with this answer.
     End(u16, Vec<Bytes>),
+    /// The exchange is to be kept: [`Spell::park`].
+    Park(Ask),
 }
 
 /// How answers are written.
@@ -69,6 +78,10 @@ pub(super) async fn answer<S: Spell>(exchange: Exchange, spell: S, writing: Writ
         };
         match step {
             Step::End(status, parts) => return json_response(status, parts),
+            Step::Park(ask) => {
+                let (status, parts) = running.park(ask).await;
+                return json_response(status, parts);
+            }
             Step::Write(first) if writing.stream => return event_stream(first, running, writing),
             // A client that takes no streams misses the notifications, not the answer.
             Step::Write(_) | Step::Nothing => {}
@@ -112,6 +125,11 @@ fn event_stream<S: Spell>(first: Bytes, running: Running<S>, writing: Writing) -
                     s.ended = true;
                     return Some((sse::frame(&parts.concat()), s));
                 }
+                Step::Park(ask) => {
+                    s.ended = true;
+                    let (_, parts) = s.running.park(ask).await;
+                    return Some((sse::frame(&parts.concat()), s));
+                }
             }
         }
         None
@@ -140,6 +158,7 @@ enum Step {
     Write(Bytes),
     Nothing,
     End(u16, Vec<Bytes>),
+    Park(Ask),
     Cancelled,
 }
 
@@ -168,12 +187,23 @@ impl<S: Spell> Running<S> {
                     self.exchange = None;
                     Step::End(status, parts)
                 }
+                Asked::Park(ask) => Step::Park(ask),
             },
             Event::Done(end) => {
                 self.exchange = None;
                 let (status, parts) = self.spell.done(end);
                 Step::End(status, parts)
             }
+        }
+    }
+}
+
+impl<S: Spell> Running<S> {
+    /// Not a part of a step: a step may be dropped half-way, and the exchange with it.
+    async fn park(&mut self, ask: Ask) -> (u16, Vec<Bytes>) {
+        match self.exchange.take() {
+            Some(exchange) => self.spell.park(exchange, ask).await,
+            None => self.spell.done(Err(Error::internal("the exchange was over before it could be kept"))),
         }
     }
 }

@@ -119,7 +119,8 @@ impl Calls {
             Message::Notification(n) => subscription(&n.params),
             Message::Request(r) => {
                 let kind = AskKind::of(&r.method, &r.params);
-                self.only_asked(|open| open.can.answer(kind))
+                // Where nobody can answer, the only call there is shall fail with the name of what its client lacks.
+                self.only_asked(|open| open.can.answer(kind)).or_else(|| self.only_call())
             }
         }
     }
@@ -136,6 +137,11 @@ impl Calls {
                 || (call.whose == asked && asked.as_ref().is_some_and(|w| w.session.is_some()))
         };
         open.iter().all(same).then_some(id)
+    }
+
+    /// The only call of a client.
+    fn only_call(&self) -> Option<u64> {
+        self.only(|open| open.whose.is_some())
     }
 
     /// A log message says of no call: it is the only one's that wants any, unless it could tell of another principal.
@@ -200,6 +206,11 @@ mod tests {
             let caller = crate::model::testing::caller(1, Some(session));
             calls.open(&Caller { can: Can { sample, ..Can::default() }, ..(*caller).clone() }, Logs::Never, true)
         };
+        let unable = open("a", false);
+        assert_eq!(find(&ask), Some(unable.id), "its client lacks what the server asks for");
+        let second = open("b", false);
+        assert_eq!(find(&ask), None, "it could be about either");
+        drop((unable, second));
         let able = open("a", true);
         assert_eq!(find(&ask), Some(able.id));
         let same = open("a", false);

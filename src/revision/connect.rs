@@ -30,6 +30,8 @@ pub struct Hello {
     pub info: Raw,
     /// Longest time for a call.
     pub timeout: Duration,
+    /// Longest time for a user to answer what the server asks.
+    pub ask_timeout: Duration,
     /// Metrics.
     pub metrics: Arc<Metrics>,
 }

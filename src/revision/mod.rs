@@ -23,7 +23,7 @@ use crate::body::Body;
 use crate::json::{Object, Raw, Text};
 use crate::jsonrpc::{Id, Malformed, Message, Payload};
 use crate::model::{Error, Principal, Reason, Server};
-use crate::session::Sessions;
+use crate::session::{Parking, Seal, Sessions};
 use crate::telemetry::Metrics;
 
 pub use calls::Calls;
@@ -48,7 +48,7 @@ pub trait Front: Send + Sync {
         &'a self,
         inbound: Inbound,
         server: Arc<dyn Server>,
-        state: &'a FrontState,
+        state: &'a Arc<FrontState>,
     ) -> BoxFuture<'a, Response<Body>>;
 
     /// Answers with an error, in its own spelling and with its own status.
@@ -59,6 +59,12 @@ pub trait Front: Send + Sync {
 pub struct FrontState {
     /// Sessions of legacy clients.
     pub sessions: Arc<Sessions>,
+    /// Exchanges that wait for answers of stateless clients.
+    pub parking: Arc<Parking>,
+    /// Seals the state that those clients carry.
+    pub seal: Arc<Seal>,
+    /// Longest time for a user to answer what a server asks.
+    pub ask_timeout: Duration,
     /// Metrics.
     pub metrics: Arc<Metrics>,
     /// After this much silence a waiting answer becomes a stream, and a stream gets a comment.

@@ -1,10 +1,13 @@
-//! What is kept for clients between their requests: the sessions of the legacy revisions.
+//! What is kept for clients between their requests: the sessions of the legacy revisions, and exchanges that wait for
+//! a client's answers.
 //!
-//! Owns the table of sessions, its cap and its clock. Does not know how a session is spelled on the wire. Invariant:
+//! Owns the table of sessions, its cap and its clock; what is parked or sealed is in its own files. Does not know how a session is spelled on the wire. Invariant:
 //! a session answers only the principal and the endpoint that it was made for, and everything kept for it goes when
 //! it ends.
 
 mod outbox;
+mod parking;
+mod seal;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,6 +26,8 @@ use crate::model::{Caller, Error, Principal, Reason};
 use crate::telemetry::Metrics;
 
 pub use outbox::Outbox;
+pub use parking::{OpenAsk, OpenRequest, Parked, Parking, ParkingSettings, Ticket};
+pub use seal::{Binding, Refused, Seal};
 
 /// Requests of servers that may wait for a client's answer, for each session.
 const PENDING_MAX: usize = 64;

@@ -45,7 +45,7 @@ impl For {
     /// For everybody: what some client may be able to answer is declared, and refused where the one who calls cannot.
     /// Roots are not: they belong to one client.
     pub fn everybody(era: Option<Era>) -> Self {
-        let capabilities = Raw::literal(r#"{"sampling":{},"elicitation":{"form":{},"url":{}}}"#);
+        let capabilities = Raw::literal(r#"{"sampling":{"context":{},"tools":{}},"elicitation":{"form":{},"url":{}}}"#);
         For { capabilities, info: revision::implementation(), era }
     }
 }
@@ -61,6 +61,7 @@ pub async fn open(settings: &ServerSettings, shared: &Shared, whom: For) -> Resu
         capabilities: whom.capabilities,
         info: whom.info,
         timeout: settings.timeout,
+        ask_timeout: settings.ask_timeout,
         metrics: shared.metrics.clone(),
     };
     let limit = settings.start_timeout;

@@ -24,11 +24,16 @@ pub(super) struct Leases(Arc<Mutex<HashMap<Text, Lease>>>);
 type Lease = Arc<OnceCell<Arc<Active>>>;
 
 /// What a caller's connection is found by; `None`: it uses the shared one.
+///
+/// A stateless client has no session. What comes nearest is who it is and what it can be asked for: its calls share a
+/// connection that was opened with its own capabilities.
 pub(super) fn key(share: Share, caller: &Caller) -> Option<Text> {
-    match share {
-        Share::Auto => None,
-        Share::Session => caller.session.clone(),
-        Share::Principal => Some(Text::from(format!("principal {}", caller.principal.id))),
+    let principal = caller.principal.id;
+    match (share, &caller.session) {
+        (Share::Auto, _) => None,
+        (Share::Session, Some(session)) => Some(session.clone()),
+        (Share::Session, None) => Some(Text::from(format!("principal {principal}, {:?}", caller.can))),
+        (Share::Principal, _) => Some(Text::from(format!("principal {principal}"))),
     }
 }
 

@@ -200,8 +200,13 @@ impl Upstream {
     ) -> Exchange {
         active.count(caller.revision);
         let upstream = self.clone();
+        let mut slot = Some(slot);
         active.server.call(caller, call).map(move |event| {
-            let _held = &slot;
+            // A user's time is no load on the server: a call that waits for an answer keeps nobody out, and goes on
+            // afterwards without another turn.
+            if matches!(event, Event::Ask(_) | Event::Done(_)) {
+                drop(slot.take());
+            }
             if let Event::Done(Err(error)) = &event
                 && error.reason == Reason::ServerDown
             {

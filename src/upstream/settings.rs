@@ -32,6 +32,8 @@ pub struct ServerSettings {
     pub share: Share,
     /// Longest time for a call, from sending it to its end.
     pub timeout: Duration,
+    /// Longest time for a user to answer what the server asks; the call's own time stands still meanwhile.
+    pub ask_timeout: Duration,
     /// Longest time to open a connection (TCP and TLS), and to wait for a server that is not connected yet.
     pub connect_timeout: Duration,
     /// Longest time for a child process to become ready.
@@ -99,6 +101,7 @@ impl ServerSettings {
             prompts: ItemRules::everything(),
             share: Share::Auto,
             timeout: Duration::from_secs(60),
+            ask_timeout: Duration::from_secs(600),
             connect_timeout: Duration::from_secs(10),
             start_timeout: Duration::from_secs(60),
             list_timeout: Duration::from_secs(30),

@@ -39,7 +39,7 @@ impl Cell {
 
     pub(crate) fn everything(&self) -> Value {
         let elicitation = if self.knows_urls(self.client) { json!({"form": {}, "url": {}}) } else { json!({}) };
-        json!({"sampling": {}, "roots": {"listChanged": true}, "elicitation": elicitation})
+        json!({"sampling": {"tools": {}}, "roots": {"listChanged": true}, "elicitation": elicitation})
     }
 
     fn knows_urls(&self, revision: &str) -> bool {
@@ -57,10 +57,5 @@ impl Cell {
     /// Whether the server's revision is this one or a later one.
     pub(crate) fn server_since(&self, revision: &str) -> bool {
         self.server >= revision
-    }
-
-    /// Whether questions of the server reach the client: all but one crossing are carried over.
-    pub(crate) fn asks_cross(&self) -> bool {
-        !self.modern_client() || self.modern_server()
     }
 }

@@ -16,6 +16,7 @@ use super::plan::{Limits, LogSettings, NameSettings, Plan};
 use super::problem::{Faults, Kind};
 use super::tree::{Node, Path, Value};
 use super::units;
+use crate::upstream::ServerSettings;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
@@ -37,6 +38,7 @@ impl<'a> Resolver<'a> {
         let names = self.names(file);
         let admin = self.admin(&file.gateway.admin);
         let listen = self.listen(&file.gateway.listen, admin);
+        let ask_timeout = self.duration(&path(&["gateway", "ask_timeout"]), &file.gateway.ask_timeout);
         let plan = Plan {
             public_url: self.public_url(file),
             allowed_hosts: self.hosts(&file.gateway.allowed_hosts),
@@ -44,7 +46,8 @@ impl<'a> Resolver<'a> {
             drain: self.duration_or_zero(&path(&["gateway", "drain"]), &file.gateway.drain),
             keep_alive: self.duration(&path(&["gateway", "keep_alive"]), &file.gateway.keep_alive),
             names,
-            servers: self.servers(file),
+            servers: self.servers(file).into_iter().map(|server| ServerSettings { ask_timeout, ..server }).collect(),
+            ask_timeout,
             views: self.views(file),
             keys: self.keys(file),
             limits: self.limits(file),
@@ -310,6 +313,7 @@ impl<'a> Resolver<'a> {
             sessions: count(limits.sessions),
             session_idle: self.duration(&path("session_idle"), &limits.session_idle),
             streams: count(limits.streams),
+            parked: count(limits.parked),
             connections: count(limits.connections),
             body: self.size(&path("body"), &limits.body),
             calls: count(limits.calls),

@@ -114,6 +114,8 @@ impl Resolver<'_> {
                 Some(FileShare::Auto) | None => Share::Auto,
             },
             timeout: self.time(path, "timeout", &own.timeout, &base.timeout),
+            // The gateway's, which is not known here.
+            ask_timeout: Duration::ZERO,
             connect_timeout: self.time(path, "connect_timeout", &own.connect_timeout, &base.connect_timeout),
             start_timeout: self.time(path, "start_timeout", &own.start_timeout, &base.start_timeout),
             list_timeout: self.time(path, "list_timeout", &own.list_timeout, &base.list_timeout),

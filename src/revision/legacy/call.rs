@@ -1,7 +1,6 @@
 //! One POST of a session: requests become calls, answers go to the servers that wait for them.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -12,16 +11,13 @@ use crate::body::Body;
 use crate::json::{Object, Raw};
 use crate::jsonrpc::{Id, Malformed, Message, Request, RpcError, code, to_bytes, write_request};
 use crate::model::{
-    Ask, AskState, Call, Caller, Error, Event, Exchange, LogWish, Method, Notice, Outcome, Reason, Server,
+    Ask, AskKind, AskState, Call, Caller, Error, Event, Exchange, LogWish, Method, Notice, Outcome, Reason, Server,
 };
 use crate::revision::answer::{Asked, Spell, Writing, answer};
 use crate::revision::legacy::front::{self, Refusal};
-use crate::revision::legacy::{profile, spell};
+use crate::revision::legacy::{asks, profile, spell};
 use crate::revision::{FrontState, json_response, malformed, notices, take_meta};
 use crate::session::{OpenCall, Session};
-
-/// Longest time for a user to answer what a server asks.
-const ANSWER_TIME: Duration = Duration::from_secs(600);
 
 /// What one POST is answered with.
 pub(super) struct Turn<'a> {
@@ -31,7 +27,7 @@ pub(super) struct Turn<'a> {
     /// Whether the client takes event streams.
     pub(super) stream: bool,
     pub(super) headers: &'a HeaderMap,
-    pub(super) state: &'a FrontState,
+    pub(super) state: &'a Arc<FrontState>,
 }
 
 impl Turn<'_> {
@@ -129,16 +125,7 @@ impl Turn<'_> {
         let call =
             Call { meta, progress: token.is_some(), received: self.received, ..Call::new(method.clone(), params) };
         let exchange = self.server.call(&caller, call);
-        let spell = LegacySpell {
-            id,
-            method,
-            token,
-            log: caller.log,
-            caller,
-            open,
-            stream,
-            metrics: self.state.metrics.clone(),
-        };
+        let spell = LegacySpell { id, method, token, log: caller.log, caller, open, stream, state: self.state.clone() };
         Started::Running(exchange, Box::new(spell))
     }
 
@@ -207,7 +194,7 @@ struct LegacySpell {
     caller: Arc<Caller>,
     open: OpenCall,
     stream: bool,
-    metrics: Arc<crate::telemetry::Metrics>,
+    state: Arc<FrontState>,
 }
 
 impl Spell for LegacySpell {
@@ -221,7 +208,7 @@ impl Spell for LegacySpell {
     }
 
     fn ask(&mut self, ask: Ask) -> Asked {
-        let Ask { requests, state, answer } = ask;
+        let Ask { requests, state, answer, .. } = ask;
         if let (AskState::ServerForgot(_), Some((_, question))) =
             (&state, requests.iter().find(|(_, q)| !self.caller.can.answer(q.kind)))
         {
@@ -236,14 +223,15 @@ impl Spell for LegacySpell {
         let mut waiting = Vec::new();
         for (key, question) in requests {
             let (outcome, kind) = self.put(&question, &mut messages);
-            self.metrics.asks.with_label_values(&[question.kind.capability(), kind]).inc();
+            self.state.metrics.asks.with_label_values(&[question.kind.capability(), kind]).inc();
             waiting.push(async move { (key, outcome.wait().await) });
         }
         let session = self.open.session().busy();
         let cancelled = self.open.token().clone();
+        let limit = self.state.ask_timeout;
         tokio::spawn(async move {
             let _session = session;
-            let answers = tokio::time::timeout(ANSWER_TIME, join_all(waiting));
+            let answers = tokio::time::timeout(limit, join_all(waiting));
             // Dropping `answer` tells the server's side that none will come.
             tokio::select! {
                 answers = answers => drop(answers.map(|answers| answer.send(answers))),
@@ -315,8 +303,12 @@ impl LegacySpell {
         match self.open.session().expect_answer() {
             None => refused("Too many requests wait for this client's answers".to_owned(), "too_many"),
             Some((id, receiver)) => {
-                let hint = question.params.size_hint();
-                messages.push(to_bytes(hint, |out| write_request(out, &id, &question.method, &question.params)));
+                let mut params = question.params.clone();
+                if question.kind == AskKind::ElicitUrl {
+                    asks::with_id(&mut params);
+                }
+                let hint = params.size_hint();
+                messages.push(to_bytes(hint, |out| write_request(out, &id, &question.method, &params)));
                 (Expected::Client(receiver), "asked")
             }
         }

@@ -12,8 +12,8 @@ use http::{HeaderMap, HeaderValue, Method as Verb, Response, header};
 use crate::body::Body;
 use crate::json::{Object, Raw, Text};
 use crate::jsonrpc::{Id, Message, Notification, Payload, Request};
-use crate::model::{Caller, Can, Error, Filter, Level, LogWish, Notice, Reason, Server};
-use crate::revision::legacy::{NEWEST, Profile, SESSION_HEADER, VERSION_HEADER, call, profile, spell, stream};
+use crate::model::{Caller, Error, Filter, Level, LogWish, Notice, Reason, Server};
+use crate::revision::legacy::{NEWEST, Profile, SESSION_HEADER, VERSION_HEADER, call, can, profile, spell, stream};
 use crate::revision::{Front, FrontState, Head, Inbound, Peek, json_response, malformed, notices};
 use crate::session::{Session, Subscribed};
 
@@ -33,7 +33,7 @@ impl Front for LegacyFront {
         &'a self,
         inbound: Inbound,
         server: Arc<dyn Server>,
-        state: &'a FrontState,
+        state: &'a Arc<FrontState>,
     ) -> BoxFuture<'a, Response<Body>> {
         async move {
             let served = match inbound.method {
@@ -86,7 +86,7 @@ pub(in crate::revision) fn accepted() -> Response<Body> {
 
 // === POST ===
 
-async fn post(inbound: Inbound, server: Arc<dyn Server>, state: &FrontState) -> Result<Response<Body>, Refusal> {
+async fn post(inbound: Inbound, server: Arc<dyn Server>, state: &Arc<FrontState>) -> Result<Response<Body>, Refusal> {
     let Inbound { headers, payload, principal, scope, received, .. } = inbound;
     let payload = payload.map_err(|e| {
         let (id, error) = malformed(&e);
@@ -216,21 +216,6 @@ fn caller(
         revision: profile.name,
         headers: forwarded(headers, state),
         ended: tokio_util::sync::CancellationToken::new(),
-    }
-}
-
-/// Reads a client's capabilities; all revisions spell these members alike.
-pub(in crate::revision) fn can(capabilities: &Object) -> Can {
-    let has = |name: &str| capabilities.get(name).is_some_and(Raw::is_object);
-    let elicitation = capabilities.object("elicitation");
-    // 2025-11-25/client/elicitation.mdx, Capabilities: "an empty capabilities object is equivalent to declaring
-    // support for `form` mode only".
-    let mode = |name: &str| elicitation.as_ref().is_some_and(|e| e.get(name).is_some_and(Raw::is_object));
-    Can {
-        sample: has("sampling"),
-        roots: has("roots"),
-        elicit_form: elicitation.as_ref().is_some_and(Object::is_empty) || mode("form"),
-        elicit_url: mode("url"),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The revisions with sessions: 2024-11-05 to 2025-11-25, one machine with a row of details for each.
 
+mod asks;
 mod back;
 mod call;
 mod front;
@@ -9,8 +10,9 @@ mod running;
 mod spell;
 mod stream;
 
+pub(super) use asks::{can, required, url_elicitations};
 pub(super) use back::LegacyServer;
-pub(super) use front::{FRONT, accepted, can, forwarded};
+pub(super) use front::{FRONT, accepted, forwarded};
 pub(super) use open::{first_answer, open};
 pub(super) use spell::tool_error;
 

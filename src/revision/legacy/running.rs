@@ -1,8 +1,7 @@
 //! One call on a legacy server, from its request to its answer.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
@@ -20,9 +19,6 @@ use crate::revision::calls::{CallEntry, Logs};
 use crate::revision::legacy::back::LegacyServer;
 use crate::revision::{connect, fault, forwarded_headers, notices};
 
-/// Longest time that a server may wait for its user while its call's own time stands still.
-const ASK_TIME: Duration = Duration::from_secs(600);
-
 /// A call on its way.
 pub(super) struct Running {
     server: Arc<LegacyServer>,
@@ -33,9 +29,7 @@ pub(super) struct Running {
     forwarded: Headers,
     messages: Option<Messages>,
     deadline: Instant,
-    /// Nothing may extend the call past this.
-    last: Instant,
-    open_asks: Arc<AtomicUsize>,
+    asks: Arc<Asks>,
     /// The session that the request was sent in, by its generation.
     sent_in: u64,
     phase: Phase,
@@ -64,17 +58,15 @@ impl Running {
         let body =
             to_bytes(params.size_hint(), |out| write_request(out, &Id::number(entry.id), method.name(), &params));
         let forwarded = forwarded_headers(&caller);
-        let now = Instant::now();
-        let timeout = server.hello.timeout;
+        let deadline = Instant::now() + server.hello.timeout;
         let running = Running {
             entry,
             method,
             body,
             forwarded,
             messages: None,
-            deadline: now + timeout,
-            last: now + timeout + ASK_TIME,
-            open_asks: Arc::default(),
+            deadline,
+            asks: Arc::default(),
             sent_in: 0,
             phase: Phase::Unsent,
             server,
@@ -118,8 +110,10 @@ impl Running {
                     let reason = "the stream ended without an answer";
                     return Event::Done(Err(fault::protocol(&self.server.hello.server, reason)));
                 }
-                Received::Late if self.may_wait() => self.deadline += self.server.hello.timeout,
-                Received::Late => return self.timed_out(),
+                Received::Late => match self.more_time() {
+                    Some(deadline) => self.deadline = deadline,
+                    None => return self.timed_out(),
+                },
             }
         }
     }
@@ -142,9 +136,15 @@ impl Running {
         received.await.unwrap_or(Received::Late)
     }
 
-    /// While the user is being asked, the call's own time stands still.
-    fn may_wait(&self) -> bool {
-        self.open_asks.load(Ordering::Acquire) > 0 && self.deadline < self.last
+    /// While the user is being asked, the call's own time stands still; after the answer it begins anew. How long a
+    /// question may stay open, and how often a call may ask, is bounded.
+    fn more_time(&self) -> Option<Instant> {
+        let timeout = self.server.hello.timeout;
+        if self.asks.open.load(Ordering::Acquire) > 0 {
+            return Some(Instant::now() + timeout);
+        }
+        let answered = *self.asks.answered.lock().unwrap_or_else(PoisonError::into_inner);
+        answered.map(|answered| answered + timeout).filter(|deadline| *deadline > Instant::now())
     }
 
     fn timed_out(&mut self) -> Event {
@@ -246,12 +246,17 @@ impl Running {
             self.server.answer(&id, Err(error));
             return None;
         }
+        if self.asks.asked.fetch_add(1, Ordering::Relaxed) >= ASKS_MAX {
+            let message = format!("This call asked for input {ASKS_MAX} times already, and no more is allowed").into();
+            self.server.answer(&id, Err(RpcError { code: code::INVALID_REQUEST, message, data: None }));
+            return None;
+        }
         let (answer, answers) = oneshot::channel();
-        let guard = AskGuard::new(&self.open_asks);
+        let guard = AskGuard::new(&self.asks);
         tokio::spawn(reply(self.server.clone(), id, answers, guard));
         let key = Text::literal("request");
         let requests = vec![(key, Question { kind, method, params })];
-        Some(Event::Ask(Ask { requests, state: AskState::ServerWaits, answer }))
+        Some(Event::Ask(Ask { requests, state: AskState::ServerWaits, server: None, answer }))
     }
 
     fn cancel(&mut self, reason: &str) {
@@ -277,25 +282,40 @@ enum Received {
     Late,
 }
 
+/// How often a server may ask in one call before it is taken to be asking for ever.
+const ASKS_MAX: usize = 64;
+
+/// What a call asked its user.
+#[derive(Default)]
+struct Asks {
+    /// How often, all in all.
+    asked: AtomicUsize,
+    /// Questions without an answer.
+    open: AtomicUsize,
+    /// When the last answer was sent.
+    answered: Mutex<Option<Instant>>,
+}
+
 /// One question that the user has not answered yet.
-struct AskGuard(Arc<AtomicUsize>);
+struct AskGuard(Arc<Asks>);
 
 impl AskGuard {
-    fn new(open: &Arc<AtomicUsize>) -> Self {
-        open.fetch_add(1, Ordering::AcqRel);
-        AskGuard(open.clone())
+    fn new(asks: &Arc<Asks>) -> Self {
+        asks.open.fetch_add(1, Ordering::AcqRel);
+        AskGuard(asks.clone())
     }
 }
 
 impl Drop for AskGuard {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+        *self.0.answered.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        self.0.open.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 /// Waits for the client's answer and sends it to the server.
 async fn reply(server: Arc<LegacyServer>, id: Id, answers: oneshot::Receiver<Answers>, guard: AskGuard) {
-    let answers = tokio::time::timeout(ASK_TIME, answers).await;
+    let answers = tokio::time::timeout(server.hello.ask_timeout, answers).await;
     let outcome = match answers {
         Ok(Ok(mut answers)) if !answers.is_empty() => answers.swap_remove(0).1,
         _ => Err(RpcError { code: code::INTERNAL, message: "The client did not answer".into(), data: None }),

@@ -13,9 +13,13 @@ use http::{HeaderMap, HeaderValue, Method as Verb, Response, header};
 use crate::body::Body;
 use crate::json::{Object, Raw, Text};
 use crate::jsonrpc::{Id, Message, Payload, Request};
-use crate::model::{Ask, AskState, CacheHint, Call, Caller, Check, Error, Method, Notice, Outcome, Reason, Server};
+use crate::model::{
+    Ask, AskState, CacheHint, Call, Caller, Check, Error, Exchange, Method, Notice, Outcome, Reason, Server,
+};
 use crate::revision::answer::{Asked, Spell, Writing, answer};
-use crate::revision::v2026_07_28::{NAME, PROTOCOL_VERSION, headers, listen, meta, spell};
+use crate::revision::v2026_07_28::asking::{Asker, Brought, Retry};
+use crate::revision::v2026_07_28::state::Subject;
+use crate::revision::v2026_07_28::{NAME, PROTOCOL_VERSION, asking, headers, listen, meta, spell};
 use crate::revision::{Front, FrontState, Head, Inbound, Peek, json_response, legacy, malformed, notices, take_meta};
 
 /// The front of this revision.
@@ -55,7 +59,7 @@ impl Front for ModernFront {
         &'a self,
         inbound: Inbound,
         server: Arc<dyn Server>,
-        state: &'a FrontState,
+        state: &'a Arc<FrontState>,
     ) -> BoxFuture<'a, Response<Body>> {
         async move {
             if inbound.method != Verb::POST {
@@ -95,7 +99,10 @@ struct Checked {
     method: Text,
     params: Object,
     meta: Object,
+    /// The tool, prompt or resource.
+    target: Option<Text>,
     caller: Arc<Caller>,
+    scope: Text,
     headers: HeaderMap,
     received: tokio::time::Instant,
 }
@@ -103,7 +110,7 @@ struct Checked {
 type Refused = (u16, Option<Id>, Error);
 
 fn read(inbound: Inbound, state: &FrontState) -> Result<Read, Refused> {
-    let Inbound { headers, payload, principal, received, .. } = inbound;
+    let Inbound { headers, payload, principal, scope, received, .. } = inbound;
     let payload = payload.map_err(|e| {
         let (id, error) = malformed(&e);
         (400, id, error)
@@ -127,7 +134,7 @@ fn read(inbound: Inbound, state: &FrontState) -> Result<Read, Refused> {
         _ => None,
     };
     headers::check(&headers, &method, target.as_deref()).map_err(refused)?;
-    Ok(Read::Request(Box::new(Checked { id, method, params, meta, caller, headers, received })))
+    Ok(Read::Request(Box::new(Checked { id, method, params, meta, target, caller, scope, headers, received })))
 }
 
 /// basic/transports/streamable-http.mdx, Protocol Version Header: the header MUST be there, MUST match the body, and
@@ -150,7 +157,7 @@ fn check_version(headers: &HeaderMap, version: &Text) -> Result<(), Error> {
 
 // === answering ===
 
-async fn serve_request(request: Checked, server: Arc<dyn Server>, state: &FrontState) -> Response<Body> {
+async fn serve_request(request: Checked, server: Arc<dyn Server>, state: &Arc<FrontState>) -> Response<Body> {
     let method = match &*request.method {
         "server/discover" => return discover(&request, &*server),
         "subscriptions/listen" => return listen::open(&request.id, &request.params, &request.caller, &*server, state),
@@ -160,17 +167,31 @@ async fn serve_request(request: Checked, server: Arc<dyn Server>, state: &FrontS
         let error = Error::new(Reason::UnknownMethod, format!("Method not found: {name}"));
         return json_response(404, [spell::failure(Some(&request.id), &error)]);
     }
-    let Checked { id, params, mut meta, caller, headers, received, .. } = request;
+    let Checked { id, mut params, mut meta, target, caller, scope, headers, received, .. } = request;
     let stream =
         accepts_stream(&headers) && state.metrics.streams.get() < i64::try_from(state.streams_max).unwrap_or(i64::MAX);
-    let token = meta.remove("progressToken");
-    let check = (method == Method::CallTool).then(|| -> Check {
-        Box::new(move |definition, arguments| headers::check_params(&headers, definition, arguments))
-    });
-    let call = Call { meta, progress: token.is_some(), check, received, ..Call::new(method.clone(), params) };
-    let exchange = server.call(&caller, call);
     let writing = Writing { keep_alive: state.keep_alive, stream, metrics: state.metrics.clone() };
-    answer(exchange, ModernSpell { id, method, token, caller, metrics: state.metrics.clone() }, writing).await
+    let token = meta.remove("progressToken");
+    let subject = Subject::of(&method, target, &params);
+    let brought = if subject.may_ask() { Brought::take(&mut params) } else { Brought::default() };
+    let spell = ModernSpell { id, subject, token, caller, scope, state: state.clone() };
+    let exchange = match spell.asker().retry(brought) {
+        Ok(Retry::Call(resume)) => {
+            let check = (method == Method::CallTool).then(|| -> Check {
+                Box::new(move |definition, arguments| headers::check_params(&headers, definition, arguments))
+            });
+            let progress = spell.token.is_some();
+            let call = Call { meta, progress, check, resume, received, ..Call::new(method, params) };
+            server.call(&spell.caller, call)
+        }
+        Ok(Retry::Resumed(exchange)) => exchange,
+        Ok(Retry::Again(exchange, open)) => {
+            let (status, parts) = spell.asker().again(exchange, open);
+            return json_response(status, parts);
+        }
+        Err(error) => return json_response(spell::status(&error), [spell::failure(Some(&spell.id), &error)]),
+    };
+    answer(exchange, spell, writing).await
 }
 
 fn accepts_stream(headers: &HeaderMap) -> bool {
@@ -195,10 +216,17 @@ fn discover(request: &Checked, server: &dyn Server) -> Response<Body> {
 /// disconnect as cancellation of that request" (basic/patterns/cancellation.mdx).
 struct ModernSpell {
     id: Id,
-    method: Method,
+    subject: Subject,
     token: Option<Raw>,
     caller: Arc<Caller>,
-    metrics: Arc<crate::telemetry::Metrics>,
+    scope: Text,
+    state: Arc<FrontState>,
+}
+
+impl ModernSpell {
+    fn asker(&self) -> Asker<'_> {
+        Asker { id: &self.id, subject: &self.subject, caller: &self.caller, scope: &self.scope, front: &self.state }
+    }
 }
 
 impl Spell for ModernSpell {
@@ -214,40 +242,29 @@ impl Spell for ModernSpell {
     }
 
     fn ask(&mut self, ask: Ask) -> Asked {
-        let missing = ask.requests.iter().find(|(_, q)| !self.caller.can.answer(q.kind)).map(|(_, q)| q.kind);
-        let outcome = match (missing, &ask.state) {
-            (Some(_), _) => "not_declared",
-            (None, AskState::ServerForgot(_)) => "asked",
-            (None, AskState::ServerWaits) => "cannot_cross",
-        };
-        for (_, question) in &ask.requests {
-            self.metrics.asks.with_label_values(&[question.kind.capability(), outcome]).inc();
-        }
-        if let Some(kind) = missing {
-            let name = kind.capability().split('.').next().unwrap_or_default();
-            let required = Object::new().with("requiredCapabilities", Raw::of(&serde_json::json!({ name: {} })));
-            let error = Error::new(
-                Reason::MissingCapability,
-                format!("The server asks for {}, which this client did not declare", kind.capability()),
-            );
-            let error = error.with_data(required.raw());
+        let asker = self.asker();
+        if let Some(error) = asker.refusal(&ask) {
+            asker.count(&ask, "refused");
             return Asked::End(spell::status(&error), vec![spell::failure(Some(&self.id), &error)]);
         }
+        asker.count(&ask, "asked");
         match ask.state {
-            AskState::ServerForgot(state) => {
-                Asked::End(200, spell::input_required(&self.id, &ask.requests, state.as_ref()))
-            }
-            AskState::ServerWaits => {
-                let kind = ask.requests.first().map_or("input", |(_, q)| q.kind.capability());
-                let message = format!(
-                    "The server asks for {kind} while it waits, which does not yet cross to a client of revision {NAME}; a client of an earlier revision can answer it"
-                );
-                Asked::End(200, vec![spell::failure(Some(&self.id), &Error::new(Reason::CannotCross, message))])
-            }
+            AskState::ServerForgot(state) => Asked::End(200, asker.pass_on(&ask.requests, ask.server, state)),
+            AskState::ServerWaits => Asked::Park(ask),
         }
     }
 
+    async fn park(&mut self, exchange: Exchange, ask: Ask) -> (u16, Vec<Bytes>) {
+        self.asker().park(exchange, ask).await
+    }
+
     fn done(&mut self, end: Result<Outcome, Error>) -> (u16, Vec<Bytes>) {
-        spell::end(&self.id, &self.method, end)
+        if let Err(error) = &end
+            && let Some(ask) = asking::from_error(error)
+            && let Asked::End(status, parts) = self.ask(ask)
+        {
+            return (status, parts);
+        }
+        spell::end(&self.id, self.subject.method(), end)
     }
 }

@@ -11,7 +11,7 @@ use crate::jsonrpc::{Id, Message, Notification, Response, to_bytes, write_reques
 use crate::link::{Headers, Messages, Outgoing};
 use crate::model::{
     Answers, Ask, AskKind, AskState, CacheHint, Call, Caller, Error, Event, Exchange, LogWish, Method, Notice, Outcome,
-    Question, Reason,
+    Question, Reason, Resume,
 };
 use crate::revision::calls::{CallEntry, Logs};
 use crate::revision::v2026_07_28::back::Inner;
@@ -28,6 +28,8 @@ pub(super) struct Running {
     method: Method,
     /// The params without what a round adds.
     params: Object,
+    /// What the client brought from an earlier round.
+    resume: Option<Box<Resume>>,
     headers: Headers,
     logs: Logs,
     caller: Arc<Caller>,
@@ -49,13 +51,17 @@ impl Running {
     /// The exchange of a call; nothing is sent before it is asked for its first event.
     pub(super) fn start(server: Arc<Inner>, caller: Arc<Caller>, call: Call) -> Exchange {
         let target = call.target();
-        let Call { method, mut params, meta, progress, definition, .. } = call;
+        let Call { method, mut params, meta, progress, definition, resume, .. } = call;
         // "The server MUST NOT emit `notifications/message` for a request that does not include this field": none can be
         // about a call that did not ask (server/utilities/logging.mdx).
         let logs = if caller.log == LogWish::Nothing { Logs::Never } else { Logs::Wanted(caller.principal.id) };
         let entry = server.calls.open(&caller, logs, true);
         let meta = meta::write(meta, &caller, &server.hello.info, progress.then_some(entry.id));
         params.set(Text::literal("_meta"), meta.raw());
+        // What a client of another revision may have put here is no answer to this server.
+        for member in ["inputResponses", "requestState"] {
+            params.remove(member);
+        }
         let mut headers = if server.link.is_pipe() {
             Headers::new()
         } else {
@@ -68,6 +74,7 @@ impl Running {
             entry,
             method,
             params,
+            resume,
             headers,
             logs,
             caller,
@@ -88,12 +95,15 @@ impl Running {
                 Ok(answers) => self.retry(&answers, state).await,
                 Err(_) => Err(Error::new(Reason::Cancelled, "The client did not answer what the server asked")),
             },
-            Phase::Unsent => {
-                let params = std::mem::take(&mut self.params);
-                let sent = self.send(&params).await;
-                self.params = params;
-                sent
-            }
+            Phase::Unsent => match self.resume.take() {
+                Some(resume) => self.send(&with_round(self.params.clone(), resume.answers, resume.state)).await,
+                None => {
+                    let params = std::mem::take(&mut self.params);
+                    let sent = self.send(&params).await;
+                    self.params = params;
+                    sent
+                }
+            },
             Phase::Sent => {
                 self.phase = Phase::Sent;
                 Ok(())
@@ -140,13 +150,8 @@ impl Running {
                 Err(error) => return Err(Error::answered(error.clone())),
             }
         }
-        let mut params = self.params.clone();
-        if !responses.is_empty() {
-            params.set(Text::literal("inputResponses"), responses.raw());
-        }
-        if let Some(state) = state {
-            params.set(Text::literal("requestState"), state);
-        }
+        let responses = (!responses.is_empty()).then(|| responses.raw());
+        let params = with_round(self.params.clone(), responses, state);
         self.entry = self.server.calls.open(&self.caller, self.logs, true);
         self.deadline = Instant::now() + self.server.hello.timeout;
         self.send(&params).await
@@ -232,7 +237,7 @@ impl Running {
         let (answer, answers) = oneshot::channel();
         self.phase = Phase::Asked(answers, state.clone());
         self.messages = None;
-        Event::Ask(Ask { requests, state: AskState::ServerForgot(state), answer })
+        Event::Ask(Ask { requests, state: AskState::ServerForgot(state), server: None, answer })
     }
 
     fn timed_out(&mut self) -> Error {
@@ -258,6 +263,17 @@ impl Drop for Running {
             self.cancel("the client no longer waits for it");
         }
     }
+}
+
+/// The params of one round.
+fn with_round(mut params: Object, answers: Option<Raw>, state: Option<Raw>) -> Object {
+    if let Some(answers) = answers {
+        params.set(Text::literal("inputResponses"), answers);
+    }
+    if let Some(state) = state {
+        params.set(Text::literal("requestState"), state);
+    }
+    params
 }
 
 /// A result without what this revision adds: who answered, and how long it may be kept.

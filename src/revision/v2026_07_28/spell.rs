@@ -134,9 +134,14 @@ fn identify(head: &mut BytesMut, result: &mut Object) {
 }
 
 /// What a server asks, as an interim result.
-pub(super) fn input_required(id: &Id, requests: &[(Text, Question)], state: Option<&Raw>) -> Vec<Bytes> {
+pub(super) fn input_required<'a>(
+    id: &Id,
+    requests: impl Iterator<Item = (&'a Text, &'a Question)>,
+    state: Option<&Raw>,
+) -> Vec<Bytes> {
     let mut result = Object::new().with("resultType", Raw::literal("\"input_required\""));
-    if !requests.is_empty() {
+    let mut requests = requests.peekable();
+    if requests.peek().is_some() {
         let mut map = Object::new();
         for (key, question) in requests {
             let mut request = Object::new().with("method", Raw::string(&question.method));

@@ -1,0 +1,176 @@
+//! State that is handed to a client and comes back.
+//!
+//! Owns the key and the form. Does not know what the state says. Invariant: what opens was sealed by this process, for
+//! the same caller and request, and is not past its time; nothing of it can be read or changed outside.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use aws_lc_rs::aead::{AES_256_GCM_SIV, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use aws_lc_rs::digest::{Context, SHA256};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use tokio::time::Instant;
+
+/// What sealed state belongs to: a digest of who may bring it back, and with what.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Binding([u8; 32]);
+
+impl Binding {
+    /// Digests the parts; where one ends and the next begins is part of it.
+    pub fn of(parts: &[&[u8]]) -> Self {
+        let mut context = Context::new(&SHA256);
+        for part in parts {
+            context.update(&(part.len() as u64).to_be_bytes());
+            context.update(part);
+        }
+        Binding(context.finish().as_ref().try_into().expect("SHA-256 has 32 bytes"))
+    }
+}
+
+/// Why state was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// It was changed, or sealed by somebody else, or by an earlier run of this program.
+    Foreign,
+    /// It was given to another caller, or to a request at another endpoint.
+    OtherCaller,
+    /// It was given out for another request.
+    OtherRequest,
+    /// Its time is over.
+    Expired,
+}
+
+impl Refused {
+    /// A word for the label `reason`.
+    pub fn label(self) -> &'static str {
+        match self {
+            Refused::Foreign => "foreign",
+            Refused::OtherCaller => "other_caller",
+            Refused::OtherRequest => "other_request",
+            Refused::Expired => "expired",
+        }
+    }
+}
+
+/// Seals and opens.
+pub struct Seal {
+    /// Made on first use: most gateways never need it. It lives as long as the process.
+    key: OnceLock<LessSafeKey>,
+    epoch: Instant,
+}
+
+impl Default for Seal {
+    fn default() -> Self {
+        Seal { key: OnceLock::new(), epoch: Instant::now() }
+    }
+}
+
+/// Before what was sealed: when it ends (8 bytes), the caller's and the request's binding.
+const HEAD: usize = 8 + 32 + 32;
+
+impl Seal {
+    /// Seals `plain` for `caller` and `request`, for as long as `life`.
+    pub fn seal(&self, caller: Binding, request: Binding, plain: &[u8], life: Duration) -> String {
+        let nonce: [u8; NONCE_LEN] = crate::random::bytes();
+        let mut sealed = Vec::with_capacity(HEAD + plain.len() + 16);
+        sealed.extend_from_slice(&self.now_ms().saturating_add(millis(life)).to_be_bytes());
+        sealed.extend_from_slice(&caller.0);
+        sealed.extend_from_slice(&request.0);
+        sealed.extend_from_slice(plain);
+        let nonce_of = Nonce::assume_unique_for_key(nonce);
+        self.key().seal_in_place_append_tag(nonce_of, Aad::empty(), &mut sealed).expect("state fits into memory");
+        let mut whole = Vec::with_capacity(NONCE_LEN + sealed.len());
+        whole.extend_from_slice(&nonce);
+        whole.extend_from_slice(&sealed);
+        URL_SAFE_NO_PAD.encode(whole)
+    }
+
+    /// Opens what [`Seal::seal`] gave out.
+    pub fn open(&self, caller: Binding, request: Binding, sealed: &str) -> Result<Vec<u8>, Refused> {
+        let mut whole = URL_SAFE_NO_PAD.decode(sealed).map_err(|_| Refused::Foreign)?;
+        let (nonce, sealed) = whole.split_at_mut_checked(NONCE_LEN).ok_or(Refused::Foreign)?;
+        let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| Refused::Foreign)?;
+        let plain = self.key().open_in_place(nonce, Aad::empty(), sealed).map_err(|_| Refused::Foreign)?;
+        let (head, plain) = plain.split_at_checked(HEAD).ok_or(Refused::Foreign)?;
+        let (end, bindings) = head.split_at(8);
+        // What the seal protects needs no comparison in constant time: nobody can choose it.
+        if bindings[..32] != caller.0 {
+            return Err(Refused::OtherCaller);
+        }
+        if bindings[32..] != request.0 {
+            return Err(Refused::OtherRequest);
+        }
+        let end = u64::from_be_bytes(end.try_into().expect("it was split at 8"));
+        if self.now_ms() > end {
+            return Err(Refused::Expired);
+        }
+        Ok(plain.to_vec())
+    }
+
+    fn key(&self) -> &LessSafeKey {
+        self.key.get_or_init(|| {
+            let key: [u8; 32] = crate::random::bytes();
+            LessSafeKey::new(UnboundKey::new(&AES_256_GCM_SIV, &key).expect("the key has 256 bits"))
+        })
+    }
+
+    fn now_ms(&self) -> u64 {
+        millis(self.epoch.elapsed())
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn binding(text: &str) -> Binding {
+        Binding::of(&[text.as_bytes()])
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_opens_only_for_what_it_was_sealed_for() {
+        let seal = Seal::default();
+        let (caller, request) = (binding("a"), binding("tools/call"));
+        let sealed = seal.seal(caller, request, b"state", Duration::from_secs(10));
+        assert_eq!(seal.open(caller, request, &sealed).as_deref(), Ok(&b"state"[..]));
+        assert_eq!(seal.open(binding("b"), request, &sealed), Err(Refused::OtherCaller));
+        assert_eq!(seal.open(caller, binding("prompts/get"), &sealed), Err(Refused::OtherRequest));
+        assert_eq!(Seal::default().open(caller, request, &sealed), Err(Refused::Foreign));
+        tokio::time::advance(Duration::from_secs(11)).await;
+        assert_eq!(seal.open(caller, request, &sealed), Err(Refused::Expired));
+    }
+
+    #[test]
+    fn parts_of_a_binding_do_not_run_together() {
+        assert!(Binding::of(&[b"ab", b"c"]) != Binding::of(&[b"a", b"bc"]));
+        assert!(Binding::of(&[b"ab"]) != Binding::of(&[b"ab", b""]));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_else_opens(plain in proptest::collection::vec(any::<u8>(), 0..200), at in any::<usize>(), flip in 1u8..) {
+            let seal = Seal::default();
+            let (caller, request) = (binding("a"), binding("b"));
+            let sealed = seal.seal(caller, request, &plain, Duration::from_secs(1));
+            prop_assert_eq!(seal.open(caller, request, &sealed), Ok(plain));
+            let mut bytes = URL_SAFE_NO_PAD.decode(&sealed).unwrap();
+            let at = at % bytes.len();
+            bytes[at] ^= flip;
+            prop_assert_eq!(seal.open(caller, request, &URL_SAFE_NO_PAD.encode(&bytes)), Err(Refused::Foreign));
+            bytes.truncate(at);
+            prop_assert_eq!(seal.open(caller, request, &URL_SAFE_NO_PAD.encode(&bytes)), Err(Refused::Foreign));
+        }
+
+        #[test]
+        fn garbage_is_refused(text in ".{0,300}") {
+            prop_assert_eq!(Seal::default().open(binding("a"), binding("b"), &text), Err(Refused::Foreign));
+        }
+    }
+}
