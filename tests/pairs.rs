@@ -19,6 +19,8 @@ mod during;
 mod edges;
 #[path = "pairs/lists.rs"]
 mod lists;
+#[path = "pairs/rounds.rs"]
+mod rounds;
 #[path = "pairs/tools.rs"]
 mod tools;
 
@@ -54,6 +56,8 @@ const FEATURES: &[(&str, Feature)] = features! {
     asks: elicitation, elicitation_by_url, two_questions, sampling, roots, questions_outside_of_tools,
         who_cannot_be_asked_is_not, a_refused_question_is_not_left_open, a_client_may_decline,
         two_ask_at_once, a_connection_for_each_session;
+    rounds: state_is_good_for_its_own_request_only, what_is_missing_is_asked_again, what_is_no_answer_is_refused,
+        questions_at_once_are_one_round, a_page_that_is_demanded, sampling_with_tools;
 };
 
 /// Runs every feature in one cell.

@@ -143,6 +143,17 @@ impl Call {
         self.ask("sample", "sampling/createMessage", params).await
     }
 
+    /// Asks the client's model, which may call a tool.
+    pub(super) async fn sample_with_tools(&self, prompt: &str) -> Result<Value, Stop> {
+        let content = json!({"type": "text", "text": prompt});
+        let tool = json!({"name": "look", "description": "Looks.", "inputSchema": {"type": "object"}});
+        let params = json!({"messages": [{"role": "user", "content": content}], "maxTokens": 100,
+            "tools": [tool], "toolChoice": {"mode": "auto"}, "includeContext": "thisServer"});
+        let able = self.caps["sampling"]["tools"].is_object();
+        self.able(able, Revision::V2025_11_25, json!({"sampling": {"tools": {}}}))?;
+        self.ask("sample", "sampling/createMessage", params).await
+    }
+
     /// Asks for the client's roots.
     pub(super) async fn roots(&self) -> Result<Value, Stop> {
         self.able(self.caps["roots"].is_object(), Revision::V2024_11_05, json!({"roots": {}}))?;

@@ -34,7 +34,8 @@ pub(super) async fn call(call: &Call) -> Outcome {
         return Ok(Body::verbatim(&text).ok_or_else(|| Fail::new(-32603, "the script's answer is no object"))?);
     }
     match call.server.script.behave.get(name).map_or(name, String::as_str) {
-        "elicit" | "elicit_url" | "elicit_twice" | "ask_name" | "sample" | "roots" => asking(call, name).await,
+        "elicit" | "elicit_url" | "elicit_twice" | "ask_both" | "ask_name" | "sample" | "sample_tools" | "roots"
+        | "needs_page" => asking(call, name).await,
         "change" | "touch" | "link" | "counter" | "whoami" | "mock_counters" => stateful(call, name),
         "crash" | "hang" | "garbage" | "grandchild" | "big" | "env" => rough(call, name).await,
         other => plain(call, other).await,
@@ -106,6 +107,20 @@ async fn asking(call: &Call, name: &str) -> Outcome {
             let first = call.elicit("first", "What is your first name?").await?;
             let second = call.elicit("second", "What is your last name?").await?;
             json!({"first": first, "second": second})
+        }
+        "ask_both" => {
+            let (name, sample) = tokio::join!(call.elicit("name", "What is your name?"), call.sample("Say hello."));
+            json!({"name": name?, "sample": sample?})
+        }
+        "sample_tools" => call.sample_with_tools("Look around.").await?,
+        "needs_page" if call.argument("done") == true || call.revision != Revision::V2025_11_25 => {
+            return Ok(text("the page was read"));
+        }
+        "needs_page" => {
+            let page = json!({"mode": "url", "message": "Please read this page.", "url": "https://example.com/read",
+                "elicitationId": format!("page-{}", call.server.next_number())});
+            let fail = Fail::new(-32042, "This request requires more information.");
+            return Err(fail.data(json!({"elicitations": [page]})).into());
         }
         "ask_name" => {
             let answer = call.elicit("name", "What is your name?").await?;
