@@ -24,6 +24,8 @@ pub(super) enum Happened {
     Updated(Text, Text, Object),
     /// It logged something that belongs to no call: the server, the level, the params.
     Logged(Text, Option<Level>, Object),
+    /// A user is done with a page that it sent them to: the server, the elicitation's id, the params.
+    Elicited(Text, Text, Object),
 }
 
 /// Listeners and their subscriptions.

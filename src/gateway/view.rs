@@ -255,6 +255,7 @@ impl View {
     fn heard(&self, happened: Happened) -> Option<Notice> {
         match happened {
             Happened::Logged(server, level, params) => self.includes(&server).then_some(Notice::Log(level, params)),
+            Happened::Elicited(server, id, params) => self.includes(&server).then_some(Notice::Elicited(id, params)),
             Happened::Changed(server, kind) => self.includes(&server).then_some(Notice::Changed(kind)),
             Happened::Updated(server, local, mut params) => {
                 if !self.includes(&server) {

@@ -127,12 +127,18 @@ impl Call {
     /// Asks the user to open a page.
     pub(super) async fn elicit_url(&self, key: &str, url: &str) -> Result<Value, Stop> {
         let mut params = json!({"mode": "url", "message": "Please open this page.", "url": url});
+        let id = format!("page-{}", self.server.next_number());
         if !self.revision.is_modern() {
-            params["elicitationId"] = json!(format!("page-{}", self.server.next_number()));
+            params["elicitationId"] = json!(id);
         }
         let able = self.caps["elicitation"]["url"].is_object();
         self.able(able, Revision::V2025_11_25, json!({"elicitation": {"url": {}}}))?;
-        self.ask(key, "elicitation/create", params).await
+        let answer = self.ask(key, "elicitation/create", params).await?;
+        if !self.revision.is_modern() {
+            // The user is quick.
+            self.say(wire::notification("notifications/elicitation/complete", &json!({"elicitationId": id}))).await;
+        }
+        Ok(answer)
     }
 
     /// Asks the client's model.

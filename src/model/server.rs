@@ -63,6 +63,8 @@ pub struct Filter {
     pub uris: Vec<Text>,
     /// Log messages that belong to no call.
     pub logs: bool,
+    /// That a user is done with a page.
+    pub elicitations: bool,
 }
 
 /// News from a server.
@@ -76,6 +78,8 @@ pub enum Notice {
     Changed(Kind),
     /// A resource changed: its URI and the params.
     Updated(Text, Object),
+    /// A user is done with the page of an elicitation: its id and the params.
+    Elicited(Text, Object),
     /// The client's roots changed.
     RootsChanged,
     /// Anything else: method and params.
@@ -91,9 +95,9 @@ pub struct Notices {
 }
 
 impl Filter {
-    /// Every list and log message, no single resource.
+    /// Everything but single resources.
     pub fn everything() -> Self {
-        Filter { tools: true, prompts: true, resources: true, uris: Vec::new(), logs: true }
+        Filter { tools: true, prompts: true, resources: true, uris: Vec::new(), logs: true, elicitations: true }
     }
 
     /// Whether the listener wants to hear this.
@@ -104,6 +108,7 @@ impl Filter {
             Notice::Changed(Kind::Resources | Kind::Templates) => self.resources,
             Notice::Updated(uri, _) => self.uris.contains(uri),
             Notice::Log(..) => self.logs,
+            Notice::Elicited(..) => self.elicitations,
             _ => false,
         }
     }

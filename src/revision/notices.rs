@@ -28,6 +28,11 @@ pub(super) fn read(notification: Notification) -> Notice {
             Some(uri) => Notice::Updated(uri, params),
             None => Notice::Other(method, params),
         },
+        // 2025-11-25/client/elicitation.mdx, Completion Notifications for URL Mode Elicitation.
+        "notifications/elicitation/complete" => match params.text("elicitationId") {
+            Some(id) => Notice::Elicited(id, params),
+            None => Notice::Other(method, params),
+        },
         _ => Notice::Other(method, params),
     }
 }
@@ -39,6 +44,7 @@ pub(super) fn write(notice: &Notice) -> Option<(&str, Object)> {
         Notice::Log(_, params) => ("notifications/message", params.clone()),
         Notice::Changed(kind) => (changed_method(*kind), Object::new()),
         Notice::Updated(_, params) => ("notifications/resources/updated", params.clone()),
+        Notice::Elicited(_, params) => ("notifications/elicitation/complete", params.clone()),
         Notice::RootsChanged => ("notifications/roots/list_changed", Object::new()),
         Notice::Other(method, params) => (method, params.clone()),
     })

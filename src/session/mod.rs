@@ -9,7 +9,7 @@ mod outbox;
 mod parking;
 mod seal;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -33,6 +33,8 @@ pub use seal::{Binding, Refused, Seal};
 const PENDING_MAX: usize = 64;
 /// Resources that one session may subscribe to.
 const SUBSCRIPTIONS_MAX: usize = 1000;
+/// Pages that a session's user may be at; the first is forgotten for another.
+const PAGES_MAX: usize = 64;
 /// Calls that one session may have open.
 const CALLS_MAX: usize = 1000;
 
@@ -75,6 +77,7 @@ pub struct Session {
     calls: Mutex<Vec<(Id, CancellationToken)>>,
     subscriptions: Mutex<HashMap<Text, CancellationToken>>,
     stream: Mutex<CancellationToken>,
+    pages: Mutex<VecDeque<Text>>,
 }
 
 /// What became of a subscription.
@@ -120,6 +123,7 @@ impl Sessions {
             calls: Mutex::default(),
             subscriptions: Mutex::default(),
             stream: Mutex::default(),
+            pages: Mutex::default(),
         });
         let mut table = lock(&self.table);
         if table.len() >= self.settings.max {
@@ -328,6 +332,23 @@ impl Session {
     /// The resources that the session is subscribed to.
     pub fn subscriptions(&self) -> HashSet<Text> {
         lock(&self.subscriptions).keys().cloned().collect()
+    }
+
+    /// Notes that the user was sent to a page, by the id of the elicitation.
+    pub fn sent_to_page(&self, id: &str) {
+        let mut pages = lock(&self.pages);
+        if pages.len() >= PAGES_MAX {
+            pages.pop_front();
+        }
+        // A copy: the id is a span of a whole message.
+        pages.push_back(Text::from(id));
+    }
+
+    /// Whether the session's user was at this page; it is forgotten then.
+    pub fn page_is_done(&self, id: &Text) -> bool {
+        let mut pages = lock(&self.pages);
+        let at = pages.iter().position(|page| page == id);
+        at.and_then(|at| pages.remove(at)).is_some()
     }
 
     /// Starts the session's own stream; one that was open before ends, since a client that opens a second has lost

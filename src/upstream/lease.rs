@@ -6,13 +6,14 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use futures_util::StreamExt;
 use tokio::sync::OnceCell;
 
 use crate::json::Text;
-use crate::model::{Caller, Error, Reason};
+use crate::model::{Caller, Error, Filter, Notice, Reason};
 use crate::revision;
 use crate::upstream::connect::{Active, For, open};
-use crate::upstream::{ServerSettings, Share, Shared};
+use crate::upstream::{News, ServerSettings, Share, Shared, Sink};
 
 /// Connections of one server that may exist for single clients.
 const LEASES_MAX: usize = 256;
@@ -45,6 +46,7 @@ impl Leases {
         caller: &Arc<Caller>,
         settings: &Arc<ServerSettings>,
         shared: &Arc<Shared>,
+        sink: &Sink,
     ) -> Result<Arc<Active>, Error> {
         let lease = {
             let mut table = self.lock();
@@ -73,7 +75,8 @@ impl Leases {
                 lease.clone(),
                 active.clone(),
                 caller.clone(),
-                settings.share,
+                settings.clone(),
+                sink.clone(),
             ));
             Ok(active)
         });
@@ -118,17 +121,30 @@ async fn watch(
     lease: Lease,
     active: Arc<Active>,
     caller: Arc<Caller>,
-    share: Share,
+    settings: Arc<ServerSettings>,
+    sink: Sink,
 ) {
     let ended = async {
-        match share {
+        match settings.share {
             Share::Session => caller.ended.cancelled().await,
             // A principal does not end.
             _ => std::future::pending().await,
         }
     };
+    // Of what it says by itself only this is about its own client; changes are told on the shared connection.
+    let filter = Filter { elicitations: true, ..Filter::default() };
+    let mut pages = active.server.listen(&caller, filter).stream;
+    let told = async {
+        while let Some(notice) = pages.next().await {
+            if let Notice::Elicited(id, params) = notice {
+                sink(&settings.name, News::Elicited(id, params));
+            }
+        }
+        std::future::pending::<()>().await;
+    };
     tokio::select! {
         () = ended => {}
+        () = told => {}
         _ = active.link.broken() => {}
     }
     remove(&mut lock(&table), &key, &lease);

@@ -58,6 +58,8 @@ pub enum News {
     Updated(Text, Object),
     /// It logged something that belongs to no call: the level and the params.
     Logged(Option<Level>, Object),
+    /// A user is done with the page of one of its elicitations: the elicitation's id and the params.
+    Elicited(Text, Object),
 }
 
 /// Takes news of an upstream, by the server's name. Must not block.
@@ -242,7 +244,7 @@ impl Upstream {
         match self.settings.share {
             Share::Auto => self.connected().await,
             share => match lease::key(share, caller) {
-                Some(key) => self.leases.get(key, caller, &self.settings, &self.shared).await,
+                Some(key) => self.leases.get(key, caller, &self.settings, &self.shared, &self.sink).await,
                 None => self.connected().await,
             },
         }

@@ -63,6 +63,23 @@ pub(crate) async fn elicitation_by_url(cell: Arc<Cell>) {
     one_question(&cell, "main__elicit_url", "elicitation/create", known).await;
 }
 
+pub(crate) async fn a_page_that_is_done(cell: Arc<Cell>) {
+    if cell.client != "2025-11-25" || cell.server != "2025-11-25" {
+        return;
+    }
+    for tool in ["main__elicit_url", "own__elicit_url"] {
+        let (client, other) = (cell.able().await, cell.able().await);
+        let (mut stream, mut others) = (client.listen().await, other.listen().await);
+        let (_, asked) = ask(&client, tool, json!({})).await;
+        let done = stream.until("notifications/elicitation/complete").await;
+        assert_eq!(done.value["params"]["elicitationId"], asked[0]["params"]["elicitationId"]);
+        // Nobody else hears of it: what comes next on the other's stream is what it asked for itself.
+        let (_, asked) = ask(&other, tool, json!({})).await;
+        let done = others.until("notifications/elicitation/complete").await;
+        assert_eq!(done.value["params"]["elicitationId"], asked[0]["params"]["elicitationId"]);
+    }
+}
+
 pub(crate) async fn two_questions(cell: Arc<Cell>) {
     if !cell.server_since("2025-06-18") {
         return;

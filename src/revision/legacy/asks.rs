@@ -49,14 +49,15 @@ pub(in crate::revision) fn url_elicitations(error: &RpcError) -> Option<Vec<Obje
     listed.filter(|listed| !listed.is_empty())
 }
 
-/// Gives an elicitation by URL the id that clients of these revisions look for: "Any elicitations [...] MUST be URL mode
-/// elicitations and have an `elicitationId` property". Servers of later revisions have none.
-pub(super) fn with_id(params: &mut Object) {
+/// The id of an elicitation by URL; where its server's revision has none, it gets one, since clients of these revisions
+/// look for it: "Any elicitations [...] MUST be URL mode elicitations and have an `elicitationId` property".
+pub(super) fn page_id(params: &mut Object) -> Option<Text> {
     if params.get(ELICITATION_ID).is_none() {
         let id: [u8; 16] = crate::random::bytes();
         let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
         params.set(Text::literal(ELICITATION_ID), Raw::string(&hex));
     }
+    params.text(ELICITATION_ID)
 }
 
 #[cfg(test)]

@@ -242,6 +242,13 @@ impl Spell for LegacySpell {
     }
 
     fn done(&mut self, end: Result<Outcome, Error>) -> (u16, Vec<Bytes>) {
+        if let Err(Error { reason: Reason::Answered(error), .. }) = &end {
+            for mut page in asks::url_elicitations(error).into_iter().flatten() {
+                if let Some(id) = asks::page_id(&mut page) {
+                    self.open.session().sent_to_page(&id);
+                }
+            }
+        }
         (200, spell::answer(&self.id, &self.method, end))
     }
 
@@ -304,8 +311,10 @@ impl LegacySpell {
             None => refused("Too many requests wait for this client's answers".to_owned(), "too_many"),
             Some((id, receiver)) => {
                 let mut params = question.params.clone();
-                if question.kind == AskKind::ElicitUrl {
-                    asks::with_id(&mut params);
+                if question.kind == AskKind::ElicitUrl
+                    && let Some(page) = asks::page_id(&mut params)
+                {
+                    self.open.session().sent_to_page(&page);
                 }
                 let hint = params.size_hint();
                 messages.push(to_bytes(hint, |out| write_request(out, &id, &question.method, &params)));

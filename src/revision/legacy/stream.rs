@@ -71,7 +71,13 @@ impl Open {
                 Some(notice) = self.notices.stream.next() => {
                     // A message of no call goes to those who said which they want.
                     let log = self.session.caller.load().log;
-                    let unwanted = matches!(&notice, Notice::Log(level, _) if log == LogWish::ServerDecides || !log.wants(*level));
+                    let unwanted = match &notice {
+                        Notice::Log(level, _) => log == LogWish::ServerDecides || !log.wants(*level),
+                        // 2025-11-25/client/elicitation.mdx: "MUST only send the notification to the client that
+                        // initiated the elicitation request."
+                        Notice::Elicited(id, _) => !self.session.page_is_done(id),
+                        _ => false,
+                    };
                     if let Some(message) = spell(&notice).filter(|_| !unwanted) {
                         return Some(sse::frame(&message));
                     }

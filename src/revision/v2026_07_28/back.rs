@@ -105,6 +105,7 @@ impl Server for ModernServer {
             uris: filter.uris,
             // Log messages belong to a request in this revision.
             logs: false,
+            elicitations: false,
         };
         if !features.subscribe {
             honoured.uris.clear();

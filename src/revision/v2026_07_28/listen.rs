@@ -76,6 +76,8 @@ fn read_filter(params: &Object) -> Result<Filter, Error> {
         resources: flag("resourcesListChanged"),
         uris,
         logs: false,
+        // "Remove the `notifications/elicitation/complete` notification" (changelog.mdx).
+        elicitations: false,
     })
 }
 
