@@ -108,7 +108,12 @@ impl View {
             let listed = || if self.is_raw() { merge_raw(kind, route) } else { route.listed.clone() };
             self.permits(caller, kind, route).then(listed)
         };
-        let (result, hint) = snapshot.list(key, public, visible);
+        let (result, mut hint) = snapshot.list(key, public, visible);
+        for upstream in self.gateway.servers.iter().filter(|upstream| self.includes(&upstream.name)) {
+            if let Some(fresh) = upstream.fresh_for(kind) {
+                hint.ttl_ms = hint.ttl_ms.min(fresh);
+            }
+        }
         Ok(Outcome { result, cache: Some(hint) })
     }
 

@@ -4,6 +4,7 @@
 //! messages (`revision`). Invariant: whatever a server does or fails to do, nobody else waits for it.
 
 mod connect;
+mod fresh;
 mod items;
 mod lease;
 mod settings;
@@ -19,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::json::{Object, Raw, Text};
 use crate::link::guard::Guard;
-use crate::model::{Call, Caller, Can, Error, Event, Exchange, Face, Level, LogWish, Notice, Principal, Reason};
+use crate::model::{Call, Caller, Can, Error, Event, Exchange, Face, Kind, Level, LogWish, Notice, Principal, Reason};
 use crate::revision::Era;
 use crate::telemetry::Metrics;
 
@@ -76,6 +77,8 @@ pub struct Upstream {
     /// Its name, as routes and news carry it.
     pub(crate) name: Text,
     items: ArcSwap<Items>,
+    fresh: fresh::Fresh,
+    stale: Notify,
     status: watch::Sender<Status>,
     leases: lease::Leases,
     wake: Notify,
@@ -99,6 +102,8 @@ impl Upstream {
             active: ArcSwapOption::empty(),
             spoke: ArcSwapOption::empty(),
             items: ArcSwap::default(),
+            fresh: fresh::Fresh::default(),
+            stale: Notify::new(),
             status: watch::Sender::new(Status::default()),
             leases: lease::Leases::default(),
             wake: Notify::new(),
@@ -130,6 +135,22 @@ impl Upstream {
     /// What it offers; the last good lists while it is away.
     pub fn items(&self) -> Arc<Items> {
         self.items.load_full()
+    }
+
+    /// For how many milliseconds one of its lists may still be taken for fresh, as somebody is given it; `None`: its age
+    /// says nothing. A list whose time is over is taken again, for whoever asks next.
+    pub fn fresh_for(&self, kind: Kind) -> Option<u64> {
+        let items = self.items.load();
+        let list = items.get(kind);
+        if self.fresh.is_stale(kind, list) {
+            self.stale.notify_one();
+        }
+        self.fresh.remaining(kind, list)
+    }
+
+    fn is_stale(&self) -> bool {
+        let items = self.items.load();
+        Kind::ALL.into_iter().any(|kind| self.fresh.is_stale(kind, items.get(kind)))
     }
 
     /// How it is.

@@ -278,6 +278,13 @@ async fn follow(upstream: &Arc<Upstream>, active: &Arc<Active>, notices: &mut No
                 Ok(()) => continue,
                 Err(reason) => return reason,
             },
+            // After a failure the next attempt has its time already.
+            () = upstream.stale.notified(), if due.failed == 0 => {
+                if !upstream.is_stale() {
+                    continue;
+                }
+                Kind::ALL.to_vec()
+            }
             () = tokio::time::sleep_until(due.relist) => Kind::ALL.to_vec(),
         };
         // After a failure everything is due: which lists are missing is not kept.
@@ -380,6 +387,7 @@ async fn relist(upstream: &Upstream, active: &Active, kinds: &[Kind]) -> Result<
         } else {
             items::List::default()
         };
+        upstream.fresh.taken(kind, &features);
         let mut items = (*upstream.items()).clone();
         if items.set(kind, list) {
             upstream.items.store(Arc::new(items));

@@ -241,3 +241,24 @@ async fn users_27_a_server_without_prompts_is_not_asked_for_them() {
     gateway.ready(&["a"]).await;
     assert_eq!(mock.counters().of("prompts/list") + mock.counters().of("resources/list"), 0);
 }
+
+#[tokio::test]
+async fn users_08_a_list_past_its_time_is_taken_again_where_nobody_tells_of_changes() {
+    // 2026-07-28/server/utilities/caching.mdx, Interaction with Notifications.
+    let mut script = only(modern(), &["one"]);
+    script.capabilities = Some(json!({"tools": {}}));
+    script.list.ttl_ms = 1500;
+    let mock = serve(script).await;
+    let gateway = Setup::new().http("a", &mock.url).start().await;
+    gateway.ready(&["a"]).await;
+    let client = gateway.client(Era::Modern).await;
+    let listed = mock.counters().of("tools/list");
+    let left = client.request("tools/list", json!({})).await.result()["ttlMs"].as_u64().unwrap();
+    assert!(left <= 1500, "the time began when the gateway got the list: {left}");
+    assert_eq!(mock.counters().of("tools/list"), listed, "a list comes from memory");
+    mock.set_tools(&[tool("two")]);
+    until("the list is taken again, once it is asked for", || async {
+        (client.tools().await == ["a__two"]).then_some(())
+    })
+    .await;
+}
