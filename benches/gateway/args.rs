@@ -22,7 +22,7 @@ pub(crate) struct Args {
     #[arg(long, default_value = "")]
     pub(crate) only: String,
     /// What to measure
-    #[arg(long, value_delimiter = ',', default_values_t = [Part::Calls, Part::Lists, Part::Startup, Part::Allocations])]
+    #[arg(long, value_delimiter = ',', default_values_t = [Part::Calls, Part::Lists, Part::Startup, Part::Parked, Part::Allocations])]
     pub(crate) parts: Vec<Part>,
     /// The gateway's binary
     #[arg(long, env = "MOONGATE_BIN", default_value = env!("CARGO_BIN_EXE_moongate"))]
@@ -53,6 +53,7 @@ pub(crate) enum Part {
     Calls,
     Lists,
     Startup,
+    Parked,
     Allocations,
 }
 

@@ -10,6 +10,7 @@ mod gateway;
 mod http;
 mod load;
 mod measure;
+mod parked;
 mod peer;
 mod process;
 mod report;
@@ -90,6 +91,10 @@ async fn run(args: &Args) -> Result<()> {
     if args.runs(Part::Startup) && stage.gateway.is_some() {
         eprintln!("starting with ten servers");
         out.push_str(&report::startup(&startup::measure(args, &stage).await)?);
+    }
+    if args.runs(Part::Parked) && stage.gateway.is_some() {
+        eprintln!("parking calls");
+        out.push_str(&report::parked(&parked::measure(args).await)?);
     }
     if args.runs(Part::Allocations) {
         if allocations::available() {

@@ -2,6 +2,7 @@
 
 use crate::allocations::Counted;
 use crate::measure::{Figures, Row};
+use crate::parked::Parked;
 use crate::startup::Startup;
 use anyhow::{Context, Result};
 use std::fmt::Write;
@@ -108,6 +109,23 @@ pub(crate) fn startup(found: &Result<Startup>) -> Result<String> {
             writeln!(out, "| least, most | {least:.1} ms, {most:.1} ms |")?;
             writeln!(out, "| start to first call answered | {:.0} ms |", found.first_call)?;
             writeln!(out, "| idle, resident | {} |", kib(found.idle))?;
+        }
+    }
+    Ok(out)
+}
+
+/// Memory of parked calls.
+pub(crate) fn parked(found: &[Parked]) -> Result<String> {
+    let mut out =
+        "\n### A parked call: a stateless client, a server with sessions that waits for an answer\n\n".to_owned();
+    writeln!(out, "| server over | resident for each |\n|---|---:|")?;
+    for Parked { server, bytes } in found {
+        match bytes {
+            Ok(bytes) => writeln!(out, "| {server} | {:.1} KiB |", *bytes as f64 / 1024.0)?,
+            Err(error) => {
+                let reason = format!("{error:#}").replace(['\n', '|'], " ");
+                writeln!(out, "| {server} | failed: {} |", reason.trim())?;
+            }
         }
     }
     Ok(out)

@@ -125,12 +125,16 @@ impl Calls {
         }
     }
 
-    /// A question says of no call: it is for the only one that can answer it, if no other session has a call open that
-    /// it could come from.
+    /// A question says of no call: it is for the one that can answer it, if no other session has a call open that it
+    /// could come from. Of several calls of one session any will do, since the client is the same.
     fn only_asked(&self, fits: impl Fn(&Open) -> bool) -> Option<u64> {
-        let id = self.only(fits)?;
         let open = self.lock();
-        let asked = open.get(&id)?.whose.clone();
+        let mut fitting = open.iter().rev().filter(|(_, call)| fits(call));
+        let (id, asked) = fitting.next().map(|(id, call)| (*id, call.whose.clone()))?;
+        let one_client = asked.as_ref().is_some_and(|whose| whose.session.is_some());
+        if !fitting.all(|(_, call)| one_client && call.whose == asked) {
+            return None;
+        }
         let same = |(other, call): (&u64, &Open)| {
             *other == id
                 || call.whose.is_none()
@@ -218,7 +222,9 @@ mod tests {
         let other = open("b", false);
         assert_eq!(find(&ask), None, "the server may ask because of the other session's call");
         drop((other, same));
-        let _second = open("a", true);
+        let second = open("a", true);
+        assert_eq!(find(&ask), Some(second.id), "the same client");
+        let _third = open("b", true);
         assert_eq!(find(&ask), None, "two could answer");
     }
 
