@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use base64::Engine;
+use bytes::Bytes;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -313,11 +314,24 @@ impl Session {
         Subscribed::New(token)
     }
 
-    /// Ends a subscription, if there is one.
+    /// Ends a subscription, if there is one: from here on nothing about the resource leaves, not even what waits.
     pub fn unsubscribe(&self, uri: &Text) {
-        if let Some(token) = lock(&self.subscriptions).remove(uri) {
+        let mut subscriptions = lock(&self.subscriptions);
+        if let Some(token) = subscriptions.remove(uri) {
             token.cancel();
+            self.outbox.forget(uri);
         }
+    }
+
+    /// Puts a message about a subscribed resource into the outbox, unless the subscription has ended. False: it has.
+    pub fn update(&self, uri: &Text, subscription: &CancellationToken, message: Bytes) -> bool {
+        // The lock that `unsubscribe` takes: a message is either there to be forgotten, or never gets there.
+        let _held = lock(&self.subscriptions);
+        let live = !subscription.is_cancelled();
+        if live {
+            self.outbox.push(message, Some(uri.clone()));
+        }
+        live
     }
 
     /// The resources that the session is subscribed to.

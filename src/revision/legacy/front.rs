@@ -281,8 +281,9 @@ pub(super) fn subscribe(session: &Arc<Session>, server: &Arc<dyn Server>, params
     if !notices.honoured.uris.contains(&uri) {
         return Err(Error::new(Reason::UnknownResource, format!("Resource not found: {uri}")));
     }
-    match session.subscribe(&Text::from(uri.as_str())) {
-        Subscribed::New(ended) => drop(tokio::spawn(stream::forward(notices, Arc::downgrade(session), ended))),
+    let uri = Text::from(uri.as_str());
+    match session.subscribe(&uri) {
+        Subscribed::New(ended) => drop(tokio::spawn(stream::forward(uri, notices, Arc::downgrade(session), ended))),
         Subscribed::Already => {}
         Subscribed::TooMany => {
             let message = "The session has too many subscriptions; end some first";

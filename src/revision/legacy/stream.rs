@@ -9,6 +9,7 @@ use http::Response;
 use tokio_util::sync::CancellationToken;
 
 use crate::body::Body;
+use crate::json::Text;
 use crate::model::{Error, Filter, LogWish, Notice, Notices, Reason, Server};
 use crate::revision::{FrontState, answer, notices};
 use crate::session::{Busy, Session};
@@ -87,17 +88,19 @@ fn spell(notice: &Notice) -> Option<Bytes> {
 }
 
 /// Passes what one subscription hears to the session's stream, until the subscription or the session ends.
-pub(super) async fn forward(mut notices: Notices, session: Weak<Session>, ended: CancellationToken) {
+pub(super) async fn forward(uri: Text, mut notices: Notices, session: Weak<Session>, ended: CancellationToken) {
     loop {
         let notice = tokio::select! {
-            // Who unsubscribed hears no more of it, even if something has happened by then.
             biased;
             () = ended.cancelled() => return,
             notice = notices.stream.next() => notice,
         };
         let (Some(notice), Some(session)) = (notice, session.upgrade()) else { return };
-        if let Some(message) = spell(&notice) {
-            session.outbox.push(message);
+        // Who unsubscribed hears no more of it, even if something has happened by then.
+        if let Some(message) = spell(&notice)
+            && !session.update(&uri, &ended, message)
+        {
+            return;
         }
     }
 }
@@ -107,9 +110,9 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
-    use crate::json::{Object, Raw, Text};
+    use crate::json::{Object, Raw};
     use crate::model::{Caller, Can, LogWish, Principal};
-    use crate::session::{SessionSettings, Sessions};
+    use crate::session::{SessionSettings, Sessions, Subscribed};
     use crate::telemetry::Metrics;
 
     fn session() -> Arc<Session> {
@@ -131,14 +134,28 @@ mod tests {
     #[tokio::test]
     async fn who_unsubscribed_hears_no_more() {
         let session = session();
-        // Often, since an unfair choice would be a matter of chance.
-        for _ in 0..32 {
-            let updated = Notice::Updated(Text::literal("a://1"), Object::new());
-            let stream = stream::iter([updated]).boxed();
-            let ended = CancellationToken::new();
-            ended.cancel();
-            forward(Notices { honoured: Filter::default(), stream }, Arc::downgrade(&session), ended).await;
-            assert!(session.outbox.next().now_or_never().is_none());
-        }
+        let uri = Text::literal("a://1");
+        let notices = |count| {
+            let updated = move |_| Notice::Updated(Text::literal("a://1"), Object::new());
+            Notices { honoured: Filter::default(), stream: stream::iter((0..count).map(updated)).boxed() }
+        };
+        let token = |subscribed| match subscribed {
+            Subscribed::New(token) => token,
+            _ => panic!("the session was not subscribed"),
+        };
+        // What waits for the stream when the client unsubscribes goes with the subscription, and nothing else does.
+        let other = token(session.subscribe(&Text::literal("a://2")));
+        assert!(session.update(&Text::literal("a://2"), &other, Bytes::from_static(b"two")));
+        let first = token(session.subscribe(&uri));
+        forward(uri.clone(), notices(3), Arc::downgrade(&session), first.clone()).await;
+        session.unsubscribe(&uri);
+        assert_eq!(session.outbox.next().now_or_never().as_deref(), Some(&b"two"[..]));
+        assert!(session.outbox.next().now_or_never().is_none(), "one about the resource was still waiting");
+        // One that was on its way when the client unsubscribed gets no further, even if the client is back by then.
+        let again = token(session.subscribe(&uri));
+        assert!(!session.update(&uri, &first, Bytes::from_static(b"late")));
+        assert!(session.outbox.next().now_or_never().is_none());
+        assert!(session.update(&uri, &again, Bytes::from_static(b"new")));
+        assert!(session.outbox.next().now_or_never().is_some());
     }
 }
