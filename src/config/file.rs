@@ -104,7 +104,7 @@ impl Default for Names {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default)]
 pub(super) struct Server {
-    /// The server's MCP endpoint (Streamable HTTP).
+    /// The server's MCP endpoint (Streamable HTTP, or HTTP+SSE).
     pub(super) url: Option<String>,
     /// What is spoken at `url`.
     pub(super) transport: Option<Transport>,
@@ -323,8 +323,12 @@ pub(super) enum AddressOrSwitch {
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Transport {
+    /// Streamable HTTP, or HTTP+SSE where the server has only that.
     Auto,
+    /// Streamable HTTP.
     Http,
+    /// HTTP+SSE.
+    Sse,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -332,6 +336,7 @@ pub(super) enum Transport {
 pub(super) enum ServerKind {
     Stdio,
     Http,
+    Sse,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -431,7 +436,6 @@ pub(super) const UNAVAILABLE: &[(&str, Option<&str>, &str)] = &[
     ("servers.*.headersHelper", None, "remove it; send a fixed credential with `headers`"),
     ("servers.*.tcp", None, "use `url` or `command`"),
     ("servers.*.unix", None, "use `url` or `command`"),
-    ("servers.*.transport", Some("sse"), "use the server's Streamable HTTP endpoint"),
     ("servers.*.icon", None, "remove it"),
     ("servers.*.retry", None, "remove it"),
     ("servers.*.pin", None, "remove it"),

@@ -27,7 +27,7 @@ use crate::session::Sessions;
 use crate::telemetry::Metrics;
 
 pub use calls::Calls;
-pub use connect::{ConnectError, Connected, Era, Hello, connect};
+pub use connect::{ConnectError, Connected, Era, Hello, connect, connect_http_sse, may_be_http_sse};
 
 /// Every revision that both edges speak, oldest first. A new one is a line here and a row or folder below.
 pub const SUPPORTED: [&str; 5] = [
