@@ -162,6 +162,30 @@ pub const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
 pub fn frame(json: &[u8]) -> Bytes {
     let mut out = BytesMut::with_capacity(json.len() + 32);
     out.put_slice(b"event: message\n");
+    put_data(out, json)
+}
+
+/// The same with an id, which must be a single line.
+pub fn frame_with_id(json: &[u8], id: &str) -> Bytes {
+    let mut out = BytesMut::with_capacity(json.len() + id.len() + 40);
+    out.put_slice(b"event: message\nid: ");
+    out.put_slice(id.as_bytes());
+    out.put_u8(b'\n');
+    put_data(out, json)
+}
+
+/// An event of another kind.
+pub fn named(kind: &str, data: &str) -> Bytes {
+    Bytes::from(format!("event: {kind}\ndata: {data}\n\n"))
+}
+
+/// An event with an id and no data, which readers take note of and pass on to nobody; and the pause before they come
+/// back, if the stream ends too early.
+pub fn prime(id: &str, retry: std::time::Duration) -> Bytes {
+    Bytes::from(format!("id: {id}\nretry: {}\ndata: \n\n", retry.as_millis()))
+}
+
+fn put_data(mut out: BytesMut, json: &[u8]) -> Bytes {
     for line in json.split(|b| *b == b'\n') {
         out.put_slice(b"data: ");
         // A CR would end the line for the reader; outside strings it is white space, and inside it cannot stand.

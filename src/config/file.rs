@@ -262,6 +262,17 @@ pub(super) struct Limits {
     /// Open event streams.
     #[schemars(range(min = 1, max = 10_000_000))]
     pub(super) streams: u64,
+    /// How long a connection stays open for one stream; then a client that knows how to come back for the rest is let go.
+    pub(super) stream_time: DurationText,
+    /// What is kept of a session's event streams for a client that lost its connection and comes back.
+    pub(super) replay: SizeText,
+    /// The same for all sessions together.
+    pub(super) replay_total: SizeText,
+    /// Events that are kept for one session.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub(super) replay_events: u64,
+    /// How long an answer waits for its client to come back.
+    pub(super) replay_time: DurationText,
     /// Connections at once, over all listeners.
     #[schemars(range(min = 1, max = 10_000_000))]
     pub(super) connections: u64,
@@ -280,6 +291,11 @@ impl Default for Limits {
             sessions: 10_000,
             session_idle: "30m".into(),
             streams: 10_000,
+            stream_time: "1h".into(),
+            replay: "1MiB".into(),
+            replay_total: "64MiB".into(),
+            replay_events: 1000,
+            replay_time: "1m".into(),
             connections: 4096,
             body: "4MiB".into(),
             calls: 4096,

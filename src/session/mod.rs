@@ -5,6 +5,7 @@
 //! it ends.
 
 mod outbox;
+mod replay;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,16 +15,17 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use base64::Engine;
 use bytes::Bytes;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::json::{Object, Text};
 use crate::jsonrpc::{Id, RpcError};
-use crate::model::{Caller, Error, Principal, Reason};
+use crate::model::{Caller, Error, Notices, Principal, Reason};
 use crate::telemetry::Metrics;
 
 pub use outbox::Outbox;
+pub use replay::{Next, OWN_STREAM, Reader, Replay, ReplaySettings, parse_id};
 
 /// Requests of servers that may wait for a client's answer, for each session.
 const PENDING_MAX: usize = 64;
@@ -37,6 +39,7 @@ pub struct Sessions {
     table: Mutex<HashMap<Text, Arc<Session>>>,
     settings: SessionSettings,
     metrics: Arc<Metrics>,
+    replay: Arc<replay::Shared>,
     epoch: Instant,
 }
 
@@ -47,6 +50,8 @@ pub struct SessionSettings {
     pub max: usize,
     /// A session without requests and streams for this long ends.
     pub idle: Duration,
+    /// What may be kept of their streams.
+    pub replay: ReplaySettings,
 }
 
 /// One client's session.
@@ -61,6 +66,10 @@ pub struct Session {
     pub caller: ArcSwap<Caller>,
     /// Messages for the session's own stream.
     pub outbox: Outbox,
+    /// What went out on its streams.
+    pub replay: Arc<Replay>,
+    /// Takes every message for the client, framed, where there is one stream for all of them.
+    pub pipe: Option<mpsc::Sender<Bytes>>,
     /// Cancelled when the session ends.
     pub ended: CancellationToken,
     epoch: Instant,
@@ -71,6 +80,8 @@ pub struct Session {
     calls: Mutex<Vec<(Id, CancellationToken)>>,
     subscriptions: Mutex<HashMap<Text, CancellationToken>>,
     stream: Mutex<CancellationToken>,
+    /// The listener of a stream that broke off: it goes on hearing until the client comes back.
+    listener: Mutex<Option<Notices>>,
 }
 
 /// What became of a subscription.
@@ -89,14 +100,15 @@ type Pending = oneshot::Sender<Result<Object, RpcError>>;
 impl Sessions {
     /// An empty table.
     pub fn new(settings: SessionSettings, metrics: Arc<Metrics>) -> Self {
-        Sessions { table: Mutex::default(), settings, metrics, epoch: Instant::now() }
+        let replay = replay::Shared::new(settings.replay.clone(), metrics.clone());
+        Sessions { table: Mutex::default(), settings, metrics, replay, epoch: Instant::now() }
     }
 
     /// Opens a session.
     ///
     /// Where the table is full, the longest unused session of the same principal makes room, or of the one that has the
     /// most; fails where all of those are in use.
-    pub fn open(&self, caller: Caller, scope: Text) -> Result<Arc<Session>, Error> {
+    pub fn open(&self, caller: Caller, scope: Text, pipe: Option<mpsc::Sender<Bytes>>) -> Result<Arc<Session>, Error> {
         let id = new_id();
         let ended = CancellationToken::new();
         let principal = caller.principal.clone();
@@ -107,6 +119,8 @@ impl Sessions {
             scope,
             caller: ArcSwap::from_pointee(caller),
             outbox: Outbox::default(),
+            replay: Arc::new(Replay::new(self.replay.clone())),
+            pipe,
             ended,
             epoch: self.epoch,
             used_ms: AtomicU64::new(self.now_ms()),
@@ -116,6 +130,7 @@ impl Sessions {
             calls: Mutex::default(),
             subscriptions: Mutex::default(),
             stream: Mutex::default(),
+            listener: Mutex::default(),
         });
         let mut table = lock(&self.table);
         if table.len() >= self.settings.max {
@@ -162,6 +177,7 @@ impl Sessions {
         let mut table = lock(&self.table);
         let before = table.len();
         table.retain(|_, session| {
+            session.replay.sweep();
             let keep = !session.is_idle() || now.saturating_sub(session.used_ms.load(Ordering::Relaxed)) < idle;
             if !keep {
                 session.end();
@@ -231,6 +247,7 @@ impl Session {
         self.ended.cancel();
         lock(&self.pending).clear();
         lock(&self.subscriptions).clear();
+        lock(&self.listener).take();
         for (_, token) in lock(&self.calls).iter() {
             token.cancel();
         }
@@ -337,6 +354,23 @@ impl Session {
     /// The resources that the session is subscribed to.
     pub fn subscriptions(&self) -> HashSet<Text> {
         lock(&self.subscriptions).keys().cloned().collect()
+    }
+
+    /// Whether any call is open.
+    pub fn is_calling(&self) -> bool {
+        !lock(&self.calls).is_empty()
+    }
+
+    /// Keeps the listener of a stream that broke off.
+    pub fn keep_listener(&self, notices: Notices) {
+        if !self.ended.is_cancelled() {
+            *lock(&self.listener) = Some(notices);
+        }
+    }
+
+    /// The listener that was kept, if there is one.
+    pub fn take_listener(&self) -> Option<Notices> {
+        lock(&self.listener).take()
     }
 
     /// Starts the session's own stream; one that was open before ends, since a client that opens a second has lost

@@ -33,6 +33,9 @@ pub struct Metrics {
     pub server_resumed: IntCounterVec,
     pub sessions: IntGauge,
     pub streams: IntGauge,
+    pub replay_bytes: IntGauge,
+    pub replay_dropped: Counter,
+    pub resumed: IntCounterVec,
     pub connections: IntGauge,
     pub inflight: IntGauge,
     pub queue_depth: IntGaugeVec,
@@ -108,6 +111,18 @@ impl Metrics {
             ),
             sessions: gauge(r, "moongate_sessions", "Sessions of legacy clients."),
             streams: gauge(r, "moongate_streams", "Open event streams to clients."),
+            replay_bytes: gauge(r, "moongate_replay_bytes", "Bytes of events kept for clients that may come back."),
+            replay_dropped: plain(
+                r,
+                "moongate_replay_dropped_total",
+                "Events that were not kept, or not for long enough, for want of room.",
+            ),
+            resumed: counters(
+                r,
+                "moongate_resumed_total",
+                "Clients that came back for the rest of a stream.",
+                &["outcome"],
+            ),
             connections: gauge(r, "moongate_connections", "Open connections of clients."),
             inflight: gauge(r, "moongate_inflight", "Calls that are being served."),
             queue_depth: ints(
