@@ -19,7 +19,7 @@ use crate::front::{self, Front, HostRules, ListenSettings, Listener, RequestLimi
 use crate::gateway::{Gateway, GatewaySettings, NameRules, ViewRules};
 use crate::link::guard::Guard;
 use crate::revision::FrontState;
-use crate::session::{Parking, ParkingSettings, SessionSettings, Sessions};
+use crate::session::{Parking, ParkingSettings, ReplaySettings, SessionSettings, Sessions};
 use crate::telemetry::Metrics;
 use crate::upstream::{Connect, Shared};
 
@@ -146,7 +146,14 @@ fn gateway_settings(plan: &Plan, access: crate::policy::AccessTable) -> GatewayS
 }
 
 fn front_state(plan: &Plan, metrics: &Arc<Metrics>, draining: &CancellationToken) -> FrontState {
-    let sessions = SessionSettings { max: plan.limits.sessions, idle: plan.limits.session_idle };
+    let limits = &plan.limits;
+    let replay = ReplaySettings {
+        bytes: limits.replay,
+        total: limits.replay_total,
+        events: limits.replay_events,
+        time: limits.replay_time,
+    };
+    let sessions = SessionSettings { max: limits.sessions, idle: limits.session_idle, replay };
     let mut forwarded = Vec::new();
     for server in &plan.servers {
         if let Connect::Http { forward_headers, .. } = &server.connect {
@@ -165,6 +172,7 @@ fn front_state(plan: &Plan, metrics: &Arc<Metrics>, draining: &CancellationToken
         keep_alive: plan.keep_alive,
         streams_max: plan.limits.streams,
         forwarded,
+        stream_time: limits.stream_time,
         draining: draining.clone(),
     }
 }

@@ -38,6 +38,7 @@ pub struct Reader {
     /// The last line ended in CR: a LF that follows belongs to it.
     after_cr: bool,
     retry_ms: Option<u64>,
+    last_id: Option<String>,
 }
 
 impl Reader {
@@ -53,6 +54,7 @@ impl Reader {
             data: None,
             after_cr: false,
             retry_ms: None,
+            last_id: None,
         }
     }
 
@@ -64,6 +66,12 @@ impl Reader {
     /// The last `retry` field, in milliseconds.
     pub fn retry_ms(&self) -> Option<u64> {
         self.retry_ms
+    }
+
+    /// The last event ID string of the standard: that of the last event that had one, whether it had data or not;
+    /// nothing where the server took it back.
+    pub fn last_id(&self) -> Option<&str> {
+        self.last_id.as_deref().filter(|id| !id.is_empty())
     }
 
     /// The next complete event, if there is one.
@@ -135,6 +143,9 @@ impl Reader {
     fn dispatch(&mut self) -> Option<SseEvent> {
         let kind = self.kind.take();
         let id = self.id.take();
+        if id.is_some() {
+            self.last_id.clone_from(&id);
+        }
         let data = self.data.take()?.freeze();
         // The field `data` with no value is how a server primes a stream: an event without content.
         if data.is_empty() {
@@ -151,6 +162,30 @@ pub const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
 pub fn frame(json: &[u8]) -> Bytes {
     let mut out = BytesMut::with_capacity(json.len() + 32);
     out.put_slice(b"event: message\n");
+    put_data(out, json)
+}
+
+/// The same with an id, which must be a single line.
+pub fn frame_with_id(json: &[u8], id: &str) -> Bytes {
+    let mut out = BytesMut::with_capacity(json.len() + id.len() + 40);
+    out.put_slice(b"event: message\nid: ");
+    out.put_slice(id.as_bytes());
+    out.put_u8(b'\n');
+    put_data(out, json)
+}
+
+/// An event of another kind.
+pub fn named(kind: &str, data: &str) -> Bytes {
+    Bytes::from(format!("event: {kind}\ndata: {data}\n\n"))
+}
+
+/// An event with an id and no data, which readers take note of and pass on to nobody; and the pause before they come
+/// back, if the stream ends too early.
+pub fn prime(id: &str, retry: std::time::Duration) -> Bytes {
+    Bytes::from(format!("id: {id}\nretry: {}\ndata: \n\n", retry.as_millis()))
+}
+
+fn put_data(mut out: BytesMut, json: &[u8]) -> Bytes {
     for line in json.split(|b| *b == b'\n') {
         out.put_slice(b"data: ");
         // A CR would end the line for the reader; outside strings it is white space, and inside it cannot stand.
@@ -273,6 +308,25 @@ mod tests {
         for size in 1..text.len() {
             assert_eq!(read_in_pieces(text, size), whole, "cut every {size} bytes");
         }
+    }
+
+    #[test]
+    fn what_to_come_back_with_is_kept() {
+        let mut reader = Reader::new(64);
+        for (text, id) in [
+            ("data: 1\n\n", None),
+            ("id: a\n", None),
+            ("data:\n\n", Some("a")),
+            ("data: 1\n\n", Some("a")),
+            ("id: b\nretry: 7\n\n", Some("b")),
+            ("id: c\0\ndata: 1\n\n", Some("b")),
+            ("id\ndata: 1\n\n", None),
+        ] {
+            reader.push(text.as_bytes());
+            while reader.next_event().unwrap().is_some() {}
+            assert_eq!(reader.last_id(), id, "{text:?}");
+        }
+        assert_eq!(reader.retry_ms(), Some(7));
     }
 
     #[test]

@@ -11,6 +11,10 @@ mod child;
 mod parked;
 #[path = "faults/reconnect.rs"]
 mod reconnect;
+#[path = "faults/resume.rs"]
+mod resume;
+#[path = "faults/sse.rs"]
+mod sse;
 #[path = "faults/stream.rs"]
 mod stream;
 #[allow(dead_code, unused_imports, reason = "each test crate uses a part of it")]

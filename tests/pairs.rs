@@ -118,6 +118,11 @@ macro_rules! servers {
                 run($client, $date, Transport::Http).await;
             }
         })+
+
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn s2024_11_05_over_sse() {
+            run($client, "2024-11-05", Transport::Sse).await;
+        }
     };
 }
 

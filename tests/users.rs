@@ -15,8 +15,12 @@ mod input;
 mod lists;
 #[path = "users/names.rs"]
 mod names;
+#[path = "users/resume.rs"]
+mod resume;
 #[path = "users/sessions.rs"]
 mod sessions;
+#[path = "users/sse.rs"]
+mod sse;
 #[allow(dead_code, unused_imports, reason = "each test crate uses a part of it")]
 mod support;
 #[path = "users/transit.rs"]

@@ -17,15 +17,15 @@ pub(super) const SERVER_MAPS: [&str; 1] = ["mcpServers"];
 /// Other names of `url`.
 pub(super) const URL_NAMES: [&str; 2] = ["serverUrl", "httpUrl"];
 
-/// How clients say what a server is, and what that is here; `None`: not available.
-const TYPES: [(&str, Option<&str>); 7] = [
-    ("stdio", Some("stdio")),
-    ("http", Some("http")),
-    ("streamable-http", Some("http")),
-    ("streamableHttp", Some("http")),
-    ("streamable_http", Some("http")),
-    ("local", Some("stdio")),
-    ("sse", None),
+/// How clients say what a server is, and what that is here.
+const TYPES: [(&str, &str); 7] = [
+    ("stdio", "stdio"),
+    ("http", "http"),
+    ("streamable-http", "http"),
+    ("streamableHttp", "http"),
+    ("streamable_http", "http"),
+    ("local", "stdio"),
+    ("sse", "sse"),
 ];
 
 /// Keys that clients have for a server and that mean nothing to a gateway, with what to use instead.
@@ -51,7 +51,7 @@ const CLIENT_KEYS: [(&str, &str); 17] = [
 
 /// The accepted spellings of a server's type.
 pub(super) fn type_names() -> Vec<&'static str> {
-    TYPES.iter().filter(|(_, meaning)| meaning.is_some()).map(|(name, _)| *name).collect()
+    TYPES.iter().map(|(name, _)| *name).collect()
 }
 
 /// Rewrites clients' spellings into ours.
@@ -141,7 +141,7 @@ fn server_keys(path: &Path, server: &mut Node, faults: &mut Faults) {
         }
     }
     disabled(path, table, faults);
-    server_type(path, table, faults);
+    server_type(table);
     for (name, fix) in CLIENT_KEYS {
         if let Some(node) = table.remove(name) {
             let message = format!("`{}` is a client's setting, and means nothing here", path.key(name));
@@ -171,18 +171,11 @@ fn disabled(path: &Path, table: &mut BTreeMap<String, Node>, faults: &mut Faults
     }
 }
 
-/// The types that clients know become ours; one that we do not have yet is reported.
-fn server_type(path: &Path, table: &mut BTreeMap<String, Node>, faults: &mut Faults) {
+/// The types that clients know become ours.
+fn server_type(table: &mut BTreeMap<String, Node>) {
     let Some(node) = table.get_mut("type") else { return };
     let Some(text) = node.as_text() else { return };
-    match TYPES.iter().find(|(name, _)| *name == text) {
-        Some((_, Some(meaning))) => node.value = Value::Text((*meaning).to_owned()),
-        Some((name, None)) => {
-            let message = format!("`{} = \"{name}\"` is not available in this version", path.key("type"));
-            let fix = "use the server's Streamable HTTP endpoint, with `type = \"http\"`";
-            faults.error(Kind::Unavailable, node.place, message, fix);
-            table.remove("type");
-        }
-        None => {}
+    if let Some((_, meaning)) = TYPES.iter().find(|(name, _)| *name == text) {
+        node.value = Value::Text((*meaning).to_owned());
     }
 }

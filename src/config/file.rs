@@ -107,7 +107,7 @@ impl Default for Names {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default)]
 pub(super) struct Server {
-    /// The server's MCP endpoint (Streamable HTTP).
+    /// The server's MCP endpoint (Streamable HTTP, or HTTP+SSE).
     pub(super) url: Option<String>,
     /// What is spoken at `url`.
     pub(super) transport: Option<Transport>,
@@ -268,6 +268,17 @@ pub(super) struct Limits {
     /// Calls whose server waits while a stateless client is away to answer; the oldest is cancelled for a new one.
     #[schemars(range(min = 0, max = 10_000_000))]
     pub(super) parked: u64,
+    /// How long a connection stays open for one stream; then a client that knows how to come back for the rest is let go.
+    pub(super) stream_time: DurationText,
+    /// What is kept of a session's event streams for a client that lost its connection and comes back.
+    pub(super) replay: SizeText,
+    /// The same for all sessions together.
+    pub(super) replay_total: SizeText,
+    /// Events that are kept for one session.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub(super) replay_events: u64,
+    /// How long an answer waits for its client to come back.
+    pub(super) replay_time: DurationText,
     /// Connections at once, over all listeners.
     #[schemars(range(min = 1, max = 10_000_000))]
     pub(super) connections: u64,
@@ -287,6 +298,11 @@ impl Default for Limits {
             session_idle: "30m".into(),
             streams: 10_000,
             parked: 1000,
+            stream_time: "1h".into(),
+            replay: "1MiB".into(),
+            replay_total: "64MiB".into(),
+            replay_events: 1000,
+            replay_time: "1m".into(),
             connections: 4096,
             body: "4MiB".into(),
             calls: 4096,
@@ -330,8 +346,12 @@ pub(super) enum AddressOrSwitch {
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Transport {
+    /// Streamable HTTP, or HTTP+SSE where the server has only that.
     Auto,
+    /// Streamable HTTP.
     Http,
+    /// HTTP+SSE.
+    Sse,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -339,6 +359,7 @@ pub(super) enum Transport {
 pub(super) enum ServerKind {
     Stdio,
     Http,
+    Sse,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -438,7 +459,6 @@ pub(super) const UNAVAILABLE: &[(&str, Option<&str>, &str)] = &[
     ("servers.*.headersHelper", None, "remove it; send a fixed credential with `headers`"),
     ("servers.*.tcp", None, "use `url` or `command`"),
     ("servers.*.unix", None, "use `url` or `command`"),
-    ("servers.*.transport", Some("sse"), "use the server's Streamable HTTP endpoint"),
     ("servers.*.icon", None, "remove it"),
     ("servers.*.retry", None, "remove it"),
     ("servers.*.pin", None, "remove it"),

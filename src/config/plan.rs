@@ -71,6 +71,16 @@ pub struct Limits {
     pub streams: usize,
     /// Calls whose server waits while a stateless client is away to answer.
     pub parked: usize,
+    /// How long a connection stays open for one stream of a client that comes back for the rest.
+    pub stream_time: Duration,
+    /// Events kept for one session whose client may come back, in bytes.
+    pub replay: usize,
+    /// The same for all sessions together.
+    pub replay_total: usize,
+    /// The same for one session, as a number.
+    pub replay_events: usize,
+    /// How long an answer waits for its client to come back.
+    pub replay_time: Duration,
     /// Connections at once, over all listeners.
     pub connections: usize,
     /// Largest request body, in bytes.

@@ -33,8 +33,37 @@ pub(super) async fn over_one(State(front): State<Arc<Front>>, Path(name): Path<S
     serve(&front, &name, request).await.map(AxumBody::new)
 }
 
+/// `/sse`.
+pub(super) async fn sse_over_everything(State(front): State<Arc<Front>>, request: Request) -> Response {
+    serve_as(&front, "", request, Some(revision::http_sse())).await.map(AxumBody::new)
+}
+
+/// `/sse/{view}` and `/sse/{server}`.
+pub(super) async fn sse_over_one(
+    State(front): State<Arc<Front>>,
+    Path(name): Path<String>,
+    request: Request,
+) -> Response {
+    serve_as(&front, &name, request, Some(revision::http_sse())).await.map(AxumBody::new)
+}
+
 /// Answers a request to an endpoint.
 pub(super) async fn serve<B>(front: &Front, name: &str, request: http::Request<B>) -> http::Response<Body>
+where
+    B: http_body::Body + Send,
+    B::Data: Send,
+    B::Error: Into<BoxError>,
+{
+    serve_as(front, name, request, None).await
+}
+
+/// Answers a request in one dialect, or in the one that it is spelled in.
+async fn serve_as<B>(
+    front: &Front,
+    name: &str,
+    request: http::Request<B>,
+    dialect: Option<&'static dyn revision::Front>,
+) -> http::Response<Body>
 where
     B: http_body::Body + Send,
     B::Data: Send,
@@ -54,7 +83,8 @@ where
         Ok(bytes) => Payload::parse(&bytes, BATCH_MAX),
         Err(error) => {
             let peek = Peek { message: None };
-            let dialect = revision::detect(&Head { method: &head.method, headers: &head.headers }, &peek);
+            let detect = || revision::detect(&Head { method: &head.method, headers: &head.headers }, &peek);
+            let dialect = dialect.unwrap_or_else(detect);
             return dialect.refuse(None, &error);
         }
     };
@@ -62,7 +92,8 @@ where
         Ok(Payload::One(message)) => Some(message),
         _ => None,
     };
-    let dialect = revision::detect(&Head { method: &head.method, headers: &head.headers }, &Peek { message });
+    let detect = || revision::detect(&Head { method: &head.method, headers: &head.headers }, &Peek { message });
+    let dialect = dialect.unwrap_or_else(detect);
     // Only what starts a call: answers and cancellations are what ends them.
     let starts = matches!(&payload, Ok(Payload::One(crate::jsonrpc::Message::Request(_)) | Payload::Batch(_)));
     if starts && front.state.metrics.inflight.get() >= i64::try_from(front.limits.calls).unwrap_or(i64::MAX) {
@@ -87,7 +118,8 @@ fn inbound(
     name: &str,
     received: Instant,
 ) -> Inbound {
-    Inbound { method: head.method, headers: head.headers, payload, principal, scope: Text::from(name), received }
+    let http::request::Parts { method, uri, headers, .. } = head;
+    Inbound { method, uri, headers, payload, principal, scope: Text::from(name), received }
 }
 
 /// Reads the body within its limits.

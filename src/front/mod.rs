@@ -62,7 +62,11 @@ pub fn router(front: Arc<Front>) -> Router {
         .route("/mcp", any(mcp::over_everything))
         .route("/mcp/", any(mcp::over_everything))
         .route("/mcp/{name}", any(mcp::over_one))
-        .route("/mcp/{name}/", any(mcp::over_one));
+        .route("/mcp/{name}/", any(mcp::over_one))
+        .route("/sse", any(mcp::sse_over_everything))
+        .route("/sse/", any(mcp::sse_over_everything))
+        .route("/sse/{name}", any(mcp::sse_over_one))
+        .route("/sse/{name}/", any(mcp::sse_over_one));
     for path in no_oauth {
         router = router.route(path, any(no_oauth_here));
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
-use futures_util::{FutureExt, StreamExt, stream};
+use futures_util::{FutureExt, Stream, StreamExt, stream};
 use http::HeaderMap;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, watch};
@@ -42,7 +42,7 @@ pub struct Duplex {
     shared: Arc<Shared>,
     writer: Mutex<Option<mpsc::Sender<Bytes>>>,
     events: Mutex<Option<mpsc::Receiver<Message>>>,
-    broken: watch::Receiver<Option<LinkError>>,
+    broke: Arc<watch::Sender<Option<LinkError>>>,
 }
 
 struct Shared {
@@ -82,23 +82,72 @@ impl Duplex {
     {
         let (events, event_reader) = mpsc::channel(EVENT_QUEUE);
         let (to_write, lines) = mpsc::channel(WRITE_QUEUE);
-        let (broke, broken) = watch::channel(None);
+        let broke = Arc::new(watch::Sender::new(None));
         let shared = Arc::new(Shared {
             open: Mutex::new(Open::Calls(HashMap::new())),
             correlate: settings.correlate,
             events,
             dropped: AtomicU64::new(0),
         });
-        let broke = Arc::new(broke);
         tokio::spawn(write_lines(writer, lines, shared.clone(), broke.clone()));
         tokio::spawn({
-            let shared = shared.clone();
+            let (shared, broke) = (shared.clone(), broke.clone());
             async move {
                 let end = read_lines(reader, &shared, settings.max_message, &settings.on_garbage).await;
                 shared.fail((settings.explain)(end).await, &broke);
             }
         });
-        Duplex { shared, writer: Mutex::new(Some(to_write)), events: Mutex::new(Some(event_reader)), broken }
+        Duplex { shared, writer: Mutex::new(Some(to_write)), events: Mutex::new(Some(event_reader)), broke }
+    }
+
+    /// The reading half alone, over messages that something else delimits; whoever owns it writes in its own way.
+    pub(super) fn reading<S>(messages: S, settings: DuplexSettings) -> Self
+    where
+        S: Stream<Item = Result<Bytes, LinkError>> + Send + 'static,
+    {
+        let (events, event_reader) = mpsc::channel(EVENT_QUEUE);
+        let broke = Arc::new(watch::Sender::new(None));
+        let shared = Arc::new(Shared {
+            open: Mutex::new(Open::Calls(HashMap::new())),
+            correlate: settings.correlate,
+            events,
+            dropped: AtomicU64::new(0),
+        });
+        tokio::spawn({
+            let (shared, broke) = (shared.clone(), broke.clone());
+            async move {
+                let mut messages = std::pin::pin!(messages);
+                let end = loop {
+                    match messages.next().await {
+                        Some(Ok(message)) => take_line(message, &shared, &settings.on_garbage),
+                        Some(Err(error)) => break error,
+                        None => break LinkError::Gone("the server ended its event stream".to_owned()),
+                    }
+                };
+                shared.fail((settings.explain)(end).await, &broke);
+            }
+        });
+        Duplex { shared, writer: Mutex::new(None), events: Mutex::new(Some(event_reader)), broke }
+    }
+
+    /// Expects the answer to a request that goes out another way; the entry leaves the table with the stream.
+    pub(super) fn expect(&self, id: u64) -> Result<Messages, LinkError> {
+        let receiver = self.register(id)?;
+        Ok(Entry { id, shared: self.shared.clone(), receiver }.into_messages())
+    }
+
+    /// Fails one open request.
+    pub(super) fn fail_call(&self, id: u64, error: LinkError) {
+        if let Open::Calls(calls) = &mut *lock(&self.shared.open)
+            && let Some(call) = calls.remove(&id)
+        {
+            let _ = call.try_send(Err(error));
+        }
+    }
+
+    /// Ends the pipe for a reason that its own end does not show.
+    pub(super) fn fail(&self, error: LinkError) {
+        self.shared.fail(error, &self.broke);
     }
 
     /// Notifications that were dropped because nobody read them in time.
@@ -167,7 +216,7 @@ impl Link for Duplex {
     }
 
     fn broken(&self) -> BoxFuture<'_, LinkError> {
-        let mut broken = self.broken.clone();
+        let mut broken = self.broke.subscribe();
         async move {
             let reason = broken.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone());
             reason.unwrap_or_else(|| LinkError::Gone("the pipe was closed".to_owned()))

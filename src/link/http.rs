@@ -23,6 +23,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use crate::jsonrpc::{Message, Payload, Response};
 use crate::link::duplex::OnGarbage;
+use crate::link::resume::{OnResume, Resume, resumable};
 use crate::link::{BATCH_MAX, Headers, Link, LinkError, Messages, Outgoing, Reply};
 use crate::sse;
 
@@ -35,7 +36,8 @@ const REFUSAL_BYTES: usize = 64 * 1024;
 /// How long a finished event stream is read on, so that its connection can be used again.
 const DRAIN_TIME: Duration = Duration::from_millis(500);
 
-type Pool = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+/// Connections to one server.
+pub(super) type Pool = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
 /// What is needed to reach one HTTP server.
 pub struct HttpSettings {
@@ -49,6 +51,8 @@ pub struct HttpSettings {
     pub max_message: usize,
     /// Told about events that are no messages.
     pub on_garbage: OnGarbage,
+    /// Told about each stream that is asked for again.
+    pub on_resume: OnResume,
 }
 
 /// A server behind HTTP.
@@ -58,6 +62,42 @@ pub struct HttpLink {
     headers: HeaderMap,
     max_message: usize,
     on_garbage: OnGarbage,
+    on_resume: OnResume,
+}
+
+/// A client of connections to one server; nothing is connected yet.
+pub(super) fn pool(connect_timeout: Duration, tls: &rustls::ClientConfig) -> Pool {
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_keepalive(Some(Duration::from_secs(30)));
+    tcp.set_connect_timeout(Some(connect_timeout));
+    let connector = HttpsConnectorBuilder::new()
+        .with_tls_config(tls.clone())
+        .https_or_http()
+        .enable_all_versions()
+        .wrap_connector(tcp);
+    Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .timer(TokioTimer::new())
+        .pool_idle_timeout(POOL_IDLE_TIME)
+        .pool_max_idle_per_host(POOL_IDLE)
+        .build(connector)
+}
+
+/// The headers of every request: our name, and the configured ones.
+pub(super) fn own_headers(configured: Headers) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(USER_AGENT, HeaderValue::from_static(concat!("moongate/", env!("CARGO_PKG_VERSION"))));
+    headers.extend(configured);
+    headers
+}
+
+/// The address of requests to a URL.
+pub(super) fn uri(url: &url::Url) -> Result<Uri, LinkError> {
+    url.as_str()
+        .parse()
+        .map_err(|e: http::uri::InvalidUri| LinkError::Unstartable(format!("the URL cannot be used: {e}")))
 }
 
 impl HttpLink {
@@ -65,28 +105,16 @@ impl HttpLink {
     ///
     /// Fails where the URL cannot be used.
     pub fn new(settings: HttpSettings, tls: Arc<rustls::ClientConfig>) -> Result<Self, LinkError> {
-        let unusable = |e: http::uri::InvalidUri| LinkError::Unstartable(format!("the URL cannot be used: {e}"));
-        let uri: Uri = settings.url.as_str().parse().map_err(unusable)?;
-        let mut tcp = HttpConnector::new();
-        tcp.enforce_http(false);
-        tcp.set_nodelay(true);
-        tcp.set_keepalive(Some(Duration::from_secs(30)));
-        tcp.set_connect_timeout(Some(settings.connect_timeout));
-        let connector = HttpsConnectorBuilder::new()
-            .with_tls_config((*tls).clone())
-            .https_or_http()
-            .enable_all_versions()
-            .wrap_connector(tcp);
-        let pool = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .timer(TokioTimer::new())
-            .pool_idle_timeout(POOL_IDLE_TIME)
-            .pool_max_idle_per_host(POOL_IDLE)
-            .build(connector);
-        let mut headers = HeaderMap::new();
-        headers.insert(USER_AGENT, HeaderValue::from_static(concat!("moongate/", env!("CARGO_PKG_VERSION"))));
-        headers.extend(settings.headers);
-        Ok(HttpLink { pool, uri, headers, max_message: settings.max_message, on_garbage: settings.on_garbage })
+        let (uri, pool) = (uri(&settings.url)?, pool(settings.connect_timeout, &tls));
+        let HttpSettings { headers, max_message, on_garbage, on_resume, .. } = settings;
+        Ok(HttpLink { pool, uri, headers: own_headers(headers), max_message, on_garbage, on_resume })
+    }
+
+    /// How a stream is asked for again.
+    fn resume(&self, headers: Headers, id: Option<u64>) -> Resume {
+        let request = self.request(Method::GET, "text/event-stream", headers, Bytes::new());
+        let (max_message, on_garbage) = (self.max_message, self.on_garbage.clone());
+        Resume { pool: self.pool.clone(), request, id, max_message, on_garbage, on_resume: self.on_resume.clone() }
     }
 
     fn request(&self, method: Method, accept: &'static str, headers: Headers, body: Bytes) -> Request<Full<Bytes>> {
@@ -113,7 +141,19 @@ impl HttpLink {
         if response.status().is_success() { Ok(response) } else { Err(refusal(response).await) }
     }
 
-    async fn read_reply(&self, id: Option<u64>, response: http::Response<Incoming>) -> Result<Reply, LinkError> {
+    async fn post(&self, outgoing: Outgoing, resume: Option<Headers>) -> Result<Reply, LinkError> {
+        let accept = "application/json, text/event-stream";
+        let request = self.request(Method::POST, accept, outgoing.headers, outgoing.body);
+        let response = self.exchange(request).await?;
+        self.read_reply(outgoing.id, response, resume).await
+    }
+
+    async fn read_reply(
+        &self,
+        id: Option<u64>,
+        response: http::Response<Incoming>,
+        resume: Option<Headers>,
+    ) -> Result<Reply, LinkError> {
         let (head, body) = response.into_parts();
         let (status, media) = (head.status.as_u16(), Media::of(&head.headers));
         let reply = |messages| Reply { headers: head.headers, status, messages };
@@ -132,7 +172,11 @@ impl HttpLink {
                 Ok(reply(stream::once(std::future::ready(Ok(message))).boxed()))
             }
             Media::Events => {
-                Ok(reply(EventStream::new(body, self.max_message, Some(id), self.on_garbage.clone()).boxed()))
+                let events = EventStream::new(body, self.max_message, Some(id), self.on_garbage.clone());
+                Ok(reply(match resume {
+                    Some(headers) => resumable(events, self.resume(headers, Some(id))),
+                    None => events.boxed(),
+                }))
             }
             Media::Other(kind) => {
                 let kind = kind.map_or("no content type".to_owned(), |t| format!("the content type {t}"));
@@ -144,23 +188,22 @@ impl HttpLink {
 
 impl Link for HttpLink {
     fn send(&self, outgoing: Outgoing) -> BoxFuture<'_, Result<Reply, LinkError>> {
-        async move {
-            let accept = "application/json, text/event-stream";
-            let request = self.request(Method::POST, accept, outgoing.headers, outgoing.body);
-            let response = self.exchange(request).await?;
-            self.read_reply(outgoing.id, response).await
-        }
-        .boxed()
+        self.post(outgoing, None).boxed()
+    }
+
+    fn send_resumable(&self, outgoing: Outgoing, resume: Headers) -> BoxFuture<'_, Result<Reply, LinkError>> {
+        self.post(outgoing, Some(resume)).boxed()
     }
 
     fn listen(&self, headers: Headers) -> BoxFuture<'_, Result<Messages, LinkError>> {
         async move {
-            let request = self.request(Method::GET, "text/event-stream", headers, Bytes::new());
+            let request = self.request(Method::GET, "text/event-stream", headers.clone(), Bytes::new());
             let response = self.exchange(request).await?;
-            if media_type(response.headers()) != Some("text/event-stream") {
+            if !is_event_stream(response.headers()) {
                 return Err(LinkError::Protocol("the answer to GET is no event stream".to_owned()));
             }
-            Ok(EventStream::new(response.into_body(), self.max_message, None, self.on_garbage.clone()).boxed())
+            let events = EventStream::new(response.into_body(), self.max_message, None, self.on_garbage.clone());
+            Ok(resumable(events, self.resume(headers, None)))
         }
         .boxed()
     }
@@ -214,7 +257,7 @@ fn client_config(roots: rustls::RootCertStore) -> Arc<rustls::ClientConfig> {
 // === reading ===
 
 /// The messages of an event stream; with an id, it ends after the answer to that id.
-struct EventStream {
+pub(super) struct EventStream {
     body: Option<Incoming>,
     reader: sse::Reader,
     id: Option<u64>,
@@ -222,8 +265,13 @@ struct EventStream {
 }
 
 impl EventStream {
-    fn new(body: Incoming, limit: usize, id: Option<u64>, on_garbage: OnGarbage) -> Self {
+    pub(super) fn new(body: Incoming, limit: usize, id: Option<u64>, on_garbage: OnGarbage) -> Self {
         EventStream { body: Some(body), reader: sse::Reader::new(limit), id, on_garbage }
+    }
+
+    /// What it was read with: where it stands, and when to come back to it.
+    pub(super) fn reader(&self) -> &sse::Reader {
+        &self.reader
     }
 
     /// What the next complete event says, if there is one.
@@ -318,7 +366,8 @@ fn is_for(response: &Response, id: u64) -> bool {
     }
 }
 
-async fn drain(mut body: Incoming) {
+/// Reads a body that means nothing, so that its connection can be used again.
+pub(super) async fn drain(mut body: Incoming) {
     let _ = tokio::time::timeout(DRAIN_TIME, async { while let Some(Ok(_)) = body.frame().await {} }).await;
 }
 
@@ -383,7 +432,13 @@ fn media_type(headers: &HeaderMap) -> Option<&str> {
     Some(value.split(';').next().unwrap_or(value).trim())
 }
 
-async fn refusal(response: http::Response<Incoming>) -> LinkError {
+/// Whether a response is an event stream.
+pub(super) fn is_event_stream(headers: &HeaderMap) -> bool {
+    media_type(headers) == Some("text/event-stream")
+}
+
+/// What a response of another status than 2xx means.
+pub(super) async fn refusal(response: http::Response<Incoming>) -> LinkError {
     let (head, body) = response.into_parts();
     let retry_after = header(&head.headers, RETRY_AFTER).and_then(|v| v.parse().ok());
     let hint = match (head.status, header(&head.headers, LOCATION)) {
@@ -405,7 +460,8 @@ fn header(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name)?.to_str().ok()
 }
 
-fn unreachable_error(error: &hyper_util::client::legacy::Error) -> LinkError {
+/// Why a request got no response.
+pub(super) fn unreachable_error(error: &hyper_util::client::legacy::Error) -> LinkError {
     let text = chain(error);
     if error.is_connect() {
         LinkError::Unreachable(format!("cannot connect: {text}"))
@@ -415,7 +471,7 @@ fn unreachable_error(error: &hyper_util::client::legacy::Error) -> LinkError {
 }
 
 /// An error with its causes: the outermost alone says little.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

@@ -6,6 +6,8 @@
 pub mod duplex;
 pub mod guard;
 pub mod http;
+mod resume;
+pub mod sse;
 pub mod stdio;
 
 use std::pin::Pin;
@@ -18,10 +20,19 @@ use futures_util::future::BoxFuture;
 
 use crate::jsonrpc::Message;
 
+pub use resume::OnResume;
+
 /// A way to reach one server.
 pub trait Link: Send + Sync {
     /// Sends a message. For a request, the reply's messages end with its answer.
     fn send(&self, outgoing: Outgoing) -> BoxFuture<'_, Result<Reply, LinkError>>;
+
+    /// The same for a revision in which an answer's stream that ended too early can be asked for again; `resume` goes
+    /// with that request.
+    fn send_resumable(&self, outgoing: Outgoing, resume: Headers) -> BoxFuture<'_, Result<Reply, LinkError>> {
+        let _ = resume;
+        self.send(outgoing)
+    }
 
     /// Opens the stream of messages that belong to no request.
     ///

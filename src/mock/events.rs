@@ -29,6 +29,7 @@ pub(super) fn named(sse: &Sse, name: &str, data: &str) -> Vec<Bytes> {
 pub(super) fn prime(sse: &Sse, id: Option<&str>) -> Vec<Bytes> {
     let mut all = pieces(sse, vec![": hello".to_owned()]);
     let mut lines: Vec<String> = id.map(|id| format!("id: {id}")).into_iter().collect();
+    lines.extend((sse.retry_ms > 0).then(|| format!("retry: {}", sse.retry_ms)));
     lines.push("data:".to_owned());
     all.extend(pieces(sse, lines));
     all

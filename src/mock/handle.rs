@@ -182,10 +182,10 @@ impl Handle {
         self.server.listeners()
     }
 
-    /// Legacy sessions that are open over HTTP now.
+    /// Legacy sessions that are open over HTTP now, the streams of HTTP+SSE among them.
     #[must_use]
     pub fn sessions(&self) -> usize {
-        lock(&self.server.sessions).len()
+        lock(&self.server.sessions).len() + self.server.pairs.len()
     }
 
     /// Forgets every session, as a restart would; gives how many there were.

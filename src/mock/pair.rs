@@ -36,6 +36,12 @@ const PAIRS: usize = 4096;
 #[derive(Default)]
 pub(super) struct Pairs(std::sync::Mutex<HashMap<String, Arc<Mutex<DuplexStream>>>>);
 
+impl Pairs {
+    pub(super) fn len(&self) -> usize {
+        lock(&self.0).len()
+    }
+}
+
 /// Forgets a pair when its stream goes.
 struct Open {
     server: Arc<Server>,
@@ -61,7 +67,8 @@ pub(super) fn open(server: &Arc<Server>) -> Response<Body> {
     drop(all);
     // It ends with either end; there is nobody to tell how.
     tokio::spawn(pipe::serve(server.clone(), BufReader::new(reader), writer));
-    let mut first = events::named(&server.script.http.sse, "endpoint", &format!("{SEND}?sessionId={id}"));
+    let path = server.script.http.endpoint.as_deref().unwrap_or(SEND);
+    let mut first = events::named(&server.script.http.sse, "endpoint", &format!("{path}?sessionId={id}"));
     first.reverse();
     let state = (first, BufReader::new(output).split(b'\n'), Open { server: server.clone(), id });
     let stream = stream::unfold(state, |(mut ready, mut lines, open)| async move {

@@ -166,6 +166,8 @@ pub struct Http {
     pub streamable: bool,
     /// Serves HTTP+SSE too, at `/sse`, if it speaks 2024-11-05.
     pub pair: bool,
+    /// What it says over HTTP+SSE of where messages go, in front of `?sessionId=...`, instead of its own path.
+    pub endpoint: Option<String>,
     /// Requests sent to the client as soon as it opens its GET stream, by method.
     pub early: Vec<String>,
     /// How server-sent events are spelled.
@@ -190,6 +192,7 @@ impl Default for Http {
             delete: None,
             streamable: true,
             pair: true,
+            endpoint: None,
             early: Vec::new(),
             sse: Sse::default(),
             bearer: None,
@@ -228,11 +231,24 @@ pub struct Sse {
     pub prime: bool,
     /// Cuts a legacy stream of a POST after so many events; what follows waits for `Last-Event-ID`. 0 for never.
     pub cut_after: usize,
+    /// Cuts each legacy stream of a POST that way after its first event, the one without data (needs `ids` and `prime`).
+    pub poll: bool,
+    /// How long clients shall wait before they come back, in milliseconds, said with the event without data. 0: not said.
+    pub retry_ms: u64,
 }
 
 impl Default for Sse {
     fn default() -> Self {
-        Self { newline: Newline::Lf, chunk: 0, split: false, ids: false, prime: false, cut_after: 0 }
+        Self {
+            newline: Newline::Lf,
+            chunk: 0,
+            split: false,
+            ids: false,
+            prime: false,
+            cut_after: 0,
+            poll: false,
+            retry_ms: 0,
+        }
     }
 }
 

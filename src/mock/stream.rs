@@ -232,7 +232,9 @@ impl Stream {
             }
             let cut = self.sse().cut_after as u64;
             let cuts = cut > 0 && self.sse().ids && self.sent >= cut && matches!(self.source, Source::Post { .. });
-            if self.ended || cuts {
+            let polls =
+                self.sse().poll && matches!(&self.source, Source::Post { origin, .. } if origin.session.is_some());
+            if self.ended || cuts || polls {
                 return None;
             }
             match self.frame().await {

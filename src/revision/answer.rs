@@ -6,8 +6,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::stream;
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, stream};
 use http::{HeaderValue, Response, header};
+use tokio::sync::mpsc;
 use tokio::time::{Duration, Instant};
 
 use crate::body::Body;
@@ -23,6 +25,22 @@ pub(super) trait Spell: Send + 'static {
 
     /// What the server asks: messages for the stream, or the end of the exchange.
     fn ask(&mut self, ask: Ask) -> Asked;
+
+    /// A message as an event of the stream; `last`: nothing follows.
+    fn event(&mut self, message: &[u8], last: bool) -> Bytes {
+        let _ = last;
+        sse::frame(message)
+    }
+
+    /// What an event stream begins with.
+    fn prime(&mut self) -> Option<Bytes> {
+        None
+    }
+
+    /// Waits until the connection of the stream is to end before the stream does.
+    fn let_go(&mut self) -> BoxFuture<'static, ()> {
+        std::future::pending().boxed()
+    }
 
     /// The end: the status for a plain answer, and the answer in parts.
     fn done(&mut self, end: Result<Outcome, Error>) -> (u16, Vec<Bytes>);
@@ -90,6 +108,54 @@ pub(super) async fn answer<S: Spell>(exchange: Exchange, spell: S, writing: Writ
     }
 }
 
+/// Goes on with an exchange whose client went away and may come back: what happens is for the spelling to keep. After
+/// `forgotten` only the end is waited for.
+pub(super) async fn go_on<S: Spell>(exchange: Exchange, spell: S, forgotten: BoxFuture<'static, ()>) {
+    let mut running = Running { exchange: Some(exchange), spell };
+    let mut forgotten = forgotten;
+    loop {
+        let step = tokio::select! {
+            step = running.step() => step,
+            () = &mut forgotten => break,
+        };
+        match step {
+            Step::Write(_) | Step::Nothing => {}
+            Step::Cancelled => return,
+            Step::End(_, parts) => return drop(running.spell.event(&parts.concat(), true)),
+            Step::Park(ask) => {
+                let (_, parts) = running.park(ask).await;
+                return drop(running.spell.event(&parts.concat(), true));
+            }
+        }
+    }
+    if let Some(exchange) = running.exchange.take() {
+        tokio::select! {
+            _ = exchange.outcome() => {}
+            () = running.spell.cancelled() => {}
+        }
+    }
+}
+
+/// Writes what happens in an exchange to a stream that it shares with others, as long as that is read.
+pub(super) async fn pour<S: Spell>(exchange: Exchange, spell: S, out: mpsc::Sender<Bytes>) {
+    let mut running = Running { exchange: Some(exchange), spell };
+    loop {
+        let (chunk, last) = match running.step().await {
+            Step::Write(chunk) => (chunk, false),
+            Step::End(_, parts) => (running.spell.event(&parts.concat(), true), true),
+            Step::Park(ask) => {
+                let (_, parts) = running.park(ask).await;
+                (running.spell.event(&parts.concat(), true), true)
+            }
+            Step::Nothing => continue,
+            Step::Cancelled => return,
+        };
+        if out.send(chunk).await.is_err() || last {
+            return;
+        }
+    }
+}
+
 /// 2025-11-25/basic/utilities/cancellation.mdx: a cancelled request gets no response; the HTTP request must still end.
 fn cancelled() -> Response<Body> {
     let mut response = Response::new(Body::empty());
@@ -97,24 +163,28 @@ fn cancelled() -> Response<Body> {
     response
 }
 
-fn event_stream<S: Spell>(first: Bytes, running: Running<S>, writing: Writing) -> Response<Body> {
+fn event_stream<S: Spell>(first: Bytes, mut running: Running<S>, writing: Writing) -> Response<Body> {
     struct Stream<S: Spell> {
         running: Running<S>,
-        first: Option<Bytes>,
+        first: [Option<Bytes>; 2],
+        let_go: BoxFuture<'static, ()>,
         keep_alive: Duration,
         ended: bool,
         _open: CountGuard,
     }
     let open = CountGuard::new(&writing.metrics.streams);
-    let state = Stream { running, first: Some(first), keep_alive: writing.keep_alive, ended: false, _open: open };
+    let (prime, let_go) = (running.spell.prime(), running.spell.let_go());
+    let first = [prime, Some(first)];
+    let state = Stream { running, first, let_go, keep_alive: writing.keep_alive, ended: false, _open: open };
     let chunks = stream::unfold(state, |mut s| async move {
-        if let Some(first) = s.first.take() {
+        if let Some(first) = s.first.iter_mut().find_map(Option::take) {
             return Some((first, s));
         }
         while !s.ended {
             let step = tokio::select! {
                 biased;
                 step = s.running.step() => step,
+                () = &mut s.let_go => break,
                 () = tokio::time::sleep(s.keep_alive) => Step::Write(Bytes::from_static(sse::KEEP_ALIVE)),
             };
             match step {
@@ -123,7 +193,7 @@ fn event_stream<S: Spell>(first: Bytes, running: Running<S>, writing: Writing) -
                 Step::Cancelled => s.ended = true,
                 Step::End(_, parts) => {
                     s.ended = true;
-                    return Some((sse::frame(&parts.concat()), s));
+                    return Some((s.running.spell.event(&parts.concat(), true), s));
                 }
                 Step::Park(ask) => {
                     s.ended = true;
@@ -176,12 +246,12 @@ impl<S: Spell> Running<S> {
         };
         match event {
             Event::Notify(notice) => match self.spell.notice(notice) {
-                Some(json) => Step::Write(sse::frame(&json)),
+                Some(json) => Step::Write(self.spell.event(&json, false)),
                 None => Step::Nothing,
             },
             Event::Ask(ask) => match self.spell.ask(ask) {
                 Asked::Send(messages) => {
-                    Step::Write(messages.iter().map(|m| sse::frame(m)).collect::<Vec<_>>().concat().into())
+                    Step::Write(messages.iter().map(|m| self.spell.event(m, false)).collect::<Vec<_>>().concat().into())
                 }
                 Asked::End(status, parts) => {
                     self.exchange = None;

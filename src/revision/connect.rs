@@ -84,6 +84,21 @@ pub async fn connect(link: Arc<dyn Link>, calls: Calls, hello: Hello) -> Result<
     }
 }
 
+/// Whether the failure to open a server over Streamable HTTP may mean that it has only the HTTP transport before that.
+///
+/// 2025-11-25/basic/transports.mdx, Backwards Compatibility: "If it fails with the following HTTP status codes "400 Bad
+/// Request", "404 Not Found" or "405 Method Not Allowed": Issue a GET request to the server URL, expecting that this
+/// will open an SSE stream and return an `endpoint` event as the first event."
+pub fn may_be_http_sse(error: &ConnectError, hello: &Hello) -> bool {
+    let legacy = hello.revision != Some(v2026_07_28::NAME) && hello.era != Some(Era::Modern);
+    legacy && matches!(error, ConnectError::Link(LinkError::Status { status: 400 | 404 | 405, .. }))
+}
+
+/// Opens the server on a link of the HTTP transport that only the revisions with a handshake have.
+pub async fn connect_http_sse(link: Arc<dyn Link>, calls: Calls, hello: Hello) -> Result<Connected, ConnectError> {
+    connect(link, calls, Hello { era: Some(Era::Legacy), ..hello }).await
+}
+
 async fn legacy(link: &Arc<dyn Link>, calls: &Calls, hello: &Hello) -> Result<Connected, ConnectError> {
     let opened = legacy::open(link, calls, hello).await?;
     let revision = opened.revision();

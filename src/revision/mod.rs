@@ -27,7 +27,7 @@ use crate::session::{Parking, Seal, Sessions};
 use crate::telemetry::Metrics;
 
 pub use calls::Calls;
-pub use connect::{ConnectError, Connected, Era, Hello, connect};
+pub use connect::{ConnectError, Connected, Era, Hello, connect, connect_http_sse, may_be_http_sse};
 
 /// Every revision that both edges speak, oldest first. A new one is a line here and a row or folder below.
 pub const SUPPORTED: [&str; 5] = [
@@ -73,6 +73,8 @@ pub struct FrontState {
     pub streams_max: usize,
     /// Names of client headers that some server wants forwarded; lower case.
     pub forwarded: Vec<http::HeaderName>,
+    /// How long a connection stays open for one stream, where the client can come back for the rest.
+    pub stream_time: Duration,
     /// Cancelled when the gateway drains: streams end in their revision's way.
     pub draining: tokio_util::sync::CancellationToken,
 }
@@ -81,6 +83,8 @@ pub struct FrontState {
 pub struct Inbound {
     /// The HTTP method.
     pub method: http::Method,
+    /// What was asked for.
+    pub uri: http::Uri,
     /// The headers.
     pub headers: HeaderMap,
     /// The body: what it says, or why it says nothing.
@@ -111,6 +115,11 @@ pub struct Peek<'a> {
 pub fn detect(head: &Head<'_>, peek: &Peek<'_>) -> &'static dyn Front {
     const FRONTS: [&dyn Front; 2] = [&v2026_07_28::FRONT, &legacy::FRONT];
     FRONTS.into_iter().find(|front| front.claims(head, peek)).unwrap_or(&legacy::FRONT)
+}
+
+/// The front for clients of HTTP+SSE, the HTTP transport of 2024-11-05, which has endpoints of its own.
+pub fn http_sse() -> &'static dyn Front {
+    &legacy::HTTP_SSE
 }
 
 /// The revision of this name, if both edges speak it.

@@ -8,6 +8,7 @@
 mod outbox;
 mod parking;
 mod seal;
+mod replay;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,17 +17,19 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use base64::Engine;
-use tokio::sync::oneshot;
+use bytes::Bytes;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::json::{Object, Text};
 use crate::jsonrpc::{Id, RpcError};
-use crate::model::{Caller, Error, Principal, Reason};
+use crate::model::{Caller, Error, Notices, Principal, Reason};
 use crate::telemetry::Metrics;
 
 pub use outbox::Outbox;
 pub use parking::{OpenAsk, OpenRequest, Parked, Parking, ParkingSettings, Ticket};
+pub use replay::{Next, OWN_STREAM, Reader, Replay, ReplaySettings, parse_id};
 pub use seal::{Binding, Refused, Seal};
 
 /// Requests of servers that may wait for a client's answer, for each session.
@@ -43,6 +46,7 @@ pub struct Sessions {
     table: Mutex<HashMap<Text, Arc<Session>>>,
     settings: SessionSettings,
     metrics: Arc<Metrics>,
+    replay: Arc<replay::Shared>,
     epoch: Instant,
 }
 
@@ -53,6 +57,8 @@ pub struct SessionSettings {
     pub max: usize,
     /// A session without requests and streams for this long ends.
     pub idle: Duration,
+    /// What may be kept of their streams.
+    pub replay: ReplaySettings,
 }
 
 /// One client's session.
@@ -67,6 +73,10 @@ pub struct Session {
     pub caller: ArcSwap<Caller>,
     /// Messages for the session's own stream.
     pub outbox: Outbox,
+    /// What went out on its streams.
+    pub replay: Arc<Replay>,
+    /// Takes every message for the client, framed, where there is one stream for all of them.
+    pub pipe: Option<mpsc::Sender<Bytes>>,
     /// Cancelled when the session ends.
     pub ended: CancellationToken,
     epoch: Instant,
@@ -78,6 +88,8 @@ pub struct Session {
     subscriptions: Mutex<HashMap<Text, CancellationToken>>,
     stream: Mutex<CancellationToken>,
     pages: Mutex<VecDeque<Text>>,
+    /// The listener of a stream that broke off: it goes on hearing until the client comes back.
+    listener: Mutex<Option<Notices>>,
 }
 
 /// What became of a subscription.
@@ -96,14 +108,15 @@ type Pending = oneshot::Sender<Result<Object, RpcError>>;
 impl Sessions {
     /// An empty table.
     pub fn new(settings: SessionSettings, metrics: Arc<Metrics>) -> Self {
-        Sessions { table: Mutex::default(), settings, metrics, epoch: Instant::now() }
+        let replay = replay::Shared::new(settings.replay.clone(), metrics.clone());
+        Sessions { table: Mutex::default(), settings, metrics, replay, epoch: Instant::now() }
     }
 
     /// Opens a session.
     ///
     /// Where the table is full, the longest unused session of the same principal makes room, or of the one that has the
     /// most; fails where all of those are in use.
-    pub fn open(&self, caller: Caller, scope: Text) -> Result<Arc<Session>, Error> {
+    pub fn open(&self, caller: Caller, scope: Text, pipe: Option<mpsc::Sender<Bytes>>) -> Result<Arc<Session>, Error> {
         let id = new_id();
         let ended = CancellationToken::new();
         let principal = caller.principal.clone();
@@ -114,6 +127,8 @@ impl Sessions {
             scope,
             caller: ArcSwap::from_pointee(caller),
             outbox: Outbox::default(),
+            replay: Arc::new(Replay::new(self.replay.clone())),
+            pipe,
             ended,
             epoch: self.epoch,
             used_ms: AtomicU64::new(self.now_ms()),
@@ -124,6 +139,7 @@ impl Sessions {
             subscriptions: Mutex::default(),
             stream: Mutex::default(),
             pages: Mutex::default(),
+            listener: Mutex::default(),
         });
         let mut table = lock(&self.table);
         if table.len() >= self.settings.max {
@@ -170,6 +186,7 @@ impl Sessions {
         let mut table = lock(&self.table);
         let before = table.len();
         table.retain(|_, session| {
+            session.replay.sweep();
             let keep = !session.is_idle() || now.saturating_sub(session.used_ms.load(Ordering::Relaxed)) < idle;
             if !keep {
                 session.end();
@@ -239,6 +256,7 @@ impl Session {
         self.ended.cancel();
         lock(&self.pending).clear();
         lock(&self.subscriptions).clear();
+        lock(&self.listener).take();
         for (_, token) in lock(&self.calls).iter() {
             token.cancel();
         }
@@ -322,11 +340,24 @@ impl Session {
         Subscribed::New(token)
     }
 
-    /// Ends a subscription, if there is one.
+    /// Ends a subscription, if there is one: from here on nothing about the resource leaves, not even what waits.
     pub fn unsubscribe(&self, uri: &Text) {
-        if let Some(token) = lock(&self.subscriptions).remove(uri) {
+        let mut subscriptions = lock(&self.subscriptions);
+        if let Some(token) = subscriptions.remove(uri) {
             token.cancel();
+            self.outbox.forget(uri);
         }
+    }
+
+    /// Puts a message about a subscribed resource into the outbox, unless the subscription has ended. False: it has.
+    pub fn update(&self, uri: &Text, subscription: &CancellationToken, message: Bytes) -> bool {
+        // The lock that `unsubscribe` takes: a message is either there to be forgotten, or never gets there.
+        let _held = lock(&self.subscriptions);
+        let live = !subscription.is_cancelled();
+        if live {
+            self.outbox.push(message, Some(uri.clone()));
+        }
+        live
     }
 
     /// The resources that the session is subscribed to.
@@ -349,6 +380,23 @@ impl Session {
         let mut pages = lock(&self.pages);
         let at = pages.iter().position(|page| page == id);
         at.and_then(|at| pages.remove(at)).is_some()
+    }
+
+    /// Whether any call is open.
+    pub fn is_calling(&self) -> bool {
+        !lock(&self.calls).is_empty()
+    }
+
+    /// Keeps the listener of a stream that broke off.
+    pub fn keep_listener(&self, notices: Notices) {
+        if !self.ended.is_cancelled() {
+            *lock(&self.listener) = Some(notices);
+        }
+    }
+
+    /// The listener that was kept, if there is one.
+    pub fn take_listener(&self) -> Option<Notices> {
+        lock(&self.listener).take()
     }
 
     /// Starts the session's own stream; one that was open before ends, since a client that opens a second has lost

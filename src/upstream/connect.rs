@@ -4,15 +4,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use crate::json::Raw;
 use crate::link::duplex::OnGarbage;
 use crate::link::http::{HttpLink, HttpSettings, tls_without_roots};
+use crate::link::sse::SseLink;
 use crate::link::stdio::{StderrTail, StdioLink, StdioSettings};
-use crate::link::{Link, LinkError};
+use crate::link::{Headers, Link, LinkError};
 use crate::model::Server;
 use crate::revision::{self, Calls, ConnectError, Connected, Era, Hello};
 use crate::telemetry::{Counter, Metrics, logs};
-use crate::upstream::{Connect, ServerSettings, Shared};
+use crate::upstream::{Connect, HttpTransport, ServerSettings, Shared};
 
 /// An open connection to a server.
 pub struct Active {
@@ -52,8 +55,6 @@ impl For {
 
 /// Opens a connection, within the time that the settings give.
 pub async fn open(settings: &ServerSettings, shared: &Shared, whom: For) -> Result<Active, ConnectError> {
-    let calls = Calls::default();
-    let (link, stderr) = link(settings, shared, &calls)?;
     let hello = Hello {
         server: settings.name.clone(),
         revision: settings.protocol.as_deref().and_then(revision::by_name),
@@ -64,22 +65,70 @@ pub async fn open(settings: &ServerSettings, shared: &Shared, whom: For) -> Resu
         ask_timeout: settings.ask_timeout,
         metrics: shared.metrics.clone(),
     };
-    let limit = settings.start_timeout;
-    let connected = tokio::time::timeout(limit, revision::connect(link.clone(), calls, hello)).await;
-    let connected = connected.unwrap_or_else(|_| {
-        let name = &settings.name;
-        Err(LinkError::Timeout(format!("not ready within {limit:?} (servers.{name}.start_timeout)")).into())
-    });
-    match connected {
-        Ok(Connected { server, revision, era }) => {
-            let (metrics, translated) = (shared.metrics.clone(), Mutex::default());
-            Ok(Active { server, link, revision, era, stderr, metrics, translated })
-        }
+    let transport = match &settings.connect {
+        Connect::Http { transport, .. } => *transport,
+        Connect::Stdio { .. } => HttpTransport::Streamable,
+    };
+    let deadline = Instant::now() + settings.start_timeout;
+    if transport == HttpTransport::Sse {
+        return over_http_sse(settings, shared, hello, deadline).await;
+    }
+    let calls = Calls::default();
+    let (link, stderr) = link(settings, shared, &calls)?;
+    let connecting = revision::connect(link.clone(), calls, hello.clone());
+    let error = match until(deadline, settings, connecting).await {
+        Ok(connected) => return Ok(active(connected, link, stderr, shared)),
+        Err(error) => error,
+    };
+    link.close(Vec::new()).await;
+    if transport == HttpTransport::Auto
+        && revision::may_be_http_sse(&error, &hello)
+        && let Ok(active) = over_http_sse(settings, shared, hello, deadline).await
+    {
+        return Ok(active);
+    }
+    Err(with_last_words(error, stderr.as_ref()))
+}
+
+async fn over_http_sse(
+    settings: &ServerSettings,
+    shared: &Shared,
+    hello: Hello,
+    deadline: Instant,
+) -> Result<Active, ConnectError> {
+    let Connect::Http { url, headers, .. } = &settings.connect else {
+        return Err(LinkError::Unstartable("there is no URL".to_owned()).into());
+    };
+    let calls = Calls::default();
+    let opening = async {
+        let (http, tls) = http(settings, shared, url, headers);
+        Ok(SseLink::open(http, tls, calls.correlate()).await?)
+    };
+    let link: Arc<dyn Link> = Arc::new(until(deadline, settings, opening).await?);
+    match until(deadline, settings, revision::connect_http_sse(link.clone(), calls, hello)).await {
+        Ok(connected) => Ok(active(connected, link, None, shared)),
         Err(error) => {
             link.close(Vec::new()).await;
-            Err(with_last_words(error, stderr.as_ref()))
+            Err(error)
         }
     }
+}
+
+async fn until<T>(
+    deadline: Instant,
+    settings: &ServerSettings,
+    opening: impl Future<Output = Result<T, ConnectError>>,
+) -> Result<T, ConnectError> {
+    tokio::time::timeout_at(deadline, opening).await.unwrap_or_else(|_| {
+        let (name, limit) = (&settings.name, settings.start_timeout);
+        Err(LinkError::Timeout(format!("not ready within {limit:?} (servers.{name}.start_timeout)")).into())
+    })
+}
+
+fn active(connected: Connected, link: Arc<dyn Link>, stderr: Option<StderrTail>, shared: &Shared) -> Active {
+    let Connected { server, revision, era } = connected;
+    let (metrics, translated) = (shared.metrics.clone(), Mutex::default());
+    Active { server, link, revision, era, stderr, metrics, translated }
 }
 
 /// The end of a child that failed to start is explained by what it wrote last.
@@ -97,7 +146,6 @@ fn link(
     shared: &Shared,
     calls: &Calls,
 ) -> Result<(Arc<dyn Link>, Option<StderrTail>), LinkError> {
-    let on_garbage = on_garbage(&settings.name, &shared.metrics);
     match &settings.connect {
         Connect::Stdio { command, args, env, cwd } => {
             let link = StdioLink::start(StdioSettings {
@@ -108,24 +156,36 @@ fn link(
                 cwd: cwd.clone(),
                 max_message: settings.max_message,
                 correlate: calls.correlate(),
-                on_garbage,
+                on_garbage: on_garbage(&settings.name, &shared.metrics),
                 guard: shared.guard.clone(),
             })?;
             let stderr = link.stderr();
             Ok((Arc::new(link), Some(stderr)))
         }
         Connect::Http { url, headers, .. } => {
-            let http = HttpSettings {
-                url: url.clone(),
-                headers: headers.clone(),
-                connect_timeout: settings.connect_timeout,
-                max_message: settings.max_message,
-                on_garbage,
-            };
-            let tls = if http.url.scheme() == "https" { shared.tls() } else { tls_without_roots() };
+            let (http, tls) = http(settings, shared, url, headers);
             Ok((Arc::new(HttpLink::new(http, tls)?), None))
         }
     }
+}
+
+fn http(
+    settings: &ServerSettings,
+    shared: &Shared,
+    url: &url::Url,
+    headers: &Headers,
+) -> (HttpSettings, Arc<rustls::ClientConfig>) {
+    let resumed = shared.metrics.server_resumed.with_label_values(&[&settings.name]);
+    let http = HttpSettings {
+        url: url.clone(),
+        headers: headers.clone(),
+        connect_timeout: settings.connect_timeout,
+        max_message: settings.max_message,
+        on_garbage: on_garbage(&settings.name, &shared.metrics),
+        on_resume: Arc::new(move || resumed.inc()),
+    };
+    let tls = if http.url.scheme() == "https" { shared.tls() } else { tls_without_roots() };
+    (http, tls)
 }
 
 /// Counts each line that is no message, and logs one a minute.

@@ -26,7 +26,7 @@ use crate::telemetry::Metrics;
 
 pub use connect::{Active, For, open};
 pub use items::{Items, List, list_all, offers};
-pub use settings::{Connect, ServerSettings, Share};
+pub use settings::{Connect, HttpTransport, ServerSettings, Share};
 pub use status::{State, Status};
 
 /// What all servers share.

@@ -62,15 +62,29 @@ pub enum Connect {
         /// Working directory.
         cwd: Option<PathBuf>,
     },
-    /// Streamable HTTP.
+    /// HTTP.
     Http {
         /// The MCP endpoint.
         url: url::Url,
+        /// What is spoken there.
+        transport: HttpTransport,
         /// Sent with every request. Values may be secret (and are marked sensitive).
         headers: Vec<(HeaderName, HeaderValue)>,
         /// Headers of the client's request that are passed on: the client's name for it, then the server's.
         forward_headers: Vec<(HeaderName, HeaderName)>,
     },
+}
+
+/// What is spoken at a URL.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HttpTransport {
+    /// Streamable HTTP, or HTTP+SSE where the server turns out not to have it.
+    #[default]
+    Auto,
+    /// Streamable HTTP.
+    Streamable,
+    /// HTTP+SSE.
+    Sse,
 }
 
 /// Who may share a connection to a server.

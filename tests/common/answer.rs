@@ -104,7 +104,8 @@ impl Stream {
             self.taken += end + 2;
             assert!(!event.contains('\r'), "a CR in an event: {event:?}");
             let data: Vec<&str> = event.lines().filter_map(|line| line.strip_prefix("data: ")).collect();
-            if !data.is_empty() {
+            // An event without data is for the reader of the stream, not a message.
+            if data.iter().any(|line| !line.is_empty()) {
                 self.waiting.push_back(Message::of(&data.join("\n")));
             }
         }

@@ -21,6 +21,8 @@ pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_moongate");
 pub(crate) enum Transport {
     Stdio,
     Http,
+    /// HTTP+SSE, which only 2024-11-05 has.
+    Sse,
 }
 
 /// A mock behind the gateway.
@@ -117,13 +119,15 @@ pub(crate) async fn start(dir: &TempDir, config: &str) -> App {
 }
 
 /// Starts a mock, or prepares its start by the gateway; gives the lines of the config for it.
-async fn behind(dir: &TempDir, name: &str, script: Script, transport: Transport) -> (Behind, String) {
+async fn behind(dir: &TempDir, name: &str, mut script: Script, transport: Transport) -> (Behind, String) {
     let record = dir.path().join(format!("{name}.record"));
     let file: File = OpenOptions::new().create(true).append(true).open(&record).unwrap();
-    if transport == Transport::Http {
+    if transport != Transport::Stdio {
+        script.http.streamable = transport == Transport::Http;
         let addr: SocketAddr = "127.0.0.1:0".parse().unwrap();
         let handle = serve_http_recording(script, addr, Some(file), None).await.unwrap();
-        let lines = format!("url = {}\n", json!(handle.url));
+        let url = if transport == Transport::Sse { handle.url.replace("/mcp", "/sse") } else { handle.url.clone() };
+        let lines = format!("url = {}\n", json!(url));
         return (Behind { record, handle: Some(handle) }, lines);
     }
     let path = dir.path().join(format!("{name}.json"));

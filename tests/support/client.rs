@@ -104,7 +104,7 @@ impl Reply {
         }
         let text = self.text_body();
         let data = text.lines().filter_map(|line| line.strip_prefix("data: "));
-        data.map(|json| serde_json::from_str(json).unwrap()).collect()
+        data.filter(|json| !json.is_empty()).map(|json| serde_json::from_str(json).unwrap()).collect()
     }
 
     /// The last message: the answer.
@@ -195,9 +195,19 @@ impl Client {
 
     /// Opens a session, and forgets the one before.
     pub(crate) async fn initialize(&mut self) -> Reply {
+        self.initialize_with(json!({})).await
+    }
+
+    /// Opens a session of a client that can be asked for these.
+    pub(crate) async fn initialize_with(&mut self, capabilities: Value) -> Reply {
+        self.initialize_at(OLD, capabilities).await
+    }
+
+    /// Opens a session at another revision than usual.
+    pub(crate) async fn initialize_at(&mut self, revision: &str, capabilities: Value) -> Reply {
         self.session = None;
-        let params =
-            json!({"protocolVersion": OLD, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}});
+        let params = json!({"protocolVersion": revision, "capabilities": capabilities,
+            "clientInfo": {"name": "test", "version": "1"}});
         let reply = self.post(body_of(0, "initialize", params)).await;
         assert_eq!(reply.status, 200, "{reply:?}");
         self.session = Some(reply.header("mcp-session-id").to_owned());

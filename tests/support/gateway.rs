@@ -120,6 +120,13 @@ impl Gateway {
         Client::open(&self.url("/mcp"), era).await
     }
 
+    /// A client of `/mcp` with a session at this revision.
+    pub(crate) async fn client_at(&self, revision: &str) -> Client {
+        let mut client = self.client(Era::Legacy).await;
+        client.initialize_at(revision, serde_json::json!({})).await;
+        client
+    }
+
     /// A page of the admin listener.
     pub(crate) async fn admin(&self, path: &str) -> Reply {
         self.http.get(&format!("http://{}{path}", self.app.admin.unwrap())).await

@@ -40,7 +40,7 @@ impl Stream {
     pub(crate) async fn message(&mut self) -> Option<Value> {
         loop {
             let event = self.next().await?;
-            if let Some(data) = event.lines().find_map(|line| line.strip_prefix("data: ")) {
+            if let Some(data) = event.lines().find_map(|line| line.strip_prefix("data: ")).filter(|d| !d.is_empty()) {
                 return Some(serde_json::from_str(data).unwrap());
             }
         }

@@ -16,7 +16,7 @@ use crate::config::{self, LoadOptions, Origin};
 use crate::link::LinkError;
 use crate::link::guard::Guard;
 use crate::revision::{ConnectError, SUPPORTED};
-use crate::upstream::{Connect, ServerSettings};
+use crate::upstream::{Connect, HttpTransport, ServerSettings};
 
 use super::output::{Failure, say};
 
@@ -123,7 +123,10 @@ impl TargetArgs {
             headers.push((header::AUTHORIZATION, value));
         }
         let name = url.authority().rsplit('@').next().unwrap_or_default().to_owned();
-        Ok(ServerSettings::new(name, Connect::Http { url, headers, forward_headers: Vec::new() }))
+        Ok(ServerSettings::new(
+            name,
+            Connect::Http { url, transport: HttpTransport::Auto, headers, forward_headers: Vec::new() },
+        ))
     }
 
     fn configured(&self, name: &str) -> Result<ServerSettings, Failure> {

@@ -10,12 +10,12 @@ use http::{HeaderName, HeaderValue};
 
 use super::{Resolver, count, is_name_character};
 use crate::config::check::alternatives;
-use crate::config::file::{Common, DurationText, File, Items, Server, ServerKind, Share as FileShare};
+use crate::config::file::{Common, DurationText, File, Items, Server, ServerKind, Share as FileShare, Transport};
 use crate::config::is_used;
 use crate::config::problem::Kind;
 use crate::config::tree::Path;
 use crate::policy::{Globs, ItemRules};
-use crate::upstream::{Connect, ServerSettings, Share};
+use crate::upstream::{Connect, HttpTransport, ServerSettings, Share};
 
 /// Headers that the transport itself sets.
 const RESERVED: [&str; 10] = [
@@ -200,9 +200,14 @@ impl Resolver<'_> {
                 let message = format!("`{path}` is of type `stdio`, but has a `url`");
                 conflict(self, "type", message, "write `type = \"http\"`, or leave `type` out");
             }
-            Some(ServerKind::Http) if program && !url => {
-                let message = format!("`{path}` is of type `http`, but has a `command`");
+            Some(kind @ (ServerKind::Http | ServerKind::Sse)) if program && !url => {
+                let kind = if kind == ServerKind::Sse { "sse" } else { "http" };
+                let message = format!("`{path}` is of type `{kind}`, but has a `command`");
                 conflict(self, "type", message, "write `type = \"stdio\"`, or leave `type` out");
+            }
+            Some(ServerKind::Sse) if server.transport == Some(Transport::Http) => {
+                let message = format!("`{path}` is of type `sse`, but its `transport` is `http`");
+                conflict(self, "transport", message, "remove one of the two");
             }
             _ => {}
         }
@@ -266,7 +271,13 @@ impl Resolver<'_> {
             forward_headers.extend(from.zip(to));
         }
         let url = self.http_url(&path.key("url"), url)?;
-        Some(Connect::Http { url, headers, forward_headers })
+        let transport = match (server.transport, server.kind) {
+            (Some(Transport::Http), _) => HttpTransport::Streamable,
+            (Some(Transport::Sse), _) | (_, Some(ServerKind::Sse)) => HttpTransport::Sse,
+            // `type = "http"` is how clients write either: many of them try both.
+            _ => HttpTransport::Auto,
+        };
+        Some(Connect::Http { url, transport, headers, forward_headers })
     }
 
     fn header_name(&mut self, path: &Path, name: &str) -> Option<HeaderName> {

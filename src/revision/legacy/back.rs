@@ -96,7 +96,11 @@ impl LegacyServer {
     pub(super) async fn send(&self, body: Bytes, id: Option<u64>, forwarded: &Headers) -> Result<Reply, LinkError> {
         let mut headers = self.headers();
         headers.extend(forwarded.iter().cloned());
-        self.link.send(Outgoing { body, id, headers }).await
+        if id.is_none() || self.link.is_pipe() {
+            return self.link.send(Outgoing { body, id, headers }).await;
+        }
+        let resume = headers.clone();
+        self.link.send_resumable(Outgoing { body, id, headers }, resume).await
     }
 
     /// Opens a new session, unless somebody did since `seen`.

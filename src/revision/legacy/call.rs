@@ -1,9 +1,11 @@
 //! One POST of a session: requests become calls, answers go to the servers that wait for them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::join_all;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, join_all};
 use http::{HeaderMap, Response};
 use tokio::time::Instant;
 
@@ -13,11 +15,13 @@ use crate::jsonrpc::{Id, Malformed, Message, Request, RpcError, code, to_bytes, 
 use crate::model::{
     Ask, AskKind, AskState, Call, Caller, Error, Event, Exchange, LogWish, Method, Notice, Outcome, Reason, Server,
 };
-use crate::revision::answer::{Asked, Spell, Writing, answer};
+use crate::revision::answer::{self, Asked, Spell, Writing};
 use crate::revision::legacy::front::{self, Refusal};
+use crate::revision::legacy::record::{self, Recorder};
 use crate::revision::legacy::{asks, profile, spell};
 use crate::revision::{FrontState, json_response, malformed, notices, take_meta};
 use crate::session::{OpenCall, Session};
+use crate::sse;
 
 /// What one POST is answered with.
 pub(super) struct Turn<'a> {
@@ -38,8 +42,9 @@ impl Turn<'_> {
             Started::Now(parts) => return Ok(json_response(200, parts)),
             Started::Running(exchange, spell) => (exchange, spell),
         };
-        let writing = Writing { keep_alive: self.state.keep_alive, stream, metrics: self.state.metrics.clone() };
-        Ok(answer(exchange, *spell, writing).await)
+        let keep_alive = spell.patience.map_or(self.state.keep_alive, |time| time.min(self.state.keep_alive));
+        let writing = Writing { keep_alive, stream, metrics: self.state.metrics.clone() };
+        Ok(answer::answer(exchange, *spell, writing).await)
     }
 
     /// Whether the answer may become a stream: the client takes them, and there are not too many.
@@ -63,10 +68,18 @@ impl Turn<'_> {
 
     /// Several messages: their answers come back as one array, when all are there.
     pub(super) async fn batch(&self, items: Vec<Result<Message, Malformed>>) -> Result<Response<Body>, Refusal> {
+        Ok(match self.start_batch(items)? {
+            Some(answers) => json_response(200, array(answers).await),
+            None => front::accepted(),
+        })
+    }
+
+    /// Starts what is in a batch; nothing where nothing in it is to be answered.
+    pub(super) fn start_batch(&self, items: Vec<Result<Message, Malformed>>) -> Result<Option<Vec<Started>>, Error> {
         let revision = self.session.caller.load().revision;
         if !profile(revision).is_some_and(|p| p.batches) {
             let message = format!("Invalid request: revision {revision} has no batches; send each message on its own");
-            return Err(Error::new(Reason::InvalidRequest, message).into());
+            return Err(Error::new(Reason::InvalidRequest, message));
         }
         let mut answers = Vec::new();
         for item in items {
@@ -79,22 +92,11 @@ impl Turn<'_> {
                 }
             }
         }
-        if answers.is_empty() {
-            return Ok(front::accepted());
-        }
-        let finished = join_all(answers.into_iter().map(Started::finish)).await;
-        let mut body = vec![Bytes::from_static(b"[")];
-        for (n, parts) in finished.into_iter().enumerate() {
-            if n > 0 {
-                body.push(Bytes::from_static(b","));
-            }
-            body.extend(parts);
-        }
-        body.push(Bytes::from_static(b"]"));
-        Ok(json_response(200, body))
+        Ok((!answers.is_empty()).then_some(answers))
     }
 
-    fn start(&self, request: Request, stream: bool) -> Started {
+    /// Starts one request; `stream`: whether it can be answered with more than its answer.
+    pub(super) fn start(&self, request: Request, stream: bool) -> Started {
         let Request { id, method, mut params } = request;
         let now =
             |end: Result<Object, Error>| Started::Now(spell::answer(&id, &Method::Complete, end.map(Outcome::of)));
@@ -125,7 +127,19 @@ impl Turn<'_> {
         let call =
             Call { meta, progress: token.is_some(), received: self.received, ..Call::new(method.clone(), params) };
         let exchange = self.server.call(&caller, call);
-        let spell = LegacySpell { id, method, token, log: caller.log, caller, open, stream, state: self.state.clone() };
+        let profile = profile(caller.revision).filter(|_| stream);
+        let spell = LegacySpell {
+            record: profile.and_then(|profile| Recorder::new(profile, &self.session, &id, self.state)),
+            patience: profile.and_then(|profile| record::stream_time(profile, &self.session, self.state)),
+            id,
+            method,
+            token,
+            log: caller.log,
+            caller,
+            open: Arc::new(open),
+            stream,
+            state: self.state.clone(),
+        };
         Started::Running(exchange, Box::new(spell))
     }
 
@@ -139,8 +153,22 @@ impl Turn<'_> {
     }
 }
 
+/// The answers to a batch, as one array.
+pub(super) async fn array(answers: Vec<Started>) -> Vec<Bytes> {
+    let finished = join_all(answers.into_iter().map(Started::finish)).await;
+    let mut body = vec![Bytes::from_static(b"[")];
+    for (n, parts) in finished.into_iter().enumerate() {
+        if n > 0 {
+            body.push(Bytes::from_static(b","));
+        }
+        body.extend(parts);
+    }
+    body.push(Bytes::from_static(b"]"));
+    body
+}
+
 /// A request that was answered at once, or runs.
-enum Started {
+pub(super) enum Started {
     Now(Vec<Bytes>),
     Running(Exchange, Box<LegacySpell>),
 }
@@ -186,14 +214,18 @@ impl Drop for Unanswered {
 }
 
 /// How an exchange is written to a legacy client.
-struct LegacySpell {
+pub(super) struct LegacySpell {
     id: Id,
     method: Method,
     token: Option<Raw>,
     log: LogWish,
     caller: Arc<Caller>,
-    open: OpenCall,
+    open: Arc<OpenCall>,
     stream: bool,
+    /// Keeps the events for a client that comes back.
+    record: Option<Recorder>,
+    /// Silence after which the client is let go, to come back for the answer.
+    patience: Option<Duration>,
     state: Arc<FrontState>,
 }
 
@@ -241,6 +273,21 @@ impl Spell for LegacySpell {
         Asked::Send(messages)
     }
 
+    fn event(&mut self, message: &[u8], last: bool) -> Bytes {
+        match &mut self.record {
+            Some(record) => record.event(message, last),
+            None => sse::frame(message),
+        }
+    }
+
+    fn prime(&mut self) -> Option<Bytes> {
+        self.record.as_mut()?.prime()
+    }
+
+    fn let_go(&mut self) -> BoxFuture<'static, ()> {
+        self.record.as_mut().map_or_else(|| std::future::pending().boxed(), Recorder::let_go)
+    }
+
     fn done(&mut self, end: Result<Outcome, Error>) -> (u16, Vec<Bytes>) {
         if let Err(Error { reason: Reason::Answered(error), .. }) = &end {
             for mut page in asks::url_elicitations(error).into_iter().flatten() {
@@ -257,19 +304,33 @@ impl Spell for LegacySpell {
     }
 
     /// 2025-11-25/basic/transports.mdx, Sending Messages to the Server: "Disconnection SHOULD NOT be interpreted as
-    /// the client cancelling its request." The call goes on; its timeout bounds it.
+    /// the client cancelling its request." The call goes on; its timeout bounds it. A client that has an event's id
+    /// may come back for the rest.
     fn abandoned(&mut self, exchange: Exchange) {
-        let token = self.open.token().clone();
-        let session = self.open.session().clone();
-        let id = self.id.clone();
-        // The entry of the dropped spell goes; a new one keeps the call cancellable by its id.
-        token.cancel();
-        let Some(open) = session.begin_call(&id) else { return };
+        let forgotten = self.record.as_ref().and_then(Recorder::left);
+        let record = self.record.take();
+        if let Some(forgotten) = forgotten {
+            let spell = LegacySpell {
+                id: self.id.clone(),
+                method: self.method.clone(),
+                token: self.token.clone(),
+                log: self.log,
+                caller: self.caller.clone(),
+                open: self.open.clone(),
+                stream: self.stream,
+                record,
+                patience: None,
+                state: self.state.clone(),
+            };
+            tokio::spawn(answer::go_on(exchange, spell, forgotten));
+            return;
+        }
+        // It stays cancellable by its id for as long as it runs.
+        let open = self.open.clone();
         tokio::spawn(async move {
             tokio::select! {
                 _ = exchange.outcome() => {}
                 () = open.token().cancelled() => {}
-                () = session.ended.cancelled() => {}
             }
         });
     }

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Method as Verb, Response, header};
@@ -13,9 +14,14 @@ use crate::body::Body;
 use crate::json::{Object, Raw, Text};
 use crate::jsonrpc::{Id, Message, Notification, Payload, Request};
 use crate::model::{Caller, Error, Filter, Level, LogWish, Notice, Reason, Server};
-use crate::revision::legacy::{NEWEST, Profile, SESSION_HEADER, VERSION_HEADER, call, can, profile, spell, stream};
+use crate::revision::legacy::{
+    NEWEST, Profile, SESSION_HEADER, VERSION_HEADER, call, can, profile, record, spell, stream,
+};
 use crate::revision::{Front, FrontState, Head, Inbound, Peek, json_response, malformed, notices};
-use crate::session::{Session, Subscribed};
+use crate::session::{OWN_STREAM, Session, Subscribed, parse_id};
+
+/// The header of the standard for server-sent events.
+const LAST_EVENT_ID: http::HeaderName = http::HeaderName::from_static("last-event-id");
 
 /// The one legacy front.
 pub(in crate::revision) static FRONT: LegacyFront = LegacyFront;
@@ -54,8 +60,8 @@ impl Front for LegacyFront {
 
 /// Why a request did not become a call.
 pub(super) struct Refusal {
-    id: Option<Id>,
-    error: Error,
+    pub(super) id: Option<Id>,
+    pub(super) error: Error,
 }
 
 impl From<Error> for Refusal {
@@ -92,16 +98,14 @@ async fn post(inbound: Inbound, server: Arc<dyn Server>, state: &Arc<FrontState>
         let (id, error) = malformed(&e);
         Refusal { id, error }
     })?;
+    check_content_type(&headers)?;
     let stream = accepts_stream(&headers)?;
     if let Payload::One(Message::Request(request)) = &payload
         && &*request.method == "initialize"
     {
         return initialize(request, &headers, principal, scope, &server, state);
     }
-    let id = match &payload {
-        Payload::One(Message::Request(request)) => Some(request.id.clone()),
-        _ => None,
-    };
+    let id = request_id(&payload);
     let session = find_session(&headers, &principal, &scope, state).map_err(|error| Refusal { id, error })?;
     let turn = call::Turn { session, server, received, stream, headers: &headers, state };
     match payload {
@@ -114,12 +118,25 @@ async fn post(inbound: Inbound, server: Arc<dyn Server>, state: &Arc<FrontState>
     }
 }
 
-/// Whether the client takes event streams. Fails where it takes neither them nor JSON.
-fn accepts_stream(headers: &HeaderMap) -> Result<bool, Error> {
+/// The id of the request that a refusal answers, if it is a single one.
+pub(super) fn request_id(payload: &Payload) -> Option<Id> {
+    match payload {
+        Payload::One(Message::Request(request)) => Some(request.id.clone()),
+        _ => None,
+    }
+}
+
+/// The body must be JSON: a page of another origin can send other types without being asked.
+pub(super) fn check_content_type(headers: &HeaderMap) -> Result<(), Error> {
     let json = headers.get(header::CONTENT_TYPE).is_none_or(|v| v.as_bytes().starts_with(b"application/json"));
     if !json {
         return Err(Error::new(Reason::InvalidRequest, "Unsupported media type: the body must be application/json"));
     }
+    Ok(())
+}
+
+/// Whether the client takes event streams. Fails where it takes neither them nor JSON.
+fn accepts_stream(headers: &HeaderMap) -> Result<bool, Error> {
     let Some(accept) = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()) else { return Ok(true) };
     let any = accept.contains("*/*");
     if any || accept.contains("text/event-stream") {
@@ -148,6 +165,7 @@ fn find_session(
     state
         .sessions
         .find(id, principal, scope)
+        .filter(|session| session.pipe.is_none())
         .ok_or_else(|| Error::new(Reason::UnknownSession, "Session not found: initialize again"))
 }
 
@@ -177,33 +195,39 @@ fn initialize(
     server: &Arc<dyn Server>,
     state: &FrontState,
 ) -> Result<Response<Body>, Refusal> {
-    // 2025-11-25/basic/lifecycle.mdx, Version Negotiation: "Otherwise, the server MUST respond with another protocol
-    // version it supports. This SHOULD be the latest version supported by the server."
-    let asked = request.params.text("protocolVersion");
-    let profile: &Profile = asked.as_deref().and_then(profile).unwrap_or(NEWEST);
-    let caller = caller(&request.params, headers, principal, profile, state);
-    let session = state.sessions.open(caller, scope).map_err(|e| Refusal::to(&request.id, e))?;
-    let face = server.describe(&session.caller.load());
-    let mut result = Object::new()
-        .with("protocolVersion", Raw::string(profile.name))
-        .with("capabilities", notices::capabilities(&face.features).raw())
-        .with("serverInfo", face.info);
-    if let Some(instructions) = face.instructions {
-        result.set(Text::literal("instructions"), Raw::string(&instructions));
-    }
-    let mut response = json_response(200, spell::result(&request.id, &result));
+    let caller = caller(&request.params, headers, principal, state);
+    let session = state.sessions.open(caller, scope, None).map_err(|e| Refusal::to(&request.id, e))?;
+    let mut response = json_response(200, introduction(request, &session, server));
     let id = HeaderValue::from_str(&session.id).map_err(|_| Error::internal("the session id is no header value"))?;
     response.headers_mut().insert(SESSION_HEADER, id);
     Ok(response)
 }
 
-fn caller(
+/// The answer to `initialize`.
+pub(super) fn introduction(request: &Request, session: &Session, server: &Arc<dyn Server>) -> Vec<Bytes> {
+    let caller = session.caller.load();
+    let face = server.describe(&caller);
+    let mut result = Object::new()
+        .with("protocolVersion", Raw::string(caller.revision))
+        .with("capabilities", notices::capabilities(&face.features).raw())
+        .with("serverInfo", face.info);
+    if let Some(instructions) = face.instructions {
+        result.set(Text::literal("instructions"), Raw::string(&instructions));
+    }
+    spell::result(&request.id, &result)
+}
+
+/// Who a client is, by its `initialize`.
+pub(super) fn caller(
     params: &Object,
     headers: &HeaderMap,
     principal: Arc<crate::model::Principal>,
-    profile: &'static Profile,
     state: &FrontState,
 ) -> Caller {
+    // 2025-11-25/basic/lifecycle.mdx, Version Negotiation: "Otherwise, the server MUST respond with another protocol
+    // version it supports. This SHOULD be the latest version supported by the server."
+    let asked = params.text("protocolVersion");
+    let profile: &Profile = asked.as_deref().and_then(profile).unwrap_or(NEWEST);
     let capabilities = params.object("capabilities").unwrap_or_default();
     Caller {
         principal,
@@ -232,7 +256,17 @@ fn get(inbound: &Inbound, server: &Arc<dyn Server>, state: &FrontState) -> Resul
         return Ok(not_allowed());
     }
     let session = find_session(&inbound.headers, &inbound.principal, &inbound.scope, state)?;
-    Ok(stream::open(&session, server, state)?)
+    let profile = profile(session.caller.load().revision).unwrap_or(NEWEST);
+    let last = inbound.headers.get(LAST_EVENT_ID).filter(|_| profile.resumes);
+    let Some(last) = last else { return Ok(stream::open(&session, server, state, None)?) };
+    match last.to_str().ok().and_then(parse_id) {
+        Some((OWN_STREAM, after)) => Ok(stream::open(&session, server, state, Some(after))?),
+        Some(event) => {
+            stream::check_room(state)?;
+            Ok(record::resume(&session, profile, event, state)?)
+        }
+        None => Err(record::unknown().into()),
+    }
 }
 
 fn delete(inbound: &Inbound, state: &FrontState) -> Result<Response<Body>, Refusal> {
@@ -266,8 +300,9 @@ pub(super) fn subscribe(session: &Arc<Session>, server: &Arc<dyn Server>, params
     if !notices.honoured.uris.contains(&uri) {
         return Err(Error::new(Reason::UnknownResource, format!("Resource not found: {uri}")));
     }
-    match session.subscribe(&Text::from(uri.as_str())) {
-        Subscribed::New(ended) => drop(tokio::spawn(stream::forward(notices, Arc::downgrade(session), ended))),
+    let uri = Text::from(uri.as_str());
+    match session.subscribe(&uri) {
+        Subscribed::New(ended) => drop(tokio::spawn(stream::forward(uri, notices, Arc::downgrade(session), ended))),
         Subscribed::Already => {}
         Subscribed::TooMany => {
             let message = "The session has too many subscriptions; end some first";

@@ -5,7 +5,9 @@ mod back;
 mod call;
 mod front;
 mod open;
+mod pair;
 mod pump;
+mod record;
 mod running;
 mod spell;
 mod stream;
@@ -14,6 +16,7 @@ pub(super) use asks::{can, required, url_elicitations};
 pub(super) use back::LegacyServer;
 pub(super) use front::{FRONT, accepted, forwarded};
 pub(super) use open::{first_answer, open};
+pub(super) use pair::FRONT as HTTP_SSE;
 pub(super) use spell::tool_error;
 
 /// What differs between the legacy revisions.
@@ -26,14 +29,21 @@ pub(super) struct Profile {
     /// Whether requests after `initialize` carry the version header (2025-06-18/basic/transports.mdx, Protocol
     /// Version Header).
     pub(super) version_header: bool,
+    /// Whether event streams can be continued by `Last-Event-ID` (2025-03-26/basic/transports.mdx, Resumability and
+    /// Redelivery).
+    pub(super) resumes: bool,
+    /// Whether a stream begins with an event without data, so that the client can be told to come back for the rest
+    /// (2025-11-25/basic/transports.mdx, Sending Messages to the Server; SEP-1699). Clients before that may take the
+    /// event for a message.
+    pub(super) primes: bool,
 }
 
 /// The legacy revisions, oldest first.
 pub(super) const PROFILES: [Profile; 4] = [
-    Profile { name: "2024-11-05", batches: true, version_header: false },
-    Profile { name: "2025-03-26", batches: true, version_header: false },
-    Profile { name: "2025-06-18", batches: false, version_header: true },
-    Profile { name: "2025-11-25", batches: false, version_header: true },
+    Profile { name: "2024-11-05", batches: true, version_header: false, resumes: false, primes: false },
+    Profile { name: "2025-03-26", batches: true, version_header: false, resumes: true, primes: false },
+    Profile { name: "2025-06-18", batches: false, version_header: true, resumes: true, primes: false },
+    Profile { name: "2025-11-25", batches: false, version_header: true, resumes: true, primes: true },
 ];
 
 /// The newest of them: what we ask servers for, and offer clients that ask for something unknown.

@@ -6,84 +6,209 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use http::Response;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::body::Body;
+use crate::json::Text;
 use crate::model::{Error, Filter, LogWish, Notice, Notices, Reason, Server};
+use crate::revision::legacy::{NEWEST, profile, record};
 use crate::revision::{FrontState, answer, notices};
-use crate::session::{Busy, Session};
+use crate::session::{Busy, OWN_STREAM, Session};
 use crate::sse;
 use crate::telemetry::CountGuard;
 
-/// Opens the stream; one that the session had before ends.
+/// How often a stream with open calls looks whether they are over, while the gateway drains.
+const DRAIN_LOOK: Duration = Duration::from_millis(50);
+
+/// Whether one more stream may be opened.
+pub(super) fn check_room(state: &FrontState) -> Result<(), Error> {
+    if state.metrics.streams.get() < i64::try_from(state.streams_max).unwrap_or(i64::MAX) {
+        return Ok(());
+    }
+    state.metrics.refused.with_label_values(&["streams"]).inc();
+    let message = format!("There are {} streams, and no more are allowed (limits.streams)", state.streams_max);
+    Err(Error::new(Reason::Overloaded, message))
+}
+
+/// Opens the stream; one that the session had before ends. `after`: the last event of it that the client has.
 pub(super) fn open(
     session: &Arc<Session>,
     server: &Arc<dyn Server>,
     state: &FrontState,
+    after: Option<u64>,
 ) -> Result<Response<Body>, Error> {
-    if state.metrics.streams.get() >= i64::try_from(state.streams_max).unwrap_or(i64::MAX) {
-        state.metrics.refused.with_label_values(&["streams"]).inc();
-        return Err(Error::new(
-            Reason::Overloaded,
-            format!("There are {} streams, and no more are allowed (limits.streams)", state.streams_max),
-        ));
+    check_room(state)?;
+    let profile = profile(session.caller.load().revision).unwrap_or(NEWEST);
+    let position = session.replay.own_position();
+    let after = after.unwrap_or(position);
+    if after > position {
+        state.metrics.resumed.with_label_values(&["unknown"]).inc();
+        return Err(record::unknown());
     }
-    let open = Open {
-        replaced: session.open_stream(),
-        draining: state.draining.clone(),
-        notices: server.listen(&session.caller.load_full(), Filter::everything()),
-        keep_alive: state.keep_alive,
-        session: session.clone(),
-        greeted: false,
-        _busy: session.busy(),
-        _count: CountGuard::new(&state.metrics.streams),
+    if after < position {
+        state.metrics.resumed.with_label_values(&["resumed"]).inc();
+    }
+    let replaced = session.open_stream();
+    let keeps = profile.resumes;
+    // The first bytes go at once: some clients and proxies wait for them before they call the stream open.
+    let first = match profile.primes && keeps {
+        // Not where events follow that the client has not got: it would take them for had.
+        true if after == position => session.replay.prime(OWN_STREAM, record::RETRY),
+        _ => Bytes::from_static(sse::KEEP_ALIVE),
     };
+    let mut open = Open::new(session, server, state, replaced, first);
+    open.kept = keeps.then_some(after);
+    open.until = record::stream_time(profile, session, state).map(|time| Instant::now() + time);
+    Ok(respond(open))
+}
+
+/// The response that is the stream.
+pub(super) fn respond(open: Open) -> Response<Body> {
     let chunks = stream::unfold(open, |mut open| async move { open.next().await.map(|chunk| (chunk, open)) });
     let mut response = Response::new(Body::Stream(Box::pin(chunks)));
     answer::stream_headers(&mut response);
-    Ok(response)
+    response
 }
 
-struct Open {
+/// An open stream.
+pub(super) struct Open {
     session: Arc<Session>,
     notices: Notices,
     replaced: CancellationToken,
     draining: CancellationToken,
     keep_alive: Duration,
-    greeted: bool,
+    first: Option<Bytes>,
+    /// The last event that the client has, where events are kept for it.
+    kept: Option<u64>,
+    /// When the client is let go: to come back, or because it never began.
+    pub(super) until: Option<Instant>,
+    /// What calls have to say, where their answers come on this stream too.
+    pub(super) calls: Option<mpsc::Receiver<Bytes>>,
+    /// What ends with the stream.
+    pub(super) ends: Option<Box<dyn Send + Sync>>,
     _busy: Busy,
     _count: CountGuard,
 }
 
+/// What happens next on a stream.
+enum Next {
+    Message(Bytes),
+    Framed(Bytes),
+    End,
+    Nothing,
+}
+
 impl Open {
+    pub(super) fn new(
+        session: &Arc<Session>,
+        server: &Arc<dyn Server>,
+        state: &FrontState,
+        replaced: CancellationToken,
+        first: Bytes,
+    ) -> Self {
+        let listen = || server.listen(&session.caller.load_full(), Filter::everything());
+        Open {
+            replaced,
+            draining: state.draining.clone(),
+            notices: session.take_listener().unwrap_or_else(listen),
+            keep_alive: state.keep_alive,
+            session: session.clone(),
+            first: Some(first),
+            kept: None,
+            until: None,
+            calls: None,
+            ends: None,
+            _busy: session.busy(),
+            _count: CountGuard::new(&state.metrics.streams),
+        }
+    }
+
     async fn next(&mut self) -> Option<Bytes> {
-        // The first bytes go at once: some clients and proxies wait for them before they call the stream open.
-        if !std::mem::replace(&mut self.greeted, true) {
-            return Some(Bytes::from_static(sse::KEEP_ALIVE));
+        if let Some(first) = self.first.take() {
+            return Some(first);
         }
         loop {
-            tokio::select! {
-                // A stream that is over says nothing more.
-                biased;
-                () = self.replaced.cancelled() => return None,
-                () = self.draining.cancelled() => return None,
-                message = self.session.outbox.next() => return Some(sse::frame(&message)),
-                Some(notice) = self.notices.stream.next() => {
-                    // A message of no call goes to those who said which they want.
-                    let log = self.session.caller.load().log;
-                    let unwanted = match &notice {
-                        Notice::Log(level, _) => log == LogWish::ServerDecides || !log.wants(*level),
-                        // 2025-11-25/client/elicitation.mdx: "MUST only send the notification to the client that
-                        // initiated the elicitation request."
-                        Notice::Elicited(id, _) => !self.session.page_is_done(id),
-                        _ => false,
-                    };
-                    if let Some(message) = spell(&notice).filter(|_| !unwanted) {
-                        return Some(sse::frame(&message));
-                    }
-                }
-                () = tokio::time::sleep(self.keep_alive) => return Some(Bytes::from_static(sse::KEEP_ALIVE)),
+            // A stream that is over says nothing more.
+            if self.replaced.is_cancelled() {
+                return None;
             }
+            if let Some(after) = self.kept
+                && let Some((number, event)) = self.session.replay.own_event(after)
+            {
+                self.kept = Some(number);
+                return Some(event);
+            }
+            match self.happened().await {
+                Next::Message(message) => return Some(self.frame(&message)),
+                Next::Framed(event) => return Some(event),
+                Next::End => return None,
+                Next::Nothing => {}
+            }
+        }
+    }
+
+    /// The next event of the stream, kept where events are.
+    fn frame(&mut self, message: &[u8]) -> Bytes {
+        if self.kept.is_none() {
+            return sse::frame(message);
+        }
+        let event = self.session.replay.add(OWN_STREAM, message, false);
+        self.kept = Some(self.session.replay.own_position());
+        event
+    }
+
+    async fn happened(&mut self) -> Next {
+        // Calls may finish while the gateway drains; a stream that carries none has nothing to wait for.
+        let draining = self.draining.is_cancelled();
+        let calling = self.calls.as_ref().is_some_and(|calls| !calls.is_empty() || self.session.is_calling());
+        let pause = if draining { DRAIN_LOOK } else { self.keep_alive };
+        let call = async {
+            match &mut self.calls {
+                Some(calls) => calls.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        let until = async {
+            match self.until {
+                Some(until) => tokio::time::sleep_until(until).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = self.replaced.cancelled() => Next::End,
+            () = self.draining.cancelled(), if !draining || !calling => if draining { Next::End } else { Next::Nothing },
+            message = self.session.outbox.next() => Next::Message(message),
+            event = call => event.map_or(Next::End, Next::Framed),
+            Some(notice) = self.notices.stream.next() => {
+                // A message of no call goes to those who said which they want.
+                let log = self.session.caller.load().log;
+                let unwanted = match &notice {
+                    Notice::Log(level, _) => log == LogWish::ServerDecides || !log.wants(*level),
+                    // 2025-11-25/client/elicitation.mdx: "MUST only send the notification to the client that
+                    // initiated the elicitation request."
+                    Notice::Elicited(id, _) => !self.session.page_is_done(id),
+                    _ => false,
+                };
+                spell(&notice).filter(|_| !unwanted).map_or(Next::Nothing, Next::Message)
+            }
+            () = until => {
+                self.until = None;
+                let begun = self.calls.is_some() && !self.session.caller.load().revision.is_empty();
+                if begun { Next::Nothing } else { Next::End }
+            }
+            () = tokio::time::sleep(pause) => if draining { Next::Nothing } else { Next::Framed(Bytes::from_static(sse::KEEP_ALIVE)) },
+        }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        if self.kept.is_some() && !self.replaced.is_cancelled() {
+            let nothing = Notices { honoured: Filter::default(), stream: stream::pending().boxed() };
+            self.session.keep_listener(std::mem::replace(&mut self.notices, nothing));
         }
     }
 }
@@ -93,17 +218,19 @@ fn spell(notice: &Notice) -> Option<Bytes> {
 }
 
 /// Passes what one subscription hears to the session's stream, until the subscription or the session ends.
-pub(super) async fn forward(mut notices: Notices, session: Weak<Session>, ended: CancellationToken) {
+pub(super) async fn forward(uri: Text, mut notices: Notices, session: Weak<Session>, ended: CancellationToken) {
     loop {
         let notice = tokio::select! {
-            // Who unsubscribed hears no more of it, even if something has happened by then.
             biased;
             () = ended.cancelled() => return,
             notice = notices.stream.next() => notice,
         };
         let (Some(notice), Some(session)) = (notice, session.upgrade()) else { return };
-        if let Some(message) = spell(&notice) {
-            session.outbox.push(message);
+        // Who unsubscribed hears no more of it, even if something has happened by then.
+        if let Some(message) = spell(&notice)
+            && !session.update(&uri, &ended, message)
+        {
+            return;
         }
     }
 }
@@ -113,13 +240,14 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
-    use crate::json::{Object, Raw, Text};
+    use crate::json::{Object, Raw};
     use crate::model::{Caller, Can, LogWish, Principal};
-    use crate::session::{SessionSettings, Sessions};
+    use crate::session::{ReplaySettings, SessionSettings, Sessions, Subscribed};
     use crate::telemetry::Metrics;
 
     fn session() -> Arc<Session> {
-        let settings = SessionSettings { max: 1, idle: Duration::from_secs(60) };
+        let replay = ReplaySettings { bytes: 1000, total: 1000, events: 10, time: Duration::from_secs(60) };
+        let settings = SessionSettings { max: 1, idle: Duration::from_secs(60), replay };
         let caller = Caller {
             principal: Arc::new(Principal { name: "test".to_owned(), id: 1 }),
             session: None,
@@ -131,20 +259,34 @@ mod tests {
             headers: Vec::new(),
             ended: CancellationToken::new(),
         };
-        Sessions::new(settings, Arc::new(Metrics::new())).open(caller, Text::literal("")).unwrap()
+        Sessions::new(settings, Arc::new(Metrics::new())).open(caller, Text::literal(""), None).unwrap()
     }
 
     #[tokio::test]
     async fn who_unsubscribed_hears_no_more() {
         let session = session();
-        // Often, since an unfair choice would be a matter of chance.
-        for _ in 0..32 {
-            let updated = Notice::Updated(Text::literal("a://1"), Object::new());
-            let stream = stream::iter([updated]).boxed();
-            let ended = CancellationToken::new();
-            ended.cancel();
-            forward(Notices { honoured: Filter::default(), stream }, Arc::downgrade(&session), ended).await;
-            assert!(session.outbox.next().now_or_never().is_none());
-        }
+        let uri = Text::literal("a://1");
+        let notices = |count| {
+            let updated = move |_| Notice::Updated(Text::literal("a://1"), Object::new());
+            Notices { honoured: Filter::default(), stream: stream::iter((0..count).map(updated)).boxed() }
+        };
+        let token = |subscribed| match subscribed {
+            Subscribed::New(token) => token,
+            _ => panic!("the session was not subscribed"),
+        };
+        // What waits for the stream when the client unsubscribes goes with the subscription, and nothing else does.
+        let other = token(session.subscribe(&Text::literal("a://2")));
+        assert!(session.update(&Text::literal("a://2"), &other, Bytes::from_static(b"two")));
+        let first = token(session.subscribe(&uri));
+        forward(uri.clone(), notices(3), Arc::downgrade(&session), first.clone()).await;
+        session.unsubscribe(&uri);
+        assert_eq!(session.outbox.next().now_or_never().as_deref(), Some(&b"two"[..]));
+        assert!(session.outbox.next().now_or_never().is_none(), "one about the resource was still waiting");
+        // One that was on its way when the client unsubscribed gets no further, even if the client is back by then.
+        let again = token(session.subscribe(&uri));
+        assert!(!session.update(&uri, &first, Bytes::from_static(b"late")));
+        assert!(session.outbox.next().now_or_never().is_none());
+        assert!(session.update(&uri, &again, Bytes::from_static(b"new")));
+        assert!(session.outbox.next().now_or_never().is_some());
     }
 }

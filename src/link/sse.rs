@@ -1,0 +1,298 @@
+//! HTTP+SSE, the HTTP transport before Streamable HTTP: one event stream from the server, a POST for each message to it.
+//!
+//! Owns the stream and the address that the server names for messages. Does not match answers to calls (`duplex`).
+//! Invariant: messages and credentials go to the origin of the configured URL and nowhere else; when the stream ends,
+//! so does the link.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, Stream, StreamExt, stream};
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Method, Request, Uri};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use tokio_util::sync::CancellationToken;
+
+use crate::link::duplex::{Duplex, DuplexSettings};
+use crate::link::http::{self as over_http, HttpSettings, Pool};
+use crate::link::{Correlate, Headers, Link, LinkError, Messages, Outgoing, Reply};
+use crate::sse::{Reader, SseEvent};
+
+/// Longest time for the server to say where messages go.
+const ENDPOINT_TIME: Duration = Duration::from_secs(10);
+/// Longest address that a server may name, in bytes.
+const ENDPOINT_MAX: usize = 8 * 1024;
+/// How long a POST may still be open once its call has ended.
+const POST_GRACE: Duration = Duration::from_secs(5);
+/// Longest time for a POST that is no request.
+const POST_TIME: Duration = Duration::from_secs(30);
+
+/// A server behind HTTP+SSE.
+pub struct SseLink {
+    duplex: Arc<Duplex>,
+    poster: Arc<Poster>,
+    stop: CancellationToken,
+}
+
+/// Sends messages.
+struct Poster {
+    pool: Pool,
+    uri: Uri,
+    headers: HeaderMap,
+}
+
+impl SseLink {
+    /// Opens the stream, and waits for the server to say where messages go.
+    ///
+    /// Fails where it answers with no such stream, or names another origin.
+    pub async fn open(
+        settings: HttpSettings,
+        tls: Arc<rustls::ClientConfig>,
+        correlate: Correlate,
+    ) -> Result<Self, LinkError> {
+        let pool = over_http::pool(settings.connect_timeout, &tls);
+        let headers = over_http::own_headers(settings.headers);
+        let mut request = Request::new(Full::new(Bytes::new()));
+        *request.uri_mut() = over_http::uri(&settings.url)?;
+        request.headers_mut().clone_from(&headers);
+        request.headers_mut().insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
+        let late = |_| LinkError::Timeout(format!("the server named no endpoint within {ENDPOINT_TIME:?}"));
+        let opening = async {
+            let response = pool.request(request).await.map_err(|e| over_http::unreachable_error(&e))?;
+            if !response.status().is_success() {
+                return Err(over_http::refusal(response).await);
+            }
+            if !over_http::is_event_stream(response.headers()) {
+                return Err(LinkError::Protocol("the answer to GET is no event stream".to_owned()));
+            }
+            let mut events = Events { body: response.into_body(), reader: Reader::new(settings.max_message) };
+            let endpoint = endpoint(&settings.url, events.next().await)?;
+            Ok((events, endpoint))
+        };
+        let (events, uri) = tokio::time::timeout(ENDPOINT_TIME, opening).await.map_err(late)??;
+        let stop = CancellationToken::new();
+        let settings = DuplexSettings {
+            max_message: settings.max_message,
+            correlate,
+            on_garbage: settings.on_garbage,
+            explain: Box::new(|error| std::future::ready(error).boxed()),
+        };
+        let messages = events.messages().take_until(stop.clone().cancelled_owned());
+        let duplex = Arc::new(Duplex::reading(messages, settings));
+        Ok(SseLink { duplex, poster: Arc::new(Poster { pool, uri, headers }), stop })
+    }
+}
+
+/// 2024-11-05/basic/transports.mdx, HTTP with SSE: "the server MUST send an `endpoint` event containing a URI for the
+/// client to use for sending messages".
+fn endpoint(base: &url::Url, first: Option<Result<SseEvent, LinkError>>) -> Result<Uri, LinkError> {
+    let wrong = |what: String| LinkError::Protocol(what);
+    let event = first.ok_or_else(|| wrong("the event stream ended before its first event".to_owned()))??;
+    if event.kind.as_deref() != Some("endpoint") {
+        return Err(wrong("the first event does not say where messages go".to_owned()));
+    }
+    let named = std::str::from_utf8(&event.data).ok().filter(|named| named.len() <= ENDPOINT_MAX);
+    let named = named.and_then(|named| base.join(named.trim()).ok());
+    let named = named.ok_or_else(|| wrong("the server names an endpoint that is no URL".to_owned()))?;
+    // Whatever is sent there carries the configured credentials, and the answers of clients.
+    let same_user = named.username() == base.username() && named.password() == base.password();
+    if named.origin() != base.origin() || !same_user {
+        let (theirs, ours) = (named.origin().ascii_serialization(), base.origin().ascii_serialization());
+        return Err(wrong(format!("the server names an endpoint at another origin, {theirs} instead of {ours}")));
+    }
+    over_http::uri(&named)
+}
+
+impl Link for SseLink {
+    fn send(&self, outgoing: Outgoing) -> BoxFuture<'_, Result<Reply, LinkError>> {
+        async move {
+            let Outgoing { body, id, headers } = outgoing;
+            let reply = |messages| Reply { headers: HeaderMap::new(), status: 200, messages };
+            let Some(id) = id else {
+                let late = |_| LinkError::Timeout(format!("a message was not taken within {POST_TIME:?}"));
+                let posted = tokio::time::timeout(POST_TIME, self.poster.post(body, headers)).await.map_err(late)?;
+                self.check(&posted);
+                return posted.map(|()| reply(stream::empty().boxed()));
+            };
+            let messages = self.duplex.expect(id)?;
+            let ended = CancellationToken::new();
+            let guard = ended.clone().drop_guard();
+            tokio::spawn(deliver(
+                self.duplex.clone(),
+                self.poster.clone(),
+                Outgoing { body, id: Some(id), headers },
+                ended,
+            ));
+            let held = messages.map(move |message| {
+                let _until_the_call_ends = &guard;
+                message
+            });
+            Ok(reply(held.boxed()))
+        }
+        .boxed()
+    }
+
+    fn listen(&self, headers: Headers) -> BoxFuture<'_, Result<Messages, LinkError>> {
+        self.duplex.listen(headers)
+    }
+
+    fn close(&self, _: Headers) -> BoxFuture<'_, ()> {
+        self.stop.cancel();
+        std::future::ready(()).boxed()
+    }
+
+    fn broken(&self) -> BoxFuture<'_, LinkError> {
+        self.duplex.broken()
+    }
+
+    fn is_pipe(&self) -> bool {
+        true
+    }
+}
+
+impl SseLink {
+    fn check(&self, posted: &Result<(), LinkError>) {
+        if let Err(error) = posted
+            && is_end(error)
+        {
+            self.duplex.fail(forgotten());
+        }
+    }
+}
+
+impl Drop for SseLink {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// Sends a request. Its answer comes on the stream, perhaps before the POST ends, perhaps while the server still holds
+/// it; so nobody waits for that.
+async fn deliver(duplex: Arc<Duplex>, poster: Arc<Poster>, outgoing: Outgoing, ended: CancellationToken) {
+    let over = async {
+        ended.cancelled().await;
+        tokio::time::sleep(POST_GRACE).await;
+    };
+    let posted = tokio::select! {
+        posted = poster.post(outgoing.body, outgoing.headers) => posted,
+        () = over => return,
+    };
+    match (posted, outgoing.id) {
+        (Ok(()), _) | (_, None) => {}
+        (Err(error), _) if is_end(&error) => duplex.fail(forgotten()),
+        (Err(error), Some(id)) => duplex.fail_call(id, error),
+    }
+}
+
+/// Whether a POST was refused because the server does not know the address that it named.
+fn is_end(error: &LinkError) -> bool {
+    matches!(error, LinkError::Status { status: 404 | 410, .. })
+}
+
+fn forgotten() -> LinkError {
+    LinkError::Gone("the server no longer knows the endpoint that it named for messages".to_owned())
+}
+
+impl Poster {
+    async fn post(&self, body: Bytes, headers: Headers) -> Result<(), LinkError> {
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = Method::POST;
+        request.uri_mut().clone_from(&self.uri);
+        let map = request.headers_mut();
+        map.clone_from(&self.headers);
+        map.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        for (name, value) in headers {
+            map.insert(name, value);
+        }
+        let response = self.pool.request(request).await.map_err(|e| over_http::unreachable_error(&e))?;
+        if !response.status().is_success() {
+            return Err(over_http::refusal(response).await);
+        }
+        over_http::drain(response.into_body()).await;
+        Ok(())
+    }
+}
+
+/// The events of a stream, as they come.
+struct Events {
+    body: Incoming,
+    reader: Reader,
+}
+
+impl Events {
+    async fn next(&mut self) -> Option<Result<SseEvent, LinkError>> {
+        loop {
+            match self.reader.next_event() {
+                Ok(Some(event)) => return Some(Ok(event)),
+                Ok(None) => {}
+                Err(e) => return Some(Err(LinkError::TooLarge { limit: e.limit })),
+            }
+            match self.body.frame().await? {
+                Ok(frame) => self.reader.push(frame.data_ref().map_or(&[][..], |data| &data[..])),
+                Err(e) => {
+                    let text = over_http::chain(&e);
+                    return Some(Err(LinkError::Gone(format!("the event stream broke off: {text}"))));
+                }
+            }
+        }
+    }
+
+    /// The messages among them: "Server messages are sent as SSE `message` events".
+    fn messages(self) -> impl Stream<Item = Result<Bytes, LinkError>> + Send {
+        let events = stream::unfold(self, |mut events| async move { events.next().await.map(|event| (event, events)) });
+        events.filter_map(|event| {
+            std::future::ready(match event {
+                Ok(event) if event.kind.as_deref().is_none_or(|kind| kind == "message") => Some(Ok(event.data)),
+                Ok(_) => None,
+                Err(error) => Some(Err(error)),
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(data: &str) -> Result<Uri, LinkError> {
+        let base = url::Url::parse("https://example.com:8443/mcp/sse?key=1").unwrap();
+        let data = Bytes::copy_from_slice(data.as_bytes());
+        endpoint(&base, Some(Ok(SseEvent { kind: Some("endpoint".to_owned()), id: None, data })))
+    }
+
+    #[test]
+    fn messages_go_to_the_configured_origin_only() {
+        for (data, uri) in [
+            ("/message?sessionId=1", "https://example.com:8443/message?sessionId=1"),
+            ("message", "https://example.com:8443/mcp/message"),
+            ("?s=1", "https://example.com:8443/mcp/sse?s=1"),
+            (" https://example.com:8443/m \n", "https://example.com:8443/m"),
+        ] {
+            assert_eq!(named(data).unwrap().to_string(), uri, "{data}");
+        }
+        for data in [
+            "http://example.com:8443/m",
+            "https://example.com/m",
+            "https://evil.test:8443/m",
+            "//evil.test/m",
+            "https://user@example.com:8443/m",
+            "https://:x@example.com:8443/m",
+            "file:///etc/passwd",
+            "data:,x",
+            "http://[",
+        ] {
+            assert!(matches!(named(data), Err(LinkError::Protocol(_))), "{data}");
+        }
+    }
+
+    #[test]
+    fn the_first_event_must_name_the_endpoint() {
+        let base = url::Url::parse("http://example.com/sse").unwrap();
+        let event = SseEvent { kind: None, id: None, data: Bytes::from_static(b"/message") };
+        assert!(endpoint(&base, Some(Ok(event))).is_err());
+        assert!(endpoint(&base, None).is_err());
+    }
+}

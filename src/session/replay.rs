@@ -1,0 +1,484 @@
+//! Events that went to a client, kept in case that it comes back for them.
+//!
+//! Owns the numbers of streams and events, and what is kept of them. Does not know how an id is spelled in a header.
+//! Invariant: an event is kept in one stream of one session, within the limits of that session and of all together;
+//! what cannot be kept is known to be missing.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::jsonrpc::Id;
+use crate::sse;
+use crate::telemetry::Metrics;
+
+/// The number of the session's own stream.
+pub const OWN_STREAM: u64 = 0;
+/// Streams that one session may have begun and not forgotten.
+const STREAMS_MAX: usize = 1000;
+/// How often a stream without a reader is looked at.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What may be kept of streams.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReplaySettings {
+    /// Bytes for one session.
+    pub bytes: usize,
+    /// Bytes for all sessions together.
+    pub total: usize,
+    /// Events for one session.
+    pub events: usize,
+    /// How long a stream waits for its client: from the moment that nobody reads it, and again from its end.
+    pub time: Duration,
+}
+
+/// What all sessions share of it.
+pub(super) struct Shared {
+    settings: ReplaySettings,
+    used: AtomicUsize,
+    metrics: Arc<Metrics>,
+}
+
+impl Shared {
+    pub(super) fn new(settings: ReplaySettings, metrics: Arc<Metrics>) -> Arc<Self> {
+        Arc::new(Shared { settings, used: AtomicUsize::new(0), metrics })
+    }
+
+    fn take(&self, size: usize) -> bool {
+        let fits = |used: usize| used.checked_add(size).filter(|sum| *sum <= self.settings.total);
+        let taken = self.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok();
+        if taken {
+            self.metrics.replay_bytes.add(i64::try_from(size).unwrap_or(i64::MAX));
+        }
+        taken
+    }
+
+    fn give_back(&self, size: usize) {
+        self.used.fetch_sub(size, Ordering::AcqRel);
+        self.metrics.replay_bytes.sub(i64::try_from(size).unwrap_or(i64::MAX));
+    }
+}
+
+/// The streams of one session.
+pub struct Replay {
+    shared: Arc<Shared>,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    streams: BTreeMap<u64, Stream>,
+    /// All events in the order in which they came, by stream.
+    order: VecDeque<u64>,
+    bytes: usize,
+    /// The last number that a stream got.
+    last: u64,
+}
+
+struct Stream {
+    /// Number and bytes of each event that is kept, in order.
+    events: VecDeque<(u64, Bytes)>,
+    /// The number of the last event.
+    last: u64,
+    /// The request that it answers, if it answers one.
+    request: Option<Id>,
+    ended: Option<Instant>,
+    /// Whether the answer came and is not there any more.
+    lost: bool,
+    added: Arc<Notify>,
+    /// Cancelled when somebody else reads the stream.
+    reader: CancellationToken,
+    /// Since when nobody has read it.
+    unread: Option<Instant>,
+}
+
+/// What comes next on a stream.
+pub enum Next {
+    /// An event, framed.
+    Event(Bytes),
+    /// The answer to this request could not be kept.
+    Lost(Id),
+    /// Nothing any more, or somebody else reads it.
+    End,
+}
+
+impl Replay {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Replay { shared, kept: Mutex::default() }
+    }
+
+    /// Begins the stream that answers a request: its number, and a token that is cancelled when somebody else reads it.
+    ///
+    /// Nothing where the session has too many.
+    pub fn begin(&self, request: &Id) -> Option<(u64, CancellationToken)> {
+        let mut kept = self.lock();
+        if kept.streams.len() >= STREAMS_MAX {
+            let oldest = kept.streams.iter().filter(|(_, s)| s.ended.is_some()).min_by_key(|(_, s)| s.ended);
+            let oldest = oldest.map(|(number, _)| *number)?;
+            self.remove(&mut kept, oldest);
+        }
+        kept.last += 1;
+        let (number, stream) = (kept.last, Stream::new(Some(request.clone())));
+        let reader = stream.reader.clone();
+        kept.streams.insert(number, stream);
+        Some((number, reader))
+    }
+
+    /// Frames a message as the next event of a stream, and keeps it; `last`: nothing follows.
+    pub fn add(&self, number: u64, message: &[u8], last: bool) -> Bytes {
+        let mut kept = self.lock();
+        if number == OWN_STREAM {
+            kept.streams.entry(OWN_STREAM).or_insert_with(|| Stream::new(None));
+        }
+        let Some(stream) = kept.streams.get_mut(&number) else { return sse::frame(message) };
+        stream.last += 1;
+        let event = (stream.last, sse::frame_with_id(message, &id(number, stream.last)));
+        let frame = event.1.clone();
+        if last {
+            stream.ended = Some(Instant::now());
+        }
+        let fits = self.make_room(&mut kept, frame.len());
+        if let Some(stream) = kept.streams.get_mut(&number) {
+            if fits {
+                stream.events.push_back(event);
+            } else {
+                stream.lost |= last;
+            }
+            stream.added.notify_one();
+        }
+        if fits {
+            kept.bytes += frame.len();
+            kept.order.push_back(number);
+        } else {
+            self.shared.metrics.replay_dropped.inc();
+        }
+        frame
+    }
+
+    /// The event that a stream begins with: an id without data, so that the client can come back from the start.
+    pub fn prime(&self, number: u64, retry: Duration) -> Bytes {
+        let last = self.lock().streams.get(&number).map_or(0, |stream| stream.last);
+        let at = if number == OWN_STREAM { last } else { 0 };
+        sse::prime(&id(number, at), retry)
+    }
+
+    /// Ends a stream that has no answer.
+    pub fn end(&self, number: u64) {
+        if let Some(stream) = self.lock().streams.get_mut(&number) {
+            stream.ended.get_or_insert_with(Instant::now);
+            stream.added.notify_one();
+        }
+    }
+
+    /// Reads a stream from behind an event on; whoever read it before stops.
+    ///
+    /// Nothing where that is not kept any more, or never was.
+    pub fn read(self: &Arc<Self>, number: u64, after: u64) -> Option<Reader> {
+        let mut kept = self.lock();
+        let stream = kept.streams.get_mut(&number).filter(|stream| after <= stream.last)?;
+        let token = CancellationToken::new();
+        std::mem::replace(&mut stream.reader, token.clone()).cancel();
+        stream.unread = None;
+        let added = stream.added.clone();
+        drop(kept);
+        Some(Reader { replay: self.clone(), number, after, token, added })
+    }
+
+    /// Where the session's own stream stands.
+    pub fn own_position(&self) -> u64 {
+        self.lock().streams.get(&OWN_STREAM).map_or(0, |stream| stream.last)
+    }
+
+    /// The first kept event of the session's own stream behind `after`.
+    pub fn own_event(&self, after: u64) -> Option<(u64, Bytes)> {
+        self.lock().streams.get(&OWN_STREAM)?.after(after)
+    }
+
+    /// Notes that nobody reads a stream from now on, unless somebody took over from the owner of this token.
+    pub fn unread(&self, number: u64, reader: &CancellationToken) {
+        if let Some(stream) = self.lock().streams.get_mut(&number)
+            && !reader.is_cancelled()
+        {
+            stream.unread = Some(Instant::now());
+        }
+    }
+
+    /// Waits until nobody has read a stream for as long as it may wait, and forgets it.
+    pub async fn forgotten(self: Arc<Self>, number: u64) {
+        let time = self.shared.settings.time;
+        loop {
+            tokio::time::sleep(time.min(LOOK)).await;
+            let mut kept = self.lock();
+            let Some(stream) = kept.streams.get(&number) else { return };
+            if stream.unread.is_some_and(|since| since.elapsed() >= time) {
+                self.remove(&mut kept, number);
+                return;
+            }
+        }
+    }
+
+    /// Forgets what ended long enough ago.
+    pub(super) fn sweep(&self) {
+        let mut kept = self.lock();
+        let time = self.shared.settings.time;
+        let old = |stream: &Stream| stream.ended.is_some_and(|at| at.elapsed() >= time);
+        let over: Vec<u64> = kept.streams.iter().filter(|(_, s)| old(s)).map(|(number, _)| *number).collect();
+        for number in over {
+            self.remove(&mut kept, number);
+        }
+    }
+
+    /// Makes room for an event, at the cost of the oldest ones of this session; false: there is no room.
+    fn make_room(&self, kept: &mut Kept, size: usize) -> bool {
+        let settings = &self.shared.settings;
+        if size > settings.bytes || size > settings.total || settings.events == 0 {
+            return false;
+        }
+        while kept.bytes + size > settings.bytes || kept.order.len() >= settings.events || !self.shared.take(size) {
+            let Some(number) = kept.order.pop_front() else { return false };
+            let Some(stream) = kept.streams.get_mut(&number) else { continue };
+            let Some((_, event)) = stream.events.pop_front() else { continue };
+            stream.lost |= stream.events.is_empty() && stream.ended.is_some();
+            kept.bytes -= event.len();
+            self.shared.give_back(event.len());
+            self.shared.metrics.replay_dropped.inc();
+        }
+        true
+    }
+
+    fn remove(&self, kept: &mut Kept, number: u64) {
+        let Some(stream) = kept.streams.remove(&number) else { return };
+        let size = stream.events.iter().map(|(_, event)| event.len()).sum();
+        kept.order.retain(|other| *other != number);
+        kept.bytes -= size;
+        self.shared.give_back(size);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Replay {
+    fn drop(&mut self) {
+        let bytes = self.lock().bytes;
+        self.shared.give_back(bytes);
+    }
+}
+
+/// 2025-11-25/basic/transports.mdx, Resumability and Redelivery: "Event IDs SHOULD encode sufficient information to
+/// identify the originating stream".
+fn id(stream: u64, event: u64) -> String {
+    format!("{stream}-{event}")
+}
+
+/// The stream and the event that an id names.
+pub fn parse_id(id: &str) -> Option<(u64, u64)> {
+    let number = |text: &str| text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten();
+    let (stream, event) = id.split_once('-')?;
+    Some((number(stream)?, number(event)?))
+}
+
+impl Stream {
+    fn new(request: Option<Id>) -> Self {
+        Stream {
+            events: VecDeque::new(),
+            last: 0,
+            request,
+            ended: None,
+            lost: false,
+            added: Arc::default(),
+            reader: CancellationToken::new(),
+            unread: None,
+        }
+    }
+
+    fn after(&self, after: u64) -> Option<(u64, Bytes)> {
+        self.events.iter().find(|(number, _)| *number > after).cloned()
+    }
+}
+
+/// One who reads a stream.
+pub struct Reader {
+    replay: Arc<Replay>,
+    number: u64,
+    after: u64,
+    token: CancellationToken,
+    added: Arc<Notify>,
+}
+
+impl Reader {
+    /// What comes next; waits for it.
+    pub async fn next(&mut self) -> Next {
+        loop {
+            if self.token.is_cancelled() {
+                return Next::End;
+            }
+            if let Some(next) = self.ready() {
+                return next;
+            }
+            tokio::select! {
+                () = self.added.notified() => {}
+                () = self.token.cancelled() => {}
+            }
+        }
+    }
+
+    fn ready(&mut self) -> Option<Next> {
+        let kept = self.replay.lock();
+        let Some(stream) = kept.streams.get(&self.number) else { return Some(Next::End) };
+        if let Some((number, event)) = stream.after(self.after) {
+            self.after = number;
+            return Some(Next::Event(event));
+        }
+        stream.ended?;
+        // Once: whoever was told that it is lost has the last event behind it.
+        let behind = std::mem::replace(&mut self.after, stream.last) < stream.last;
+        Some(match &stream.request {
+            Some(request) if stream.lost && behind => Next::Lost(request.clone()),
+            _ => Next::End,
+        })
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.replay.unread(self.number, &self.token);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings() -> ReplaySettings {
+        ReplaySettings { bytes: 400, total: 1000, events: 10, time: Duration::from_secs(60) }
+    }
+
+    fn shared(settings: ReplaySettings) -> Arc<Shared> {
+        Shared::new(settings, Arc::new(Metrics::new()))
+    }
+
+    fn text(next: Next) -> String {
+        match next {
+            Next::Event(event) => String::from_utf8(event.to_vec()).unwrap(),
+            Next::Lost(_) => "lost".to_owned(),
+            Next::End => "end".to_owned(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_stream_is_read_from_behind_an_event_on() {
+        let replay = Arc::new(Replay::new(shared(settings())));
+        let (one, _) = replay.begin(&Id::number(7)).unwrap();
+        let (two, _) = replay.begin(&Id::number(8)).unwrap();
+        assert_eq!(&replay.prime(one, Duration::from_secs(1))[..], b"id: 1-0\nretry: 1000\ndata: \n\n");
+        assert_eq!(&replay.add(one, b"{}", false)[..], b"event: message\nid: 1-1\ndata: {}\n\n");
+        replay.add(two, b"[2]", false);
+        replay.add(one, b"[1]", true);
+        let mut reader = replay.read(one, 1).unwrap();
+        assert_eq!(text(reader.next().await), "event: message\nid: 1-2\ndata: [1]\n\n", "its own stream's only");
+        assert_eq!(text(reader.next().await), "end");
+        // What was never sent cannot have been heard.
+        assert!(replay.read(one, 3).is_none() && replay.read(9, 0).is_none());
+        // Whoever comes later reads on, and the one before is done.
+        let mut first = replay.read(two, 1).unwrap();
+        let mut second = replay.read(two, 1).unwrap();
+        assert_eq!(text(first.next().await), "end");
+        replay.add(two, b"[3]", true);
+        assert!(text(second.next().await).contains("[3]"));
+        assert_eq!(text(second.next().await), "end");
+    }
+
+    #[tokio::test]
+    async fn what_does_not_fit_is_known_to_be_lost() {
+        let shared = shared(settings());
+        let replay = Arc::new(Replay::new(shared.clone()));
+        let large = vec![b'1'; 401];
+        let (number, _) = replay.begin(&Id::number(7)).unwrap();
+        replay.add(number, b"0", false);
+        replay.add(number, &large, true);
+        let mut reader = replay.read(number, 0).unwrap();
+        assert!(text(reader.next().await).contains("data: 0"));
+        assert_eq!(text(reader.next().await), "lost");
+        assert_eq!(text(reader.next().await), "end");
+        // An answer that was kept and had to go for later ones.
+        let (old, _) = replay.begin(&Id::number(8)).unwrap();
+        replay.add(old, b"8", true);
+        let (new, _) = replay.begin(&Id::number(9)).unwrap();
+        for _ in 0..20 {
+            replay.add(new, b"9", false);
+        }
+        assert_eq!(text(replay.read(old, 0).unwrap().next().await), "lost");
+        // Whoever has it already is told nothing.
+        assert_eq!(text(replay.read(old, 1).unwrap().next().await), "end");
+        assert!(replay.lock().bytes <= 400 && replay.lock().order.len() <= 10);
+        assert_eq!(shared.used.load(Ordering::Relaxed), replay.lock().bytes);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_sessions_share_one_total_and_give_it_back() {
+        let shared = shared(ReplaySettings { total: 500, ..settings() });
+        let sessions: Vec<_> = (0..4).map(|_| Arc::new(Replay::new(shared.clone()))).collect();
+        for replay in &sessions {
+            let (number, _) = replay.begin(&Id::number(1)).unwrap();
+            for _ in 0..5 {
+                replay.add(number, &[b'1'; 50], false);
+            }
+            replay.end(number);
+            assert!(shared.used.load(Ordering::Relaxed) <= 500);
+        }
+        assert_eq!(shared.metrics.replay_bytes.get(), shared.used.load(Ordering::Relaxed) as i64);
+        tokio::time::advance(Duration::from_secs(61)).await;
+        sessions[0].sweep();
+        assert!(sessions[0].lock().streams.is_empty());
+        drop(sessions);
+        assert_eq!(shared.used.load(Ordering::Relaxed), 0);
+        assert_eq!(shared.metrics.replay_bytes.get(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_is_waited_for_for_ever() {
+        let replay = Arc::new(Replay::new(shared(settings())));
+        let (number, live) = replay.begin(&Id::number(1)).unwrap();
+        replay.unread(number, &live);
+        let start = Instant::now();
+        replay.clone().forgotten(number).await;
+        assert!((60..63).contains(&start.elapsed().as_secs()));
+        assert!(replay.read(number, 0).is_none());
+        // Somebody who reads is not forgotten.
+        let (number, live) = replay.begin(&Id::number(2)).unwrap();
+        replay.unread(number, &live);
+        let reader = replay.read(number, 0).unwrap();
+        let waiting = tokio::time::timeout(Duration::from_secs(300), replay.clone().forgotten(number));
+        assert!(waiting.await.is_err());
+        drop(reader);
+        replay.clone().forgotten(number).await;
+    }
+
+    #[test]
+    fn ids_name_a_stream_and_an_event() {
+        assert_eq!(parse_id("3-17"), Some((3, 17)));
+        for id in ["", "3", "-", "3-", "-3", "+3-1", "3-1-2", " 3-1", "x-1", "99999999999999999999-1"] {
+            assert_eq!(parse_id(id), None, "{id:?}");
+        }
+    }
+
+    #[test]
+    fn a_session_has_so_many_streams() {
+        let replay = Replay::new(shared(settings()));
+        for n in 0..STREAMS_MAX as u64 {
+            replay.begin(&Id::number(n)).unwrap();
+        }
+        assert!(replay.begin(&Id::number(0)).is_none());
+        replay.end(5);
+        assert!(replay.begin(&Id::number(0)).is_some(), "one that ended makes room");
+        assert!(replay.lock().streams.len() == STREAMS_MAX && !replay.lock().streams.contains_key(&5));
+    }
+}
