@@ -4,6 +4,7 @@
 //! a session answers only the principal and the endpoint that it was made for, and everything kept for it goes when
 //! it ends.
 
+mod finished;
 mod outbox;
 
 use std::collections::{HashMap, HashSet};
@@ -22,6 +23,7 @@ use crate::jsonrpc::{Id, RpcError};
 use crate::model::{Caller, Error, Principal, Reason};
 use crate::telemetry::Metrics;
 
+pub use finished::{Ended, Finished};
 pub use outbox::Outbox;
 
 /// Requests of servers that may wait for a client's answer, for each session.
@@ -33,6 +35,8 @@ const CALLS_MAX: usize = 1000;
 
 /// All sessions.
 pub struct Sessions {
+    /// The ends of calls that were to become tasks.
+    pub finished: Finished,
     table: Mutex<HashMap<Text, Arc<Session>>>,
     settings: SessionSettings,
     metrics: Arc<Metrics>,
@@ -88,7 +92,7 @@ type Pending = oneshot::Sender<Result<Object, RpcError>>;
 impl Sessions {
     /// An empty table.
     pub fn new(settings: SessionSettings, metrics: Arc<Metrics>) -> Self {
-        Sessions { table: Mutex::default(), settings, metrics, epoch: Instant::now() }
+        Sessions { finished: Finished::default(), table: Mutex::default(), settings, metrics, epoch: Instant::now() }
     }
 
     /// Opens a session.

@@ -12,13 +12,14 @@ use crate::body::Body;
 use crate::json::{Object, Raw};
 use crate::jsonrpc::{Id, Malformed, Message, Request, RpcError, code, to_bytes, write_request};
 use crate::model::{
-    Ask, AskState, Call, Caller, Error, Event, Exchange, LogWish, Method, Notice, Outcome, Reason, Server,
+    Ask, AskState, Call, Caller, Error, Event, Exchange, LogWish, Method, Notice, Outcome, Reason, Server, TaskMethod,
 };
 use crate::revision::answer::{Asked, Spell, Writing, answer};
 use crate::revision::legacy::front::{self, Refusal};
+use crate::revision::legacy::tasking::{self, Tasking};
 use crate::revision::legacy::{profile, spell};
 use crate::revision::{FrontState, json_response, malformed, notices, take_meta};
-use crate::session::{OpenCall, Session};
+use crate::session::{OpenCall, Session, Sessions};
 
 /// Longest time for a user to answer what a server asks.
 const ANSWER_TIME: Duration = Duration::from_secs(600);
@@ -113,6 +114,14 @@ impl Turn<'_> {
         if let Method::Other(name) = &method {
             return now(Err(Error::new(Reason::UnknownMethod, format!("Method not found: {name}"))));
         }
+        let caller = self.caller();
+        let tasking = match tasking::read(caller.revision, &method, &mut params) {
+            Ok(tasking) => tasking,
+            Err(error) => return now(Err(error)),
+        };
+        if let Some(end) = tasking::kept(&self.state.sessions.finished, &caller.principal, &method, &params) {
+            return now(end);
+        }
         let mut meta = match take_meta(&mut params) {
             Ok(meta) => meta,
             Err(error) => return now(Err(error)),
@@ -125,13 +134,15 @@ impl Turn<'_> {
             )));
         };
         let token = meta.remove("progressToken");
-        let caller = self.caller();
-        let call =
-            Call { meta, progress: token.is_some(), received: self.received, ..Call::new(method.clone(), params) };
+        let (task, whole) = (tasking.wish.clone(), method == Method::Task(TaskMethod::Cancel));
+        let progress = token.is_some();
+        let call = Call { meta, progress, task, whole, received: self.received, ..Call::new(method.clone(), params) };
         let exchange = self.server.call(&caller, call);
         let spell = LegacySpell {
             id,
             method,
+            tasking,
+            sessions: self.state.sessions.clone(),
             token,
             log: caller.log,
             caller,
@@ -186,7 +197,7 @@ impl Unanswered {
             }
         };
         self.exchange = None;
-        spell::answer(&self.spell.id, &self.spell.method, end)
+        self.spell.answer(end)
     }
 }
 
@@ -202,6 +213,8 @@ impl Drop for Unanswered {
 struct LegacySpell {
     id: Id,
     method: Method,
+    tasking: Tasking,
+    sessions: Arc<Sessions>,
     token: Option<Raw>,
     log: LogWish,
     caller: Arc<Caller>,
@@ -235,6 +248,7 @@ impl Spell for LegacySpell {
         let mut messages = Vec::new();
         let mut waiting = Vec::new();
         for (key, question) in requests {
+            let question = self.tasking.question(question);
             let (outcome, kind) = self.put(&question, &mut messages);
             self.metrics.asks.with_label_values(&[question.kind.capability(), kind]).inc();
             waiting.push(async move { (key, outcome.wait().await) });
@@ -254,7 +268,7 @@ impl Spell for LegacySpell {
     }
 
     fn done(&mut self, end: Result<Outcome, Error>) -> (u16, Vec<Bytes>) {
-        (200, spell::answer(&self.id, &self.method, end))
+        (200, self.answer(end))
     }
 
     fn cancelled(&mut self) -> impl Future<Output = ()> + Send {
@@ -297,6 +311,12 @@ impl Expected {
 }
 
 impl LegacySpell {
+    fn answer(&self, end: Result<Outcome, Error>) -> Vec<Bytes> {
+        let keep = |result| self.sessions.finished.keep(&self.caller.principal, result);
+        let end = self.tasking.end(&self.method, end, keep);
+        spell::answer(&self.id, &self.tasking.fails_as(&self.method), end)
+    }
+
     /// Puts one question to the client, or says why it cannot be put.
     fn put(&self, question: &crate::model::Question, messages: &mut Vec<Bytes>) -> (Expected, &'static str) {
         let refused = |message: String, why| {

@@ -12,8 +12,8 @@ use http::{HeaderMap, HeaderValue, Method as Verb, Response, header};
 use crate::body::Body;
 use crate::json::{Object, Raw, Text};
 use crate::jsonrpc::{Id, Message, Notification, Payload, Request};
-use crate::model::{Caller, Can, Error, Filter, Level, LogWish, Notice, Reason, Server};
-use crate::revision::legacy::{NEWEST, Profile, SESSION_HEADER, VERSION_HEADER, call, profile, spell, stream};
+use crate::model::{Caller, Can, Error, Features, Filter, Level, LogWish, Notice, Reason, Server};
+use crate::revision::legacy::{NEWEST, Profile, SESSION_HEADER, VERSION_HEADER, call, profile, spell, stream, tasks};
 use crate::revision::{Front, FrontState, Head, Inbound, Peek, json_response, malformed, notices};
 use crate::session::{Session, Subscribed};
 
@@ -186,7 +186,7 @@ fn initialize(
     let face = server.describe(&session.caller.load());
     let mut result = Object::new()
         .with("protocolVersion", Raw::string(profile.name))
-        .with("capabilities", notices::capabilities(&face.features).raw())
+        .with("capabilities", capabilities(profile, &face.features).raw())
         .with("serverInfo", face.info);
     if let Some(instructions) = face.instructions {
         result.set(Text::literal("instructions"), Raw::string(&instructions));
@@ -195,6 +195,14 @@ fn initialize(
     let id = HeaderValue::from_str(&session.id).map_err(|_| Error::internal("the session id is no header value"))?;
     response.headers_mut().insert(SESSION_HEADER, id);
     Ok(response)
+}
+
+fn capabilities(profile: &Profile, features: &Features) -> Object {
+    let mut capabilities = notices::capabilities(features);
+    if let Some(features) = features.tasks.filter(|_| profile.tasks) {
+        capabilities.set(Text::literal("tasks"), tasks::capability(features));
+    }
+    capabilities
 }
 
 fn caller(

@@ -1,5 +1,6 @@
 //! The revisions with sessions: 2024-11-05 to 2025-11-25, one machine with a row of details for each.
 
+mod attend;
 mod back;
 mod call;
 mod front;
@@ -8,11 +9,14 @@ mod pump;
 mod running;
 mod spell;
 mod stream;
+mod tasking;
+mod tasks;
 
 pub(super) use back::LegacyServer;
 pub(super) use front::{FRONT, accepted, can, forwarded};
 pub(super) use open::{first_answer, open};
 pub(super) use spell::tool_error;
+pub(super) use tasks::{already, related, unrelate};
 
 /// What differs between the legacy revisions.
 pub(super) struct Profile {
@@ -24,14 +28,16 @@ pub(super) struct Profile {
     /// Whether requests after `initialize` carry the version header (2025-06-18/basic/transports.mdx, Protocol
     /// Version Header).
     pub(super) version_header: bool,
+    /// Whether calls can be tasks (2025-11-25/changelog.mdx).
+    pub(super) tasks: bool,
 }
 
 /// The legacy revisions, oldest first.
 pub(super) const PROFILES: [Profile; 4] = [
-    Profile { name: "2024-11-05", batches: true, version_header: false },
-    Profile { name: "2025-03-26", batches: true, version_header: false },
-    Profile { name: "2025-06-18", batches: false, version_header: true },
-    Profile { name: "2025-11-25", batches: false, version_header: true },
+    Profile { name: "2024-11-05", batches: true, version_header: false, tasks: false },
+    Profile { name: "2025-03-26", batches: true, version_header: false, tasks: false },
+    Profile { name: "2025-06-18", batches: false, version_header: true, tasks: false },
+    Profile { name: "2025-11-25", batches: false, version_header: true, tasks: true },
 ];
 
 /// The newest of them: what we ask servers for, and offer clients that ask for something unknown.

@@ -1,5 +1,6 @@
 //! One call on a legacy server, from its request to its answer.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -14,10 +15,11 @@ use crate::jsonrpc::{Id, Message, Notification, Request, Response, RpcError, cod
 use crate::link::{Headers, LinkError, Messages};
 use crate::model::{
     Answers, Ask, AskKind, AskState, Call, Caller, Error, Event, Exchange, LogWish, Method, Notice, Outcome, Principal,
-    Question,
+    Question, TaskMethod, TaskWish,
 };
 use crate::revision::calls::{CallEntry, Logs};
 use crate::revision::legacy::back::LegacyServer;
+use crate::revision::legacy::tasks;
 use crate::revision::{connect, fault, forwarded_headers, notices};
 
 /// Longest time that a server may wait for its user while its call's own time stands still.
@@ -36,6 +38,14 @@ pub(super) struct Running {
     /// Nothing may extend the call past this.
     last: Instant,
     open_asks: Arc<AtomicUsize>,
+    /// What progress notifications of this call name.
+    token: u64,
+    /// The task whose end is waited for.
+    task: Option<Text>,
+    /// Whether the call was sent as a task.
+    as_task: bool,
+    /// What the task asked before.
+    early: VecDeque<Request>,
     /// The session that the request was sent in, by its generation.
     sent_in: u64,
     phase: Phase,
@@ -49,8 +59,29 @@ enum Phase {
 }
 
 impl Running {
-    /// The exchange of a call; nothing is sent before it is asked for its first event.
-    pub(super) fn start(server: Arc<LegacyServer>, caller: Arc<Caller>, call: Call) -> Exchange {
+    /// The exchange of a call, and what its progress is named by; nothing is sent before the first event is asked for.
+    pub(super) fn start(server: Arc<LegacyServer>, caller: Arc<Caller>, call: Call) -> (Exchange, u64) {
+        let running = Running::new(server, caller, call);
+        let token = running.token;
+        (running.exchange(), token)
+    }
+
+    /// Waits for what a task comes to, with the progress that is named by `token`.
+    pub(super) fn end_of(server: Arc<LegacyServer>, caller: Arc<Caller>, id: &Text, token: u64) -> Exchange {
+        let mut running = Running::new(server, caller, Call::of_task(TaskMethod::End, id));
+        running.token = token;
+        running.entry.attend(id.clone(), Some(token));
+        running.exchange()
+    }
+
+    fn exchange(self) -> Exchange {
+        Exchange::new(stream::unfold(
+            self,
+            |mut running| async move { running.next().await.map(|event| (event, running)) },
+        ))
+    }
+
+    fn new(server: Arc<LegacyServer>, caller: Arc<Caller>, call: Call) -> Self {
         // A legacy server logs whether it was asked to or not: a message can be about any call of a client. It is not
         // about the gateway's own.
         let logs = match caller.log {
@@ -59,6 +90,11 @@ impl Running {
             _ => Logs::Wanted(caller.principal.id),
         };
         let entry = server.calls.open(&caller, logs, server.link.is_pipe());
+        let task = if call.method == Method::Task(TaskMethod::End) { call.target() } else { None };
+        if let Some(task) = &task {
+            entry.attend(task.clone(), None);
+        }
+        let as_task = call.task != TaskWish::Never;
         let Call { method, params, meta, progress, .. } = call;
         let params = with_meta(params, meta, progress.then_some(entry.id));
         let body =
@@ -66,23 +102,26 @@ impl Running {
         let forwarded = forwarded_headers(&caller);
         let now = Instant::now();
         let timeout = server.hello.timeout;
-        let running = Running {
+        // "It MUST block the response until the task reaches a terminal status": longer than a call may take.
+        let wait = if task.is_some() { ASK_TIME } else { Duration::ZERO };
+        Running {
+            token: entry.id,
+            task,
+            as_task,
+            early: VecDeque::new(),
             entry,
             method,
             body,
             forwarded,
             messages: None,
-            deadline: now + timeout,
+            deadline: now + timeout + wait,
             last: now + timeout + ASK_TIME,
             open_asks: Arc::default(),
             sent_in: 0,
             phase: Phase::Unsent,
             server,
             caller,
-        };
-        Exchange::new(stream::unfold(running, |mut running| async move {
-            running.next().await.map(|event| (event, running))
-        }))
+        }
     }
 
     async fn next(&mut self) -> Option<Event> {
@@ -104,6 +143,12 @@ impl Running {
                 Ok(Ok(messages)) => self.messages = Some(messages),
                 Ok(Err(error)) => return Event::Done(Err(error)),
                 Err(_) => return self.timed_out(),
+            }
+            self.early = self.task.as_ref().map(|task| self.server.attended.take_early(task)).unwrap_or_default();
+        }
+        while let Some(request) = self.early.pop_front() {
+            if let Some(event) = self.asked(request) {
+                return event;
             }
         }
         loop {
@@ -203,7 +248,7 @@ impl Running {
                 if result.get("resultType").is_some() {
                     result.remove("resultType");
                 }
-                Ok(Outcome::of(result))
+                self.read(result)
             }
             Err(error) => {
                 // Some servers say with status 200 that they forgot the session: the next call shall find a new one.
@@ -215,10 +260,32 @@ impl Running {
         }
     }
 
-    fn notified(&self, notification: Notification) -> Option<Event> {
+    /// A result, with the task that it is or holds.
+    fn read(&self, mut result: Object) -> Result<Outcome, Error> {
+        let task = match self.method {
+            // A server that does not take the call for a task answers with what it came to.
+            Method::CallTool if self.as_task => tasks::created(&mut result),
+            Method::Task(TaskMethod::State | TaskMethod::Cancel) => {
+                let task = tasks::state(&mut result);
+                let wrong = || fault::protocol(&self.server.hello.server, "its task has no taskId or no known status");
+                Some(task.ok_or_else(wrong)?)
+            }
+            Method::Task(TaskMethod::End) => {
+                tasks::unrelate(&mut result);
+                None
+            }
+            _ => None,
+        };
+        Ok(Outcome { task: task.map(Box::new), ..Outcome::of(result) })
+    }
+
+    fn notified(&self, mut notification: Notification) -> Option<Event> {
+        if self.task.is_some() {
+            tasks::unrelate(&mut notification.params);
+        }
         match notices::read(notification) {
             Notice::Progress(params) => {
-                let own = params.get("progressToken").is_some_and(|t| *t == Raw::number(self.entry.id));
+                let own = params.get("progressToken").is_some_and(|t| *t == Raw::number(self.token));
                 own.then_some(Event::Notify(Notice::Progress(params)))
             }
             notice @ Notice::Log(..) => Some(Event::Notify(notice)),
@@ -231,7 +298,14 @@ impl Running {
     }
 
     fn asked(&self, request: Request) -> Option<Event> {
-        let Request { id, method, params } = request;
+        let about = tasks::related(&request.params);
+        if about.is_some() && about != self.task {
+            // Another task's question, which may be another client's.
+            self.server.asked_by_task(about.unwrap_or(Text::literal("")), request);
+            return None;
+        }
+        let Request { id, method, mut params } = request;
+        tasks::unrelate(&mut params);
         if &*method == "ping" {
             self.server.answer(&id, Ok(Object::new()));
             return None;
@@ -248,7 +322,7 @@ impl Running {
         }
         let (answer, answers) = oneshot::channel();
         let guard = AskGuard::new(&self.open_asks);
-        tokio::spawn(reply(self.server.clone(), id, answers, guard));
+        tokio::spawn(reply(self.server.clone(), id, about, answers, guard));
         let key = Text::literal("request");
         let requests = vec![(key, Question { kind, method, params })];
         Some(Event::Ask(Ask { requests, state: AskState::ServerWaits, answer }))
@@ -294,12 +368,25 @@ impl Drop for AskGuard {
 }
 
 /// Waits for the client's answer and sends it to the server.
-async fn reply(server: Arc<LegacyServer>, id: Id, answers: oneshot::Receiver<Answers>, guard: AskGuard) {
+async fn reply(
+    server: Arc<LegacyServer>,
+    id: Id,
+    task: Option<Text>,
+    answers: oneshot::Receiver<Answers>,
+    guard: AskGuard,
+) {
     let answers = tokio::time::timeout(ASK_TIME, answers).await;
-    let outcome = match answers {
+    let mut outcome = match answers {
         Ok(Ok(mut answers)) if !answers.is_empty() => answers.swap_remove(0).1,
         _ => Err(RpcError { code: code::INTERNAL, message: "The client did not answer".into(), data: None }),
     };
+    if let Ok(result) = &mut outcome {
+        // What the client calls the task is no name for the server.
+        tasks::unrelate(result);
+        if let Some(task) = &task {
+            tasks::relate(result, task);
+        }
+    }
     server.answer(&id, outcome);
     drop(guard);
 }

@@ -1,5 +1,6 @@
 //! The stateless revision: every request says everything.
 
+mod awaited;
 mod back;
 mod front;
 mod headers;
@@ -7,6 +8,7 @@ mod listen;
 mod meta;
 mod running;
 mod spell;
+mod tasks;
 
 use crate::jsonrpc::{Message, Response, code};
 use crate::link::LinkError;
