@@ -11,5 +11,7 @@ mod child;
 mod reconnect;
 #[path = "faults/stream.rs"]
 mod stream;
+#[path = "faults/tasks.rs"]
+mod tasks;
 #[allow(dead_code, unused_imports, reason = "each test crate uses a part of it")]
 mod support;

@@ -19,6 +19,8 @@ mod during;
 mod edges;
 #[path = "pairs/lists.rs"]
 mod lists;
+#[path = "pairs/tasks.rs"]
+mod tasks;
 #[path = "pairs/tools.rs"]
 mod tools;
 
@@ -54,6 +56,10 @@ const FEATURES: &[(&str, Feature)] = features! {
     asks: elicitation, elicitation_by_url, two_questions, sampling, roots, questions_outside_of_tools,
         who_cannot_be_asked_is_not, a_refused_question_is_not_left_open, a_client_may_decline,
         two_ask_at_once, a_connection_for_each_session;
+    tasks: a_task_from_its_call_to_its_end, tools_say_what_may_be_a_task, tasks_are_announced, what_a_task_asks,
+        how_tasks_fail, tasks_are_cancelled, handles_lead_nowhere_else, who_declares_no_tasks_gets_none,
+        what_must_be_a_task_is_driven, a_driven_task_asks, a_call_that_is_no_task, tasks_are_listed,
+        states_of_tasks_are_told, tasks_on_an_endpoint_of_its_own;
 };
 
 /// Runs every feature in one cell.

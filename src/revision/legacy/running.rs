@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, stream};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
@@ -33,6 +34,8 @@ pub(super) struct Running {
     method: Method,
     body: Bytes,
     forwarded: Headers,
+    /// The request on its way, where something may come before its answer begins.
+    sending: Option<BoxFuture<'static, Sent>>,
     messages: Option<Messages>,
     deadline: Instant,
     /// Nothing may extend the call past this.
@@ -113,6 +116,7 @@ impl Running {
             method,
             body,
             forwarded,
+            sending: None,
             messages: None,
             deadline: now + timeout + wait,
             last: now + timeout + ASK_TIME,
@@ -139,12 +143,19 @@ impl Running {
         if self.phase == Phase::Unsent {
             self.server.lower_level(&self.caller).await;
             self.phase = Phase::Sent;
-            match timeout_at(self.deadline, self.send()).await {
-                Ok(Ok(messages)) => self.messages = Some(messages),
-                Ok(Err(error)) => return Event::Done(Err(error)),
-                Err(_) => return self.timed_out(),
-            }
             self.early = self.task.as_ref().map(|task| self.server.attended.take_early(task)).unwrap_or_default();
+            // Where something may come on another stream, it is heard while the server says nothing on the call's own:
+            // it may wait for the answer before it even sends its status.
+            let sending = self.send();
+            if self.entry.injected.is_some() {
+                self.sending = Some(Box::pin(sending));
+            } else {
+                match timeout_at(self.deadline, sending).await {
+                    Ok((Ok(messages), sent_in)) => (self.messages, self.sent_in) = (Some(messages), sent_in),
+                    Ok((Err(error), _)) => return Event::Done(Err(error)),
+                    Err(_) => return self.timed_out(),
+                }
+            }
         }
         while let Some(request) = self.early.pop_front() {
             if let Some(event) = self.asked(request) {
@@ -158,6 +169,10 @@ impl Running {
                         return event;
                     }
                 }
+                Received::Sent((Ok(messages), sent_in)) => {
+                    (self.messages, self.sent_in, self.sending) = (Some(messages), sent_in, None);
+                }
+                Received::Sent((Err(error), _)) => return Event::Done(Err(error)),
                 Received::Message(Err(error)) => return Event::Done(Err(self.fault(&error))),
                 Received::End => {
                     let reason = "the stream ended without an answer";
@@ -170,7 +185,14 @@ impl Running {
     }
 
     async fn receive(&mut self) -> Received {
-        let Some(messages) = &mut self.messages else { return Received::End };
+        let (messages, sending) = (&mut self.messages, &mut self.sending);
+        let own = async {
+            match (messages, sending) {
+                (Some(messages), _) => messages.next().await.map_or(Received::End, Received::Message),
+                (None, Some(sending)) => Received::Sent(sending.await),
+                (None, None) => Received::End,
+            }
+        };
         let injected = async {
             match &mut self.entry.injected {
                 Some(injected) => injected.recv().await,
@@ -180,7 +202,7 @@ impl Running {
         let received = timeout_at(self.deadline, async {
             tokio::select! {
                 biased;
-                message = messages.next() => message.map_or(Received::End, Received::Message),
+                received = own => received,
                 Some(message) = injected => Received::Message(Ok(message)),
             }
         });
@@ -204,31 +226,35 @@ impl Running {
     // === sending ===
 
     /// Sends the request; once more if the session turns out to be gone.
-    async fn send(&mut self) -> Result<Messages, Error> {
-        self.sent_in = self.server.generation();
-        let sent = self.server.send(self.body.clone(), Some(self.entry.id), &self.forwarded).await;
-        let error = match sent {
-            Ok(reply) => return Ok(reply.messages),
-            Err(error) => error,
-        };
-        let proof = session_lost(&error, self.server.has_session());
-        if proof == Lost::No {
-            return Err(self.fault(&error));
+    fn send(&self) -> impl Future<Output = Sent> + Send + 'static {
+        let (server, body, id) = (self.server.clone(), self.body.clone(), self.entry.id);
+        let (forwarded, changes) = (self.forwarded.clone(), matches!(self.method, Method::CallTool));
+        async move {
+            let sent_in = server.generation();
+            let fault = |error: &LinkError| fault::of_link(&server.hello.server, error);
+            let error = match server.send(body.clone(), Some(id), &forwarded).await {
+                Ok(reply) => return (Ok(reply.messages), sent_in),
+                Err(error) => error,
+            };
+            let proof = session_lost(&error, server.has_session());
+            if proof == Lost::No {
+                return (Err(fault(&error)), sent_in);
+            }
+            if let Err(e) = server.renew(sent_in).await {
+                let error = match e {
+                    connect::ConnectError::Link(e) => fault(&e),
+                    e => fault::down(&server.hello.server, &e.to_string()),
+                };
+                return (Err(error), sent_in);
+            }
+            // A 404 proves that the call never ran. Anything else does not: only what changes nothing is sent again.
+            if proof == Lost::Maybe && changes {
+                return (Err(fault(&error)), sent_in);
+            }
+            let sent_in = server.generation();
+            let again = server.send(body, Some(id), &forwarded).await;
+            (again.map(|reply| reply.messages).map_err(|e| fault(&e)), sent_in)
         }
-        let renewed = self.server.renew(self.sent_in).await;
-        if let Err(e) = renewed {
-            return Err(match e {
-                connect::ConnectError::Link(e) => self.fault(&e),
-                e => fault::down(&self.server.hello.server, &e.to_string()),
-            });
-        }
-        // A 404 proves that the call never ran. Anything else does not: only what changes nothing is sent again.
-        if proof == Lost::Maybe && matches!(self.method, Method::CallTool) {
-            return Err(self.fault(&error));
-        }
-        self.sent_in = self.server.generation();
-        let again = self.server.send(self.body.clone(), Some(self.entry.id), &self.forwarded).await;
-        again.map(|reply| reply.messages).map_err(|e| self.fault(&e))
     }
 
     // === receiving ===
@@ -345,7 +371,11 @@ impl Drop for Running {
     }
 }
 
+/// What came of sending, and the session that it was sent in.
+type Sent = (Result<Messages, Error>, u64);
+
 enum Received {
+    Sent(Sent),
     Message(Result<Message, LinkError>),
     End,
     Late,
