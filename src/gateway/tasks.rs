@@ -64,19 +64,12 @@ impl View {
         Ok(Routed { meter: self.unrouted(&call.method), upstream, call })
     }
 
-    /// Settles whether a call becomes a task where its client insists.
-    ///
-    /// 2025-11-25/basic/utilities/tasks.mdx: "Receivers that do not declare the task capability for a request type MUST
-    /// process requests of that type normally, ignoring any task-augmentation metadata", and where they do, "Servers
-    /// SHOULD return a `-32601` error" for a tool that is no task.
-    pub(super) fn settle_wish(&self, upstream: &Upstream, call: &mut Call) -> Result<(), Error> {
+    /// Refuses a call whose client insists on a task, where the tool's server has none: for a tool that is no task,
+    /// "Servers SHOULD return a `-32601` (Method not found) error" (2025-11-25/basic/utilities/tasks.mdx).
+    pub(super) fn check_wish(upstream: &Upstream, call: &Call) -> Result<(), Error> {
         // A server that is away says what it can do when it is back.
         let possible = upstream.face().is_none_or(|face| face.features.tasks.is_some());
         if possible || !matches!(call.task, TaskWish::Must(_)) {
-            return Ok(());
-        }
-        if self.task_features().is_none() {
-            call.task = TaskWish::Never;
             return Ok(());
         }
         let message = format!("Server \"{}\" has no tasks: call its tools without one", upstream.settings.name);

@@ -152,7 +152,7 @@ impl View {
         if route.local != name {
             call.params.set(Text::literal("name"), route.local_raw.clone());
         }
-        self.settle_wish(&route.upstream, &mut call)?;
+        Self::check_wish(&route.upstream, &call)?;
         call.definition = Some(route.definition.clone());
         Ok(Routed { upstream: route.upstream.clone(), meter: route.meter.clone(), call })
     }

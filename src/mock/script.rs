@@ -131,13 +131,15 @@ pub struct TaskRule {
     pub ttl_ms: Option<u64>,
     /// Asks the user for a name before the task is made, under this key.
     pub ask_first: Option<String>,
+    /// Tells its session of each change of its status (2025-11-25).
+    pub tell: bool,
     /// Asks its session at once (2025-11-25), instead of waiting for `tasks/result`.
     pub eager: bool,
 }
 
 impl Default for TaskRule {
     fn default() -> Self {
-        Self { required: false, poll_ms: 50, ttl_ms: Some(600_000), ask_first: None, eager: false }
+        Self { required: false, poll_ms: 50, ttl_ms: Some(600_000), ask_first: None, tell: false, eager: false }
     }
 }
 

@@ -181,7 +181,7 @@ impl Task {
         state.updated = jiff::Timestamp::now().to_string();
         also(&mut state);
         drop(state);
-        if let (true, Some(session)) = (self.legacy, &self.session) {
+        if let (true, Some(session)) = (self.legacy && self.rule.tell, &self.session) {
             server.tell(session, wire::notification("notifications/tasks/status", &self.spelled()));
         }
         self.changed.notify_waiters();

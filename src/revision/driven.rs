@@ -14,12 +14,15 @@ use crate::model::{Error, Event, Exchange};
 /// Longest time for a user to answer what the task asks; the call's own time stands still meanwhile.
 const ASK_TIME: Duration = Duration::from_secs(600);
 
+/// Cancels a task.
+type Cancel = Box<dyn FnOnce(&Text) + Send>;
+
 /// What is done with the task that a call became.
 pub(super) struct Steps {
     /// Waits for its end.
     pub(super) end: Box<dyn FnOnce(&Text) -> Exchange + Send>,
     /// Asks for its end before its time.
-    pub(super) cancel: Box<dyn FnOnce(&Text) + Send>,
+    pub(super) cancel: Cancel,
     /// Longest time for the task.
     pub(super) limit: Duration,
     /// What it means that the time passed.
@@ -30,7 +33,7 @@ struct Driven {
     exchange: Exchange,
     steps: Option<Steps>,
     /// The task, once there is one and for as long as it is not over.
-    task: Option<(Text, Box<dyn FnOnce(&Text) + Send>, Error)>,
+    task: Option<(Text, Cancel, Error)>,
     limit: Duration,
     deadline: Option<Instant>,
     over: bool,

@@ -61,7 +61,7 @@ pub(crate) fn main_script(revision: &str) -> Script {
 
 /// Tools that run as tasks where the revision has them, with another tool's behaviour.
 fn add_tasks(script: &mut Script, revision: &str) {
-    let rule = TaskRule::default();
+    let rule = TaskRule { tell: true, ..TaskRule::default() };
     let required = TaskRule { required: true, ..rule.clone() };
     let eager = TaskRule { eager: true, ..rule.clone() };
     for (name, behaves, rule) in [

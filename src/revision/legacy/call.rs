@@ -115,7 +115,8 @@ impl Turn<'_> {
             return now(Err(Error::new(Reason::UnknownMethod, format!("Method not found: {name}"))));
         }
         let caller = self.caller();
-        let tasking = match tasking::read(caller.revision, &method, &mut params) {
+        let offered = || self.server.describe(&caller).features.tasks.is_some();
+        let tasking = match tasking::read(caller.revision, &method, &mut params, offered) {
             Ok(tasking) => tasking,
             Err(error) => return now(Err(error)),
         };

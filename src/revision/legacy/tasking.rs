@@ -14,15 +14,23 @@ pub(super) struct Tasking {
     pub(super) awaited: Option<Text>,
 }
 
-/// What a request asks of tasks. Fails where the session's revision has none.
-pub(super) fn read(revision: &str, method: &Method, params: &mut Object) -> Result<Tasking, Error> {
+/// What a request asks of tasks. Fails where the session's revision has none. `offered`: whether the endpoint has any.
+///
+/// 2025-11-25/basic/utilities/tasks.mdx: "Receivers that do not declare the task capability for a request type MUST
+/// process requests of that type normally, ignoring any task-augmentation metadata if present."
+pub(super) fn read(
+    revision: &str,
+    method: &Method,
+    params: &mut Object,
+    offered: impl Fn() -> bool,
+) -> Result<Tasking, Error> {
     let has_tasks = || profile(revision).is_some_and(|profile| profile.tasks);
     match method {
         Method::Task(TaskMethod::Answer) => Err(unknown(method)),
         Method::Task(_) if !has_tasks() => Err(unknown(method)),
         Method::Task(TaskMethod::End) => Ok(Tasking { awaited: params.text("taskId"), ..Tasking::default() }),
         Method::CallTool => {
-            let wish = params.remove("task").and_then(|raw| raw.as_object()).filter(|_| has_tasks());
+            let wish = params.remove("task").and_then(|raw| raw.as_object()).filter(|_| has_tasks() && offered());
             Ok(Tasking { wish: wish.map_or(TaskWish::Never, TaskWish::Must), ..Tasking::default() })
         }
         // Which tools may run as tasks is told to whom it is of use.

@@ -208,13 +208,13 @@ impl Running {
             Some("complete") => {
                 result.remove("resultType");
                 Event::Done(match self.method {
-                    Method::Task(TaskMethod::State) => self.task(outcome(result)),
+                    Method::Task(TaskMethod::State) => self.task(result),
                     _ => Ok(outcome(result)),
                 })
             }
             Some("task") => {
                 result.remove("resultType");
-                Event::Done(self.task(outcome(result)))
+                Event::Done(self.task(result))
             }
             // An earlier revision's shape, or an extension's: not ours to judge.
             _ => Event::Done(Ok(outcome(result))),
@@ -223,15 +223,14 @@ impl Running {
 
     /// SEP-2663: "A server MUST NOT return `CreateTaskResult` to a client that did not include the extension capability
     /// on its request", and one "in response to an unsupported request type" is "an invalid response".
-    fn task(&self, mut outcome: Outcome) -> Result<Outcome, Error> {
+    fn task(&self, mut result: Object) -> Result<Outcome, Error> {
         let wrong = |what: &str| fault::protocol(&self.server.hello.server, what);
         if !self.may_task || !matches!(self.method, Method::CallTool | Method::Task(TaskMethod::State)) {
             return Err(wrong("it answered with a task where none may be"));
         }
-        let task =
-            tasks::read(&mut outcome.result).map_err(|what| wrong(&format!("its task cannot be read: {what}")))?;
-        outcome.task = Some(Box::new(task));
-        Ok(outcome)
+        // The task first: its `ttlMs` is no hint for caches.
+        let task = tasks::read(&mut result).map_err(|what| wrong(&format!("its task cannot be read: {what}")))?;
+        Ok(Outcome { task: Some(Box::new(task)), ..outcome(result) })
     }
 
     fn asked(&mut self, result: &Object) -> Event {
