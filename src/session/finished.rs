@@ -5,7 +5,7 @@
 //! return. Owns those ends. Invariant: bounded in number, bytes and time; each is its principal's alone.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use base64::Engine;
@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use crate::json::{Object, Text};
 use crate::model::Principal;
+use crate::telemetry::{CountGuard, Metrics};
 
 /// Ends that are kept; the oldest goes first.
 const ENDS_MAX: usize = 1024;
@@ -20,8 +21,10 @@ const ENDS_MAX: usize = 1024;
 const BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// The ends.
-#[derive(Default)]
-pub struct Finished(Mutex<Ends>);
+pub struct Finished {
+    ends: Mutex<Ends>,
+    metrics: Arc<Metrics>,
+}
 
 #[derive(Default)]
 struct Ends {
@@ -30,7 +33,7 @@ struct Ends {
 }
 
 /// One end.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Ended {
     /// The task's name, which cannot be guessed.
     pub id: Text,
@@ -40,11 +43,17 @@ pub struct Ended {
     pub at: Text,
     principal: u32,
     kept: Instant,
+    _counted: Arc<CountGuard>,
 }
 
 impl Finished {
     /// How long an end is kept at most.
     pub const KEEP: Duration = Duration::from_secs(600);
+
+    /// None yet.
+    pub fn new(metrics: Arc<Metrics>) -> Self {
+        Finished { ends: Mutex::default(), metrics }
+    }
 
     /// Keeps an end.
     pub fn keep(&self, principal: &Principal, result: Object) -> Ended {
@@ -55,6 +64,7 @@ impl Finished {
             at: Text::from(jiff::Timestamp::now().to_string()),
             principal: principal.id,
             kept: Instant::now(),
+            _counted: Arc::new(CountGuard::new(&self.metrics.tasks.with_label_values(&["finished"]))),
         };
         let mut ends = self.lock();
         ends.bytes += ended.result.size_hint();
@@ -77,7 +87,7 @@ impl Finished {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Ends> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -100,7 +110,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_end_is_its_principals_and_not_for_ever() {
-        let finished = Finished::default();
+        let finished = Finished::new(Arc::new(Metrics::new()));
         let kept = finished.keep(&principal(1), Object::new().with("a", Raw::NULL));
         assert_eq!(finished.find(&principal(1), &kept.id).unwrap().result, kept.result);
         assert!(finished.find(&principal(2), &kept.id).is_none());
@@ -111,7 +121,7 @@ mod tests {
 
     #[tokio::test]
     async fn ends_are_bounded() {
-        let finished = Finished::default();
+        let finished = Finished::new(Arc::new(Metrics::new()));
         let large = || Object::new().with("a", Raw::string(&"x".repeat(BYTES_MAX / 3)));
         let first = finished.keep(&principal(1), large());
         for _ in 0..3 {

@@ -92,7 +92,13 @@ type Pending = oneshot::Sender<Result<Object, RpcError>>;
 impl Sessions {
     /// An empty table.
     pub fn new(settings: SessionSettings, metrics: Arc<Metrics>) -> Self {
-        Sessions { finished: Finished::default(), table: Mutex::default(), settings, metrics, epoch: Instant::now() }
+        Sessions {
+            finished: Finished::new(metrics.clone()),
+            table: Mutex::default(),
+            settings,
+            metrics,
+            epoch: Instant::now(),
+        }
     }
 
     /// Opens a session.

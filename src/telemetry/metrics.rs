@@ -32,6 +32,7 @@ pub struct Metrics {
     pub server_reconnects: IntCounterVec,
     pub sessions: IntGauge,
     pub streams: IntGauge,
+    pub tasks: IntGaugeVec,
     pub connections: IntGauge,
     pub inflight: IntGauge,
     pub queue_depth: IntGaugeVec,
@@ -101,6 +102,12 @@ impl Metrics {
             ),
             sessions: gauge(r, "moongate_sessions", "Sessions of legacy clients."),
             streams: gauge(r, "moongate_streams", "Open event streams to clients."),
+            tasks: ints(
+                r,
+                "moongate_tasks",
+                "Tasks that something is kept for: asked (its questions wait for a client), finished (its end does).",
+                &["kept"],
+            ),
             connections: gauge(r, "moongate_connections", "Open connections of clients."),
             inflight: gauge(r, "moongate_inflight", "Calls that are being served."),
             queue_depth: ints(

@@ -193,3 +193,48 @@ async fn a_handle_of_a_renamed_server_is_unknown_and_one_of_an_absent_server_is_
     let gone = || async { (code(&renamed, "tasks/get", &handle).await == -32602).then_some(()) };
     until("another server is there", gone).await;
 }
+
+#[tokio::test]
+async fn a_list_of_tasks_is_one_principals() {
+    let key = |n: usize| format!("name = \"{n}\"\nkey = {:?}", KEYS[n]);
+    let setup = Setup::new().stdio("a", &tasking(legacy())).with("servers.a", "share = \"principal\"");
+    let gateway = setup.with("auth.keys.1", &key(0)).with("auth.keys.2", &key(1)).start().await;
+    gateway.ready(&["a"]).await;
+    let mut made = Vec::new();
+    for key in KEYS {
+        let client = Client::with_key(&gateway.url("/mcp"), Era::Legacy, Some(key)).await;
+        made.push((create(&client, "a__job", json!({"ms": 1})).await, client));
+    }
+    for (own, client) in &made {
+        let listed = client.request("tasks/list", json!({})).await.result();
+        let listed: Vec<&str> =
+            listed["tasks"].as_array().unwrap().iter().map(|t| t["taskId"].as_str().unwrap()).collect();
+        assert_eq!(listed, [own]);
+    }
+}
+
+#[tokio::test]
+async fn what_is_kept_for_tasks_is_counted_and_goes() {
+    let server = serve(tasking(legacy())).await;
+    let gateway = Setup::new().http("a", &server.url).start().await;
+    gateway.ready(&["a"]).await;
+    let client = gateway.client(Era::Modern).await;
+    let id = create(&client, "a__asks", json!({})).await;
+    let kept = || gateway.app.metrics.tasks.with_label_values(&["asked"]).get();
+    let key = until("the task asks", || async {
+        let task = about(&client, "tasks/get", &id).await.result();
+        task["inputRequests"].as_object().and_then(|all| all.keys().next().cloned())
+    })
+    .await;
+    assert_eq!(kept(), 1);
+    // The same question under the same name, however often one looks.
+    assert!(about(&client, "tasks/get", &id).await.result()["inputRequests"][&key].is_object());
+    let answers = json!({key: {"action": "decline"}});
+    client
+        .request("tasks/update", json!({"taskId": id, "inputResponses": answers, "_meta": declared()}))
+        .await
+        .result();
+    let over = || async { (about(&client, "tasks/get", &id).await.result()["status"] == "completed").then_some(()) };
+    until("the task is over", over).await;
+    holds("nothing is kept", || kept() == 0).await;
+}

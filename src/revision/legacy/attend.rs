@@ -19,6 +19,7 @@ use crate::revision::fault;
 use crate::revision::legacy::back::LegacyServer;
 use crate::revision::legacy::running::Running;
 use crate::revision::legacy::tasks;
+use crate::telemetry::CountGuard;
 
 /// Tasks of one connection whose questions are waited for.
 const TASKS_MAX: usize = 256;
@@ -167,8 +168,12 @@ fn attend(server: &Arc<LegacyServer>, caller: &Arc<Caller>, id: &Text) -> Result
     all.insert(id.clone(), waiter.clone());
     let exchange = Running::start(server.clone(), caller.clone(), Call::of_task(TaskMethod::End, &id)).0;
     let gone = server.gone.clone();
+    let kept = CountGuard::new(&server.hello.metrics.tasks.with_label_values(&["asked"]));
     let waiting = wait(Arc::downgrade(server), caller.clone(), id, waiter.clone(), exchange);
-    tokio::spawn(gone.run_until_cancelled_owned(waiting));
+    tokio::spawn(gone.run_until_cancelled_owned(async move {
+        let _kept = kept;
+        waiting.await;
+    }));
     Ok(waiter)
 }
 
@@ -261,5 +266,31 @@ pub(super) async fn cancel(server: Arc<LegacyServer>, caller: Arc<Caller>, call:
             if over { Ok(Outcome::default()) } else { Err(error) }
         }
         end => end,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jsonrpc::Id;
+
+    fn request(n: u64) -> Request {
+        Request { id: Id::number(n), method: Text::literal("elicitation/create"), params: Object::new() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn early_questions_are_their_tasks_and_bounded() {
+        let attended = Attended::default();
+        let (a, b) = (Text::literal("a"), Text::literal("b"));
+        assert!(attended.keep(a.clone(), request(1)).is_empty());
+        assert!(attended.keep(b.clone(), request(2)).is_empty());
+        assert!(attended.keep(a.clone(), request(3)).is_empty());
+        let ids: Vec<Id> = attended.take_early(&a).into_iter().map(|request| request.id).collect();
+        assert_eq!(ids, [Id::number(1), Id::number(3)]);
+        assert!(attended.take_early(&a).is_empty());
+        let refused: usize = (0..EARLY_MAX as u64 + 5).map(|n| attended.keep(a.clone(), request(n)).len()).sum();
+        assert_eq!(refused, 6, "the oldest make room");
+        tokio::time::advance(KEEP).await;
+        assert_eq!(attended.keep(b, request(9)).len(), EARLY_MAX, "nothing is kept for ever");
     }
 }

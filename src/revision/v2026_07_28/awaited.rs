@@ -27,8 +27,9 @@ use crate::revision::v2026_07_28::tasks;
 const WAIT_MAX: Duration = Duration::from_secs(600);
 /// Questions of one task that are put; it asks for ever otherwise.
 const QUESTIONS_MAX: usize = 1000;
-/// How long a cancelled task is looked at for its last state.
+/// How long a cancelled task is looked at for its last state, and how often: somebody waits for the answer.
 const SETTLE_MAX: Duration = Duration::from_secs(2);
+const SETTLE_LOOK: Duration = Duration::from_millis(200);
 
 /// A task that is waited for.
 struct Awaited {
@@ -173,7 +174,7 @@ pub(super) async fn cancel(server: Arc<Inner>, caller: Arc<Caller>, id: Text) ->
     let until = Instant::now() + SETTLE_MAX;
     loop {
         let task = state(&server, &caller, &id).await?;
-        let next = Instant::now() + task.pause();
+        let next = Instant::now() + task.pause().min(SETTLE_LOOK);
         if task.status.is_over() || next > until {
             let task = Task { questions: Vec::new(), end: None, ..task };
             return Ok(Outcome { task: Some(Box::new(task)), ..Outcome::default() });

@@ -1,10 +1,10 @@
 //! Tasks as the extension `io.modelcontextprotocol/tasks` spells them (SEP-2663): pure functions.
 
 use crate::json::{Object, Raw, Text};
-use crate::jsonrpc::RpcError;
+use crate::jsonrpc::{RpcError, code};
 use crate::model::{AskKind, Error, Method, Outcome, Question, Reason, Task, TaskFeatures, TaskMethod};
 use crate::revision::tasks::{Words, join, members, take};
-use crate::revision::v2026_07_28::MISSING_CAPABILITY;
+use crate::revision::v2026_07_28::{MISSING_CAPABILITY, RETIRED};
 
 /// The extension's name.
 pub(super) const EXTENSION: &str = "io.modelcontextprotocol/tasks";
@@ -122,10 +122,22 @@ pub(super) fn detailed(task: &Task) -> Object {
     }
     match &task.end {
         Some(Ok(result)) => object.set(Text::literal("result"), result.clone()),
-        Some(Err(error)) => object.set(Text::literal("error"), error.clone()),
+        Some(Err(error)) => object.set(Text::literal("error"), emitted(error)),
         None => {}
     }
     object
+}
+
+/// An error as this revision may emit it, inside a task as everywhere.
+fn emitted(error: &Raw) -> Raw {
+    let retired = |error: &Object| error.get("code").and_then(|c| c.read().ok()).is_some_and(|c| RETIRED.contains(&c));
+    match error.as_object() {
+        Some(mut object) if retired(&object) => {
+            object.set(Text::literal("code"), Raw::of(&code::INVALID_PARAMS));
+            object.raw()
+        }
+        _ => error.clone(),
+    }
 }
 
 /// The result of a call that became a task, or was about one.
@@ -173,6 +185,13 @@ mod tests {
         assert_eq!(task.questions[0].1.kind, AskKind::ElicitForm);
         let wrong = r#"{"taskId":"a","status":"input_required","inputRequests":[]}"#;
         assert!(read(&mut Object::parse(Bytes::from_static(wrong.as_bytes())).unwrap()).is_err());
+        let failed = r#"{"taskId":"a","status":"failed","ttlMs":null,"error":{"code":-32002,"message":"no"}}"#;
+        let task = read(&mut Object::parse(Bytes::from_static(failed.as_bytes())).unwrap()).unwrap();
+        assert_eq!(
+            detailed(&task).bytes(),
+            failed.replace("-32002", "-32602").as_bytes(),
+            "a code of revisions before"
+        );
     }
 
     #[test]
