@@ -17,5 +17,7 @@ mod resume;
 mod sse;
 #[path = "faults/stream.rs"]
 mod stream;
+#[path = "faults/tasks.rs"]
+mod tasks;
 #[allow(dead_code, unused_imports, reason = "each test crate uses a part of it")]
 mod support;

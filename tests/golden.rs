@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use moongate::app::App;
-use moongate::mock::{Handle, Preset, Revision, Script, serve_http};
+use moongate::mock::{Handle, Preset, Revision, Script, TaskRule, serve_http};
 use moongate::revision::SUPPORTED;
 use serde_json::{Value, json};
 
@@ -45,6 +45,12 @@ fn script(revision: &str) -> Script {
     let tool = |name: &str| json!({"name": name, "inputSchema": schema});
     script.tools = ["echo", "progress", "error", "elicit"].map(tool).to_vec();
     script.tools.push(json!(r#"{"name":"odd","inputSchema":{"type":"object"},"x-unknown":[1.0, 1e5]}"#));
+    if revision >= "2025-11-25" {
+        // It asks, so that it stays as it is until it is answered.
+        script.tools.push(json!({"name": "job", "inputSchema": schema, "execution": {"taskSupport": "required"}}));
+        script.behave.insert("job".into(), "elicit".into());
+        script.tasks.insert("job".into(), TaskRule { required: true, ..TaskRule::default() });
+    }
     script.resources = vec![json!({"uri": "a://b", "name": "b"})];
     script
 }
@@ -112,6 +118,8 @@ struct Text {
     text: String,
     /// The gateway's own ids, in the order in which they appear: equal ones stay equal.
     ids: Vec<String>,
+    /// The names of tasks, likewise.
+    names: Vec<String>,
 }
 
 impl Text {
@@ -128,6 +136,7 @@ impl Text {
     fn add(&mut self, title: &str, said: &str) {
         let mut said = replaced(said, "mcp-session-id: ", "\n", "<session>");
         said = replaced(&said, "\"requestState\":\"", "\"", "<state>");
+        said = self.tasks(&said);
         let version = concat!("\"", env!("CARGO_PKG_VERSION"), "\"");
         said = said.replace(version, "\"<version>\"");
         // The client's ids are the test's; towards the server the gateway counts for itself.
@@ -137,6 +146,22 @@ impl Text {
             }
         }
         write!(self.text, "=== {title}\n{said}\n").unwrap();
+    }
+
+    /// The server's names for its tasks, in handles too, and the times of their states.
+    fn tasks(&mut self, text: &str) -> String {
+        for mark in ["\"taskId\":\"", "\"taskId\":\"s:", "mcp-name: s:"] {
+            for part in text.split(mark).skip(1) {
+                let name = part.split(['"', '\n', '\r']).next().unwrap_or_default();
+                if name.len() == 24 && !self.names.iter().any(|known| known == name) {
+                    self.names.push(name.to_owned());
+                }
+            }
+        }
+        let named = |text: String, (n, name): (usize, &String)| text.replace(name, &format!("<task {}>", n + 1));
+        let text = self.names.iter().enumerate().fold(text.to_owned(), named);
+        let text = replaced(&text, "\"createdAt\":\"", "\"", "<time>");
+        replaced(&text, "\"lastUpdatedAt\":\"", "\"", "<time>")
     }
 
     fn numbered(&mut self, text: &str, mark: &str) -> String {
@@ -220,6 +245,60 @@ async fn elicitation(stage: &mut Stage, name: &str, answers_alone: bool) {
     stage.end(name);
 }
 
+/// A task from its call to its end, with a question: in one file for each request.
+async fn tasks(stage: &mut Stage) {
+    if stage.revision < "2025-11-25" {
+        return;
+    }
+    let declared = json!({"elicitation": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}});
+    if stage.is_modern() {
+        stage.client = Client::speaking(stage.revision, &stage.front.url, declared);
+    }
+    stage.begin();
+    let wish = if stage.is_modern() { "" } else { r#","task":{"ttl":60000}"# };
+    let members = format!(r#""name":"s__job","arguments":{{}}{wish}"#);
+    let answer = stage.client.ask("tools/call").id("1").members(&members).send().await;
+    let result = answer.result().clone();
+    let id = result["taskId"].as_str().or(result["task"]["taskId"].as_str()).unwrap().to_owned();
+    stage.end("task-created");
+    let asks = async {
+        loop {
+            let answer = stage.client.call("tasks/get", json!({"taskId": id})).await;
+            if answer.result()["status"] == "input_required" {
+                return answer.result().clone();
+            }
+        }
+    };
+    let asked = tokio::time::timeout(common::GUARD, asks).await.unwrap();
+    let of = json!({"taskId": id}).to_string();
+    let of = &of[1..of.len() - 1];
+    stage.play("task-get", "tasks/get", of, "").await;
+    if let Some(key) = asked["inputRequests"].as_object().and_then(|all| all.keys().next()) {
+        let responses = json!({key: {"action": "accept", "content": {"name": "Ada"}}});
+        stage.play("task-update", "tasks/update", &format!(r#"{of},"inputResponses":{responses}"#), "").await;
+    } else {
+        stage.begin();
+        let accept = |_: &str, _: &Value| json!({"action": "accept", "content": {"name": "Ada"}});
+        stage.client.ask("tasks/result").id("7").members(of).answering(accept).await.0.result();
+        // The answer to the server goes its own way, and is not waited for by what the client gets.
+        until("the server has its answer", || stage.back.fresh().iter().filter(|e| e.status > 0).count() >= 2).await;
+        stage.end("task-result");
+        stage.play("task-list", "tasks/list", "", "").await;
+    }
+    let over = async {
+        while stage.client.call("tasks/get", json!({"taskId": id})).await.result()["status"] != "completed" {}
+    };
+    tokio::time::timeout(common::GUARD, over).await.unwrap();
+    stage.play("task-over", "tasks/get", of, "").await;
+    stage.play("task-cancelled", "tasks/cancel", of, "").await;
+    stage.play("task-unknown", "tasks/get", r#""taskId":"s:nope""#, "").await;
+    if stage.is_modern() {
+        stage.client = Client::speaking(stage.revision, &stage.front.url, json!({"elicitation": {}}));
+        stage.play("task-undeclared", "tasks/get", r#""taskId":"s:nope""#, "").await;
+        stage.play("task-required", "tools/call", r#""name":"s__job""#, "").await;
+    }
+}
+
 async fn changes(stage: &mut Stage) {
     stage.begin();
     let mut stream = if stage.is_modern() {
@@ -295,6 +374,7 @@ async fn the_bytes_on_both_sides_are_golden() {
         calls(&mut stage).await;
         let answers_alone = !stage.is_modern() && stage.revision >= "2025-06-18";
         elicitation(&mut stage, "elicitation", answers_alone).await;
+        tasks(&mut stage).await;
         changes(&mut stage).await;
         batch(&mut stage).await;
         // The same across the eras: the newest server of the other one.

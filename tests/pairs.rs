@@ -21,6 +21,8 @@ mod edges;
 mod lists;
 #[path = "pairs/rounds.rs"]
 mod rounds;
+#[path = "pairs/tasks.rs"]
+mod tasks;
 #[path = "pairs/tools.rs"]
 mod tools;
 
@@ -58,6 +60,10 @@ const FEATURES: &[(&str, Feature)] = features! {
         two_ask_at_once, a_connection_for_each_session;
     rounds: state_is_good_for_its_own_request_only, what_is_missing_is_asked_again, what_is_no_answer_is_refused,
         questions_at_once_are_one_round, a_page_that_is_demanded, sampling_with_tools;
+    tasks: a_task_from_its_call_to_its_end, tools_say_what_may_be_a_task, tasks_are_announced, what_a_task_asks,
+        how_tasks_fail, tasks_are_cancelled, handles_lead_nowhere_else, who_declares_no_tasks_gets_none,
+        what_must_be_a_task_is_driven, a_driven_task_asks, a_call_that_is_no_task, tasks_are_listed,
+        states_of_tasks_are_told, tasks_on_an_endpoint_of_its_own;
 };
 
 /// Runs every feature in one cell.

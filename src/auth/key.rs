@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use aws_lc_rs::digest;
+use aws_lc_rs::{digest, hmac};
 use base64::Engine;
 
-use crate::policy::Globs;
+use crate::policy::{Globs, Secret};
 
 /// One named key and what it opens.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,6 +44,12 @@ impl KeyHash {
             *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
         }
         Some(KeyHash(hash))
+    }
+
+    /// A secret for one purpose, the same for as long as the key is: it outlives a restart, and all replicas share it.
+    pub fn secret(&self, purpose: &str) -> Secret {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &self.0);
+        Secret::new(hmac::sign(&key, purpose.as_bytes()).as_ref().try_into().expect("HMAC-SHA256 has 32 bytes"))
     }
 
     /// Whether the two are the same, in a time that does not depend on where they differ.

@@ -41,7 +41,8 @@ impl KeyRing {
             let principal = Arc::new(Principal { name: key.name.clone(), id });
             keys.insert(key.hash, Known { hash: key.hash, principal, expires: key.expires });
             let endpoints = key.views.as_ref().map(|names| names.iter().cloned().collect());
-            rows.push(Access { endpoints, tools: key.tools.clone() });
+            let secret = key.hash.secret("handles of tasks");
+            rows.push(Access { endpoints, tools: key.tools.clone(), secret });
         }
         let anybody = Arc::new(Principal { name: "anybody".to_owned(), id: ANYBODY });
         (KeyRing { keys, anybody }, AccessTable::new(rows))

@@ -63,8 +63,8 @@ pub struct Snapshot {
     lists: Mutex<HashMap<ListKey, (Object, CacheHint)>>,
 }
 
-/// Which list it is: the endpoint, the row of the policy, the kind.
-type ListKey = (Text, u32, Kind);
+/// Which list it is: the endpoint, the row of the policy, the kind, whether it says what may become a task.
+type ListKey = (Text, u32, Kind, bool);
 
 impl Snapshot {
     /// Merges what the servers offer. `servers` are sorted by name.

@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
 use crate::json::{Object, Raw, Text};
-use crate::model::Method;
+use crate::model::{Method, TaskMethod};
 
 /// Links that are remembered; the oldest is forgotten first.
 const LEARNED_MAX: usize = 10_000;
@@ -71,7 +71,7 @@ pub(super) fn rewrite(method: &Method, result: &mut Object, map: Map<'_>) {
     // Most results have no link: one scan for the word is all that they cost.
     let has_links = |raw: &Raw| memchr::memmem::find(raw.bytes(), b"\"uri\"").is_some();
     let (member, item): (&'static str, Item) = match method {
-        Method::CallTool => ("content", content),
+        Method::CallTool | Method::Task(TaskMethod::End) => ("content", content),
         Method::ReadResource => ("contents", uri_member),
         Method::GetPrompt => ("messages", message),
         _ => return,

@@ -4,10 +4,12 @@
 //! sessions. Invariant: every answer to a list comes from memory, and every call goes to exactly one server.
 
 mod catalog;
+mod handles;
 mod hub;
 mod links;
 mod merge;
 mod names;
+mod tasks;
 mod uris;
 mod view;
 
@@ -19,7 +21,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::Notify;
 
 use crate::json::Text;
-use crate::model::{Kind, Method, Principal};
+use crate::model::{Kind, Method, Principal, TaskMethod};
 use crate::policy::{AccessTable, Globs};
 use crate::telemetry::{Meter, Meters, Metrics, logs};
 use crate::upstream::{News, ServerSettings, Shared, Sink, Upstream};
@@ -189,8 +191,9 @@ fn sink(hub: Arc<Hub>, dirty: Arc<Notify>, metrics: Arc<Metrics>, shares_logs: b
 
 fn unrouted(meters: &Meters) -> HashMap<&'static str, Arc<Meter>> {
     let methods = ["tools/call", "resources/read", "prompts/get", "completion/complete", "_OTHER"];
+    let tasks = TaskMethod::ALL.map(TaskMethod::name);
     let lists = Kind::ALL.map(Kind::list_method);
-    let all = methods.into_iter().chain(lists);
+    let all = methods.into_iter().chain(lists).chain(tasks);
     all.map(|method| (method, Arc::new(meters.meter(method, "", "")))).collect()
 }
 

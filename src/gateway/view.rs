@@ -15,7 +15,7 @@ use crate::gateway::{Gateway, Snapshot, ViewRules, links, merge, unrouted_label,
 use crate::json::{Object, Raw, Text};
 use crate::model::{
     Ask, Call, Caller, Error, Event, Exchange, Face, Features, Filter, Kind, Method, Notice, Notices, Outcome, Reason,
-    Server,
+    Server, TaskMethod, TaskWish,
 };
 use crate::policy::ANYBODY;
 use crate::revision;
@@ -35,16 +35,16 @@ pub(super) enum Scope {
 
 /// An endpoint, as a server.
 pub struct View {
-    gateway: Arc<Gateway>,
-    scope: Scope,
+    pub(super) gateway: Arc<Gateway>,
+    pub(super) scope: Scope,
     name: Text,
 }
 
 /// Where a call goes.
-struct Routed {
-    upstream: Arc<Upstream>,
-    meter: Arc<Meter>,
-    call: Call,
+pub(super) struct Routed {
+    pub(super) upstream: Arc<Upstream>,
+    pub(super) meter: Arc<Meter>,
+    pub(super) call: Call,
 }
 
 impl View {
@@ -52,12 +52,17 @@ impl View {
         View { gateway, scope, name }
     }
 
+    /// Another hold on the same endpoint.
+    pub(super) fn again(&self) -> View {
+        View { gateway: self.gateway.clone(), scope: self.scope.clone(), name: self.name.clone() }
+    }
+
     /// Whether items keep their servers' own names here.
-    fn is_raw(&self) -> bool {
+    pub(super) fn is_raw(&self) -> bool {
         matches!(self.scope, Scope::Server(_))
     }
 
-    fn includes(&self, server: &str) -> bool {
+    pub(super) fn includes(&self, server: &str) -> bool {
         match &self.scope {
             Scope::All => true,
             Scope::Server(only) => only.settings.name == server,
@@ -96,16 +101,23 @@ impl View {
 
     // === lists ===
 
-    fn list(&self, caller: &Caller, kind: Kind, params: &Object) -> Result<Outcome, Error> {
+    fn list(&self, caller: &Caller, kind: Kind, params: &Object, with_tasks: bool) -> Result<Outcome, Error> {
         if params.get("cursor").is_some_and(|cursor| !cursor.is_null()) {
             // Everything is on the first page, so that no cursor was ever given out.
             return Err(Error::new(Reason::InvalidParams, "Invalid params: unknown cursor"));
         }
         let snapshot = self.gateway.snapshot.load();
-        let key = (self.name.clone(), caller.principal.id, kind);
+        let key = (self.name.clone(), caller.principal.id, kind, with_tasks);
         let public = caller.principal.id == ANYBODY;
         let visible = |route: &Route| {
-            let listed = || if self.is_raw() { merge_raw(kind, route) } else { route.listed.clone() };
+            let plain = || if self.is_raw() { merge_raw(kind, route) } else { route.listed.clone() };
+            let listed = || match with_tasks && runs_as_task(&route.upstream) {
+                true => {
+                    let plain = plain();
+                    revision::offered_as_task(&plain).unwrap_or(plain)
+                }
+                false => plain(),
+            };
             self.permits(caller, kind, route).then(listed)
         };
         let (result, mut hint) = snapshot.list(key, public, visible);
@@ -114,7 +126,7 @@ impl View {
                 hint.ttl_ms = hint.ttl_ms.min(fresh);
             }
         }
-        Ok(Outcome { result, cache: Some(hint) })
+        Ok(Outcome { result, cache: Some(hint), task: None })
     }
 
     // === calls ===
@@ -126,6 +138,7 @@ impl View {
             Method::GetPrompt => self.named(&snapshot, caller, Kind::Prompts, call),
             Method::ReadResource => self.resource(&snapshot, caller, call),
             Method::Complete => self.completion(&snapshot, caller, call),
+            Method::Task(_) => self.task(caller, call),
             Method::List(_) | Method::Other(_) => {
                 Err(Error::new(Reason::UnknownMethod, format!("Method not found: {}", call.method.name())))
             }
@@ -144,6 +157,7 @@ impl View {
         if route.local != name {
             call.params.set(Text::literal("name"), route.local_raw.clone());
         }
+        Self::check_wish(&route.upstream, &call)?;
         call.definition = Some(route.definition.clone());
         Ok(Routed { upstream: route.upstream.clone(), meter: route.meter.clone(), call })
     }
@@ -215,7 +229,7 @@ impl View {
         Ok(Routed { meter: self.unrouted(&Method::Complete), upstream, call })
     }
 
-    fn unrouted(&self, method: &Method) -> Arc<Meter> {
+    pub(super) fn unrouted(&self, method: &Method) -> Arc<Meter> {
         let meters = &self.gateway.unrouted;
         let meter = meters.get(unrouted_label(method)).or_else(|| meters.get("_OTHER"));
         meter.cloned().expect("there is a meter for every method, and one for the others")
@@ -227,6 +241,8 @@ impl View {
         let (method, received, revision) = (call.method.clone(), call.received, caller.revision);
         let inflight = CountGuard::new(&self.gateway.metrics.inflight);
         let links = (!self.is_raw()).then(|| (self.gateway.clone(), name_of(&upstream)));
+        let about_task = call.task != TaskWish::Never || matches!(method, Method::Task(_));
+        let naming = about_task.then(|| self.naming(caller, &upstream));
         let sent = Instant::now();
         let name = upstream.name.clone();
         upstream.call(caller, call).map(move |event| {
@@ -238,6 +254,9 @@ impl View {
                     meter.record(revision, error, now - received, Some(now - sent));
                     if let (Ok(outcome), Some((gateway, server))) = (&mut end, &links) {
                         links::rewrite(&method, &mut outcome.result, &|uri| gateway.exposed_uri(server, uri));
+                    }
+                    if let (Ok(Outcome { task: Some(task), .. }), Some(naming)) = (&mut end, &naming) {
+                        naming.restore(task);
                     }
                     Event::Done(end)
                 }
@@ -293,6 +312,11 @@ fn not_found(uri: &Text) -> Error {
     Error::new(Reason::UnknownResource, format!("Resource not found: {uri}")).with_data(data.raw())
 }
 
+/// Whether any tool of the server may become a task, although none says so.
+fn runs_as_task(upstream: &Upstream) -> bool {
+    upstream.face().and_then(|face| face.features.tasks).is_some_and(|tasks| tasks.any_tool)
+}
+
 /// An item under its server's own key, but with the config's description.
 fn merge_raw(kind: Kind, route: &Route) -> Raw {
     let rules = match kind {
@@ -331,6 +355,7 @@ impl Server for View {
             subscribe: true,
             completions: true,
             logging: true,
+            tasks: self.task_features(),
         };
         let text = |upstream: &Upstream| {
             upstream.settings.description.clone().or_else(|| upstream.face().and_then(|face| face.instructions))
@@ -348,7 +373,16 @@ impl Server for View {
     fn call(&self, caller: &Arc<Caller>, call: Call) -> Exchange {
         let (method, received) = (call.method.clone(), call.received);
         if let Method::List(kind) = method {
-            return self.answer(caller, &method, received, self.list(caller, kind, &call.params));
+            return self.answer(
+                caller,
+                &method,
+                received,
+                self.list(caller, kind, &call.params, call.task != TaskWish::Never),
+            );
+        }
+        if method == Method::Task(TaskMethod::List) {
+            let listed = self.list_tasks(caller, call);
+            return listed.unwrap_or_else(|error| self.answer(caller, &method, received, Err(error)));
         }
         match self.resolve(caller, call).and_then(resumable) {
             Ok(routed) => self.run(caller, routed),
@@ -370,13 +404,26 @@ impl Server for View {
             subscriptions.push(self.gateway.hub.subscribe(&upstream, local));
             honoured.uris.push(uri.clone());
         }
-        let view = View { gateway: self.gateway.clone(), scope: self.scope.clone(), name: self.name.clone() };
-        let listening =
-            Listening { view, filter: honoured.clone(), receiver, owed: Vec::new(), _subscriptions: subscriptions };
+        let listening = Listening {
+            view: self.again(),
+            filter: honoured.clone(),
+            receiver,
+            owed: Vec::new(),
+            _subscriptions: subscriptions,
+        };
         let stream = stream::unfold(listening, |mut listening| async move {
             listening.next().await.map(|notice| (notice, listening))
         });
-        Notices { honoured, stream: stream.boxed() }
+        if filter.tasks.is_empty() {
+            return Notices { honoured, stream: stream.boxed() };
+        }
+        let (tasks, watches) = self.watch(caller, &filter.tasks);
+        honoured.tasks = tasks;
+        // The end of all tasks is not the end of the listening.
+        let watched = stream::select_all(watches.into_iter().map(Box::pin)).chain(stream::pending());
+        let heard = stream::select(stream.map(Some).chain(stream::once(std::future::ready(None))), watched.map(Some));
+        let heard = heard.take_while(|heard| std::future::ready(heard.is_some())).filter_map(std::future::ready);
+        Notices { honoured, stream: heard.boxed() }
     }
 
     fn tell(&self, caller: &Arc<Caller>, notice: Notice) {

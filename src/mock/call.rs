@@ -12,6 +12,7 @@ use super::{
     revision::Revision,
     server::{Frame, Server},
     session::Session,
+    tasks::Task,
     wire::{self, Body, Fail, Request},
 };
 
@@ -56,6 +57,8 @@ pub(super) struct Call {
     /// What a modern caller has answered so far, by key.
     pub(super) answers: Value,
     pub(super) out: mpsc::Sender<Frame>,
+    /// The task that it runs in, if it does.
+    pub(super) task: Option<Arc<Task>>,
 }
 
 impl Call {
@@ -177,7 +180,26 @@ impl Call {
         Err(Stop::Failed(format!("the client did not declare the capability this needs: {required}")))
     }
 
+    /// The same call, inside a task, saying what it says there.
+    pub(super) fn in_task(&self, task: &Arc<Task>, out: mpsc::Sender<Frame>) -> Self {
+        Self {
+            server: self.server.clone(),
+            revision: self.revision,
+            caps: self.caps.clone(),
+            client: self.client.clone(),
+            session: self.session.clone(),
+            headers: self.headers.clone(),
+            request: self.request.clone(),
+            answers: self.answers.clone(),
+            out,
+            task: Some(task.clone()),
+        }
+    }
+
     async fn ask(&self, key: &str, method: &str, params: Value) -> Result<Value, Stop> {
+        if let (Some(task), true) = (&self.task, self.answers[key].is_null()) {
+            return task.ask(self, key, method, params).await;
+        }
         if self.revision.is_modern() {
             return match &self.answers[key] {
                 Value::Null => Err(Stop::Need(key.to_owned(), json!({"method": method, "params": params}))),

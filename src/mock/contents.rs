@@ -148,7 +148,7 @@ fn polite() -> Vec<Value> {
         tool("log", "Writes a log message.", json!({"level": or(&text, json!("info")), "text": or(&text, json!(""))})),
         tool("elicit", "Asks the user for a name.", json!({"message": or(&text, json!("What is your name?"))})),
         tool("elicit_url", "Asks the user to open a page.", json!({"url": or(&text, json!("https://example.com/"))})),
-        tool("ask_both", "Asks the user for a name and the model for a greeting, both at once.", json!({})),
+        tool("ask_mixed", "Asks the user for a name and the model for a greeting, both at once.", json!({})),
         tool("needs_page", "Demands that the user reads a page first.", json!({"done": {"type": "boolean"}})),
         tool("sample_tools", "Asks the client's model, which may call a tool.", json!({})),
         tool("elicit_twice", "Asks the user two questions, one after the other.", json!({})),

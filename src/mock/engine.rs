@@ -14,7 +14,7 @@ use super::{
     fault::Act,
     legacy, lists, modern, prompts, resources,
     server::{Final, Frame},
-    tools,
+    tasks, tools,
     wire::{Body, Fail},
 };
 
@@ -104,8 +104,14 @@ async fn dispatch(call: &Call) -> Outcome {
         "resources/read" => resources::read(call).await,
         "prompts/get" => prompts::get(call).await,
         "completion/complete" => prompts::complete(call),
-        _ if call.revision.is_modern() => modern::method(call).await,
-        _ => legacy::method(call),
+        _ if call.revision.is_modern() => match tasks::modern(call) {
+            Some(outcome) => outcome,
+            None => modern::method(call).await,
+        },
+        _ => match tasks::legacy(call).await {
+            Some(outcome) => outcome,
+            None => legacy::method(call),
+        },
     };
     match outcome {
         Err(Stop::Failed(text)) if call.request.method == "tools/call" => {

@@ -39,6 +39,7 @@ pub(super) fn check(server: &Server, asked: &Asked, request: &Request) -> Result
     let source = match request.method.as_str() {
         "tools/call" | "prompts/get" => Some("name"),
         "resources/read" => Some("uri"),
+        "tasks/get" | "tasks/update" | "tasks/cancel" => Some("taskId"),
         _ => None,
     };
     if let Some(body) = source.and_then(|key| request.params[key].as_str()) {

@@ -58,6 +58,8 @@ pub(super) fn capabilities(server: &Server, revision: Revision) -> Value {
     if revision >= Revision::V2025_03_26 && !(contents.prompts.is_empty() && contents.templates.is_empty()) {
         all["completions"] = json!({});
     }
+    drop(contents);
+    super::tasks::announce(server, revision, &mut all);
     all
 }
 

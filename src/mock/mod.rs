@@ -30,6 +30,7 @@ mod server;
 mod session;
 mod stdio;
 mod stream;
+mod tasks;
 mod tools;
 mod wire;
 
@@ -38,7 +39,7 @@ pub use self::{
     handle::{Handle, serve_http, serve_http_recording, serve_tcp},
     record::{Counters, Seen},
     revision::Revision,
-    script::{Answer, Cursor, Generate, Http, Listing, Newline, Preset, Script, Sse, Stdio},
+    script::{Answer, Cursor, Generate, Http, Listing, Newline, Preset, Script, Sse, Stdio, TaskRule},
 };
 
 #[cfg(unix)]

@@ -232,6 +232,7 @@ impl Pipe {
             headers: None,
             answers: Value::Null,
             out: self.out.clone(),
+            task: None,
             request,
         };
         let ready = self.caller(&mut call);

@@ -182,6 +182,7 @@ fn admit(server: &Arc<Server>, asked: &Asked, request: Request, out: &mpsc::Send
         headers: Some(asked.headers.clone()),
         answers: Value::Null,
         out: out.clone(),
+        task: None,
         request,
     };
     let request = &call.request;

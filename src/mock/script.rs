@@ -42,6 +42,8 @@ pub struct Script {
     pub prompts: Vec<Value>,
     /// Text by resource URI, for the resources above.
     pub contents: BTreeMap<String, String>,
+    /// Which tools run as tasks, by name, and how.
+    pub tasks: BTreeMap<String, TaskRule>,
     /// How lists are cut into pages.
     pub list: Listing,
     /// What only HTTP can do.
@@ -71,6 +73,7 @@ impl Default for Script {
             templates: Vec::new(),
             prompts: Vec::new(),
             contents: BTreeMap::new(),
+            tasks: BTreeMap::new(),
             list: Listing::default(),
             http: Http::default(),
             stdio: Stdio::default(),
@@ -113,6 +116,30 @@ pub struct Generate {
 impl Generate {
     fn pattern() -> String {
         "tool_{n}".into()
+    }
+}
+
+/// How a tool runs as a task.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TaskRule {
+    /// Whether it runs in no other way. (What the tool's definition says of it is the definition's business.)
+    pub required: bool,
+    /// How often clients should look at it, in milliseconds.
+    pub poll_ms: u64,
+    /// For how long it is kept, in milliseconds; for ever when absent. A client's wish comes first.
+    pub ttl_ms: Option<u64>,
+    /// Asks the user for a name before the task is made, under this key.
+    pub ask_first: Option<String>,
+    /// Tells its session of each change of its status (2025-11-25).
+    pub tell: bool,
+    /// Asks its session at once (2025-11-25), instead of waiting for `tasks/result`.
+    pub eager: bool,
+}
+
+impl Default for TaskRule {
+    fn default() -> Self {
+        Self { required: false, poll_ms: 50, ttl_ms: Some(600_000), ask_first: None, tell: false, eager: false }
     }
 }
 

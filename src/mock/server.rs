@@ -24,6 +24,7 @@ use super::{
     script::Script,
     seal::Seal,
     session::Session,
+    tasks::Tasks,
     wire,
 };
 
@@ -89,6 +90,7 @@ pub(super) struct Server {
     pub(super) faults: Mutex<Armed>,
     pub(super) sessions: Mutex<HashMap<String, Arc<Session>>>,
     pub(super) pairs: Pairs,
+    pub(super) tasks: Tasks,
     pub(super) stop: watch::Sender<bool>,
     listeners: Mutex<Vec<Listener>>,
     numbers: AtomicU64,
@@ -103,6 +105,7 @@ impl Server {
             seal: Seal::new(script.state_key.as_deref()),
             sessions: Mutex::default(),
             pairs: Pairs::default(),
+            tasks: Tasks::default(),
             stop: watch::Sender::new(false),
             listeners: Mutex::default(),
             numbers: AtomicU64::new(1),

@@ -18,6 +18,7 @@ use super::{
     resources,
     revision::Revision,
     server::{Frame, Notice},
+    tasks,
     wire::{Body, Fail},
 };
 
@@ -29,13 +30,22 @@ pub(super) async fn call(call: &Call) -> Outcome {
     if !lock(&call.server.contents).tools.iter().any(|t| t.key == name) {
         return Err(Fail::params(format!("Unknown tool: {name}")).into());
     }
+    if let Some(created) = tasks::create(call, name).await? {
+        return Ok(created);
+    }
+    behave(call, name).await
+}
+
+/// What the tool does, whether in a task or not.
+pub(super) async fn behave(call: &Call, name: &str) -> Outcome {
     if let Some(answer) = call.server.script.answers.get(name) {
         let text = answer.as_str().map_or_else(|| answer.to_string(), str::to_owned);
         return Ok(Body::verbatim(&text).ok_or_else(|| Fail::new(-32603, "the script's answer is no object"))?);
     }
-    match call.server.script.behave.get(name).map_or(name, String::as_str) {
-        "elicit" | "elicit_url" | "elicit_twice" | "ask_both" | "ask_name" | "sample" | "sample_tools" | "roots"
-        | "needs_page" => asking(call, name).await,
+    let name = call.server.script.behave.get(name).map_or(name, String::as_str);
+    match name {
+        "elicit" | "elicit_url" | "elicit_twice" | "ask_both" | "ask_mixed" | "ask_name" | "sample"
+        | "sample_tools" | "roots" | "needs_page" => asking(call, name).await,
         "change" | "touch" | "link" | "counter" | "whoami" | "mock_counters" => stateful(call, name),
         "crash" | "hang" | "garbage" | "grandchild" | "big" | "env" => rough(call, name).await,
         other => plain(call, other).await,
@@ -71,6 +81,11 @@ async fn plain(call: &Call, name: &str) -> Outcome {
             sleep(Duration::from_millis(ms)).await;
             Ok(text(&format!("slept {ms} ms")))
         }
+        "compute" => {
+            sleep(Duration::from_secs(call.number_argument("seconds", 0))).await;
+            Ok(text("computed"))
+        }
+        "hello" => Ok(text(&format!("Hello, {}!", call.text_argument("name", "whoever you are")))),
         "progress" => {
             let (steps, ms) = (call.number_argument("steps", 3), call.number_argument("ms", 1));
             for step in 1..=steps {
@@ -109,6 +124,10 @@ async fn asking(call: &Call, name: &str) -> Outcome {
             json!({"first": first, "second": second})
         }
         "ask_both" => {
+            let both = tokio::join!(call.elicit("first", "Your first name?"), call.elicit("last", "Your last name?"));
+            json!({"first": both.0?, "last": both.1?})
+        }
+        "ask_mixed" => {
             let (name, sample) = tokio::join!(call.elicit("name", "What is your name?"), call.sample("Say hello."));
             json!({"name": name?, "sample": sample?})
         }

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::json::{Object, Raw, Text};
-use crate::model::Error;
+use crate::model::{Error, TaskMethod, TaskWish};
 
 /// Whom the credentials say is calling.
 #[derive(Debug, PartialEq, Eq)]
@@ -124,6 +124,7 @@ pub enum Method {
     ReadResource,
     GetPrompt,
     Complete,
+    Task(TaskMethod),
     /// A method that no revision we know defines.
     Other(Text),
 }
@@ -159,6 +160,10 @@ pub struct Call {
     pub resume: Option<Box<Resume>>,
     /// The definition of the item, set where the name was resolved: backs may mirror arguments as it says.
     pub definition: Option<Arc<Object>>,
+    /// Whether it may become a task. On a list: whether the list should say what may.
+    pub task: TaskWish,
+    /// Of a task: whether its whole state is wanted, with what it asks and what it came to.
+    pub whole: bool,
     /// When the request arrived.
     pub received: Instant,
 }
@@ -174,15 +179,23 @@ impl Call {
             check: None,
             resume: None,
             definition: None,
+            task: TaskWish::Never,
+            whole: false,
             received: Instant::now(),
         }
     }
 
-    /// How the call is named in messages for people: the tool, prompt or URI if it has one.
+    /// A call about a task.
+    pub fn of_task(method: TaskMethod, id: &str) -> Self {
+        Call::new(Method::Task(method), Object::new().with("taskId", crate::json::Raw::string(id)))
+    }
+
+    /// How the call is named in messages for people: the tool, prompt, URI or task if it has one.
     pub fn target(&self) -> Option<Text> {
         match self.method {
             Method::CallTool | Method::GetPrompt => self.params.text("name"),
             Method::ReadResource => self.params.text("uri"),
+            Method::Task(_) => self.params.text("taskId"),
             _ => None,
         }
     }
@@ -208,7 +221,10 @@ impl Method {
             "resources/read" => Method::ReadResource,
             "prompts/get" => Method::GetPrompt,
             "completion/complete" => Method::Complete,
-            other => Method::Other(Text::from(other)),
+            other => match TaskMethod::ALL.into_iter().find(|task| task.name() == other) {
+                Some(task) => Method::Task(task),
+                None => Method::Other(Text::from(other)),
+            },
         }
     }
 
@@ -220,6 +236,7 @@ impl Method {
             Method::ReadResource => "resources/read",
             Method::GetPrompt => "prompts/get",
             Method::Complete => "completion/complete",
+            Method::Task(task) => task.name(),
             Method::Other(name) => name,
         }
     }

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use crate::json::{Object, Raw, Text};
 use crate::jsonrpc::RpcError;
-use crate::model::{AskKind, Error, Notice};
+use crate::model::{AskKind, Error, Notice, Task};
 
 /// What happens in an exchange.
 pub enum Event {
@@ -27,6 +27,8 @@ pub struct Outcome {
     pub result: Object,
     /// How long it may be kept, if the server said so.
     pub cache: Option<CacheHint>,
+    /// The task that the call became, or that it was about; the result then holds what stands around it.
+    pub task: Option<Box<Task>>,
 }
 
 /// How long a result may be kept, and by whom.
@@ -130,6 +132,6 @@ impl Stream for Exchange {
 impl Outcome {
     /// A result without a cache hint.
     pub fn of(result: Object) -> Self {
-        Outcome { result, cache: None }
+        Outcome { result, cache: None, task: None }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::Stream;
 
 use crate::json::{Object, Raw, Text};
-use crate::model::{Call, Caller, Exchange, Kind, Level};
+use crate::model::{Call, Caller, Exchange, Kind, Level, Task, TaskFeatures};
 
 /// An MCP server, seen without its revision.
 pub trait Server: Send + Sync {
@@ -48,6 +48,8 @@ pub struct Features {
     pub subscribe: bool,
     pub completions: bool,
     pub logging: bool,
+    /// What it can do with tasks; `None`: nothing.
+    pub tasks: Option<TaskFeatures>,
 }
 
 /// What a listener wants to hear of.
@@ -65,6 +67,8 @@ pub struct Filter {
     pub logs: bool,
     /// That a user is done with a page.
     pub elicitations: bool,
+    /// The states of these tasks.
+    pub tasks: Vec<Text>,
 }
 
 /// News from a server.
@@ -82,6 +86,8 @@ pub enum Notice {
     Elicited(Text, Object),
     /// The client's roots changed.
     RootsChanged,
+    /// The whole state of a task that changed.
+    Task(Box<Task>),
     /// Anything else: method and params.
     Other(Text, Object),
 }
@@ -97,7 +103,15 @@ pub struct Notices {
 impl Filter {
     /// Everything but single resources.
     pub fn everything() -> Self {
-        Filter { tools: true, prompts: true, resources: true, uris: Vec::new(), logs: true, elicitations: true }
+        Filter {
+            tools: true,
+            prompts: true,
+            resources: true,
+            uris: Vec::new(),
+            logs: true,
+            elicitations: true,
+            tasks: Vec::new(),
+        }
     }
 
     /// Whether the listener wants to hear this.

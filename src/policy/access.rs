@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use aws_lc_rs::hmac;
+
 use crate::model::Principal;
 use crate::policy::Globs;
 
@@ -12,6 +14,38 @@ pub struct Access {
     pub endpoints: Option<HashSet<String>>,
     /// The tools that it may see and call, by the name on the endpoint over everything.
     pub tools: Globs,
+    /// What marks as its own what it is handed.
+    pub secret: Secret,
+}
+
+/// A secret of one principal, the same for as long as its credentials are.
+#[derive(Clone)]
+pub struct Secret([u8; 32]);
+
+impl Secret {
+    /// Wraps 256 secret bits.
+    pub fn new(bits: [u8; 32]) -> Self {
+        Secret(bits)
+    }
+
+    /// 128 bits that only who knows the secret can make of these texts.
+    pub fn mark(&self, texts: &[&str]) -> [u8; 16] {
+        let mut context = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, &self.0));
+        for text in texts {
+            // The lengths keep apart what would read the same in a row.
+            context.update(&(text.len() as u64).to_be_bytes());
+            context.update(text.as_bytes());
+        }
+        let mut mark = [0; 16];
+        mark.copy_from_slice(&context.sign().as_ref()[..16]);
+        mark
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret(..)")
+    }
 }
 
 /// All rows; a principal's id is its row.
@@ -52,6 +86,14 @@ impl AccessTable {
             Row::Everything => true,
             Row::Nothing => false,
             Row::Some(access) => access.tools.matches(exposed),
+        }
+    }
+
+    /// The principal's secret; `None` where anybody may do anything, and nobody can be told apart.
+    pub fn secret(&self, principal: &Principal) -> Option<&Secret> {
+        match self.row(principal) {
+            Row::Some(access) => Some(&access.secret),
+            Row::Everything | Row::Nothing => None,
         }
     }
 

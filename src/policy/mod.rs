@@ -6,5 +6,5 @@
 mod access;
 mod rules;
 
-pub use access::{ANYBODY, Access, AccessTable};
+pub use access::{ANYBODY, Access, AccessTable, Secret};
 pub use rules::{Globs, ItemRules};

@@ -30,6 +30,8 @@ struct Open {
     logs: Logs,
     /// Whose it is; the gateway's own calls are nobody's.
     whose: Option<Whose>,
+    /// The task whose end the call waits for, and what else its progress is named by.
+    task: Option<(Text, Option<u64>)>,
     /// Takes requests of the server that came on another stream than the call's own.
     injected: Option<mpsc::Sender<Message>>,
 }
@@ -70,14 +72,15 @@ impl Calls {
         // On a pipe everything comes the same way; a call that can be asked nothing needs no second way either.
         let channel = (!is_pipe && caller.can != Can::default()).then(|| mpsc::channel(INJECTED_MAX));
         let (sender, injected) = channel.unzip();
-        self.lock().insert(id, Open { can: caller.can, logs, whose: whose(caller), injected: sender });
+        self.lock().insert(id, Open { can: caller.can, logs, whose: whose(caller), task: None, injected: sender });
         CallEntry { calls: self.clone(), id, injected }
     }
 
     /// Opens a subscription: its messages name it.
     pub(super) fn open_subscription(&self) -> CallEntry {
         let id = self.next_id();
-        self.lock().insert(id, Open { can: Can::default(), logs: Logs::Never, whose: None, injected: None });
+        self.lock()
+            .insert(id, Open { can: Can::default(), logs: Logs::Never, whose: None, task: None, injected: None });
         CallEntry { calls: self.clone(), id, injected: None }
     }
 
@@ -89,11 +92,39 @@ impl Calls {
         let Some(id) = self.only_asked(|open| open.injected.is_some() && open.can.answer(kind)) else {
             return Err(request);
         };
+        self.hand(id, request)
+    }
+
+    /// Hands a request that a task makes to the call that waits for the task. Gives it back where there is none.
+    pub(super) fn inject_for_task(&self, task: &str, request: Request) -> Result<(), Request> {
+        match self.of_task(task) {
+            Some(id) => self.hand(id, request),
+            None => Err(request),
+        }
+    }
+
+    fn hand(&self, id: u64, request: Request) -> Result<(), Request> {
         let sender = self.lock().get(&id).and_then(|open| open.injected.clone());
         match sender.map(|sender| sender.try_send(Message::Request(request.clone()))) {
             Some(Ok(())) => Ok(()),
             _ => Err(request),
         }
+    }
+
+    /// The call that waits for a task, if one does.
+    fn of_task(&self, task: &str) -> Option<u64> {
+        let waits = |open: &Open| open.task.as_ref().is_some_and(|(id, _)| id.as_str() == task);
+        self.lock().iter().find(|(_, open)| waits(open)).map(|(id, _)| *id)
+    }
+
+    /// The call that progress under this token is about.
+    fn of_token(&self, token: u64) -> Option<u64> {
+        let open = self.lock();
+        let named = |call: &Open| call.task.as_ref().is_some_and(|(_, also)| *also == Some(token));
+        if open.contains_key(&token) {
+            return Some(token);
+        }
+        open.iter().find(|(_, call)| named(call)).map(|(id, _)| *id)
     }
 
     /// An id for a request of the gateway's own, which no notification is about.
@@ -112,12 +143,15 @@ impl Calls {
             Message::Response(_) => None,
             Message::Notification(n) if &*n.method == "notifications/progress" => {
                 let token = std::str::from_utf8(n.params.get("progressToken")?.bytes()).ok()?.parse().ok()?;
-                self.lock().contains_key(&token).then_some(token)
+                self.of_token(token)
             }
             Message::Notification(n) if &*n.method == "notifications/message" => self.only_log(),
             // Subscriptions of the modern revision name their request.
             Message::Notification(n) => subscription(&n.params),
             Message::Request(r) => {
+                if let Some(task) = super::legacy::related(&r.params) {
+                    return self.of_task(&task);
+                }
                 let kind = AskKind::of(&r.method, &r.params);
                 // Where nobody can answer, the only call there is shall fail with the name of what its client lacks.
                 self.only_asked(|open| open.can.answer(kind)).or_else(|| self.only_call())
@@ -171,6 +205,15 @@ impl Calls {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, Open>> {
         self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl CallEntry {
+    /// Notes that the call waits for a task, and what else its progress is named by.
+    pub(super) fn attend(&self, task: Text, also: Option<u64>) {
+        if let Some(open) = self.calls.lock().get_mut(&self.id) {
+            open.task = Some((task, also));
+        }
     }
 }
 

@@ -6,9 +6,11 @@
 mod answer;
 mod calls;
 mod connect;
+mod driven;
 mod fault;
 mod legacy;
 mod notices;
+mod tasks;
 mod v2026_07_28;
 
 use std::sync::Arc;
@@ -136,6 +138,12 @@ pub fn tool_problem(era: Era, is_pipe: bool, definition: &Object) -> Option<Stri
         Era::Modern if !is_pipe => v2026_07_28::tool_problem(definition),
         _ => None,
     }
+}
+
+/// A tool's definition, listed as one that may run as a task, for clients whose revision looks there; `None` if the
+/// tool speaks of it itself.
+pub fn offered_as_task(definition: &Raw) -> Option<Raw> {
+    tasks::offered(definition)
 }
 
 /// The header in which a client says its revision; for logs and metrics of refused requests.

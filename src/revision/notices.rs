@@ -40,7 +40,8 @@ pub(super) fn read(notification: Notification) -> Notice {
 /// Spells a notice, except for progress, which needs the client's token.
 pub(super) fn write(notice: &Notice) -> Option<(&str, Object)> {
     Some(match notice {
-        Notice::Progress(_) => return None,
+        // What depends on the revision is spelled there.
+        Notice::Progress(_) | Notice::Task(_) => return None,
         Notice::Log(_, params) => ("notifications/message", params.clone()),
         Notice::Changed(kind) => (changed_method(*kind), Object::new()),
         Notice::Updated(_, params) => ("notifications/resources/updated", params.clone()),
@@ -78,6 +79,7 @@ pub(super) fn features(capabilities: &Object) -> Features {
         resources: resources.is_some(),
         completions: part("completions").is_some(),
         logging: part("logging").is_some(),
+        tasks: None,
     }
 }
 

@@ -5,6 +5,7 @@
 //! a session answers only the principal and the endpoint that it was made for, and everything kept for it goes when
 //! it ends.
 
+mod finished;
 mod outbox;
 mod parking;
 mod seal;
@@ -27,6 +28,7 @@ use crate::jsonrpc::{Id, RpcError};
 use crate::model::{Caller, Error, Notices, Principal, Reason};
 use crate::telemetry::Metrics;
 
+pub use finished::{Ended, Finished};
 pub use outbox::Outbox;
 pub use parking::{OpenAsk, OpenRequest, Parked, Parking, ParkingSettings, Ticket};
 pub use replay::{Next, OWN_STREAM, Reader, Replay, ReplaySettings, parse_id};
@@ -43,6 +45,8 @@ const CALLS_MAX: usize = 1000;
 
 /// All sessions.
 pub struct Sessions {
+    /// The ends of calls that were to become tasks.
+    pub finished: Finished,
     table: Mutex<HashMap<Text, Arc<Session>>>,
     settings: SessionSettings,
     metrics: Arc<Metrics>,
@@ -109,7 +113,8 @@ impl Sessions {
     /// An empty table.
     pub fn new(settings: SessionSettings, metrics: Arc<Metrics>) -> Self {
         let replay = replay::Shared::new(settings.replay.clone(), metrics.clone());
-        Sessions { table: Mutex::default(), settings, metrics, replay, epoch: Instant::now() }
+        let finished = Finished::new(metrics.clone());
+        Sessions { table: Mutex::default(), settings, metrics, replay, finished, epoch: Instant::now() }
     }
 
     /// Opens a session.

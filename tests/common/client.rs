@@ -203,6 +203,7 @@ impl Ask<'_> {
             let key = match self.method.as_str() {
                 "tools/call" | "prompts/get" => "name",
                 "resources/read" => "uri",
+                "tasks/get" | "tasks/update" | "tasks/cancel" => "taskId",
                 _ => "",
             };
             if let Some(value) = params[key].as_str() {

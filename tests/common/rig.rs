@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use moongate::app::App;
 use moongate::config::{LoadOptions, load};
-use moongate::mock::{Cursor, Handle, Preset, Revision, Script, serve_http_recording};
+use moongate::mock::{Cursor, Handle, Preset, Revision, Script, TaskRule, serve_http_recording};
 use moongate::revision::SUPPORTED;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -54,10 +54,37 @@ pub(crate) fn main_script(revision: &str) -> Script {
     script.name = "main".into();
     script.instructions = Some("Main's instructions.".into());
     script.tools = vec![json!(ODD_TOOL)];
+    add_tasks(&mut script, revision);
     script.answers.insert("odd".into(), json!(ODD_RESULT));
     script.list.page_size = 2;
     script.list.cursor = Cursor::Loop;
     script
+}
+
+/// Tools that run as tasks where the revision has them, with another tool's behaviour.
+fn add_tasks(script: &mut Script, revision: &str) {
+    let rule = TaskRule { tell: true, ..TaskRule::default() };
+    let required = TaskRule { required: true, ..rule.clone() };
+    let eager = TaskRule { eager: true, ..rule.clone() };
+    for (name, behaves, rule) in [
+        ("job", "sleep", &rule),
+        ("job_asks", "elicit", &rule),
+        ("job_asks_twice", "elicit_twice", &rule),
+        ("job_eager", "elicit", &eager),
+        ("job_fails", "fail", &rule),
+        ("job_errors", "error", &rule),
+        ("job_link", "link", &rule),
+        ("must", "progress", &required),
+        ("must_ask", "elicit", &required),
+    ] {
+        let mut tool = json!({"name": name, "inputSchema": {"type": "object"}});
+        if revision == "2025-11-25" {
+            tool["execution"] = json!({"taskSupport": if rule.required { "required" } else { "optional" }});
+        }
+        script.tools.push(tool);
+        script.behave.insert(name.into(), behaves.into());
+        script.tasks.insert(name.into(), rule.clone());
+    }
 }
 
 fn aside_script() -> Script {

@@ -54,6 +54,15 @@ impl Cell {
         self.server >= MODERN
     }
 
+    /// A tool as this cell's client finds it listed: only what its revision looks for in tools, and the server's says
+    /// for all of them at once, is added behind the server's own bytes.
+    pub(crate) fn listed(&self, tool: &str) -> String {
+        if self.client != "2025-11-25" || !self.modern_server() {
+            return tool.to_owned();
+        }
+        format!(r#"{},"execution":{{"taskSupport":"optional"}}}}"#, tool.strip_suffix('}').unwrap())
+    }
+
     /// Whether the server's revision is this one or a later one.
     pub(crate) fn server_since(&self, revision: &str) -> bool {
         self.server >= revision

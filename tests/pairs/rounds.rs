@@ -130,7 +130,7 @@ pub(crate) async fn questions_at_once_are_one_round(cell: Arc<Cell>) {
         return;
     }
     let client = cell.able().await;
-    let answer = client.tool("main__ask_both", json!({})).await;
+    let answer = client.tool("main__ask_mixed", json!({})).await;
     let asked = answer.result()["inputRequests"].as_object().unwrap_or_else(|| panic!("{answer:?}")).clone();
     let methods: Vec<&str> = asked.values().map(|one| one["method"].as_str().unwrap()).collect();
     assert_eq!(methods, ["elicitation/create", "sampling/createMessage"], "{answer:?}");
@@ -138,10 +138,10 @@ pub(crate) async fn questions_at_once_are_one_round(cell: Arc<Cell>) {
     // One answer in each round; the other question is asked again alone.
     let half = json!({ keys[1]: {"role": "assistant", "content": {"type": "text", "text": "Hi."}, "model": "m"} });
     let state = answer.result()["requestState"].as_str();
-    let rest = open(&retry(&client, "main__ask_both", json!({}), half, state).await);
+    let rest = open(&retry(&client, "main__ask_mixed", json!({}), half, state).await);
     assert_eq!(&rest.key, keys[0]);
     let answers = json!({ &rest.key: name("Ada") });
-    let answer = retry(&client, "main__ask_both", json!({}), answers, rest.state.as_deref()).await;
+    let answer = retry(&client, "main__ask_mixed", json!({}), answers, rest.state.as_deref()).await;
     let got: Value = serde_json::from_str(answer.text()).unwrap();
     assert_eq!(got["name"], name("Ada"), "{answer:?}");
     assert_eq!(got["sample"]["content"]["text"], "Hi.");

@@ -21,7 +21,7 @@ pub(crate) async fn tools_list(cell: Arc<Cell>) {
         assert_eq!(names.iter().filter(|n| **n == name).count(), 1, "{name} in {names:?}");
     }
     assert!(names.is_sorted(), "{names:?}");
-    let odd = ODD_TOOL.replace(r#""name":"odd""#, r#""name":"main__odd""#);
+    let odd = cell.listed(ODD_TOOL).replace(r#""name":"odd""#, r#""name":"main__odd""#);
     assert!(first.raw_result().contains(&odd), "respelled: {}", first.raw_result());
     assert!(first.result()["nextCursor"].is_null());
     for member in ["resultType", "ttlMs", "cacheScope", "_meta"] {

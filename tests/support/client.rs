@@ -253,7 +253,7 @@ impl Client {
             }
             params["_meta"] = meta;
             extra.push(("mcp-method", method.to_owned()));
-            let target = params["name"].as_str().or(params["uri"].as_str());
+            let target = params["name"].as_str().or(params["uri"].as_str()).or(params["taskId"].as_str());
             extra.extend(target.map(|target| ("mcp-name", target.to_owned())));
         }
         self.raw("POST", &extra, body_of(id, method, params)).await

@@ -15,14 +15,23 @@ use tokio::sync::{Mutex as AsyncMutex, broadcast};
 use tokio_util::sync::CancellationToken;
 
 use crate::json::{Object, Raw, Text};
-use crate::jsonrpc::{Id, RpcError, to_bytes, write_error, write_notification, write_request, write_result};
+use crate::jsonrpc::{
+    Id, Request, RpcError, code, to_bytes, write_error, write_notification, write_request, write_result,
+};
 use crate::link::{Headers, Link, LinkError, Outgoing, Reply};
-use crate::model::{Call, Caller, Exchange, Face, Filter, Kind, Level, LogWish, Notice, Notices, Server};
+use crate::model::{
+    Call, Caller, Error, Event, Exchange, Face, Filter, Kind, Level, LogWish, Method, Notice, Notices, Outcome, Server,
+    TaskMethod, TaskWish,
+};
 use crate::revision::Calls;
 use crate::revision::connect::{ConnectError, Hello};
+use crate::revision::driven::{self, Steps};
+use crate::revision::fault;
+use crate::revision::legacy::attend::{self, Attended};
 use crate::revision::legacy::open::{Agreed, handshake};
 use crate::revision::legacy::pump::pump;
 use crate::revision::legacy::running::Running;
+use crate::revision::tasks::{Support, support};
 
 /// News that may wait for the listener.
 const NEWS: usize = 256;
@@ -56,8 +65,10 @@ pub(in crate::revision) struct LegacyServer {
     /// The lowest level that the server was told; above the highest one: none.
     level: AtomicU8,
     subscribed: Mutex<HashSet<Text>>,
+    /// What its tasks ask.
+    pub(super) attended: Attended,
     /// Cancelled when nobody uses the server any more.
-    gone: CancellationToken,
+    pub(super) gone: CancellationToken,
 }
 
 impl LegacyServer {
@@ -73,6 +84,7 @@ impl LegacyServer {
             renewing: AsyncMutex::new(()),
             level: AtomicU8::new(u8::MAX),
             subscribed: Mutex::default(),
+            attended: Attended::default(),
             gone: CancellationToken::new(),
         });
         let gone = server.gone.clone();
@@ -207,6 +219,18 @@ impl LegacyServer {
         });
     }
 
+    /// A request that a task makes, on a stream that is not the task's: "clients SHOULD expect messages to be delivered
+    /// on any SSE stream" (2025-11-25/basic/utilities/tasks.mdx, Input Required Status).
+    pub(super) fn asked_by_task(self: &Arc<Self>, task: Text, request: Request) {
+        let Err(request) = self.calls.inject_for_task(&task, request) else { return };
+        for request in self.attended.keep(Text::from(task.as_str()), request) {
+            self.hello.metrics.asks.with_label_values(&["any", "unattributed"]).inc();
+            let message = "Nobody waits for the task that asks";
+            let error = RpcError { code: code::METHOD_NOT_FOUND, message: message.into(), data: None };
+            self.answer(&request.id, Err(error));
+        }
+    }
+
     /// A notice for whoever listens to the server as a whole.
     pub(super) fn publish(&self, notice: Notice) {
         if matches!(notice, Notice::Changed(_) | Notice::Updated(..) | Notice::Log(..) | Notice::Elicited(..)) {
@@ -252,7 +276,12 @@ impl Server for Shared {
     }
 
     fn call(&self, caller: &Arc<Caller>, call: Call) -> Exchange {
-        Running::start(self.0.clone(), caller.clone(), call)
+        let (server, caller) = (self.0.clone(), caller.clone());
+        match call.method {
+            Method::CallTool => call_tool(server, caller, call),
+            Method::Task(method) => about_task(method, server, caller, call),
+            _ => Running::start(server, caller, call).0,
+        }
     }
 
     fn listen(&self, _: &Arc<Caller>, filter: Filter) -> Notices {
@@ -270,6 +299,72 @@ impl Server for Shared {
         if let Notice::RootsChanged = notice {
             self.0.notify("notifications/roots/list_changed", Object::new());
         }
+    }
+}
+
+/// A call of a tool: as a task where the client can take one and the tool runs as one; driven to its end where the tool
+/// runs in no other way.
+fn call_tool(server: Arc<LegacyServer>, caller: Arc<Caller>, mut call: Call) -> Exchange {
+    // A client's opt-in is a `TaskWish` by now; what stands here still is no word of its revision.
+    if call.params.get("task").is_some() {
+        call.params.remove("task");
+    }
+    if server.agreed.load().face.features.tasks.is_none() {
+        call.task = TaskWish::Never;
+        return Running::start(server, caller, call).0;
+    }
+    let wish = match (&call.task, support(call.definition.as_deref())) {
+        (TaskWish::Must(wish), _) => wish.clone(),
+        (TaskWish::May, Support::Optional | Support::Required) => Object::new(),
+        (TaskWish::Never, Support::Required) => {
+            call.params.set(Text::literal("task"), Raw::literal("{}"));
+            call.task = TaskWish::May;
+            return drive(server, caller, call);
+        }
+        _ => {
+            call.task = TaskWish::Never;
+            return Running::start(server, caller, call).0;
+        }
+    };
+    call.params.set(Text::literal("task"), wish.raw());
+    Running::start(server, caller, call).0
+}
+
+/// "If `execution.taskSupport` is `"required"`, clients MUST invoke the tool as a task"
+/// (2025-11-25/basic/utilities/tasks.mdx, Tool-Level Negotiation): the gateway does, for clients that cannot.
+fn drive(server: Arc<LegacyServer>, caller: Arc<Caller>, call: Call) -> Exchange {
+    let (created, token) = Running::start(server.clone(), caller.clone(), call);
+    let steps = Steps {
+        end: Box::new({
+            let (server, caller) = (server.clone(), caller.clone());
+            // "The `progressToken` provided in the initial request remains valid throughout the task lifetime."
+            move |id| Running::end_of(server, caller, id, token)
+        }),
+        cancel: Box::new({
+            let (server, caller) = (server.clone(), caller.clone());
+            move |id| {
+                let cancelling = Running::start(server, caller, Call::of_task(TaskMethod::Cancel, id)).0.outcome();
+                tokio::spawn(async move { drop(cancelling.await) });
+            }
+        }),
+        limit: server.hello.timeout,
+        late: fault::timeout(&server.hello.server, server.hello.timeout),
+    };
+    driven::drive(created, steps)
+}
+
+fn about_task(method: TaskMethod, server: Arc<LegacyServer>, caller: Arc<Caller>, call: Call) -> Exchange {
+    let once = |end: futures_util::future::BoxFuture<'static, Result<Outcome, Error>>| {
+        Exchange::new(stream::once(async move { Event::Done(end.await) }))
+    };
+    match method {
+        TaskMethod::State if call.whole => {
+            let id = call.target().unwrap_or(Text::literal(""));
+            once(Box::pin(attend::whole(server, caller, id)))
+        }
+        TaskMethod::Answer => once(Box::pin(attend::answer(server, caller, call))),
+        TaskMethod::Cancel => once(Box::pin(attend::cancel(server, caller, call))),
+        _ => Running::start(server, caller, call).0,
     }
 }
 

@@ -14,13 +14,15 @@ use crate::json::{Object, Raw};
 use crate::jsonrpc::{Id, Malformed, Message, Request, RpcError, code, to_bytes, write_request};
 use crate::model::{
     Ask, AskKind, AskState, Call, Caller, Error, Event, Exchange, LogWish, Method, Notice, Outcome, Reason, Server,
+    TaskMethod,
 };
 use crate::revision::answer::{self, Asked, Spell, Writing};
 use crate::revision::legacy::front::{self, Refusal};
 use crate::revision::legacy::record::{self, Recorder};
+use crate::revision::legacy::tasking::{self, Tasking};
 use crate::revision::legacy::{asks, profile, spell};
 use crate::revision::{FrontState, json_response, malformed, notices, take_meta};
-use crate::session::{OpenCall, Session};
+use crate::session::{OpenCall, Session, Sessions};
 use crate::sse;
 
 /// What one POST is answered with.
@@ -111,6 +113,15 @@ impl Turn<'_> {
         if let Method::Other(name) = &method {
             return now(Err(Error::new(Reason::UnknownMethod, format!("Method not found: {name}"))));
         }
+        let caller = self.caller();
+        let offered = || self.server.describe(&caller).features.tasks.is_some();
+        let tasking = match tasking::read(caller.revision, &method, &mut params, offered) {
+            Ok(tasking) => tasking,
+            Err(error) => return now(Err(error)),
+        };
+        if let Some(end) = tasking::kept(&self.state.sessions.finished, &caller.principal, &method, &params) {
+            return now(end);
+        }
         let mut meta = match take_meta(&mut params) {
             Ok(meta) => meta,
             Err(error) => return now(Err(error)),
@@ -123,9 +134,9 @@ impl Turn<'_> {
             )));
         };
         let token = meta.remove("progressToken");
-        let caller = self.caller();
-        let call =
-            Call { meta, progress: token.is_some(), received: self.received, ..Call::new(method.clone(), params) };
+        let (task, whole) = (tasking.wish.clone(), method == Method::Task(TaskMethod::Cancel));
+        let progress = token.is_some();
+        let call = Call { meta, progress, task, whole, received: self.received, ..Call::new(method.clone(), params) };
         let exchange = self.server.call(&caller, call);
         let profile = profile(caller.revision).filter(|_| stream);
         let spell = LegacySpell {
@@ -133,6 +144,8 @@ impl Turn<'_> {
             patience: profile.and_then(|profile| record::stream_time(profile, &self.session, self.state)),
             id,
             method,
+            tasking,
+            sessions: self.state.sessions.clone(),
             token,
             log: caller.log,
             caller,
@@ -201,7 +214,7 @@ impl Unanswered {
             }
         };
         self.exchange = None;
-        spell::answer(&self.spell.id, &self.spell.method, end)
+        self.spell.answer(end)
     }
 }
 
@@ -217,6 +230,8 @@ impl Drop for Unanswered {
 pub(super) struct LegacySpell {
     id: Id,
     method: Method,
+    tasking: Tasking,
+    sessions: Arc<Sessions>,
     token: Option<Raw>,
     log: LogWish,
     caller: Arc<Caller>,
@@ -254,6 +269,7 @@ impl Spell for LegacySpell {
         let mut messages = Vec::new();
         let mut waiting = Vec::new();
         for (key, question) in requests {
+            let question = self.tasking.question(question);
             let (outcome, kind) = self.put(&question, &mut messages);
             self.state.metrics.asks.with_label_values(&[question.kind.capability(), kind]).inc();
             waiting.push(async move { (key, outcome.wait().await) });
@@ -296,7 +312,7 @@ impl Spell for LegacySpell {
                 }
             }
         }
-        (200, spell::answer(&self.id, &self.method, end))
+        (200, self.answer(end))
     }
 
     fn cancelled(&mut self) -> impl Future<Output = ()> + Send {
@@ -313,6 +329,8 @@ impl Spell for LegacySpell {
             let spell = LegacySpell {
                 id: self.id.clone(),
                 method: self.method.clone(),
+                tasking: self.tasking.clone(),
+                sessions: self.sessions.clone(),
                 token: self.token.clone(),
                 log: self.log,
                 caller: self.caller.clone(),
@@ -353,6 +371,12 @@ impl Expected {
 }
 
 impl LegacySpell {
+    fn answer(&self, end: Result<Outcome, Error>) -> Vec<Bytes> {
+        let keep = |result| self.sessions.finished.keep(&self.caller.principal, result);
+        let end = self.tasking.end(&self.method, end, keep);
+        spell::answer(&self.id, &self.tasking.fails_as(&self.method), end)
+    }
+
     /// Puts one question to the client, or says why it cannot be put.
     fn put(&self, question: &crate::model::Question, messages: &mut Vec<Bytes>) -> (Expected, &'static str) {
         let refused = |message: String, why| {

@@ -13,9 +13,9 @@ use http::{HeaderMap, HeaderValue, Method as Verb, Response, header};
 use crate::body::Body;
 use crate::json::{Object, Raw, Text};
 use crate::jsonrpc::{Id, Message, Notification, Payload, Request};
-use crate::model::{Caller, Error, Filter, Level, LogWish, Notice, Reason, Server};
+use crate::model::{Caller, Error, Features, Filter, Level, LogWish, Notice, Reason, Server};
 use crate::revision::legacy::{
-    NEWEST, Profile, SESSION_HEADER, VERSION_HEADER, call, can, profile, record, spell, stream,
+    NEWEST, Profile, SESSION_HEADER, VERSION_HEADER, call, can, profile, record, spell, stream, tasks,
 };
 use crate::revision::{Front, FrontState, Head, Inbound, Peek, json_response, malformed, notices};
 use crate::session::{OWN_STREAM, Session, Subscribed, parse_id};
@@ -209,12 +209,21 @@ pub(super) fn introduction(request: &Request, session: &Session, server: &Arc<dy
     let face = server.describe(&caller);
     let mut result = Object::new()
         .with("protocolVersion", Raw::string(caller.revision))
-        .with("capabilities", notices::capabilities(&face.features).raw())
+        .with("capabilities", capabilities(caller.revision, &face.features).raw())
         .with("serverInfo", face.info);
     if let Some(instructions) = face.instructions {
         result.set(Text::literal("instructions"), Raw::string(&instructions));
     }
     spell::result(&request.id, &result)
+}
+
+fn capabilities(revision: &str, features: &Features) -> Object {
+    let mut capabilities = notices::capabilities(features);
+    let tasks = profile(revision).is_some_and(|profile| profile.tasks);
+    if let Some(features) = features.tasks.filter(|_| tasks) {
+        capabilities.set(Text::literal("tasks"), tasks::capability(features));
+    }
+    capabilities
 }
 
 /// Who a client is, by its `initialize`.

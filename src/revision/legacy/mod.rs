@@ -1,6 +1,7 @@
 //! The revisions with sessions: 2024-11-05 to 2025-11-25, one machine with a row of details for each.
 
 mod asks;
+mod attend;
 mod back;
 mod call;
 mod front;
@@ -11,6 +12,8 @@ mod record;
 mod running;
 mod spell;
 mod stream;
+mod tasking;
+mod tasks;
 
 pub(super) use asks::{can, required, url_elicitations};
 pub(super) use back::LegacyServer;
@@ -18,6 +21,7 @@ pub(super) use front::{FRONT, accepted, forwarded};
 pub(super) use open::{first_answer, open};
 pub(super) use pair::FRONT as HTTP_SSE;
 pub(super) use spell::tool_error;
+pub(super) use tasks::{already, related, unrelate};
 
 /// What differs between the legacy revisions.
 pub(super) struct Profile {
@@ -36,14 +40,16 @@ pub(super) struct Profile {
     /// (2025-11-25/basic/transports.mdx, Sending Messages to the Server; SEP-1699). Clients before that may take the
     /// event for a message.
     pub(super) primes: bool,
+    /// Whether calls can be tasks (2025-11-25/changelog.mdx).
+    pub(super) tasks: bool,
 }
 
 /// The legacy revisions, oldest first.
 pub(super) const PROFILES: [Profile; 4] = [
-    Profile { name: "2024-11-05", batches: true, version_header: false, resumes: false, primes: false },
-    Profile { name: "2025-03-26", batches: true, version_header: false, resumes: true, primes: false },
-    Profile { name: "2025-06-18", batches: false, version_header: true, resumes: true, primes: false },
-    Profile { name: "2025-11-25", batches: false, version_header: true, resumes: true, primes: true },
+    Profile { name: "2024-11-05", batches: true, version_header: false, resumes: false, primes: false, tasks: false },
+    Profile { name: "2025-03-26", batches: true, version_header: false, resumes: true, primes: false, tasks: false },
+    Profile { name: "2025-06-18", batches: false, version_header: true, resumes: true, primes: false, tasks: false },
+    Profile { name: "2025-11-25", batches: false, version_header: true, resumes: true, primes: true, tasks: true },
 ];
 
 /// The newest of them: what we ask servers for, and offer clients that ask for something unknown.

@@ -9,7 +9,7 @@ use crate::jsonrpc::{Id, Message, to_bytes, write_notification, write_request};
 use crate::link::{Headers, Link, LinkError, Outgoing};
 use crate::model::Face;
 use crate::revision::connect::{ConnectError, Hello};
-use crate::revision::legacy::{NEWEST, Profile, SESSION_HEADER, VERSION_HEADER, profile};
+use crate::revision::legacy::{NEWEST, Profile, SESSION_HEADER, VERSION_HEADER, profile, tasks};
 use crate::revision::{Calls, notices};
 
 /// What the handshake came to.
@@ -42,7 +42,7 @@ pub(super) async fn handshake(link: &Arc<dyn Link>, calls: &Calls, hello: &Hello
     let asked = hello.revision.and_then(profile).unwrap_or(NEWEST);
     let params = Object::new()
         .with("protocolVersion", Raw::string(asked.name))
-        .with("capabilities", hello.capabilities.clone())
+        .with("capabilities", capabilities(hello))
         .with("clientInfo", hello.info.clone());
     let id = calls.next_id();
     let body = to_bytes(256, |out| write_request(out, &Id::number(id), "initialize", &params));
@@ -52,6 +52,16 @@ pub(super) async fn handshake(link: &Arc<dyn Link>, calls: &Calls, hello: &Hello
     let body = to_bytes(64, |out| write_notification(out, "notifications/initialized", &Object::new()));
     link.send(Outgoing { body, id: None, headers: agreed.headers() }).await?;
     Ok(agreed)
+}
+
+/// What is declared to the server. A client's own tasks are not: the server would ask for their states outside any call
+/// (2025-11-25/basic/utilities/tasks.mdx, Client Capabilities).
+fn capabilities(hello: &Hello) -> Raw {
+    let Some(mut all) = hello.capabilities.as_object() else { return hello.capabilities.clone() };
+    match all.remove("tasks") {
+        Some(_) => all.raw(),
+        None => hello.capabilities.clone(),
+    }
 }
 
 /// The answer to a request of the gateway's own; whatever comes before it is for nobody.
@@ -83,7 +93,9 @@ fn read_answer(result: Object) -> Result<Agreed, ConnectError> {
         )));
     };
     let info = result.get("serverInfo").filter(|info| info.is_object()).cloned();
-    let features = notices::features(&result.object("capabilities").unwrap_or_default());
+    let capabilities = result.object("capabilities").unwrap_or_default();
+    let mut features = notices::features(&capabilities);
+    features.tasks = if profile.tasks { tasks::features(&capabilities) } else { None };
     let instructions = result.text("instructions").as_ref().map(Text::to_string);
     let face = Face { info: info.unwrap_or_else(|| Raw::literal("{}")), instructions, features };
     Ok(Agreed { profile, session: None, face })

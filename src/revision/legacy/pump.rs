@@ -10,6 +10,7 @@ use crate::json::Object;
 use crate::jsonrpc::{Message, Request, RpcError, code};
 use crate::link::{LinkError, Messages};
 use crate::revision::legacy::back::{LegacyServer, WeakServer};
+use crate::revision::legacy::tasks;
 use crate::revision::notices;
 
 /// Pauses between attempts to open the stream again; the last one repeats.
@@ -97,6 +98,9 @@ fn asked(server: &Arc<LegacyServer>, request: Request) {
     if &*request.method == "ping" {
         server.answer(&request.id, Ok(Object::new()));
         return;
+    }
+    if let Some(task) = tasks::related(&request.params) {
+        return server.asked_by_task(task, request);
     }
     if let Err(request) = server.calls.inject(request) {
         let name = &server.hello.server;

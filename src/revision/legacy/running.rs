@@ -1,9 +1,12 @@
 //! One call on a legacy server, from its request to its answer.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, stream};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
@@ -13,10 +16,11 @@ use crate::jsonrpc::{Id, Message, Notification, Request, Response, RpcError, cod
 use crate::link::{Headers, LinkError, Messages};
 use crate::model::{
     Answers, Ask, AskKind, AskState, Call, Caller, Error, Event, Exchange, LogWish, Method, Notice, Outcome, Principal,
-    Question,
+    Question, TaskMethod, TaskWish,
 };
 use crate::revision::calls::{CallEntry, Logs};
 use crate::revision::legacy::back::LegacyServer;
+use crate::revision::legacy::tasks;
 use crate::revision::{connect, fault, forwarded_headers, notices};
 
 /// A call on its way.
@@ -27,9 +31,19 @@ pub(super) struct Running {
     method: Method,
     body: Bytes,
     forwarded: Headers,
+    /// The request on its way, where something may come before its answer begins.
+    sending: Option<BoxFuture<'static, Sent>>,
     messages: Option<Messages>,
     deadline: Instant,
     asks: Arc<Asks>,
+    /// What progress notifications of this call name.
+    token: u64,
+    /// The task whose end is waited for.
+    task: Option<Text>,
+    /// Whether the call was sent as a task.
+    as_task: bool,
+    /// What the task asked before.
+    early: VecDeque<Request>,
     /// The session that the request was sent in, by its generation.
     sent_in: u64,
     phase: Phase,
@@ -43,8 +57,29 @@ enum Phase {
 }
 
 impl Running {
-    /// The exchange of a call; nothing is sent before it is asked for its first event.
-    pub(super) fn start(server: Arc<LegacyServer>, caller: Arc<Caller>, call: Call) -> Exchange {
+    /// The exchange of a call, and what its progress is named by; nothing is sent before the first event is asked for.
+    pub(super) fn start(server: Arc<LegacyServer>, caller: Arc<Caller>, call: Call) -> (Exchange, u64) {
+        let running = Running::new(server, caller, call);
+        let token = running.token;
+        (running.exchange(), token)
+    }
+
+    /// Waits for what a task comes to, with the progress that is named by `token`.
+    pub(super) fn end_of(server: Arc<LegacyServer>, caller: Arc<Caller>, id: &Text, token: u64) -> Exchange {
+        let mut running = Running::new(server, caller, Call::of_task(TaskMethod::End, id));
+        running.token = token;
+        running.entry.attend(id.clone(), Some(token));
+        running.exchange()
+    }
+
+    fn exchange(self) -> Exchange {
+        Exchange::new(stream::unfold(
+            self,
+            |mut running| async move { running.next().await.map(|event| (event, running)) },
+        ))
+    }
+
+    fn new(server: Arc<LegacyServer>, caller: Arc<Caller>, call: Call) -> Self {
         // A legacy server logs whether it was asked to or not: a message can be about any call of a client. It is not
         // about the gateway's own.
         let logs = match caller.log {
@@ -53,17 +88,29 @@ impl Running {
             _ => Logs::Wanted(caller.principal.id),
         };
         let entry = server.calls.open(&caller, logs, server.link.is_pipe());
+        let task = if call.method == Method::Task(TaskMethod::End) { call.target() } else { None };
+        if let Some(task) = &task {
+            entry.attend(task.clone(), None);
+        }
+        let as_task = call.task != TaskWish::Never;
         let Call { method, params, meta, progress, .. } = call;
         let params = with_meta(params, meta, progress.then_some(entry.id));
         let body =
             to_bytes(params.size_hint(), |out| write_request(out, &Id::number(entry.id), method.name(), &params));
         let forwarded = forwarded_headers(&caller);
-        let deadline = Instant::now() + server.hello.timeout;
-        let running = Running {
+        // "It MUST block the response until the task reaches a terminal status": longer than a call may take.
+        let wait = if task.is_some() { server.hello.ask_timeout } else { Duration::ZERO };
+        let deadline = Instant::now() + server.hello.timeout + wait;
+        Running {
+            token: entry.id,
+            task,
+            as_task,
+            early: VecDeque::new(),
             entry,
             method,
             body,
             forwarded,
+            sending: None,
             messages: None,
             deadline,
             asks: Arc::default(),
@@ -71,10 +118,7 @@ impl Running {
             phase: Phase::Unsent,
             server,
             caller,
-        };
-        Exchange::new(stream::unfold(running, |mut running| async move {
-            running.next().await.map(|event| (event, running))
-        }))
+        }
     }
 
     async fn next(&mut self) -> Option<Event> {
@@ -92,10 +136,23 @@ impl Running {
         if self.phase == Phase::Unsent {
             self.server.lower_level(&self.caller).await;
             self.phase = Phase::Sent;
-            match timeout_at(self.deadline, self.send()).await {
-                Ok(Ok(messages)) => self.messages = Some(messages),
-                Ok(Err(error)) => return Event::Done(Err(error)),
-                Err(_) => return self.timed_out(),
+            self.early = self.task.as_ref().map(|task| self.server.attended.take_early(task)).unwrap_or_default();
+            // Where something may come on another stream, it is heard while the server says nothing on the call's own:
+            // it may wait for the answer before it even sends its status.
+            let sending = self.send();
+            if self.entry.injected.is_some() {
+                self.sending = Some(Box::pin(sending));
+            } else {
+                match timeout_at(self.deadline, sending).await {
+                    Ok((Ok(messages), sent_in)) => (self.messages, self.sent_in) = (Some(messages), sent_in),
+                    Ok((Err(error), _)) => return Event::Done(Err(error)),
+                    Err(_) => return self.timed_out(),
+                }
+            }
+        }
+        while let Some(request) = self.early.pop_front() {
+            if let Some(event) = self.asked(request) {
+                return event;
             }
         }
         loop {
@@ -105,6 +162,10 @@ impl Running {
                         return event;
                     }
                 }
+                Received::Sent((Ok(messages), sent_in)) => {
+                    (self.messages, self.sent_in, self.sending) = (Some(messages), sent_in, None);
+                }
+                Received::Sent((Err(error), _)) => return Event::Done(Err(error)),
                 Received::Message(Err(error)) => return Event::Done(Err(self.fault(&error))),
                 Received::End => {
                     let reason = "the stream ended without an answer";
@@ -119,7 +180,14 @@ impl Running {
     }
 
     async fn receive(&mut self) -> Received {
-        let Some(messages) = &mut self.messages else { return Received::End };
+        let (messages, sending) = (&mut self.messages, &mut self.sending);
+        let own = async {
+            match (messages, sending) {
+                (Some(messages), _) => messages.next().await.map_or(Received::End, Received::Message),
+                (None, Some(sending)) => Received::Sent(sending.await),
+                (None, None) => Received::End,
+            }
+        };
         let injected = async {
             match &mut self.entry.injected {
                 Some(injected) => injected.recv().await,
@@ -129,7 +197,7 @@ impl Running {
         let received = timeout_at(self.deadline, async {
             tokio::select! {
                 biased;
-                message = messages.next() => message.map_or(Received::End, Received::Message),
+                received = own => received,
                 Some(message) = injected => Received::Message(Ok(message)),
             }
         });
@@ -159,31 +227,35 @@ impl Running {
     // === sending ===
 
     /// Sends the request; once more if the session turns out to be gone.
-    async fn send(&mut self) -> Result<Messages, Error> {
-        self.sent_in = self.server.generation();
-        let sent = self.server.send(self.body.clone(), Some(self.entry.id), &self.forwarded).await;
-        let error = match sent {
-            Ok(reply) => return Ok(reply.messages),
-            Err(error) => error,
-        };
-        let proof = session_lost(&error, self.server.has_session());
-        if proof == Lost::No {
-            return Err(self.fault(&error));
+    fn send(&self) -> impl Future<Output = Sent> + Send + 'static {
+        let (server, body, id) = (self.server.clone(), self.body.clone(), self.entry.id);
+        let (forwarded, changes) = (self.forwarded.clone(), matches!(self.method, Method::CallTool));
+        async move {
+            let sent_in = server.generation();
+            let fault = |error: &LinkError| fault::of_link(&server.hello.server, error);
+            let error = match server.send(body.clone(), Some(id), &forwarded).await {
+                Ok(reply) => return (Ok(reply.messages), sent_in),
+                Err(error) => error,
+            };
+            let proof = session_lost(&error, server.has_session());
+            if proof == Lost::No {
+                return (Err(fault(&error)), sent_in);
+            }
+            if let Err(e) = server.renew(sent_in).await {
+                let error = match e {
+                    connect::ConnectError::Link(e) => fault(&e),
+                    e => fault::down(&server.hello.server, &e.to_string()),
+                };
+                return (Err(error), sent_in);
+            }
+            // A 404 proves that the call never ran. Anything else does not: only what changes nothing is sent again.
+            if proof == Lost::Maybe && changes {
+                return (Err(fault(&error)), sent_in);
+            }
+            let sent_in = server.generation();
+            let again = server.send(body, Some(id), &forwarded).await;
+            (again.map(|reply| reply.messages).map_err(|e| fault(&e)), sent_in)
         }
-        let renewed = self.server.renew(self.sent_in).await;
-        if let Err(e) = renewed {
-            return Err(match e {
-                connect::ConnectError::Link(e) => self.fault(&e),
-                e => fault::down(&self.server.hello.server, &e.to_string()),
-            });
-        }
-        // A 404 proves that the call never ran. Anything else does not: only what changes nothing is sent again.
-        if proof == Lost::Maybe && matches!(self.method, Method::CallTool) {
-            return Err(self.fault(&error));
-        }
-        self.sent_in = self.server.generation();
-        let again = self.server.send(self.body.clone(), Some(self.entry.id), &self.forwarded).await;
-        again.map(|reply| reply.messages).map_err(|e| self.fault(&e))
     }
 
     // === receiving ===
@@ -203,7 +275,7 @@ impl Running {
                 if result.get("resultType").is_some() {
                     result.remove("resultType");
                 }
-                Ok(Outcome::of(result))
+                self.read(result)
             }
             Err(error) => {
                 // Some servers say with status 200 that they forgot the session: the next call shall find a new one.
@@ -215,10 +287,32 @@ impl Running {
         }
     }
 
-    fn notified(&self, notification: Notification) -> Option<Event> {
+    /// A result, with the task that it is or holds.
+    fn read(&self, mut result: Object) -> Result<Outcome, Error> {
+        let task = match self.method {
+            // A server that does not take the call for a task answers with what it came to.
+            Method::CallTool if self.as_task => tasks::created(&mut result),
+            Method::Task(TaskMethod::State | TaskMethod::Cancel) => {
+                let task = tasks::state(&mut result);
+                let wrong = || fault::protocol(&self.server.hello.server, "its task has no taskId or no known status");
+                Some(task.ok_or_else(wrong)?)
+            }
+            Method::Task(TaskMethod::End) => {
+                tasks::unrelate(&mut result);
+                None
+            }
+            _ => None,
+        };
+        Ok(Outcome { task: task.map(Box::new), ..Outcome::of(result) })
+    }
+
+    fn notified(&self, mut notification: Notification) -> Option<Event> {
+        if self.task.is_some() {
+            tasks::unrelate(&mut notification.params);
+        }
         match notices::read(notification) {
             Notice::Progress(params) => {
-                let own = params.get("progressToken").is_some_and(|t| *t == Raw::number(self.entry.id));
+                let own = params.get("progressToken").is_some_and(|t| *t == Raw::number(self.token));
                 own.then_some(Event::Notify(Notice::Progress(params)))
             }
             notice @ Notice::Log(..) => Some(Event::Notify(notice)),
@@ -231,7 +325,14 @@ impl Running {
     }
 
     fn asked(&self, request: Request) -> Option<Event> {
-        let Request { id, method, params } = request;
+        let about = tasks::related(&request.params);
+        if about.is_some() && about != self.task {
+            // Another task's question, which may be another client's.
+            self.server.asked_by_task(about.unwrap_or(Text::literal("")), request);
+            return None;
+        }
+        let Request { id, method, mut params } = request;
+        tasks::unrelate(&mut params);
         if &*method == "ping" {
             self.server.answer(&id, Ok(Object::new()));
             return None;
@@ -253,7 +354,7 @@ impl Running {
         }
         let (answer, answers) = oneshot::channel();
         let guard = AskGuard::new(&self.asks);
-        tokio::spawn(reply(self.server.clone(), id, answers, guard));
+        tokio::spawn(reply(self.server.clone(), id, about, answers, guard));
         let key = Text::literal("request");
         let requests = vec![(key, Question { kind, method, params })];
         Some(Event::Ask(Ask { requests, state: AskState::ServerWaits, server: None, answer }))
@@ -276,7 +377,11 @@ impl Drop for Running {
     }
 }
 
+/// What came of sending, and the session that it was sent in.
+type Sent = (Result<Messages, Error>, u64);
+
 enum Received {
+    Sent(Sent),
     Message(Result<Message, LinkError>),
     End,
     Late,
@@ -314,12 +419,25 @@ impl Drop for AskGuard {
 }
 
 /// Waits for the client's answer and sends it to the server.
-async fn reply(server: Arc<LegacyServer>, id: Id, answers: oneshot::Receiver<Answers>, guard: AskGuard) {
+async fn reply(
+    server: Arc<LegacyServer>,
+    id: Id,
+    task: Option<Text>,
+    answers: oneshot::Receiver<Answers>,
+    guard: AskGuard,
+) {
     let answers = tokio::time::timeout(server.hello.ask_timeout, answers).await;
-    let outcome = match answers {
+    let mut outcome = match answers {
         Ok(Ok(mut answers)) if !answers.is_empty() => answers.swap_remove(0).1,
         _ => Err(RpcError { code: code::INTERNAL, message: "The client did not answer".into(), data: None }),
     };
+    if let Ok(result) = &mut outcome {
+        // What the client calls the task is no name for the server.
+        tasks::unrelate(result);
+        if let Some(task) = &task {
+            tasks::relate(result, task);
+        }
+    }
     server.answer(&id, outcome);
     drop(guard);
 }

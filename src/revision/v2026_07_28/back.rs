@@ -11,10 +11,15 @@ use futures_util::{StreamExt, stream};
 use crate::json::{Object, Raw, Text};
 use crate::jsonrpc::{Id, Message, to_bytes, write_notification, write_request};
 use crate::link::{Headers, Link, LinkError, Messages, Outgoing};
-use crate::model::{Call, Caller, Exchange, Face, Filter, Notice, Notices, Server};
+use crate::model::{
+    Call, Caller, Error, Event, Exchange, Face, Features, Filter, Method, Notice, Notices, Reason, Server, TaskMethod,
+    TaskWish,
+};
 use crate::revision::connect::{ConnectError, Hello};
 use crate::revision::legacy::first_answer;
+use crate::revision::v2026_07_28::awaited;
 use crate::revision::v2026_07_28::running::Running;
+use crate::revision::v2026_07_28::tasks;
 use crate::revision::v2026_07_28::{
     CLIENT_CAPABILITIES, CLIENT_INFO, NAME, PROTOCOL_VERSION, SERVER_INFO, SUBSCRIPTION_ID, headers,
 };
@@ -83,8 +88,12 @@ pub(in crate::revision) async fn discover(
     Ok(Face {
         info: info.unwrap_or_else(|| Raw::literal("{}")),
         instructions: result.text("instructions").as_ref().map(Text::to_string),
-        features: notices::features(&result.object("capabilities").unwrap_or_default()),
+        features: features(&result.object("capabilities").unwrap_or_default()),
     })
+}
+
+fn features(capabilities: &Object) -> Features {
+    Features { tasks: tasks::features(capabilities), ..notices::features(capabilities) }
 }
 
 impl Server for ModernServer {
@@ -93,7 +102,27 @@ impl Server for ModernServer {
     }
 
     fn call(&self, caller: &Arc<Caller>, call: Call) -> Exchange {
-        Running::start(self.0.clone(), caller.clone(), call)
+        let (server, caller) = (self.0.clone(), caller.clone());
+        let foreign = caller.revision != NAME;
+        match call.method {
+            Method::Task(TaskMethod::List) => {
+                // SEP-2663, Motivation: "`tasks/list` scoping cannot be defined".
+                let message = format!("Server \"{}\" cannot list tasks", server.hello.server);
+                Exchange::done(Err(Error::new(Reason::UnknownMethod, message)))
+            }
+            Method::Task(TaskMethod::End) => {
+                let id = call.target().unwrap_or(Text::literal(""));
+                awaited::end(server, caller, id)
+            }
+            Method::Task(TaskMethod::Cancel) if call.whole => {
+                let id = call.target().unwrap_or(Text::literal(""));
+                Exchange::new(stream::once(async move { Event::Done(awaited::cancel(server, caller, id).await) }))
+            }
+            Method::CallTool if foreign && call.task == TaskWish::Never && server.face.features.tasks.is_some() => {
+                awaited::undeclared(server, caller, call)
+            }
+            _ => Running::start(server, caller, call),
+        }
     }
 
     fn listen(&self, _: &Arc<Caller>, filter: Filter) -> Notices {
@@ -106,6 +135,8 @@ impl Server for ModernServer {
             // Log messages belong to a request in this revision.
             logs: false,
             elicitations: false,
+            // The states of tasks are looked for by whoever has the tasks.
+            tasks: Vec::new(),
         };
         if !features.subscribe {
             honoured.uris.clear();

@@ -14,12 +14,13 @@ use crate::body::Body;
 use crate::json::{Object, Raw, Text};
 use crate::jsonrpc::{Id, Message, Payload, Request};
 use crate::model::{
-    Ask, AskState, CacheHint, Call, Caller, Check, Error, Exchange, Method, Notice, Outcome, Reason, Server,
+    Ask, AskState, CacheHint, Call, Caller, Check, Error, Exchange, Features, Method, Notice, Outcome, Reason, Server,
+    TaskMethod, TaskWish,
 };
 use crate::revision::answer::{Asked, Spell, Writing, answer};
 use crate::revision::v2026_07_28::asking::{Asker, Brought, Retry};
 use crate::revision::v2026_07_28::state::Subject;
-use crate::revision::v2026_07_28::{NAME, PROTOCOL_VERSION, asking, headers, listen, meta, spell};
+use crate::revision::v2026_07_28::{NAME, PROTOCOL_VERSION, asking, headers, listen, meta, spell, tasks};
 use crate::revision::{Front, FrontState, Head, Inbound, Peek, json_response, legacy, malformed, notices, take_meta};
 
 /// The front of this revision.
@@ -131,6 +132,8 @@ fn read(inbound: Inbound, state: &FrontState) -> Result<Read, Refused> {
     let target = match &*method {
         "tools/call" | "prompts/get" => params.text("name"),
         "resources/read" => params.text("uri"),
+        // SEP-2663, Routing Headers: "the client MUST set the `Mcp-Name` header […] to the value of `params.taskId`".
+        "tasks/get" | "tasks/update" | "tasks/cancel" => params.text("taskId"),
         _ => None,
     };
     headers::check(&headers, &method, target.as_deref()).map_err(refused)?;
@@ -163,9 +166,17 @@ async fn serve_request(request: Checked, server: Arc<dyn Server>, state: &Arc<Fr
         "subscriptions/listen" => return listen::open(&request.id, &request.params, &request.caller, &*server, state),
         name => Method::from_name(name),
     };
-    if let Method::Other(name) = &method {
+    // SEP-2663: "`tasks/result` is removed; clients calling it MUST receive `-32601`"; so is `tasks/list`.
+    if let Method::Other(_) | Method::Task(TaskMethod::End | TaskMethod::List) = &method {
+        let name = method.name();
         let error = Error::new(Reason::UnknownMethod, format!("Method not found: {name}"));
         return json_response(404, [spell::failure(Some(&request.id), &error)]);
+    }
+    let may_task =
+        matches!(method, Method::CallTool | Method::Task(_)) && tasks::declared(&request.caller.capabilities);
+    if matches!(method, Method::Task(_)) && !may_task {
+        let error = tasks::missing();
+        return json_response(spell::status(&error), [spell::failure(Some(&request.id), &error)]);
     }
     let Checked { id, mut params, mut meta, target, caller, scope, headers, received, .. } = request;
     let stream =
@@ -180,8 +191,9 @@ async fn serve_request(request: Checked, server: Arc<dyn Server>, state: &Arc<Fr
             let check = (method == Method::CallTool).then(|| -> Check {
                 Box::new(move |definition, arguments| headers::check_params(&headers, definition, arguments))
             });
-            let progress = spell.token.is_some();
-            let call = Call { meta, progress, check, resume, received, ..Call::new(method, params) };
+            let task = if may_task { TaskWish::May } else { TaskWish::Never };
+            let (progress, whole) = (spell.token.is_some(), method == Method::Task(TaskMethod::State));
+            let call = Call { meta, progress, check, resume, task, whole, received, ..Call::new(method, params) };
             server.call(&spell.caller, call)
         }
         Ok(Retry::Resumed(exchange)) => exchange,
@@ -199,12 +211,22 @@ fn accepts_stream(headers: &HeaderMap) -> bool {
     accept.is_none_or(|a| a.contains("text/event-stream") || a.contains("*/*"))
 }
 
+/// The tasks of the revision before are no word of this one: "Servers […] MUST NOT continue to advertise the legacy
+/// capabilities under any protocol version that includes this extension" (SEP-2663, Backward Compatibility).
+fn capabilities(features: &Features) -> Object {
+    let mut capabilities = notices::capabilities(features);
+    if features.tasks.is_some() {
+        capabilities.set(Text::literal("extensions"), tasks::extensions());
+    }
+    capabilities
+}
+
 /// `server/discover` (server/discover.mdx).
 fn discover(request: &Checked, server: &dyn Server) -> Response<Body> {
     let face = server.describe(&request.caller);
     let mut result = Object::new()
         .with("supportedVersions", Raw::of(&[NAME]))
-        .with("capabilities", notices::capabilities(&face.features).raw());
+        .with("capabilities", capabilities(&face.features).raw());
     if let Some(instructions) = &face.instructions {
         result.set(Text::literal("instructions"), Raw::string(instructions));
     }

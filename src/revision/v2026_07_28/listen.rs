@@ -12,13 +12,16 @@ use crate::body::Body;
 use crate::json::{Object, Raw, Text};
 use crate::jsonrpc::Id;
 use crate::model::{Caller, Error, Filter, Notice, Notices, Reason, Server};
-use crate::revision::v2026_07_28::{SUBSCRIPTION_ID, spell};
+use crate::revision::v2026_07_28::{SUBSCRIPTION_ID, spell, tasks};
 use crate::revision::{FrontState, answer, json_response, notices};
 use crate::sse;
 use crate::telemetry::CountGuard;
 
 /// Resources that one stream may name.
 const URIS_MAX: usize = 1000;
+
+/// Tasks that one stream may name: each is looked at as often as its server allows.
+const TASKS_MAX: usize = 100;
 
 /// Opens the stream.
 pub(super) fn open(
@@ -37,6 +40,9 @@ pub(super) fn open(
         ));
     }
     let filter = match read_filter(params) {
+        Ok(filter) if !filter.tasks.is_empty() && !tasks::declared(&caller.capabilities) => {
+            return refuse(&tasks::missing());
+        }
         Ok(filter) => filter,
         Err(error) => return refuse(&error),
     };
@@ -60,13 +66,17 @@ fn read_filter(params: &Object) -> Result<Filter, Error> {
     let wrong = |what: &str| Error::new(Reason::InvalidParams, format!("Invalid params: {what}"));
     let asked = params.object("notifications").ok_or_else(|| wrong("notifications must be an object"))?;
     let flag = |name: &str| asked.get(name).is_some_and(|v| &v.bytes()[..] == b"true");
-    let uris = match asked.get("resourceSubscriptions") {
-        None => Vec::new(),
+    let named = |name: &str| match asked.get(name) {
+        None => Ok(Vec::new()),
         Some(raw) => {
             let texts = raw.as_array().and_then(|items| items.iter().map(Raw::as_text).collect::<Option<Vec<Text>>>());
-            texts.ok_or_else(|| wrong("notifications.resourceSubscriptions must be an array of strings"))?
+            texts.ok_or_else(|| wrong(&format!("notifications.{name} must be an array of strings")))
         }
     };
+    let (uris, tasks) = (named("resourceSubscriptions")?, named("taskIds")?);
+    if tasks.len() > TASKS_MAX {
+        return Err(wrong("at most 100 tasks can be named on one stream"));
+    }
     if uris.len() > URIS_MAX {
         return Err(wrong("at most 1000 resources can be named on one stream"));
     }
@@ -78,6 +88,7 @@ fn read_filter(params: &Object) -> Result<Filter, Error> {
         logs: false,
         // "Remove the `notifications/elicitation/complete` notification" (changelog.mdx).
         elicitations: false,
+        tasks,
     })
 }
 
@@ -95,6 +106,10 @@ fn acknowledge(id: &Id, honoured: &Filter) -> Bytes {
     if !honoured.uris.is_empty() {
         let uris: Vec<&str> = honoured.uris.iter().map(Text::as_str).collect();
         agreed.set(Text::literal("resourceSubscriptions"), Raw::of(&uris));
+    }
+    if !honoured.tasks.is_empty() {
+        let tasks: Vec<&str> = honoured.tasks.iter().map(Text::as_str).collect();
+        agreed.set(Text::literal("taskIds"), Raw::of(&tasks));
     }
     let params = tagged(Object::new(), id).with("notifications", agreed.raw());
     notices::notification("notifications/subscriptions/acknowledged", &params)
@@ -141,6 +156,9 @@ impl Open {
     }
 
     fn spell(&self, notice: &Notice) -> Option<Bytes> {
+        if let Notice::Task(task) = notice {
+            return Some(notices::notification("notifications/tasks", &tagged(tasks::detailed(task), &self.id)));
+        }
         let (method, params) = notices::write(notice)?;
         Some(notices::notification(method, &tagged(params, &self.id)))
     }

@@ -6,7 +6,7 @@ use http::HeaderMap;
 
 use crate::json::{Object, Raw, Text};
 use crate::model::{Caller, Can, Error, Level, LogWish, Principal, Reason};
-use crate::revision::v2026_07_28::{CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, NAME, PROTOCOL_VERSION};
+use crate::revision::v2026_07_28::{CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, NAME, PROTOCOL_VERSION, tasks};
 use crate::revision::{FrontState, legacy};
 
 /// Takes the revision out of `_meta`.
@@ -55,12 +55,17 @@ fn missing(key: &str, what: &str) -> Error {
     Error::new(Reason::InvalidParams, format!("Invalid params: _meta[\"{key}\"] must be {what}"))
 }
 
-/// `_meta` for a request to a server: the client's own, what the revision demands, and our progress token.
-pub(super) fn write(mut meta: Object, caller: &Caller, own_info: &Raw, token: Option<u64>) -> Object {
+/// `_meta` for a request to a server: the client's own, what the revision demands, and our progress token. `may_task`:
+/// whether the request may meet a task, as the call says; a client of this revision has said so itself.
+pub(super) fn write(mut meta: Object, caller: &Caller, own_info: &Raw, token: Option<u64>, may_task: bool) -> Object {
     let mut set = |key: &'static str, value: Raw| meta.set(Text::literal(key), value);
     set(PROTOCOL_VERSION, const { Raw::literal("\"2026-07-28\"") });
     set(CLIENT_INFO, caller.info.clone().unwrap_or_else(|| own_info.clone()));
-    set(CLIENT_CAPABILITIES, caller.capabilities.clone());
+    let capabilities = match caller.revision {
+        NAME => caller.capabilities.clone(),
+        _ => tasks::declare(&caller.capabilities, may_task),
+    };
+    set(CLIENT_CAPABILITIES, capabilities);
     if let LogWish::AtLeast(level) = caller.log {
         set(LOG_LEVEL, Raw::string(level.name()));
     }

@@ -1,6 +1,7 @@
 //! The stateless revision: every request says everything.
 
 mod asking;
+mod awaited;
 mod back;
 mod front;
 mod headers;
@@ -9,6 +10,7 @@ mod meta;
 mod running;
 mod spell;
 mod state;
+mod tasks;
 
 use crate::jsonrpc::{Message, Response, code};
 use crate::link::LinkError;

@@ -10,12 +10,12 @@ use crate::json::{Object, Raw, Text};
 use crate::jsonrpc::{Id, Message, Notification, Response, to_bytes, write_request};
 use crate::link::{Headers, Messages, Outgoing};
 use crate::model::{
-    Answers, Ask, AskKind, AskState, CacheHint, Call, Caller, Error, Event, Exchange, LogWish, Method, Notice, Outcome,
-    Question, Reason, Resume,
+    Answers, Ask, AskState, CacheHint, Call, Caller, Error, Event, Exchange, LogWish, Method, Notice, Outcome, Reason,
+    Resume, TaskMethod, TaskWish,
 };
 use crate::revision::calls::{CallEntry, Logs};
 use crate::revision::v2026_07_28::back::Inner;
-use crate::revision::v2026_07_28::{SERVER_INFO, headers, meta};
+use crate::revision::v2026_07_28::{SERVER_INFO, headers, meta, tasks};
 use crate::revision::{fault, forwarded_headers, notices};
 
 /// How often a server may ask in one call before it is taken to be asking for ever.
@@ -36,6 +36,8 @@ pub(super) struct Running {
     messages: Option<Messages>,
     deadline: Instant,
     rounds: usize,
+    /// Whether the answer may be a task.
+    may_task: bool,
     phase: Phase,
 }
 
@@ -51,12 +53,13 @@ impl Running {
     /// The exchange of a call; nothing is sent before it is asked for its first event.
     pub(super) fn start(server: Arc<Inner>, caller: Arc<Caller>, call: Call) -> Exchange {
         let target = call.target();
-        let Call { method, mut params, meta, progress, definition, resume, .. } = call;
+        let Call { method, mut params, meta, progress, definition, resume, task, .. } = call;
+        let may_task = task != TaskWish::Never || matches!(method, Method::Task(_));
         // "The server MUST NOT emit `notifications/message` for a request that does not include this field": none can be
         // about a call that did not ask (server/utilities/logging.mdx).
         let logs = if caller.log == LogWish::Nothing { Logs::Never } else { Logs::Wanted(caller.principal.id) };
         let entry = server.calls.open(&caller, logs, true);
-        let meta = meta::write(meta, &caller, &server.hello.info, progress.then_some(entry.id));
+        let meta = meta::write(meta, &caller, &server.hello.info, progress.then_some(entry.id), may_task);
         params.set(Text::literal("_meta"), meta.raw());
         // What a client of another revision may have put here is no answer to this server.
         for member in ["inputResponses", "requestState"] {
@@ -81,6 +84,7 @@ impl Running {
             messages: None,
             deadline,
             rounds: 0,
+            may_task,
             phase: Phase::Unsent,
         };
         Exchange::new(stream::unfold(running, |mut running| async move {
@@ -208,28 +212,40 @@ impl Running {
             Some("input_required") => self.asked(&result),
             Some("complete") => {
                 result.remove("resultType");
-                Event::Done(Ok(outcome(result)))
+                Event::Done(match self.method {
+                    Method::Task(TaskMethod::State) => self.task(result),
+                    _ => Ok(outcome(result)),
+                })
+            }
+            Some("task") => {
+                result.remove("resultType");
+                Event::Done(self.task(result))
             }
             // An earlier revision's shape, or an extension's: not ours to judge.
             _ => Event::Done(Ok(outcome(result))),
         }
     }
 
+    /// SEP-2663: "A server MUST NOT return `CreateTaskResult` to a client that did not include the extension capability
+    /// on its request", and one "in response to an unsupported request type" is "an invalid response".
+    fn task(&self, mut result: Object) -> Result<Outcome, Error> {
+        let wrong = |what: &str| fault::protocol(&self.server.hello.server, what);
+        if !self.may_task || !matches!(self.method, Method::CallTool | Method::Task(TaskMethod::State)) {
+            return Err(wrong("it answered with a task where none may be"));
+        }
+        // The task first: its `ttlMs` is no hint for caches.
+        let task = tasks::read(&mut result).map_err(|what| wrong(&format!("its task cannot be read: {what}")))?;
+        Ok(Outcome { task: Some(Box::new(task)), ..outcome(result) })
+    }
+
     fn asked(&mut self, result: &Object) -> Event {
         let state = result.get("requestState").cloned();
         let wrong = |what: &str| Event::Done(Err(fault::protocol(&self.server.hello.server, what)));
-        let mut requests = Vec::new();
-        if let Some(asked) = result.get("inputRequests") {
-            let Some(asked) = asked.as_object() else { return wrong("inputRequests is no object") };
-            for (key, request) in asked.iter() {
-                let request = request.as_object();
-                let Some((request, method)) = request.and_then(|r| r.text("method").map(|m| (r, m))) else {
-                    return wrong("an input request has no method");
-                };
-                let params = request.object("params").unwrap_or_default();
-                requests.push((key.clone(), Question { kind: AskKind::of(&method, &params), method, params }));
-            }
-        }
+        let requests = match result.get("inputRequests").map(tasks::questions) {
+            None => Vec::new(),
+            Some(Ok(requests)) => requests,
+            Some(Err(what)) => return wrong(what),
+        };
         // "Servers MUST include at least one of `inputRequests` or `requestState`".
         if requests.is_empty() && state.is_none() {
             return wrong("it asks for input without saying which");
@@ -297,5 +313,5 @@ fn outcome(mut result: Object) -> Outcome {
             result.set(Text::literal("_meta"), meta.raw());
         }
     }
-    Outcome { result, cache }
+    Outcome { result, cache, task: None }
 }

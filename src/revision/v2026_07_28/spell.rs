@@ -7,7 +7,9 @@ use crate::jsonrpc::{Id, RpcError, code, to_bytes, write_error, write_result_hea
 use crate::model::{CacheHint, Error, Method, Outcome, Question, Reason};
 use crate::revision::implementation;
 use crate::revision::legacy::tool_error;
-use crate::revision::v2026_07_28::{HEADER_MISMATCH, MISSING_CAPABILITY, RETIRED, SERVER_INFO, UNSUPPORTED_VERSION};
+use crate::revision::v2026_07_28::{
+    HEADER_MISMATCH, MISSING_CAPABILITY, RETIRED, SERVER_INFO, UNSUPPORTED_VERSION, tasks,
+};
 
 /// Results larger than this are handed on as they are instead of being copied into one buffer.
 const COPY_MAX: usize = 16 * 1024;
@@ -66,7 +68,10 @@ pub(super) fn failure(id: Option<&Id>, error: &Error) -> Bytes {
 /// The end of a call: status and answer.
 pub(super) fn end(id: &Id, method: &Method, end: Result<Outcome, Error>) -> (u16, Vec<Bytes>) {
     match end {
-        Ok(outcome) => (200, result(id, outcome.result, hint(method, outcome.cache))),
+        Ok(outcome) => {
+            let hint = hint(method, outcome.cache);
+            (200, result(id, tasks::result(method, outcome), hint))
+        }
         Err(error) if *method == Method::CallTool && error.is_server_fault() => {
             (200, result(id, tool_error(&error), None))
         }
@@ -142,15 +147,7 @@ pub(super) fn input_required<'a>(
     let mut result = Object::new().with("resultType", Raw::literal("\"input_required\""));
     let mut requests = requests.peekable();
     if requests.peek().is_some() {
-        let mut map = Object::new();
-        for (key, question) in requests {
-            let mut request = Object::new().with("method", Raw::string(&question.method));
-            if !question.params.is_empty() {
-                request.set(Text::literal("params"), question.params.raw());
-            }
-            map.set(key.clone(), request.raw());
-        }
-        result.set(Text::literal("inputRequests"), map.raw());
+        result.set(Text::literal("inputRequests"), tasks::write_questions(requests));
     }
     if let Some(state) = state {
         result.set(Text::literal("requestState"), state.clone());

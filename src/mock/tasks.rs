@@ -1,0 +1,404 @@
+//! Tasks, in both spellings: those of 2025-11-25 and those of the later extension.
+//!
+//! Owns the tasks of a server and what is said of them. Does not own what runs in them: that is the tools'. Invariant: a
+//! task that is over stays as it ended.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex},
+};
+
+use serde_json::{Value, json};
+use tokio::{
+    sync::{Notify, mpsc, oneshot},
+    task::AbortHandle,
+};
+
+use super::{
+    call::{Call, Outcome, Stop},
+    record::lock,
+    revision::Revision,
+    script::TaskRule,
+    seal,
+    server::{Frame, Server},
+    tools,
+    wire::{self, Body, Fail},
+};
+
+/// Tasks at once; any other makes room for a new one.
+const TASKS: usize = 4096;
+/// Frames that wait for whoever attends a task.
+const QUEUE: usize = 64;
+/// The later extension.
+const EXTENSION: &str = "io.modelcontextprotocol/tasks";
+/// What names the task of a message (2025-11-25).
+const RELATED: &str = "io.modelcontextprotocol/related-task";
+
+/// The tasks of a server, by id.
+pub(super) type Tasks = Mutex<HashMap<String, Arc<Task>>>;
+
+/// One task.
+pub(super) struct Task {
+    id: String,
+    rule: TaskRule,
+    legacy: bool,
+    created: String,
+    session: Option<String>,
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+struct State {
+    status: &'static str,
+    updated: String,
+    end: Option<Result<String, Fail>>,
+    asks: BTreeMap<String, (Value, oneshot::Sender<Value>)>,
+    attended: Option<mpsc::Sender<Frame>>,
+    work: Option<AbortHandle>,
+}
+
+/// What a server with tasks adds to its capabilities.
+pub(super) fn announce(server: &Server, revision: Revision, all: &mut Value) {
+    if server.script.tasks.is_empty() {
+        return;
+    }
+    if revision.is_modern() {
+        all["extensions"] = json!({EXTENSION: {}});
+    } else if revision == Revision::V2025_11_25 {
+        all["tasks"] = json!({"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}});
+    }
+}
+
+/// The tool's call as a task, if it is to be one.
+pub(super) async fn create(call: &Call, tool: &str) -> Result<Option<Body>, Stop> {
+    let rule = call.server.script.tasks.get(tool);
+    if call.revision.is_modern() {
+        return match rule {
+            None => Ok(None),
+            Some(rule) if declared(call) => start(call, rule).await.map(Some),
+            Some(rule) if rule.required => Err(undeclared().into()),
+            Some(_) => Ok(None),
+        };
+    }
+    if call.revision != Revision::V2025_11_25 || call.server.script.tasks.is_empty() {
+        return Ok(None);
+    }
+    match (rule, call.request.params["task"].is_object()) {
+        (Some(rule), true) => start(call, rule).await.map(Some),
+        (Some(rule), false) if rule.required => Err(Fail::new(-32601, format!("{tool} runs only as a task")).into()),
+        (None, true) => Err(Fail::new(-32601, format!("{tool} does not run as a task")).into()),
+        _ => Ok(None),
+    }
+}
+
+fn declared(call: &Call) -> bool {
+    call.caps["extensions"][EXTENSION].is_object()
+}
+
+fn undeclared() -> Fail {
+    let required = json!({"requiredCapabilities": {"extensions": {EXTENSION: {}}}});
+    Fail::new(-32021, "Missing required client capability").data(required).status(400)
+}
+
+async fn start(call: &Call, rule: &TaskRule) -> Result<Body, Stop> {
+    if let Some(key) = &rule.ask_first {
+        call.elicit(key, "What is your name?").await?;
+    }
+    let now = jiff::Timestamp::now().to_string();
+    let ttl = call.request.params["task"]["ttl"].as_u64().or(rule.ttl_ms);
+    let task = Arc::new(Task {
+        id: seal::random_name(),
+        rule: TaskRule { ttl_ms: ttl, ..rule.clone() },
+        legacy: !call.revision.is_modern(),
+        created: now.clone(),
+        session: call.session.as_ref().map(|s| s.id.clone()),
+        state: Mutex::new(State {
+            status: "working",
+            updated: now,
+            end: None,
+            asks: BTreeMap::new(),
+            attended: None,
+            work: None,
+        }),
+        changed: Notify::new(),
+    });
+    let mut all = lock(&call.server.tasks);
+    if all.len() >= TASKS {
+        let any = all.keys().next().cloned().unwrap_or_default();
+        all.remove(&any);
+    }
+    all.insert(task.id.clone(), task.clone());
+    drop(all);
+    let spelled = task.spelled();
+    let work = tokio::spawn(work(call.in_task(&task, pass_on(&call.server, &task)), task.clone()));
+    lock(&task.state).work = Some(work.abort_handle());
+    Ok(if task.legacy { Body::new().put("task", &spelled) } else { flat(&spelled).put("resultType", &json!("task")) })
+}
+
+/// What the work says goes to whoever waits for the task, and otherwise to its session.
+fn pass_on(server: &Arc<Server>, task: &Arc<Task>) -> mpsc::Sender<Frame> {
+    let (out, mut frames) = mpsc::channel(QUEUE);
+    let (server, task) = (server.clone(), task.clone());
+    tokio::spawn(async move {
+        while let Some(frame) = frames.recv().await {
+            let attended = lock(&task.state).attended.clone();
+            match (frame, attended, &task.session) {
+                (frame, Some(out), _) => drop(out.send(frame).await),
+                (Frame::Message(text), None, Some(session)) => drop(server.tell(session, text)),
+                _ => {}
+            }
+        }
+    });
+    out
+}
+
+async fn work(call: Call, task: Arc<Task>) {
+    let name = call.request.params["name"].as_str().unwrap_or_default().to_owned();
+    let end = match tools::behave(&call, &name).await {
+        Ok(body) => Ok(body.text()),
+        Err(Stop::Failed(text)) => Ok(tools::text(&text).put("isError", &json!(true)).text()),
+        Err(Stop::Fail(fail)) => Err(fail),
+        Err(Stop::Need(..)) => Err(Fail::new(-32603, "a task asks in another way")),
+        Err(Stop::Crash) => Err(Fail::new(-32603, "a task takes nobody down")),
+    };
+    // The later spelling keeps `failed` for JSON-RPC errors.
+    let is_error = |text: &String| serde_json::from_str::<Value>(text).is_ok_and(|v| v["isError"] == true);
+    let failed = match &end {
+        Ok(text) => task.legacy && is_error(text),
+        Err(_) => true,
+    };
+    task.turn(&call.server, if failed { "failed" } else { "completed" }, |state| state.end = Some(end));
+}
+
+impl Task {
+    /// Moves to a status, unless the task is over, and says so.
+    fn turn(&self, server: &Server, status: &'static str, also: impl FnOnce(&mut State)) {
+        let mut state = lock(&self.state);
+        if is_over(state.status) {
+            return;
+        }
+        state.status = status;
+        state.updated = jiff::Timestamp::now().to_string();
+        also(&mut state);
+        drop(state);
+        if let (true, Some(session)) = (self.legacy && self.rule.tell, &self.session) {
+            server.tell(session, wire::notification("notifications/tasks/status", &self.spelled()));
+        }
+        self.changed.notify_waiters();
+    }
+
+    fn spelled(&self) -> Value {
+        let state = lock(&self.state);
+        let (ttl, poll) = if self.legacy { ("ttl", "pollInterval") } else { ("ttlMs", "pollIntervalMs") };
+        json!({"taskId": self.id, "status": state.status, "statusMessage": format!("It is {}.", state.status),
+            "createdAt": self.created, "lastUpdatedAt": state.updated,
+            ttl: self.rule.ttl_ms, poll: self.rule.poll_ms})
+    }
+
+    /// The task with what it asks and what it came to.
+    fn detailed(&self) -> Body {
+        let mut body = flat(&self.spelled());
+        let state = lock(&self.state);
+        if state.status == "input_required" {
+            let asks: BTreeMap<_, _> = state.asks.iter().map(|(key, (request, _))| (key, request)).collect();
+            body = body.put("inputRequests", &json!(asks));
+        }
+        match &state.end {
+            Some(Ok(text)) => body.raw("result", text.clone()),
+            Some(Err(fail)) => body.put("error", &json!({"code": fail.code, "message": fail.message})),
+            None => body,
+        }
+    }
+
+    /// Asks from inside the task.
+    pub(super) async fn ask(&self, call: &Call, key: &str, method: &str, params: Value) -> Result<Value, Stop> {
+        if self.legacy {
+            return self.ask_session(call, method, params).await;
+        }
+        let (answer, answered) = oneshot::channel();
+        let key = format!("{key}-{}", call.server.next_number());
+        let request = json!({"method": method, "params": params});
+        self.turn(&call.server, "input_required", |state| {
+            state.asks.insert(key, (request, answer));
+        });
+        let answer = answered.await.map_err(|_| Stop::Failed("nobody answered".into()))?;
+        self.resumed(call);
+        Ok(answer)
+    }
+
+    fn resumed(&self, call: &Call) {
+        if lock(&self.state).asks.is_empty() {
+            self.turn(&call.server, "working", |_| {});
+        }
+    }
+
+    /// On the stream of `tasks/result`, once there is one; at once on the session's own if the rule says so.
+    async fn ask_session(&self, call: &Call, method: &str, mut params: Value) -> Result<Value, Stop> {
+        let Some(session) = &call.session else { return Err(Stop::Failed("there is no session to ask".into())) };
+        let number = call.server.next_number();
+        let id = format!("\"task-ask-{number}\"");
+        let Some(reply) = session.expect(&id) else { return Err(Stop::Failed("too many asks are open".into())) };
+        params["_meta"][RELATED] = json!({"taskId": self.id});
+        let request = wire::request(&id, method, &params);
+        let key = format!("{number:08}");
+        self.turn(&call.server, "input_required", |state| {
+            state.asks.insert(key.clone(), (Value::Null, oneshot::channel().0));
+        });
+        if self.rule.eager {
+            call.server.tell(&session.id, request);
+        } else {
+            self.attended().await;
+            call.say(request).await;
+        }
+        let reply = reply.await;
+        lock(&self.state).asks.remove(&key);
+        self.resumed(call);
+        match reply {
+            Ok(Ok(result)) if result["_meta"][RELATED]["taskId"] != self.id.as_str() => {
+                Err(Stop::Failed(format!("the answer does not name the task: {result}")))
+            }
+            Ok(Ok(mut result)) => {
+                if let Some(all) = result.as_object_mut() {
+                    all.remove("_meta");
+                }
+                Ok(result)
+            }
+            Ok(Err(error)) => Err(Stop::Failed(format!("the client answered with an error: {error}"))),
+            Err(_) => Err(Stop::Failed("the client did not answer".into())),
+        }
+    }
+
+    async fn attended(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if lock(&self.state).attended.is_some() {
+                return;
+            }
+            changed.await;
+        }
+    }
+}
+
+fn is_over(status: &str) -> bool {
+    !matches!(status, "working" | "input_required")
+}
+
+fn flat(object: &Value) -> Body {
+    object.as_object().into_iter().flatten().fold(Body::new(), |body, (key, value)| body.put(key, value))
+}
+
+fn find(call: &Call) -> Result<Arc<Task>, Fail> {
+    let id = call.request.params["taskId"].as_str().ok_or_else(|| Fail::params("`taskId` is missing"))?;
+    let task = lock(&call.server.tasks).get(id).cloned();
+    let legacy = !call.revision.is_modern();
+    task.filter(|task| task.legacy == legacy).ok_or_else(|| Fail::params(format!("Task not found: {id}")))
+}
+
+/// The methods of the later extension; `None` if it is none of them.
+pub(super) fn modern(call: &Call) -> Option<Outcome> {
+    let known = matches!(call.request.method.as_str(), "tasks/get" | "tasks/update" | "tasks/cancel");
+    if !known || call.server.script.tasks.is_empty() {
+        return None;
+    }
+    if !declared(call) {
+        return Some(Err(undeclared().into()));
+    }
+    let task = match find(call) {
+        Ok(task) => task,
+        Err(fail) => return Some(Err(fail.into())),
+    };
+    Some(Ok(match call.request.method.as_str() {
+        "tasks/get" => task.detailed(),
+        "tasks/update" => {
+            for (key, answer) in call.request.params["inputResponses"].as_object().into_iter().flatten() {
+                if let Some((_, asked)) = lock(&task.state).asks.remove(key) {
+                    // The work may have been cancelled meanwhile.
+                    let _ = asked.send(answer.clone());
+                }
+            }
+            Body::new()
+        }
+        _ => {
+            cancel(call, &task);
+            Body::new()
+        }
+    }))
+}
+
+fn cancel(call: &Call, task: &Task) {
+    task.turn(&call.server, "cancelled", |state| {
+        state.asks.clear();
+        if let Some(work) = state.work.take() {
+            work.abort();
+        }
+    });
+}
+
+/// The methods of 2025-11-25; `None` if it is none of them.
+pub(super) async fn legacy(call: &Call) -> Option<Outcome> {
+    let known = matches!(call.request.method.as_str(), "tasks/get" | "tasks/result" | "tasks/list" | "tasks/cancel");
+    if !known || call.server.script.tasks.is_empty() || call.revision != Revision::V2025_11_25 {
+        return None;
+    }
+    if call.request.method == "tasks/list" {
+        return Some(list(call));
+    }
+    let task = match find(call) {
+        Ok(task) => task,
+        Err(fail) => return Some(Err(fail.into())),
+    };
+    Some(match call.request.method.as_str() {
+        "tasks/get" => Ok(flat(&task.spelled())),
+        "tasks/result" => result(call, &task).await,
+        _ => {
+            let status = lock(&task.state).status;
+            if is_over(status) {
+                return Some(Err(Fail::params(format!("Cannot cancel: the task is {status}")).into()));
+            }
+            cancel(call, &task);
+            Ok(flat(&task.spelled()))
+        }
+    })
+}
+
+async fn result(call: &Call, task: &Task) -> Outcome {
+    lock(&task.state).attended = Some(call.out.clone());
+    task.changed.notify_waiters();
+    loop {
+        let changed = task.changed.notified();
+        let (status, end) = {
+            let state = lock(&task.state);
+            (state.status, state.end.clone())
+        };
+        match end {
+            _ if !is_over(status) => changed.await,
+            Some(Ok(text)) => {
+                let body = Body::verbatim(&text).ok_or_else(|| Fail::new(-32603, "the result is no object"))?;
+                let mut meta = body.get("_meta").unwrap_or_else(|| json!({}));
+                meta[RELATED] = json!({"taskId": task.id});
+                return Ok(body.put("_meta", &meta));
+            }
+            Some(Err(fail)) => return Err(fail.into()),
+            None => return Err(Fail::new(-32603, format!("The task was {status}")).into()),
+        }
+    }
+}
+
+/// The tasks of the session, in pages.
+fn list(call: &Call) -> Outcome {
+    let session = call.session.as_ref().map(|s| s.id.clone());
+    let mut tasks: Vec<_> = lock(&call.server.tasks).values().filter(|t| t.session == session).cloned().collect();
+    tasks.sort_by(|a, b| (&a.created, &a.id).cmp(&(&b.created, &b.id)));
+    let first = match &call.request.params["cursor"] {
+        Value::Null => 0,
+        cursor => {
+            let n = cursor.as_str().and_then(|c| c.strip_prefix("tasks-")?.parse::<usize>().ok());
+            n.filter(|n| *n <= tasks.len()).ok_or_else(|| Fail::params("Invalid cursor"))?
+        }
+    };
+    let size = if call.server.script.list.page_size == 0 { usize::MAX } else { call.server.script.list.page_size };
+    let page: Vec<Value> = tasks.iter().skip(first).take(size).map(|task| task.spelled()).collect();
+    let next = first.saturating_add(size);
+    let body = Body::new().put("tasks", &json!(page));
+    Ok(if next < tasks.len() { body.put("nextCursor", &json!(format!("tasks-{next}"))) } else { body })
+}

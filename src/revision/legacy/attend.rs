@@ -1,0 +1,296 @@
+//! What a legacy server's tasks ask, for a client that comes back for it.
+//!
+//! A 2025-11-25 server puts its questions on a stream while somebody waits for the task's end
+//! (2025-11-25/basic/utilities/tasks.mdx, Input Required Status); a later client looks for them and answers them in
+//! requests of their own. So the gateway waits in its place. Owns the questions of tasks that nobody has answered yet.
+//! Invariant: they are bounded in number and in time; what is dropped is answered with an error.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::sync::{Notify, oneshot};
+use tokio::time::{Instant, timeout_at};
+
+use crate::json::{Object, Raw, Text};
+use crate::jsonrpc::{Request, RpcError, code};
+use crate::model::{Answers, Ask, Call, Caller, Error, Event, Outcome, Question, Reason, Task, TaskMethod, TaskStatus};
+use crate::revision::fault;
+use crate::revision::legacy::back::LegacyServer;
+use crate::revision::legacy::running::Running;
+use crate::revision::legacy::tasks;
+use crate::telemetry::CountGuard;
+
+/// Tasks of one connection whose questions are waited for.
+const TASKS_MAX: usize = 256;
+/// Questions of one task that may wait for answers.
+const QUESTIONS_MAX: usize = 32;
+/// Questions about tasks that nobody waits for, of one connection.
+const EARLY_MAX: usize = 64;
+/// Longest time that a question is kept.
+const KEEP: Duration = Duration::from_secs(600);
+/// How long a client that looks at a task waits for the questions that the server has ready.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The questions of one connection's tasks.
+#[derive(Default)]
+pub(super) struct Attended {
+    tasks: Mutex<HashMap<Text, Arc<Waiter>>>,
+    /// Questions that came before anybody waited for their task.
+    early: Mutex<VecDeque<(Text, Instant, Request)>>,
+}
+
+/// One task that is waited for.
+#[derive(Default)]
+struct Waiter {
+    open: Mutex<Vec<Waiting>>,
+    changed: Notify,
+}
+
+/// One question without an answer.
+struct Waiting {
+    key: Text,
+    question: Question,
+    /// The server's side of the question, by its own key.
+    own: Text,
+    answer: oneshot::Sender<Answers>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Attended {
+    /// Keeps a question until somebody waits for its task. Gives back what has no place.
+    pub(super) fn keep(&self, task: Text, request: Request) -> Vec<Request> {
+        let now = Instant::now();
+        let mut early = lock(&self.early);
+        let mut refused = Vec::new();
+        while early.front().is_some_and(|(_, at, _)| now - *at >= KEEP) || early.len() >= EARLY_MAX {
+            refused.extend(early.pop_front().map(|(_, _, request)| request));
+        }
+        early.push_back((task, now, request));
+        refused
+    }
+
+    /// The kept questions of a task.
+    pub(super) fn take_early(&self, task: &Text) -> VecDeque<Request> {
+        let mut early = lock(&self.early);
+        let (ours, others) = early.drain(..).partition(|(of, _, _)| of == task);
+        *early = others;
+        let ours: VecDeque<(Text, Instant, Request)> = ours;
+        ours.into_iter().map(|(_, _, request)| request).collect()
+    }
+
+    fn forget(&self, id: &Text) {
+        lock(&self.tasks).remove(id);
+    }
+}
+
+/// The whole state of a task: what it asks while it needs input, and what it came to when it is over.
+pub(super) async fn whole(server: Arc<LegacyServer>, caller: Arc<Caller>, id: Text) -> Result<Outcome, Error> {
+    let look = Call::of_task(TaskMethod::State, &id);
+    let mut outcome = Running::start(server.clone(), caller.clone(), look).0.outcome().await?;
+    let Some(task) = &mut outcome.task else {
+        return Err(fault::protocol(&server.hello.server, "the answer to tasks/get is no task"));
+    };
+    match task.status {
+        TaskStatus::Working | TaskStatus::Cancelled => {}
+        TaskStatus::InputRequired => {
+            task.questions = questions(&server, &caller, &id).await?;
+            if task.questions.is_empty() {
+                // Whatever it asked is answered, or not asked yet: there is nothing for the client to do.
+                task.status = TaskStatus::Working;
+            }
+        }
+        TaskStatus::Completed | TaskStatus::Failed => {
+            server.attended.forget(&id);
+            let wait = Call::of_task(TaskMethod::End, &id);
+            finish(task, Running::start(server.clone(), caller, wait).0.outcome().await)?;
+        }
+    }
+    Ok(outcome)
+}
+
+/// SEP-2663, Task Execution Errors: "If the underlying request resulted in a JSON-RPC error, the task uses `failed`
+/// status"; "if the request completed with a result (even if `isError: true`) the task uses `completed` status".
+fn finish(task: &mut Task, end: Result<Outcome, Error>) -> Result<(), Error> {
+    match end {
+        Ok(outcome) => {
+            task.status = TaskStatus::Completed;
+            task.end = Some(Ok(outcome.result.raw()));
+        }
+        Err(Error { reason: Reason::Answered(error), .. }) => {
+            task.status = TaskStatus::Failed;
+            let mut object =
+                Object::new().with("code", Raw::of(&error.code)).with("message", Raw::string(&error.message));
+            if let Some(data) = error.data {
+                object.set(Text::literal("data"), data);
+            }
+            task.end = Some(Err(object.raw()));
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
+/// What the task asks; waits a moment where nothing is there yet.
+async fn questions(
+    server: &Arc<LegacyServer>,
+    caller: &Arc<Caller>,
+    id: &Text,
+) -> Result<Vec<(Text, Question)>, Error> {
+    let waiter = attend(server, caller, id)?;
+    let until = Instant::now() + LOOK;
+    loop {
+        let changed = waiter.changed.notified();
+        let open: Vec<_> = lock(&waiter.open).iter().map(|w| (w.key.clone(), w.question.clone())).collect();
+        if !open.is_empty() || timeout_at(until, changed).await.is_err() {
+            return Ok(open);
+        }
+    }
+}
+
+/// Waits for the task from now on, unless that is done already.
+fn attend(server: &Arc<LegacyServer>, caller: &Arc<Caller>, id: &Text) -> Result<Arc<Waiter>, Error> {
+    let mut all = lock(&server.attended.tasks);
+    if let Some(waiter) = all.get(id) {
+        return Ok(waiter.clone());
+    }
+    if all.len() >= TASKS_MAX {
+        server.hello.metrics.refused.with_label_values(&["tasks"]).inc();
+        let message = format!("Server \"{}\" has too many tasks that wait for input", server.hello.server);
+        return Err(Error::new(Reason::Overloaded, message));
+    }
+    let waiter = Arc::new(Waiter::default());
+    // A copy: the name is a span of a client's message, which must not live as long as the wait.
+    let id = Text::from(id.as_str());
+    all.insert(id.clone(), waiter.clone());
+    let exchange = Running::start(server.clone(), caller.clone(), Call::of_task(TaskMethod::End, &id)).0;
+    let gone = server.gone.clone();
+    let kept = CountGuard::new(&server.hello.metrics.tasks.with_label_values(&["asked"]));
+    let waiting = wait(Arc::downgrade(server), caller.clone(), id, waiter.clone(), exchange);
+    tokio::spawn(gone.run_until_cancelled_owned(async move {
+        let _kept = kept;
+        waiting.await;
+    }));
+    Ok(waiter)
+}
+
+async fn wait(
+    server: Weak<LegacyServer>,
+    caller: Arc<Caller>,
+    id: Text,
+    waiter: Arc<Waiter>,
+    mut exchange: crate::model::Exchange,
+) {
+    let until = Instant::now() + KEEP;
+    let end = loop {
+        match timeout_at(until, exchange.next_event()).await {
+            Ok(Event::Ask(ask)) => put(&server, &caller, &waiter, ask),
+            Ok(Event::Notify(_)) => {}
+            Ok(Event::Done(end)) => break Some(end),
+            Err(_) => break None,
+        }
+    };
+    drop(exchange);
+    // A server may end the stream and still take the answers to what it asked there.
+    let streams_only = matches!(&end, Some(Err(error)) if error.reason == Reason::ServerProtocol);
+    while streams_only && !lock(&waiter.open).is_empty() {
+        if timeout_at(until, waiter.changed.notified()).await.is_err() {
+            break;
+        }
+    }
+    if let Some(server) = server.upgrade() {
+        server.attended.forget(&id);
+    }
+}
+
+/// Keeps what a task asks, or refuses it where the client cannot be asked.
+fn put(server: &Weak<LegacyServer>, caller: &Caller, waiter: &Waiter, ask: Ask) {
+    let Some(server) = server.upgrade() else { return };
+    let Some((own, mut question)) = ask.requests.into_iter().next() else { return };
+    let mut open = lock(&waiter.open);
+    let able = caller.can.answer(question.kind);
+    let asks = |outcome| server.hello.metrics.asks.with_label_values(&[question.kind.capability(), outcome]).inc();
+    if !able || open.len() >= QUESTIONS_MAX {
+        asks(if able { "too_many" } else { "not_declared" });
+        let message = format!("The client did not declare {}", question.kind.capability());
+        let error = RpcError { code: code::METHOD_NOT_FOUND, message: message.into(), data: None };
+        drop(ask.answer.send(vec![(own, Err(error))]));
+        return;
+    }
+    asks("asked");
+    tasks::unrelate(&mut question.params);
+    // "Each request key in `inputRequests` MUST be unique over the lifetime of a single task" (SEP-2663).
+    let key = Text::from(format!("ask-{}", server.calls.next_id()));
+    open.push(Waiting { key, question, own, answer: ask.answer });
+    drop(open);
+    waiter.changed.notify_waiters();
+}
+
+/// Passes on the client's answers; those to what is not asked are ignored, as SEP-2663 says.
+pub(super) async fn answer(server: Arc<LegacyServer>, caller: Arc<Caller>, call: Call) -> Result<Outcome, Error> {
+    let wrong = |what: &str| Error::new(Reason::InvalidParams, format!("Invalid params: {what}"));
+    let id = call.target().ok_or_else(|| wrong("taskId must be a string"))?;
+    let responses = call.params.object("inputResponses").ok_or_else(|| wrong("inputResponses must be an object"))?;
+    let waiter = lock(&server.attended.tasks).get(&id).cloned();
+    let Some(waiter) = waiter else {
+        // "Servers SHOULD return a JSON-RPC error if the `taskId` does not correspond to a known task": it knows.
+        let look = Call::of_task(TaskMethod::State, &id);
+        return Running::start(server, caller, look).0.outcome().await.map(|_| Outcome::default());
+    };
+    for (key, response) in responses.iter() {
+        let Some(result) = response.as_object() else { continue };
+        let mut open = lock(&waiter.open);
+        if let Some(at) = open.iter().position(|waiting| waiting.key == *key) {
+            let Waiting { own, answer, .. } = open.remove(at);
+            // A server that went away meanwhile takes no answer.
+            drop(answer.send(vec![(own, Ok(result))]));
+        }
+    }
+    waiter.changed.notify_waiters();
+    Ok(Outcome::default())
+}
+
+/// Cancels a task. For a later client that is no error on one that is over: SEP-2663, "The server MUST acknowledge the
+/// request with an empty result".
+pub(super) async fn cancel(server: Arc<LegacyServer>, caller: Arc<Caller>, call: Call) -> Result<Outcome, Error> {
+    let (id, whole) = (call.target().unwrap_or(Text::literal("")), call.whole);
+    server.attended.forget(&id);
+    match Running::start(server.clone(), caller.clone(), call).0.outcome().await {
+        Err(error) if !whole && matches!(&error.reason, Reason::Answered(e) if e.code == code::INVALID_PARAMS) => {
+            let look = Call::of_task(TaskMethod::State, &id);
+            let state = Running::start(server, caller, look).0.outcome().await;
+            let over = state.is_ok_and(|outcome| outcome.task.is_some_and(|task| task.status.is_over()));
+            if over { Ok(Outcome::default()) } else { Err(error) }
+        }
+        end => end,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jsonrpc::Id;
+
+    fn request(n: u64) -> Request {
+        Request { id: Id::number(n), method: Text::literal("elicitation/create"), params: Object::new() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn early_questions_are_their_tasks_and_bounded() {
+        let attended = Attended::default();
+        let (a, b) = (Text::literal("a"), Text::literal("b"));
+        assert!(attended.keep(a.clone(), request(1)).is_empty());
+        assert!(attended.keep(b.clone(), request(2)).is_empty());
+        assert!(attended.keep(a.clone(), request(3)).is_empty());
+        let ids: Vec<Id> = attended.take_early(&a).into_iter().map(|request| request.id).collect();
+        assert_eq!(ids, [Id::number(1), Id::number(3)]);
+        assert!(attended.take_early(&a).is_empty());
+        let refused: usize = (0..EARLY_MAX as u64 + 5).map(|n| attended.keep(a.clone(), request(n)).len()).sum();
+        assert_eq!(refused, 6, "the oldest make room");
+        tokio::time::advance(KEEP).await;
+        assert_eq!(attended.keep(b, request(9)).len(), EARLY_MAX, "nothing is kept for ever");
+    }
+}
