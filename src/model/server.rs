@@ -67,6 +67,8 @@ pub struct Filter {
     pub logs: bool,
     /// The states of these tasks.
     pub tasks: Vec<Text>,
+    /// Whatever servers tell of tasks by themselves; whoever listens knows which are whose.
+    pub told_tasks: bool,
 }
 
 /// News from a server.
@@ -82,7 +84,7 @@ pub enum Notice {
     Updated(Text, Object),
     /// The client's roots changed.
     RootsChanged,
-    /// The whole state of a task that changed.
+    /// The state of a task that changed: the whole of it where the listener named the task.
     Task(Box<Task>),
     /// Anything else: method and params.
     Other(Text, Object),
@@ -99,7 +101,15 @@ pub struct Notices {
 impl Filter {
     /// Every list and log message, no single resource.
     pub fn everything() -> Self {
-        Filter { tools: true, prompts: true, resources: true, uris: Vec::new(), logs: true, tasks: Vec::new() }
+        Filter {
+            tools: true,
+            prompts: true,
+            resources: true,
+            uris: Vec::new(),
+            logs: true,
+            tasks: Vec::new(),
+            told_tasks: true,
+        }
     }
 
     /// Whether the listener wants to hear this.
@@ -110,6 +120,7 @@ impl Filter {
             Notice::Changed(Kind::Resources | Kind::Templates) => self.resources,
             Notice::Updated(uri, _) => self.uris.contains(uri),
             Notice::Log(..) => self.logs,
+            Notice::Task(_) => self.told_tasks,
             _ => false,
         }
     }

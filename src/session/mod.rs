@@ -7,7 +7,7 @@
 mod finished;
 mod outbox;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -32,6 +32,8 @@ const PENDING_MAX: usize = 64;
 const SUBSCRIPTIONS_MAX: usize = 1000;
 /// Calls that one session may have open.
 const CALLS_MAX: usize = 1000;
+/// Tasks that a session is told of: the last that it made.
+const TASKS_MAX: usize = 64;
 
 /// All sessions.
 pub struct Sessions {
@@ -73,6 +75,7 @@ pub struct Session {
     pending: Mutex<HashMap<u64, Pending>>,
     calls: Mutex<Vec<(Id, CancellationToken)>>,
     subscriptions: Mutex<HashMap<Text, CancellationToken>>,
+    tasks: Mutex<VecDeque<Text>>,
     stream: Mutex<CancellationToken>,
 }
 
@@ -124,6 +127,7 @@ impl Sessions {
             pending: Mutex::default(),
             calls: Mutex::default(),
             subscriptions: Mutex::default(),
+            tasks: Mutex::default(),
             stream: Mutex::default(),
         });
         let mut table = lock(&self.table);
@@ -328,6 +332,20 @@ impl Session {
         if let Some(token) = lock(&self.subscriptions).remove(uri) {
             token.cancel();
         }
+    }
+
+    /// Notes a task that the session made.
+    pub fn made_task(&self, id: &str) {
+        let mut tasks = lock(&self.tasks);
+        if tasks.len() >= TASKS_MAX {
+            tasks.pop_front();
+        }
+        tasks.push_back(Text::from(id));
+    }
+
+    /// Whether the session made this task, as far as it is remembered.
+    pub fn has_task(&self, id: &Text) -> bool {
+        lock(&self.tasks).contains(id)
     }
 
     /// The resources that the session is subscribed to.

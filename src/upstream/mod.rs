@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::json::{Object, Raw, Text};
 use crate::link::guard::Guard;
-use crate::model::{Call, Caller, Can, Error, Event, Exchange, Face, Level, LogWish, Notice, Principal, Reason};
+use crate::model::{Call, Caller, Can, Error, Event, Exchange, Face, Level, LogWish, Notice, Principal, Reason, Task};
 use crate::revision::Era;
 use crate::telemetry::Metrics;
 
@@ -58,6 +58,8 @@ pub enum News {
     Updated(Text, Object),
     /// It logged something that belongs to no call: the level and the params.
     Logged(Option<Level>, Object),
+    /// It told of one of its tasks.
+    Task(Box<Task>),
 }
 
 /// Takes news of an upstream, by the server's name. Must not block.

@@ -257,6 +257,10 @@ async fn follow(upstream: &Arc<Upstream>, active: &Arc<Active>, notices: &mut No
                         (upstream.sink)(&upstream.settings.name, News::Updated(uri, params));
                         continue;
                     }
+                    Some(Notice::Task(task)) => {
+                        (upstream.sink)(&upstream.settings.name, News::Task(task));
+                        continue;
+                    }
                     Some(Notice::Log(level, params)) => {
                         (upstream.sink)(&upstream.settings.name, News::Logged(level, params));
                         continue;
@@ -300,6 +304,7 @@ async fn settle(upstream: &Upstream, notices: &mut Notices, first: Kind) -> Vec<
         match notice {
             Notice::Changed(kind) if !kinds.contains(&kind) => kinds.push(kind),
             Notice::Updated(uri, params) => (upstream.sink)(&upstream.settings.name, News::Updated(uri, params)),
+            Notice::Task(task) => (upstream.sink)(&upstream.settings.name, News::Task(task)),
             _ => {}
         }
     }

@@ -229,7 +229,7 @@ impl LegacyServer {
 
     /// A notice for whoever listens to the server as a whole.
     pub(super) fn publish(&self, notice: Notice) {
-        if matches!(notice, Notice::Changed(_) | Notice::Updated(..) | Notice::Log(..)) {
+        if matches!(notice, Notice::Changed(_) | Notice::Updated(..) | Notice::Log(..) | Notice::Task(_)) {
             let _ = self.news.send(notice);
         }
     }

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::body::Body;
 use crate::model::{Error, Filter, LogWish, Notice, Notices, Reason, Server};
+use crate::revision::legacy::tasks;
 use crate::revision::{FrontState, answer, notices};
 use crate::session::{Busy, Session};
 use crate::sse;
@@ -56,6 +57,14 @@ struct Open {
 }
 
 impl Open {
+    /// A task is told of to the session that made it, and to no other.
+    fn spell(&self, notice: &Notice) -> Option<Bytes> {
+        match notice {
+            Notice::Task(task) => self.session.has_task(&task.id).then(|| tasks::write_told(task)),
+            other => spell(other),
+        }
+    }
+
     async fn next(&mut self) -> Option<Bytes> {
         // The first bytes go at once: some clients and proxies wait for them before they call the stream open.
         if !std::mem::replace(&mut self.greeted, true) {
@@ -72,7 +81,7 @@ impl Open {
                     // A message of no call goes to those who said which they want.
                     let log = self.session.caller.load().log;
                     let unwanted = matches!(&notice, Notice::Log(level, _) if log == LogWish::ServerDecides || !log.wants(*level));
-                    if let Some(message) = spell(&notice).filter(|_| !unwanted) {
+                    if let Some(message) = self.spell(&notice).filter(|_| !unwanted) {
                         return Some(sse::frame(&message));
                     }
                 }

@@ -87,6 +87,7 @@ fn read_filter(params: &Object) -> Result<Filter, Error> {
         uris,
         logs: false,
         tasks,
+        told_tasks: false,
     })
 }
 
