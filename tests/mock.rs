@@ -245,6 +245,10 @@ fn examples_load() {
     for file in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("config/mock")).unwrap() {
         Script::load(&file.unwrap().path()).unwrap();
     }
+    for file in ["tasks.toml", "tasks-2025-11-25.toml"] {
+        let script = Script::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance").join(file)).unwrap();
+        assert!(script.tasks.keys().all(|name| script.behave.contains_key(name)), "{file}");
+    }
     assert!(Script::parse("colour = 'red'").unwrap_err().to_string().contains("colour"));
     assert!(Script::parse("revisions = []").is_err());
     let typo = "[[faults]]\non = 'tools/list'\ndo = 'delay'\nms = 5\nafer = 1";

@@ -63,7 +63,7 @@ const FEATURES: &[(&str, Feature)] = features! {
     tasks: a_task_from_its_call_to_its_end, tools_say_what_may_be_a_task, tasks_are_announced, what_a_task_asks,
         how_tasks_fail, tasks_are_cancelled, handles_lead_nowhere_else, who_declares_no_tasks_gets_none,
         what_must_be_a_task_is_driven, a_driven_task_asks, a_call_that_is_no_task, tasks_are_listed,
-        states_of_tasks_are_told, tasks_on_an_endpoint_of_its_own;
+        states_of_tasks_are_told, what_servers_tell_of_tasks, tasks_on_an_endpoint_of_its_own;
 };
 
 /// Runs every feature in one cell.

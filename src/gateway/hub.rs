@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::broadcast;
 
 use crate::json::{Object, Text};
-use crate::model::{Kind, Level};
+use crate::model::{Kind, Level, Task};
 use crate::upstream::Upstream;
 
 /// News that may wait for a slow listener; one that falls further behind is told that everything may have changed.
@@ -22,6 +22,8 @@ pub(super) enum Happened {
     Changed(Text, Kind),
     /// One of its resources did: the server, its own URI, the params.
     Updated(Text, Text, Object),
+    /// It told of one of its tasks.
+    Task(Text, Box<Task>),
     /// It logged something that belongs to no call: the server, the level, the params.
     Logged(Text, Option<Level>, Object),
     /// A user is done with a page that it sent them to: the server, the elicitation's id, the params.

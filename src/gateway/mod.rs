@@ -184,6 +184,7 @@ fn sink(hub: Arc<Hub>, dirty: Arc<Notify>, metrics: Arc<Metrics>, shares_logs: b
         News::Items => dirty.notify_one(),
         News::Updated(uri, params) => hub.publish(Happened::Updated(Text::from(server), uri, params)),
         News::Elicited(id, params) => hub.publish(Happened::Elicited(Text::from(server), id, params)),
+        News::Task(task) => hub.publish(Happened::Task(Text::from(server), task)),
         News::Logged(level, params) if shares_logs => hub.publish(Happened::Logged(Text::from(server), level, params)),
         News::Logged(..) => metrics.dropped.with_label_values(&["log"]).inc(),
     })

@@ -276,10 +276,15 @@ impl View {
     // === news ===
 
     /// What a listener on this endpoint hears of something that happened.
-    fn heard(&self, happened: Happened) -> Option<Notice> {
+    fn heard(&self, caller: &Arc<Caller>, happened: Happened) -> Option<Notice> {
         match happened {
             Happened::Logged(server, level, params) => self.includes(&server).then_some(Notice::Log(level, params)),
             Happened::Elicited(server, id, params) => self.includes(&server).then_some(Notice::Elicited(id, params)),
+            Happened::Task(server, mut task) => {
+                let upstream = self.gateway.servers.iter().find(|u| u.name == server && self.includes(&server))?;
+                self.naming(caller, upstream).restore(&mut task);
+                Some(Notice::Task(task))
+            }
             Happened::Changed(server, kind) => self.includes(&server).then_some(Notice::Changed(kind)),
             Happened::Updated(server, local, mut params) => {
                 if !self.includes(&server) {
@@ -406,6 +411,7 @@ impl Server for View {
         }
         let listening = Listening {
             view: self.again(),
+            caller: caller.clone(),
             filter: honoured.clone(),
             receiver,
             owed: Vec::new(),
@@ -436,6 +442,7 @@ impl Server for View {
 /// One listener.
 struct Listening {
     view: View,
+    caller: Arc<Caller>,
     filter: Filter,
     receiver: broadcast::Receiver<Happened>,
     /// What it is told after it fell behind: it cannot know what it missed.
@@ -451,7 +458,9 @@ impl Listening {
             }
             match self.receiver.recv().await {
                 Ok(happened) => {
-                    if let Some(notice) = self.view.heard(happened).filter(|notice| self.filter.wants(notice)) {
+                    if let Some(notice) =
+                        self.view.heard(&self.caller, happened).filter(|notice| self.filter.wants(notice))
+                    {
                         return Some(notice);
                     }
                 }

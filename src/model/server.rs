@@ -69,6 +69,8 @@ pub struct Filter {
     pub elicitations: bool,
     /// The states of these tasks.
     pub tasks: Vec<Text>,
+    /// Whatever servers tell of tasks by themselves; whoever listens knows which are whose.
+    pub told_tasks: bool,
 }
 
 /// News from a server.
@@ -86,7 +88,7 @@ pub enum Notice {
     Elicited(Text, Object),
     /// The client's roots changed.
     RootsChanged,
-    /// The whole state of a task that changed.
+    /// The state of a task that changed: the whole of it where the listener named the task.
     Task(Box<Task>),
     /// Anything else: method and params.
     Other(Text, Object),
@@ -111,6 +113,7 @@ impl Filter {
             logs: true,
             elicitations: true,
             tasks: Vec::new(),
+            told_tasks: true,
         }
     }
 
@@ -123,6 +126,7 @@ impl Filter {
             Notice::Updated(uri, _) => self.uris.contains(uri),
             Notice::Log(..) => self.logs,
             Notice::Elicited(..) => self.elicitations,
+            Notice::Task(_) => self.told_tasks,
             _ => false,
         }
     }

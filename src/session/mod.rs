@@ -42,6 +42,8 @@ const SUBSCRIPTIONS_MAX: usize = 1000;
 const PAGES_MAX: usize = 64;
 /// Calls that one session may have open.
 const CALLS_MAX: usize = 1000;
+/// Tasks that a session is told of: the last that it made.
+const TASKS_MAX: usize = 64;
 
 /// All sessions.
 pub struct Sessions {
@@ -90,6 +92,7 @@ pub struct Session {
     pending: Mutex<HashMap<u64, Pending>>,
     calls: Mutex<Vec<(Id, CancellationToken)>>,
     subscriptions: Mutex<HashMap<Text, CancellationToken>>,
+    tasks: Mutex<VecDeque<Text>>,
     stream: Mutex<CancellationToken>,
     pages: Mutex<VecDeque<Text>>,
     /// The listener of a stream that broke off: it goes on hearing until the client comes back.
@@ -142,6 +145,7 @@ impl Sessions {
             pending: Mutex::default(),
             calls: Mutex::default(),
             subscriptions: Mutex::default(),
+            tasks: Mutex::default(),
             stream: Mutex::default(),
             pages: Mutex::default(),
             listener: Mutex::default(),
@@ -363,6 +367,20 @@ impl Session {
             self.outbox.push(message, Some(uri.clone()));
         }
         live
+    }
+
+    /// Notes a task that the session made.
+    pub fn made_task(&self, id: &str) {
+        let mut tasks = lock(&self.tasks);
+        if tasks.len() >= TASKS_MAX {
+            tasks.pop_front();
+        }
+        tasks.push_back(Text::from(id));
+    }
+
+    /// Whether the session made this task, as far as it is remembered.
+    pub fn has_task(&self, id: &Text) -> bool {
+        lock(&self.tasks).contains(id)
     }
 
     /// The resources that the session is subscribed to.

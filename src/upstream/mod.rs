@@ -20,7 +20,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::json::{Object, Raw, Text};
 use crate::link::guard::Guard;
-use crate::model::{Call, Caller, Can, Error, Event, Exchange, Face, Kind, Level, LogWish, Notice, Principal, Reason};
+use crate::model::{
+    Call, Caller, Can, Error, Event, Exchange, Face, Kind, Level, LogWish, Notice, Principal, Reason, Task,
+};
 use crate::revision::Era;
 use crate::telemetry::Metrics;
 
@@ -61,6 +63,8 @@ pub enum News {
     Logged(Option<Level>, Object),
     /// A user is done with the page of one of its elicitations: the elicitation's id and the params.
     Elicited(Text, Object),
+    /// It told of one of its tasks.
+    Task(Box<Task>),
 }
 
 /// Takes news of an upstream, by the server's name. Must not block.

@@ -261,6 +261,10 @@ async fn follow(upstream: &Arc<Upstream>, active: &Arc<Active>, notices: &mut No
                         (upstream.sink)(&upstream.settings.name, News::Elicited(id, params));
                         continue;
                     }
+                    Some(Notice::Task(task)) => {
+                        (upstream.sink)(&upstream.settings.name, News::Task(task));
+                        continue;
+                    }
                     Some(Notice::Log(level, params)) => {
                         (upstream.sink)(&upstream.settings.name, News::Logged(level, params));
                         continue;
@@ -312,6 +316,7 @@ async fn settle(upstream: &Upstream, notices: &mut Notices, first: Kind) -> Vec<
             Notice::Changed(kind) if !kinds.contains(&kind) => kinds.push(kind),
             Notice::Updated(uri, params) => (upstream.sink)(&upstream.settings.name, News::Updated(uri, params)),
             Notice::Elicited(id, params) => (upstream.sink)(&upstream.settings.name, News::Elicited(id, params)),
+            Notice::Task(task) => (upstream.sink)(&upstream.settings.name, News::Task(task)),
             _ => {}
         }
     }

@@ -10,7 +10,7 @@ use crate::common::{Client, GUARD, Stream, until};
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// Waits until the gateway listens to the server.
-async fn listened_to(cell: &Cell) {
+pub(crate) async fn listened_to(cell: &Cell) {
     match &cell.rig.main.handle {
         Some(handle) => until("the gateway listens", || handle.listeners() > 0).await,
         None if cell.modern_server() => {

@@ -432,6 +432,23 @@ pub(crate) async fn states_of_tasks_are_told(cell: Arc<Cell>) {
     }
 }
 
+pub(crate) async fn what_servers_tell_of_tasks(cell: Arc<Cell>) {
+    if cell.client != OLD || cell.server != OLD {
+        return;
+    }
+    crate::changes::listened_to(&cell).await;
+    let (one, two) = (cell.tasking().await, cell.tasking().await);
+    let (mut first, mut second) = (one.listen().await, two.listen().await);
+    for (client, stream) in [(&one, &mut first), (&two, &mut second)] {
+        let task = create(&cell, client, "main__job", json!({"ms": 200})).await;
+        // Of the other client's task nothing came before.
+        let told = stream.until("notifications/tasks/status").await;
+        let told = &told.value["params"];
+        assert_eq!((&told["taskId"], &told["status"]), (&task["taskId"], &json!("completed")));
+        assert_eq!((&told["ttl"], &told["pollInterval"]), (&json!(60_000), &json!(50)));
+    }
+}
+
 pub(crate) async fn tasks_on_an_endpoint_of_its_own(cell: Arc<Cell>) {
     if !cell.both() {
         return;

@@ -233,7 +233,11 @@ impl LegacyServer {
 
     /// A notice for whoever listens to the server as a whole.
     pub(super) fn publish(&self, notice: Notice) {
-        if matches!(notice, Notice::Changed(_) | Notice::Updated(..) | Notice::Log(..) | Notice::Elicited(..)) {
+        let told = matches!(
+            notice,
+            Notice::Changed(_) | Notice::Updated(..) | Notice::Log(..) | Notice::Elicited(..) | Notice::Task(_)
+        );
+        if told {
             let _ = self.news.send(notice);
         }
     }

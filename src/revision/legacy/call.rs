@@ -372,6 +372,10 @@ impl Expected {
 
 impl LegacySpell {
     fn answer(&self, end: Result<Outcome, Error>) -> Vec<Bytes> {
+        // Before the client knows of it: what the server tells of the task from now on is for this session.
+        if let (Method::CallTool, Ok(Outcome { task: Some(task), .. })) = (&self.method, &end) {
+            self.open.session().made_task(&task.id);
+        }
         let keep = |result| self.sessions.finished.keep(&self.caller.principal, result);
         let end = self.tasking.end(&self.method, end, keep);
         spell::answer(&self.id, &self.tasking.fails_as(&self.method), end)

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use crate::json::Object;
 use crate::jsonrpc::{Message, Request, RpcError, code};
 use crate::link::{LinkError, Messages};
+use crate::model::Notice;
 use crate::revision::legacy::back::{LegacyServer, WeakServer};
 use crate::revision::legacy::tasks;
 use crate::revision::notices;
@@ -86,7 +87,10 @@ async fn listen(server: &WeakServer, mut messages: Messages) {
     while let Some(Ok(message)) = messages.next().await {
         let Some(server) = server.upgrade() else { return };
         match message {
-            Message::Notification(notification) => server.publish(notices::read(notification)),
+            Message::Notification(notification) => server.publish(match tasks::told(&notification) {
+                Some(task) => Notice::Task(Box::new(task)),
+                None => notices::read(notification),
+            }),
             Message::Request(request) => asked(&server, request),
             Message::Response(_) => server.hello.metrics.dropped.with_label_values(&["server_answer"]).inc(),
         }

@@ -307,6 +307,10 @@ impl Running {
     }
 
     fn notified(&self, mut notification: Notification) -> Option<Event> {
+        if let Some(task) = tasks::told(&notification) {
+            self.server.publish(Notice::Task(Box::new(task)));
+            return None;
+        }
         if self.task.is_some() {
             tasks::unrelate(&mut notification.params);
         }

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::body::Body;
 use crate::json::Text;
 use crate::model::{Error, Filter, LogWish, Notice, Notices, Reason, Server};
-use crate::revision::legacy::{NEWEST, profile, record};
+use crate::revision::legacy::{NEWEST, profile, record, tasks};
 use crate::revision::{FrontState, answer, notices};
 use crate::session::{Busy, OWN_STREAM, Session};
 use crate::sse;
@@ -125,6 +125,14 @@ impl Open {
         }
     }
 
+    /// A task is told of to the session that made it, and to no other.
+    fn spell(&self, notice: &Notice) -> Option<Bytes> {
+        match notice {
+            Notice::Task(task) => self.session.has_task(&task.id).then(|| tasks::write_told(task)),
+            other => spell(other),
+        }
+    }
+
     async fn next(&mut self) -> Option<Bytes> {
         if let Some(first) = self.first.take() {
             return Some(first);
@@ -192,7 +200,7 @@ impl Open {
                     Notice::Elicited(id, _) => !self.session.page_is_done(id),
                     _ => false,
                 };
-                spell(&notice).filter(|_| !unwanted).map_or(Next::Nothing, Next::Message)
+                self.spell(&notice).filter(|_| !unwanted).map_or(Next::Nothing, Next::Message)
             }
             () = until => {
                 self.until = None;

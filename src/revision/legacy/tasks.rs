@@ -1,7 +1,11 @@
 //! Tasks as 2025-11-25 spells them (basic/utilities/tasks.mdx): pure functions.
 
+use bytes::Bytes;
+
 use crate::json::{Object, Raw, Text};
+use crate::jsonrpc::Notification;
 use crate::model::{Error, Outcome, Reason, Task, TaskFeatures, TaskStatus};
+use crate::revision::notices::notification;
 use crate::revision::tasks::{Words, join, members, take};
 
 /// "All requests, notifications, and responses related to a task MUST include the
@@ -40,6 +44,22 @@ pub(super) fn created(result: &mut Object) -> Option<Task> {
 /// Reads a result that is a task itself.
 pub(super) fn state(result: &mut Object) -> Option<Task> {
     take(result, &WORDS)
+}
+
+/// How a server tells of a task's state; optional, and about no call.
+pub(super) const TOLD: &str = "notifications/tasks/status";
+
+/// Reads what a server tells of a task.
+pub(super) fn told(notification: &Notification) -> Option<Task> {
+    if &*notification.method != TOLD {
+        return None;
+    }
+    take(&mut notification.params.clone(), &WORDS)
+}
+
+/// Writes what is told of a task.
+pub(super) fn write_told(task: &Task) -> Bytes {
+    notification(TOLD, &members(task, task.status, &WORDS))
 }
 
 /// Writes the answer to a call that became a task.

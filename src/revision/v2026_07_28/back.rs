@@ -137,6 +137,7 @@ impl Server for ModernServer {
             elicitations: false,
             // The states of tasks are looked for by whoever has the tasks.
             tasks: Vec::new(),
+            told_tasks: false,
         };
         if !features.subscribe {
             honoured.uris.clear();

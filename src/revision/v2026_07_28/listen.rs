@@ -89,6 +89,7 @@ fn read_filter(params: &Object) -> Result<Filter, Error> {
         // "Remove the `notifications/elicitation/complete` notification" (changelog.mdx).
         elicitations: false,
         tasks,
+        told_tasks: false,
     })
 }
 
