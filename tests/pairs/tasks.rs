@@ -324,7 +324,7 @@ pub(crate) async fn what_must_be_a_task_is_driven(cell: Arc<Cell>) {
 }
 
 pub(crate) async fn a_driven_task_asks(cell: Arc<Cell>) {
-    if !cell.server_has_tasks() || cell.modern_client() {
+    if !cell.server_has_tasks() || (cell.modern_client() && cell.modern_server()) {
         return;
     }
     let client = cell.able().await;

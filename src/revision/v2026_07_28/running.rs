@@ -62,8 +62,9 @@ impl Running {
         let meta = meta::write(meta, &caller, &server.hello.info, progress.then_some(entry.id), may_task);
         params.set(Text::literal("_meta"), meta.raw());
         // What a client of another revision may have put here is no answer to this server.
-        for member in ["inputResponses", "requestState"] {
-            params.remove(member);
+        if matches!(method, Method::CallTool | Method::GetPrompt | Method::ReadResource) {
+            params.remove("inputResponses");
+            params.remove("requestState");
         }
         let mut headers = if server.link.is_pipe() {
             Headers::new()
