@@ -356,7 +356,7 @@ impl Server for View {
         let stream = stream::unfold(listening, |mut listening| async move {
             listening.next().await.map(|notice| (notice, listening))
         });
-        Notices { honoured, stream: stream.boxed() }
+        Notices { honoured, stream: stream.boxed(), opened: None }
     }
 
     fn tell(&self, caller: &Arc<Caller>, notice: Notice) {
