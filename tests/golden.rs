@@ -135,6 +135,7 @@ impl Text {
 
     fn add(&mut self, title: &str, said: &str) {
         let mut said = replaced(said, "mcp-session-id: ", "\n", "<session>");
+        said = replaced(&said, "?sessionId=", "\n", "<session>");
         said = replaced(&said, "\"requestState\":\"", "\"", "<state>");
         said = self.tasks(&said);
         let version = concat!("\"", env!("CARGO_PKG_VERSION"), "\"");
@@ -314,6 +315,32 @@ async fn changes(stage: &mut Stage) {
     stage.end("changes");
 }
 
+/// The client comes back for the answer of the progress case, from behind its first event.
+async fn resumption(stage: &mut Stage) {
+    stage.begin();
+    let last = [("last-event-id".to_owned(), "1-1".to_owned())];
+    let mut stream = common::Stream::of(stage.client.http("GET", "", &last).await);
+    while stream.next().await.is_some() {}
+    stage.end("resumption");
+}
+
+/// The client's side of HTTP+SSE.
+async fn http_sse(stage: &mut Stage) {
+    stage.begin();
+    let url = stage.front.url.replace("/mcp", "/sse");
+    let client = Client::open(stage.revision, &url, json!({})).await;
+    client
+        .ask("tools/call")
+        .id(r#""\u0031""#)
+        .members(r#""name":"s__echo","arguments":{"n":1.0}"#)
+        .send()
+        .await
+        .result();
+    client.ask("com.example/nope").id("2").send().await.error();
+    drop(client);
+    stage.end("http-sse");
+}
+
 async fn batch(stage: &mut Stage) {
     stage.begin();
     let body = r#"[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","method":"notifications/x"},{"jsonrpc":"2.0","id":"\u0032","method":"tools/call","params":{"name":"s__new"}}]"#;
@@ -372,6 +399,12 @@ async fn the_bytes_on_both_sides_are_golden() {
         opened(&mut stage);
         opening(&mut stage).await;
         calls(&mut stage).await;
+        if ("2025-03-26".."2026").contains(&revision) {
+            resumption(&mut stage).await;
+        }
+        if revision == "2024-11-05" {
+            http_sse(&mut stage).await;
+        }
         let answers_alone = !stage.is_modern() && stage.revision >= "2025-06-18";
         elicitation(&mut stage, "elicitation", answers_alone).await;
         tasks(&mut stage).await;

@@ -421,7 +421,7 @@ impl Server for View {
             listening.next().await.map(|notice| (notice, listening))
         });
         if filter.tasks.is_empty() {
-            return Notices { honoured, stream: stream.boxed() };
+            return Notices { honoured, stream: stream.boxed(), opened: None };
         }
         let (tasks, watches) = self.watch(caller, &filter.tasks);
         honoured.tasks = tasks;
@@ -429,7 +429,7 @@ impl Server for View {
         let watched = stream::select_all(watches.into_iter().map(Box::pin)).chain(stream::pending());
         let heard = stream::select(stream.map(Some).chain(stream::once(std::future::ready(None))), watched.map(Some));
         let heard = heard.take_while(|heard| std::future::ready(heard.is_some())).filter_map(std::future::ready);
-        Notices { honoured, stream: heard.boxed() }
+        Notices { honoured, stream: heard.boxed(), opened: None }
     }
 
     fn tell(&self, caller: &Arc<Caller>, notice: Notice) {

@@ -216,7 +216,8 @@ impl Poster {
     }
 }
 
-/// The events of a stream, as they come.
+/// The events of a stream, as they come. One that is longer than `max_message` ends the stream, and with it the link:
+/// whose answer it was cannot be read.
 struct Events {
     body: Incoming,
     reader: Reader,

@@ -3,7 +3,9 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use futures_util::Stream;
+use futures_util::stream::select;
+use futures_util::{Stream, StreamExt, stream};
+use tokio_util::sync::CancellationToken;
 
 use crate::json::{Object, Raw, Text};
 use crate::model::{Call, Caller, Exchange, Kind, Level, Task, TaskFeatures};
@@ -100,6 +102,29 @@ pub struct Notices {
     pub honoured: Filter,
     /// The news.
     pub stream: Pin<Box<dyn Stream<Item = Notice> + Send>>,
+    /// Cancelled once it is listened to, or cannot be; the stream must be read meanwhile. `None`: it is already.
+    pub opened: Option<CancellationToken>,
+}
+
+impl Notices {
+    /// Whether it is not listened to yet.
+    pub fn is_opening(&self) -> bool {
+        self.opened.as_ref().is_some_and(|opened| !opened.is_cancelled())
+    }
+
+    /// Takes the place of a listener, which is heard until this one is listened to: nothing is missed in between. What
+    /// happens just then may be heard on both.
+    pub fn in_place_of(self, before: Notices) -> Self {
+        let Some(opened) = self.opened.clone() else { return self };
+        let old = stream::unfold((before.stream, opened), |(mut before, opened)| async move {
+            tokio::select! {
+                biased;
+                notice = before.next() => notice.map(|notice| (notice, (before, opened))),
+                () = opened.cancelled() => None,
+            }
+        });
+        Notices { stream: select(Box::pin(old), self.stream).boxed(), ..self }
+    }
 }
 
 impl Filter {

@@ -34,7 +34,8 @@ pub struct ReplaySettings {
     pub total: usize,
     /// Events for one session.
     pub events: usize,
-    /// How long a stream waits for its client: from the moment that nobody reads it, and again from its end.
+    /// How long an event is kept, and how long a stream waits for its client: from the moment that nobody reads it, and
+    /// again from its end.
     pub time: Duration,
 }
 
@@ -82,8 +83,8 @@ struct Kept {
 }
 
 struct Stream {
-    /// Number and bytes of each event that is kept, in order.
-    events: VecDeque<(u64, Bytes)>,
+    /// Number, bytes and time of each event that is kept, in order.
+    events: VecDeque<(u64, Bytes, Instant)>,
     /// The number of the last event.
     last: u64,
     /// The request that it answers, if it answers one.
@@ -138,7 +139,7 @@ impl Replay {
         }
         let Some(stream) = kept.streams.get_mut(&number) else { return sse::frame(message) };
         stream.last += 1;
-        let event = (stream.last, sse::frame_with_id(message, &id(number, stream.last)));
+        let event = (stream.last, sse::frame_with_id(message, &id(number, stream.last)), Instant::now());
         let frame = event.1.clone();
         if last {
             stream.ended = Some(Instant::now());
@@ -223,10 +224,15 @@ impl Replay {
         }
     }
 
-    /// Forgets what ended long enough ago.
+    /// Forgets what was said long enough ago.
     pub(super) fn sweep(&self) {
         let mut kept = self.lock();
         let time = self.shared.settings.time;
+        let first = |kept: &Kept| {
+            let stream = kept.streams.get(kept.order.front()?)?;
+            stream.events.front().map(|(_, _, at)| *at)
+        };
+        while first(&kept).is_some_and(|at| at.elapsed() >= time) && self.drop_oldest(&mut kept) {}
         let old = |stream: &Stream| stream.ended.is_some_and(|at| at.elapsed() >= time);
         let over: Vec<u64> = kept.streams.iter().filter(|(_, s)| old(s)).map(|(number, _)| *number).collect();
         for number in over {
@@ -241,20 +247,28 @@ impl Replay {
             return false;
         }
         while kept.bytes + size > settings.bytes || kept.order.len() >= settings.events || !self.shared.take(size) {
-            let Some(number) = kept.order.pop_front() else { return false };
-            let Some(stream) = kept.streams.get_mut(&number) else { continue };
-            let Some((_, event)) = stream.events.pop_front() else { continue };
-            stream.lost |= stream.events.is_empty() && stream.ended.is_some();
-            kept.bytes -= event.len();
-            self.shared.give_back(event.len());
+            if !self.drop_oldest(kept) {
+                return false;
+            }
             self.shared.metrics.replay_dropped.inc();
         }
         true
     }
 
+    /// Forgets the oldest event; false: there is none.
+    fn drop_oldest(&self, kept: &mut Kept) -> bool {
+        let Some(number) = kept.order.pop_front() else { return false };
+        let Some(stream) = kept.streams.get_mut(&number) else { return true };
+        let Some((_, event, _)) = stream.events.pop_front() else { return true };
+        stream.lost |= stream.events.is_empty() && stream.ended.is_some();
+        kept.bytes -= event.len();
+        self.shared.give_back(event.len());
+        true
+    }
+
     fn remove(&self, kept: &mut Kept, number: u64) {
         let Some(stream) = kept.streams.remove(&number) else { return };
-        let size = stream.events.iter().map(|(_, event)| event.len()).sum();
+        let size = stream.events.iter().map(|(_, event, _)| event.len()).sum();
         kept.order.retain(|other| *other != number);
         kept.bytes -= size;
         self.shared.give_back(size);
@@ -300,7 +314,8 @@ impl Stream {
     }
 
     fn after(&self, after: u64) -> Option<(u64, Bytes)> {
-        self.events.iter().find(|(number, _)| *number > after).cloned()
+        let (number, event, _) = self.events.iter().find(|(number, _, _)| *number > after)?;
+        Some((*number, event.clone()))
     }
 }
 
@@ -438,6 +453,13 @@ mod tests {
         tokio::time::advance(Duration::from_secs(61)).await;
         sessions[0].sweep();
         assert!(sessions[0].lock().streams.is_empty());
+        // The session's own stream never ends; what it said does not stay for ever either.
+        sessions[0].add(OWN_STREAM, b"{}", false);
+        assert!(sessions[0].own_event(0).is_some());
+        tokio::time::advance(Duration::from_secs(61)).await;
+        sessions[0].sweep();
+        assert!(sessions[0].own_event(0).is_none() && sessions[0].own_position() == 1);
+        assert_eq!(sessions[0].lock().bytes, 0);
         drop(sessions);
         assert_eq!(shared.used.load(Ordering::Relaxed), 0);
         assert_eq!(shared.metrics.replay_bytes.get(), 0);

@@ -5,8 +5,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
+use futures_util::{StreamExt, stream};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::link::LinkError;
 use crate::model::{Filter, Kind, Notice, Notices, Reason};
@@ -31,6 +32,8 @@ const HEALTHY: Duration = Duration::from_secs(30);
 const RELIST: Duration = Duration::from_secs(300);
 /// A server that refuses all lists so often in a row is opened anew.
 const REFUSALS_MAX: u32 = 3;
+/// How long a server may take to say that it is listened to.
+const OPENING: Duration = Duration::from_secs(5);
 /// Changes that come within this time are taken together.
 const SETTLE: Duration = Duration::from_millis(100);
 
@@ -203,6 +206,17 @@ fn listen(upstream: &Upstream, active: &Active) -> Notices {
     active.server.listen(&own_caller(), filter)
 }
 
+/// Nothing to hear.
+fn silence() -> Notices {
+    Notices { honoured: Filter::default(), stream: stream::pending().boxed(), opened: None }
+}
+
+/// Waits until a server is listened to; not for ever, since some never say so.
+async fn opening(opened: Option<CancellationToken>, until: Instant) {
+    let Some(opened) = opened else { return };
+    let _ = tokio::time::timeout_at(until, opened.cancelled()).await;
+}
+
 /// What is to be done when, while a server is connected.
 struct Due {
     /// The lists are taken again: soon after a failure, and at last in any case.
@@ -210,13 +224,15 @@ struct Due {
     failed: u32,
     /// The stream of changes is opened again; `None` while it is open.
     hear: Option<Instant>,
+    /// Until when a stream of changes may say that it is open, before the next may take its place.
+    open: Instant,
     /// How often that stream ended before it told anything.
     deaf: u32,
 }
 
 impl Due {
     fn after(listed: &Result<(), Trouble>) -> Self {
-        let mut due = Due { relist: Instant::now(), failed: 0, hear: None, deaf: 0 };
+        let mut due = Due { relist: Instant::now(), failed: 0, hear: None, open: Instant::now() + OPENING, deaf: 0 };
         due.listed(listed);
         due
     }
@@ -239,11 +255,17 @@ async fn follow(upstream: &Arc<Upstream>, active: &Arc<Active>, notices: &mut No
         let kinds = tokio::select! {
             reason = active.link.broken() => return reason.to_string(),
             () = upstream.stop.cancelled() => return "stopped".to_owned(),
-            () = upstream.resubscribe.notified() => {
-                // The new stream is there before the old one goes.
+            () = upstream.resubscribe.notified(), if !notices.is_opening() => {
+                // The new stream is there before the old one goes; one change at a time.
+                due.open = Instant::now() + OPENING;
                 let fresh = listen(upstream, active);
-                *notices = fresh;
+                let before = std::mem::replace(notices, silence());
+                *notices = fresh.in_place_of(before);
                 due.hear = None;
+                continue;
+            }
+            () = opening(notices.opened.clone(), due.open), if notices.is_opening() => {
+                notices.opened = None;
                 continue;
             }
             notice = notices.stream.next(), if hear.is_none() => {

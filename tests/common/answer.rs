@@ -5,8 +5,9 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use http::{HeaderMap, Response};
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
+use hyper::body::{Frame, Incoming};
 use serde_json::{Value, value::RawValue};
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::GUARD;
@@ -43,18 +44,41 @@ impl Message {
 pub(crate) struct Stream {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
-    body: Incoming,
+    body: Source,
     /// Everything of the body so far.
     pub(crate) read: Vec<u8>,
     taken: usize,
     waiting: VecDeque<Message>,
 }
 
+enum Source {
+    Http(Incoming),
+    /// Taken from a stream that carries others too.
+    Messages(mpsc::Receiver<Message>),
+}
+
 impl Stream {
+    pub(crate) fn of_messages(headers: HeaderMap, messages: mpsc::Receiver<Message>) -> Self {
+        let body = Source::Messages(messages);
+        Stream { status: 200, headers, body, read: Vec::new(), taken: 0, waiting: VecDeque::new() }
+    }
+
+    /// The data of the first event, which must be an `endpoint`.
+    pub(crate) async fn endpoint(&mut self) -> String {
+        while !self.read.windows(2).any(|two| two == b"\n\n") {
+            assert!(self.more().await, "the stream ended at once");
+        }
+        let end = self.read.windows(2).position(|two| two == b"\n\n").unwrap() + 2;
+        self.taken = end;
+        let event = String::from_utf8(self.read[..end].to_vec()).unwrap();
+        let data = event.strip_prefix("event: endpoint\ndata: ").unwrap_or_else(|| panic!("{event}"));
+        data.trim_end().to_owned()
+    }
+
     pub(crate) fn of(response: Response<Incoming>) -> Self {
         let (head, body) = response.into_parts();
         let (status, headers) = (head.status.as_u16(), head.headers);
-        Stream { status, headers, body, read: Vec::new(), taken: 0, waiting: VecDeque::new() }
+        Stream { status, headers, body: Source::Http(body), read: Vec::new(), taken: 0, waiting: VecDeque::new() }
     }
 
     pub(crate) fn is_events(&self) -> bool {
@@ -63,7 +87,7 @@ impl Stream {
 
     /// Waits for the first bytes, whatever they are; false if there are none.
     pub(crate) async fn begun(&mut self) -> bool {
-        !self.read.is_empty() || self.more().await
+        matches!(self.body, Source::Messages(_)) || !self.read.is_empty() || self.more().await
     }
 
     /// The next message; none at the end.
@@ -87,7 +111,17 @@ impl Stream {
     }
 
     async fn more(&mut self) -> bool {
-        let frame = timeout(GUARD, self.body.frame()).await.unwrap_or_else(|_| panic!("nothing came for {GUARD:?}"));
+        let next = async {
+            match &mut self.body {
+                Source::Http(body) => body.frame().await,
+                Source::Messages(messages) => {
+                    let message = messages.recv().await?;
+                    self.waiting.push_back(message);
+                    Some(Ok(Frame::data(Bytes::new())))
+                }
+            }
+        };
+        let frame = timeout(GUARD, next).await.unwrap_or_else(|_| panic!("nothing came for {GUARD:?}"));
         match frame {
             Some(Ok(frame)) => {
                 self.read.extend_from_slice(&frame.into_data().unwrap_or_else(|_| Bytes::new()));

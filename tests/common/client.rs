@@ -11,6 +11,7 @@ use hyper_util::{client::legacy::connect::HttpConnector, rt::TokioExecutor};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
+use super::sse::Sse;
 use super::{Answer, GUARD, Stream};
 
 /// The first revision without sessions.
@@ -22,6 +23,8 @@ pub(crate) struct Client {
     pub(crate) url: String,
     /// The session's id, once there is one.
     pub(crate) session: Option<String>,
+    /// The stream of a client of HTTP+SSE.
+    sse: Option<Sse>,
     capabilities: Value,
     http: hyper_util::client::legacy::Client<HttpConnector, Full<Bytes>>,
     ids: AtomicU64,
@@ -44,6 +47,7 @@ impl Client {
             revision,
             url: url.to_owned(),
             session: None,
+            sse: None,
             capabilities,
             http: hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build_http(),
             ids: AtomicU64::new(100),
@@ -53,6 +57,15 @@ impl Client {
     /// A client that is ready to call: with a session where its revision has them.
     pub(crate) async fn open(revision: &'static str, url: &str, capabilities: Value) -> Self {
         let mut client = Client::speaking(revision, url, capabilities);
+        // The path says which transport it is.
+        if url.contains("/sse") {
+            client.sse = Some(Sse::begin(url, Stream::of(client.http("GET", "", &[]).await)).await);
+            let params = json!({"protocolVersion": revision, "capabilities": client.capabilities,
+                "clientInfo": {"name": "pairs", "version": "1"}});
+            assert_eq!(client.call("initialize", params).await.result()["protocolVersion"], revision);
+            assert_eq!(client.notify("notifications/initialized", json!({})).await, 202);
+            return client;
+        }
         if !client.is_modern() {
             let answer = client.initialize(revision).await;
             assert_eq!(answer.result()["protocolVersion"], revision, "the gateway speaks another revision");
@@ -76,7 +89,8 @@ impl Client {
 
     /// One HTTP request, with the headers that every message of this client has.
     pub(crate) async fn http(&self, method: &str, body: &str, more: &[(String, String)]) -> Response<Incoming> {
-        let mut request = Request::builder().method(method).uri(&self.url);
+        let uri = self.sse.as_ref().map_or(&self.url, |sse| &sse.to);
+        let mut request = Request::builder().method(method).uri(uri);
         let accept = if method == "GET" { "text/event-stream" } else { "application/json, text/event-stream" };
         request = request.header("accept", accept);
         if method == "POST" {
@@ -113,6 +127,9 @@ impl Client {
 
     /// A notification; gives the HTTP status.
     pub(crate) async fn notify(&self, method: &str, params: Value) -> u16 {
+        if let (Some(sse), "notifications/cancelled") = (&self.sse, method) {
+            sse.forget(&params["requestId"].to_string());
+        }
         let body = json!({"jsonrpc": "2.0", "method": method, "params": params});
         let version = ("mcp-protocol-version".to_owned(), self.revision.to_owned());
         let headers = if self.is_modern() { vec![version] } else { Vec::new() };
@@ -128,6 +145,9 @@ impl Client {
 
     /// The session's own stream (legacy), once its first bytes are there.
     pub(crate) async fn listen(&self) -> Stream {
+        if let Some(sse) = &self.sse {
+            return sse.listen();
+        }
         let mut stream = Stream::of(self.http("GET", "", &[]).await);
         assert_eq!(stream.status, 200);
         assert!(stream.is_events(), "no event stream: {:?}", stream.headers);
@@ -137,6 +157,10 @@ impl Client {
 
     /// Ends the session (legacy).
     pub(crate) async fn delete(&self) -> u16 {
+        if let Some(sse) = &self.sse {
+            sse.close();
+            return 204;
+        }
         self.http("DELETE", "", &[]).await.status().as_u16()
     }
 }
@@ -221,7 +245,17 @@ impl Ask<'_> {
 
     /// Sends it and reads nothing yet.
     pub(crate) async fn open(self) -> Stream {
-        Stream::of(self.client.http("POST", &self.body(), &self.mirrored()).await)
+        let body = self.body();
+        let Some(sse) = &self.client.sse else {
+            return Stream::of(self.client.http("POST", &body, &self.mirrored()).await);
+        };
+        let said = sse.expect(&body, &self.id);
+        let response = self.client.http("POST", &body, &[]).await;
+        if response.status() == 202 {
+            return said;
+        }
+        sse.forget(&self.id);
+        Stream::of(response)
     }
 
     /// Sends it and answers whatever the server asks meanwhile: in its own POST (legacy), or with a retry (modern).

@@ -5,6 +5,7 @@
 pub(crate) mod answer;
 pub(crate) mod client;
 pub(crate) mod rig;
+pub(crate) mod sse;
 pub(crate) mod tap;
 
 use std::time::Duration;

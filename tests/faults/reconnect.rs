@@ -13,6 +13,33 @@ async fn attempts(gateway: &Gateway) -> f64 {
 }
 
 #[tokio::test]
+async fn nothing_is_missed_while_a_subscription_is_added() {
+    let mock = serve(modern()).await;
+    let gateway = Setup::new().http("a", &mock.url).start().await;
+    gateway.ready(&["a"]).await;
+    let client = gateway.client(Era::Legacy).await;
+    let mut stream = client.listen().await;
+    let subscribe = async |uri: &str| {
+        assert_eq!(client.request("resources/subscribe", json!({"uri": uri})).await.result(), json!({}));
+    };
+    subscribe("mock://watched").await;
+    holds("the server is subscribed to", || mock.notify_resource("mock://watched") > 0).await;
+    stream.notification("notifications/resources/updated").await;
+    // A second one: the server is slow to take the new stream, and the first resource changes just then.
+    mock.set_fault(Fault::on("subscriptions/listen", Act::Delay { ms: 300 }));
+    mock.reset_record();
+    subscribe("mock://static/text").await;
+    holds("the server is asked", || mock.counters().of("subscriptions/listen") == 1).await;
+    assert_eq!(mock.notify_resource("mock://watched"), 1);
+    let updated = stream.notification("notifications/resources/updated").await;
+    assert_eq!(updated["params"]["uri"], "mock://watched");
+    holds("the new one counts", || mock.notify_resource("mock://static/text") == 1).await;
+    let updated = stream.notification("notifications/resources/updated").await;
+    assert_eq!(updated["params"]["uri"], "mock://static/text");
+    holds("the old stream is gone", || mock.listeners() == 1).await;
+}
+
+#[tokio::test]
 async fn a_server_that_is_away_is_asked_ever_more_rarely_and_found_when_it_is_back() {
     for script in [legacy(), modern()] {
         let mock = serve(only(script.clone(), &["echo"])).await;

@@ -4,6 +4,9 @@ use serde_json::{Value, json};
 
 use crate::common::{Client, Rig, Transport, client::MODERN};
 
+/// Behind the revision of a client that uses HTTP+SSE.
+pub(crate) const OVER_SSE: &str = " over HTTP+SSE";
+
 /// One cell, with its gateway.
 pub(crate) struct Cell {
     pub(crate) client: &'static str,
@@ -14,7 +17,12 @@ pub(crate) struct Cell {
 
 impl Cell {
     pub(crate) async fn start(client: &'static str, server: &'static str, transport: Transport) -> Self {
-        let rig = Rig::start(server, transport).await;
+        let mut rig = Rig::start(server, transport).await;
+        let over_sse = client.strip_suffix(OVER_SSE);
+        if over_sse.is_some() {
+            rig.url = rig.url.replace("/mcp", "/sse");
+        }
+        let client = over_sse.unwrap_or(client);
         for upstream in rig.app.gateway.servers() {
             let wanted = if upstream.settings.name == "aside" { MODERN } else { server };
             assert_eq!(

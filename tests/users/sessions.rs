@@ -226,7 +226,7 @@ async fn users_23_a_session_answers_its_own_key_only() {
     }
     // Neither the session nor its stream noticed.
     assert_eq!(owner.request("ping", json!({})).await.status, 200);
-    assert!(stream.next().await.unwrap().starts_with(':'));
+    assert!(stream.next().await.unwrap().starts_with("id: 0-0"), "its stream is its own still");
     // Nor does it work on another endpoint; a slash makes none.
     for (path, status) in [("/mcp/", 200), ("/mcp/view", 404), ("/mcp/view/", 404)] {
         let elsewhere = Client { url: gateway.url(path), ..owner.clone() };

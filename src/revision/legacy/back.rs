@@ -296,7 +296,7 @@ impl Server for Shared {
         }
         let receiver = self.0.news.subscribe();
         self.0.resubscribe(&honoured.uris);
-        Notices { stream: heard(receiver, honoured.clone()), honoured }
+        Notices { stream: heard(receiver, honoured.clone()), honoured, opened: None }
     }
 
     fn tell(&self, _: &Arc<Caller>, notice: Notice) {

@@ -215,7 +215,7 @@ impl Open {
 impl Drop for Open {
     fn drop(&mut self) {
         if self.kept.is_some() && !self.replaced.is_cancelled() {
-            let nothing = Notices { honoured: Filter::default(), stream: stream::pending().boxed() };
+            let nothing = Notices { honoured: Filter::default(), stream: stream::pending().boxed(), opened: None };
             self.session.keep_listener(std::mem::replace(&mut self.notices, nothing));
         }
     }
@@ -276,7 +276,7 @@ mod tests {
         let uri = Text::literal("a://1");
         let notices = |count| {
             let updated = move |_| Notice::Updated(Text::literal("a://1"), Object::new());
-            Notices { honoured: Filter::default(), stream: stream::iter((0..count).map(updated)).boxed() }
+            Notices { honoured: Filter::default(), stream: stream::iter((0..count).map(updated)).boxed(), opened: None }
         };
         let token = |subscribed| match subscribed {
             Subscribed::New(token) => token,

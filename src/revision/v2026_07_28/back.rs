@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::json::{Object, Raw, Text};
 use crate::jsonrpc::{Id, Message, to_bytes, write_notification, write_request};
@@ -144,11 +145,12 @@ impl Server for ModernServer {
         }
         if honoured == Filter::default() {
             // Nothing to hear, which is no reason to think that the server is gone.
-            return Notices { honoured, stream: stream::pending().boxed() };
+            return Notices { honoured, stream: stream::pending().boxed(), opened: None };
         }
-        let listening = listen(self.0.clone(), honoured.clone());
+        let opened = CancellationToken::new();
+        let listening = listen(self.0.clone(), honoured.clone(), opened.clone().drop_guard());
         let heard = stream::once(listening).filter_map(std::future::ready).flatten();
-        Notices { honoured, stream: heard.boxed() }
+        Notices { honoured, stream: heard.boxed(), opened: Some(opened) }
     }
 
     fn tell(&self, _: &Arc<Caller>, _: Notice) {
@@ -156,7 +158,11 @@ impl Server for ModernServer {
     }
 }
 
-async fn listen(inner: Arc<Inner>, filter: Filter) -> Option<impl futures_util::Stream<Item = Notice> + Send> {
+async fn listen(
+    inner: Arc<Inner>,
+    filter: Filter,
+    opening: DropGuard,
+) -> Option<impl futures_util::Stream<Item = Notice> + Send> {
     let entry = inner.calls.open_subscription();
     let mut asked = Object::new();
     for (name, on) in [
@@ -184,7 +190,7 @@ async fn listen(inner: Arc<Inner>, filter: Filter) -> Option<impl futures_util::
             return None;
         }
     };
-    let open = Listening { messages, _entry: entry, inner };
+    let open = Listening { messages, _entry: entry, inner, opening: Some(opening) };
     Some(stream::unfold(open, |mut open| async move { open.next().await.map(|notice| (notice, open)) }))
 }
 
@@ -192,13 +198,17 @@ struct Listening {
     messages: Messages,
     _entry: crate::revision::calls::CallEntry,
     inner: Arc<Inner>,
+    /// Says that it is listened to by being dropped.
+    opening: Option<DropGuard>,
 }
 
 impl Listening {
     async fn next(&mut self) -> Option<Notice> {
         loop {
             match self.messages.next().await? {
-                Ok(Message::Notification(n)) if &*n.method == "notifications/subscriptions/acknowledged" => {}
+                Ok(Message::Notification(n)) if &*n.method == "notifications/subscriptions/acknowledged" => {
+                    self.opening = None;
+                }
                 Ok(Message::Notification(mut n)) => {
                     untag(&mut n.params);
                     if let notice @ (Notice::Changed(_) | Notice::Updated(..)) = notices::read(n) {
