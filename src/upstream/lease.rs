@@ -1,4 +1,4 @@
-//! Connections that belong to one session or one principal.
+//! Connections beside the main one: those that belong to one session or one principal, and the one in the other era.
 //!
 //! Owns the table of them. Invariant: a connection kept for one client is never used by another, and is closed when
 //! that client's session ends or the connection breaks.
@@ -39,10 +39,11 @@ pub(super) fn key(share: Share, caller: &Caller) -> Option<Text> {
 }
 
 impl Leases {
-    /// The caller's connection, opened if there is none.
+    /// The connection of this key, opened if there is none: for the caller, whose end is its end, with what `whom` says.
     pub(super) async fn get(
         &self,
         key: Text,
+        whom: For,
         caller: &Arc<Caller>,
         settings: &Arc<ServerSettings>,
         shared: &Arc<Shared>,
@@ -63,11 +64,6 @@ impl Leases {
             table.entry(key.clone()).or_default().clone()
         };
         let opened = lease.get_or_try_init(|| async {
-            let whom = For {
-                capabilities: caller.capabilities.clone(),
-                info: caller.info.clone().unwrap_or_else(revision::implementation),
-                era: None,
-            };
             let active = Arc::new(open(settings, shared, whom).await?);
             tokio::spawn(watch(
                 self.0.clone(),
