@@ -311,7 +311,7 @@ impl Upstream {
             // No session and no principal is called so.
             None => (Text::from("legacy"), For::everybody(era)),
         };
-        self.leases.get(key, whom, caller, &self.settings, &self.shared, &self.sink).await
+        self.leases.get(key, whom, caller, self).await
     }
 
     /// The shared connection, waited for within the limit.
