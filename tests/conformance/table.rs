@@ -9,11 +9,13 @@ use rustix::fs::{FlockOperation, flock};
 use super::suite::{Outcome, Report};
 
 const TABLE: [&str; 2] = ["<!-- table: begin -->\n", "<!-- table: end -->"];
+const WARNINGS: [&str; 2] = ["<!-- warnings: begin -->\n", "<!-- warnings: end -->"];
 const FAILURES: [&str; 2] = ["<!-- failures: begin -->\n", "<!-- failures: end -->"];
 /// The gate that the others are measured against.
 const FIXTURE: &str = "G0";
 
 /// A scenario that need not pass at a gate: which set it is in, its name, and why.
+#[derive(Clone, Copy)]
 pub(crate) struct Excused {
     pub(crate) revision: &'static str,
     pub(crate) scenario: &'static str,
@@ -39,7 +41,8 @@ impl Gate {
         let _lock = Lock::take();
         let (row, lines) = (self.row(reports), self.failures(reports));
         if std::env::var_os("UPDATE_EXPECTED").is_some() {
-            write(&row, &lines, self.name);
+            let warnings = self.warnings(reports);
+            write(&row, &[(FAILURES, &lines), (WARNINGS, &warnings)], self.name);
         }
         let page = read();
         let mut wrong: Vec<String> = reports.iter().flat_map(|report| report.wrong.clone()).collect();
@@ -125,6 +128,20 @@ impl Gate {
     }
 }
 
+/// The warnings of a run: what the suite says that a server should do, and that is not counted.
+impl Gate {
+    fn warnings(&self, reports: &[Report]) -> Vec<String> {
+        let mut lines = Vec::new();
+        for report in reports {
+            for outcome in report.outcomes.iter().filter(|one| !one.warned.is_empty()) {
+                let warned = outcome.warned.join(", ");
+                lines.push(format!("- {}, {}, {}: {warned}", self.name, report.revision, outcome.scenario));
+            }
+        }
+        lines
+    }
+}
+
 fn owns(line: &str, start: &str, name: &str) -> bool {
     line.strip_prefix(start).and_then(|rest| rest.strip_prefix(name)).is_some_and(|rest| rest.starts_with([' ', ',']))
 }
@@ -143,21 +160,28 @@ fn section<'a>(page: &'a str, [begin, end]: [&str; 2]) -> &'a str {
     &page[from..from + length]
 }
 
-fn write(row: &str, failures: &[String], name: &str) {
-    let page = read();
+fn write(row: &str, lists: &[([&str; 2], &Vec<String>)], name: &str) {
+    let mut page = read();
     let table = section(&page, TABLE);
     let head: Vec<&str> = table.lines().take(2).collect();
     let mut rows: Vec<&str> = table.lines().skip(2).filter(|line| !owns(line, "| ", name)).collect();
     rows.push(row);
     rows.sort_unstable();
-    let mut lines: Vec<&str> = section(&page, FAILURES).lines().filter(|line| !owns(line, "- ", name)).collect();
-    lines.extend(failures.iter().map(String::as_str));
-    lines.sort_unstable();
-    let lines = lines.iter().map(|line| format!("{line}\n")).collect::<String>();
-    let new = page.replace(table, &format!("{}\n{}\n", head.join("\n"), rows.join("\n")));
-    let [begin, end] = FAILURES;
-    let old = format!("{begin}{}{end}", section(&page, FAILURES));
-    std::fs::write(path(), new.replace(&old, &format!("{begin}{lines}{end}"))).expect("the README is written");
+    let new = format!("{}\n{}\n", head.join("\n"), rows.join("\n"));
+    page = replaced(&page, TABLE, &new);
+    for (marks, lines) in lists {
+        let kept = section(&page, *marks).lines().filter(|line| !owns(line, "- ", name));
+        let mut all: Vec<&str> = kept.chain(lines.iter().map(String::as_str)).collect();
+        all.sort_unstable();
+        let new: String = all.iter().map(|line| format!("{line}\n")).collect();
+        page = replaced(&page, *marks, &new);
+    }
+    std::fs::write(path(), page).expect("the README is written");
+}
+
+fn replaced(page: &str, marks: [&str; 2], new: &str) -> String {
+    let [begin, end] = marks;
+    page.replace(&format!("{begin}{}{end}", section(page, marks)), &format!("{begin}{new}{end}"))
 }
 
 /// One gate at a time reads and writes, whichever process it is in.
