@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# All tests, from a clean clone: format, lints, unit and integration tests, and interop with the official SDKs and
-# servers. Everything that is not Rust is fetched here, pinned, into target/interop.
+# All tests, from a clean clone: format, lints, unit and integration tests, interop with the official SDKs and servers,
+# and the official conformance suite. Everything that is not Rust is fetched here, pinned, into target/interop and
+# target/conformance.
 #
 # Needs: Rust 1.95, Node.js 20 or later with npm, Python 3.11 or later with venv.
 set -euo pipefail
@@ -13,8 +14,8 @@ need node "Node.js 20 or later"
 need npm "it comes with Node.js"
 need python3 "Python 3.11 or later"
 
-say "peers for the interop tests"
-tests/interop/setup.sh
+say "peers for the interop and conformance tests"
+tests/conformance/setup.sh
 
 say "format"
 cargo fmt --all -- --check

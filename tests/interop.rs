@@ -7,6 +7,8 @@
 #[cfg(test)]
 #[path = "interop/harness.rs"]
 mod harness;
+#[path = "support/program.rs"]
+mod program;
 
 use harness::{Client, Gateway, Mode, Peers, Sdk};
 

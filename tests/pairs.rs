@@ -17,6 +17,8 @@ mod changes;
 mod during;
 #[path = "pairs/edges.rs"]
 mod edges;
+#[path = "pairs/eras.rs"]
+mod eras;
 #[path = "pairs/lists.rs"]
 mod lists;
 #[path = "pairs/rounds.rs"]

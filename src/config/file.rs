@@ -168,7 +168,7 @@ pub(super) struct Common {
     /// Calls that may wait; more are refused.
     #[schemars(range(min = 0, max = 1_000_000))]
     pub(super) queue: Option<u64>,
-    /// The protocol revision to speak (a date), or `auto`.
+    /// The protocol revision to speak (a date), `auto` for the newest, or `client` for the era of each client.
     pub(super) protocol: Option<String>,
 }
 

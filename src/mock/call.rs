@@ -29,8 +29,8 @@ pub(super) enum Stop {
     Fail(Fail),
     /// A tool result that is an error.
     Failed(String),
-    /// The caller has to answer something first (modern): the key and the request.
-    Need(String, Value),
+    /// The caller has to answer something first (modern): requests by key, and whether it is given a state.
+    Need(Value, bool),
     /// The server goes down.
     Crash,
 }
@@ -169,7 +169,7 @@ impl Call {
         self.ask("roots", "roots/list", json!({})).await
     }
 
-    fn able(&self, declared: bool, since: Revision, required: Value) -> Result<(), Stop> {
+    pub(super) fn able(&self, declared: bool, since: Revision, required: Value) -> Result<(), Stop> {
         if declared && self.revision >= since {
             return Ok(());
         }
@@ -202,10 +202,15 @@ impl Call {
         }
         if self.revision.is_modern() {
             return match &self.answers[key] {
-                Value::Null => Err(Stop::Need(key.to_owned(), json!({"method": method, "params": params}))),
+                Value::Null => Err(Stop::Need(json!({key: {"method": method, "params": params}}), true)),
                 answer => Ok(answer.clone()),
             };
         }
+        self.request(method, params).await
+    }
+
+    /// Sends the caller a request, and waits for its result (legacy).
+    pub(super) async fn request(&self, method: &str, params: Value) -> Result<Value, Stop> {
         let Some(session) = &self.session else {
             return Err(Stop::Failed("cannot ask a client that has no session".into()));
         };

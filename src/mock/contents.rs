@@ -45,6 +45,11 @@ impl Item {
         Self::ours("name", tool(name, description, json!({})))
     }
 
+    /// A prompt that only has a name.
+    pub(super) fn prompt(name: &str, description: &str) -> Self {
+        Self::ours("name", json!({"name": name, "description": description}))
+    }
+
     /// The definition as this revision spells it.
     pub(super) fn spelled(&self, revision: Revision) -> String {
         let value = match &self.def {

@@ -141,8 +141,8 @@ fn finish(call: &Call, outcome: Outcome, after: &[Act]) -> Final {
             let body = if padding > 0 { body.put("padding", &json!("x".repeat(padding))) } else { body };
             (spelled(call, body).response(&id), 200)
         }
-        Err(Stop::Need(key, request)) => {
-            (spelled(call, modern::input_required(call, &key, request)).response(&id), 200)
+        Err(Stop::Need(requests, state)) => {
+            (spelled(call, modern::input_required(call, &requests, state)).response(&id), 200)
         }
         Err(Stop::Fail(fail)) => (fail.response(Some(&id)), fail.status),
         Err(Stop::Failed(text)) => (Fail::new(-32603, text).response(Some(&id)), 200),

@@ -88,12 +88,13 @@ pub(super) async fn serve(server: Arc<Server>, listener: TcpListener) {
 async fn connection(server: Arc<Server>, stream: TcpStream) {
     // Small frames are the rule here, and a delay on them would be measured as somebody else's.
     let _ = stream.set_nodelay(true);
+    let loopback = stream.local_addr().is_ok_and(|address| address.ip().is_loopback());
     let reset = Arc::new(AtomicBool::new(false));
     let mut stop = server.stop.subscribe();
     let io = TokioIo::new(Socket { inner: stream, reset: reset.clone() });
     let service = service_fn(move |request| {
         let (server, reset) = (server.clone(), reset.clone());
-        async move { answer(&server, &reset, request).await }
+        async move { answer(&server, &reset, loopback, request).await }
     });
     let serving = http1::Builder::new().serve_connection(io, service);
     tokio::pin!(serving);
@@ -110,6 +111,7 @@ async fn connection(server: Arc<Server>, stream: TcpStream) {
 async fn answer(
     server: &Arc<Server>,
     reset: &Arc<AtomicBool>,
+    loopback: bool,
     request: Request<Incoming>,
 ) -> io::Result<Response<answer::Body>> {
     let (parts, body) = request.into_parts();
@@ -129,7 +131,7 @@ async fn answer(
         body: String::from_utf8_lossy(&asked.body).into_owned(),
     });
     let path = parts.uri.path();
-    let reply = match refusal(server, &parts.method, path, &asked) {
+    let reply = match refusal(server, &parts.method, path, &asked, loopback) {
         Some(response) => Reply::Response(response),
         None if path == pair::OPEN => Reply::Response(pair::open(server)),
         None if path == pair::SEND => Reply::Response(pair::send(server, parts.uri.query(), &asked.body).await),
@@ -149,7 +151,13 @@ async fn answer(
 }
 
 /// What is refused whatever it says.
-fn refusal(server: &Server, method: &Method, path: &str, asked: &Asked) -> Option<Response<answer::Body>> {
+fn refusal(
+    server: &Server,
+    method: &Method,
+    path: &str,
+    asked: &Asked,
+    loopback: bool,
+) -> Option<Response<answer::Body>> {
     let http = &server.script.http;
     let paired = http.pair && server.speaks(Revision::V2024_11_05);
     match path {
@@ -171,12 +179,13 @@ fn refusal(server: &Server, method: &Method, path: &str, asked: &Asked) -> Optio
     if !http.strict {
         return None;
     }
-    let local = |origin: &str| {
-        let host = origin.split("://").nth(1).unwrap_or_default();
+    let local = |host: &str| {
         let host = host.rsplit_once(':').map_or(host, |(h, port)| if port.ends_with(']') { host } else { h });
         ["localhost", "127.0.0.1", "[::1]"].contains(&host)
     };
-    if asked.header("origin").is_some_and(|o| !local(o)) {
+    let foreign = asked.header("origin").is_some_and(|origin| !local(origin.split("://").nth(1).unwrap_or_default()));
+    // Against DNS rebinding: a page that was told that its name is this machine still says its name.
+    if foreign || loopback && asked.header("host").is_some_and(|host| !local(host)) {
         return Some(answer::status(403));
     }
     let json = asked.header("content-type").is_some_and(|t| t.split(';').next() == Some("application/json"));

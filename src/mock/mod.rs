@@ -10,6 +10,7 @@ mod contents;
 mod engine;
 mod events;
 mod fault;
+mod flow;
 mod handle;
 mod headers;
 mod http;
@@ -36,6 +37,7 @@ mod wire;
 
 pub use self::{
     fault::{Act, Fault},
+    flow::{Flow, Question, Step, Unable},
     handle::{Handle, serve_http, serve_http_recording, serve_tcp},
     record::{Counters, Seen},
     revision::Revision,

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{
     call::{Call, LEVELS, Outcome},
-    legacy,
+    flow, legacy,
     record::lock,
     revision::Revision,
     server::{Ear, Server},
@@ -65,6 +65,9 @@ pub(super) fn answers(server: &Server, request: &Request) -> Result<Value, Fail>
     }
     let mut answers = match &params["requestState"] {
         Value::Null if params["inputResponses"].is_null() => return Ok(json!({})),
+        // Answers without the state that went with the questions answer nothing: it asks again.
+        Value::Null if flow::of(server, request).is_some_and(|flow| flow.state) => return Ok(json!({})),
+        Value::Null if flow::of(server, request).is_some() => json!({}),
         Value::String(sealed) => server.seal.open(&describe(request), sealed).map_err(Fail::params)?,
         _ => {
             return Err(Fail::params(
@@ -87,12 +90,13 @@ fn describe(request: &Request) -> String {
 }
 
 /// The result that asks the caller for something.
-pub(super) fn input_required(call: &Call, key: &str, ask: Value) -> Body {
+pub(super) fn input_required(call: &Call, requests: &Value, state: bool) -> Body {
+    let body = Body::new().put("resultType", &json!("input_required")).put("inputRequests", requests);
+    if !state {
+        return body;
+    }
     let state = call.server.seal.close(&describe(&call.request), &call.answers);
-    Body::new()
-        .put("resultType", &json!("input_required"))
-        .put("inputRequests", &json!({ key: ask }))
-        .put("requestState", &json!(state))
+    body.put("requestState", &json!(state))
 }
 
 /// A result with the members that every modern result has.

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     call::{Call, Outcome},
+    flow,
     record::lock,
     wire::{Body, Fail},
 };
@@ -24,6 +25,13 @@ pub(super) async fn get(call: &Call) -> Outcome {
             return Err(Fail::params(format!("The argument `{key}` is required")).into());
         }
     }
+    let body = match &prompt["description"] {
+        description @ Value::String(_) => Body::new().put("description", description),
+        _ => Body::new(),
+    };
+    if let Some(flow) = flow::of(&call.server, &call.request) {
+        return flow::run(call, flow).await;
+    }
     let text = match name {
         "greet" => format!("Please greet {} warmly.", call.text_argument("name", "")),
         "interview" => format!("The user answered: {}", call.elicit("who", "What is your name?").await?),
@@ -34,10 +42,6 @@ pub(super) async fn get(call: &Call) -> Outcome {
         _ => format!("This is the prompt {name}."),
     };
     let message = json!({"role": "user", "content": {"type": "text", "text": text}});
-    let mut body = Body::new();
-    if let Value::String(_) = prompt["description"] {
-        body = body.put("description", &prompt["description"]);
-    }
     Ok(body.put("messages", &json!([message])))
 }
 

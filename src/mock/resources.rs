@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     call::{Call, Outcome},
+    flow,
     record::lock,
     wire::{Body, Fail},
 };
@@ -26,8 +27,8 @@ pub(super) async fn read(call: &Call) -> Outcome {
 /// The contents of a resource that needs nothing from its reader.
 pub(super) fn contents(call: &Call, uri: &str) -> Option<Value> {
     let plain = |text: &str| json!({"uri": uri, "mimeType": "text/plain", "text": text});
-    if let Some(text) = call.server.script.contents.get(uri) {
-        return Some(plain(text));
+    if let Some(contents) = scripted(call, uri) {
+        return Some(contents);
     }
     if let Some(id) = uri.strip_prefix("mock://item/").filter(|id| !id.is_empty())
         && templated(call)
@@ -43,6 +44,25 @@ pub(super) fn contents(call: &Call, uri: &str) -> Option<Value> {
         "mock://static/text" => plain("Hello, wörld.\nA second line."),
         "demo://about" => plain("This is the demonstration server of Moongate: it shows that everything works."),
         _ => plain(uri),
+    })
+}
+
+/// What the script has under this URI, or under that of a template that it matches.
+fn scripted(call: &Call, uri: &str) -> Option<Value> {
+    let all = &call.server.script.contents;
+    let (contents, variables) = match all.get(uri) {
+        Some(contents) => (contents, json!({})),
+        None => all.iter().find_map(|(template, contents)| {
+            let variables = flow::matched(template, uri).filter(|found| *found != json!({}))?;
+            flow::listed(&call.server, template).then_some((contents, variables))
+        })?,
+    };
+    Some(match flow::filled(contents, &variables) {
+        Value::String(text) => json!({"uri": uri, "mimeType": "text/plain", "text": text}),
+        mut other => {
+            other["uri"] = json!(uri);
+            other
+        }
     })
 }
 

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, path::Path};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{fault::Fault, revision::Revision};
+use super::{fault::Fault, flow::Flow, revision::Revision};
 
 /// What a mock server offers and how it behaves.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -40,8 +40,11 @@ pub struct Script {
     pub templates: Vec<Value>,
     /// More prompts, as tools are given.
     pub prompts: Vec<Value>,
-    /// Text by resource URI, for the resources above.
-    pub contents: BTreeMap<String, String>,
+    /// What tools and prompts do, by name, step by step.
+    pub flows: BTreeMap<String, Flow>,
+    /// Contents by resource URI, for the resources above: a text, or an object with `text` or `blob` and `mimeType`.
+    /// Under the URI of a template, its `{variables}` are filled.
+    pub contents: BTreeMap<String, Value>,
     /// Which tools run as tasks, by name, and how.
     pub tasks: BTreeMap<String, TaskRule>,
     /// How lists are cut into pages.
@@ -72,6 +75,7 @@ impl Default for Script {
             resources: Vec::new(),
             templates: Vec::new(),
             prompts: Vec::new(),
+            flows: BTreeMap::new(),
             contents: BTreeMap::new(),
             tasks: BTreeMap::new(),
             list: Listing::default(),

@@ -224,14 +224,16 @@ impl Server {
         newest.is_some_and(|l| l.out.try_send(Frame::Message(message)).is_ok())
     }
 
-    /// Adds a tool that nobody has seen, and says so.
-    pub(super) fn change(&self) -> String {
+    /// Adds a tool or a prompt that nobody has seen, and says so.
+    pub(super) fn change(&self, list: &'static str) -> String {
         let mut contents = lock(&self.contents);
-        let n = 1 + contents.tools.iter().filter(|t| t.key.starts_with("changed_")).count();
+        let items = if list == "prompts" { &mut contents.prompts } else { &mut contents.tools };
+        let n = 1 + items.iter().filter(|item| item.key.starts_with("changed_")).count();
         let name = format!("changed_{n}");
-        contents.tools.push(Item::tool(&name, "Added by a change."));
+        let new = if list == "prompts" { Item::prompt } else { Item::tool };
+        items.push(new(&name, "Added by a change."));
         drop(contents);
-        self.publish(&Notice::List("tools"));
+        self.publish(&Notice::List(list));
         name
     }
 }

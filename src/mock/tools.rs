@@ -13,7 +13,7 @@ use tokio::{
 
 use super::{
     call::{Call, LEVELS, Outcome, Stop},
-    process,
+    flow, process,
     record::lock,
     resources,
     revision::Revision,
@@ -41,6 +41,9 @@ pub(super) async fn behave(call: &Call, name: &str) -> Outcome {
     if let Some(answer) = call.server.script.answers.get(name) {
         let text = answer.as_str().map_or_else(|| answer.to_string(), str::to_owned);
         return Ok(Body::verbatim(&text).ok_or_else(|| Fail::new(-32603, "the script's answer is no object"))?);
+    }
+    if let Some(flow) = flow::of(&call.server, &call.request) {
+        return flow::run(call, flow).await;
     }
     let name = call.server.script.behave.get(name).map_or(name, String::as_str);
     match name {
@@ -158,7 +161,7 @@ fn stateful(call: &Call, name: &str) -> Outcome {
             let counter = call.session.as_ref().map_or(&server.counter, |s| &s.counter);
             text(&(counter.fetch_add(1, Ordering::Relaxed) + 1).to_string())
         }
-        "change" => text(&server.change()),
+        "change" => text(&server.change("tools")),
         "touch" => {
             let uri = call.text_argument("uri", "mock://watched");
             let told = server.publish(&Notice::Resource(uri.to_owned()));

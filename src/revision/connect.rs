@@ -75,7 +75,7 @@ const PROBE_ALONE: Duration = Duration::from_secs(2);
 
 /// Opens the server on `link`, in the era that was forced, remembered or found by a probe.
 pub async fn connect(link: Arc<dyn Link>, calls: Calls, hello: Hello) -> Result<Connected, ConnectError> {
-    let forced = hello.revision.map(|name| if name == v2026_07_28::NAME { Era::Modern } else { Era::Legacy });
+    let forced = hello.revision.map(super::era);
     match forced.or(hello.era) {
         Some(Era::Modern) => modern(&link, &calls, &hello).await,
         Some(Era::Legacy) => legacy(&link, &calls, &hello).await,

@@ -129,6 +129,11 @@ pub fn by_name(name: &str) -> Option<&'static str> {
     SUPPORTED.into_iter().find(|known| *known == name)
 }
 
+/// The era of one of [`SUPPORTED`].
+pub fn era(revision: &str) -> Era {
+    if revision == v2026_07_28::NAME { Era::Modern } else { Era::Legacy }
+}
+
 /// Why a tool that a server lists may not be exposed, by the rules of the server's revision.
 ///
 /// 2026-07-28/basic/transports/streamable-http.mdx, Schema Extension: "the client MUST exclude the invalid tool from

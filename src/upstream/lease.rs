@@ -1,4 +1,4 @@
-//! Connections that belong to one session or one principal.
+//! Connections beside the main one: those that belong to one session or one principal, and the one in the other era.
 //!
 //! Owns the table of them. Invariant: a connection kept for one client is never used by another, and is closed when
 //! that client's session ends or the connection breaks.
@@ -13,7 +13,7 @@ use crate::json::Text;
 use crate::model::{Caller, Error, Filter, Notice, Reason};
 use crate::revision;
 use crate::upstream::connect::{Active, For, open};
-use crate::upstream::{News, ServerSettings, Share, Shared, Sink};
+use crate::upstream::{News, ServerSettings, Share, Sink, Upstream};
 
 /// Connections of one server that may exist for single clients.
 const LEASES_MAX: usize = 256;
@@ -39,15 +39,15 @@ pub(super) fn key(share: Share, caller: &Caller) -> Option<Text> {
 }
 
 impl Leases {
-    /// The caller's connection, opened if there is none.
+    /// The connection of this key, opened if there is none: for the caller, whose end is its end, with what `whom` says.
     pub(super) async fn get(
         &self,
         key: Text,
+        whom: For,
         caller: &Arc<Caller>,
-        settings: &Arc<ServerSettings>,
-        shared: &Arc<Shared>,
-        sink: &Sink,
+        upstream: &Upstream,
     ) -> Result<Arc<Active>, Error> {
+        let Upstream { settings, shared, .. } = upstream;
         let lease = {
             let mut table = self.lock();
             if table.len() >= LEASES_MAX && !table.contains_key(&key) {
@@ -63,21 +63,9 @@ impl Leases {
             table.entry(key.clone()).or_default().clone()
         };
         let opened = lease.get_or_try_init(|| async {
-            let whom = For {
-                capabilities: caller.capabilities.clone(),
-                info: caller.info.clone().unwrap_or_else(revision::implementation),
-                era: None,
-            };
             let active = Arc::new(open(settings, shared, whom).await?);
-            tokio::spawn(watch(
-                self.0.clone(),
-                key.clone(),
-                lease.clone(),
-                active.clone(),
-                caller.clone(),
-                settings.clone(),
-                sink.clone(),
-            ));
+            let place = Place { table: self.0.clone(), key: key.clone(), lease: lease.clone() };
+            tokio::spawn(watch(place, active.clone(), caller.clone(), settings.clone(), upstream.sink.clone()));
             Ok(active)
         });
         opened.await.cloned().map_err(|e: revision::ConnectError| {
@@ -114,16 +102,15 @@ fn remove(table: &mut HashMap<Text, Lease>, key: &Text, lease: &Lease) {
     }
 }
 
-/// Takes the connection out when its client ends or it breaks.
-async fn watch(
+/// Where a connection is kept.
+struct Place {
     table: Arc<Mutex<HashMap<Text, Lease>>>,
     key: Text,
     lease: Lease,
-    active: Arc<Active>,
-    caller: Arc<Caller>,
-    settings: Arc<ServerSettings>,
-    sink: Sink,
-) {
+}
+
+/// Takes the connection out when its client ends or it breaks.
+async fn watch(place: Place, active: Arc<Active>, caller: Arc<Caller>, settings: Arc<ServerSettings>, sink: Sink) {
     let ended = async {
         match settings.share {
             Share::Session => caller.ended.cancelled().await,
@@ -147,6 +134,6 @@ async fn watch(
         () = told => {}
         _ = active.link.broken() => {}
     }
-    remove(&mut lock(&table), &key, &lease);
+    remove(&mut lock(&place.table), &place.key, &place.lease);
     active.link.close(Vec::new()).await;
 }

@@ -11,7 +11,7 @@ mod settings;
 mod status;
 mod supervise;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -78,6 +78,8 @@ pub struct Upstream {
     active: ArcSwapOption<Active>,
     /// The era that it was last connected in, and whether over a pipe.
     spoke: ArcSwapOption<(Era, bool)>,
+    /// Whether it refused to be connected in the legacy era since then.
+    modern_only: AtomicBool,
     /// Its name, as routes and news carry it.
     pub(crate) name: Text,
     items: ArcSwap<Items>,
@@ -105,6 +107,7 @@ impl Upstream {
             shared,
             active: ArcSwapOption::empty(),
             spoke: ArcSwapOption::empty(),
+            modern_only: AtomicBool::new(false),
             items: ArcSwap::default(),
             fresh: fresh::Fresh::default(),
             stale: Notify::new(),
@@ -203,7 +206,7 @@ impl Upstream {
     pub fn call(self: &Arc<Self>, caller: &Arc<Caller>, call: Call) -> Exchange {
         let caller = self.with_own_headers(caller);
         let slot = self.slots.clone().try_acquire_owned();
-        let shared = self.settings.share == Share::Auto;
+        let shared = self.settings.share == Share::Auto && !self.legacy_first(&caller);
         if let (Ok(slot), true, Some(active)) = (slot, shared, self.active.load().as_ref()) {
             return self.start(active, slot, &caller, call);
         }
@@ -266,13 +269,49 @@ impl Upstream {
     }
 
     async fn connection(&self, caller: &Arc<Caller>) -> Result<Arc<Active>, Error> {
-        match self.settings.share {
-            Share::Auto => self.connected().await,
-            share => match lease::key(share, caller) {
-                Some(key) => self.leases.get(key, caller, &self.settings, &self.shared, &self.sink).await,
-                None => self.connected().await,
-            },
+        if self.legacy_first(caller) {
+            match self.leased(caller, Some(Era::Legacy)).await {
+                Ok(active) => return Ok(active),
+                Err(error) => {
+                    self.modern_only.store(true, Ordering::Relaxed);
+                    let server = &self.settings.name;
+                    tracing::info!(server, "it does not speak to legacy clients in their era: {error}");
+                }
+            }
         }
+        if lease::key(self.settings.share, caller).is_none() {
+            return self.connected().await;
+        }
+        self.leased(caller, None).await
+    }
+
+    /// Whether a call should go to the server in the legacy era, even if it is connected in the modern one.
+    ///
+    /// A server that speaks both may be able to ask its caller only in the era that it was written for: what sends
+    /// requests in the middle of a call cannot do that where they do not exist. With `protocol = "client"` a legacy
+    /// client meets it as it would without us.
+    ///
+    /// 2026-07-28/basic/versioning.mdx, Compatibility Matrix: "A dual-era server **MAY** serve both eras concurrently
+    /// on the same endpoint or process", and for a legacy client at one: "Works."
+    fn legacy_first(&self, caller: &Caller) -> bool {
+        self.settings.as_client
+            && crate::revision::era(caller.revision) == Era::Legacy
+            && !self.modern_only.load(Ordering::Relaxed)
+            && self.spoke.load().as_ref().is_some_and(|spoke| spoke.0 == Era::Modern)
+    }
+
+    /// A connection beside the main one: the caller's own, or one that all legacy clients share.
+    async fn leased(&self, caller: &Arc<Caller>, era: Option<Era>) -> Result<Arc<Active>, Error> {
+        let own = lease::key(self.settings.share, caller);
+        let (key, whom) = match own {
+            Some(key) => {
+                let info = caller.info.clone().unwrap_or_else(crate::revision::implementation);
+                (key, For { capabilities: caller.capabilities.clone(), info, era })
+            }
+            // No session and no principal is called so.
+            None => (Text::from("legacy"), For::everybody(era)),
+        };
+        self.leases.get(key, whom, caller, self).await
     }
 
     /// The shared connection, waited for within the limit.

@@ -22,6 +22,8 @@ pub struct ServerSettings {
     pub connect: Connect,
     /// A revision to speak, whatever a probe would say; its spelling is checked by `revision`.
     pub protocol: Option<String>,
+    /// Whether each client meets it in the era that the client speaks, if the server speaks both.
+    pub as_client: bool,
     /// Which tools exist and how they look.
     pub tools: ItemRules,
     /// Which resources and templates exist (patterns over URIs).
@@ -110,6 +112,7 @@ impl ServerSettings {
             description: None,
             connect,
             protocol: None,
+            as_client: false,
             tools: ItemRules::everything(),
             resources: ItemRules::everything(),
             prompts: ItemRules::everything(),

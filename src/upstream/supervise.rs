@@ -3,6 +3,7 @@
 //! Invariant: there is one attempt at a time, it never gives up, and it never hammers.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
@@ -157,6 +158,7 @@ async fn serve(upstream: &Arc<Upstream>, active: Arc<Active>) -> String {
     // In use before it is listed: what is known from before can be called while the lists are taken again.
     upstream.active.store(Some(active.clone()));
     upstream.spoke.store(Some(Arc::new((active.era, active.link.is_pipe()))));
+    upstream.modern_only.store(false, Ordering::Relaxed);
     // Calls that wait for a connection look at the state: tell them.
     upstream.status.send_modify(|_| {});
     let mut notices = listen(upstream, &active);

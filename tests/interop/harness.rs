@@ -3,23 +3,19 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::{ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
-use tokio::process::{Child, Command};
-use tokio::sync::{OnceCell, mpsc};
+use tokio::process::Command;
+use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
+use crate::program::{Program, kill_group};
+
 const SETUP: Duration = Duration::from_secs(600);
-const START: Duration = Duration::from_secs(60);
 const CLIENT: Duration = Duration::from_secs(300);
-const STOP: Duration = Duration::from_secs(60);
-/// How many lines of a program's stderr are kept for the message of a failed test.
-const KEPT_LINES: usize = 200;
 
 fn scripts() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop")
@@ -44,95 +40,6 @@ async fn home() -> &'static Path {
         home
     })
     .await
-}
-
-fn kill_group(child: &Child) {
-    if let Some(pid) = child.id().and_then(|pid| rustix::process::Pid::from_raw(pid.cast_signed())) {
-        // Fails if it is gone already, which is as good.
-        let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
-    }
-}
-
-/// The last lines of a stream, read in the background.
-#[derive(Clone, Default)]
-struct Tail(Arc<Mutex<Vec<String>>>);
-
-impl Tail {
-    /// Follows the stream; each line also goes to the receiver, until that is dropped.
-    fn follow(stream: impl AsyncRead + Unpin + Send + 'static) -> (Tail, mpsc::Receiver<String>) {
-        let tail = Tail::default();
-        let (sender, receiver) = mpsc::channel(16);
-        let kept = tail.clone();
-        tokio::spawn(async move {
-            let mut lines = BufReader::new(stream).lines();
-            while let Ok(Some(line)) = lines.next_line().await {
-                kept.push(line.clone());
-                // A receiver that was dropped has what it wanted.
-                let _ = sender.send(line).await;
-            }
-        });
-        (tail, receiver)
-    }
-
-    fn push(&self, line: String) {
-        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if lines.len() == KEPT_LINES {
-            lines.remove(0);
-        }
-        lines.push(line);
-    }
-
-    fn read(&self) -> String {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).join("\n")
-    }
-}
-
-/// A program that says on stderr at which loopback address it listens.
-pub(crate) struct Program {
-    child: Child,
-    address: String,
-    tail: Tail,
-}
-
-impl Program {
-    /// Starts it and waits for the line that holds `http://127.0.0.1:PORT` followed by `path`.
-    async fn start(mut command: Command, path: &str) -> Program {
-        command.stderr(Stdio::piped()).stdout(Stdio::null()).kill_on_drop(true);
-        let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        let (tail, mut lines) = Tail::follow(child.stderr.take().expect("stderr is piped"));
-        let said = timeout(START, async {
-            while let Some(line) = lines.recv().await {
-                if let Some(address) = address_in(&line, path) {
-                    return Some(address);
-                }
-            }
-            None
-        });
-        let address = said.await.ok().flatten();
-        let address = address.unwrap_or_else(|| panic!("{command:?} never said where it listens:\n{}", tail.read()));
-        Program { child, address, tail }
-    }
-
-    pub(crate) fn url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.address)
-    }
-
-    /// Asks it to end, as a service manager does.
-    async fn terminate(mut self) -> ExitStatus {
-        if let Some(pid) = self.child.id().and_then(|pid| rustix::process::Pid::from_raw(pid.cast_signed())) {
-            rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("the program is there");
-        }
-        let ended = timeout(STOP, self.child.wait()).await;
-        ended.unwrap_or_else(|_| panic!("still there {STOP:?} after SIGTERM:\n{}", self.tail.read())).expect("it ends")
-    }
-}
-
-/// `127.0.0.1:PORT` out of a line with `http://127.0.0.1:PORT` and then `path`.
-fn address_in(line: &str, path: &str) -> Option<String> {
-    let (_, rest) = line.split_once("http://127.0.0.1:")?;
-    let digits = rest.find(|character: char| !character.is_ascii_digit()).unwrap_or(rest.len());
-    let (port, after) = rest.split_at(digits);
-    after.starts_with(path).then(|| format!("127.0.0.1:{port}"))
 }
 
 /// The servers that listen by themselves, running, and how to launch those that speak over stdio.
@@ -269,7 +176,7 @@ impl Gateway {
 
     fn explain(&self, verdict: Result<(), String>) {
         if let Err(wrong) = verdict {
-            panic!("{wrong}\n--- the gateway's log:\n{}", self.program.tail.read());
+            panic!("{wrong}\n--- the gateway's log:\n{}", self.program.said());
         }
     }
 

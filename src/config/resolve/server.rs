@@ -35,6 +35,9 @@ const RESERVED: [&str; 10] = [
 const HTTP_ONLY: [&str; 3] = ["headers", "forward_headers", "transport"];
 const PROGRAM_ONLY: [&str; 3] = ["args", "env", "cwd"];
 
+/// `protocol`: the era of whoever calls, where the server speaks both.
+const CLIENT: &str = "client";
+
 impl Resolver<'_> {
     pub(super) fn servers(&mut self, file: &File) -> Vec<ServerSettings> {
         let defaults = Path::of(&["defaults"]);
@@ -104,7 +107,8 @@ impl Resolver<'_> {
             title: None,
             description: None,
             connect: Connect::Stdio { command: String::new(), args: Vec::new(), env: Vec::new(), cwd: None },
-            protocol,
+            as_client: protocol.as_deref() == Some(CLIENT),
+            protocol: protocol.filter(|protocol| protocol != CLIENT),
             tools,
             resources,
             prompts,
@@ -155,9 +159,9 @@ impl Resolver<'_> {
         if text == "auto" {
             return None;
         }
-        if !self.revisions.contains(&text.as_str()) {
+        if text != CLIENT && !self.revisions.contains(&text.as_str()) {
             let message = format!("`{path}`: {} is not a revision that Moongate speaks", self.shown(&path));
-            let words: Vec<&str> = std::iter::once("auto").chain(self.revisions.iter().copied()).collect();
+            let words: Vec<&str> = ["auto", CLIENT].into_iter().chain(self.revisions.iter().copied()).collect();
             self.error(Kind::Value, &path, message, format!("use {}", alternatives(&words)));
         }
         Some(text.clone())

@@ -148,7 +148,7 @@ fn canonical(value: &Raw, out: &mut Vec<u8>, depth: usize) {
     let deeper = depth.checked_sub(1);
     if let (Some(deeper), Some(object)) = (deeper, value.as_object()) {
         let mut members: Vec<_> = object.iter().collect();
-        members.sort_by(|(a, _), (b, _)| a.cmp(b));
+        members.sort_by_key(|(a, _)| *a);
         out.push(b'{');
         for (key, value) in members {
             text(key, out);

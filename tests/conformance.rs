@@ -1,0 +1,181 @@
+//! The official conformance suite, against servers themselves and through the gateway.
+//!
+//! `tests/conformance/setup.sh` fetches the suite and its fixture, pinned. What each gate reaches is the table in
+//! `tests/conformance/README.md`; a run that reaches anything else fails, and `UPDATE_EXPECTED=1` writes it anew.
+
+#[cfg(test)]
+#[path = "conformance/peers.rs"]
+mod peers;
+#[path = "support/program.rs"]
+mod program;
+#[cfg(test)]
+#[path = "conformance/suite.rs"]
+mod suite;
+#[cfg(test)]
+#[path = "conformance/table.rs"]
+mod table;
+
+use peers::{Gateway, Home};
+use serde_json::json;
+use table::{Excused, Gate};
+
+/// The revisions that the suite has requirements for.
+const REVISIONS: [&str; 2] = ["2025-11-25", "2026-07-28"];
+
+/// What the gateway does not do yet, and nobody scores.
+const OWED: &[Excused] =
+    &[Excused { revision: "2025-11-25", scenario: "server-sse-polling", why: "Streams are not resumable yet." }];
+
+/// The same, as a client.
+const OWED_BY_CLIENT: &[Excused] =
+    &[Excused { revision: "2025-11-25", scenario: "sse-retry", why: "Streams are not resumed yet." }];
+
+/// What cannot exist across the eras.
+const ACROSS: &[Excused] = &[OWED[0], NAMED_KEY];
+
+/// The suite wants the key that its own fixture would choose, and the server here sends requests, which have ids.
+const NAMED_KEY: Excused = Excused {
+    revision: "2026-07-28",
+    scenario: "input-required-result-basic-elicitation",
+    why: "It wants the key `user_name`, and a request of a server with sessions has no key: \
+          \"`inputRequests` keys are server assigned identifiers\" (2026-07-28/basic/patterns/mrtr.mdx).",
+};
+
+/// What a pipe to a server with sessions does not do yet, for stateless clients.
+const ACROSS_A_PIPE: &[Excused] = &[
+    OWED[0],
+    NAMED_KEY,
+    after_an_abandoned_call("input-required-result-basic-sampling"),
+    after_an_abandoned_call("input-required-result-basic-list-roots"),
+    after_an_abandoned_call("input-required-result-request-state"),
+    after_an_abandoned_call("input-required-result-multiple-input-requests"),
+    after_an_abandoned_call("input-required-result-multi-round"),
+    after_an_abandoned_call("input-required-result-non-tool-request"),
+    after_an_abandoned_call("input-required-result-result-type"),
+    after_an_abandoned_call("input-required-result-tampered-state"),
+];
+
+const fn after_an_abandoned_call(scenario: &'static str) -> Excused {
+    Excused {
+        revision: "2026-07-28",
+        scenario,
+        why: "A call that an earlier scenario abandoned is still parked, so a question on the pipe could be about either.",
+    }
+}
+
+/// Runs both sets against a server, and compares the results with the table.
+async fn check(gate: &Gate, url: &str, log: impl Fn() -> String) {
+    check_each(gate, [url, url], log).await;
+}
+
+/// The same, each set against a server of its own.
+async fn check_each(gate: &Gate, urls: [&str; 2], log: impl Fn() -> String) {
+    let home = Home::get().await;
+    let mut reports = Vec::new();
+    for (revision, url) in REVISIONS.into_iter().zip(urls) {
+        reports.push(suite::server_leg(home, gate.name, revision, url).await);
+    }
+    gate.settle(&reports, &log());
+}
+
+/// The suite and its fixture are sound.
+#[tokio::test]
+async fn g0_fixture() {
+    let fixture = Home::get().await.fixture().await;
+    let gate = Gate { name: "G0", what: "the fixture alone", transport: "HTTP", excused: &[] };
+    check(&gate, &fixture.url("/mcp"), || fixture.said()).await;
+}
+
+/// A server's own endpoint, while there is another server.
+#[tokio::test]
+async fn g1_server_endpoint_over_http() {
+    let fixture = Home::get().await.fixture().await;
+    let gateway = Gateway::before(json!({"url": fixture.url("/mcp")})).await;
+    let gate = Gate { name: "G1", what: "`/mcp/<server>`", transport: "HTTP", excused: OWED };
+    check(&gate, &gateway.url("/everything"), || gateway.log()).await;
+    gateway.stop().await;
+}
+
+/// The same, with a server that is a child of the gateway.
+#[tokio::test]
+async fn g2_server_endpoint_over_stdio() {
+    let gateway = Gateway::before(Home::get().await.fixture_command()).await;
+    let gate = Gate { name: "G2", what: "`/mcp/<server>`", transport: "stdio", excused: OWED };
+    check(&gate, &gateway.url("/everything"), || gateway.log()).await;
+    gateway.stop().await;
+}
+
+/// The endpoint of all servers, where names have prefixes.
+#[tokio::test]
+async fn g3_aggregate_with_prefixes() {
+    let home = Home::get().await;
+    let fixture = home.fixture().await;
+    let gateway = Gateway::before(json!({"url": fixture.url("/mcp")})).await;
+    let shim = home.shim(&gateway.url(""), "everything__").await;
+    let gate = Gate { name: "G3a", what: "`/mcp`, prefixed names", transport: "HTTP", excused: OWED };
+    check(&gate, &shim.url("/mcp"), || gateway.log()).await;
+    gateway.stop().await;
+}
+
+/// The endpoint of all servers, where those of one have no prefix.
+#[tokio::test]
+async fn g3_aggregate_without_prefix() {
+    let fixture = Home::get().await.fixture().await;
+    let gateway = Gateway::before(json!({"url": fixture.url("/mcp"), "prefix": ""})).await;
+    let gate = Gate { name: "G3b", what: "`/mcp`, `prefix = \"\"`", transport: "HTTP", excused: OWED };
+    check(&gate, &gateway.url(""), || gateway.log()).await;
+    gateway.stop().await;
+}
+
+/// The gateway as the client under test, in front of the suite's own servers.
+#[tokio::test]
+async fn g4_client() {
+    let home = Home::get().await;
+    let gate =
+        Gate { name: "G4", what: "Moongate as client, without `auth/*`", transport: "HTTP", excused: OWED_BY_CLIENT };
+    let mut reports = Vec::new();
+    for revision in REVISIONS {
+        reports.push(suite::client_leg(home, gate.name, revision).await);
+    }
+    gate.settle(&reports, "");
+}
+
+/// The mock, locked to the era of the set: it gives everything that the sets call, each spelled in that era.
+#[tokio::test]
+async fn g6_mock_in_its_own_era() {
+    let (legacy, modern) = tokio::join!(peers::mock(REVISIONS[0]), peers::mock(REVISIONS[1]));
+    let gate = Gate { name: "G6a", what: "the mock alone, in the set's era", transport: "HTTP", excused: OWED };
+    let urls = [legacy.url("/mcp"), modern.url("/mcp")];
+    check_each(&gate, [&urls[0], &urls[1]], || legacy.said() + &modern.said()).await;
+}
+
+/// Each set, through the gateway, against the mock locked to the other era.
+async fn bridge(gate: &Gate, modern: serde_json::Value, legacy: serde_json::Value) {
+    // Roots belong to one client.
+    let server = |mut server: serde_json::Value| {
+        server["share"] = json!("session");
+        Gateway::before(server)
+    };
+    let (modern, legacy) = tokio::join!(server(modern), server(legacy));
+    let urls = [modern.url("/everything"), legacy.url("/everything")];
+    let log = || format!("in front of the modern server:\n{}\n\nof the legacy one:\n{}", modern.log(), legacy.log());
+    check_each(gate, [&urls[0], &urls[1]], log).await;
+    modern.stop().await;
+    legacy.stop().await;
+}
+
+/// Across the eras, over HTTP.
+#[tokio::test]
+async fn g6_bridge_over_http() {
+    let (legacy, modern) = tokio::join!(peers::mock(REVISIONS[0]), peers::mock(REVISIONS[1]));
+    let gate = Gate { name: "G6b", what: "the mock locked to the other era", transport: "HTTP", excused: ACROSS };
+    bridge(&gate, json!({"url": modern.url("/mcp")}), json!({"url": legacy.url("/mcp")})).await;
+}
+
+/// Across the eras, with children of the gateway.
+#[tokio::test]
+async fn g6_bridge_over_stdio() {
+    let gate =
+        Gate { name: "G6c", what: "the mock locked to the other era", transport: "stdio", excused: ACROSS_A_PIPE };
+    bridge(&gate, peers::mock_command(REVISIONS[1]), peers::mock_command(REVISIONS[0])).await;
+}

@@ -1,0 +1,88 @@
+//! Servers that speak both eras: in which one does a client meet them?
+
+use std::fs::OpenOptions;
+
+use moongate::app::App;
+use moongate::json::Text;
+use moongate::mock::{Handle, Revision, Script, serve_http_recording};
+use moongate::model::Kind;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::common::{Client, rig, until};
+
+/// What the server says of its caller: the revision that it is called at.
+async fn met(client: &Client, server: &str) -> String {
+    let answer = client.tool(&format!("{server}__whoami"), json!({})).await;
+    let text = answer.result()["content"][0]["text"].as_str().unwrap().to_owned();
+    serde_json::from_str::<Value>(&text).unwrap()["revision"].as_str().unwrap().to_owned()
+}
+
+/// A gateway with a server of each name: as a program and over HTTP, followed by more lines for each.
+async fn gateway(dir: &TempDir, script: &Script, servers: &[(&str, &str)]) -> (App, Vec<Handle>) {
+    let mut serving = Vec::new();
+    let file = dir.path().join("script.json");
+    std::fs::write(&file, serde_json::to_string(script).unwrap()).unwrap();
+    let mut text = "[gateway]\nadmin = false\ndrain = \"100ms\"\n".to_owned();
+    for (name, lines) in servers {
+        let record = dir.path().join(format!("{name}.record"));
+        let reached = if name.starts_with("web") {
+            let record = OpenOptions::new().create(true).append(true).open(record).unwrap();
+            let address = "127.0.0.1:0".parse().unwrap();
+            let web = serve_http_recording(script.clone(), address, Some(record), None).await.unwrap();
+            let url = json!(web.url);
+            serving.push(web);
+            format!("url = {url}")
+        } else {
+            let args = json!(["mock", file, "--stdio", "--record", record]);
+            format!("command = {}\nargs = {args}", json!(rig::PROGRAM))
+        };
+        text.push_str(&format!("[servers.{name}]\n{reached}\n{lines}\n"));
+    }
+    let app = rig::start(dir, &text).await;
+    for (name, _) in servers {
+        let tool = Text::from(format!("{name}__whoami"));
+        let find = || app.gateway.snapshot().find(Kind::Tools, &tool).is_some();
+        until("the server is in the catalogue", find).await;
+    }
+    (app, serving)
+}
+
+const AS_CLIENT: &str = "protocol = \"client\"";
+
+#[tokio::test]
+async fn each_client_meets_a_server_of_both_eras_in_its_own_if_the_config_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let own = format!("{AS_CLIENT}\nshare = \"session\"");
+    let servers = [("pipe", AS_CLIENT), ("web", AS_CLIENT), ("pipe_own", &*own), ("web_own", &*own), ("web_auto", "")];
+    let (app, _serving) = gateway(&dir, &Script::standard(), &servers).await;
+    let url = format!("http://{}/mcp", app.addresses[0]);
+    let can = json!({"elicitation": {}});
+    let legacy = Client::open("2025-06-18", &url, can.clone()).await;
+    let modern = Client::open("2026-07-28", &url, can).await;
+    for (server, _) in &servers[..4] {
+        assert_eq!(met(&modern, server).await, "2026-07-28", "{server}");
+        assert_eq!(met(&legacy, server).await, "2025-11-25", "{server}");
+        assert_eq!(met(&modern, server).await, "2026-07-28", "{server}");
+    }
+    assert_eq!(met(&legacy, "web_auto").await, "2026-07-28");
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn a_server_of_one_era_is_asked_for_the_other_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let servers = [("pipe", AS_CLIENT), ("web", AS_CLIENT)];
+    let script = Script::standard().speaking(&[Revision::V2026_07_28]);
+    let (app, _serving) = gateway(&dir, &script, &servers).await;
+    let url = format!("http://{}/mcp", app.addresses[0]);
+    let client = Client::open("2025-06-18", &url, json!({"elicitation": {}})).await;
+    for (server, _) in servers {
+        for _ in 0..3 {
+            assert_eq!(met(&client, server).await, "2026-07-28", "{server}");
+        }
+        let received = std::fs::read_to_string(dir.path().join(format!("{server}.record"))).unwrap();
+        assert_eq!(received.matches(r#""initialize""#).count(), 1, "{received}");
+    }
+    app.stop().await;
+}
