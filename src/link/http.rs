@@ -1,6 +1,6 @@
-//! Streamable HTTP towards a server: a pooled client, answers as JSON or as an event stream.
+//! Streamable HTTP towards a server: requests, and answers as JSON or as an event stream.
 //!
-//! Owns the connection pool and the reading of answers. Does not know sessions or revisions: their headers come with
+//! Owns the choice of the way there and the reading of answers; connections without TLS are in `plain`. Does not know sessions or revisions: their headers come with
 //! each message. Invariant: no answer is read past `max_message`, and no redirect is followed.
 
 use std::pin::Pin;
@@ -11,11 +11,10 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream, StreamExt, stream};
-use http::header::{ACCEPT, CONTENT_TYPE, LOCATION, RETRY_AFTER, USER_AGENT};
+use http::header::{ACCEPT, CONTENT_TYPE, HOST, LOCATION, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
 use http_body::Body as _;
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -23,6 +22,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use crate::jsonrpc::{Message, Payload, Response};
 use crate::link::duplex::OnGarbage;
+use crate::link::plain::{Answer, Limits, Plain};
 use crate::link::{BATCH_MAX, Headers, Link, LinkError, Messages, Outgoing, Reply};
 use crate::sse;
 
@@ -35,7 +35,15 @@ const REFUSAL_BYTES: usize = 64 * 1024;
 /// How long a finished event stream is read on, so that its connection can be used again.
 const DRAIN_TIME: Duration = Duration::from_millis(500);
 
-type Pool = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+/// The way to a server.
+enum Way {
+    /// HTTP/1.1 without TLS.
+    Plain(Arc<Plain>),
+    /// TLS, and whichever version of HTTP is agreed on.
+    Tls(Box<TlsPool>),
+}
+
+type TlsPool = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
 /// What is needed to reach one HTTP server.
 pub struct HttpSettings {
@@ -53,7 +61,7 @@ pub struct HttpSettings {
 
 /// A server behind HTTP.
 pub struct HttpLink {
-    pool: Pool,
+    way: Way,
     uri: Uri,
     headers: HeaderMap,
     max_message: usize,
@@ -72,21 +80,20 @@ impl HttpLink {
         tcp.set_nodelay(true);
         tcp.set_keepalive(Some(Duration::from_secs(30)));
         tcp.set_connect_timeout(Some(settings.connect_timeout));
-        let connector = HttpsConnectorBuilder::new()
-            .with_tls_config((*tls).clone())
-            .https_or_http()
-            .enable_all_versions()
-            .wrap_connector(tcp);
-        let pool = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .timer(TokioTimer::new())
-            .pool_idle_timeout(POOL_IDLE_TIME)
-            .pool_max_idle_per_host(POOL_IDLE)
-            .build(connector);
         let mut headers = HeaderMap::new();
         headers.insert(USER_AGENT, HeaderValue::from_static(concat!("moongate/", env!("CARGO_PKG_VERSION"))));
         headers.extend(settings.headers);
-        Ok(HttpLink { pool, uri, headers, max_message: settings.max_message, on_garbage: settings.on_garbage })
+        let (way, uri) = if uri.scheme_str() == Some("https") {
+            (Way::Tls(Box::new(over_tls(tcp, tls))), uri)
+        } else {
+            if !headers.contains_key(HOST) {
+                headers.insert(HOST, host(&uri)?);
+            }
+            let limits = Limits { idle: POOL_IDLE, idle_time: POOL_IDLE_TIME };
+            let path = uri.path_and_query().map_or(Ok(Uri::from_static("/")), |path| path.as_str().parse());
+            (Way::Plain(Plain::new(tcp, uri, limits)), path.map_err(unusable)?)
+        };
+        Ok(HttpLink { way, uri, headers, max_message: settings.max_message, on_garbage: settings.on_garbage })
     }
 
     fn request(&self, method: Method, accept: &'static str, headers: Headers, body: Bytes) -> Request<Full<Bytes>> {
@@ -108,18 +115,30 @@ impl HttpLink {
         request
     }
 
-    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<http::Response<Incoming>, LinkError> {
-        let response = self.pool.request(request).await.map_err(|e| unreachable_error(&e))?;
+    async fn answer(&self, request: Request<Full<Bytes>>) -> Result<http::Response<Answer>, LinkError> {
+        match &self.way {
+            Way::Plain(pool) => pool.request(request).await,
+            Way::Tls(pool) => {
+                let answer = pool.request(request).await.map_err(|e| unreachable_error(&e))?;
+                Ok(answer.map(Answer::from))
+            }
+        }
+    }
+
+    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<http::Response<Answer>, LinkError> {
+        let response = self.answer(request).await?;
         if response.status().is_success() { Ok(response) } else { Err(refusal(response).await) }
     }
 
-    async fn read_reply(&self, id: Option<u64>, response: http::Response<Incoming>) -> Result<Reply, LinkError> {
+    async fn read_reply(&self, id: Option<u64>, response: http::Response<Answer>) -> Result<Reply, LinkError> {
         let (head, body) = response.into_parts();
         let (status, media) = (head.status.as_u16(), Media::of(&head.headers));
         let reply = |messages| Reply { headers: head.headers, status, messages };
         let Some(id) = id else {
             // 202 for a notification: its body means nothing, but must be read for the connection's sake.
-            tokio::spawn(drain(body));
+            if !body.is_end_stream() {
+                tokio::spawn(drain(body));
+            }
             return Ok(reply(stream::empty().boxed()));
         };
         match media {
@@ -171,7 +190,7 @@ impl Link for HttpLink {
                 return;
             }
             let request = self.request(Method::DELETE, "application/json", headers, Bytes::new());
-            let _ = tokio::time::timeout(Duration::from_secs(2), self.pool.request(request)).await;
+            let _ = tokio::time::timeout(Duration::from_secs(2), self.answer(request)).await;
         }
         .boxed()
     }
@@ -183,6 +202,30 @@ impl Link for HttpLink {
     fn is_pipe(&self) -> bool {
         false
     }
+}
+
+fn over_tls(tcp: HttpConnector, tls: Arc<rustls::ClientConfig>) -> TlsPool {
+    let connector = HttpsConnectorBuilder::new()
+        .with_tls_config((*tls).clone())
+        .https_only()
+        .enable_all_versions()
+        .wrap_connector(tcp);
+    Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .timer(TokioTimer::new())
+        .pool_idle_timeout(POOL_IDLE_TIME)
+        .pool_max_idle_per_host(POOL_IDLE)
+        .build(connector)
+}
+
+/// The `Host` of requests: the URL's host, with the port unless it is the usual one.
+fn host(uri: &Uri) -> Result<HeaderValue, LinkError> {
+    let name = uri.host().unwrap_or_default();
+    let host = match uri.port_u16() {
+        Some(port) if port != 80 => format!("{name}:{port}"),
+        _ => name.to_owned(),
+    };
+    HeaderValue::try_from(host).map_err(|_| LinkError::Unstartable("the URL's host cannot be sent".to_owned()))
 }
 
 /// The trust that servers' certificates are checked against: the system's, or Mozilla's where there is none.
@@ -215,14 +258,14 @@ fn client_config(roots: rustls::RootCertStore) -> Arc<rustls::ClientConfig> {
 
 /// The messages of an event stream; with an id, it ends after the answer to that id.
 struct EventStream {
-    body: Option<Incoming>,
+    body: Option<Answer>,
     reader: sse::Reader,
     id: Option<u64>,
     on_garbage: OnGarbage,
 }
 
 impl EventStream {
-    fn new(body: Incoming, limit: usize, id: Option<u64>, on_garbage: OnGarbage) -> Self {
+    fn new(body: Answer, limit: usize, id: Option<u64>, on_garbage: OnGarbage) -> Self {
         EventStream { body: Some(body), reader: sse::Reader::new(limit), id, on_garbage }
     }
 
@@ -318,7 +361,7 @@ fn is_for(response: &Response, id: u64) -> bool {
     }
 }
 
-async fn drain(mut body: Incoming) {
+async fn drain(mut body: Answer) {
     let _ = tokio::time::timeout(DRAIN_TIME, async { while let Some(Ok(_)) = body.frame().await {} }).await;
 }
 
@@ -338,7 +381,7 @@ fn json_answer(bytes: &Bytes, id: u64) -> Result<Message, LinkError> {
 }
 
 /// Reads a whole body; one that came in one piece is not copied.
-async fn collect(mut body: Incoming, limit: usize) -> Result<Bytes, LinkError> {
+async fn collect(mut body: Answer, limit: usize) -> Result<Bytes, LinkError> {
     let mut first = Bytes::new();
     let mut rest: Option<BytesMut> = None;
     while let Some(frame) = body.frame().await {
@@ -383,7 +426,7 @@ fn media_type(headers: &HeaderMap) -> Option<&str> {
     Some(value.split(';').next().unwrap_or(value).trim())
 }
 
-async fn refusal(response: http::Response<Incoming>) -> LinkError {
+async fn refusal(response: http::Response<Answer>) -> LinkError {
     let (head, body) = response.into_parts();
     let retry_after = header(&head.headers, RETRY_AFTER).and_then(|v| v.parse().ok());
     let hint = match (head.status, header(&head.headers, LOCATION)) {
@@ -415,7 +458,7 @@ fn unreachable_error(error: &hyper_util::client::legacy::Error) -> LinkError {
 }
 
 /// An error with its causes: the outermost alone says little.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

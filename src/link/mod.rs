@@ -6,6 +6,7 @@
 pub mod duplex;
 pub mod guard;
 pub mod http;
+mod plain;
 pub mod stdio;
 
 use std::pin::Pin;
