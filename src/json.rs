@@ -4,13 +4,18 @@
 //! JSON-RPC or MCP. Invariant: what was checked is what is forwarded, because both are the same bytes; a duplicate
 //! key on a level that we read is an error, since two readers could disagree about which one counts.
 
+mod scan;
+
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::Range;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::Deserialize;
 use serde::de::{self, DeserializeOwned, MapAccess, Visitor};
 use serde_json::value::RawValue;
+
+pub(crate) use scan::Scan;
 
 /// One complete JSON value, byte for byte as its sender spelled it.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -64,6 +69,11 @@ impl Raw {
     /// The span of `value`, which was found in `whole`.
     pub(crate) fn slice(whole: &Bytes, value: &RawValue) -> Self {
         Raw(whole.slice_ref(value.get().as_bytes()))
+    }
+
+    /// The value at `span` of `whole`, which was scanned there.
+    pub(crate) fn span(whole: &Bytes, span: Range<usize>) -> Self {
+        Raw(whole.slice(span))
     }
 
     /// The same value in memory of its own, for what is kept longer than the message that it came in.
@@ -152,6 +162,11 @@ impl Text {
         }
     }
 
+    /// The text at `span` of `whole`, which was scanned there: without escapes, and UTF-8 as all of it.
+    pub(crate) fn span(whole: &Bytes, span: Range<usize>) -> Self {
+        Text(whole.slice(span))
+    }
+
     /// The string.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).expect("a Text is made from a str only")
@@ -209,9 +224,33 @@ impl Object {
     /// Fails if `bytes` are not one JSON object, or if a key occurs twice on this level.
     pub fn parse(bytes: Bytes) -> Result<Self, serde_json::Error> {
         let text = utf8(&bytes)?;
+        let mut scan = Scan::new(&bytes);
+        if let Some(object) = Object::scanned(&mut scan, &bytes)
+            && scan.is_over()
+        {
+            return Ok(object);
+        }
         let shallow: Shallow<'_> = serde_json::from_str(text)?;
         let object = shallow.within(&bytes);
         Ok(object)
+    }
+
+    /// One level of an object in `whole`, where `scan` stands; `None` where serde has to decide.
+    pub(crate) fn scanned(scan: &mut Scan<'_>, whole: &Bytes) -> Option<Self> {
+        scan.peek()?;
+        let start = scan.at();
+        let mut entries: Vec<(Text, Raw)> = Vec::with_capacity(4);
+        scan.object(|scan, key| {
+            let text = &whole[key.clone()];
+            if entries.len() >= MEMBERS_MAX || entries.iter().any(|(known, _)| known.0 == text) {
+                return None;
+            }
+            let value = scan.value()?;
+            entries.push((Text::span(whole, key), Raw::span(whole, value)));
+            Some(())
+        })?;
+        let text = if entries.is_empty() { Bytes::from_static(b"{}") } else { whole.slice(start..scan.at()) };
+        Some(Object { whole: Some(text), entries })
     }
 
     /// The value of `key`.
@@ -353,8 +392,7 @@ pub(crate) fn utf8(bytes: &[u8]) -> Result<&str, serde_json::Error> {
 
 /// Appends `text` as a JSON string.
 pub fn write_string(out: &mut BytesMut, text: &str) {
-    let plain = text.bytes().all(|b| b >= 0x20 && b != b'"' && b != b'\\');
-    if plain {
+    if scan::plain(text.as_bytes()) == text.len() {
         out.put_u8(b'"');
         out.put_slice(text.as_bytes());
         out.put_u8(b'"');

@@ -7,7 +7,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::json::{Key, Object, Raw, Shallow, Text, utf8, write_string};
+use crate::json::{Key, Object, Raw, Scan, Shallow, Text, utf8, write_string};
 
 /// A request id as its sender spelled it: a string or a whole number.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -177,6 +177,9 @@ impl Message {
     /// Reads one message.
     pub fn parse(bytes: &Bytes) -> Result<Self, Malformed> {
         let text = utf8(bytes).map_err(Malformed::Json)?;
+        if let Some(message) = Message::scanned(bytes) {
+            return Ok(message);
+        }
         // Serde would read an array as the members in their order.
         if bytes.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'[') {
             serde_json::from_slice::<serde::de::IgnoredAny>(bytes)?;
@@ -213,6 +216,37 @@ impl Message {
             _ => return Err(shape("a message has exactly one of method, result and error")),
         };
         Ok(Message::Response(Response { id: id.flatten(), outcome }))
+    }
+
+    /// The message, if it is an ordinary one; `None` where it is to be read with care, and maybe refused.
+    fn scanned(bytes: &Bytes) -> Option<Self> {
+        let (mut version, mut id, mut method, mut params, mut result) = (None, None, None, None, None);
+        let mut scan = Scan::new(bytes);
+        scan.object(|scan, key| {
+            let first = match &bytes[key] {
+                b"jsonrpc" => version.replace(scan.value()?).is_none(),
+                b"id" => id.replace(Id::from_raw(Raw::span(bytes, scan.value()?))?).is_none(),
+                b"method" => method.replace(Text::span(bytes, scan.plain_string()?)).is_none(),
+                b"params" => params.replace(Object::scanned(scan, bytes)?).is_none(),
+                b"result" => result.replace(Object::scanned(scan, bytes)?).is_none(),
+                b"error" => false,
+                _ => scan.value().is_some(),
+            };
+            first.then_some(())
+        })?;
+        if !scan.is_over() || &bytes[version?] != b"\"2.0\"" {
+            return None;
+        }
+        match (method, result, id) {
+            (Some(method), None, Some(id)) => {
+                Some(Message::Request(Request { id, method, params: params.unwrap_or_default() }))
+            }
+            (Some(method), None, None) => {
+                Some(Message::Notification(Notification { method, params: params.unwrap_or_default() }))
+            }
+            (None, Some(result), id @ Some(_)) => Some(Message::Response(Response { id, outcome: Ok(result) })),
+            _ => None,
+        }
     }
 
     /// The request's id or the answer's.

@@ -6,6 +6,7 @@ pub mod json;
 pub mod jsonrpc;
 pub mod sse;
 pub mod body;
+pub mod selfwake;
 pub mod model;
 pub mod telemetry;
 pub mod session;

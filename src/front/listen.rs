@@ -1,6 +1,8 @@
 //! Accepting connections: bounded, timed, and drained at the end.
 
+use std::future::poll_fn;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +14,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::front::Service;
+use crate::selfwake::SelfWake;
 use crate::telemetry::{CountGuard, Metrics};
 
 /// Streams that one HTTP/2 connection may have.
@@ -67,8 +70,10 @@ impl Listener {
             let counted = CountGuard::new(&metrics.connections);
             tokio::spawn(async move {
                 let _held = (slot, counted);
+                // A request's body and its reader are in this one task, and wake each other.
+                let (wake, mut connection) = (SelfWake::default(), pin!(connection));
                 // A client that breaks off is no event: its requests were ended with it.
-                let _ = connection.await;
+                let _ = poll_fn(|cx| wake.poll(cx, |cx| connection.as_mut().poll(cx))).await;
             });
         }
         drop(self.tcp);

@@ -1,7 +1,7 @@
-//! Streamable HTTP towards a server: a pooled client, answers as JSON or as an event stream.
+//! Streamable HTTP towards a server: requests, and answers as JSON or as an event stream.
 //!
-//! Owns the connection pool and the reading of answers. Does not know sessions or revisions: their headers come with
-//! each message. Invariant: no answer is read past `max_message`, and no redirect is followed.
+//! Owns requests and the reading of answers; connections are in `way` and `plain`. Does not know sessions or revisions:
+//! their headers come with each message. Invariant: no answer is read past `max_message`, and no redirect is followed.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,33 +11,23 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream, StreamExt, stream};
-use http::header::{ACCEPT, CONTENT_TYPE, LOCATION, RETRY_AFTER, USER_AGENT};
+use http::header::{ACCEPT, CONTENT_TYPE, LOCATION, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
 use http_body::Body as _;
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use crate::jsonrpc::{Message, Payload, Response};
 use crate::link::duplex::OnGarbage;
+use crate::link::plain::Answer;
 use crate::link::resume::{OnResume, Resume, resumable};
+use crate::link::way::Way;
 use crate::link::{BATCH_MAX, Headers, Link, LinkError, Messages, Outgoing, Reply};
 use crate::sse;
 
-/// Idle connections kept for each server.
-const POOL_IDLE: usize = 64;
-/// How long an idle connection is kept; servers commonly close theirs after 60 to 75 s.
-const POOL_IDLE_TIME: Duration = Duration::from_secs(50);
 /// How much of the body of a refusal is read.
 const REFUSAL_BYTES: usize = 64 * 1024;
 /// How long a finished event stream is read on, so that its connection can be used again.
 const DRAIN_TIME: Duration = Duration::from_millis(500);
-
-/// Connections to one server.
-pub(super) type Pool = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
 /// What is needed to reach one HTTP server.
 pub struct HttpSettings {
@@ -57,7 +47,7 @@ pub struct HttpSettings {
 
 /// A server behind HTTP.
 pub struct HttpLink {
-    pool: Pool,
+    way: Way,
     uri: Uri,
     headers: HeaderMap,
     max_message: usize,
@@ -65,56 +55,23 @@ pub struct HttpLink {
     on_resume: OnResume,
 }
 
-/// A client of connections to one server; nothing is connected yet.
-pub(super) fn pool(connect_timeout: Duration, tls: &rustls::ClientConfig) -> Pool {
-    let mut tcp = HttpConnector::new();
-    tcp.enforce_http(false);
-    tcp.set_nodelay(true);
-    tcp.set_keepalive(Some(Duration::from_secs(30)));
-    tcp.set_connect_timeout(Some(connect_timeout));
-    let connector = HttpsConnectorBuilder::new()
-        .with_tls_config(tls.clone())
-        .https_or_http()
-        .enable_all_versions()
-        .wrap_connector(tcp);
-    Client::builder(TokioExecutor::new())
-        .pool_timer(TokioTimer::new())
-        .timer(TokioTimer::new())
-        .pool_idle_timeout(POOL_IDLE_TIME)
-        .pool_max_idle_per_host(POOL_IDLE)
-        .build(connector)
-}
-
-/// The headers of every request: our name, and the configured ones.
-pub(super) fn own_headers(configured: Headers) -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    headers.insert(USER_AGENT, HeaderValue::from_static(concat!("moongate/", env!("CARGO_PKG_VERSION"))));
-    headers.extend(configured);
-    headers
-}
-
-/// The address of requests to a URL.
-pub(super) fn uri(url: &url::Url) -> Result<Uri, LinkError> {
-    url.as_str()
-        .parse()
-        .map_err(|e: http::uri::InvalidUri| LinkError::Unstartable(format!("the URL cannot be used: {e}")))
-}
-
 impl HttpLink {
     /// A link; nothing is connected until the first message.
     ///
     /// Fails where the URL cannot be used.
     pub fn new(settings: HttpSettings, tls: Arc<rustls::ClientConfig>) -> Result<Self, LinkError> {
-        let (uri, pool) = (uri(&settings.url)?, pool(settings.connect_timeout, &tls));
-        let HttpSettings { headers, max_message, on_garbage, on_resume, .. } = settings;
-        Ok(HttpLink { pool, uri, headers: own_headers(headers), max_message, on_garbage, on_resume })
+        let way = Way::to(&settings.url, settings.connect_timeout, &tls)?;
+        let uri = way.target(&settings.url)?;
+        let HttpSettings { url, headers, max_message, on_garbage, on_resume, .. } = settings;
+        let headers = way.headers(&url, headers)?;
+        Ok(HttpLink { way, uri, headers, max_message, on_garbage, on_resume })
     }
 
     /// How a stream is asked for again.
     fn resume(&self, headers: Headers, id: Option<u64>) -> Resume {
         let request = self.request(Method::GET, "text/event-stream", headers, Bytes::new());
         let (max_message, on_garbage) = (self.max_message, self.on_garbage.clone());
-        Resume { pool: self.pool.clone(), request, id, max_message, on_garbage, on_resume: self.on_resume.clone() }
+        Resume { way: self.way.clone(), request, id, max_message, on_garbage, on_resume: self.on_resume.clone() }
     }
 
     fn request(&self, method: Method, accept: &'static str, headers: Headers, body: Bytes) -> Request<Full<Bytes>> {
@@ -136,8 +93,8 @@ impl HttpLink {
         request
     }
 
-    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<http::Response<Incoming>, LinkError> {
-        let response = self.pool.request(request).await.map_err(|e| unreachable_error(&e))?;
+    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<http::Response<Answer>, LinkError> {
+        let response = self.way.request(request).await?;
         if response.status().is_success() { Ok(response) } else { Err(refusal(response).await) }
     }
 
@@ -151,7 +108,7 @@ impl HttpLink {
     async fn read_reply(
         &self,
         id: Option<u64>,
-        response: http::Response<Incoming>,
+        response: http::Response<Answer>,
         resume: Option<Headers>,
     ) -> Result<Reply, LinkError> {
         let (head, body) = response.into_parts();
@@ -159,7 +116,9 @@ impl HttpLink {
         let reply = |messages| Reply { headers: head.headers, status, messages };
         let Some(id) = id else {
             // 202 for a notification: its body means nothing, but must be read for the connection's sake.
-            tokio::spawn(drain(body));
+            if !body.is_end_stream() {
+                tokio::spawn(drain(body));
+            }
             return Ok(reply(stream::empty().boxed()));
         };
         match media {
@@ -214,7 +173,7 @@ impl Link for HttpLink {
                 return;
             }
             let request = self.request(Method::DELETE, "application/json", headers, Bytes::new());
-            let _ = tokio::time::timeout(Duration::from_secs(2), self.pool.request(request)).await;
+            let _ = tokio::time::timeout(Duration::from_secs(2), self.way.request(request)).await;
         }
         .boxed()
     }
@@ -258,14 +217,14 @@ fn client_config(roots: rustls::RootCertStore) -> Arc<rustls::ClientConfig> {
 
 /// The messages of an event stream; with an id, it ends after the answer to that id.
 pub(super) struct EventStream {
-    body: Option<Incoming>,
+    body: Option<Answer>,
     reader: sse::Reader,
     id: Option<u64>,
     on_garbage: OnGarbage,
 }
 
 impl EventStream {
-    pub(super) fn new(body: Incoming, limit: usize, id: Option<u64>, on_garbage: OnGarbage) -> Self {
+    pub(super) fn new(body: Answer, limit: usize, id: Option<u64>, on_garbage: OnGarbage) -> Self {
         EventStream { body: Some(body), reader: sse::Reader::new(limit), id, on_garbage }
     }
 
@@ -367,7 +326,7 @@ fn is_for(response: &Response, id: u64) -> bool {
 }
 
 /// Reads a body that means nothing, so that its connection can be used again.
-pub(super) async fn drain(mut body: Incoming) {
+pub(super) async fn drain(mut body: Answer) {
     let _ = tokio::time::timeout(DRAIN_TIME, async { while let Some(Ok(_)) = body.frame().await {} }).await;
 }
 
@@ -387,7 +346,7 @@ fn json_answer(bytes: &Bytes, id: u64) -> Result<Message, LinkError> {
 }
 
 /// Reads a whole body; one that came in one piece is not copied.
-async fn collect(mut body: Incoming, limit: usize) -> Result<Bytes, LinkError> {
+async fn collect(mut body: Answer, limit: usize) -> Result<Bytes, LinkError> {
     let mut first = Bytes::new();
     let mut rest: Option<BytesMut> = None;
     while let Some(frame) = body.frame().await {
@@ -438,7 +397,7 @@ pub(super) fn is_event_stream(headers: &HeaderMap) -> bool {
 }
 
 /// What a response of another status than 2xx means.
-pub(super) async fn refusal(response: http::Response<Incoming>) -> LinkError {
+pub(super) async fn refusal(response: http::Response<Answer>) -> LinkError {
     let (head, body) = response.into_parts();
     let retry_after = header(&head.headers, RETRY_AFTER).and_then(|v| v.parse().ok());
     let hint = match (head.status, header(&head.headers, LOCATION)) {

@@ -6,9 +6,11 @@
 pub mod duplex;
 pub mod guard;
 pub mod http;
+mod plain;
 mod resume;
 pub mod sse;
 pub mod stdio;
+mod way;
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -13,7 +13,8 @@ use http_body_util::Full;
 
 use crate::jsonrpc::Message;
 use crate::link::duplex::OnGarbage;
-use crate::link::http::{EventStream, Pool, is_event_stream};
+use crate::link::http::{EventStream, is_event_stream};
+use crate::link::way::Way;
 use crate::link::{LinkError, Messages};
 
 /// The header of the standard for server-sent events.
@@ -39,7 +40,7 @@ pub type OnResume = Arc<dyn Fn() + Send + Sync>;
 
 /// How a stream is asked for again.
 pub(super) struct Resume {
-    pub(super) pool: Pool,
+    pub(super) way: Way,
     /// The GET, but for the event id.
     pub(super) request: Request<Full<Bytes>>,
     /// The request whose answer the stream ends with, if there is one.
@@ -123,7 +124,7 @@ impl Resumable {
             (self.how.on_resume)();
             let mut request = self.how.request.clone();
             request.headers_mut().insert(LAST_EVENT_ID, last.clone());
-            let Ok(Ok(response)) = tokio::time::timeout(HEAD_TIME, self.how.pool.request(request)).await else {
+            let Ok(Ok(response)) = tokio::time::timeout(HEAD_TIME, self.how.way.request(request)).await else {
                 continue;
             };
             if response.status().is_success() && is_event_stream(response.headers()) {

@@ -13,11 +13,12 @@ use futures_util::{FutureExt, Stream, StreamExt, stream};
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
 use tokio_util::sync::CancellationToken;
 
 use crate::link::duplex::{Duplex, DuplexSettings};
-use crate::link::http::{self as over_http, HttpSettings, Pool};
+use crate::link::http::{self as over_http, HttpSettings};
+use crate::link::plain::Answer;
+use crate::link::way::Way;
 use crate::link::{Correlate, Headers, Link, LinkError, Messages, Outgoing, Reply};
 use crate::sse::{Reader, SseEvent};
 
@@ -39,7 +40,7 @@ pub struct SseLink {
 
 /// Sends messages.
 struct Poster {
-    pool: Pool,
+    way: Way,
     uri: Uri,
     headers: HeaderMap,
 }
@@ -53,15 +54,15 @@ impl SseLink {
         tls: Arc<rustls::ClientConfig>,
         correlate: Correlate,
     ) -> Result<Self, LinkError> {
-        let pool = over_http::pool(settings.connect_timeout, &tls);
-        let headers = over_http::own_headers(settings.headers);
+        let way = Way::to(&settings.url, settings.connect_timeout, &tls)?;
+        let headers = way.headers(&settings.url, settings.headers)?;
         let mut request = Request::new(Full::new(Bytes::new()));
-        *request.uri_mut() = over_http::uri(&settings.url)?;
+        *request.uri_mut() = way.target(&settings.url)?;
         request.headers_mut().clone_from(&headers);
         request.headers_mut().insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
         let late = |_| LinkError::Timeout(format!("the server named no endpoint within {ENDPOINT_TIME:?}"));
         let opening = async {
-            let response = pool.request(request).await.map_err(|e| over_http::unreachable_error(&e))?;
+            let response = way.request(request).await?;
             if !response.status().is_success() {
                 return Err(over_http::refusal(response).await);
             }
@@ -69,7 +70,7 @@ impl SseLink {
                 return Err(LinkError::Protocol("the answer to GET is no event stream".to_owned()));
             }
             let mut events = Events { body: response.into_body(), reader: Reader::new(settings.max_message) };
-            let endpoint = endpoint(&settings.url, events.next().await)?;
+            let endpoint = way.target(&endpoint(&settings.url, events.next().await)?)?;
             Ok((events, endpoint))
         };
         let (events, uri) = tokio::time::timeout(ENDPOINT_TIME, opening).await.map_err(late)??;
@@ -82,13 +83,13 @@ impl SseLink {
         };
         let messages = events.messages().take_until(stop.clone().cancelled_owned());
         let duplex = Arc::new(Duplex::reading(messages, settings));
-        Ok(SseLink { duplex, poster: Arc::new(Poster { pool, uri, headers }), stop })
+        Ok(SseLink { duplex, poster: Arc::new(Poster { way, uri, headers }), stop })
     }
 }
 
 /// 2024-11-05/basic/transports.mdx, HTTP with SSE: "the server MUST send an `endpoint` event containing a URI for the
 /// client to use for sending messages".
-fn endpoint(base: &url::Url, first: Option<Result<SseEvent, LinkError>>) -> Result<Uri, LinkError> {
+fn endpoint(base: &url::Url, first: Option<Result<SseEvent, LinkError>>) -> Result<url::Url, LinkError> {
     let wrong = |what: String| LinkError::Protocol(what);
     let event = first.ok_or_else(|| wrong("the event stream ended before its first event".to_owned()))??;
     if event.kind.as_deref() != Some("endpoint") {
@@ -103,7 +104,7 @@ fn endpoint(base: &url::Url, first: Option<Result<SseEvent, LinkError>>) -> Resu
         let (theirs, ours) = (named.origin().ascii_serialization(), base.origin().ascii_serialization());
         return Err(wrong(format!("the server names an endpoint at another origin, {theirs} instead of {ours}")));
     }
-    over_http::uri(&named)
+    Ok(named)
 }
 
 impl Link for SseLink {
@@ -207,7 +208,7 @@ impl Poster {
         for (name, value) in headers {
             map.insert(name, value);
         }
-        let response = self.pool.request(request).await.map_err(|e| over_http::unreachable_error(&e))?;
+        let response = self.way.request(request).await?;
         if !response.status().is_success() {
             return Err(over_http::refusal(response).await);
         }
@@ -219,7 +220,7 @@ impl Poster {
 /// The events of a stream, as they come. One that is longer than `max_message` ends the stream, and with it the link:
 /// whose answer it was cannot be read.
 struct Events {
-    body: Incoming,
+    body: Answer,
     reader: Reader,
 }
 
@@ -258,7 +259,7 @@ impl Events {
 mod tests {
     use super::*;
 
-    fn named(data: &str) -> Result<Uri, LinkError> {
+    fn named(data: &str) -> Result<url::Url, LinkError> {
         let base = url::Url::parse("https://example.com:8443/mcp/sse?key=1").unwrap();
         let data = Bytes::copy_from_slice(data.as_bytes());
         endpoint(&base, Some(Ok(SseEvent { kind: Some("endpoint".to_owned()), id: None, data })))
