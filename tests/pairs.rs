@@ -57,7 +57,8 @@ const FEATURES: &[(&str, Feature)] = features! {
     during: progress, logging, cancellation, calls_side_by_side;
     changes: list_changed, resource_updates, one_of_two_listeners_goes,
         nobody_subscribes_to_what_is_not_there;
-    asks: elicitation, elicitation_by_url, a_page_that_is_done, two_questions, sampling, roots, questions_outside_of_tools,
+    asks: elicitation, elicitation_by_url, a_page_that_is_done, two_questions, sampling, roots,
+        questions_outside_of_tools,
         who_cannot_be_asked_is_not, a_refused_question_is_not_left_open, a_client_may_decline,
         two_ask_at_once, a_connection_for_each_session;
     rounds: state_is_good_for_its_own_request_only, what_is_missing_is_asked_again, what_is_no_answer_is_refused,
@@ -69,8 +70,9 @@ const FEATURES: &[(&str, Feature)] = features! {
 };
 
 /// What says something about Streamable HTTP alone, or needs two calls of one id to be told apart.
-const STREAMABLE: [&str; 8] = [
+const STREAMABLE: [&str; 9] = [
     "opening",
+    "tasks_are_announced",
     "ending",
     "ids_come_back_as_they_are",
     "batches",
