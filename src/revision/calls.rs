@@ -4,7 +4,7 @@
 //! belong to two callers goes to neither.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::mpsc;
@@ -22,6 +22,8 @@ pub struct Calls(Arc<Table>);
 struct Table {
     open: Mutex<BTreeMap<u64, Open>>,
     last: AtomicU64,
+    /// Whether the server ever asked a client for something.
+    asked: AtomicBool,
 }
 
 /// What is known of an open call.
@@ -132,6 +134,21 @@ impl Calls {
         self.0.last.fetch_add(1, Ordering::Relaxed) + 1
     }
 
+    /// Whether the server was seen to ask its clients for something in the middle of a call.
+    pub fn were_asked(&self) -> bool {
+        self.0.asked.load(Ordering::Relaxed)
+    }
+
+    /// The id that was given out last: it changes with each call.
+    pub fn last(&self) -> u64 {
+        self.0.last.load(Ordering::Relaxed)
+    }
+
+    /// Whether no call of a client is open.
+    pub fn are_over(&self) -> bool {
+        !self.lock().values().any(|open| open.whose.is_some())
+    }
+
     /// How a pipe finds the call that a message is about.
     pub fn correlate(&self) -> Correlate {
         let calls = self.clone();
@@ -153,6 +170,9 @@ impl Calls {
                     return self.of_task(&task);
                 }
                 let kind = AskKind::of(&r.method, &r.params);
+                if kind != AskKind::Other {
+                    self.0.asked.store(true, Ordering::Relaxed);
+                }
                 // Where nobody can answer, the only call there is shall fail with the name of what its client lacks.
                 self.only_asked(|open| open.can.answer(kind)).or_else(|| self.only_call())
             }

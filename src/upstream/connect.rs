@@ -12,7 +12,7 @@ use crate::link::http::{HttpLink, HttpSettings, tls_without_roots};
 use crate::link::sse::SseLink;
 use crate::link::stdio::{StderrTail, StdioLink, StdioSettings};
 use crate::link::{Headers, Link, LinkError};
-use crate::model::Server;
+use crate::model::{Caller, Server};
 use crate::revision::{self, Calls, ConnectError, Connected, Era, Hello};
 use crate::telemetry::{Counter, Metrics, logs};
 use crate::upstream::{Connect, HttpTransport, ServerSettings, Shared};
@@ -29,6 +29,8 @@ pub struct Active {
     pub era: Era,
     /// Its last words, if it is a child.
     pub stderr: Option<StderrTail>,
+    /// What is open on it.
+    pub calls: Calls,
     metrics: Arc<Metrics>,
     /// Counters of calls by the client's revision; as many as there are revisions.
     translated: Mutex<Vec<(&'static str, Counter)>>,
@@ -50,6 +52,14 @@ impl For {
     pub fn everybody(era: Option<Era>) -> Self {
         let capabilities = Raw::literal(r#"{"sampling":{"context":{},"tools":{}},"elicitation":{"form":{},"url":{}}}"#);
         For { capabilities, info: revision::implementation(), era }
+    }
+}
+
+impl For {
+    /// For one client: as it says of itself.
+    pub fn one(caller: &Caller, era: Option<Era>) -> Self {
+        let info = caller.info.clone().unwrap_or_else(revision::implementation);
+        For { capabilities: caller.capabilities.clone(), info, era }
     }
 }
 
@@ -75,9 +85,9 @@ pub async fn open(settings: &ServerSettings, shared: &Shared, whom: For) -> Resu
     }
     let calls = Calls::default();
     let (link, stderr) = link(settings, shared, &calls)?;
-    let connecting = revision::connect(link.clone(), calls, hello.clone());
+    let connecting = revision::connect(link.clone(), calls.clone(), hello.clone());
     let error = match until(deadline, settings, connecting).await {
-        Ok(connected) => return Ok(active(connected, link, stderr, shared)),
+        Ok(connected) => return Ok(active(connected, link, stderr, calls, shared)),
         Err(error) => error,
     };
     link.close(Vec::new()).await;
@@ -105,8 +115,8 @@ async fn over_http_sse(
         Ok(SseLink::open(http, tls, calls.correlate()).await?)
     };
     let link: Arc<dyn Link> = Arc::new(until(deadline, settings, opening).await?);
-    match until(deadline, settings, revision::connect_http_sse(link.clone(), calls, hello)).await {
-        Ok(connected) => Ok(active(connected, link, None, shared)),
+    match until(deadline, settings, revision::connect_http_sse(link.clone(), calls.clone(), hello)).await {
+        Ok(connected) => Ok(active(connected, link, None, calls, shared)),
         Err(error) => {
             link.close(Vec::new()).await;
             Err(error)
@@ -125,10 +135,16 @@ async fn until<T>(
     })
 }
 
-fn active(connected: Connected, link: Arc<dyn Link>, stderr: Option<StderrTail>, shared: &Shared) -> Active {
+fn active(
+    connected: Connected,
+    link: Arc<dyn Link>,
+    stderr: Option<StderrTail>,
+    calls: Calls,
+    shared: &Shared,
+) -> Active {
     let Connected { server, revision, era } = connected;
     let (metrics, translated) = (shared.metrics.clone(), Mutex::default());
-    Active { server, link, revision, era, stderr, metrics, translated }
+    Active { server, link, revision, era, stderr, calls, metrics, translated }
 }
 
 /// The end of a child that failed to start is explained by what it wrote last.

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use tokio::sync::OnceCell;
@@ -13,10 +14,33 @@ use crate::json::Text;
 use crate::model::{Caller, Error, Filter, Notice, Reason};
 use crate::revision;
 use crate::upstream::connect::{Active, For, open};
-use crate::upstream::{News, ServerSettings, Share, Sink, Upstream};
+use crate::upstream::{News, Share, Sink, Upstream, asked};
 
 /// Connections of one server that may exist for single clients.
 const LEASES_MAX: usize = 256;
+/// How long a connection without a session is kept while no call uses it.
+const UNUSED_TIME: Duration = Duration::from_secs(300);
+
+/// A connection that is wanted.
+pub(super) struct Claim {
+    /// What it is found by.
+    pub(super) key: Text,
+    /// What it is opened with.
+    pub(super) whom: For,
+    /// When it ends.
+    pub(super) ends: Ends,
+}
+
+/// When a connection ends that does not break.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ends {
+    /// With the session that it was opened for.
+    WithSession,
+    /// When no call has used it for a while.
+    Unused,
+    /// With the server.
+    Never,
+}
 
 /// The connections kept for single clients.
 #[derive(Default)]
@@ -39,15 +63,15 @@ pub(super) fn key(share: Share, caller: &Caller) -> Option<Text> {
 }
 
 impl Leases {
-    /// The connection of this key, opened if there is none: for the caller, whose end is its end, with what `whom` says.
+    /// The connection that is claimed for the caller, opened if there is none.
     pub(super) async fn get(
         &self,
-        key: Text,
-        whom: For,
+        claim: Claim,
         caller: &Arc<Caller>,
         upstream: &Upstream,
     ) -> Result<Arc<Active>, Error> {
         let Upstream { settings, shared, .. } = upstream;
+        let Claim { key, whom, ends } = claim;
         let lease = {
             let mut table = self.lock();
             if table.len() >= LEASES_MAX && !table.contains_key(&key) {
@@ -64,8 +88,8 @@ impl Leases {
         };
         let opened = lease.get_or_try_init(|| async {
             let active = Arc::new(open(settings, shared, whom).await?);
-            let place = Place { table: self.0.clone(), key: key.clone(), lease: lease.clone() };
-            tokio::spawn(watch(place, active.clone(), caller.clone(), settings.clone(), upstream.sink.clone()));
+            let place = Place { table: self.0.clone(), key: key.clone(), lease: lease.clone(), ends };
+            tokio::spawn(watch(place, active.clone(), caller.clone(), settings.name.clone(), upstream.sink.clone()));
             Ok(active)
         });
         opened.await.cloned().map_err(|e: revision::ConnectError| {
@@ -76,7 +100,8 @@ impl Leases {
 
     /// The caller's connection, if there is one.
     pub(super) fn find(&self, share: Share, caller: &Caller) -> Option<Arc<Active>> {
-        self.lock().get(&key(share, caller)?)?.get().cloned()
+        let key = key(share, caller).or_else(|| caller.session.as_ref().map(asked::session_key))?;
+        self.lock().get(&key)?.get().cloned()
     }
 
     /// Closes all.
@@ -107,15 +132,16 @@ struct Place {
     table: Arc<Mutex<HashMap<Text, Lease>>>,
     key: Text,
     lease: Lease,
+    ends: Ends,
 }
 
-/// Takes the connection out when its client ends or it breaks.
-async fn watch(place: Place, active: Arc<Active>, caller: Arc<Caller>, settings: Arc<ServerSettings>, sink: Sink) {
+/// Takes the connection out when its time is over or it breaks.
+async fn watch(place: Place, active: Arc<Active>, caller: Arc<Caller>, server: String, sink: Sink) {
     let ended = async {
-        match settings.share {
-            Share::Session => caller.ended.cancelled().await,
-            // A principal does not end.
-            _ => std::future::pending().await,
+        match place.ends {
+            Ends::WithSession => caller.ended.cancelled().await,
+            Ends::Unused => unused(&active).await,
+            Ends::Never => std::future::pending().await,
         }
     };
     // Of what it says by itself only this is about its own client; changes are told on the shared connection.
@@ -124,7 +150,7 @@ async fn watch(place: Place, active: Arc<Active>, caller: Arc<Caller>, settings:
     let told = async {
         while let Some(notice) = pages.next().await {
             if let Notice::Elicited(id, params) = notice {
-                sink(&settings.name, News::Elicited(id, params));
+                sink(&server, News::Elicited(id, params));
             }
         }
         std::future::pending::<()>().await;
@@ -135,5 +161,35 @@ async fn watch(place: Place, active: Arc<Active>, caller: Arc<Caller>, settings:
         _ = active.link.broken() => {}
     }
     remove(&mut lock(&place.table), &place.key, &place.lease);
+    if place.ends == Ends::Unused {
+        // Somebody may have been given it a moment ago.
+        tokio::select! {
+            () = idle(&active) => {}
+            _ = active.link.broken() => {}
+        }
+    }
     active.link.close(Vec::new()).await;
+}
+
+/// Waits until no call is open, nor about to be.
+async fn idle(active: &Active) {
+    loop {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        if active.calls.are_over() {
+            return;
+        }
+    }
+}
+
+/// Waits until no call has used the connection for a while.
+async fn unused(active: &Active) {
+    let mut seen = active.calls.last();
+    loop {
+        tokio::time::sleep(UNUSED_TIME).await;
+        let now = active.calls.last();
+        if now == seen && active.calls.are_over() {
+            return;
+        }
+        seen = now;
+    }
 }

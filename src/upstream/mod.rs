@@ -3,6 +3,7 @@
 //! Owns the life of a server and what it offers. Does not merge it with others (`gateway`) and does not spell its
 //! messages (`revision`). Invariant: whatever a server does or fails to do, nobody else waits for it.
 
+mod asked;
 mod connect;
 mod fresh;
 mod items;
@@ -25,6 +26,8 @@ use crate::model::{
 };
 use crate::revision::Era;
 use crate::telemetry::Metrics;
+use crate::upstream::asked::Reserved;
+use crate::upstream::lease::{Claim, Ends};
 
 pub use connect::{Active, For, open};
 pub use items::{Items, List, list_all, offers};
@@ -87,6 +90,9 @@ pub struct Upstream {
     stale: Notify,
     status: watch::Sender<Status>,
     leases: lease::Leases,
+    /// Whether it was ever seen to ask clients for something on a pipe.
+    asks: AtomicBool,
+    asked: asked::InUse,
     wake: Notify,
     suspect: Notify,
     wanted: ArcSwap<Vec<Text>>,
@@ -113,6 +119,8 @@ impl Upstream {
             stale: Notify::new(),
             status: watch::Sender::new(Status::default()),
             leases: lease::Leases::default(),
+            asks: AtomicBool::new(false),
+            asked: asked::InUse::default(),
             wake: Notify::new(),
             suspect: Notify::new(),
             wanted: ArcSwap::default(),
@@ -207,15 +215,17 @@ impl Upstream {
         let caller = self.with_own_headers(caller);
         let slot = self.slots.clone().try_acquire_owned();
         let shared = self.settings.share == Share::Auto && !self.legacy_first(&caller);
-        if let (Ok(slot), true, Some(active)) = (slot, shared, self.active.load().as_ref()) {
-            return self.start(active, slot, &caller, call);
+        if let (Ok(slot), true, Some(active)) = (slot, shared, self.active.load().as_ref())
+            && !self.needs_own(active, &caller)
+        {
+            return self.start(active, slot, None, &caller, call);
         }
         let upstream = self.clone();
         Exchange::later(async move {
             let started = async {
                 let slot = upstream.slot().await?;
-                let active = upstream.connection(&caller).await?;
-                Ok(upstream.start(&active, slot, &caller, call))
+                let (active, reserved) = upstream.connection(&caller).await?;
+                Ok(upstream.start(&active, slot, reserved, &caller, call))
             };
             started.await.unwrap_or_else(|error| Exchange::done(Err(error)))
         })
@@ -225,6 +235,7 @@ impl Upstream {
         self: &Arc<Self>,
         active: &Active,
         slot: OwnedSemaphorePermit,
+        reserved: Option<Reserved>,
         caller: &Arc<Caller>,
         call: Call,
     ) -> Exchange {
@@ -232,6 +243,7 @@ impl Upstream {
         let upstream = self.clone();
         let mut slot = Some(slot);
         active.server.call(caller, call).map(move |event| {
+            let _until_it_is_over = &reserved;
             // A user's time is no load on the server: a call that waits for an answer keeps nobody out, and goes on
             // afterwards without another turn.
             if matches!(event, Event::Ask(_) | Event::Done(_)) {
@@ -268,7 +280,41 @@ impl Upstream {
         }
     }
 
-    async fn connection(&self, caller: &Arc<Caller>) -> Result<Arc<Active>, Error> {
+    /// The connection for a call, and what keeps it from others while the call runs.
+    async fn connection(&self, caller: &Arc<Caller>) -> Result<(Arc<Active>, Option<Reserved>), Error> {
+        let active = self.shared_or_leased(caller).await?;
+        if !self.needs_own(&active, caller) {
+            return Ok((active, None));
+        }
+        let reserved = self.asked.reserve(caller, &self.shared.metrics);
+        let own = Claim {
+            key: reserved.key.clone(),
+            whom: For::one(caller, Some(active.era)),
+            ends: if caller.session.is_some() { Ends::WithSession } else { Ends::Unused },
+        };
+        match self.leases.get(own, caller, self).await {
+            Ok(active) => Ok((active, Some(reserved))),
+            // On the shared one the call runs at least, and its questions find it if it is alone.
+            Err(error) => {
+                tracing::warn!(server = self.settings.name, "no connection of its own for a call: {error}");
+                Ok((active, None))
+            }
+        }
+    }
+
+    /// Whether a call needs a connection on which no other call can be asked something.
+    fn needs_own(&self, active: &Active, caller: &Caller) -> bool {
+        if self.settings.share != Share::Auto || !asked::is_ambiguous(active, caller) {
+            return false;
+        }
+        // Remembered longer than the connection that showed it.
+        if active.calls.were_asked() {
+            self.asks.store(true, Ordering::Relaxed);
+        }
+        self.asks.load(Ordering::Relaxed)
+    }
+
+    async fn shared_or_leased(&self, caller: &Arc<Caller>) -> Result<Arc<Active>, Error> {
         if self.legacy_first(caller) {
             match self.leased(caller, Some(Era::Legacy)).await {
                 Ok(active) => return Ok(active),
@@ -302,16 +348,17 @@ impl Upstream {
 
     /// A connection beside the main one: the caller's own, or one that all legacy clients share.
     async fn leased(&self, caller: &Arc<Caller>, era: Option<Era>) -> Result<Arc<Active>, Error> {
-        let own = lease::key(self.settings.share, caller);
-        let (key, whom) = match own {
-            Some(key) => {
-                let info = caller.info.clone().unwrap_or_else(crate::revision::implementation);
-                (key, For { capabilities: caller.capabilities.clone(), info, era })
-            }
-            // No session and no principal is called so.
-            None => (Text::from("legacy"), For::everybody(era)),
+        let ends = match (self.settings.share, &caller.session) {
+            (Share::Session, Some(_)) => Ends::WithSession,
+            (Share::Session, None) => Ends::Unused,
+            _ => Ends::Never,
         };
-        self.leases.get(key, whom, caller, self).await
+        let claim = match lease::key(self.settings.share, caller) {
+            Some(key) => Claim { key, whom: For::one(caller, era), ends },
+            // No session and no principal is called so.
+            None => Claim { key: Text::from("legacy"), whom: For::everybody(era), ends },
+        };
+        self.leases.get(claim, caller, self).await
     }
 
     /// The shared connection, waited for within the limit.

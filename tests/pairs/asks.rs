@@ -96,9 +96,10 @@ pub(crate) async fn sampling(cell: Arc<Cell>) {
 }
 
 pub(crate) async fn roots(cell: Arc<Cell>) {
-    // Roots belong to one client: over a shared connection with sessions they are never offered.
+    // Roots belong to one client: over a shared connection with sessions they are never offered. On a pipe, a server
+    // that was seen to ask has a connection for each client.
     one_question(&cell, "own__roots", "roots/list", true).await;
-    one_question(&cell, "main__roots", "roots/list", cell.modern_server()).await;
+    one_question(&cell, "main__roots", "roots/list", cell.modern_server() || cell.own_after_asking()).await;
 }
 
 pub(crate) async fn questions_outside_of_tools(cell: Arc<Cell>) {
@@ -179,15 +180,8 @@ pub(crate) async fn two_ask_at_once(cell: Arc<Cell>) {
     };
     for (name, talking) in ["one", "two"].map(|name| (name, talk(name))) {
         let answer = talking.await.unwrap();
-        let answered = answer.end().value["result"]["isError"].is_null() && answer.end().value["error"].is_null();
-        if answered {
-            assert!(answer.text().contains(&format!("for {name}")), "another client's answer: {answer:?}");
-        } else {
-            refused(&answer);
-        }
-        // Over a pipe with sessions a question may belong to either call; everywhere else it cannot.
-        let clear = cell.modern_server() || cell.transport == Transport::Http;
-        assert!(answered || !clear, "{answer:?}");
+        // On a pipe a question names no call; but this server was seen to ask, and its clients have a connection each.
+        assert!(answer.text().contains(&format!("for {name}")), "another client's answer, or none: {answer:?}");
     }
 }
 
@@ -202,11 +196,13 @@ pub(crate) async fn a_connection_for_each_session(cell: Arc<Cell>) {
         return;
     }
     let shared: Value = serde_json::from_str(client.tool("main__whoami", json!({})).await.text()).unwrap();
-    assert_eq!(shared["client"]["name"], "moongate");
+    let name = if cell.own_after_asking() { "pairs" } else { "moongate" };
+    assert_eq!(shared["client"]["name"], name);
     let told = || own.of("notifications/roots/list_changed").len();
     assert_eq!(client.notify("notifications/roots/list_changed", json!({})).await, 202);
     until("the server hears that the roots changed", || told() == 1).await;
-    assert!(cell.rig.main.of("notifications/roots/list_changed").is_empty(), "they are not everybody's");
+    let everybodys = cell.rig.main.of("notifications/roots/list_changed");
+    assert!(cell.own_after_asking() || everybodys.is_empty(), "they are not everybody's");
     // Their counters are apart, and end with the session.
     let count = async |client: &Client| client.tool("own__counter", json!({})).await.text().to_owned();
     let other = cell.able().await;
