@@ -84,15 +84,15 @@ pub(crate) fn scripts() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance")
 }
 
-/// What either set calls, from the mock, which speaks this revision alone; over HTTP.
-pub(crate) async fn mock(revision: &str) -> Program {
+/// The mock with one of the scripts here, which speaks this revision alone; over HTTP.
+pub(crate) async fn mock(script: &str, revision: &str) -> Program {
     let mut command = Command::new(MOONGATE);
-    command.arg("mock").arg(scripts().join("server.toml")).args(["--revision", revision, "--http", "127.0.0.1:0"]);
+    command.arg("mock").arg(scripts().join(script)).args(["--revision", revision, "--http", "127.0.0.1:0"]);
     command.stdin(Stdio::null());
     Program::start(command, "/mcp").await
 }
 
-/// The same, as the gateway starts it over stdio.
+/// What either set calls, as the gateway starts it over stdio.
 pub(crate) fn mock_command(revision: &str) -> Value {
     let script = scripts().join("server.toml");
     json!({"command": MOONGATE, "args": ["mock", script, "--revision", revision, "--stdio"]})

@@ -91,7 +91,15 @@ impl Report {
     /// Passed and run, of the scored ones or of the others.
     pub(crate) fn tally(&self, scored: bool) -> String {
         let all = || self.outcomes.iter().filter(|outcome| outcome.scored == scored);
+        if all().next().is_none() {
+            return "-".to_owned();
+        }
         format!("{}/{}", all().filter(|outcome| outcome.failed.is_empty()).count(), all().count())
+    }
+
+    /// Nothing was run of this set.
+    pub(crate) fn none(revision: &'static str) -> Report {
+        Report { revision, outcomes: Vec::new(), wrong: Vec::new() }
     }
 }
 
@@ -163,6 +171,22 @@ pub(crate) async fn server_leg(home: &Home, gate: &str, revision: &'static str, 
         report.wrong.push(format!("the suite ended with {}\n{stderr}", output.status));
     }
     report
+}
+
+/// Runs the scenarios about tasks, which no set requires, one by one.
+pub(crate) async fn task_scenarios(home: &Home, gate: &str, revision: &'static str, url: &str) -> Report {
+    let mut scenarios = Requirements::of(home, revision).not_scored("server");
+    scenarios.retain(|name| name.starts_with("tasks-"));
+    assert!(scenarios.len() > 5, "the suite's scenarios about tasks: {scenarios:?}");
+    let dir = reports(gate, revision);
+    for scenario in &scenarios {
+        let mut command = suite(home);
+        command.args(["server", "--url", url, "--scenario", scenario, "--spec-version", revision]);
+        // They belong to an extension, and so to no revision.
+        command.args(["--force", "--timeout", SCENARIO_MS, "-o"]).arg(&dir);
+        timeout(RUN, command.output()).await.expect("the suite ends in time").expect("the suite runs");
+    }
+    Report::read(revision, &[], &scenarios, &dir)
 }
 
 /// Runs what a revision requires of a client, authorization apart, with the gateway as the client.

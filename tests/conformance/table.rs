@@ -28,6 +28,8 @@ pub(crate) struct Gate {
     pub(crate) name: &'static str,
     pub(crate) what: &'static str,
     pub(crate) transport: &'static str,
+    /// Whether what nobody scores has to pass, too.
+    pub(crate) strict: bool,
     pub(crate) excused: &'static [Excused],
 }
 
@@ -77,7 +79,7 @@ impl Gate {
             return None;
         }
         let checks = outcome.failed.join(", ");
-        if outcome.scored {
+        if outcome.scored || self.strict {
             return Some(format!("failed: {checks}"));
         }
         let start = format!("- {FIXTURE}, {}, not scored: ", report.revision);
@@ -112,14 +114,17 @@ impl Gate {
             let start = format!("- {}, {}", self.name, report.revision);
             let failed =
                 |scored| report.outcomes.iter().filter(move |one| one.scored == scored && !one.failed.is_empty());
-            for outcome in failed(true) {
-                let mut line = format!("{start}, {}: {}", outcome.scenario, outcome.failed.join(", "));
+            let told = |one: &&Outcome| one.scored || self.reason(report.revision, &one.scenario).is_some();
+            for outcome in failed(true).chain(failed(false)).filter(told) {
+                let scored = if outcome.scored { "" } else { " (not scored)" };
+                let mut line = format!("{start}, {}{scored}: {}", outcome.scenario, outcome.failed.join(", "));
                 if let Some(reason) = self.reason(report.revision, &outcome.scenario) {
                     let _ = write!(line, ". {reason}");
                 }
                 lines.push(line);
             }
-            let names: Vec<&str> = failed(false).map(|one| one.scenario.as_str()).collect();
+            let untold = failed(false).filter(|one| !told(one));
+            let names: Vec<&str> = untold.map(|one| one.scenario.as_str()).collect();
             if !names.is_empty() {
                 lines.push(format!("{start}, not scored: {}", names.join(", ")));
             }
