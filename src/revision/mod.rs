@@ -134,6 +134,11 @@ pub fn era(revision: &str) -> Era {
     if revision == v2026_07_28::NAME { Era::Modern } else { Era::Legacy }
 }
 
+/// Whether a tool says that its calls may become tasks.
+pub fn may_be_task(definition: Option<&Object>) -> bool {
+    tasks::support(definition) != tasks::Support::Forbidden
+}
+
 /// Why a tool that a server lists may not be exposed, by the rules of the server's revision.
 ///
 /// 2026-07-28/basic/transports/streamable-http.mdx, Schema Extension: "the client MUST exclude the invalid tool from

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::json::Text;
-use crate::model::{Caller, Can};
+use crate::model::{Call, Caller, Can, Method, TaskWish};
 use crate::revision::Era;
 use crate::telemetry::Metrics;
 use crate::upstream::Active;
@@ -68,6 +68,13 @@ impl Drop for Reserved {
 /// Whether questions on this connection may belong to any of several calls, this client's among them.
 pub(super) fn is_ambiguous(active: &Active, caller: &Caller) -> bool {
     caller.can != Can::default() && active.era == Era::Legacy && active.link.is_pipe()
+}
+
+/// Whether a call is about a task, or may become one: tasks outlive their calls, and are found on the connection that
+/// everybody shares. What they ask names them.
+pub(super) fn is_about_task(call: &Call) -> bool {
+    matches!(call.method, Method::Task(_))
+        || (call.task != TaskWish::Never && crate::revision::may_be_task(call.definition.as_deref()))
 }
 
 #[cfg(test)]

@@ -215,8 +215,9 @@ impl Upstream {
         let caller = self.with_own_headers(caller);
         let slot = self.slots.clone().try_acquire_owned();
         let shared = self.settings.share == Share::Auto && !self.legacy_first(&caller);
+        let about_task = asked::is_about_task(&call);
         if let (Ok(slot), true, Some(active)) = (slot, shared, self.active.load().as_ref())
-            && !self.needs_own(active, &caller)
+            && !self.needs_own(active, &caller, about_task)
         {
             return self.start(active, slot, None, &caller, call);
         }
@@ -224,7 +225,7 @@ impl Upstream {
         Exchange::later(async move {
             let started = async {
                 let slot = upstream.slot().await?;
-                let (active, reserved) = upstream.connection(&caller).await?;
+                let (active, reserved) = upstream.connection(&caller, about_task).await?;
                 Ok(upstream.start(&active, slot, reserved, &caller, call))
             };
             started.await.unwrap_or_else(|error| Exchange::done(Err(error)))
@@ -281,9 +282,13 @@ impl Upstream {
     }
 
     /// The connection for a call, and what keeps it from others while the call runs.
-    async fn connection(&self, caller: &Arc<Caller>) -> Result<(Arc<Active>, Option<Reserved>), Error> {
+    async fn connection(
+        &self,
+        caller: &Arc<Caller>,
+        about_task: bool,
+    ) -> Result<(Arc<Active>, Option<Reserved>), Error> {
         let active = self.shared_or_leased(caller).await?;
-        if !self.needs_own(&active, caller) {
+        if !self.needs_own(&active, caller, about_task) {
             return Ok((active, None));
         }
         let reserved = self.asked.reserve(caller, &self.shared.metrics);
@@ -303,8 +308,8 @@ impl Upstream {
     }
 
     /// Whether a call needs a connection on which no other call can be asked something.
-    fn needs_own(&self, active: &Active, caller: &Caller) -> bool {
-        if self.settings.share != Share::Auto || !asked::is_ambiguous(active, caller) {
+    fn needs_own(&self, active: &Active, caller: &Caller, about_task: bool) -> bool {
+        if self.settings.share != Share::Auto || !asked::is_ambiguous(active, caller) || about_task {
             return false;
         }
         // Remembered longer than the connection that showed it.

@@ -277,23 +277,11 @@ async fn follow(upstream: &Arc<Upstream>, active: &Arc<Active>, notices: &mut No
                 }
                 match notice {
                     Some(Notice::Changed(kind)) => settle(upstream, notices, kind).await,
-                    Some(Notice::Updated(uri, params)) => {
-                        (upstream.sink)(&upstream.settings.name, News::Updated(uri, params));
+                    Some(other) => {
+                        tell(upstream, other);
                         continue;
                     }
-                    Some(Notice::Elicited(id, params)) => {
-                        (upstream.sink)(&upstream.settings.name, News::Elicited(id, params));
-                        continue;
-                    }
-                    Some(Notice::Task(task)) => {
-                        (upstream.sink)(&upstream.settings.name, News::Task(task));
-                        continue;
-                    }
-                    Some(Notice::Log(level, params)) => {
-                        (upstream.sink)(&upstream.settings.name, News::Logged(level, params));
-                        continue;
-                    }
-                    _ => continue,
+                    None => continue,
                 }
             }
             () = tokio::time::sleep_until(hear.unwrap_or(due.relist)), if hear.is_some() => {
@@ -331,6 +319,18 @@ async fn follow(upstream: &Arc<Upstream>, active: &Arc<Active>, notices: &mut No
     }
 }
 
+/// Passes on what a server says by itself, other than that its lists changed.
+fn tell(upstream: &Upstream, notice: Notice) {
+    let news = match notice {
+        Notice::Updated(uri, params) => News::Updated(uri, params),
+        Notice::Elicited(id, params) => News::Elicited(id, params),
+        Notice::Task(task) => News::Task(task),
+        Notice::Log(level, params) => News::Logged(level, params),
+        _ => return,
+    };
+    (upstream.sink)(&upstream.settings.name, news);
+}
+
 /// Gathers the changes that come together.
 async fn settle(upstream: &Upstream, notices: &mut Notices, first: Kind) -> Vec<Kind> {
     let mut kinds = vec![first];
@@ -338,10 +338,7 @@ async fn settle(upstream: &Upstream, notices: &mut Notices, first: Kind) -> Vec<
     while let Ok(Some(notice)) = tokio::time::timeout_at(end, notices.stream.next()).await {
         match notice {
             Notice::Changed(kind) if !kinds.contains(&kind) => kinds.push(kind),
-            Notice::Updated(uri, params) => (upstream.sink)(&upstream.settings.name, News::Updated(uri, params)),
-            Notice::Elicited(id, params) => (upstream.sink)(&upstream.settings.name, News::Elicited(id, params)),
-            Notice::Task(task) => (upstream.sink)(&upstream.settings.name, News::Task(task)),
-            _ => {}
+            other => tell(upstream, other),
         }
     }
     // Templates have no notification of their own.

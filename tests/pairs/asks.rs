@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::cell::Cell;
-use crate::common::{Answer, Client, Transport, until};
+use crate::common::{Answer, Client, until};
 
 fn reply(method: &str, _: &Value) -> Value {
     match method {
