@@ -35,7 +35,7 @@ impl InUse {
             return Reserved { key: session_key(session), in_use: self.clone(), counts: false };
         }
         let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = |n: usize| Text::from(format!("asked {}, {:?}, {n}", caller.principal.id, caller.can));
+        let key = |n| stateless_key(caller, n);
         let free = (0..CONNECTIONS_MAX).map(key).find(|key| !taken.contains(key));
         let (key, counts) = match free {
             Some(key) => (key, true),
@@ -55,6 +55,11 @@ impl InUse {
 /// The name of a session's own connection.
 pub(super) fn session_key(session: &Text) -> Text {
     Text::from(format!("asked {session}"))
+}
+
+/// The name of a connection of a principal's stateless clients; they are told apart by what they can be asked for.
+pub(super) fn stateless_key(caller: &Caller, n: usize) -> Text {
+    Text::from(format!("principal {}, {:?}, {n}", caller.principal.id, caller.can))
 }
 
 impl Drop for Reserved {

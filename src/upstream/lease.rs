@@ -57,7 +57,7 @@ pub(super) fn key(share: Share, caller: &Caller) -> Option<Text> {
     match (share, &caller.session) {
         (Share::Auto, _) => None,
         (Share::Session, Some(session)) => Some(session.clone()),
-        (Share::Session, None) => Some(Text::from(format!("principal {principal}, {:?}", caller.can))),
+        (Share::Session, None) => Some(asked::stateless_key(caller, 0)),
         (Share::Principal, _) => Some(Text::from(format!("principal {principal}"))),
     }
 }

@@ -309,14 +309,20 @@ impl Upstream {
 
     /// Whether a call needs a connection on which no other call can be asked something.
     fn needs_own(&self, active: &Active, caller: &Caller, about_task: bool) -> bool {
-        if self.settings.share != Share::Auto || !asked::is_ambiguous(active, caller) || about_task {
+        let shared = match self.settings.share {
+            Share::Auto => true,
+            Share::Session => caller.session.is_none(),
+            Share::Principal => false,
+        };
+        if !shared || about_task || !asked::is_ambiguous(active, caller) {
             return false;
         }
         // Remembered longer than the connection that showed it.
         if active.calls.were_asked() {
             self.asks.store(true, Ordering::Relaxed);
         }
-        self.asks.load(Ordering::Relaxed)
+        // Where each client is to have a connection, nobody waits to be shown.
+        self.settings.share == Share::Session || self.asks.load(Ordering::Relaxed)
     }
 
     async fn shared_or_leased(&self, caller: &Arc<Caller>) -> Result<Arc<Active>, Error> {
