@@ -15,6 +15,8 @@ mod input;
 mod lists;
 #[path = "users/names.rs"]
 mod names;
+#[path = "users/pages.rs"]
+mod pages;
 #[path = "users/resume.rs"]
 mod resume;
 #[path = "users/sessions.rs"]
