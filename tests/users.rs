@@ -25,5 +25,7 @@ mod sessions;
 mod sse;
 #[allow(dead_code, unused_imports, reason = "each test crate uses a part of it")]
 mod support;
+#[path = "users/tls.rs"]
+mod tls;
 #[path = "users/transit.rs"]
 mod transit;

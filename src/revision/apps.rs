@@ -18,7 +18,7 @@ const URI_MAX: usize = 4096;
 pub fn app_pages(definition: &Object) -> Vec<Text> {
     let Some(meta) = definition.object("_meta") else { return Vec::new() };
     let nested = meta.object(NESTED.0).and_then(|ui| ui.text(NESTED.1));
-    let mut pages: Vec<Text> = nested.into_iter().chain(meta.text(FLAT)).filter(|uri| is_page(uri)).collect();
+    let mut pages: Vec<Text> = nested.into_iter().chain(meta.text(FLAT)).filter(is_page).collect();
     pages.dedup();
     pages
 }
