@@ -385,6 +385,8 @@ impl PartialEq for Object {
     }
 }
 
+impl Eq for Object {}
+
 /// The text of a message, checked once: a reader of bytes would check every piece again.
 pub(crate) fn utf8(bytes: &[u8]) -> Result<&str, serde_json::Error> {
     std::str::from_utf8(bytes).map_err(|e| de::Error::custom(format_args!("not UTF-8: {e}")))

@@ -19,6 +19,8 @@ mod during;
 mod edges;
 #[path = "pairs/eras.rs"]
 mod eras;
+#[path = "pairs/extensions.rs"]
+mod extensions;
 #[path = "pairs/lists.rs"]
 mod lists;
 #[path = "pairs/rounds.rs"]
@@ -54,6 +56,8 @@ const FEATURES: &[(&str, Feature)] = features! {
         tool_error_is_a_result, rpc_errors_pass, unknown_members_survive, large_results,
         meta_passes_and_nothing_leaks, mirrored_arguments;
     lists: pages_become_one, resources, links_lead_back, templates, unknown_resource, prompts, completion;
+    extensions: extensions_are_announced, what_a_client_declares_reaches_its_servers,
+        pages_of_apps_are_read_from_their_servers;
     during: progress, logging, cancellation, calls_side_by_side;
     changes: list_changed, resource_updates, one_of_two_listeners_goes,
         nobody_subscribes_to_what_is_not_there;
@@ -70,8 +74,9 @@ const FEATURES: &[(&str, Feature)] = features! {
 };
 
 /// What says something about Streamable HTTP alone, or needs two calls of one id to be told apart.
-const STREAMABLE: [&str; 9] = [
+const STREAMABLE: [&str; 10] = [
     "opening",
+    "extensions_are_announced",
     "tasks_are_announced",
     "ending",
     "ids_come_back_as_they_are",

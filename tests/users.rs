@@ -15,6 +15,8 @@ mod input;
 mod lists;
 #[path = "users/names.rs"]
 mod names;
+#[path = "users/pages.rs"]
+mod pages;
 #[path = "users/resume.rs"]
 mod resume;
 #[path = "users/sessions.rs"]
@@ -23,5 +25,7 @@ mod sessions;
 mod sse;
 #[allow(dead_code, unused_imports, reason = "each test crate uses a part of it")]
 mod support;
+#[path = "users/tls.rs"]
+mod tls;
 #[path = "users/transit.rs"]
 mod transit;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::gateway::names::{NameRules, Wanting, assign};
-use crate::gateway::{merge, uris};
+use crate::gateway::{apps, merge, uris};
 use crate::json::{Object, Raw, Text};
 use crate::model::{CacheHint, Kind, Method};
 use crate::policy::ItemRules;
@@ -35,6 +35,8 @@ pub struct Route {
     pub listed: Raw,
     /// Whether lists leave it out.
     pub hidden: bool,
+    /// Whether no list of its server has it: a tool names it.
+    pub implied: bool,
     /// What its calls are measured by.
     pub meter: Arc<Meter>,
 }
@@ -70,29 +72,40 @@ impl Snapshot {
     /// Merges what the servers offer. `servers` are sorted by name.
     pub fn build(servers: &[Arc<Upstream>], rules: &NameRules, meters: &Meters) -> Self {
         let mut snapshot = Snapshot::default();
-        let mut metered = 0;
-        for kind in Kind::ALL {
-            let mut found = Vec::new();
-            for upstream in servers {
-                let items = upstream.items();
-                let list = items.get(kind);
-                snapshot.hints.insert((name_of(upstream), kind), list.cache);
-                for item in &list.items {
-                    match take(kind, upstream, item) {
-                        Ok(Some(taken)) => found.push(taken),
-                        Ok(None) => {}
-                        Err(left_out) => snapshot.left_out.push(left_out),
-                    }
-                }
-            }
+        let mut found = Kind::ALL.map(|kind| snapshot.gather(kind, servers));
+        let pages = apps::pages(&found[Kind::Tools as usize], &found[Kind::Resources as usize]);
+        found[Kind::Resources as usize].extend(pages);
+        // Tools come last: some name resources, by the URIs that those have got.
+        for kind in [Kind::Resources, Kind::Templates, Kind::Prompts, Kind::Tools] {
+            let found = std::mem::take(&mut found[kind as usize]);
             let keys = exposed_keys(kind, &found, rules);
-            for (taken, exposed) in found.into_iter().zip(keys) {
-                metered += 1;
-                let route = taken.route(kind, Text::from(exposed), meters, metered <= METERS_MAX);
+            for (n, (taken, exposed)) in found.into_iter().zip(keys).enumerate() {
+                let mut route = taken.route(kind, Text::from(exposed), meters, n < METERS_MAX);
+                if kind == Kind::Tools {
+                    route.listed = apps::with_pages(route.listed, &route.upstream, &snapshot);
+                }
                 snapshot.insert(kind, route);
             }
         }
         snapshot
+    }
+
+    /// What the servers list of a kind and may be exposed; the rest is noted.
+    fn gather<'a>(&mut self, kind: Kind, servers: &'a [Arc<Upstream>]) -> Vec<Taken<'a>> {
+        let mut found = Vec::new();
+        for upstream in servers {
+            let items = upstream.items();
+            let list = items.get(kind);
+            self.hints.insert((name_of(upstream), kind), list.cache);
+            for item in &list.items {
+                match take(kind, upstream, item) {
+                    Ok(Some(taken)) => found.push(taken),
+                    Ok(None) => {}
+                    Err(left_out) => self.left_out.push(left_out),
+                }
+            }
+        }
+        found
     }
 
     fn insert(&mut self, kind: Kind, route: Route) {
@@ -156,8 +169,10 @@ impl Snapshot {
         let mut servers = Vec::new();
         let (now, then) = (&self.exposed[kind as usize], &before.exposed[kind as usize]);
         let differs = |a: &BTreeMap<Text, Arc<Route>>, b: &BTreeMap<Text, Arc<Route>>, servers: &mut Vec<Text>| {
-            for (key, route) in a {
-                let same = b.get(key).is_some_and(|other| other.listed == route.listed && other.hidden == route.hidden);
+            // "Servers MAY omit UI-only resources from […] `notifications/resources/list_changed`" (ext-apps, 2026-01-26).
+            for (key, route) in a.iter().filter(|(_, route)| !route.implied) {
+                let other = b.get(key).filter(|other| !other.implied);
+                let same = other.is_some_and(|other| other.listed == route.listed && other.hidden == route.hidden);
                 let server = name_of(&route.upstream);
                 if !same && !servers.contains(&server) {
                     servers.push(server);
@@ -174,7 +189,7 @@ impl Snapshot {
         for upstream in servers {
             let name = &upstream.settings.name;
             for kind in Kind::ALL {
-                let count = self.iter(kind).filter(|r| r.upstream.settings.name == *name).count();
+                let count = self.iter(kind).filter(|r| r.upstream.settings.name == *name && !r.implied).count();
                 metrics.catalog_items.with_label_values(&[name, kind.member()]).set(whole(count));
             }
             let tools = self.iter(Kind::Tools).filter(|r| r.upstream.settings.name == *name && !r.hidden);
@@ -198,12 +213,13 @@ pub(super) fn name_of(upstream: &Upstream) -> Text {
 // === building ===
 
 /// An item that will be exposed, before it has its key.
-struct Taken<'a> {
-    upstream: &'a Arc<Upstream>,
-    local: Text,
+pub(super) struct Taken<'a> {
+    pub(super) upstream: &'a Arc<Upstream>,
+    pub(super) local: Text,
     /// What it is called before prefix and separator.
-    stem: String,
-    definition: Arc<Object>,
+    pub(super) stem: String,
+    pub(super) definition: Arc<Object>,
+    pub(super) implied: bool,
 }
 
 fn rules_of(upstream: &Upstream, kind: Kind) -> &ItemRules {
@@ -233,7 +249,7 @@ fn take<'a>(kind: Kind, upstream: &'a Arc<Upstream>, item: &Arc<Object>) -> Resu
         return Ok(None);
     }
     let stem = rules.rename.get(local.as_str()).cloned().unwrap_or_else(|| local.to_string());
-    Ok(Some(Taken { upstream, local, stem, definition }))
+    Ok(Some(Taken { upstream, local, stem, definition, implied: false }))
 }
 
 fn exposed_keys(kind: Kind, found: &[Taken<'_>], rules: &NameRules) -> Vec<String> {
@@ -248,7 +264,8 @@ fn exposed_keys(kind: Kind, found: &[Taken<'_>], rules: &NameRules) -> Vec<Strin
             assign(&wanting.collect::<Vec<_>>(), rules)
         }
         Kind::Resources | Kind::Templates => {
-            // Servers are sorted: the first that has a URI keeps it as it is.
+            // Servers are sorted: the first that has a URI keeps it as it is. What only tools name comes behind all that
+            // is listed.
             let mut owners: HashMap<&str, &str> = HashMap::new();
             let key = |t: &Taken<'_>| {
                 let server = t.upstream.settings.name.as_str();
@@ -278,7 +295,8 @@ impl Taken<'_> {
         Route {
             meter: Arc::new(meters.meter(method.name(), &self.upstream.settings.name, tool)),
             upstream: self.upstream.clone(),
-            hidden: rules.hide.matches(&self.local),
+            hidden: self.implied || rules.hide.matches(&self.local),
+            implied: self.implied,
             local_raw: Raw::string(&self.local),
             local: self.local,
             exposed,

@@ -84,6 +84,26 @@ pub(super) fn instructions<'a>(
     Some(cut(&all, limit).to_owned())
 }
 
+/// Extensions of all servers of an endpoint that are announced.
+const ANNOUNCED_MAX: usize = 256;
+/// What their identifiers and settings may be long together, in bytes.
+const ANNOUNCED_BYTES_MAX: usize = 64 * 1024;
+
+/// What several servers announce, as one: the first server that has an identifier says its settings.
+pub(super) fn announced<'a>(servers: impl Iterator<Item = &'a Object>) -> Object {
+    let mut all = Object::new();
+    let (mut count, mut bytes) = (0, 0);
+    for (identifier, settings) in servers.flat_map(Object::iter) {
+        let more = bytes + identifier.len() + settings.bytes().len();
+        if all.get(identifier).is_some() || count == ANNOUNCED_MAX || more > ANNOUNCED_BYTES_MAX {
+            continue;
+        }
+        (count, bytes) = (count + 1, more);
+        all.set(identifier.clone(), settings.clone());
+    }
+    all
+}
+
 /// The longest beginning of at most `limit` bytes that is whole characters.
 fn cut(text: &str, limit: usize) -> &str {
     let mut end = limit.min(text.len());
@@ -141,6 +161,18 @@ mod tests {
         assert_eq!(dress(Kind::Tools, &item, "s__a", None).bytes(), r#"{"name":"s__a","x":1.0}"#.as_bytes());
         let described = dress(Kind::Tools, &item, "a", Some(&"why".to_owned()));
         assert_eq!(described.bytes(), r#"{"name":"a","x":1.0,"description":"why"}"#.as_bytes());
+    }
+
+    #[test]
+    fn the_first_server_says_an_extension_and_all_are_bounded() {
+        let servers = [tool(r#"{"x/a":{ "n": 1.0}}"#), tool(r#"{"x/a":{"n":2},"x/b":{}}"#)];
+        let all = announced(servers.iter().map(|server| &**server));
+        assert_eq!(&all.bytes()[..], br#"{"x/a":{ "n": 1.0},"x/b":{}}"#);
+        let many: Vec<_> = (0..ANNOUNCED_MAX + 9).map(|n| tool(&format!(r#"{{"x/{n}":{{}}}}"#))).collect();
+        assert_eq!(announced(many.iter().map(|server| &**server)).iter().count(), ANNOUNCED_MAX);
+        let long = "x".repeat(ANNOUNCED_BYTES_MAX);
+        let long = [tool(&format!(r#"{{"x/a":{{"a":"{long}"}},"x/b":{{}}}}"#))];
+        assert_eq!(&announced(long.iter().map(|server| &**server)).bytes()[..], br#"{"x/b":{}}"#);
     }
 
     #[test]

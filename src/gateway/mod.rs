@@ -3,6 +3,7 @@
 //! Owns the servers, the catalogue and the endpoints over them. Cannot tell whether its client or a server keeps
 //! sessions. Invariant: every answer to a list comes from memory, and every call goes to exactly one server.
 
+mod apps;
 mod catalog;
 mod handles;
 mod hub;

@@ -183,7 +183,7 @@ impl View {
         }
         let unknown = || not_found(uri);
         let (server, local) = match uris::unwrap(uri) {
-            Some((server, local)) => (server.to_owned(), Text::from(local)),
+            Some((server, local)) => (server.to_owned(), Text::from(&*local)),
             None => {
                 let by_template = snapshot.find_template(uri, None).map(|route| route.upstream.settings.name.clone());
                 let known = by_template.or_else(|| self.gateway.learned.find(uri).map(|t| t.to_string()));
@@ -198,7 +198,8 @@ impl View {
     /// The server that a URI in no list must belong to, because no other has resources here.
     fn only_server(&self, snapshot: &Snapshot) -> Option<String> {
         let routes = snapshot.iter(Kind::Resources).chain(snapshot.iter(Kind::Templates));
-        let mut names = routes.map(|r| r.upstream.settings.name.as_str()).filter(|name| self.includes(name));
+        let listed = routes.filter(|route| !route.implied);
+        let mut names = listed.map(|r| r.upstream.settings.name.as_str()).filter(|name| self.includes(name));
         let first = names.next()?;
         names.all(|name| name == first).then(|| first.to_owned())
     }
@@ -350,6 +351,8 @@ impl Gateway {
 
 impl Server for View {
     fn describe(&self, _: &Caller) -> Face {
+        let servers = || self.gateway.servers.iter().filter(|u| self.includes(&u.settings.name));
+        let faces: Vec<Face> = servers().filter_map(|upstream| upstream.face()).collect();
         let features = Features {
             tools: true,
             tools_changes: true,
@@ -361,16 +364,15 @@ impl Server for View {
             completions: true,
             logging: true,
             tasks: self.task_features(),
+            extensions: merge::announced(faces.iter().map(|face| &face.features.extensions)),
+            experimental: merge::announced(faces.iter().map(|face| &face.features.experimental)),
         };
         let text = |upstream: &Upstream| {
             upstream.settings.description.clone().or_else(|| upstream.face().and_then(|face| face.instructions))
         };
         let instructions = match &self.scope {
             Scope::Server(upstream) => text(upstream),
-            _ => {
-                let servers = self.gateway.servers.iter().filter(|u| self.includes(&u.settings.name));
-                merge::instructions(servers.map(|u| (u.settings.name.as_str(), text(u))), INSTRUCTIONS_MAX)
-            }
+            _ => merge::instructions(servers().map(|u| (u.settings.name.as_str(), text(u))), INSTRUCTIONS_MAX),
         };
         Face { info: revision::implementation(), instructions, features }
     }

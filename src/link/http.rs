@@ -18,6 +18,7 @@ use http_body_util::{BodyExt, Full};
 
 use crate::jsonrpc::{Message, Payload, Response};
 use crate::link::duplex::OnGarbage;
+use crate::link::hints;
 use crate::link::plain::Answer;
 use crate::link::resume::{OnResume, Resume, resumable};
 use crate::link::way::Way;
@@ -419,13 +420,12 @@ fn header(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// Why a request got no response.
-pub(super) fn unreachable_error(error: &hyper_util::client::legacy::Error) -> LinkError {
-    let text = chain(error);
+/// Why a request to this host got no response.
+pub(super) fn unreachable_error(error: &hyper_util::client::legacy::Error, host: Option<&str>) -> LinkError {
     if error.is_connect() {
-        LinkError::Unreachable(format!("cannot connect: {text}"))
+        hints::unreachable(error, host)
     } else {
-        LinkError::Gone(format!("the connection broke: {text}"))
+        LinkError::Gone(format!("the connection broke: {}", chain(error)))
     }
 }
 

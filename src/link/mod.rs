@@ -5,6 +5,7 @@
 
 pub mod duplex;
 pub mod guard;
+mod hints;
 pub mod http;
 mod plain;
 mod resume;

@@ -23,6 +23,7 @@ use tokio::time::Instant;
 use tower::ServiceExt;
 
 use crate::link::LinkError;
+use crate::link::hints::unreachable;
 use crate::link::http::chain;
 use crate::selfwake::SelfWake;
 
@@ -88,10 +89,10 @@ impl Plain {
     }
 
     async fn connect(self: &Arc<Self>) -> Result<Box<Connection>, LinkError> {
-        let unreachable = |cause: String| LinkError::Unreachable(format!("cannot connect: {cause}"));
+        let host = self.target.host();
         let connected = self.connector.clone().oneshot(self.target.clone()).await;
-        let stream = connected.map_err(|e| unreachable(chain(&e)))?;
-        let (sender, driver) = http1::handshake(stream).await.map_err(|e| unreachable(chain(&e)))?;
+        let stream = connected.map_err(|e| unreachable(&e, host))?;
+        let (sender, driver) = http1::handshake(stream).await.map_err(|e| unreachable(&e, host))?;
         let home = Arc::downgrade(self);
         Ok(Box::new(Connection { sender, driver: Some(driver), wake: SelfWake::default(), home }))
     }

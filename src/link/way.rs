@@ -81,7 +81,8 @@ impl Way {
         match self {
             Way::Plain(pool) => pool.request(request).await,
             Way::Tls(pool) => {
-                let answer = pool.request(request).await.map_err(|e| unreachable_error(&e))?;
+                let uri = request.uri().clone();
+                let answer = pool.request(request).await.map_err(|e| unreachable_error(&e, uri.host()))?;
                 Ok(answer.map(Answer::from))
             }
         }

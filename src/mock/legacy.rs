@@ -60,6 +60,11 @@ pub(super) fn capabilities(server: &Server, revision: Revision) -> Value {
     }
     drop(contents);
     super::tasks::announce(server, revision, &mut all);
+    for (member, given) in [("extensions", &server.script.extensions), ("experimental", &server.script.experimental)] {
+        for (identifier, settings) in given {
+            all[member][identifier] = settings.clone();
+        }
+    }
     all
 }
 

@@ -26,6 +26,10 @@ pub struct Script {
     pub preset: Preset,
     /// Capabilities to announce, verbatim, instead of those of the contents.
     pub capabilities: Option<Value>,
+    /// Extensions to announce beside those of the contents: their settings by identifier.
+    pub extensions: BTreeMap<String, Value>,
+    /// The same, of what is not standard.
+    pub experimental: BTreeMap<String, Value>,
     /// More tools: objects, or strings of JSON that are sent exactly as written, valid or not.
     pub tools: Vec<Value>,
     /// Tools made by number.
@@ -68,6 +72,8 @@ impl Default for Script {
             revisions: Revision::ALL.to_vec(),
             preset: Preset::Empty,
             capabilities: None,
+            extensions: BTreeMap::new(),
+            experimental: BTreeMap::new(),
             tools: Vec::new(),
             generate: Vec::new(),
             behave: BTreeMap::new(),

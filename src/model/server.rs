@@ -52,6 +52,10 @@ pub struct Features {
     pub logging: bool,
     /// What it can do with tasks; `None`: nothing.
     pub tasks: Option<TaskFeatures>,
+    /// Extensions that nobody here reads: their settings by identifier.
+    pub extensions: Object,
+    /// The same, of what is not standard.
+    pub experimental: Object,
 }
 
 /// What a listener wants to hear of.

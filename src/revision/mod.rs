@@ -4,9 +4,11 @@
 //! are. Invariant: an edge translates between its wire and the neutral model, and knows nothing of the other edge.
 
 mod answer;
+mod apps;
 mod calls;
 mod connect;
 mod driven;
+mod extensions;
 mod fault;
 mod legacy;
 mod notices;
@@ -28,8 +30,10 @@ use crate::model::{Error, Principal, Reason, Server};
 use crate::session::{Parking, Seal, Sessions};
 use crate::telemetry::Metrics;
 
+pub use apps::{APP_SCHEME, app_pages, with_app_pages};
 pub use calls::Calls;
 pub use connect::{ConnectError, Connected, Era, Hello, connect, connect_http_sse, may_be_http_sse};
+pub use extensions::shared_capabilities;
 
 /// Every revision that both edges speak, oldest first. A new one is a line here and a row or folder below.
 pub const SUPPORTED: [&str; 5] = [

@@ -5,6 +5,8 @@ use bytes::Bytes;
 use crate::json::{Object, Raw, Text};
 use crate::jsonrpc::{Notification, to_bytes, write_notification};
 use crate::model::{Features, Kind, Level, Notice};
+use crate::revision::connect::Hello;
+use crate::revision::extensions;
 
 /// How the notification of a changed list is called.
 pub(super) fn changed_method(kind: Kind) -> &'static str {
@@ -62,8 +64,9 @@ pub(super) fn notification(method: &str, params: &Object) -> Bytes {
     to_bytes(params.size_hint(), |out| write_notification(out, method, params))
 }
 
-/// Reads the capabilities of a server; all revisions spell these members alike.
-pub(super) fn features(capabilities: &Object) -> Features {
+/// Reads the capabilities of a server; all revisions spell these members alike. `extensions` is a word of 2026-07-28,
+/// which servers of the revisions before use too.
+pub(super) fn features(capabilities: &Object, hello: &Hello) -> Features {
     let part = |name: &str| capabilities.object(name);
     let flag = |part: &Option<Object>, name: &str| {
         part.as_ref().and_then(|p| p.get(name)).is_some_and(|v| &v.bytes()[..] == b"true")
@@ -80,6 +83,8 @@ pub(super) fn features(capabilities: &Object) -> Features {
         completions: part("completions").is_some(),
         logging: part("logging").is_some(),
         tasks: None,
+        extensions: extensions::announced(capabilities, "extensions", hello),
+        experimental: extensions::announced(capabilities, "experimental", hello),
     }
 }
 
@@ -101,5 +106,8 @@ pub(super) fn capabilities(features: &Features) -> Object {
     add(features.resources, "resources", flags(&resources));
     add(features.completions, "completions", flags(&[]));
     add(features.logging, "logging", flags(&[]));
+    for (name, announced) in [("experimental", &features.experimental), ("extensions", &features.extensions)] {
+        add(!announced.is_empty(), name, announced.raw());
+    }
     capabilities
 }

@@ -47,11 +47,9 @@ pub struct For {
 }
 
 impl For {
-    /// For everybody: what some client may be able to answer is declared, and refused where the one who calls cannot.
-    /// Roots are not: they belong to one client.
+    /// For everybody.
     pub fn everybody(era: Option<Era>) -> Self {
-        let capabilities = Raw::literal(r#"{"sampling":{"context":{},"tools":{}},"elicitation":{"form":{},"url":{}}}"#);
-        For { capabilities, info: revision::implementation(), era }
+        For { capabilities: revision::shared_capabilities(), info: revision::implementation(), era }
     }
 }
 

@@ -6,7 +6,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::json::{Object, Raw, Text};
-use crate::model::{CacheHint, Call, Error, Features, Kind, Method, Reason, Server};
+use crate::model::{CacheHint, Call, Caller, Error, Features, Kind, Method, Reason, Server};
+use crate::revision;
 use crate::upstream::own_caller;
 
 /// Pages of one list.
@@ -60,9 +61,11 @@ pub async fn list_all(server: &dyn Server, kind: Kind) -> Result<List, Error> {
     let mut list = List::default();
     let mut seen = HashSet::new();
     let mut cursor: Option<Text> = None;
+    // A server without sessions may list what it has for the abilities of each request; the list is for all clients.
+    let caller = Arc::new(Caller { capabilities: revision::shared_capabilities(), ..(*own_caller()).clone() });
     for _ in 0..PAGES_MAX {
         let params = cursor.iter().fold(Object::new(), |params, c| params.with("cursor", Raw::string(c)));
-        let outcome = match server.call(&own_caller(), Call::new(Method::List(kind), params)).outcome().await {
+        let outcome = match server.call(&caller, Call::new(Method::List(kind), params)).outcome().await {
             Ok(outcome) => outcome,
             Err(Error { reason: Reason::Answered(error), .. })
                 if error.code == crate::jsonrpc::code::METHOD_NOT_FOUND =>

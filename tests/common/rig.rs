@@ -48,12 +48,25 @@ pub(crate) const ODD_TOOL: &str = r#"{"name":"odd","description":"Odd.","inputSc
 /// Its result.
 pub(crate) const ODD_RESULT: &str = r#"{"content":[{"type":"text","text":"\u006fdd","x-block":{"n":1.0, "m":[1E5]}},{"type":"x-unheard-of","b":-0.0}],"isError":false,"_meta":{"com.example/trace":{"e":"\u00e9"}},"x-result":{"big":12345678901234567890123, "z":1,"a":2}}"#;
 
+/// The page of an app that no list has, and a tool that names it in both spellings.
+pub(crate) const PAGE: &str = "ui://panel/page.html";
+/// It.
+pub(crate) const PANEL_TOOL: &str = r#"{"name":"panel","inputSchema":{"type":"object"},"_meta":{"x": 1.0,"ui":{"visibility":["model"], "resourceUri":"ui://panel/page.html"},"ui/resourceUri":"ui://panel/page.html"}}"#;
+
+fn page(text: &str) -> Value {
+    json!({"text": text, "mimeType": "text/html;profile=mcp-app"})
+}
+
 /// What the server under test offers.
 pub(crate) fn main_script(revision: &str) -> Script {
     let mut script = Script::standard().speaking(&[Revision::of(revision).unwrap()]);
     script.name = "main".into();
     script.instructions = Some("Main's instructions.".into());
-    script.tools = vec![json!(ODD_TOOL)];
+    script.tools = vec![json!(ODD_TOOL), json!(PANEL_TOOL)];
+    script.contents.insert(PAGE.into(), page("main's page"));
+    script.extensions =
+        [("io.modelcontextprotocol/ui".into(), json!({})), ("com.example/odd".into(), json!({}))].into();
+    script.experimental = [("com.example/trial".into(), json!({"says": "main"}))].into();
     add_tasks(&mut script, revision);
     script.answers.insert("odd".into(), json!(ODD_RESULT));
     script.list.page_size = 2;
@@ -97,6 +110,7 @@ fn aside_script() -> Script {
         resources: vec![resource("mock://static/text"), resource("mock://aside")],
         contents: [("mock://static/text".into(), "aside's own text".into())].into(),
         prompts: vec![json!({"name": "greet"})],
+        extensions: [("com.example/odd".into(), json!({"says": "aside", "n": 1.0}))].into(),
         ..Script::default()
     }
 }
@@ -106,7 +120,9 @@ impl Rig {
     pub(crate) async fn start(revision: &str, transport: Transport) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (main, main_lines) = behind(&dir, "main", main_script(revision), transport).await;
-        let (own, own_lines) = behind(&dir, "own", main_script(revision), transport).await;
+        let mut own = main_script(revision);
+        own.contents.insert(PAGE.into(), page("own's page"));
+        let (own, own_lines) = behind(&dir, "own", own, transport).await;
         let (aside, aside_lines) = behind(&dir, "aside", aside_script(), Transport::Http).await;
         let text = format!(
             "[gateway]\nadmin = false\ndrain = \"100ms\"\n\n[servers.main]\n{main_lines}\n[servers.own]\n{own_lines}share = \"session\"\n\n[servers.aside]\n{aside_lines}"

@@ -152,7 +152,7 @@ pub(crate) async fn tasks_are_announced(cell: Arc<Cell>) {
     let client = Client::speaking(cell.client, &cell.rig.url, json!({}));
     let answer = client.initialize(cell.client).await;
     let capabilities = &answer.result()["capabilities"];
-    assert!(capabilities.get("extensions").is_none());
+    assert!(capabilities["extensions"].get(EXTENSION).is_none(), "{answer:?}");
     if !cell.both() {
         assert!(capabilities.get("tasks").is_none(), "{answer:?}");
         return;

@@ -90,7 +90,13 @@ impl Setup {
     /// Starts the program.
     pub(crate) async fn spawn(self) -> Process {
         let config = self.write();
-        Process::start(&config, self.dir).await
+        Process::start(&config, self.dir, &[]).await
+    }
+
+    /// Starts the program with an environment variable that names a file.
+    pub(crate) async fn spawn_with(self, variable: &str, file: &Path) -> Process {
+        let config = self.write();
+        Process::start(&config, self.dir, &[(variable, file)]).await
     }
 }
 

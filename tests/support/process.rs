@@ -23,8 +23,9 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    pub(super) async fn start(config: &Path, dir: TempDir) -> Process {
+    pub(super) async fn start(config: &Path, dir: TempDir, variables: &[(&str, &Path)]) -> Process {
         let mut command = Command::new(PROGRAM);
+        command.envs(variables.iter().copied());
         command.args(["serve", "--config"]).arg(config).stderr(Stdio::piped()).stdout(Stdio::null());
         let mut child = command.kill_on_drop(true).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();

@@ -10,7 +10,7 @@ use crate::link::{Headers, Link, LinkError, Outgoing};
 use crate::model::Face;
 use crate::revision::connect::{ConnectError, Hello};
 use crate::revision::legacy::{NEWEST, Profile, SESSION_HEADER, VERSION_HEADER, profile, tasks};
-use crate::revision::{Calls, notices};
+use crate::revision::{Calls, notices, v2026_07_28};
 
 /// What the handshake came to.
 pub(super) struct Agreed {
@@ -42,26 +42,18 @@ pub(super) async fn handshake(link: &Arc<dyn Link>, calls: &Calls, hello: &Hello
     let asked = hello.revision.and_then(profile).unwrap_or(NEWEST);
     let params = Object::new()
         .with("protocolVersion", Raw::string(asked.name))
-        .with("capabilities", capabilities(hello))
+        // A client's own tasks are not declared: the server would ask for their states outside any call
+        // (2025-11-25/basic/utilities/tasks.mdx, Client Capabilities).
+        .with("capabilities", v2026_07_28::tasks::declare(&hello.capabilities, false))
         .with("clientInfo", hello.info.clone());
     let id = calls.next_id();
     let body = to_bytes(256, |out| write_request(out, &Id::number(id), "initialize", &params));
     let reply = link.send(Outgoing { body, id: Some(id), headers: Headers::new() }).await?;
     let session = session_id(&reply.headers);
-    let agreed = Agreed { session, ..read_answer(first_answer(reply.messages).await?)? };
+    let agreed = Agreed { session, ..read_answer(first_answer(reply.messages).await?, hello)? };
     let body = to_bytes(64, |out| write_notification(out, "notifications/initialized", &Object::new()));
     link.send(Outgoing { body, id: None, headers: agreed.headers() }).await?;
     Ok(agreed)
-}
-
-/// What is declared to the server. A client's own tasks are not: the server would ask for their states outside any call
-/// (2025-11-25/basic/utilities/tasks.mdx, Client Capabilities).
-fn capabilities(hello: &Hello) -> Raw {
-    let Some(mut all) = hello.capabilities.as_object() else { return hello.capabilities.clone() };
-    match all.remove("tasks") {
-        Some(_) => all.raw(),
-        None => hello.capabilities.clone(),
-    }
 }
 
 /// The answer to a request of the gateway's own; whatever comes before it is for nobody.
@@ -82,7 +74,7 @@ fn session_id(headers: &HeaderMap) -> Option<HeaderValue> {
     })
 }
 
-fn read_answer(result: Object) -> Result<Agreed, ConnectError> {
+fn read_answer(result: Object, hello: &Hello) -> Result<Agreed, ConnectError> {
     let version = result.text("protocolVersion");
     // 2025-11-25/basic/lifecycle.mdx, Version Negotiation: "If the client does not support the version in the
     // server's response, it SHOULD disconnect."
@@ -94,7 +86,7 @@ fn read_answer(result: Object) -> Result<Agreed, ConnectError> {
     };
     let info = result.get("serverInfo").filter(|info| info.is_object()).cloned();
     let capabilities = result.object("capabilities").unwrap_or_default();
-    let mut features = notices::features(&capabilities);
+    let mut features = notices::features(&capabilities, hello);
     features.tasks = if profile.tasks { tasks::features(&capabilities) } else { None };
     let instructions = result.text("instructions").as_ref().map(Text::to_string);
     let face = Face { info: info.unwrap_or_else(|| Raw::literal("{}")), instructions, features };

@@ -89,12 +89,12 @@ pub(in crate::revision) async fn discover(
     Ok(Face {
         info: info.unwrap_or_else(|| Raw::literal("{}")),
         instructions: result.text("instructions").as_ref().map(Text::to_string),
-        features: features(&result.object("capabilities").unwrap_or_default()),
+        features: features(&result.object("capabilities").unwrap_or_default(), hello),
     })
 }
 
-fn features(capabilities: &Object) -> Features {
-    Features { tasks: tasks::features(capabilities), ..notices::features(capabilities) }
+fn features(capabilities: &Object, hello: &Hello) -> Features {
+    Features { tasks: tasks::features(capabilities), ..notices::features(capabilities, hello) }
 }
 
 impl Server for ModernServer {

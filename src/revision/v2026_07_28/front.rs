@@ -216,7 +216,7 @@ fn accepts_stream(headers: &HeaderMap) -> bool {
 fn capabilities(features: &Features) -> Object {
     let mut capabilities = notices::capabilities(features);
     if features.tasks.is_some() {
-        capabilities.set(Text::literal("extensions"), tasks::extensions());
+        capabilities.set(Text::literal("extensions"), tasks::extensions(&features.extensions));
     }
     capabilities
 }

@@ -10,7 +10,7 @@ mod meta;
 mod running;
 mod spell;
 mod state;
-mod tasks;
+pub(in crate::revision) mod tasks;
 
 use crate::jsonrpc::{Message, Response, code};
 use crate::link::LinkError;

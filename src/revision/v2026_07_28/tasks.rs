@@ -7,7 +7,7 @@ use crate::revision::tasks::{Words, join, members, take};
 use crate::revision::v2026_07_28::{MISSING_CAPABILITY, RETIRED};
 
 /// The extension's name.
-pub(super) const EXTENSION: &str = "io.modelcontextprotocol/tasks";
+pub(in crate::revision) const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
 const WORDS: Words = Words { ttl: "ttlMs", poll: "pollIntervalMs" };
 
@@ -29,7 +29,7 @@ pub(super) fn features(capabilities: &Object) -> Option<TaskFeatures> {
 ///
 /// SEP-2663, Backward Compatibility: "This extension is not defined under the `2025-11-25` protocol version": what such
 /// a client says of it, or of the tasks of its own revision, is not passed on.
-pub(super) fn declare(capabilities: &Raw, on: bool) -> Raw {
+pub(in crate::revision) fn declare(capabilities: &Raw, on: bool) -> Raw {
     if !on && memchr::memmem::find(capabilities.bytes(), b"tasks").is_none() {
         return capabilities.clone();
     }
@@ -48,15 +48,15 @@ pub(super) fn declare(capabilities: &Raw, on: bool) -> Raw {
     all.raw()
 }
 
-/// The `extensions` of a server that has tasks.
-pub(super) fn extensions() -> Raw {
-    Object::new().with(EXTENSION, Raw::literal("{}")).raw()
+/// The `extensions` of a server that has tasks, and these others.
+pub(super) fn extensions(others: &Object) -> Raw {
+    others.clone().with(EXTENSION, Raw::literal("{}")).raw()
 }
 
 /// "Servers MUST return this error for non-declaring clients issuing `tasks/get`, `tasks/update`, and `tasks/cancel`
 /// requests", and for those that ask for the states of tasks on a stream.
 pub(super) fn missing() -> Error {
-    let required = Object::new().with("extensions", extensions());
+    let required = Object::new().with("extensions", extensions(&Object::new()));
     let data = Object::new().with("requiredCapabilities", required.raw());
     let message = format!("Missing required client capability: the extension {EXTENSION}");
     Error::new(Reason::MissingCapability, message).with_data(data.raw())

@@ -1,0 +1,52 @@
+//! Pages of apps: what tools name and often no list has.
+//!
+//! Owns which of them become routes, and the tool as it is listed where its page has another URI. Invariant: a tool is
+//! never shown with the page of another server.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use crate::gateway::catalog::{Snapshot, Taken, name_of};
+use crate::gateway::uris;
+use crate::json::{Object, Raw, Text};
+use crate::model::Kind;
+use crate::revision;
+use crate::upstream::Upstream;
+
+/// The pages that the tools name and the lists of resources do not, for routes behind those of `listed`: "Servers MAY
+/// omit UI-only resources from `resources/list`" (ext-apps, 2026-01-26, Resource Discovery). There are at most two for
+/// each tool. What the config says not to exist has no route either.
+pub(super) fn pages<'a>(tools: &[Taken<'a>], listed: &[Taken<'a>]) -> Vec<Taken<'a>> {
+    let mut known: HashSet<(&str, Text)> = listed.iter().map(|t| (&*t.upstream.name, t.local.clone())).collect();
+    let mut pages = Vec::new();
+    for tool in tools {
+        for uri in revision::app_pages(&tool.definition) {
+            let exists = tool.upstream.settings.resources.exists(&uri);
+            if exists && known.insert((&tool.upstream.name, uri.clone())) {
+                pages.push(page(tool.upstream, uri));
+            }
+        }
+    }
+    pages
+}
+
+fn page<'a>(upstream: &'a Arc<Upstream>, uri: Text) -> Taken<'a> {
+    let definition = Object::new().with("uri", Raw::string(&uri)).with("name", Raw::string(&uri));
+    Taken { upstream, stem: uri.to_string(), local: uri, definition: Arc::new(definition), implied: true }
+}
+
+/// The tool as it is listed through the endpoint over everything; without a change, the bytes are the same. `snapshot`
+/// has the resources already.
+pub(super) fn with_pages(listed: Raw, upstream: &Upstream, snapshot: &Snapshot) -> Raw {
+    let server = name_of(upstream);
+    let exposed = |uri: &Text| match snapshot.find_local(Kind::Resources, &server, uri) {
+        Some(route) => (route.exposed != *uri).then(|| route.exposed.clone()),
+        // Its page may not be read here, and another server's of the same URI is not its own.
+        None => snapshot.find(Kind::Resources, uri).map(|_| Text::from(uris::wrap(&server, uri))),
+    };
+    // Most tools have no page: one scan for the word is all that they cost.
+    match memchr::memmem::find(listed.bytes(), revision::APP_SCHEME.as_bytes()) {
+        Some(_) => revision::with_app_pages(&listed, exposed).unwrap_or(listed),
+        None => listed,
+    }
+}

@@ -1,0 +1,94 @@
+//! Why a server cannot be reached, with a word of help where the cause is a well-known one.
+
+use std::error::Error;
+use std::io;
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use rustls::CertificateError;
+
+use crate::link::LinkError;
+use crate::link::http::chain;
+
+/// What Docker and Podman put into their containers.
+const MARKS: [&str; 2] = ["/.dockerenv", "/run/.containerenv"];
+
+const IN_CONTAINER: &str = "in a container this is the container itself; a server on its host is at \
+     host.docker.internal (Podman: host.containers.internal)";
+const PRIVATE_CA: &str = "where a private CA issued it, let the environment variable SSL_CERT_FILE name a file with all \
+     certificates to be trusted";
+
+/// No connection came about. `host` is the one of the URL.
+pub(super) fn unreachable(error: &(dyn Error + 'static), host: Option<&str>) -> LinkError {
+    let text = chain(error);
+    let hint = hint(error, host.unwrap_or_default(), in_container);
+    LinkError::Unreachable(
+        hint.map_or_else(|| format!("cannot connect: {text}"), |h| format!("cannot connect: {text}; {h}")),
+    )
+}
+
+fn hint(error: &(dyn Error + 'static), host: &str, in_container: impl Fn() -> bool) -> Option<&'static str> {
+    let failures = std::iter::successors(Some(error), |&error| error.source());
+    for failure in failures.filter_map(|error| error.downcast_ref::<io::Error>()) {
+        if failure.kind() == io::ErrorKind::ConnectionRefused && is_loopback(host) && in_container() {
+            return Some(IN_CONTAINER);
+        }
+        let tls = innermost(failure).get_ref().and_then(|held| held.downcast_ref::<rustls::Error>());
+        if matches!(tls, Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer))) {
+            return Some(PRIVATE_CA);
+        }
+    }
+    None
+}
+
+/// What an `io::Error` holds is no source of it; connectors put one into another.
+fn innermost(mut failure: &io::Error) -> &io::Error {
+    while let Some(held) = failure.get_ref().and_then(|held| held.downcast_ref::<io::Error>()) {
+        failure = held;
+    }
+    failure
+}
+
+/// Whether this host of a URL is the machine itself.
+fn is_loopback(host: &str) -> bool {
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    address.map_or_else(|_| host.eq_ignore_ascii_case("localhost"), |address| address.is_loopback())
+}
+
+fn in_container() -> bool {
+    static KNOWN: OnceLock<bool> = OnceLock::new();
+    *KNOWN.get_or_init(|| MARKS.iter().any(|mark| Path::new(mark).exists()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_64_a_refused_loopback_address_in_a_container_is_explained() {
+        let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
+        // As it comes: within errors of a client.
+        let wrapped = LinkErrorOf(refused());
+        for host in ["localhost", "LOCALHOST", "127.0.0.1", "127.8.0.1", "[::1]"] {
+            assert_eq!(hint(&wrapped, host, || true), Some(IN_CONTAINER), "{host}");
+            assert_eq!(hint(&wrapped, host, || false), None, "{host}");
+        }
+        for host in ["example.com", "10.0.0.1", "", "localhost.example.com"] {
+            assert_eq!(hint(&wrapped, host, || true), None, "{host}");
+        }
+        assert_eq!(hint(&io::Error::from(io::ErrorKind::TimedOut), "localhost", || true), None);
+    }
+
+    #[test]
+    fn an_unknown_issuer_is_explained() {
+        let tls = |error| io::Error::other(rustls::Error::InvalidCertificate(error));
+        let failed = |error| LinkErrorOf(io::Error::other(tls(error)));
+        assert_eq!(hint(&failed(CertificateError::UnknownIssuer), "x", || false), Some(PRIVATE_CA));
+        assert_eq!(hint(&failed(CertificateError::Expired), "x", || false), None);
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("outer")]
+    struct LinkErrorOf(#[source] io::Error);
+}

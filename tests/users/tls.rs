@@ -1,0 +1,183 @@
+//! Servers over `https`: what is agreed on, and who is not trusted.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use http::{HeaderMap, Request, Response, Version, header};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::client::legacy::{Client as Pool, connect::HttpConnector};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use moongate::mock::{Handle, Script};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rustls::pki_types::PrivateKeyDer;
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+
+use crate::support::{Client, ERAS, Setup, holds, legacy, loopback, modern, serve, until};
+
+/// A private authority.
+struct Authority {
+    pem: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    fn new(name: &str) -> Self {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        Authority { pem, issuer: Issuer::new(params, key) }
+    }
+
+    /// What a server of this name shows; `protocols` are what it offers by ALPN.
+    fn server(&self, name: &str, protocols: &[&str]) -> rustls::ServerConfig {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new([name.to_owned()]).unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let builder =
+            rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        let mut config = builder.with_no_client_auth().with_single_cert(vec![certificate.der().clone()], key).unwrap();
+        config.alpn_protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
+        config
+    }
+}
+
+/// A mock behind TLS.
+struct Secure {
+    mock: Handle,
+    port: u16,
+    /// The version of HTTP of each request.
+    versions: Arc<Mutex<Vec<Version>>>,
+    _serving: JoinSet<()>,
+}
+
+impl Secure {
+    async fn start(script: Script, config: rustls::ServerConfig) -> Secure {
+        let mock = serve(script).await;
+        let listener = TcpListener::bind(loopback()).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let versions = Arc::new(Mutex::new(Vec::new()));
+        let mut serving = JoinSet::new();
+        serving.spawn(accept(listener, TlsAcceptor::from(Arc::new(config)), mock.addr.unwrap(), versions.clone()));
+        Secure { mock, port, versions, _serving: serving }
+    }
+
+    fn url(&self) -> String {
+        format!("https://localhost:{}/mcp", self.port)
+    }
+}
+
+type Plain = Pool<HttpConnector, Incoming>;
+
+async fn accept(listener: TcpListener, tls: TlsAcceptor, behind: SocketAddr, versions: Arc<Mutex<Vec<Version>>>) {
+    let pool: Plain = Pool::builder(TokioExecutor::new()).build_http();
+    let mut connections = JoinSet::new();
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        let (tls, pool, versions) = (tls.clone(), pool.clone(), versions.clone());
+        connections.spawn(async move {
+            // Who does not trust the certificate goes away in the middle of the handshake.
+            let Ok(stream) = tls.accept(stream).await else { return };
+            let service = service_fn(move |request: Request<Incoming>| {
+                versions.lock().unwrap().push(request.version());
+                pass(pool.clone(), behind, request)
+            });
+            let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
+        });
+    }
+}
+
+/// Passes a request on to the mock, and its answer back, in whatever version each side speaks.
+async fn pass(
+    pool: Plain,
+    behind: SocketAddr,
+    request: Request<Incoming>,
+) -> Result<Response<Incoming>, hyper_util::client::legacy::Error> {
+    let (mut head, body) = request.into_parts();
+    head.uri = format!("http://{behind}{}", head.uri.path_and_query().unwrap()).parse().unwrap();
+    head.version = Version::HTTP_11;
+    forget_hop(&mut head.headers);
+    let mut response = pool.request(Request::from_parts(head, body)).await?;
+    forget_hop(response.headers_mut());
+    *response.version_mut() = Version::HTTP_11;
+    Ok(response)
+}
+
+fn forget_hop(headers: &mut HeaderMap) {
+    for name in [header::HOST, header::CONNECTION, header::TRANSFER_ENCODING] {
+        headers.remove(name);
+    }
+}
+
+#[tokio::test]
+async fn users_64_servers_over_https_are_reached_in_the_version_that_alpn_gives() {
+    let authority = Authority::new("trusted");
+    let mut servers = Vec::new();
+    let mut setup = Setup::new();
+    for (era, script) in [("old", legacy()), ("new", modern())] {
+        for (number, protocols, version) in [
+            ("two", &["h2", "http/1.1"][..], Version::HTTP_2),
+            ("one", &["http/1.1"], Version::HTTP_11),
+            ("none", &[], Version::HTTP_11),
+        ] {
+            let name = format!("{era}-{number}");
+            let server = Secure::start(script.clone(), authority.server("localhost", protocols)).await;
+            setup = setup.http(&name, &server.url());
+            servers.push((name, version, server));
+        }
+    }
+    let trusted = setup.path("trusted.pem");
+    std::fs::write(&trusted, &authority.pem).unwrap();
+    let gateway = setup.spawn_with("SSL_CERT_FILE", &trusted).await;
+    for era in ERAS {
+        let client = Client::open(&gateway.mcp(), era).await;
+        for (name, version, server) in &servers {
+            let tool = format!("{name}__echo");
+            until(&format!("{tool} is listed"), || async { client.tools().await.contains(&tool).then_some(()) }).await;
+            assert_eq!(client.call(&tool, json!({"n": 1})).await.text(), r#"{"n":1}"#, "{name}");
+            // More than one window of HTTP/2, and an answer with something before it.
+            let big = client.call(&format!("{name}__big"), json!({"bytes": 1_000_000})).await.text();
+            assert_eq!(big.len(), 1_000_000, "{name}");
+            let calls = (0..20).map(|n| client.call(&tool, json!({"n": n})));
+            for (n, reply) in futures_util::future::join_all(calls).await.into_iter().enumerate() {
+                assert_eq!(reply.text(), format!(r#"{{"n":{n}}}"#), "{name}");
+            }
+            let versions = server.versions.lock().unwrap().clone();
+            assert!(versions.iter().all(|seen| seen == version), "{name}: {versions:?}");
+            assert!(server.mock.counters().of("tools/call") >= 22, "{name}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn users_64_a_certificate_that_is_not_trusted_is_refused_and_explained() {
+    let (trusted, stranger) = (Authority::new("trusted"), Authority::new("stranger"));
+    let strange = Secure::start(legacy(), stranger.server("localhost", &["h2"])).await;
+    let misnamed = Secure::start(modern(), trusted.server("elsewhere.example", &["http/1.1"])).await;
+    let setup = Setup::new().http("strange", &strange.url()).http("misnamed", &misnamed.url());
+    let file = setup.path("trusted.pem");
+    std::fs::write(&file, &trusted.pem).unwrap();
+    let gateway = setup.spawn_with("SSL_CERT_FILE", &file).await;
+    let said = |server: &str, words: &str| {
+        let named = |line: &&str| line.contains("not connected") && line.contains(server);
+        gateway
+            .log()
+            .lines()
+            .filter(named)
+            .any(|line| line.contains("invalid peer certificate") && line.contains(words))
+    };
+    holds("an unknown issuer is told", || said("strange", "UnknownIssuer; where a private CA issued it")).await;
+    holds("another name is told", || said("misnamed", "elsewhere.example")).await;
+    for server in [&strange, &misnamed] {
+        assert_eq!(server.mock.counters().total(), 0, "nothing was sent");
+        assert!(server.versions.lock().unwrap().is_empty());
+    }
+}
