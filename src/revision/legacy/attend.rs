@@ -36,8 +36,10 @@ const LOOK: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub(super) struct Attended {
     tasks: Mutex<HashMap<Text, Arc<Waiter>>>,
-    /// Questions that came before anybody waited for their task.
+    /// Questions that came another way than to the call that waits for their task, or before there was one.
     early: Mutex<VecDeque<(Text, Instant, Request)>>,
+    /// One more of these is there.
+    added: Notify,
 }
 
 /// One task that is waited for.
@@ -70,16 +72,28 @@ impl Attended {
             refused.extend(early.pop_front().map(|(_, _, request)| request));
         }
         early.push_back((task, now, request));
+        drop(early);
+        self.added.notify_waiters();
         refused
     }
 
-    /// The kept questions of a task.
-    pub(super) fn take_early(&self, task: &Text) -> VecDeque<Request> {
+    /// Waits for a question of a task that is kept. There may be one at any time: what the server said before the wait
+    /// began can still be on its way here. Dropped, it has taken none.
+    pub(super) async fn next_kept(&self, task: &Text) -> Request {
+        loop {
+            // Before the look, so that nothing that is kept after it is missed.
+            let added = self.added.notified();
+            if let Some(request) = self.take_kept(task) {
+                return request;
+            }
+            added.await;
+        }
+    }
+
+    fn take_kept(&self, task: &Text) -> Option<Request> {
         let mut early = lock(&self.early);
-        let (ours, others) = early.drain(..).partition(|(of, _, _)| of == task);
-        *early = others;
-        let ours: VecDeque<(Text, Instant, Request)> = ours;
-        ours.into_iter().map(|(_, _, request)| request).collect()
+        let at = early.iter().position(|(of, _, _)| of == task)?;
+        early.remove(at).map(|(_, _, request)| request)
     }
 
     fn forget(&self, id: &Text) {
@@ -271,8 +285,16 @@ pub(super) async fn cancel(server: Arc<LegacyServer>, caller: Arc<Caller>, call:
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream};
+
     use super::*;
     use crate::jsonrpc::Id;
+    use crate::link::Link;
+    use crate::link::duplex::{Duplex, DuplexSettings};
+    use crate::model::Server;
+    use crate::revision::connect::Hello;
+    use crate::revision::{Calls, legacy};
+    use crate::telemetry::Metrics;
 
     fn request(n: u64) -> Request {
         Request { id: Id::number(n), method: Text::literal("elicitation/create"), params: Object::new() }
@@ -285,12 +307,64 @@ mod tests {
         assert!(attended.keep(a.clone(), request(1)).is_empty());
         assert!(attended.keep(b.clone(), request(2)).is_empty());
         assert!(attended.keep(a.clone(), request(3)).is_empty());
-        let ids: Vec<Id> = attended.take_early(&a).into_iter().map(|request| request.id).collect();
-        assert_eq!(ids, [Id::number(1), Id::number(3)]);
-        assert!(attended.take_early(&a).is_empty());
+        assert_eq!(attended.next_kept(&a).await.id, Id::number(1));
+        assert_eq!(attended.next_kept(&a).await.id, Id::number(3));
+        // Whoever waits already gets what is kept after that.
+        let (waited, refused) = tokio::join!(attended.next_kept(&a), async { attended.keep(a.clone(), request(4)) });
+        assert!(waited.id == Id::number(4) && refused.is_empty());
+        assert!(attended.take_kept(&a).is_none());
         let refused: usize = (0..EARLY_MAX as u64 + 5).map(|n| attended.keep(a.clone(), request(n)).len()).sum();
         assert_eq!(refused, 6, "the oldest make room");
         tokio::time::advance(KEEP).await;
         assert_eq!(attended.keep(b, request(9)).len(), EARLY_MAX, "nothing is kept for ever");
+    }
+
+    /// The next message that the server gets.
+    async fn heard(pipe: &mut BufReader<DuplexStream>) -> String {
+        let mut line = String::new();
+        pipe.read_line(&mut line).await.unwrap();
+        line
+    }
+
+    #[tokio::test]
+    async fn what_was_on_its_way_when_the_wait_began_is_heard() {
+        let (ours, theirs) = tokio::io::duplex(64 * 1024);
+        let mut pipe = BufReader::new(theirs);
+        let (reader, writer) = tokio::io::split(ours);
+        let calls = Calls::default();
+        let settings = DuplexSettings {
+            max_message: 64 * 1024,
+            correlate: calls.correlate(),
+            on_garbage: Arc::new(|line| panic!("{}", String::from_utf8_lossy(line))),
+            explain: Box::new(|error| Box::pin(std::future::ready(error))),
+        };
+        let link: Arc<dyn Link> = Arc::new(Duplex::start(reader, writer, settings));
+        let hello = Hello {
+            server: "a".to_owned(),
+            revision: None,
+            era: None,
+            capabilities: Raw::literal("{}"),
+            info: Raw::literal("{}"),
+            timeout: Duration::from_secs(60),
+            ask_timeout: Duration::from_secs(60),
+            metrics: Arc::new(Metrics::new()),
+        };
+        let opening = async {
+            assert!(heard(&mut pipe).await.contains("initialize"));
+            let answer = r#"{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{}}}"#;
+            pipe.write_all(format!("{answer}\n").as_bytes()).await.unwrap();
+            heard(&mut pipe).await
+        };
+        let (opened, _) = tokio::join!(legacy::open(&link, &calls, &hello), opening);
+        let server = legacy::LegacyServer::attach(link, calls, hello, opened.unwrap());
+        let caller = crate::model::testing::caller(1, Some("s"));
+        let task = Text::literal("t");
+        let mut end = server.call(&caller, Call::of_task(TaskMethod::End, &task));
+        let (event, ()) = tokio::join!(tokio::time::timeout(Duration::from_secs(20), end.next_event()), async {
+            assert!(heard(&mut pipe).await.contains("tasks/result"));
+            // Read from the pipe before anybody waited for the task, and looked at only now.
+            server.0.asked_by_task(task.clone(), request(7));
+        });
+        assert!(matches!(event.expect("the question is lost"), Event::Ask(_)));
     }
 }

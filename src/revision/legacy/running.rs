@@ -1,6 +1,5 @@
 //! One call on a legacy server, from its request to its answer.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -42,8 +41,6 @@ pub(super) struct Running {
     task: Option<Text>,
     /// Whether the call was sent as a task.
     as_task: bool,
-    /// What the task asked before.
-    early: VecDeque<Request>,
     /// The session that the request was sent in, by its generation.
     sent_in: u64,
     phase: Phase,
@@ -105,7 +102,6 @@ impl Running {
             token: entry.id,
             task,
             as_task,
-            early: VecDeque::new(),
             entry,
             method,
             body,
@@ -136,7 +132,6 @@ impl Running {
         if self.phase == Phase::Unsent {
             self.server.lower_level(&self.caller).await;
             self.phase = Phase::Sent;
-            self.early = self.task.as_ref().map(|task| self.server.attended.take_early(task)).unwrap_or_default();
             // Where something may come on another stream, it is heard while the server says nothing on the call's own:
             // it may wait for the answer before it even sends its status.
             let sending = self.send();
@@ -148,11 +143,6 @@ impl Running {
                     Ok((Err(error), _)) => return Event::Done(Err(error)),
                     Err(_) => return self.timed_out(),
                 }
-            }
-        }
-        while let Some(request) = self.early.pop_front() {
-            if let Some(event) = self.asked(request) {
-                return event;
             }
         }
         loop {
@@ -181,6 +171,7 @@ impl Running {
 
     async fn receive(&mut self) -> Received {
         let (messages, sending) = (&mut self.messages, &mut self.sending);
+        let (server, task) = (&self.server, &self.task);
         let own = async {
             match (messages, sending) {
                 (Some(messages), _) => messages.next().await.map_or(Received::End, Received::Message),
@@ -194,11 +185,19 @@ impl Running {
                 None => std::future::pending().await,
             }
         };
+        // Before the wait began, or while it did, the server may have asked where nobody knew yet who waits.
+        let kept = async {
+            match task {
+                Some(task) => server.attended.next_kept(task).await,
+                None => std::future::pending().await,
+            }
+        };
         let received = timeout_at(self.deadline, async {
             tokio::select! {
                 biased;
                 received = own => received,
                 Some(message) = injected => Received::Message(Ok(message)),
+                request = kept => Received::Message(Ok(Message::Request(request))),
             }
         });
         received.await.unwrap_or(Received::Late)
