@@ -183,8 +183,9 @@ fn event_stream<S: Spell>(first: Bytes, mut running: Running<S>, writing: Writin
         while !s.ended {
             let step = tokio::select! {
                 biased;
-                step = s.running.step() => step,
+                // First: where another connection took over, nothing more may go out on this one, however much there is.
                 () = &mut s.let_go => break,
+                step = s.running.step() => step,
                 () = tokio::time::sleep(s.keep_alive) => Step::Write(Bytes::from_static(sse::KEEP_ALIVE)),
             };
             match step {
@@ -283,5 +284,49 @@ impl<S: Spell> Drop for Running<S> {
         if let Some(exchange) = self.exchange.take() {
             self.spell.abandoned(exchange);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+
+    use super::*;
+    use crate::json::Object;
+
+    /// Somebody takes the stream over while it is written.
+    struct TakenOver(tokio_util::sync::CancellationToken);
+
+    impl Spell for TakenOver {
+        fn notice(&mut self, _: Notice) -> Option<Bytes> {
+            Some(Bytes::from_static(b"{}"))
+        }
+
+        fn ask(&mut self, _: Ask) -> Asked {
+            Asked::Send(Vec::new())
+        }
+
+        fn let_go(&mut self) -> BoxFuture<'static, ()> {
+            self.0.clone().cancelled_owned().boxed()
+        }
+
+        fn done(&mut self, _: Result<Outcome, Error>) -> (u16, Vec<Bytes>) {
+            (200, Vec::new())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_was_taken_over_says_nothing_more() {
+        let taken = tokio_util::sync::CancellationToken::new();
+        // A server that always has something to say.
+        let events = stream::repeat_with(|| Event::Notify(Notice::Progress(Object::new())));
+        let writing = Writing { keep_alive: Duration::from_secs(60), stream: true, metrics: Arc::new(Metrics::new()) };
+        let response = answer(Exchange::new(events), TakenOver(taken.clone()), writing).await;
+        let mut body = response.into_body();
+        for _ in 0..3 {
+            assert!(body.frame().await.is_some_and(|frame| frame.is_ok()));
+        }
+        taken.cancel();
+        assert!(body.frame().await.is_none(), "two connections have the same events");
     }
 }

@@ -4,7 +4,7 @@
 //! `CreateTaskResult` as the response", but a server of a later revision decides by itself, and may have none to
 //! return. Owns those ends. Invariant: bounded in number, bytes and time; each is its principal's alone.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::json::{Object, Text};
 use crate::model::Principal;
 use crate::telemetry::{CountGuard, Metrics};
 
-/// Ends that are kept; the oldest goes first.
+/// Ends that are kept; the oldest of the principal that has the most goes first.
 const ENDS_MAX: usize = 1024;
 /// Bytes of all of them together; so much must also be enough for the largest single one (`max_message`).
 const BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -58,6 +58,8 @@ impl Finished {
     /// Keeps an end.
     pub fn keep(&self, principal: &Principal, result: Object) -> Ended {
         let random: [u8; 24] = crate::random::bytes();
+        // A copy: what is kept would keep the server's whole message alive, of whatever size.
+        let result = result.raw().detached().as_object().unwrap_or(result);
         let ended = Ended {
             id: Text::from(base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(random)),
             result,
@@ -67,10 +69,11 @@ impl Finished {
             _counted: Arc::new(CountGuard::new(&self.metrics.tasks.with_label_values(&["finished"]))),
         };
         let mut ends = self.lock();
+        ends.sweep();
         ends.bytes += ended.result.size_hint();
         ends.all.push_back(ended.clone());
         while ends.all.len() > 1 && (ends.all.len() > ENDS_MAX || ends.bytes > BYTES_MAX) {
-            ends.drop_oldest();
+            ends.make_room();
         }
         ended
     }
@@ -78,12 +81,14 @@ impl Finished {
     /// The end of this task, if it is the principal's.
     pub fn find(&self, principal: &Principal, id: &str) -> Option<Ended> {
         let mut ends = self.lock();
-        let now = Instant::now();
-        while ends.all.front().is_some_and(|ended| now - ended.kept >= Finished::KEEP) {
-            ends.drop_oldest();
-        }
+        ends.sweep();
         let is = |ended: &&Ended| ended.principal == principal.id && ended.id.as_str() == id;
         ends.all.iter().find(is).cloned()
+    }
+
+    /// Forgets what was kept long enough.
+    pub(super) fn sweep(&self) {
+        self.lock().sweep();
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Ends> {
@@ -92,9 +97,34 @@ impl Finished {
 }
 
 impl Ends {
-    fn drop_oldest(&mut self) {
-        if let Some(oldest) = self.all.pop_front() {
-            self.bytes -= oldest.result.size_hint();
+    fn sweep(&mut self) {
+        let now = Instant::now();
+        while self.all.front().is_some_and(|ended| now - ended.kept >= Finished::KEEP) {
+            self.drop(0);
+        }
+    }
+
+    /// Drops the oldest end of the principal that has the most, so that nobody's cost another theirs; never the last
+    /// one, which somebody is about to be told of.
+    fn make_room(&mut self) {
+        let mut sizes: HashMap<u32, (usize, usize)> = HashMap::new();
+        for ended in &self.all {
+            let size = sizes.entry(ended.principal).or_default();
+            *size = (size.0 + ended.result.size_hint(), size.1 + 1);
+        }
+        let (by_bytes, newest) = (self.bytes > BYTES_MAX, self.all.back().map(|ended| ended.principal));
+        let size = |(id, (bytes, count)): &(u32, (usize, usize))| {
+            (if by_bytes { *bytes } else { *count }, Some(*id) != newest)
+        };
+        let most = sizes.into_iter().max_by_key(size);
+        let others = self.all.len() - 1;
+        let theirs = self.all.iter().take(others).position(|ended| most.is_some_and(|(id, _)| id == ended.principal));
+        self.drop(theirs.unwrap_or(0));
+    }
+
+    fn drop(&mut self, at: usize) {
+        if let Some(ended) = self.all.remove(at) {
+            self.bytes -= ended.result.size_hint();
         }
     }
 }
@@ -133,5 +163,35 @@ mod tests {
             finished.keep(&principal(1), Object::new());
         }
         assert_eq!(finished.lock().all.len(), ENDS_MAX);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobodys_ends_cost_another_theirs() {
+        let finished = Finished::new(Arc::new(Metrics::new()));
+        let few = finished.keep(&principal(1), Object::new());
+        for _ in 0..ENDS_MAX + 10 {
+            finished.keep(&principal(2), Object::new());
+        }
+        assert!(finished.find(&principal(1), &few.id).is_some());
+        let large = Object::new().with("a", Raw::string(&"x".repeat(BYTES_MAX / 2 + 1)));
+        let (first, second) = (finished.keep(&principal(3), large.clone()), finished.keep(&principal(4), large));
+        assert!(finished.find(&principal(1), &few.id).is_some());
+        assert!(finished.find(&principal(4), &second.id).is_some(), "the one that was just made");
+        assert!(finished.find(&principal(3), &first.id).is_none());
+        assert!(finished.lock().bytes <= BYTES_MAX);
+        // Time passes without anybody asking, too.
+        tokio::time::advance(Finished::KEEP).await;
+        finished.sweep();
+        let ends = finished.lock();
+        assert_eq!((ends.all.len(), ends.bytes), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn an_end_does_not_keep_its_message_alive() {
+        let message = bytes::Bytes::from(format!(r#"{{"x":"{}","result":{{"a":1}}}}"#, "x".repeat(10_000)));
+        let result = Object::parse(message.clone()).unwrap().object("result").unwrap();
+        let kept = Finished::new(Arc::new(Metrics::new())).keep(&principal(1), result);
+        assert_eq!(kept.result.bytes(), bytes::Bytes::from_static(br#"{"a":1}"#));
+        assert!(message.is_unique(), "a span of it is kept");
     }
 }

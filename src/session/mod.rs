@@ -190,6 +190,7 @@ impl Sessions {
 
     /// Ends the sessions that have been idle for too long; says how many.
     pub fn reap(&self) -> usize {
+        self.finished.sweep();
         let now = self.now_ms();
         let idle = u64::try_from(self.settings.idle.as_millis()).unwrap_or(u64::MAX);
         let mut table = lock(&self.table);

@@ -90,6 +90,11 @@ impl Parking {
             return None;
         }
         let ticket = Ticket(crate::random::bytes());
+        self.insert(ticket, principal, parked);
+        Some(ticket)
+    }
+
+    fn insert(&self, ticket: Ticket, principal: Arc<Principal>, parked: Parked) {
         let until = Instant::now() + self.settings.life;
         let mut table = self.lock();
         let evicted = if table.len() >= self.settings.max { oldest(&table) } else { None };
@@ -101,7 +106,6 @@ impl Parking {
             self.metrics.refused.with_label_values(&["parked"]).inc();
         }
         self.changed.notify_one();
-        Some(ticket)
     }
 
     /// Gives an exchange back.
@@ -115,12 +119,10 @@ impl Parking {
         (entry.until > Instant::now()).then_some(entry.parked)
     }
 
-    /// Puts an exchange back under its ticket, after its client brought something that is no answer.
+    /// Puts an exchange back under its ticket, after its client brought something that is no answer. It has its time
+    /// and its place anew.
     pub fn put_back(&self, ticket: Ticket, principal: Arc<Principal>, parked: Parked) {
-        let until = Instant::now() + self.settings.life;
-        let mut table = self.lock();
-        table.insert(ticket, Entry { parked, principal, until });
-        self.count(&table);
+        self.insert(ticket, principal, parked);
     }
 
     /// Drops what nobody fetched in time, for as long as it runs; then drops all.
@@ -213,6 +215,26 @@ mod tests {
         assert!(parking.take(&ticket, &principal(1)).is_some());
         assert!(parking.take(&ticket, &principal(1)).is_none());
         assert_eq!(parking.metrics.parked.get(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_put_back_is_bounded_too() {
+        let parking = parking(1);
+        tokio::spawn(parking.clone().expire_forever());
+        let (first, first_answers) = parked();
+        let ticket = parking.park(principal(1), first).unwrap();
+        let first = parking.take(&ticket, &principal(1)).unwrap();
+        let (second, second_answers) = parked();
+        parking.park(principal(1), second).unwrap();
+        parking.put_back(ticket, principal(1), first);
+        assert_eq!(parking.metrics.parked.get(), 1);
+        assert!(second_answers.await.is_err(), "the older one made room");
+        // Whoever drops what is late may have seen an empty table meanwhile.
+        let first = parking.take(&ticket, &principal(1)).unwrap();
+        tokio::time::sleep(Duration::from_secs(200)).await;
+        parking.put_back(ticket, principal(1), first);
+        let dropped = tokio::time::timeout(Duration::from_secs(61), first_answers).await;
+        assert!(dropped.expect("it is kept for ever").is_err());
     }
 
     #[tokio::test(start_paused = true)]

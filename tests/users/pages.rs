@@ -3,7 +3,7 @@
 use moongate::mock::{Preset, Script};
 use serde_json::{Value, json};
 
-use crate::support::{ERAS, Setup, legacy, modern, serve};
+use crate::support::{ERAS, Setup, holds, legacy, modern, serve, tool};
 
 /// A server with one tool that names a page, which has this text and is in no list.
 fn with_page(script: Script, uri: &str, text: &str) -> Script {
@@ -76,4 +76,36 @@ async fn a_tool_may_not_give_its_page_a_name_outside_of_pages() {
     let client = gateway.client(ERAS[0]).await;
     client.request("resources/read", json!({"uri": "x://secret"})).await.error();
     assert_eq!(a.counters().of("resources/read"), 0);
+}
+
+/// Ext-apps, 2026-01-26, Resource Discovery: "Servers MAY omit UI-only resources from `resources/list` and
+/// `notifications/resources/list_changed`".
+#[tokio::test]
+async fn a_page_that_comes_with_a_tool_changes_no_list_of_resources() {
+    let with = with_page(legacy(), "ui://page", "a's");
+    let a = serve(Script { tools: vec![tool("plain")], prompts: vec![json!({"name": "p"})], ..with.clone() }).await;
+    let gateway = Setup::new().http("a", &a.url).start().await;
+    gateway.ready(&["a"]).await;
+    holds("the gateway listens", || a.listeners() > 0).await;
+    for era in ERAS {
+        let client = gateway.client(era).await;
+        let mut stream = client.listen().await;
+        a.change_tools_and_notify(&with.tools);
+        stream.notification("notifications/tools/list_changed").await;
+        let read = client.request("resources/read", json!({"uri": "ui://page"})).await.result();
+        assert_eq!(read["contents"][0]["text"], "a's");
+        // Back again, and something else after it: nothing was said in between.
+        a.change_tools_and_notify(&[tool("plain")]);
+        stream.notification("notifications/tools/list_changed").await;
+        a.set_prompts(&[json!({"name": format!("{era:?}")})]);
+        a.notify_list("prompts");
+        let methods = ["notifications/resources/list_changed", "notifications/prompts/list_changed"];
+        let next = loop {
+            let message = stream.message().await.unwrap();
+            if methods.iter().any(|method| message["method"] == *method) {
+                break message;
+            }
+        };
+        assert_eq!(next["method"], methods[1]);
+    }
 }

@@ -28,10 +28,15 @@ use crate::sse;
 
 /// Events that wait for a client to read them; whoever has more to say waits with it.
 const EVENTS: usize = 64;
+/// Longest time for a POST to wait for a place among them.
+const PLACE_TIME: Duration = Duration::from_secs(10);
 /// Longest time between opening the stream and `initialize`.
 const INITIALIZE_TIME: Duration = Duration::from_secs(30);
 /// What names the session in the address for messages.
 const SESSION: &str = "sessionId";
+
+/// A place for one event.
+type Place = mpsc::OwnedPermit<Bytes>;
 
 /// The front of HTTP+SSE.
 pub(in crate::revision) static FRONT: PairFront = PairFront;
@@ -50,13 +55,15 @@ impl Front for PairFront {
         server: Arc<dyn Server>,
         state: &'a Arc<FrontState>,
     ) -> BoxFuture<'a, Response<Body>> {
-        let served = match (&inbound.method, session_id(&inbound)) {
-            (&Verb::GET, _) => open(&inbound, &server, state),
-            (&Verb::POST, Some(_)) => post(inbound, server, state),
-            _ => Ok(not_allowed()),
-        };
-        let response = served.unwrap_or_else(|refusal| self.refuse(refusal.id.as_ref(), &refusal.error));
-        std::future::ready(response).boxed()
+        async move {
+            let served = match (&inbound.method, session_id(&inbound)) {
+                (&Verb::GET, _) => open(&inbound, &server, state),
+                (&Verb::POST, Some(_)) => post(inbound, server, state).await,
+                _ => Ok(not_allowed()),
+            };
+            served.unwrap_or_else(|refusal| self.refuse(refusal.id.as_ref(), &refusal.error))
+        }
+        .boxed()
     }
 
     fn refuse(&self, id: Option<&Id>, error: &Error) -> Response<Body> {
@@ -120,7 +127,7 @@ fn open(inbound: &Inbound, server: &Arc<dyn Server>, state: &FrontState) -> Resu
 
 // === messages ===
 
-fn post(inbound: Inbound, server: Arc<dyn Server>, state: &Arc<FrontState>) -> Result<Response<Body>, Refusal> {
+async fn post(inbound: Inbound, server: Arc<dyn Server>, state: &Arc<FrontState>) -> Result<Response<Body>, Refusal> {
     front::check_content_type(&inbound.headers)?;
     let id = session_id(&inbound).unwrap_or_default();
     let session = state.sessions.find(id, &inbound.principal, &inbound.scope);
@@ -130,24 +137,32 @@ fn post(inbound: Inbound, server: Arc<dyn Server>, state: &Arc<FrontState>) -> R
         let (id, error) = malformed(&e);
         Refusal { id, error }
     })?;
-    let unknown = || Error::new(Reason::UnknownSession, "Session not found: it ended with its stream; open a new one");
-    let (session, pipe) = session.ok_or_else(|| Refusal { id: front::request_id(&payload), error: unknown() })?;
+    let (session, pipe) = session.ok_or_else(|| Refusal { id: front::request_id(&payload), error: gone() })?;
+    // Before anything is begun: what is answered at once needs its place, and a call waits its turn for one.
+    let place = match &payload {
+        Payload::One(Message::Request(_)) | Payload::Batch(_) => Some(place(&payload, &pipe).await?),
+        Payload::One(_) => None,
+    };
     let first = session.caller.load().revision.is_empty();
     match payload {
         Payload::One(Message::Request(request)) if &*request.method == "initialize" && first => {
             let caller = front::caller(&request.params, &headers, principal, state);
             let (id, ended) = (session.id.clone(), session.ended.clone());
             session.caller.store(Arc::new(Caller { session: Some(id), ended, ..caller }));
-            say(pipe, front::introduction(&request, &session, &server));
+            say(place, &front::introduction(&request, &session, &server));
         }
-        Payload::One(Message::Request(request)) if first => say(pipe, too_early(&request)),
+        Payload::One(Message::Request(request)) if first => say(place, &too_early(&request)),
         Payload::Batch(_) if first => return Err(Error::new(Reason::InvalidRequest, TOO_EARLY).into()),
         payload => {
             let turn = Turn { session, server, received, stream: true, headers: &headers, state };
-            take(&turn, payload, pipe)?;
+            take(&turn, payload, pipe, place)?;
         }
     }
     Ok(front::accepted())
+}
+
+fn gone() -> Error {
+    Error::new(Reason::UnknownSession, "Session not found: it ended with its stream; open a new one")
 }
 
 const TOO_EARLY: &str = "Invalid request: a client starts with initialize";
@@ -156,32 +171,63 @@ fn too_early(request: &Request) -> Vec<Bytes> {
     vec![spell::failure(Some(&request.id), &Error::new(Reason::InvalidRequest, TOO_EARLY))]
 }
 
+/// A place in the client's stream. A client that reads gets one soon; one that does not is not answered for ever more
+/// POSTs, since each answer would have to be kept.
+async fn place(payload: &Payload, pipe: &mpsc::Sender<Bytes>) -> Result<Place, Refusal> {
+    match tokio::time::timeout(PLACE_TIME, pipe.clone().reserve_owned()).await {
+        Ok(Ok(place)) => Ok(place),
+        Ok(Err(_)) => Err(Refusal { id: front::request_id(payload), error: gone() }),
+        Err(_) => {
+            let message = "The client does not read its event stream; no more is answered until it does";
+            Err(Refusal { id: front::request_id(payload), error: Error::new(Reason::Overloaded, message) })
+        }
+    }
+}
+
 /// Begins what a body asks for; the answers come on the stream.
-fn take(turn: &Turn<'_>, payload: Payload, pipe: mpsc::Sender<Bytes>) -> Result<(), Refusal> {
+fn take(turn: &Turn<'_>, payload: Payload, pipe: mpsc::Sender<Bytes>, place: Option<Place>) -> Result<(), Refusal> {
     match payload {
         Payload::One(Message::Request(request)) => match turn.start(request, true) {
-            Started::Now(parts) => say(pipe, parts),
+            Started::Now(parts) => say(place, &parts),
             Started::Running(exchange, spell) => drop(tokio::spawn(answer::pour(exchange, *spell, pipe))),
         },
         Payload::One(other) => turn.other(other),
         Payload::Batch(items) => {
             if let Some(answers) = turn.start_batch(items)? {
-                tokio::spawn(async move {
-                    let _ = pipe.send(sse::frame(&array(answers).await.concat())).await;
-                });
+                // With its place, so that no more of these wait than there are places.
+                tokio::spawn(async move { say(place, &array(answers).await) });
             }
         }
     }
     Ok(())
 }
 
-/// Says something that is known already.
-fn say(pipe: mpsc::Sender<Bytes>, parts: Vec<Bytes>) {
-    let event = sse::frame(&parts.concat());
-    // In order, as long as the client reads; one that does not waits for itself.
-    if let Err(mpsc::error::TrySendError::Full(event)) = pipe.try_send(event) {
-        tokio::spawn(async move {
-            let _ = pipe.send(event).await;
-        });
+/// Says something that is known.
+fn say(place: Option<Place>, parts: &[Bytes]) {
+    if let Some(place) = place {
+        place.send(sse::frame(&parts.concat()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::json::{Object, Text};
+
+    #[tokio::test(start_paused = true)]
+    async fn who_does_not_read_is_not_answered_for_ever() {
+        let (pipe, mut stream) = mpsc::channel(EVENTS);
+        let request = Request { id: Id::number(7), method: Text::literal("ping"), params: Object::new() };
+        let ping = Payload::One(Message::Request(request));
+        for _ in 0..EVENTS {
+            say(place(&ping, &pipe).await.ok(), &[Bytes::from_static(b"{}")]);
+        }
+        let refusal = place(&ping, &pipe).await.expect_err("a place that is not there");
+        assert_eq!((refusal.error.reason, refusal.id), (Reason::Overloaded, Some(Id::number(7))));
+        // Who reads late gets what was said, and its turn.
+        let (next, read) = tokio::join!(place(&ping, &pipe), stream.recv());
+        assert!(next.is_ok() && read.is_some_and(|event| event.ends_with(b"data: {}\n\n")));
+        drop((next, stream));
+        assert_eq!(place(&ping, &pipe).await.err().map(|refusal| refusal.error.reason), Some(Reason::UnknownSession));
     }
 }
