@@ -7,12 +7,11 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::mpsc;
-
 use crate::json::Text;
 use crate::jsonrpc::{Message, Request};
 use crate::link::Correlate;
 use crate::model::{AskKind, Caller, Can, Principal};
+use crate::revision::injected::Injected;
 
 /// The open calls of one connection.
 #[derive(Clone, Default)]
@@ -35,7 +34,7 @@ struct Open {
     /// The task whose end the call waits for, and what else its progress is named by.
     task: Option<(Text, Option<u64>)>,
     /// Takes requests of the server that came on another stream than the call's own.
-    injected: Option<mpsc::Sender<Message>>,
+    injected: Option<Injected>,
 }
 
 /// Whose a call is: two calls of one session may see each other's messages, two of one principal need not.
@@ -61,20 +60,17 @@ pub(super) struct CallEntry {
     calls: Calls,
     pub(super) id: u64,
     /// Requests of the server that came on another stream.
-    pub(super) injected: Option<mpsc::Receiver<Message>>,
+    pub(super) injected: Option<Injected>,
 }
-
-/// Requests that may wait to be injected into one call.
-const INJECTED_MAX: usize = 16;
 
 impl Calls {
     /// Opens a call: the id is also its progress token.
     pub(super) fn open(&self, caller: &Caller, logs: Logs, is_pipe: bool) -> CallEntry {
         let id = self.next_id();
         // On a pipe everything comes the same way; a call that can be asked nothing needs no second way either.
-        let channel = (!is_pipe && caller.can != Can::default()).then(|| mpsc::channel(INJECTED_MAX));
-        let (sender, injected) = channel.unzip();
-        self.lock().insert(id, Open { can: caller.can, logs, whose: whose(caller), task: None, injected: sender });
+        let injected = (!is_pipe && caller.can != Can::default()).then(Injected::default);
+        self.lock()
+            .insert(id, Open { can: caller.can, logs, whose: whose(caller), task: None, injected: injected.clone() });
         CallEntry { calls: self.clone(), id, injected }
     }
 
@@ -106,9 +102,9 @@ impl Calls {
     }
 
     fn hand(&self, id: u64, request: Request) -> Result<(), Request> {
-        let sender = self.lock().get(&id).and_then(|open| open.injected.clone());
-        match sender.map(|sender| sender.try_send(Message::Request(request.clone()))) {
-            Some(Ok(())) => Ok(()),
+        let injected = self.lock().get(&id).and_then(|open| open.injected.clone());
+        match injected {
+            Some(injected) if injected.add(Message::Request(request.clone())) => Ok(()),
             _ => Err(request),
         }
     }

@@ -10,6 +10,7 @@ mod connect;
 mod driven;
 mod extensions;
 mod fault;
+mod injected;
 mod legacy;
 mod notices;
 mod tasks;

@@ -180,8 +180,8 @@ impl Running {
             }
         };
         let injected = async {
-            match &mut self.entry.injected {
-                Some(injected) => injected.recv().await,
+            match &self.entry.injected {
+                Some(injected) => injected.next().await,
                 None => std::future::pending().await,
             }
         };
@@ -196,7 +196,7 @@ impl Running {
             tokio::select! {
                 biased;
                 received = own => received,
-                Some(message) = injected => Received::Message(Ok(message)),
+                message = injected => Received::Message(Ok(message)),
                 request = kept => Received::Message(Ok(Message::Request(request))),
             }
         });

@@ -38,12 +38,18 @@ pub(super) fn take_caller(
             })?)
         }
     };
+    let info = meta.remove(CLIENT_INFO).filter(Raw::is_object);
+    // A call that can be asked something may be parked for long, and must not keep the request's buffer alive.
+    let (capabilities, info) = match can == Can::default() {
+        true => (capabilities, info),
+        false => (capabilities.detached(), info.as_ref().map(Raw::detached)),
+    };
     Ok(Arc::new(Caller {
         principal,
         session: None,
         capabilities,
         can,
-        info: meta.remove(CLIENT_INFO).filter(Raw::is_object),
+        info,
         log,
         revision: NAME,
         headers: legacy::forwarded(headers, state),
