@@ -94,7 +94,7 @@ async fn run(args: &Args) -> Result<()> {
     }
     if args.runs(Part::Parked) && stage.gateway.is_some() {
         eprintln!("parking calls");
-        out.push_str(&report::parked(&parked::measure(args).await)?);
+        out.push_str(&report::parked(&parked::measure(&args.bin).await)?);
     }
     if args.runs(Part::Allocations) {
         if allocations::available() {

@@ -1,6 +1,6 @@
-//! What a call costs that waits, parked, for the answer of a stateless client: its server has sessions, and asks.
+//! What a call costs that waits, parked, for the answer of a stateless client: its server has sessions, and asks. Over
+//! HTTP: on a pipe each of them is a process of its own.
 
-use crate::args::Args;
 use crate::gateway::{Gateway, KEY, Server};
 use crate::http::Connection;
 use crate::process::{Process, resident};
@@ -21,36 +21,11 @@ const META: &str = concat!(
     r#""io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}}"#
 );
 
-/// What was found for one kind of server.
-pub(crate) struct Parked {
-    pub(crate) server: &'static str,
-    /// Bytes of resident memory for each call.
-    pub(crate) bytes: Result<i64>,
-}
-
-/// Parks calls of a server over HTTP and of a child.
-pub(crate) async fn measure(args: &Args) -> Vec<Parked> {
-    let mut found = Vec::new();
-    for server in ["http", "stdio"] {
-        found.push(Parked { server, bytes: one(&args.bin, server).await });
-    }
-    found
-}
-
-async fn one(binary: &Path, kind: &str) -> Result<i64> {
-    let words = |rest: &[&str]| {
-        let all = [&["mock", "--revision", "2025-11-25"], rest].concat();
-        all.into_iter().map(str::to_owned).collect::<Vec<_>>()
-    };
-    let mut mock = None;
-    let server = if kind == "http" {
-        let mut process = Process::program("the server", binary, &words(&["--http", "127.0.0.1:0"]))?;
-        let address = process.address(Duration::from_secs(10)).await?;
-        mock = Some(process);
-        Server::Url(address)
-    } else {
-        Server::Command(binary.to_owned(), words(&["--stdio"]))
-    };
+/// Parks calls of a server over HTTP; bytes of resident memory for each.
+pub(crate) async fn measure(binary: &Path) -> Result<i64> {
+    let words = ["mock", "--revision", "2025-11-25", "--http", "127.0.0.1:0"].map(str::to_owned);
+    let mut mock = Process::program("the server", binary, &words)?;
+    let server = Server::Url(mock.address(Duration::from_secs(10)).await?);
     let gateway = Gateway::start(binary, &[], &[("s".to_owned(), server)]).await?;
     let mut connection = Connection::open(gateway.address).await?;
     let end = Instant::now() + Duration::from_secs(10);
@@ -68,9 +43,7 @@ async fn one(binary: &Path, kind: &str) -> Result<i64> {
     }
     let after = resident(gateway.process.pid).context("no memory to read")?;
     gateway.process.stop(Duration::from_secs(5)).await;
-    if let Some(mock) = mock {
-        mock.stop(Duration::from_secs(5)).await;
-    }
+    mock.stop(Duration::from_secs(5)).await;
     Ok((i64::try_from(after)? - i64::try_from(before)?) * 1024 / i64::try_from(CALLS)?)
 }
 

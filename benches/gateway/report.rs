@@ -2,7 +2,6 @@
 
 use crate::allocations::Counted;
 use crate::measure::{Figures, Row};
-use crate::parked::Parked;
 use crate::startup::Startup;
 use anyhow::{Context, Result};
 use std::fmt::Write;
@@ -115,18 +114,14 @@ pub(crate) fn startup(found: &Result<Startup>) -> Result<String> {
 }
 
 /// Memory of parked calls.
-pub(crate) fn parked(found: &[Parked]) -> Result<String> {
+pub(crate) fn parked(found: &Result<i64>) -> Result<String> {
     let mut out =
         "\n### A parked call: a stateless client, a server with sessions that waits for an answer\n\n".to_owned();
-    writeln!(out, "| server over | resident for each |\n|---|---:|")?;
-    for Parked { server, bytes } in found {
-        match bytes {
-            Ok(bytes) => writeln!(out, "| {server} | {:.1} KiB |", *bytes as f64 / 1024.0)?,
-            Err(error) => {
-                let reason = format!("{error:#}").replace(['\n', '|'], " ");
-                writeln!(out, "| {server} | failed: {} |", reason.trim())?;
-            }
+    match found {
+        Ok(bytes) => {
+            writeln!(out, "{:.1} KiB resident for each, a connection to the server included.", *bytes as f64 / 1024.0)?
         }
+        Err(error) => writeln!(out, "Not measured: {error:#}")?,
     }
     Ok(out)
 }

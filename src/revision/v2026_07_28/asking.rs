@@ -8,7 +8,9 @@ use tokio::time::{Duration, Instant, timeout_at};
 
 use crate::json::{Object, Raw, Text};
 use crate::jsonrpc::Id;
-use crate::model::{Answers, Ask, AskKind, AskState, Caller, Error, Event, Exchange, Question, Reason, Resume};
+use crate::model::{
+    Answers, Ask, AskKind, AskState, Caller, Error, Event, Exchange, Outcome, Question, Reason, Resume,
+};
 use crate::revision::v2026_07_28::spell;
 use crate::revision::v2026_07_28::state::{self, State, Subject};
 use crate::revision::{FrontState, legacy};
@@ -107,7 +109,13 @@ impl Asker<'_> {
     }
 
     /// Asks on behalf of a server that waits: the exchange is kept, with whatever else the server asks right away.
-    pub(super) async fn park(&self, mut exchange: Exchange, first: Ask) -> (u16, Vec<Bytes>) {
+    ///
+    /// Gives the exchange's end instead, where its server goes on without an answer.
+    pub(super) async fn park(
+        &self,
+        mut exchange: Exchange,
+        first: Ask,
+    ) -> Result<(u16, Vec<Bytes>), Result<Outcome, Error>> {
         let mut asks = vec![first];
         let mut early = Vec::new();
         let until = Instant::now() + GATHER_TIME;
@@ -115,10 +123,10 @@ impl Asker<'_> {
             let gap = (Instant::now() + GATHER_GAP).min(until);
             match timeout_at(gap, exchange.next_event()).await {
                 Err(_) => break,
-                Ok(Event::Done(end)) => return spell::end(self.id, self.subject.method(), end),
+                Ok(Event::Done(end)) => return Err(end),
                 Ok(Event::Ask(ask)) => match self.refusal(&ask) {
                     None => asks.push(ask),
-                    Some(error) => return (spell::status(&error), vec![spell::failure(Some(self.id), &error)]),
+                    Some(error) => return Ok((spell::status(&error), vec![spell::failure(Some(self.id), &error)])),
                 },
                 Ok(notice) if early.len() < EARLY_MAX => early.push(notice),
                 Ok(_) => {}
@@ -129,12 +137,13 @@ impl Asker<'_> {
             let Ask { requests, answer, .. } = ask;
             let requests = requests.into_iter().map(|(key, question)| {
                 number += 1;
-                OpenRequest { shown: Text::from(format!("input-{number}")), key, question, answer: None }
+                let shown = Text::from(format!("input-{number}"));
+                OpenRequest { shown, key: Text::from(key.as_str()), question: detached(question), answer: None }
             });
             OpenAsk { requests: requests.collect(), answer }
         });
         let open = open.collect();
-        self.again(exchange.after(early), open)
+        Ok(self.again(exchange.after(early), open))
     }
 
     /// Parks an exchange, and asks for what is open.
@@ -184,6 +193,12 @@ impl Asker<'_> {
             self.front.metrics.asks.with_label_values(&[question.kind.capability(), outcome]).inc();
         }
     }
+}
+
+/// The question in memory of its own: it may be kept for long, and is a span of whatever the server sent with it.
+fn detached(question: Question) -> Question {
+    let params = question.params.raw().detached().as_object();
+    Question { method: Text::from(question.method.as_str()), params: params.unwrap_or(question.params), ..question }
 }
 
 /// The question as this revision asks it: "Remove the `notifications/elicitation/complete` notification and the

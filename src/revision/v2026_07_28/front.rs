@@ -277,7 +277,10 @@ impl Spell for ModernSpell {
     }
 
     async fn park(&mut self, exchange: Exchange, ask: Ask) -> (u16, Vec<Bytes>) {
-        self.asker().park(exchange, ask).await
+        match self.asker().park(exchange, ask).await {
+            Ok(asked) => asked,
+            Err(end) => self.done(end),
+        }
     }
 
     fn done(&mut self, end: Result<Outcome, Error>) -> (u16, Vec<Bytes>) {
