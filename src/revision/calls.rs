@@ -135,6 +135,12 @@ impl Calls {
         self.0.asked.load(Ordering::Relaxed)
     }
 
+    /// Whether a call of another client is open, as far as clients can be told apart: a question could be about that.
+    pub fn have_others(&self, caller: &Caller) -> bool {
+        let mine = whose(caller).filter(|whose| whose.session.is_some());
+        self.lock().values().any(|open| open.whose.is_some() && (mine.is_none() || open.whose != mine))
+    }
+
     /// The id that was given out last: it changes with each call.
     pub fn last(&self) -> u64 {
         self.0.last.load(Ordering::Relaxed)

@@ -1,9 +1,9 @@
 //! Which connection a call uses at a server that asks in the middle of its calls.
 //!
-//! On a pipe a question of a server with sessions names no call (`revision::Calls`). A server that was seen to ask gets a
-//! connection for each client that can answer, from then on: one for each session, and for stateless clients one for
-//! each call at a time. Owns which of these are in use. Invariant: two calls of stateless clients are on one connection
-//! only where there are more calls than connections.
+//! On a pipe a question of a server with sessions names no call (`revision::Calls`). At a server that was seen to ask, a
+//! client that can answer leaves the shared connection: a session as soon as another's call is open there, for one of its
+//! own and for as long as it lives; a stateless client for each call. Owns which of these are in use. Invariant: two
+//! calls of stateless clients are on one of these connections only where there are more calls than connections.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -104,6 +104,11 @@ impl Leases {
         self.lock().get(&key)?.get().cloned()
     }
 
+    /// Whether the caller's session left the shared connection for one of its own.
+    pub(super) fn has_own(&self, caller: &Caller) -> bool {
+        caller.session.as_ref().is_some_and(|session| self.lock().contains_key(&asked::session_key(session)))
+    }
+
     /// Closes all.
     pub(super) async fn close_all(&self) {
         let all: Vec<Lease> = self.lock().drain().map(|(_, lease)| lease).collect();

@@ -13,7 +13,7 @@ mod status;
 mod supervise;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
@@ -93,6 +93,7 @@ pub struct Upstream {
     /// Whether it was ever seen to ask clients for something on a pipe.
     asks: AtomicBool,
     asked: asked::InUse,
+    turns: Mutex<()>,
     wake: Notify,
     suspect: Notify,
     wanted: ArcSwap<Vec<Text>>,
@@ -121,6 +122,7 @@ impl Upstream {
             leases: lease::Leases::default(),
             asks: AtomicBool::new(false),
             asked: asked::InUse::default(),
+            turns: Mutex::default(),
             wake: Notify::new(),
             suspect: Notify::new(),
             wanted: ArcSwap::default(),
@@ -216,16 +218,23 @@ impl Upstream {
         let slot = self.slots.clone().try_acquire_owned();
         let shared = self.settings.share == Share::Auto && !self.legacy_first(&caller);
         let about_task = asked::is_about_task(&call);
-        if let (Ok(slot), true, Some(active)) = (slot, shared, self.active.load().as_ref())
-            && !self.needs_own(active, &caller, about_task)
-        {
-            return self.start(active, slot, None, &caller, call);
+        if let (Ok(slot), true, Some(active)) = (slot, shared, self.active.load().as_ref()) {
+            // One at a time: of two that begin together, the second sees the first.
+            let _turn = self.turn(active, &caller);
+            if !self.needs_own(active, &caller, about_task) {
+                return self.start(active, slot, None, &caller, call);
+            }
         }
         let upstream = self.clone();
         Exchange::later(async move {
             let started = async {
                 let slot = upstream.slot().await?;
-                let (active, reserved) = upstream.connection(&caller, about_task).await?;
+                let (mut active, mut reserved) = upstream.connection(&caller, about_task).await?;
+                if reserved.is_none() && upstream.is_taken(&active, &caller, about_task) {
+                    // Somebody else's call began meanwhile.
+                    (active, reserved) = upstream.connection(&caller, about_task).await?;
+                }
+                let _turn = upstream.turn(&active, &caller);
                 Ok(upstream.start(&active, slot, reserved, &caller, call))
             };
             started.await.unwrap_or_else(|error| Exchange::done(Err(error)))
@@ -307,6 +316,16 @@ impl Upstream {
         }
     }
 
+    /// Held while it is decided whether a call of a client that can be asked is alone on a pipe, and until it is open.
+    fn turn(&self, active: &Active, caller: &Caller) -> Option<MutexGuard<'_, ()>> {
+        asked::is_ambiguous(active, caller).then(|| self.turns.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn is_taken(&self, active: &Active, caller: &Caller, about_task: bool) -> bool {
+        let _turn = self.turn(active, caller);
+        self.needs_own(active, caller, about_task)
+    }
+
     /// Whether a call needs a connection on which no other call can be asked something.
     fn needs_own(&self, active: &Active, caller: &Caller, about_task: bool) -> bool {
         let shared = match self.settings.share {
@@ -321,8 +340,14 @@ impl Upstream {
         if active.calls.were_asked() {
             self.asks.store(true, Ordering::Relaxed);
         }
-        // Where each client is to have a connection, nobody waits to be shown.
-        self.settings.share == Share::Session || self.asks.load(Ordering::Relaxed)
+        let asks = self.asks.load(Ordering::Relaxed);
+        match caller.session {
+            // Where each client is to have a connection, nobody waits to be shown.
+            None => asks || self.settings.share == Share::Session,
+            // What a session did before is on the shared one: it leaves that only when a question could be another's, and
+            // then for good.
+            Some(_) => asks && (active.calls.have_others(caller) || self.leases.has_own(caller)),
+        }
     }
 
     async fn shared_or_leased(&self, caller: &Arc<Caller>) -> Result<Arc<Active>, Error> {

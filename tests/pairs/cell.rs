@@ -75,9 +75,4 @@ impl Cell {
     pub(crate) fn server_since(&self, revision: &str) -> bool {
         self.server >= revision
     }
-
-    /// Whether a server that was seen to ask has a connection for each client: its questions name no call.
-    pub(crate) fn own_after_asking(&self) -> bool {
-        !self.modern_server() && self.transport != Transport::Http
-    }
 }
