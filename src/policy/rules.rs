@@ -2,14 +2,42 @@
 
 use std::collections::BTreeMap;
 
-use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use globset::{Glob, GlobBuilder, GlobSet};
 
 /// An ordered list of globs: a name matches if a plain one matches and no `!` one does.
 #[derive(Clone, Debug)]
 pub struct Globs {
-    allow: GlobSet,
-    deny: GlobSet,
+    allow: Names,
+    deny: Names,
     spelling: Vec<String>,
+}
+
+/// Which names some patterns mean. Most are a lone star or nothing at all: no automaton is built for these.
+#[derive(Clone, Debug)]
+enum Names {
+    None,
+    All,
+    Some(GlobSet),
+}
+
+impl Names {
+    fn of(globs: Vec<Glob>) -> Result<Self, String> {
+        if globs.is_empty() {
+            return Ok(Names::None);
+        }
+        if globs.iter().any(|glob| glob.glob() == "*") {
+            return Ok(Names::All);
+        }
+        GlobSet::new(globs).map(Names::Some).map_err(|e| e.to_string())
+    }
+
+    fn contain(&self, name: &str) -> bool {
+        match self {
+            Names::None => false,
+            Names::All => true,
+            Names::Some(set) => set.is_match(name),
+        }
+    }
 }
 
 /// What a server's config does to its tools, resources or prompts. Patterns are over the server's own names.
@@ -33,22 +61,21 @@ impl Globs {
     ///
     /// Fails with the pattern and what is wrong with it.
     pub fn new(patterns: &[String]) -> Result<Self, String> {
-        let (mut allow, mut deny) = (GlobSetBuilder::new(), GlobSetBuilder::new());
+        let (mut allow, mut deny) = (Vec::new(), Vec::new());
         for pattern in patterns {
             let (set, text) = match pattern.strip_prefix('!') {
                 Some(rest) => (&mut deny, rest),
                 None => (&mut allow, pattern.as_str()),
             };
             let glob = GlobBuilder::new(text).literal_separator(false).build();
-            set.add(glob.map_err(|e| format!("{pattern:?} is not a pattern: {e}"))?);
+            set.push(glob.map_err(|e| format!("{pattern:?} is not a pattern: {e}"))?);
         }
-        let build = |set: GlobSetBuilder| set.build().map_err(|e| e.to_string());
-        Ok(Globs { allow: build(allow)?, deny: build(deny)?, spelling: patterns.to_vec() })
+        Ok(Globs { allow: Names::of(allow)?, deny: Names::of(deny)?, spelling: patterns.to_vec() })
     }
 
     /// Matches nothing.
     pub fn none() -> Self {
-        Globs { allow: GlobSet::empty(), deny: GlobSet::empty(), spelling: Vec::new() }
+        Globs { allow: Names::None, deny: Names::None, spelling: Vec::new() }
     }
 
     /// Matches everything.
@@ -58,7 +85,7 @@ impl Globs {
 
     /// Whether `name` matches.
     pub fn matches(&self, name: &str) -> bool {
-        self.allow.is_match(name) && !self.deny.is_match(name)
+        self.allow.contain(name) && !self.deny.contain(name)
     }
 }
 
@@ -83,5 +110,43 @@ impl ItemRules {
     /// Whether the item exists, by its own name.
     pub fn exists(&self, name: &str) -> bool {
         self.allow.matches(name) && !self.deny.matches(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn globs(patterns: &[&str]) -> Globs {
+        Globs::new(&patterns.iter().map(|&p| p.to_owned()).collect::<Vec<_>>()).unwrap()
+    }
+
+    #[test]
+    fn a_name_matches_if_a_pattern_does_and_no_exclusion_does() {
+        let cases: &[(&[&str], &str, bool)] = &[
+            (&[], "a", false),
+            (&["*"], "", true),
+            (&["*"], "a/b.c", true),
+            (&["delete_*", "*"], "read", true),
+            (&["*", "!delete_*"], "delete_all", false),
+            (&["*", "!delete_*"], "read", true),
+            (&["*", "!*"], "read", false),
+            (&["!delete_*"], "read", false),
+            (&["read"], "read", true),
+            (&["read"], "reader", false),
+            (&["read_?", "x[ab]", "{get,put}_*"], "xb", true),
+            (&["read_?", "x[ab]", "{get,put}_*"], "put_it", true),
+            (&["read_?", "x[ab]", "{get,put}_*"], "post_it", false),
+            (&["file:*"], "file:///a/b", true),
+        ];
+        for (patterns, name, expected) in cases {
+            assert_eq!(globs(patterns).matches(name), *expected, "{patterns:?} {name:?}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_that_is_none_is_named() {
+        let error = Globs::new(&["ok".to_owned(), "![a".to_owned()]).unwrap_err();
+        assert!(error.contains("![a"), "{error}");
     }
 }

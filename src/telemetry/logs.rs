@@ -1,13 +1,20 @@
 //! Logs: one line an event on stderr, as text or JSON.
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::time::FormatTime;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
+/// Reads a filter: a level, or levels of modules, such as `info,moongate::link=debug`.
+///
+/// Fails with what is wrong with it.
+pub fn filter(text: &str) -> Result<Targets, String> {
+    text.parse().map_err(|e: tracing_subscriber::filter::ParseError| e.to_string())
+}
+
 /// Starts logging; a second call changes nothing.
-pub fn start(filter: &str, json: bool) {
-    let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new("info"));
+pub fn start(text: &str, json: bool) {
+    let filter = filter(text).unwrap_or_else(|_| Targets::new().with_default(LevelFilter::INFO));
     let registry = tracing_subscriber::registry().with(filter);
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_timer(Utc);
     let _ = if json {
@@ -59,5 +66,19 @@ pub fn redact(text: &str) -> String {
         Some(at) if text.is_char_boundary(at) => format!("{}[redacted]", &text[..at]),
         Some(_) => "[redacted]".to_owned(),
         None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod filter_tests {
+    use super::filter;
+    use tracing::Level;
+
+    #[test]
+    fn levels_of_modules_are_read() {
+        let read = filter("warn,moongate::link=debug").unwrap();
+        assert!(read.would_enable("moongate::link::stdio", &Level::DEBUG));
+        assert!(read.would_enable("hyper", &Level::WARN) && !read.would_enable("hyper", &Level::INFO));
+        assert!(filter("moongate=loud").is_err());
     }
 }

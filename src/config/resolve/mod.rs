@@ -339,7 +339,7 @@ impl<'a> Resolver<'a> {
         if let Some(level) = meant {
             let message = format!("`{path}`: {} is not a filter of the log", self.shown(&path));
             self.error(Kind::Value, &path, message, format!("did you mean `{level}`?"));
-        } else if filter.is_empty() || tracing_subscriber::EnvFilter::try_new(&filter).is_err() {
+        } else if filter.is_empty() || crate::telemetry::logs::filter(&filter).is_err() {
             let message = format!("`{path}`: {} is not a filter of the log", self.shown(&path));
             self.error(Kind::Value, &path, message, fix);
         }
