@@ -1,5 +1,5 @@
-//! Every client revision against every server revision, over both transports: each feature of the protocol through a
-//! gateway with several servers.
+//! Every client revision against every server revision, over stdio, Streamable HTTP and TCP, and both eras over every
+//! other link: each feature of the protocol through a gateway with several servers.
 //!
 //! One test is one cell of the matrix; it runs every feature and names each that fails.
 
@@ -145,6 +145,11 @@ macro_rules! servers {
             async fn http() {
                 run($client, $date, Transport::Http).await;
             }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn tcp() {
+                run($client, $date, Transport::Tcp).await;
+            }
         })+
 
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -167,6 +172,31 @@ matrix!(
     c2025_11_25 = "2025-11-25",
     c2026_07_28 = "2026-07-28"
 );
+
+/// What is not in the matrix: the links that differ from others in what is below the messages alone.
+mod links {
+    use super::{Transport, run};
+
+    macro_rules! links {
+        ($($name:ident = $client:literal, $server:literal, $transport:ident);+;) => {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                run($client, $server, Transport::$transport).await;
+            })+
+        };
+    }
+
+    links! {
+        unix_legacy_legacy = "2025-11-25", "2025-11-25", Unix;
+        unix_legacy_modern = "2025-11-25", "2026-07-28", Unix;
+        unix_modern_legacy = "2026-07-28", "2025-11-25", Unix;
+        unix_modern_modern = "2026-07-28", "2026-07-28", Unix;
+        websocket_legacy_legacy = "2025-11-25", "2025-11-25", WebSocket;
+        websocket_legacy_modern = "2025-11-25", "2026-07-28", WebSocket;
+        websocket_modern_legacy = "2026-07-28", "2025-11-25", WebSocket;
+        websocket_modern_modern = "2026-07-28", "2026-07-28", WebSocket;
+    }
+}
 
 #[test]
 fn the_matrix_names_what_the_gateway_speaks() {
