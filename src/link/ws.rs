@@ -254,10 +254,10 @@ where
                     let silence = format!("nothing came from the server for {SILENCE:?}, not even an answer to a ping");
                     return outbox.fail(LinkError::Gone(silence));
                 }
-                if !outbox.written(sink.send(Frame::Ping(Bytes::new()))).await {
-                    return;
+                if outbox.written(sink.send(Frame::Ping(Bytes::new()))).await {
+                    continue;
                 }
-                continue;
+                false
             }
             () = &mut failed => false,
         };
@@ -269,10 +269,10 @@ where
             sink.send_all(&mut frames).await
         };
         if !outbox.written(writing).await {
-            return;
+            break;
         }
     }
-    // Answers a closing frame, or sends the first.
+    // Answers a closing frame, which may be why something was not written, or sends the first.
     let _ = tokio::time::timeout(CLOSE_TIME, sink.close()).await;
 }
 
