@@ -12,7 +12,9 @@ use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::TokioExecutor,
 };
-use moongate::mock::{Act, Answer, Cursor, Fault, Generate, Handle, Newline, Revision, Script, serve_http, serve_tcp};
+use moongate::mock::{
+    Act, Answer, Cursor, Fault, Generate, Handle, Newline, Revision, Script, serve_http, serve_tcp, serve_ws,
+};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},
@@ -890,4 +892,25 @@ async fn the_rest_of_the_contents() {
     }
     let other = Web::legacy(&server.url, "2025-11-25").await;
     assert_eq!(content(&answer(other.post(&call(8, "counter", json!({}))).await).await), "1");
+}
+
+#[tokio::test]
+async fn websocket_handshakes_are_judged() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let http = moongate::mock::Http { bearer: Some("k".into()), ..moongate::mock::Http::default() };
+    let server = serve_ws(Script { http, ..Script::demo() }, ([127, 0, 0, 1], 0).into(), None).await.unwrap();
+    assert_eq!(server.url, format!("ws://{}/mcp", server.addr.unwrap()));
+    for (path, key, protocol, status) in
+        [("/mcp", "k", "x, mcp", 101), ("/mcp", "k", "x", 400), ("/mcp", "j", "mcp", 401), ("/", "k", "mcp", 404)]
+    {
+        let mut stream = tokio::net::TcpStream::connect(server.addr.unwrap()).await.unwrap();
+        let asked = format!(
+            "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n\
+             sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\nsec-websocket-protocol: {protocol}\r\nauthorization: Bearer {key}\r\n\r\n"
+        );
+        stream.write_all(asked.as_bytes()).await.unwrap();
+        let mut line = [0; 12];
+        stream.read_exact(&mut line).await.unwrap();
+        assert_eq!(String::from_utf8_lossy(&line), format!("HTTP/1.1 {status}"), "{path} {key} {protocol}");
+    }
 }

@@ -28,6 +28,9 @@ pub struct MockArgs {
     /// Serve lines of JSON-RPC on this TCP address
     #[arg(long, value_name = "ADDR", group = "transport")]
     pub tcp: Option<SocketAddr>,
+    /// Serve WebSocket on this address, at /mcp: JSON-RPC in text frames, subprotocol `mcp`
+    #[arg(long, value_name = "ADDR", group = "transport")]
+    pub ws: Option<SocketAddr>,
     /// Serve lines of JSON-RPC on this Unix socket
     #[cfg(unix)]
     #[arg(long, value_name = "PATH", group = "transport")]
@@ -81,6 +84,9 @@ pub async fn run(args: MockArgs) -> anyhow::Result<i32> {
     }
     if let Some(addr) = args.tcp {
         return listen(mock::serve_tcp(script, addr, record).await?).await;
+    }
+    if let Some(addr) = args.ws {
+        return listen(mock::serve_ws(script, addr, record).await?).await;
     }
     #[cfg(unix)]
     if let Some(path) = args.unix {

@@ -18,7 +18,7 @@ pub(super) const SERVER_MAPS: [&str; 1] = ["mcpServers"];
 pub(super) const URL_NAMES: [&str; 2] = ["serverUrl", "httpUrl"];
 
 /// How clients say what a server is, and what that is here.
-const TYPES: [(&str, &str); 7] = [
+const TYPES: [(&str, &str); 9] = [
     ("stdio", "stdio"),
     ("http", "http"),
     ("streamable-http", "http"),
@@ -26,6 +26,8 @@ const TYPES: [(&str, &str); 7] = [
     ("streamable_http", "http"),
     ("local", "stdio"),
     ("sse", "sse"),
+    ("ws", "ws"),
+    ("websocket", "ws"),
 ];
 
 /// Keys that clients have for a server and that mean nothing to a gateway, with what to use instead.

@@ -103,18 +103,18 @@ impl Default for Names {
     }
 }
 
-/// One server: either `url` or `command`.
+/// One server: one of `url`, `command`, `tcp` and `unix`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default)]
 pub(super) struct Server {
-    /// The server's MCP endpoint (Streamable HTTP, or HTTP+SSE).
+    /// The server's MCP endpoint: Streamable HTTP or HTTP+SSE at `http://` and `https://`, WebSocket at `ws://` and `wss://`.
     pub(super) url: Option<String>,
     /// What is spoken at `url`.
     pub(super) transport: Option<Transport>,
     /// What the server is; clients' files often say so.
     #[serde(rename = "type")]
     pub(super) kind: Option<ServerKind>,
-    /// Sent with every request to `url`.
+    /// Sent with every request to `url`; with the one that opens a WebSocket.
     pub(super) headers: Option<BTreeMap<String, String>>,
     /// Headers of the client's request that are passed on: the client's name for it = the server's.
     pub(super) forward_headers: Option<BTreeMap<String, String>>,
@@ -126,6 +126,10 @@ pub(super) struct Server {
     pub(super) env: Option<BTreeMap<String, String>>,
     /// The program's working directory.
     pub(super) cwd: Option<String>,
+    /// The host and port of a server that speaks MCP over TCP, a message a line: `ledger.internal:9000`.
+    pub(super) tcp: Option<String>,
+    /// The path of the Unix socket of a server that speaks MCP there, a message a line.
+    pub(super) unix: Option<String>,
     /// Shown instead of the title that the server gives itself.
     pub(super) title: Option<String>,
     /// Shown to models instead of the server's own instructions.
@@ -352,6 +356,8 @@ pub(super) enum Transport {
     Http,
     /// HTTP+SSE.
     Sse,
+    /// WebSocket.
+    Ws,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -360,6 +366,18 @@ pub(super) enum ServerKind {
     Stdio,
     Http,
     Sse,
+    Ws,
+}
+
+impl ServerKind {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            ServerKind::Stdio => "stdio",
+            ServerKind::Http => "http",
+            ServerKind::Sse => "sse",
+            ServerKind::Ws => "ws",
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -457,8 +475,6 @@ pub(super) const UNAVAILABLE: &[(&str, Option<&str>, &str)] = &[
     ("servers.*.auth", None, "remove it; send a fixed credential with `headers`"),
     ("servers.*.oauth", None, "remove it; send a fixed credential with `headers`"),
     ("servers.*.headersHelper", None, "remove it; send a fixed credential with `headers`"),
-    ("servers.*.tcp", None, "use `url` or `command`"),
-    ("servers.*.unix", None, "use `url` or `command`"),
     ("servers.*.icon", None, "remove it"),
     ("servers.*.retry", None, "remove it"),
     ("servers.*.pin", None, "remove it"),

@@ -5,6 +5,7 @@
 //! and delays no other call; when the pipe ends, every open call fails at once with the reason.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,6 +16,7 @@ use futures_util::{FutureExt, Stream, StreamExt, stream};
 use http::HeaderMap;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
 
 use crate::jsonrpc::{Message, Payload};
 use crate::link::{BATCH_MAX, Correlate, Headers, Link, LinkError, Messages, Outgoing, Reply};
@@ -25,6 +27,8 @@ const CALL_QUEUE: usize = 256;
 const EVENT_QUEUE: usize = 256;
 /// Messages waiting to be written.
 const WRITE_QUEUE: usize = 1024;
+/// Messages that are written together, at most.
+const WRITE_AT_ONCE: usize = 64;
 /// How long a full write queue is waited for: the server does not read its input.
 const WRITE_WAIT: Duration = Duration::from_secs(5);
 /// Longest time for what was gathered to be written.
@@ -42,14 +46,16 @@ pub struct Duplex {
     shared: Arc<Shared>,
     writer: Mutex<Option<mpsc::Sender<Bytes>>>,
     events: Mutex<Option<mpsc::Receiver<Message>>>,
-    broke: Arc<watch::Sender<Option<LinkError>>>,
 }
 
 struct Shared {
     open: Mutex<Open>,
     correlate: Correlate,
+    on_garbage: OnGarbage,
     events: mpsc::Sender<Message>,
     dropped: AtomicU64,
+    broke: watch::Sender<Option<LinkError>>,
+    stop: CancellationToken,
 }
 
 /// The open requests, or why there can be none any more.
@@ -66,68 +72,93 @@ pub struct DuplexSettings {
     pub correlate: Correlate,
     /// Told about each line that is no message.
     pub on_garbage: OnGarbage,
+    /// What the server did where there is nothing more to read.
+    pub closed: &'static str,
     /// Finds a better reason for the end of the pipe, such as how the process ended.
-    pub explain: Explain,
+    pub explain: Option<Explain>,
 }
 
 /// Turns the end of a pipe into a reason for people. Must not take long: open calls wait for it.
 pub type Explain = Box<dyn FnOnce(LinkError) -> BoxFuture<'static, LinkError> + Send>;
 
 impl Duplex {
-    /// Starts to read and write.
-    pub fn start<R, W>(reader: R, writer: W, settings: DuplexSettings) -> Self
+    /// Starts to read and write lines.
+    pub fn start<R, W>(reader: R, writer: W, mut settings: DuplexSettings) -> Self
     where
         R: AsyncRead + Send + Unpin + 'static,
         W: AsyncWrite + Send + Unpin + 'static,
     {
-        let (events, event_reader) = mpsc::channel(EVENT_QUEUE);
-        let (to_write, lines) = mpsc::channel(WRITE_QUEUE);
-        let broke = Arc::new(watch::Sender::new(None));
-        let shared = Arc::new(Shared {
-            open: Mutex::new(Open::Calls(HashMap::new())),
-            correlate: settings.correlate,
-            events,
-            dropped: AtomicU64::new(0),
-        });
-        tokio::spawn(write_lines(writer, lines, shared.clone(), broke.clone()));
-        tokio::spawn({
-            let (shared, broke) = (shared.clone(), broke.clone());
-            async move {
-                let end = read_lines(reader, &shared, settings.max_message, &settings.on_garbage).await;
-                shared.fail((settings.explain)(end).await, &broke);
-            }
-        });
-        Duplex { shared, writer: Mutex::new(Some(to_write)), events: Mutex::new(Some(event_reader)), broke }
+        let (limit, closed, explain) = (settings.max_message, settings.closed, settings.explain.take());
+        let (duplex, outbox) = Duplex::new(settings);
+        let shared = duplex.shared.clone();
+        duplex.read(explain, async move { read_lines(reader, &shared, limit, closed).await });
+        tokio::spawn(write_lines(writer, outbox));
+        duplex
     }
 
-    /// The reading half alone, over messages that something else delimits; whoever owns it writes in its own way.
-    pub(super) fn reading<S>(messages: S, settings: DuplexSettings) -> Self
+    /// The same over messages that something else delimits. Whoever owns that takes what is to be written from the
+    /// outbox, or drops the outbox and sends in a way of its own.
+    pub(super) fn framed<S>(messages: S, mut settings: DuplexSettings) -> (Self, Outbox)
     where
         S: Stream<Item = Result<Bytes, LinkError>> + Send + 'static,
     {
+        let (closed, explain) = (settings.closed, settings.explain.take());
+        let (duplex, outbox) = Duplex::new(settings);
+        let shared = duplex.shared.clone();
+        duplex.read(explain, async move {
+            let mut messages = std::pin::pin!(messages);
+            loop {
+                match messages.next().await {
+                    Some(Ok(message)) => take_line(message, &shared),
+                    Some(Err(error)) => return error,
+                    None => return LinkError::Gone(closed.to_owned()),
+                }
+            }
+        });
+        (duplex, outbox)
+    }
+
+    fn new(settings: DuplexSettings) -> (Self, Outbox) {
         let (events, event_reader) = mpsc::channel(EVENT_QUEUE);
-        let broke = Arc::new(watch::Sender::new(None));
+        let (to_write, messages) = mpsc::channel(WRITE_QUEUE);
         let shared = Arc::new(Shared {
             open: Mutex::new(Open::Calls(HashMap::new())),
             correlate: settings.correlate,
+            on_garbage: settings.on_garbage,
             events,
             dropped: AtomicU64::new(0),
+            broke: watch::Sender::new(None),
+            stop: CancellationToken::new(),
         });
-        tokio::spawn({
-            let (shared, broke) = (shared.clone(), broke.clone());
-            async move {
-                let mut messages = std::pin::pin!(messages);
-                let end = loop {
-                    match messages.next().await {
-                        Some(Ok(message)) => take_line(message, &shared, &settings.on_garbage),
-                        Some(Err(error)) => break error,
-                        None => break LinkError::Gone("the server ended its event stream".to_owned()),
-                    }
-                };
-                shared.fail((settings.explain)(end).await, &broke);
-            }
+        let outbox = Outbox { messages, shared: shared.clone() };
+        (Duplex { shared, writer: Mutex::new(Some(to_write)), events: Mutex::new(Some(event_reader)) }, outbox)
+    }
+
+    /// Reads to the end, which is that of the pipe.
+    fn read(&self, explain: Option<Explain>, reading: impl Future<Output = LinkError> + Send + 'static) {
+        let shared = self.shared.clone();
+        tokio::spawn(async move {
+            let end = tokio::select! {
+                end = reading => end,
+                () = shared.stop.cancelled() => LinkError::Gone("the link was closed".to_owned()),
+            };
+            shared.fail(match explain {
+                Some(explain) => explain(end).await,
+                None => end,
+            });
         });
-        Duplex { shared, writer: Mutex::new(None), events: Mutex::new(Some(event_reader)), broke }
+    }
+
+    /// Reads nothing more, whatever the server does.
+    pub(super) fn stop(&self) {
+        self.shared.stop.cancel();
+    }
+
+    /// Closes politely: stops writing, and gives the server a moment to end the pipe.
+    pub(super) async fn end(&self, within: Duration) {
+        self.close_writer();
+        let _ = tokio::time::timeout(within, self.broken()).await;
+        self.stop();
     }
 
     /// Expects the answer to a request that goes out another way; the entry leaves the table with the stream.
@@ -147,7 +178,7 @@ impl Duplex {
 
     /// Ends the pipe for a reason that its own end does not show.
     pub(super) fn fail(&self, error: LinkError) {
-        self.shared.fail(error, &self.broke);
+        self.shared.fail(error);
     }
 
     /// Notifications that were dropped because nobody read them in time.
@@ -216,7 +247,7 @@ impl Link for Duplex {
     }
 
     fn broken(&self) -> BoxFuture<'_, LinkError> {
-        let mut broken = self.broke.subscribe();
+        let mut broken = self.shared.broke.subscribe();
         async move {
             let reason = broken.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone());
             reason.unwrap_or_else(|| LinkError::Gone("the pipe was closed".to_owned()))
@@ -293,7 +324,7 @@ impl Shared {
     }
 
     /// Ends the pipe: every open call fails now, every later one at once.
-    fn fail(&self, error: LinkError, broke: &watch::Sender<Option<LinkError>>) {
+    fn fail(&self, error: LinkError) {
         let mut open = lock(&self.open);
         let Open::Calls(calls) = std::mem::replace(&mut *open, Open::Broken(error.clone())) else {
             return;
@@ -302,21 +333,57 @@ impl Shared {
         for call in calls.into_values() {
             let _ = call.try_send(Err(error.clone()));
         }
-        broke.send_replace(Some(error));
+        self.broke.send_replace(Some(error));
     }
 }
 
 // === the two tasks ===
 
-async fn write_lines<W: AsyncWrite + Unpin>(
-    mut writer: W,
-    mut lines: mpsc::Receiver<Bytes>,
+/// What is to be written, for whoever writes it.
+pub(super) struct Outbox {
+    messages: mpsc::Receiver<Bytes>,
     shared: Arc<Shared>,
-    broke: Arc<watch::Sender<Option<LinkError>>>,
-) {
+}
+
+impl Outbox {
+    /// Waits for messages, and takes as many as there are within reason. False: there will be no more.
+    pub(super) async fn next(&mut self, waiting: &mut Vec<Bytes>) -> bool {
+        self.messages.recv_many(waiting, WRITE_AT_ONCE).await > 0
+    }
+
+    /// Waits until something is written. False: it was not, and the pipe has failed.
+    pub(super) async fn written<E: Display>(&self, writing: impl Future<Output = Result<(), E>>) -> bool {
+        // A server that does not read its input is of no more use than one whose input is closed.
+        let failure = match tokio::time::timeout(WRITE_TIME, writing).await {
+            Ok(Ok(())) => return true,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("it does not read: nothing was taken for {WRITE_TIME:?}"),
+        };
+        // Mostly the server has ended, and its output is about to: the reading task can then say how.
+        let _ = tokio::time::timeout(END_WAIT, self.shared.broke.subscribe().wait_for(Option::is_some)).await;
+        self.fail(LinkError::Gone(format!("the server takes no input: {failure}")));
+        false
+    }
+
+    /// Waits for the end of the pipe.
+    pub(super) fn failed(&self) -> impl Future<Output = ()> + use<> {
+        let mut broke = self.shared.broke.subscribe();
+        async move {
+            let _ = broke.wait_for(Option::is_some).await;
+        }
+    }
+
+    /// Ends the pipe.
+    pub(super) fn fail(&self, error: LinkError) {
+        self.shared.fail(error);
+        self.shared.stop.cancel();
+    }
+}
+
+async fn write_lines<W: AsyncWrite + Unpin>(mut writer: W, mut outbox: Outbox) {
     let mut waiting = Vec::new();
     let mut buffer = BytesMut::new();
-    while lines.recv_many(&mut waiting, 64).await > 0 {
+    while outbox.next(&mut waiting).await {
         for line in waiting.drain(..) {
             // A line break inside would end the message early. JSON allows one only as white space between tokens,
             // where a space means the same.
@@ -329,17 +396,11 @@ async fn write_lines<W: AsyncWrite + Unpin>(
             buffer.extend_from_slice(rest);
             buffer.extend_from_slice(b"\n");
         }
-        let written = async {
+        let writing = async {
             writer.write_all(&buffer).await?;
             writer.flush().await
         };
-        // A server that does not read its input is of no more use than one whose input is closed.
-        let late = |_| std::io::Error::other(format!("it does not read: nothing was taken for {WRITE_TIME:?}"));
-        let written = tokio::time::timeout(WRITE_TIME, written).await;
-        if let Err(e) = written.map_err(late).and_then(|written| written) {
-            // Mostly the server has ended, and its output is about to: the reading task can then say how.
-            let _ = tokio::time::timeout(END_WAIT, broke.subscribe().wait_for(Option::is_some)).await;
-            shared.fail(LinkError::Gone(format!("the server's input is closed: {e}")), &broke);
+        if !outbox.written(writing).await {
             return;
         }
         buffer.clear();
@@ -354,7 +415,7 @@ async fn read_lines<R: AsyncRead + Unpin>(
     mut reader: R,
     shared: &Shared,
     limit: usize,
-    on_garbage: &OnGarbage,
+    closed: &'static str,
 ) -> LinkError {
     let mut buffer = BytesMut::with_capacity(16 * 1024);
     let mut scanned = 0;
@@ -366,12 +427,12 @@ async fn read_lines<R: AsyncRead + Unpin>(
             scanned = 0;
             match skipping.take() {
                 Some(mut scan) => shared.too_large(scan.feed(&line), limit),
-                None => take_line(line, shared, on_garbage),
+                None => take_line(line, shared),
             }
         }
         scanned = buffer.len();
         if scanned > limit && skipping.is_none() {
-            on_garbage(format!("a line longer than max_message = {limit} bytes").as_bytes());
+            (shared.on_garbage)(format!("a line longer than max_message = {limit} bytes").as_bytes());
             skipping = Some(IdScan::default());
         }
         if let Some(scan) = &mut skipping {
@@ -381,14 +442,15 @@ async fn read_lines<R: AsyncRead + Unpin>(
         }
         buffer.reserve(8 * 1024);
         match reader.read_buf(&mut buffer).await {
-            Ok(0) => return LinkError::Gone("the server closed its output".to_owned()),
+            Ok(0) => return LinkError::Gone(closed.to_owned()),
             Ok(_) => {}
-            Err(e) => return LinkError::Gone(format!("the server's output broke: {e}")),
+            Err(e) => return LinkError::Gone(format!("reading from the server failed: {e}")),
         }
     }
 }
 
-fn take_line(line: Bytes, shared: &Shared, on_garbage: &OnGarbage) {
+fn take_line(line: Bytes, shared: &Shared) {
+    let on_garbage = &shared.on_garbage;
     let mut text = line.trim_ascii();
     text = text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text);
     if text.is_empty() {

@@ -400,8 +400,14 @@ pub(super) fn is_event_stream(headers: &HeaderMap) -> bool {
 /// What a response of another status than 2xx means.
 pub(super) async fn refusal(response: http::Response<Answer>) -> LinkError {
     let (head, body) = response.into_parts();
-    let retry_after = header(&head.headers, RETRY_AFTER).and_then(|v| v.parse().ok());
-    let hint = match (head.status, header(&head.headers, LOCATION)) {
+    let body = tokio::time::timeout(Duration::from_secs(5), collect(body, REFUSAL_BYTES)).await;
+    refused(head.status, &head.headers, body.ok().and_then(Result::ok))
+}
+
+/// The same of a response that was read already.
+pub(super) fn refused(status: StatusCode, headers: &HeaderMap, body: Option<Bytes>) -> LinkError {
+    let retry_after = header(headers, RETRY_AFTER).and_then(|v| v.parse().ok());
+    let hint = match (status, header(headers, LOCATION)) {
         (status, Some(to)) if status.is_redirection() => {
             format!(": it redirects to {to:?}, which is not followed; configure that URL")
         }
@@ -411,9 +417,8 @@ pub(super) async fn refusal(response: http::Response<Answer>) -> LinkError {
         (StatusCode::TOO_MANY_REQUESTS, _) => ": too many requests".to_owned(),
         _ => String::new(),
     };
-    let body = tokio::time::timeout(Duration::from_secs(5), collect(body, REFUSAL_BYTES)).await;
-    let message = body.ok().and_then(Result::ok).and_then(|bytes| Message::parse(&bytes).ok()).map(Box::new);
-    LinkError::Status { status: head.status.as_u16(), hint, message, retry_after }
+    let message = body.and_then(|bytes| Message::parse(&bytes).ok()).map(Box::new);
+    LinkError::Status { status: status.as_u16(), hint, message, retry_after }
 }
 
 fn header(headers: &HeaderMap, name: HeaderName) -> Option<&str> {

@@ -9,9 +9,11 @@ mod hints;
 pub mod http;
 mod plain;
 mod resume;
+pub mod socket;
 pub mod sse;
 pub mod stdio;
 mod way;
+pub mod ws;
 
 use std::pin::Pin;
 use std::sync::Arc;

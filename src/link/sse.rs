@@ -35,7 +35,6 @@ const POST_TIME: Duration = Duration::from_secs(30);
 pub struct SseLink {
     duplex: Arc<Duplex>,
     poster: Arc<Poster>,
-    stop: CancellationToken,
 }
 
 /// Sends messages.
@@ -74,16 +73,16 @@ impl SseLink {
             Ok((events, endpoint))
         };
         let (events, uri) = tokio::time::timeout(ENDPOINT_TIME, opening).await.map_err(late)??;
-        let stop = CancellationToken::new();
         let settings = DuplexSettings {
             max_message: settings.max_message,
             correlate,
             on_garbage: settings.on_garbage,
-            explain: Box::new(|error| std::future::ready(error).boxed()),
+            closed: "the server ended its event stream",
+            explain: None,
         };
-        let messages = events.messages().take_until(stop.clone().cancelled_owned());
-        let duplex = Arc::new(Duplex::reading(messages, settings));
-        Ok(SseLink { duplex, poster: Arc::new(Poster { way, uri, headers }), stop })
+        // What is sent goes by POST.
+        let (duplex, _) = Duplex::framed(events.messages(), settings);
+        Ok(SseLink { duplex: Arc::new(duplex), poster: Arc::new(Poster { way, uri, headers }) })
     }
 }
 
@@ -141,7 +140,7 @@ impl Link for SseLink {
     }
 
     fn close(&self, _: Headers) -> BoxFuture<'_, ()> {
-        self.stop.cancel();
+        self.duplex.stop();
         std::future::ready(()).boxed()
     }
 
@@ -166,7 +165,7 @@ impl SseLink {
 
 impl Drop for SseLink {
     fn drop(&mut self) {
-        self.stop.cancel();
+        self.duplex.stop();
     }
 }
 

@@ -109,7 +109,8 @@ impl StdioLink {
                 max_message: settings.max_message,
                 correlate: settings.correlate,
                 on_garbage: settings.on_garbage,
-                explain: Box::new(|error| explain(error, exited).boxed()),
+                closed: "the server closed its output",
+                explain: Some(Box::new(|error| explain(error, exited).boxed())),
             },
         );
         let stop = CancellationToken::new();

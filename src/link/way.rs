@@ -44,11 +44,7 @@ impl Way {
         connect_timeout: Duration,
         tls: &Arc<rustls::ClientConfig>,
     ) -> Result<Self, LinkError> {
-        let mut tcp = HttpConnector::new();
-        tcp.enforce_http(false);
-        tcp.set_nodelay(true);
-        tcp.set_keepalive(Some(Duration::from_secs(30)));
-        tcp.set_connect_timeout(Some(connect_timeout));
+        let tcp = tcp(connect_timeout);
         if url.scheme() == "https" {
             return Ok(Way::Tls(Box::new(over_tls(tcp, tls))));
         }
@@ -87,6 +83,16 @@ impl Way {
             }
         }
     }
+}
+
+/// Connects over TCP, whatever the scheme: by name, to each address that it has.
+pub(super) fn tcp(connect_timeout: Duration) -> HttpConnector {
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_keepalive(Some(Duration::from_secs(30)));
+    tcp.set_connect_timeout(Some(connect_timeout));
+    tcp
 }
 
 fn unusable(error: &http::uri::InvalidUri) -> LinkError {

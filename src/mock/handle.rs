@@ -7,7 +7,7 @@ use std::{fs::File, io, net::SocketAddr, path::PathBuf, sync::Arc};
 use serde_json::Value;
 use tokio::{
     io::{AsyncRead, AsyncWrite, BufReader},
-    net::TcpListener,
+    net::{TcpListener, TcpStream},
     task::JoinHandle,
 };
 
@@ -17,8 +17,8 @@ use super::{
     http, pipe,
     record::{Counters, Record, Seen, lock},
     script::Script,
-    server::{Notice, Server},
-    wire,
+    server::{Connection, Notice, Server},
+    wire, ws,
 };
 
 /// A mock server that runs until its handle goes.
@@ -61,6 +61,32 @@ pub async fn serve_http_recording(
 /// # Errors
 /// When it cannot listen there.
 pub async fn serve_tcp(script: Script, addr: SocketAddr, record: Option<File>) -> io::Result<Handle> {
+    over_tcp(script, addr, record, lines, |addr| addr.to_string()).await
+}
+
+/// Serves WebSocket on `addr`, at the path `/mcp`: JSON-RPC in text frames, each connection a client of its own.
+///
+/// # Errors
+/// When it cannot listen there.
+pub async fn serve_ws(script: Script, addr: SocketAddr, record: Option<File>) -> io::Result<Handle> {
+    let begin = |server: &Arc<Server>, stream: TcpStream| {
+        let (open, server) = (Connection::begun(server), server.clone());
+        tokio::spawn(async move {
+            ws::connection(server, stream).await;
+            drop(open);
+        });
+    };
+    over_tcp(script, addr, record, begin, |addr| format!("ws://{addr}{}", http::PATH)).await
+}
+
+/// Accepts TCP connections, and begins something with each.
+async fn over_tcp(
+    script: Script,
+    addr: SocketAddr,
+    record: Option<File>,
+    begin: impl Fn(&Arc<Server>, TcpStream) + Send + 'static,
+    url: impl Fn(SocketAddr) -> String,
+) -> io::Result<Handle> {
     let listener = TcpListener::bind(addr).await?;
     let addr = listener.local_addr()?;
     let server = Server::new(script, Record::to_file(record), None);
@@ -69,12 +95,16 @@ pub async fn serve_tcp(script: Script, addr: SocketAddr, record: Option<File>) -
         let mut stop = shared.stop.subscribe();
         loop {
             tokio::select! {
-                accepted = listener.accept() => if let Ok((stream, _)) = accepted { lines(&shared, stream) },
+                accepted = listener.accept() => if let Ok((stream, _)) = accepted {
+                    // Small messages are the rule here, and a delay on them would be measured as somebody else's.
+                    let _ = stream.set_nodelay(true);
+                    begin(&shared, stream);
+                },
                 _ = stop.wait_for(|stop| *stop) => return,
             }
         }
     });
-    Ok(Handle { url: addr.to_string(), addr: Some(addr), server, accepting })
+    Ok(Handle { url: url(addr), addr: Some(addr), server, accepting })
 }
 
 /// Serves lines of JSON-RPC on every connection to a Unix socket at `path`, which must not exist.
@@ -102,11 +132,13 @@ pub async fn serve_unix(script: Script, path: PathBuf, record: Option<File>) -> 
 }
 
 fn lines<S: AsyncRead + AsyncWrite + Send + 'static>(server: &Arc<Server>, stream: S) {
-    server.record.count(|c| c.connections += 1);
+    let (open, server) = (Connection::begun(server), server.clone());
     let (reader, writer) = tokio::io::split(stream);
-    let server = server.clone();
-    // How a connection ends is the client's business, or a fault we were asked for.
-    tokio::spawn(async move { pipe::serve(server, BufReader::new(reader), writer).await });
+    tokio::spawn(async move {
+        // How a connection ends is the client's business, or a fault we were asked for.
+        let _ = pipe::serve(server, BufReader::new(reader), writer).await;
+        drop(open);
+    });
 }
 
 impl Handle {
@@ -182,10 +214,10 @@ impl Handle {
         self.server.listeners()
     }
 
-    /// Legacy sessions that are open over HTTP now, the streams of HTTP+SSE among them.
+    /// Legacy sessions that are open over HTTP now, the streams of HTTP+SSE among them; over sockets, the connections.
     #[must_use]
     pub fn sessions(&self) -> usize {
-        lock(&self.server.sessions).len() + self.server.pairs.len()
+        lock(&self.server.sessions).len() + self.server.pairs.len() + self.server.pipes()
     }
 
     /// Forgets every session, as a restart would; gives how many there were.

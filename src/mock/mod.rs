@@ -34,11 +34,12 @@ mod stream;
 mod tasks;
 mod tools;
 mod wire;
+mod ws;
 
 pub use self::{
     fault::{Act, Fault},
     flow::{Flow, Question, Step, Unable},
-    handle::{Handle, serve_http, serve_http_recording, serve_tcp},
+    handle::{Handle, serve_http, serve_http_recording, serve_tcp, serve_ws},
     record::{Counters, Seen},
     revision::Revision,
     script::{Answer, Cursor, Generate, Http, Listing, Newline, Preset, Script, Sse, Stdio, TaskRule},

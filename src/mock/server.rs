@@ -8,7 +8,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -95,6 +95,7 @@ pub(super) struct Server {
     listeners: Mutex<Vec<Listener>>,
     numbers: AtomicU64,
     pub(super) counter: AtomicU64,
+    pipes: AtomicUsize,
 }
 
 impl Server {
@@ -110,6 +111,7 @@ impl Server {
             listeners: Mutex::default(),
             numbers: AtomicU64::new(1),
             counter: AtomicU64::new(0),
+            pipes: AtomicUsize::new(0),
             script,
             record,
             program,
@@ -191,6 +193,10 @@ impl Server {
         Some(Listening { server: self.clone(), number })
     }
 
+    pub(super) fn pipes(&self) -> usize {
+        self.pipes.load(Ordering::Relaxed)
+    }
+
     pub(super) fn listeners(&self) -> usize {
         lock(&self.listeners).len()
     }
@@ -235,6 +241,23 @@ impl Server {
         drop(contents);
         self.publish(&Notice::List(list));
         name
+    }
+}
+
+/// An open connection that is a pipe; it counts until it goes.
+pub(super) struct Connection(Arc<Server>);
+
+impl Connection {
+    pub(super) fn begun(server: &Arc<Server>) -> Self {
+        server.record.count(|c| c.connections += 1);
+        server.pipes.fetch_add(1, Ordering::Relaxed);
+        Connection(server.clone())
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.0.pipes.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -9,8 +9,10 @@ use tokio::time::Instant;
 use crate::json::Raw;
 use crate::link::duplex::OnGarbage;
 use crate::link::http::{HttpLink, HttpSettings, tls_without_roots};
+use crate::link::socket::{SocketLink, SocketSettings};
 use crate::link::sse::SseLink;
 use crate::link::stdio::{StderrTail, StdioLink, StdioSettings};
+use crate::link::ws::{WsLink, WsSettings};
 use crate::link::{Headers, Link, LinkError};
 use crate::model::{Caller, Server};
 use crate::revision::{self, Calls, ConnectError, Connected, Era, Hello};
@@ -75,14 +77,15 @@ pub async fn open(settings: &ServerSettings, shared: &Shared, whom: For) -> Resu
     };
     let transport = match &settings.connect {
         Connect::Http { transport, .. } => *transport,
-        Connect::Stdio { .. } => HttpTransport::Streamable,
+        Connect::Stdio { .. } | Connect::Socket(_) => HttpTransport::Streamable,
     };
     let deadline = Instant::now() + settings.start_timeout;
     if transport == HttpTransport::Sse {
         return over_http_sse(settings, shared, hello, deadline).await;
     }
     let calls = Calls::default();
-    let (link, stderr) = link(settings, shared, &calls)?;
+    let opening = async { Ok(link(settings, shared, &calls).await?) };
+    let (link, stderr) = until(deadline, settings, opening).await?;
     let connecting = revision::connect(link.clone(), calls.clone(), hello.clone());
     let error = match until(deadline, settings, connecting).await {
         Ok(connected) => return Ok(active(connected, link, stderr, calls, shared)),
@@ -155,7 +158,7 @@ fn with_last_words(error: ConnectError, stderr: Option<&StderrTail>) -> ConnectE
     }
 }
 
-fn link(
+async fn link(
     settings: &ServerSettings,
     shared: &Shared,
     calls: &Calls,
@@ -175,6 +178,27 @@ fn link(
             })?;
             let stderr = link.stderr();
             Ok((Arc::new(link), Some(stderr)))
+        }
+        Connect::Socket(address) => {
+            let link = SocketLink::open(SocketSettings {
+                address: address.clone(),
+                connect_timeout: settings.connect_timeout,
+                max_message: settings.max_message,
+                correlate: calls.correlate(),
+                on_garbage: on_garbage(&settings.name, &shared.metrics),
+            });
+            Ok((Arc::new(link.await?), None))
+        }
+        Connect::Http { url, headers, transport: HttpTransport::WebSocket, .. } => {
+            let link = WsSettings {
+                url: url.clone(),
+                headers: headers.clone(),
+                connect_timeout: settings.connect_timeout,
+                max_message: settings.max_message,
+                correlate: calls.correlate(),
+                on_garbage: on_garbage(&settings.name, &shared.metrics),
+            };
+            Ok((Arc::new(WsLink::open(link, &tls(shared, url)).await?), None))
         }
         Connect::Http { url, headers, .. } => {
             let (http, tls) = http(settings, shared, url, headers);
@@ -198,8 +222,11 @@ fn http(
         on_garbage: on_garbage(&settings.name, &shared.metrics),
         on_resume: Arc::new(move || resumed.inc()),
     };
-    let tls = if http.url.scheme() == "https" { shared.tls() } else { tls_without_roots() };
-    (http, tls)
+    (http, tls(shared, url))
+}
+
+fn tls(shared: &Shared, url: &url::Url) -> Arc<rustls::ClientConfig> {
+    if matches!(url.scheme(), "https" | "wss") { shared.tls() } else { tls_without_roots() }
 }
 
 /// Counts each line that is no message, and logs one a minute.

@@ -429,7 +429,7 @@ impl Upstream {
         }
         let wanted: &[_] = match &self.settings.connect {
             Connect::Http { forward_headers, .. } => forward_headers,
-            Connect::Stdio { .. } => &[],
+            Connect::Stdio { .. } | Connect::Socket(_) => &[],
         };
         let value = |from: &http::HeaderName| caller.headers.iter().find(|(name, _)| name.as_str() == from.as_str());
         let headers = wanted.iter().filter_map(|(from, to)| Some((Text::from(to.as_str()), value(from)?.1.clone())));

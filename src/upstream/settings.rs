@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
 
+use crate::link::socket::Address;
 use crate::policy::ItemRules;
 
 /// One configured server. Equal settings mean that nothing needs to be restarted.
@@ -64,7 +65,9 @@ pub enum Connect {
         /// Working directory.
         cwd: Option<PathBuf>,
     },
-    /// HTTP.
+    /// A socket that carries newline-delimited messages.
+    Socket(Address),
+    /// HTTP, or what begins as HTTP.
     Http {
         /// The MCP endpoint.
         url: url::Url,
@@ -87,6 +90,8 @@ pub enum HttpTransport {
     Streamable,
     /// HTTP+SSE.
     Sse,
+    /// WebSocket.
+    WebSocket,
 }
 
 /// Who may share a connection to a server.

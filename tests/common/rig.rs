@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 use moongate::app::App;
 use moongate::config::{LoadOptions, load};
-use moongate::mock::{Cursor, Handle, Preset, Revision, Script, TaskRule, serve_http_recording};
+use moongate::mock::{
+    Cursor, Handle, Preset, Revision, Script, TaskRule, serve_http_recording, serve_tcp, serve_unix, serve_ws,
+};
 use moongate::revision::SUPPORTED;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -23,12 +25,15 @@ pub(crate) enum Transport {
     Http,
     /// HTTP+SSE, which only 2024-11-05 has.
     Sse,
+    Tcp,
+    Unix,
+    WebSocket,
 }
 
 /// A mock behind the gateway.
 pub(crate) struct Behind {
     record: PathBuf,
-    /// For HTTP, the server itself.
+    /// The server itself, unless the gateway starts it.
     pub(crate) handle: Option<Handle>,
 }
 
@@ -165,12 +170,27 @@ pub(crate) async fn start(dir: &TempDir, config: &str) -> App {
 async fn behind(dir: &TempDir, name: &str, mut script: Script, transport: Transport) -> (Behind, String) {
     let record = dir.path().join(format!("{name}.record"));
     let file: File = OpenOptions::new().create(true).append(true).open(&record).unwrap();
-    if transport != Transport::Stdio {
-        script.http.streamable = transport == Transport::Http;
-        let addr: SocketAddr = "127.0.0.1:0".parse().unwrap();
-        let handle = serve_http_recording(script, addr, Some(file), None).await.unwrap();
+    let addr: SocketAddr = "127.0.0.1:0".parse().unwrap();
+    script.http.streamable = transport == Transport::Http;
+    let served = match transport {
+        Transport::Stdio => None,
+        Transport::Http => Some(serve_http_recording(script.clone(), addr, Some(file), None).await.unwrap()),
+        Transport::Sse => Some(serve_http_recording(script.clone(), addr, Some(file), None).await.unwrap()),
+        Transport::Tcp => Some(serve_tcp(script.clone(), addr, Some(file)).await.unwrap()),
+        Transport::Unix => {
+            let socket = dir.path().join(format!("{name}.sock"));
+            Some(serve_unix(script.clone(), socket, Some(file)).await.unwrap())
+        }
+        Transport::WebSocket => Some(serve_ws(script.clone(), addr, Some(file)).await.unwrap()),
+    };
+    if let Some(handle) = served {
+        let key = match transport {
+            Transport::Tcp => "tcp",
+            Transport::Unix => "unix",
+            _ => "url",
+        };
         let url = if transport == Transport::Sse { handle.url.replace("/mcp", "/sse") } else { handle.url.clone() };
-        let lines = format!("url = {}\n", json!(url));
+        let lines = format!("{key} = {}\n", json!(url));
         return (Behind { record, handle: Some(handle) }, lines);
     }
     let path = dir.path().join(format!("{name}.json"));

@@ -10,7 +10,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
 use super::gateway::PROGRAM;
-use super::{until, within};
+use super::{Http, Reply, until, within};
 
 /// A running gateway in a process of its own.
 pub(crate) struct Process {
@@ -49,6 +49,13 @@ impl Process {
     /// The endpoint over everything.
     pub(crate) fn mcp(&self) -> String {
         format!("{}/mcp", self.base)
+    }
+
+    /// A page of the admin listener.
+    pub(crate) async fn admin(&self, path: &str) -> Reply {
+        let log = self.log();
+        let rest = log.split_once("metrics and health on ").expect("there is an admin listener").1;
+        Http::new().get(&format!("{}{path}", rest.split_whitespace().next().unwrap())).await
     }
 
     /// What it wrote to stderr.

@@ -109,24 +109,23 @@ impl TargetArgs {
     fn remote(&self) -> Result<ServerSettings, Failure> {
         let bad = |what: String| Failure::Usage(format!("--url {:?} {what}", self.url));
         let url = Url::parse(&self.url).map_err(|e| bad(format!("is not a URL: {e}")))?;
-        if !matches!(url.scheme(), "http" | "https") {
-            return Err(bad("does not start with http:// or https://".to_owned()));
-        }
+        let transport = match url.scheme() {
+            "http" | "https" => HttpTransport::Auto,
+            "ws" | "wss" => HttpTransport::WebSocket,
+            _ => return Err(bad("does not start with http://, https://, ws:// or wss://".to_owned())),
+        };
         let mut headers = Vec::new();
         if let Some(key) = self.key.as_deref().map(str::trim).filter(|key| !key.is_empty()) {
             let value = HeaderValue::from_str(&format!("Bearer {key}"));
             let mut value = value.map_err(|_| Failure::Usage("the key has characters that no key has".to_owned()))?;
             value.set_sensitive(true);
-            if url.scheme() == "http" && !is_loopback(&url) {
+            if matches!(url.scheme(), "http" | "ws") && !is_loopback(&url) {
                 say("warning: the key goes over the network unencrypted; use https if anybody else can listen there");
             }
             headers.push((header::AUTHORIZATION, value));
         }
         let name = url.authority().rsplit('@').next().unwrap_or_default().to_owned();
-        Ok(ServerSettings::new(
-            name,
-            Connect::Http { url, transport: HttpTransport::Auto, headers, forward_headers: Vec::new() },
-        ))
+        Ok(ServerSettings::new(name, Connect::Http { url, transport, headers, forward_headers: Vec::new() }))
     }
 
     fn configured(&self, name: &str) -> Result<ServerSettings, Failure> {

@@ -10,7 +10,7 @@ mod server;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::check::nearest;
+use super::check::{alternatives, nearest};
 use super::file::{AddressOrSwitch, DurationText, File, LogFormat, OneOrMore, SizeText};
 use super::plan::{Limits, LogSettings, NameSettings, Plan};
 use super::problem::{Faults, Kind};
@@ -219,7 +219,7 @@ impl<'a> Resolver<'a> {
 
     fn public_url(&mut self, file: &File) -> Option<url::Url> {
         let path = Path::of(&["gateway", "public_url"]);
-        let url = self.http_url(&path, file.gateway.public_url.as_ref()?)?;
+        let url = self.url(&path, file.gateway.public_url.as_ref()?, &["https", "http"])?;
         if url.query().is_some() || url.fragment().is_some() {
             let message = "`gateway.public_url` has a query or a fragment";
             self.error(Kind::Value, &path, message, "leave out everything from `?` or `#` on");
@@ -228,13 +228,17 @@ impl<'a> Resolver<'a> {
     }
 
     /// An absolute `http` or `https` URL without credentials.
-    fn http_url(&mut self, path: &Path, text: &str) -> Option<url::Url> {
+    fn url(&mut self, path: &Path, text: &str, schemes: &[&str]) -> Option<url::Url> {
         let example = "write a whole URL, such as \"https://example.com/mcp\"";
         let url = match url::Url::parse(text.trim()) {
             Ok(url) => url,
             Err(error) => {
                 let wrong = match error {
-                    url::ParseError::RelativeUrlWithoutBase => "does not start with `https://` or `http://`".to_owned(),
+                    url::ParseError::RelativeUrlWithoutBase => {
+                        let starts: Vec<String> = schemes.iter().map(|scheme| format!("{scheme}://")).collect();
+                        let starts: Vec<&str> = starts.iter().map(String::as_str).collect();
+                        format!("does not start with {}", alternatives(&starts))
+                    }
                     error => format!("is not a URL: {error}"),
                 };
                 let message = format!("`{path}`: {} {wrong}", self.shown(path));
@@ -242,8 +246,8 @@ impl<'a> Resolver<'a> {
                 return None;
             }
         };
-        if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
-            let message = format!("`{path}`: {} is not an http or https URL", self.shown(path));
+        if !schemes.contains(&url.scheme()) || url.host().is_none() {
+            let message = format!("`{path}`: {} is not a URL of {}", self.shown(path), alternatives(schemes));
             self.error(Kind::Value, path, message, example);
             return None;
         }

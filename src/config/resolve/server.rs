@@ -14,6 +14,7 @@ use crate::config::file::{Common, DurationText, File, Items, Server, ServerKind,
 use crate::config::is_used;
 use crate::config::problem::Kind;
 use crate::config::tree::Path;
+use crate::link::socket::Address;
 use crate::policy::{Globs, ItemRules};
 use crate::upstream::{Connect, HttpTransport, ServerSettings, Share};
 
@@ -31,9 +32,14 @@ const RESERVED: [&str; 10] = [
     "keep-alive",
 ];
 
-/// Settings that belong to one way of connecting.
-const HTTP_ONLY: [&str; 3] = ["headers", "forward_headers", "transport"];
+/// The ways to reach a server, and the settings that belong to one of them.
+const WAYS: [&str; 4] = ["url", "command", "tcp", "unix"];
+const URL_ONLY: [&str; 4] = ["headers", "forward_headers", "transport", "auth"];
 const PROGRAM_ONLY: [&str; 3] = ["args", "env", "cwd"];
+
+/// Longest path that fits into the address of a Unix socket, in bytes: on Linux 108 with a zero at the end, elsewhere
+/// a little less.
+const SOCKET_PATH_MAX: usize = 103;
 
 /// `protocol`: the era of whoever calls, where the server speaks both.
 const CLIENT: &str = "client";
@@ -169,57 +175,95 @@ impl Resolver<'_> {
 
     /// How to reach the server: exactly one way.
     fn connect(&mut self, server: &Server, path: &Path) -> Option<Connect> {
-        let (url, program) = (self.written(&path.key("url")), self.written(&path.key("command")));
-        let other = ["tcp", "unix"].into_iter().any(|key| self.written(&path.key(key)));
-        let conflict = |this: &mut Self, key: &str, message: String, fix: &str| {
-            this.error_at_key(Kind::Conflict, &path.key(key), message, fix);
-        };
-        match (url, program) {
-            (true, true) => {
-                let message = format!("`{path}` has both `url` and `command`: a server has one way to be reached");
-                conflict(self, "command", message, "keep one of the two, or make it two servers");
-            }
-            // Reported as not available.
-            (false, false) if other => {}
-            (false, false) => {
-                let message = format!("`{path}` has neither `url` nor `command`");
-                let fix = "add the `url` of its endpoint, or the `command` that starts it";
+        let ways: Vec<&str> = WAYS.into_iter().filter(|key| self.written(&path.key(key))).collect();
+        match ways[..] {
+            [] => {
+                let message = format!("`{path}` has neither {}", WAYS.map(|way| format!("`{way}`")).join(" nor "));
+                let fix = "add the `url` of its endpoint, the `command` that starts it, or the address of its socket";
                 self.error_at_key(Kind::Missing, path, message, fix);
             }
-            (true, false) => {
-                for key in PROGRAM_ONLY.into_iter().filter(|key| self.written(&path.key(key))).collect::<Vec<_>>() {
-                    let message = format!("`{}` is only for a server with `command`", path.key(key));
-                    conflict(self, key, message, "remove it: a server with `url` is not started by the gateway");
-                }
-            }
-            (false, true) => {
-                for key in HTTP_ONLY.into_iter().filter(|key| self.written(&path.key(key))).collect::<Vec<_>>() {
-                    let message = format!("`{}` is only for a server with `url`", path.key(key));
-                    conflict(self, key, message, "remove it; a program gets its settings through `env` and `args`");
-                }
+            [way] => self.belongs(way, server, path),
+            [first, second, ..] => {
+                let message = format!("`{path}` has both `{first}` and `{second}`: a server has one way to be reached");
+                let fix = "keep one of the two, or make it two servers";
+                self.error_at_key(Kind::Conflict, &path.key(second), message, fix);
             }
         }
-        match server.kind {
-            Some(ServerKind::Stdio) if url && !program => {
-                let message = format!("`{path}` is of type `stdio`, but has a `url`");
-                conflict(self, "type", message, "write `type = \"http\"`, or leave `type` out");
-            }
-            Some(kind @ (ServerKind::Http | ServerKind::Sse)) if program && !url => {
-                let kind = if kind == ServerKind::Sse { "sse" } else { "http" };
-                let message = format!("`{path}` is of type `{kind}`, but has a `command`");
-                conflict(self, "type", message, "write `type = \"stdio\"`, or leave `type` out");
-            }
-            Some(ServerKind::Sse) if server.transport == Some(Transport::Http) => {
-                let message = format!("`{path}` is of type `sse`, but its `transport` is `http`");
-                conflict(self, "transport", message, "remove one of the two");
-            }
-            _ => {}
-        }
-        match (&server.url, &server.command) {
-            (Some(url), None) => self.http(url, server, path),
-            (None, Some(command)) => self.program(command, server, path),
+        match (&server.url, &server.command, &server.tcp, &server.unix) {
+            (Some(url), None, None, None) => self.http(url, server, path),
+            (None, Some(command), None, None) => self.program(command, server, path),
+            (None, None, Some(address), None) => self.tcp(&path.key("tcp"), address),
+            (None, None, None, Some(socket)) => self.unix(&path.key("unix"), socket),
             _ => None,
         }
+    }
+
+    /// Settings that do not go with the way in which the server is reached.
+    fn belongs(&mut self, way: &str, server: &Server, path: &Path) {
+        let (strange, owner, fix) = match way {
+            "url" => (&PROGRAM_ONLY[..], "command", "remove it: a server with `url` is not started by the gateway"),
+            "command" => (&URL_ONLY[..], "url", "remove it; a program gets its settings through `env` and `args`"),
+            _ => (&URL_ONLY[..], "url", "remove it: nothing but messages goes over a socket"),
+        };
+        let also = if matches!(way, "tcp" | "unix") { &PROGRAM_ONLY[..] } else { &[] };
+        let also = also.iter().map(|key| (key, "command", "remove it: who starts that server is not the gateway"));
+        for (key, owner, fix) in strange.iter().map(|key| (key, owner, fix)).chain(also) {
+            if self.written(&path.key(key)) {
+                let message = match way {
+                    "tcp" | "unix" => {
+                        format!("`{}` is only for a server with `{owner}`, and this one has `{way}`", path.key(key))
+                    }
+                    _ => format!("`{}` is only for a server with `{owner}`", path.key(key)),
+                };
+                self.error_at_key(Kind::Conflict, &path.key(key), message, fix);
+            }
+        }
+        let strange = |kind: &ServerKind| match way {
+            "url" => *kind == ServerKind::Stdio,
+            "command" => *kind != ServerKind::Stdio,
+            _ => true,
+        };
+        let Some(kind) = server.kind.filter(strange) else { return };
+        let message = format!("`{path}` is of type `{}`, but has a `{way}`", kind.name());
+        let fix = match way {
+            "url" => "write `type = \"http\"`, or leave `type` out",
+            "command" => "write `type = \"stdio\"`, or leave `type` out",
+            _ => "leave `type` out",
+        };
+        self.error_at_key(Kind::Conflict, &path.key("type"), message, fix);
+    }
+
+    fn tcp(&mut self, path: &Path, text: &str) -> Option<Connect> {
+        let parsed = text.trim().rsplit_once(':').and_then(|(host, port)| {
+            let port = port.parse::<u16>().ok().filter(|port| *port > 0)?;
+            Some((url::Host::parse(host).ok()?, port))
+        });
+        let Some((host, port)) = parsed else {
+            let message = format!("`{path}`: {} is not a host and a port", self.shown(path));
+            let fix = "write both, such as \"ledger.internal:9000\" or \"127.0.0.1:9000\"; IPv6 as \"[::1]:9000\"";
+            self.error(Kind::Value, path, message, fix);
+            return None;
+        };
+        Some(Connect::Socket(Address::Tcp(format!("{host}:{port}"))))
+    }
+
+    fn unix(&mut self, path: &Path, text: &str) -> Option<Connect> {
+        let wrong = if !text.starts_with('/') {
+            Some((
+                "is not a whole path",
+                "write it from the root on, such as \"/run/notes.sock\"; `${HOME}` is your home",
+            ))
+        } else if text.contains('\0') || text.len() > SOCKET_PATH_MAX {
+            Some(("is longer than the path of a socket can be", "use a path of at most 103 bytes"))
+        } else {
+            None
+        };
+        if let Some((wrong, fix)) = wrong {
+            let message = format!("`{path}`: {} {wrong}", self.shown(path));
+            self.error(Kind::Value, path, message, fix);
+            return None;
+        }
+        Some(Connect::Socket(Address::Unix(text.into())))
     }
 
     fn program(&mut self, command: &str, server: &Server, path: &Path) -> Option<Connect> {
@@ -274,14 +318,46 @@ impl Resolver<'_> {
             let to = self.header_name(&path, to);
             forward_headers.extend(from.zip(to));
         }
-        let url = self.http_url(&path.key("url"), url)?;
-        let transport = match (server.transport, server.kind) {
-            (Some(Transport::Http), _) => HttpTransport::Streamable,
-            (Some(Transport::Sse), _) | (_, Some(ServerKind::Sse)) => HttpTransport::Sse,
-            // `type = "http"` is how clients write either: many of them try both.
-            _ => HttpTransport::Auto,
-        };
+        let url = self.url(&path.key("url"), url, &["https", "http", "wss", "ws"])?;
+        let transport = self.transport(&url, server, path)?;
         Some(Connect::Http { url, transport, headers, forward_headers })
+    }
+
+    /// What is spoken at a URL; its scheme has to agree.
+    fn transport(&mut self, url: &url::Url, server: &Server, path: &Path) -> Option<HttpTransport> {
+        let said = match (server.transport, server.kind) {
+            (Some(Transport::Http), Some(ServerKind::Sse)) => {
+                let message = format!("`{path}` is of type `sse`, but its `transport` is `http`");
+                self.error_at_key(Kind::Conflict, &path.key("transport"), message, "remove one of the two");
+                return None;
+            }
+            (Some(Transport::Http), _) => Some((HttpTransport::Streamable, "transport", "http")),
+            (Some(Transport::Sse), _) => Some((HttpTransport::Sse, "transport", "sse")),
+            (Some(Transport::Ws), _) => Some((HttpTransport::WebSocket, "transport", "ws")),
+            (_, Some(ServerKind::Sse)) => Some((HttpTransport::Sse, "type", "sse")),
+            (_, Some(ServerKind::Ws)) => Some((HttpTransport::WebSocket, "type", "ws")),
+            // `type = "http"` is how clients write either: many of them try both.
+            _ => None,
+        };
+        let socket = matches!(url.scheme(), "ws" | "wss");
+        match said {
+            Some((transport, key, word)) if socket != (transport == HttpTransport::WebSocket) => {
+                let (scheme, key) = (url.scheme(), path.key(key));
+                let message = format!("`{key}` is `{word}`, but the `url` begins with `{scheme}://`");
+                let fix = "remove it: the URL says what is spoken there, `ws://` and `wss://` are WebSocket";
+                self.error_at_key(Kind::Conflict, &key, message, fix);
+                None
+            }
+            _ if socket && self.written(&path.key("forward_headers")) => {
+                let message = format!("`{}` is not for a WebSocket", path.key("forward_headers"));
+                let fix = "remove it: a WebSocket has headers only when it is opened, and clients share it";
+                self.error_at_key(Kind::Conflict, &path.key("forward_headers"), message, fix);
+                None
+            }
+            Some((transport, ..)) => Some(transport),
+            None if socket => Some(HttpTransport::WebSocket),
+            None => Some(HttpTransport::Auto),
+        }
     }
 
     fn header_name(&mut self, path: &Path, name: &str) -> Option<HeaderName> {

@@ -336,7 +336,8 @@ mod tests {
             max_message: 64 * 1024,
             correlate: calls.correlate(),
             on_garbage: Arc::new(|line| panic!("{}", String::from_utf8_lossy(line))),
-            explain: Box::new(|error| Box::pin(std::future::ready(error))),
+            closed: "it was closed",
+            explain: None,
         };
         let link: Arc<dyn Link> = Arc::new(Duplex::start(reader, writer, settings));
         let hello = Hello {

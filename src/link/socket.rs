@@ -1,0 +1,253 @@
+//! Servers behind a TCP or Unix socket: newline-delimited JSON-RPC, as over standard streams.
+//!
+//! Owns connecting, and why that failed. Does not read messages (`duplex`) and does not connect again (whoever holds the
+//! link does). Invariant: a connection whose other end vanished is noticed although nothing is said on it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use http::Uri;
+use hyper_util::client::legacy::connect::HttpConnector;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+use tower::ServiceExt;
+
+use crate::link::duplex::{Duplex, DuplexSettings, OnGarbage};
+use crate::link::hints::unreachable;
+use crate::link::{Correlate, Headers, Link, LinkError, Messages, Outgoing, Reply, way};
+
+/// Between the questions of a silent connection whether the other end is there, and how many may stay unanswered.
+const KEEPALIVE: (Duration, u32) = (Duration::from_secs(10), 3);
+/// How long what was sent may stay unacknowledged.
+#[cfg(target_os = "linux")]
+const ACKNOWLEDGED: Duration = Duration::from_secs(60);
+/// How long a server may take to close its side once ours is closed.
+const CLOSE_TIME: Duration = Duration::from_secs(1);
+
+/// Where a server's socket is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A host, by name or address (IPv6 in brackets), and a port: `host:port`.
+    Tcp(String),
+    /// The path of a Unix socket.
+    Unix(PathBuf),
+}
+
+/// What is needed to talk to one server.
+pub struct SocketSettings {
+    /// Where it is.
+    pub address: Address,
+    /// Longest time to connect.
+    pub connect_timeout: Duration,
+    /// Longest line accepted, in bytes.
+    pub max_message: usize,
+    /// Which open call a message is about.
+    pub correlate: Correlate,
+    /// Told about lines that are no messages.
+    pub on_garbage: OnGarbage,
+}
+
+/// A connection to a server.
+pub struct SocketLink {
+    duplex: Duplex,
+}
+
+impl SocketLink {
+    /// Connects.
+    pub async fn open(settings: SocketSettings) -> Result<Self, LinkError> {
+        let limit = settings.connect_timeout;
+        let late = |_| LinkError::Unreachable(format!("cannot connect: nobody accepted within {limit:?}"));
+        match settings.address.clone() {
+            Address::Tcp(address) => {
+                let stream = timeout(limit, tcp(&address, limit)).await.map_err(late)??;
+                let (reader, writer) = stream.into_split();
+                Ok(SocketLink::over(reader, writer, settings))
+            }
+            Address::Unix(path) => {
+                let connecting = timeout(limit, UnixStream::connect(&path)).await.map_err(late)?;
+                let stream = connecting.map_err(|e| no_socket(&path, &e))?;
+                let (reader, writer) = stream.into_split();
+                Ok(SocketLink::over(reader, writer, settings))
+            }
+        }
+    }
+
+    fn over<R, W>(reader: R, writer: W, settings: SocketSettings) -> Self
+    where
+        R: AsyncRead + Send + Unpin + 'static,
+        W: AsyncWrite + Send + Unpin + 'static,
+    {
+        let settings = DuplexSettings {
+            max_message: settings.max_message,
+            correlate: settings.correlate,
+            on_garbage: settings.on_garbage,
+            closed: "the server closed the connection",
+            explain: None,
+        };
+        SocketLink { duplex: Duplex::start(reader, writer, settings) }
+    }
+}
+
+async fn tcp(address: &str, limit: Duration) -> Result<tokio::net::TcpStream, LinkError> {
+    let uri = format!("tcp://{address}").parse::<Uri>();
+    let uri = uri.map_err(|e| LinkError::Unstartable(format!("the address {address} cannot be used: {e}")))?;
+    let stream = lasting(limit).oneshot(uri.clone()).await.map_err(|e| unreachable(&e, uri.host()))?;
+    Ok(stream.into_inner())
+}
+
+/// Connects over TCP for longer than one answer: an end that vanished without a word is noticed within about a minute,
+/// whether something was sent to it or not.
+pub(super) fn lasting(connect_timeout: Duration) -> HttpConnector {
+    let mut tcp = way::tcp(connect_timeout);
+    let (interval, retries) = KEEPALIVE;
+    tcp.set_keepalive_interval(Some(interval));
+    tcp.set_keepalive_retries(Some(retries));
+    #[cfg(target_os = "linux")]
+    tcp.set_tcp_user_timeout(Some(ACKNOWLEDGED));
+    tcp
+}
+
+/// Why a Unix socket cannot be connected to. None of it is for ever: the server may be about to make its socket, or to
+/// open it to others.
+fn no_socket(path: &Path, error: &io::Error) -> LinkError {
+    let path = path.display();
+    LinkError::Unreachable(match error.kind() {
+        io::ErrorKind::NotFound => format!("cannot connect: there is no socket at {path}; is the server running?"),
+        io::ErrorKind::PermissionDenied => {
+            format!(
+                "cannot connect: the user of the gateway may not open {path}; it needs to write to the socket, and to \
+                 enter each directory above it"
+            )
+        }
+        io::ErrorKind::ConnectionRefused => {
+            format!("cannot connect: nobody listens at {path}; it is no socket, or its server has ended")
+        }
+        io::ErrorKind::WouldBlock => format!("cannot connect: too many connections wait to be accepted at {path}"),
+        _ => format!("cannot connect to {path}: {error}"),
+    })
+}
+
+impl Link for SocketLink {
+    fn send(&self, outgoing: Outgoing) -> BoxFuture<'_, Result<Reply, LinkError>> {
+        self.duplex.send(outgoing)
+    }
+
+    fn listen(&self, headers: Headers) -> BoxFuture<'_, Result<Messages, LinkError>> {
+        self.duplex.listen(headers)
+    }
+
+    fn close(&self, _: Headers) -> BoxFuture<'_, ()> {
+        self.duplex.end(CLOSE_TIME).boxed()
+    }
+
+    fn broken(&self) -> BoxFuture<'_, LinkError> {
+        self.duplex.broken()
+    }
+
+    fn is_pipe(&self) -> bool {
+        true
+    }
+}
+
+impl Drop for SocketLink {
+    fn drop(&mut self) {
+        self.duplex.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+    use tokio::net::{TcpListener, UnixListener};
+
+    use super::*;
+
+    fn settings(address: Address) -> SocketSettings {
+        SocketSettings {
+            address,
+            connect_timeout: Duration::from_secs(20),
+            max_message: 1024,
+            correlate: Arc::new(|_| None),
+            on_garbage: Arc::new(|_| {}),
+        }
+    }
+
+    async fn refused(address: Address) -> String {
+        match SocketLink::open(settings(address)).await {
+            Err(LinkError::Unreachable(reason)) => reason,
+            Err(other) => panic!("{other:?}"),
+            Ok(_) => panic!("connected"),
+        }
+    }
+
+    #[tokio::test]
+    async fn names_and_addresses_of_both_families_are_connected_to() {
+        for (bound, name) in [("127.0.0.1:0", "127.0.0.1"), ("127.0.0.1:0", "localhost"), ("[::1]:0", "[::1]")] {
+            // A machine without IPv6 has nothing to show here.
+            let Ok(listener) = TcpListener::bind(bound).await else { continue };
+            let address = format!("{name}:{}", listener.local_addr().unwrap().port());
+            let link = SocketLink::open(settings(Address::Tcp(address))).await.unwrap();
+            let (mut server, _) = listener.accept().await.unwrap();
+            let body = bytes::Bytes::from_static(b"{\"jsonrpc\":\"2.0\",\"method\":\"x\"}");
+            link.send(Outgoing { body, id: None, headers: Vec::new() }).await.unwrap();
+            let mut line = String::new();
+            BufReader::new(&mut server).read_line(&mut line).await.unwrap();
+            assert_eq!(line, "{\"jsonrpc\":\"2.0\",\"method\":\"x\"}\n", "{name}");
+            drop(server);
+            assert_eq!(link.broken().await.to_string(), "the server closed the connection");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_link_that_is_closed_lets_go_of_its_server() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = Address::Tcp(listener.local_addr().unwrap().to_string());
+        for close in [true, false] {
+            let link = SocketLink::open(settings(address.clone())).await.unwrap();
+            let (mut server, _) = listener.accept().await.unwrap();
+            // It does not close its side, and goes on talking.
+            server.write_all(b"{\"jsonrpc\":\"2.0\",\"method\":\"x\"}\n").await.unwrap();
+            if close {
+                link.close(Vec::new()).await;
+                assert_eq!(link.broken().await.to_string(), "the link was closed");
+            }
+            drop(link);
+            let mut rest = Vec::new();
+            tokio::io::AsyncReadExt::read_to_end(&mut server, &mut rest).await.unwrap();
+            assert!(rest.is_empty());
+        }
+    }
+
+    #[tokio::test]
+    async fn why_a_unix_socket_cannot_be_connected_to_is_said() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let missing = refused(Address::Unix(path.clone())).await;
+        assert!(missing.contains("there is no socket at") && missing.contains("is the server running?"), "{missing}");
+        drop(UnixListener::bind(&path).unwrap());
+        let left = refused(Address::Unix(path.clone())).await;
+        assert!(left.contains("nobody listens at"), "{left}");
+        // Whoever runs tests as root may do everything.
+        let denied = no_socket(&path, &io::ErrorKind::PermissionDenied.into()).to_string();
+        assert!(denied.contains("may not open") && denied.contains("socket"), "{denied}");
+        let full = no_socket(&path, &io::ErrorKind::WouldBlock.into()).to_string();
+        assert!(full.contains("wait to be accepted"), "{full}");
+    }
+
+    #[tokio::test]
+    async fn a_port_where_nobody_listens_is_told() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        drop(listener);
+        let reason = refused(Address::Tcp(address)).await;
+        assert!(reason.starts_with("cannot connect: ") && reason.contains("refused"), "{reason}");
+        let reason = refused(Address::Tcp("no-such-host.invalid:1".to_owned())).await;
+        assert!(reason.contains("dns error"), "{reason}");
+    }
+}

@@ -1,0 +1,111 @@
+//! WebSocket: a message in each text frame, joined to a pipe of lines.
+//!
+//! Owns the handshake and the frames. Does not own what the messages say. Invariant: a fault ends the connection without
+//! a closing frame, anything else with one.
+
+use std::sync::Arc;
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use http::{HeaderValue, Request, Response};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
+    net::TcpStream,
+};
+use tokio_tungstenite::{
+    accept_hdr_async_with_config,
+    tungstenite::{
+        Message,
+        protocol::{CloseFrame, WebSocketConfig, frame::coding::CloseCode},
+    },
+};
+
+use super::{
+    http::PATH,
+    pipe::{self, Ended},
+    record::Seen,
+    server::Server,
+};
+
+/// The largest message read.
+const MESSAGE: usize = 64 << 20;
+/// Bytes between the two ends that nobody has read.
+const BUFFER: usize = 1 << 16;
+/// What both sides have to agree on.
+const SUBPROTOCOL: &str = "mcp";
+
+/// Serves one connection until it ends.
+pub(super) async fn connection(server: Arc<Server>, stream: TcpStream) {
+    let config = WebSocketConfig::default().max_message_size(Some(MESSAGE)).max_frame_size(Some(MESSAGE));
+    #[allow(clippy::result_large_err, reason = "the library's signature")]
+    let judge = |asked: &Request<()>, answer: Response<()>| judge(&server, asked, answer);
+    // Who is refused has been told.
+    let Ok(socket) = accept_hdr_async_with_config(stream, judge, Some(config)).await else { return };
+    let (mut sink, mut frames) = socket.split();
+    let (mut input, reader) = tokio::io::duplex(BUFFER);
+    let (writer, output) = tokio::io::duplex(BUFFER);
+    let serving = tokio::spawn(pipe::serve(server.clone(), BufReader::new(reader), writer));
+    let incoming = async {
+        while let Some(Ok(frame)) = frames.next().await {
+            let Message::Text(text) = frame else { continue };
+            // Between the tokens of JSON a line break may be any space, and within them there is none.
+            let line = text.replace(['\n', '\r'], " ") + "\n";
+            if input.write_all(line.as_bytes()).await.is_err() {
+                return;
+            }
+        }
+    };
+    let outgoing = async {
+        let mut lines = BufReader::new(output).split(b'\n');
+        while let Ok(Some(line)) = lines.next_segment().await {
+            let text = String::from_utf8_lossy(&line).into_owned();
+            if sink.send(Message::text(text)).await.is_err() {
+                return;
+            }
+        }
+    };
+    let left = tokio::select! {
+        () = incoming => true,
+        () = outgoing => false,
+    };
+    drop(input);
+    if left || matches!(serving.await, Ok(Ok(Ended::Broken(_)))) {
+        return;
+    }
+    let goodbye = CloseFrame { code: CloseCode::Away, reason: "the mock stops".into() };
+    let _ = sink.send(Message::Close(Some(goodbye))).await;
+}
+
+/// Whether a handshake is taken.
+#[allow(clippy::result_large_err, reason = "the library's signature")]
+fn judge(
+    server: &Server,
+    asked: &Request<()>,
+    mut answer: Response<()>,
+) -> Result<Response<()>, Response<Option<String>>> {
+    let headers: Vec<_> = asked
+        .headers()
+        .iter()
+        .map(|(name, value)| (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
+        .collect();
+    let path = asked.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
+    let seen = Seen { http_method: "GET".into(), path, headers, body: String::new() };
+    let bearer = seen.header("authorization").and_then(|given| given.strip_prefix("Bearer ")).map(str::to_owned);
+    let offered = seen.header("sec-websocket-protocol").unwrap_or_default().to_owned();
+    server.record.see(seen);
+    let refuse = |status: u16, why: &str| {
+        let mut refusal = Response::new(Some(why.to_owned()));
+        *refusal.status_mut() = http::StatusCode::from_u16(status).unwrap_or_default();
+        Err(refusal)
+    };
+    if asked.uri().path() != PATH {
+        return refuse(404, "there is nothing here");
+    }
+    if server.script.http.bearer.is_some() && server.script.http.bearer != bearer {
+        return refuse(401, "the bearer token is missing or wrong");
+    }
+    if !offered.split(',').any(|one| one.trim() == SUBPROTOCOL) {
+        return refuse(400, "the client does not offer the subprotocol `mcp`");
+    }
+    answer.headers_mut().insert("sec-websocket-protocol", HeaderValue::from_static(SUBPROTOCOL));
+    Ok(answer)
+}
