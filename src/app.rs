@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admin::{self, Admin};
 use crate::auth::KeyRing;
 use crate::config::Plan;
-use crate::front::{self, Front, HostRules, ListenSettings, Listener, RequestLimits, Service};
+use crate::front::{self, Front, HostRules, ListenSettings, Listener, NoPipe, PipeFront, RequestLimits, Service};
 use crate::gateway::{Gateway, GatewaySettings, NameRules, ViewRules};
 use crate::link::guard::Guard;
 use crate::revision::FrontState;
@@ -33,6 +33,8 @@ pub struct App {
     pub gateway: Arc<Gateway>,
     /// Metrics.
     pub metrics: Arc<Metrics>,
+    front: Arc<Front>,
+    drain: Duration,
     shared: Arc<Shared>,
     parking: Arc<Parking>,
     expiring: tokio::task::JoinHandle<()>,
@@ -106,7 +108,18 @@ impl App {
         let parking = front.state.parking.clone();
         let expiring = tokio::spawn(parking.clone().expire_forever());
         gateway.start();
-        Ok(App { addresses, admin, gateway, metrics, shared, parking, expiring, draining, listeners })
+        let drain = plan.drain;
+        Ok(App { front, drain, addresses, admin, gateway, metrics, shared, parking, expiring, draining, listeners })
+    }
+
+    /// A client on a pipe, at this endpoint (empty: the one over everything).
+    pub fn pipe(&self, endpoint: &str, credentials: &http::HeaderMap) -> Result<PipeFront, NoPipe> {
+        self.front.pipe(endpoint, credentials, self.drain)
+    }
+
+    /// Takes no new requests from now on; [`App::stop`] waits for the end of those that there are.
+    pub fn drain(&self) {
+        self.draining.cancel();
     }
 
     /// Stops: no new requests, streams end, calls may finish within the drain time, then the servers are stopped.

@@ -44,7 +44,7 @@ pub fn run(args: &ServeArgs) -> ExitCode {
 }
 
 /// The config, or without any a demo server, so that the first run shows something that works.
-fn load(args: &ServeArgs) -> Result<(Loaded, bool), Problems> {
+pub(super) fn load(args: &ServeArgs) -> Result<(Loaded, bool), Problems> {
     let env = check::environment();
     let mut paths = args.config.clone();
     if paths.is_empty() {

@@ -7,6 +7,7 @@ mod guard;
 mod listen;
 mod mcp;
 mod patience;
+mod pipe;
 mod service;
 
 use std::sync::Arc;
@@ -22,11 +23,16 @@ use http::{HeaderValue, StatusCode, header};
 use crate::auth::KeyRing;
 use crate::body::Body;
 use crate::gateway::Endpoints;
+use crate::json::Text;
 use crate::revision::FrontState;
 
 pub use guard::HostRules;
 pub use listen::{ListenSettings, Listener};
+pub use pipe::PipeFront;
 pub use service::Service;
+
+/// Messages that a batch may hold.
+const BATCH_MAX: usize = 100;
 
 /// What the front needs to answer clients.
 pub struct Front {
@@ -51,6 +57,30 @@ pub struct RequestLimits {
     pub read_timeout: Duration,
     /// Calls at once, over all clients.
     pub calls: usize,
+}
+
+impl Front {
+    /// A client on a pipe that uses this endpoint (empty: the one over everything), with these credentials. `drain`: how
+    /// long its calls may go on when the gateway stops.
+    pub fn pipe(
+        self: &Arc<Self>,
+        endpoint: &str,
+        credentials: &http::HeaderMap,
+        drain: Duration,
+    ) -> Result<PipeFront, NoPipe> {
+        let principal = self.keys.authenticate(credentials).map_err(|_| NoPipe::Credentials)?;
+        let server = self.endpoints.find(endpoint, &principal).ok_or(NoPipe::Endpoint)?;
+        Ok(PipeFront { front: self.clone(), principal, server, scope: Text::from(endpoint), drain })
+    }
+}
+
+/// Why a client on a pipe gets nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoPipe {
+    /// Its credentials are wrong.
+    Credentials,
+    /// There is no such endpoint, or not for it.
+    Endpoint,
 }
 
 /// The routes of the MCP listener.
