@@ -25,6 +25,8 @@ pub struct Service {
     router: Router,
     /// Only the listener for clients has endpoints.
     front: Option<Arc<Front>>,
+    /// Whether the host of a request says nothing.
+    local: bool,
 }
 
 /// A response body of either way.
@@ -37,8 +39,8 @@ pub enum Answer {
 
 impl Service {
     /// The routes, and the endpoints where there are any.
-    pub fn new(router: Router, front: Option<Arc<Front>>) -> Self {
-        Service { router, front }
+    pub fn new(router: Router, front: Option<Arc<Front>>, local: bool) -> Self {
+        Service { router, front, local }
     }
 }
 
@@ -54,10 +56,9 @@ fn endpoint(path: &str) -> Option<&str> {
 }
 
 /// Whether the guard would let the request pass as it is.
-fn is_unguarded(front: &Front, request: &Request<Incoming>) -> bool {
+fn is_unguarded(front: &Front, local: bool, request: &Request<Incoming>) -> bool {
     let headers = request.headers();
-    let host = headers.get(header::HOST).and_then(|v| v.to_str().ok());
-    !headers.contains_key(header::ORIGIN) && host.is_some_and(|host| front.hosts.accepts_host(host))
+    !headers.contains_key(header::ORIGIN) && (local || front.hosts.accepts(headers, request.uri()).is_ok())
 }
 
 impl hyper::service::Service<Request<Incoming>> for Service {
@@ -68,7 +69,7 @@ impl hyper::service::Service<Request<Incoming>> for Service {
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         if let Some(front) = &self.front
             && endpoint(request.uri().path()).is_some()
-            && is_unguarded(front, &request)
+            && is_unguarded(front, self.local, &request)
         {
             let front = front.clone();
             return Box::pin(async move {
