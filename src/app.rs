@@ -16,8 +16,8 @@ use crate::admin::{self, Admin};
 use crate::auth::KeyRing;
 use crate::config::Plan;
 use crate::front::{
-    self, Front, HostRules, Inherited, ListenAddress, ListenSettings, Listener, NoPipe, PipeFront, RequestLimits, Service,
-    Tls,
+    self, Front, HostRules, Inherited, ListenAddress, ListenSettings, Listener, NoPipe, PipeFront, RequestLimits,
+    Service, Tls,
 };
 use crate::gateway::{Gateway, GatewaySettings, NameRules, ViewRules};
 use crate::link::guard::Guard;
@@ -125,7 +125,22 @@ impl App {
         let expiring = tokio::spawn(parking.clone().expire_forever());
         gateway.start();
         let drain = plan.drain;
-        Ok(App { front, drain, tls, addresses, sockets, admin, admin_socket, gateway, metrics, shared, parking, expiring, draining, listeners })
+        Ok(App {
+            front,
+            drain,
+            tls,
+            addresses,
+            sockets,
+            admin,
+            admin_socket,
+            gateway,
+            metrics,
+            shared,
+            parking,
+            expiring,
+            draining,
+            listeners,
+        })
     }
 
     /// A client on a pipe, at this endpoint (empty: the one over everything).
@@ -189,7 +204,10 @@ fn bind(plan: &Plan) -> anyhow::Result<Bound> {
         if setting == "listen" { bound.clients.extend(opened) } else { bound.admin.extend(opened) }
     }
     if inherited.left() > 0 {
-        tracing::warn!("{} sockets of the service manager are not used: gateway.listen = \"systemd\"", inherited.left());
+        tracing::warn!(
+            "{} sockets of the service manager are not used: gateway.listen = \"systemd\"",
+            inherited.left()
+        );
     }
     Ok(bound)
 }

@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context;
 use http::{HeaderMap, HeaderValue, header};
 
 use crate::app::App;
@@ -128,8 +127,7 @@ fn own(args: &StdioArgs) -> Result<Built, Unusable> {
             Some(key) => key.to_owned(),
             None => {
                 // Whoever starts the process can read its config; a key of its own lets it in, and nobody else.
-                let key: String =
-                    crate::random::bytes::<32>().iter().map(|byte| format!("{byte:02x}")).collect();
+                let key: String = crate::random::bytes::<32>().iter().map(|byte| format!("{byte:02x}")).collect();
                 let (name, hash) = ("stdio".to_owned(), KeyHash::of(&key));
                 plan.keys.push(KeySettings { name, hash, views: None, tools: Globs::all(), expires: None });
                 key
@@ -191,9 +189,10 @@ async fn serve(built: Built, wait: Duration) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(2));
         }
     };
-    let serving = async {
+    let gateway = app.gateway.clone();
+    let serving = async move {
         // Most clients list everything once, right after the handshake.
-        let _ = tokio::time::timeout(wait, app.gateway.settled()).await;
+        let _ = tokio::time::timeout(wait, gateway.settled()).await;
         client.serve(tokio::io::stdin(), tokio::io::stdout()).await;
     };
     let mut serving = std::pin::pin!(serving);

@@ -78,11 +78,7 @@ fn without_port(value: &str) -> &str {
 }
 
 /// Checks every request of the listener, answers preflights, and adds what browsers want to see.
-pub(super) async fn check(
-    State((front, local)): State<(Arc<Front>, bool)>,
-    request: Request,
-    next: Next,
-) -> Response {
+pub(super) async fn check(State((front, local)): State<(Arc<Front>, bool)>, request: Request, next: Next) -> Response {
     let denied = |rule: &str| front.state.metrics.policy_denied.with_label_values(&[rule]).inc();
     if !local && let Err(host) = front.hosts.accepts(request.headers(), request.uri()) {
         denied("host");

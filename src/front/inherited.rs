@@ -24,7 +24,9 @@ impl Inherited {
         for index in 0..passed.len() {
             let name = names.next().unwrap_or_default().to_owned();
             let socket = match passed.take_tcp_listener(index) {
-                Ok(tcp) => tcp.map(|tcp| tcp.set_nonblocking(true).and_then(|()| TcpListener::from_std(tcp)).map(Socket::Tcp)),
+                Ok(tcp) => {
+                    tcp.map(|tcp| tcp.set_nonblocking(true).and_then(|()| TcpListener::from_std(tcp)).map(Socket::Tcp))
+                }
                 // Its file is the service manager's.
                 Err(_) => passed.take_unix_listener(index)?.map(|unix| {
                     let unix = unix.set_nonblocking(true).and_then(|()| UnixListener::from_std(unix));

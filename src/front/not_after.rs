@@ -41,7 +41,8 @@ fn take(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
         short if short < 0x80 => (short, rest),
         long => {
             let (digits, rest) = rest.split_at_checked(long - 0x80)?;
-            let length = digits.iter().try_fold(0_usize, |sum, byte| sum.checked_mul(256)?.checked_add((*byte).into()))?;
+            let length =
+                digits.iter().try_fold(0_usize, |sum, byte| sum.checked_mul(256)?.checked_add((*byte).into()))?;
             (length, rest)
         }
     };

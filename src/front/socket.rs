@@ -57,7 +57,9 @@ impl Socket {
     /// For people.
     pub(super) fn name(&self) -> String {
         match self {
-            Socket::Tcp(tcp) => tcp.local_addr().map_or_else(|_| "a TCP socket".to_owned(), |address| address.to_string()),
+            Socket::Tcp(tcp) => {
+                tcp.local_addr().map_or_else(|_| "a TCP socket".to_owned(), |address| address.to_string())
+            }
             Socket::Unix(unix, _) => {
                 let path = unix.local_addr().ok().and_then(|address| Some(address.as_pathname()?.to_owned()));
                 path.map_or_else(|| "a Unix socket".to_owned(), |path| ListenAddress::Unix(path).to_string())

@@ -75,17 +75,18 @@ impl TlsSettings {
 impl Files {
     fn read(settings: &TlsSettings) -> Result<Self, TlsProblem> {
         let read = |setting, path: &Path| {
-            std::fs::read(path).map_err(|e| {
-                TlsProblem { setting, message: format!("{} cannot be read: {e}", path.display()) }
-            })
+            std::fs::read(path)
+                .map_err(|e| TlsProblem { setting, message: format!("{} cannot be read: {e}", path.display()) })
         };
         let client_ca = settings.client_ca.as_ref().map(|path| read("client_ca", path)).transpose()?;
         Ok(Files { cert: read("cert", &settings.cert)?, key: read("key", &settings.key)?, client_ca })
     }
 
     fn pair(self, settings: &TlsSettings) -> Result<Pair, TlsProblem> {
-        let wrong = |setting, path: &Path, what: &str| TlsProblem { setting, message: format!("{} {what}", path.display()) };
-        let chain = certificates(&self.cert).ok_or_else(|| wrong("cert", &settings.cert, "holds no certificate in PEM"))?;
+        let wrong =
+            |setting, path: &Path, what: &str| TlsProblem { setting, message: format!("{} {what}", path.display()) };
+        let chain =
+            certificates(&self.cert).ok_or_else(|| wrong("cert", &settings.cert, "holds no certificate in PEM"))?;
         let key = PrivateKeyDer::from_pem_slice(&self.key)
             .map_err(|_| wrong("key", &settings.key, "holds no private key in PEM that can be used"))?;
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -96,16 +97,19 @@ impl Files {
                 let mut roots = RootCertStore::empty();
                 roots.add_parsable_certificates(certificates(pem).unwrap_or_default());
                 let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
-                let verifier = verifier.map_err(|e| wrong("client_ca", path, &format!("holds no authority in PEM: {e}")))?;
+                let verifier =
+                    verifier.map_err(|e| wrong("client_ca", path, &format!("holds no authority in PEM: {e}")))?;
                 builder.with_client_cert_verifier(verifier)
             }
             _ => builder.with_no_client_auth(),
         };
         let not_after = chain.first().and_then(|certificate| not_after(certificate));
         let mut config = builder.with_single_cert(chain, key).map_err(|e| match e {
-            rustls::Error::InconsistentKeys(_) => {
-                wrong("key", &settings.key, &format!("is not the key of the certificate in {}", settings.cert.display()))
-            }
+            rustls::Error::InconsistentKeys(_) => wrong(
+                "key",
+                &settings.key,
+                &format!("is not the key of the certificate in {}", settings.cert.display()),
+            ),
             e => wrong("cert", &settings.cert, &format!("cannot be used: {e}")),
         })?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];

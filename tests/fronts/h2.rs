@@ -38,13 +38,15 @@ async fn a_session_over_one_connection() {
     let gateway = Setup::new().stdio("s", &legacy()).start().await;
     gateway.ready(&["s"]).await;
     let mut sender = connect(&gateway).await;
-    let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+    let params =
+        json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
     let request = post("localhost", &[], body_of(0, "initialize", params));
     let response = within("an answer", sender.send_request(request)).await.unwrap();
     let session = response.headers()["mcp-session-id"].to_str().unwrap().to_owned();
     let headers = [("mcp-session-id", session.as_str())];
     // The session's own stream and many calls, all at once.
-    let get = Request::get("http://localhost/mcp").header("mcp-session-id", &session).header("accept", "text/event-stream");
+    let get =
+        Request::get("http://localhost/mcp").header("mcp-session-id", &session).header("accept", "text/event-stream");
     let stream = within("a stream", sender.send_request(get.body(Full::default()).unwrap())).await.unwrap();
     assert_eq!(stream.status(), 200);
     let calls = (1..=300).map(|id| {
@@ -71,7 +73,11 @@ async fn the_host_is_checked_wherever_it_is_said() {
         ("127.0.0.1:80", &[], false),
     ] {
         let (status, body) = send(&mut sender, post(authority, headers, ping())).await;
-        assert_eq!((status == 403, body.contains("host_not_allowed")), (refused, refused), "{authority} {headers:?}: {body}");
+        assert_eq!(
+            (status == 403, body.contains("host_not_allowed")),
+            (refused, refused),
+            "{authority} {headers:?}: {body}"
+        );
     }
 }
 

@@ -238,7 +238,10 @@ async fn files_that_cannot_be_used_are_one_clear_error_each() {
     let missing = said(&|dir| std::fs::remove_file(dir.join("cert.pem")).unwrap());
     assert!(missing.contains("gateway.tls.cert") && missing.contains("cannot be read"), "{missing}");
     let mismatch = said(&|dir| std::fs::write(dir.join("key.pem"), other.key.serialize_pem()).unwrap());
-    assert!(mismatch.contains("gateway.tls.key") && mismatch.contains("is not the key of the certificate"), "{mismatch}");
+    assert!(
+        mismatch.contains("gateway.tls.key") && mismatch.contains("is not the key of the certificate"),
+        "{mismatch}"
+    );
     let empty = said(&|dir| std::fs::write(dir.join("cert.pem"), "").unwrap());
     assert!(empty.contains("holds no certificate"), "{empty}");
     let key = said(&|dir| std::fs::write(dir.join("key.pem"), "not a key").unwrap());

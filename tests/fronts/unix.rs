@@ -71,7 +71,8 @@ async fn clients_connect_whatever_they_call_the_host_and_pages_do_not() {
 
 #[tokio::test]
 async fn keys_are_asked_for_on_a_socket_where_there_are_any() {
-    let setup = Setup::new().stdio("s", &legacy()).with("auth.keys", "name = \"me\"\nkey = \"a-key-of-somebody-01234\"");
+    let setup =
+        Setup::new().stdio("s", &legacy()).with("auth.keys", "name = \"me\"\nkey = \"a-key-of-somebody-01234\"");
     let socket = setup.path("m.sock");
     let lines = format!("listen = [\"127.0.0.1:0\", \"unix:{}\"]\nsocket_mode = \"0660\"", socket.display());
     let gateway = setup.with("gateway", &lines).start().await;
@@ -114,12 +115,10 @@ async fn a_socket_of_the_living_is_refused_and_of_the_dead_replaced() {
 async fn operators_ask_by_a_socket_too() {
     let setup = Setup::new();
     let socket = setup.path("a.sock");
-    let app = App::start(
-        setup.with("gateway", &format!("admin = \"unix:{}\"", socket.display())).load().unwrap().plan,
-        None,
-    )
-    .await
-    .unwrap();
+    let app =
+        App::start(setup.with("gateway", &format!("admin = \"unix:{}\"", socket.display())).load().unwrap().plan, None)
+            .await
+            .unwrap();
     assert_eq!(app.admin_socket, Some(format!("unix:{}", socket.display())));
     let status = Request::get("/api/v1/status").body(Full::default()).unwrap();
     assert_eq!(send(&socket, status).await.0, 200);

@@ -31,7 +31,8 @@ impl Resolver<'_> {
         address
             .map_err(|_| {
                 let message = format!("`{path}`: {} is not an address to listen on", self.shown(path));
-                let fix = "write an IP address and a port, such as \"127.0.0.1:8080\" or \"[::1]:8080\", or \"unix:/PATH\"";
+                let fix =
+                    "write an IP address and a port, such as \"127.0.0.1:8080\" or \"[::1]:8080\", or \"unix:/PATH\"";
                 self.error(Kind::Value, path, message, fix);
             })
             .ok()
@@ -115,12 +116,8 @@ impl Resolver<'_> {
     pub(super) fn tls(&mut self, gateway: &Gateway) -> Option<TlsSettings> {
         let tls = gateway.tls.as_ref()?;
         let path = Path::of(&["gateway", "tls"]);
-        let (Some(cert), Some(key)) = (&tls.cert, &tls.key) else {
-            let missing = if tls.cert.is_none() { "cert" } else { "key" };
-            let message = format!("`{path}` has no `{missing}`");
-            self.error(Kind::Missing, &path, message, "name the PEM files of the certificate (`cert`) and its `key`");
-            return None;
-        };
+        // What is missing was reported by the schema's check.
+        let (cert, key) = (tls.cert.as_ref()?, tls.key.as_ref()?);
         let client_ca = tls.client_ca.as_ref().map(PathBuf::from);
         let settings = TlsSettings { cert: PathBuf::from(cert), key: PathBuf::from(key), client_ca };
         if let Err(problem) = settings.check() {

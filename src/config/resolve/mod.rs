@@ -14,7 +14,7 @@ use super::check::nearest;
 use super::file::{DurationText, File, LogFormat, SizeText};
 use super::plan::{Limits, LogSettings, NameSettings, Plan};
 use super::problem::{Faults, Kind};
-use super::tree::{Node, Path};
+use super::tree::{Node, Path, Value};
 use super::units;
 use crate::upstream::ServerSettings;
 

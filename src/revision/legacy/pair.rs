@@ -115,7 +115,8 @@ fn open(inbound: &Inbound, server: &Arc<dyn Server>, state: &FrontState) -> Resu
         ended: CancellationToken::new(),
     };
     let (pipe, calls) = mpsc::channel(EVENTS);
-    let session = state.sessions.open(nobody_yet, inbound.scope.clone(), Some(Pipe { out: pipe, frame: sse::frame }))?;
+    let session =
+        state.sessions.open(nobody_yet, inbound.scope.clone(), Some(Pipe { out: pipe, frame: sse::frame }))?;
     let first = sse::named("endpoint", &format!("{}?{SESSION}={}", inbound.uri.path(), session.id));
     let ends = Ends { sessions: state.sessions.clone(), session: session.clone() };
     let mut open = stream::Open::new(&session, server, state, session.open_stream(), first);

@@ -15,8 +15,8 @@ use crate::body::Body;
 use crate::json::{Object, Raw, Text};
 use crate::jsonrpc::{Id, Message, Payload, Request};
 use crate::model::{
-    Ask, AskState, CacheHint, Call, Caller, Check, Error, Exchange, Features, Method, Notice, Outcome, Principal, Reason,
-    Server, TaskMethod, TaskWish,
+    Ask, AskState, CacheHint, Call, Caller, Check, Error, Exchange, Features, Method, Notice, Outcome, Principal,
+    Reason, Server, TaskMethod, TaskWish,
 };
 use crate::revision::answer::{Asked, Spell, Writing, answer};
 use crate::revision::v2026_07_28::asking::{Asker, Brought, Retry};

@@ -11,9 +11,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::json::Text;
 use crate::jsonrpc::{Id, Request, line};
 use crate::model::{Error, Principal, Reason, Server};
-use crate::json::Text;
 use crate::revision::v2026_07_28::front::{self, Begun, Sender};
 use crate::revision::v2026_07_28::spell;
 use crate::revision::{FrontState, answer};
@@ -60,7 +60,8 @@ impl OpenRequests {
             Begun::Now(_, parts) => return Some(parts),
             Begun::Running(exchange, spell) => {
                 // Where it is taken back, the exchange goes with the future, which is what cancels it.
-                let run = async move { entry.token.clone().run_until_cancelled(answer::pour(exchange, spell, out)).await };
+                let run =
+                    async move { entry.token.clone().run_until_cancelled(answer::pour(exchange, spell, out)).await };
                 tasks.spawn(run);
             }
             Begun::Listening(mut open) => {
