@@ -4,13 +4,13 @@ use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -28,9 +28,9 @@ const H2_RESETS: usize = 20;
 const H2_ERRORS: usize = 256;
 /// Largest head of a request, in bytes.
 const HEAD_MAX: usize = 64 * 1024;
-/// A connection that is younger than this when the gateway drains gets its first request answered: it came before the
-/// end was known.
-const FRESH: Duration = Duration::from_millis(250);
+/// When the gateway drains, who is about to send gets this long: a request that crosses with the end of its connection is
+/// lost without a word, and one that is answered can be told that the connection ends.
+const LINGER: Duration = Duration::from_millis(250);
 
 /// Limits of a listener.
 #[derive(Clone, Debug, PartialEq)]
@@ -99,13 +99,15 @@ impl Listener {
         let builder = Arc::new(builder(&settings));
         let slots = Arc::new(Semaphore::new(settings.connections));
         let open = TaskTracker::new();
+        let closing = Arc::new(AtomicBool::new(false));
+        let service = service.closing(closing.clone());
         let start = |stream: Incoming, slot: Option<OwnedSemaphorePermit>| {
             let held = (slot, CountGuard::new(&metrics.connections));
             let (builder, service, draining) = (builder.clone(), service.clone(), draining.clone());
             let (tls, limit) = (self.tls.clone(), settings.read_timeout);
             open.spawn(async move {
                 let _held = held;
-                let connection = Connection { builder, service, draining, since: Instant::now() };
+                let connection = Connection { builder, service, draining };
                 connection.run(stream, tls, limit).await;
             });
         };
@@ -118,6 +120,7 @@ impl Listener {
                 start(stream, Some(slot));
             }
         }
+        closing.store(true, Ordering::Relaxed);
         // Who is in line already was accepted by the kernel: a socket that is closed resets them, one that stays keeps
         // them for the next process.
         if !self.stays {
@@ -137,7 +140,6 @@ struct Connection {
     builder: Arc<auto::Builder<TokioExecutor>>,
     service: Service,
     draining: CancellationToken,
-    since: Instant,
 }
 
 impl Connection {
@@ -158,7 +160,7 @@ impl Connection {
         let mut connection = pin!(self.builder.serve_connection(TokioIo::new(stream), self.service));
         let mut told = pin!(async {
             self.draining.cancelled().await;
-            tokio::time::sleep_until(self.since + FRESH).await;
+            tokio::time::sleep(LINGER).await;
         });
         let mut is_told = false;
         // A request's body and its reader are in this one task, and wake each other.

@@ -99,7 +99,7 @@ async fn without_the_setting_the_port_is_one_processes_own() {
 
 /// Starts the program as systemd does: the socket is descriptor 3, and its environment says so.
 fn activated(listener: &TcpListener, config: &std::path::Path, notify: &std::path::Path, name: &str) -> Child {
-    let script = "exec 3<&0 0</dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" serve --config \"$1\"";
+    let script = "exec 3<&0 0</dev/null; export LISTEN_PID=$$ LISTEN_FDS=1; exec \"$0\" serve --config \"$1\"";
     let socket = OwnedFd::from(listener.try_clone().unwrap());
     let mut command = Command::new("sh");
     command.args(["-c", script, PROGRAM]).arg(config).env("NOTIFY_SOCKET", notify).env("LISTEN_FDNAMES", name);

@@ -189,11 +189,11 @@ async fn a_handshake_that_never_ends_holds_up_nobody() {
     holds("they are given up", || refused() == 20).await;
     holds("and closed", || gateway.app.metrics.connections.get() == 0).await;
     // Plain HTTP at a port that speaks TLS.
-    let reply = tokio::time::timeout(crate::support::LONG, reqwest_plain(address)).await.unwrap();
+    let reply = tokio::time::timeout(crate::support::LONG, plain(address)).await.unwrap();
     assert!(reply.is_err());
 }
 
-async fn reqwest_plain(address: SocketAddr) -> Result<(), hyper::Error> {
+async fn plain(address: SocketAddr) -> Result<(), hyper::Error> {
     let stream = TcpStream::connect(address).await.unwrap();
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(connection);
@@ -246,5 +246,4 @@ async fn files_that_cannot_be_used_are_one_clear_error_each() {
     assert!(empty.contains("holds no certificate"), "{empty}");
     let key = said(&|dir| std::fs::write(dir.join("key.pem"), "not a key").unwrap());
     assert!(key.contains("holds no private key"), "{key}");
-    assert!(!key.contains("not a key\n"));
 }

@@ -38,13 +38,10 @@ fn call(headers: &[(&str, &str)]) -> Request<Full<Bytes>> {
     request.body(Full::new(Bytes::from(body_of(1, "tools/call", params)))).unwrap()
 }
 
-/// A gateway on a Unix socket beside its port, for clients and for operators.
+/// A gateway on a Unix socket beside its port.
 async fn gateway() -> Gateway {
     let setup = Setup::new().stdio("s", &legacy());
-    let (clients, admin) = (setup.path("m.sock"), setup.path("a.sock"));
-    let listen = format!("listen = [\"127.0.0.1:0\", \"unix:{}\"]", clients.display());
-    // The status is asked for over TCP by what these tests share.
-    let _ = admin;
+    let listen = format!("listen = [\"127.0.0.1:0\", \"unix:{}\"]", setup.path("m.sock").display());
     let gateway = setup.with("gateway", &listen).start().await;
     gateway.ready(&["s"]).await;
     gateway
@@ -115,10 +112,8 @@ async fn a_socket_of_the_living_is_refused_and_of_the_dead_replaced() {
 async fn operators_ask_by_a_socket_too() {
     let setup = Setup::new();
     let socket = setup.path("a.sock");
-    let app =
-        App::start(setup.with("gateway", &format!("admin = \"unix:{}\"", socket.display())).load().unwrap().plan, None)
-            .await
-            .unwrap();
+    let setup = setup.with("gateway", &format!("admin = \"unix:{}\"", socket.display()));
+    let app = App::start(setup.load().unwrap().plan, None).await.unwrap();
     assert_eq!(app.admin_socket, Some(format!("unix:{}", socket.display())));
     let status = Request::get("/api/v1/status").body(Full::default()).unwrap();
     assert_eq!(send(&socket, status).await.0, 200);
