@@ -56,7 +56,7 @@ impl App {
     ///
     /// Fails where an address cannot be bound.
     pub async fn start(plan: Plan, program: Option<&Path>) -> anyhow::Result<App> {
-        let Bound { clients: bound, admin: admin_listener } = bind(&plan)?;
+        let Bound { clients: bound, admin: admin_listener } = bind(&plan).await?;
         let metrics = Arc::new(Metrics::new());
         let tls = match &plan.tls {
             Some(settings) => {
@@ -184,7 +184,7 @@ struct Bound {
     admin: Vec<Listener>,
 }
 
-fn bind(plan: &Plan) -> anyhow::Result<Bound> {
+async fn bind(plan: &Plan) -> anyhow::Result<Bound> {
     let mut inherited = Inherited::from_env().context("the sockets of the service manager cannot be used")?;
     let all = plan.listen.iter().map(|address| (address, "listen")).chain(plan.admin.iter().map(|a| (a, "admin")));
     let mut all: Vec<_> = all.collect();
@@ -192,7 +192,7 @@ fn bind(plan: &Plan) -> anyhow::Result<Bound> {
     all.sort_by_key(|(address, _)| **address == ListenAddress::Inherited(None));
     let mut bound = Bound { clients: Vec::new(), admin: Vec::new() };
     for (address, setting) in all {
-        let opened = Listener::open(address, &plan.sockets, &mut inherited);
+        let opened = Listener::open(address, &plan.sockets, &mut inherited).await;
         let opened = opened.with_context(|| format!("cannot listen on {address} (gateway.{setting})"))?;
         for listener in &opened {
             let open = listener.address().is_some_and(|address| ListenAddress::Tcp(address).is_open());

@@ -42,7 +42,7 @@ const BRIDGE_CALLS: usize = 1000;
 #[command(after_help = HELP)]
 pub struct StdioArgs {
     /// Lead to this MCP endpoint of a running gateway, instead of being one
-    #[arg(long, value_name = "URL", conflicts_with_all = ["config", "only", "listen", "endpoint"])]
+    #[arg(long, value_name = "URL", conflicts_with_all = ["only", "listen", "endpoint"])]
     url: Option<String>,
     /// The key to use: for the URL, or of the config; safer in the environment than on the command line
     #[arg(long, value_name = "KEY", env = "MOONGATE_KEY", hide_env_values = true)]
@@ -143,8 +143,15 @@ fn own(args: &StdioArgs) -> Result<Built, Unusable> {
 
 /// A gateway whose only server is another one, which it leaves everything to.
 fn bridge(args: &StdioArgs, url: &str) -> Result<Built, Unusable> {
+    // A variable may be there for other commands; a flag was meant.
+    if !args.config.is_empty() && std::env::var_os("MOONGATE_CONFIG").is_none() {
+        return Err(Unusable::Usage("--config is of no use with --url: that gateway has its own".to_owned()));
+    }
     let server = remote(url, args.key.as_deref()).map_err(Unusable::Usage)?;
-    let env = check::environment();
+    // Limits and logs are its own; where to listen, which servers and whose keys are not.
+    let mut env = check::environment();
+    let own = |name: &str| name.starts_with("MOONGATE_LIMITS__") || name.starts_with("MOONGATE_TELEMETRY__");
+    env.retain(|name, _| !name.starts_with("MOONGATE_") || own(name));
     let loaded = config::load(&LoadOptions { env, revisions: &SUPPORTED, ..LoadOptions::default() });
     let loaded = loaded.map_err(Unusable::Config)?;
     let mut plan = loaded.plan;

@@ -51,13 +51,13 @@ pub struct Listener {
 
 impl Listener {
     /// Binds the address, or takes what the service manager handed over for it. Must be called on the runtime.
-    pub fn open(
+    pub async fn open(
         address: &ListenAddress,
         settings: &SocketSettings,
         inherited: &mut Inherited,
     ) -> std::io::Result<Vec<Self>> {
         let ListenAddress::Inherited(name) = address else {
-            return Ok(vec![Listener { socket: Socket::bind(address, settings)?, stays: false, tls: None }]);
+            return Ok(vec![Listener { socket: Socket::bind(address, settings).await?, stays: false, tls: None }]);
         };
         let taken = inherited.take(name.as_deref());
         if taken.is_empty() {

@@ -38,10 +38,10 @@ pub(super) enum Incoming {
 }
 
 impl Socket {
-    pub(super) fn bind(address: &ListenAddress, settings: &SocketSettings) -> io::Result<Self> {
+    pub(super) async fn bind(address: &ListenAddress, settings: &SocketSettings) -> io::Result<Self> {
         match address {
             ListenAddress::Tcp(address) => tcp(*address, settings.reuse_port).map(Socket::Tcp),
-            ListenAddress::Unix(path) => unix(path, settings.mode),
+            ListenAddress::Unix(path) => unix(path, settings.mode).await,
             ListenAddress::Inherited(_) => Err(io::Error::other("no socket was handed over (LISTEN_FDS)")),
         }
     }
@@ -131,8 +131,8 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     std::fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))
 }
 
-fn unix(path: &Path, mode: u32) -> io::Result<Socket> {
-    make_way(path)?;
+async fn unix(path: &Path, mode: u32) -> io::Result<Socket> {
+    make_way(path).await?;
     // From the first moment: between binding and chmod anybody could connect. The mask is the whole process's, and what
     // another thread creates meanwhile is at most too strict.
     let before = rustix::process::umask(Mode::from_raw_mode(0o177));
@@ -145,7 +145,7 @@ fn unix(path: &Path, mode: u32) -> io::Result<Socket> {
 }
 
 /// Takes away the file that a process left behind which is gone; fails where somebody listens, or it is no socket.
-fn make_way(path: &Path) -> io::Result<()> {
+async fn make_way(path: &Path) -> io::Result<()> {
     let there = match std::fs::symlink_metadata(path) {
         Ok(there) => there,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -154,14 +154,16 @@ fn make_way(path: &Path) -> io::Result<()> {
     if !there.file_type().is_socket() {
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is a file that is no socket"));
     }
-    match std::os::unix::net::UnixStream::connect(path) {
-        Ok(_) => Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens there")),
+    let taken = || io::Error::new(io::ErrorKind::AddrInUse, "another process listens there");
+    match UnixStream::connect(path).await {
+        Ok(_) => Err(taken()),
         Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
             tracing::info!("the socket of a process that is gone is replaced: {}", path.display());
             std::fs::remove_file(path)
         }
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-        // Its queue is full: somebody listens.
+        // Its queue is full.
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(taken()),
         Err(e) => Err(e),
     }
 }
@@ -175,33 +177,30 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         let mode = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
-        let first = unix(&path, 0o600).ok().unwrap();
+        let first = unix(&path, 0o600).await.ok().unwrap();
         assert_eq!(mode(), 0o600);
-        let refused = unix(&path, 0o600).err().unwrap();
+        let refused = unix(&path, 0o600).await.err().unwrap();
         assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
         drop(first);
         assert!(!path.exists(), "it goes with its owner");
         // As after a kill -9: the file stays, and nobody listens.
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
-        let second = unix(&path, 0o660).ok().unwrap();
+        let second = unix(&path, 0o660).await.ok().unwrap();
         assert_eq!(mode(), 0o660);
         // Somebody else's by now.
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, "").unwrap();
         drop(second);
         assert!(path.exists());
-        let refused = unix(&path, 0o600).err().unwrap();
+        let refused = unix(&path, 0o600).await.err().unwrap();
         assert!(refused.to_string().contains("no socket"), "{refused}");
     }
 
     #[tokio::test]
     async fn who_was_in_line_is_accepted_at_the_end() {
-        let Ok(Socket::Tcp(tcp)) = Socket::bind(
-            &ListenAddress::Tcp(([127, 0, 0, 1], 0).into()),
-            &SocketSettings { reuse_port: true, mode: 0o600 },
-        ) else {
-            panic!("it binds");
-        };
+        let address = ListenAddress::Tcp(([127, 0, 0, 1], 0).into());
+        let settings = SocketSettings { reuse_port: true, mode: 0o600 };
+        let Ok(Socket::Tcp(tcp)) = Socket::bind(&address, &settings).await else { panic!("it binds") };
         let address = tcp.local_addr().unwrap();
         let _clients = [TcpStream::connect(address).await.unwrap(), TcpStream::connect(address).await.unwrap()];
         assert_eq!(Socket::Tcp(tcp).close().len(), 2);
