@@ -15,7 +15,10 @@ use tokio_util::sync::CancellationToken;
 use crate::admin::{self, Admin};
 use crate::auth::KeyRing;
 use crate::config::Plan;
-use crate::front::{self, Front, HostRules, ListenSettings, Listener, RequestLimits, Service};
+use crate::front::{
+    self, Front, HostRules, Inherited, ListenAddress, ListenSettings, Listener, NoPipe, PipeFront, RequestLimits,
+    Service, Tls,
+};
 use crate::gateway::{Gateway, GatewaySettings, NameRules, ViewRules};
 use crate::link::guard::Guard;
 use crate::revision::FrontState;
@@ -27,12 +30,19 @@ use crate::upstream::{Connect, Shared};
 pub struct App {
     /// Where clients connect.
     pub addresses: Vec<SocketAddr>,
+    /// The Unix sockets where clients connect, as `unix:PATH`.
+    pub sockets: Vec<String>,
     /// Where operators do.
     pub admin: Option<SocketAddr>,
+    /// The Unix socket where operators do.
+    pub admin_socket: Option<String>,
     /// The servers.
     pub gateway: Arc<Gateway>,
     /// Metrics.
     pub metrics: Arc<Metrics>,
+    front: Arc<Front>,
+    tls: Option<Arc<Tls>>,
+    drain: Duration,
     shared: Arc<Shared>,
     parking: Arc<Parking>,
     expiring: tokio::task::JoinHandle<()>,
@@ -46,19 +56,15 @@ impl App {
     ///
     /// Fails where an address cannot be bound.
     pub async fn start(plan: Plan, program: Option<&Path>) -> anyhow::Result<App> {
-        let mut bound = Vec::new();
-        for address in &plan.listen {
-            let listener = Listener::bind(*address).await;
-            bound.push(listener.with_context(|| format!("cannot listen on {address} (gateway.listen)"))?);
-        }
-        let admin_listener = match plan.admin {
-            Some(address) => {
-                let listener = Listener::bind(address).await;
-                Some(listener.with_context(|| format!("cannot listen on {address} (gateway.admin)"))?)
+        let Bound { clients: bound, admin: admin_listener } = bind(&plan).await?;
+        let metrics = Arc::new(Metrics::new());
+        let tls = match &plan.tls {
+            Some(settings) => {
+                let tls = Tls::load(settings.clone(), metrics.clone());
+                Some(tls.map_err(|e| anyhow::anyhow!("gateway.tls.{}: {}", e.setting, e.message))?)
             }
             None => None,
         };
-        let metrics = Arc::new(Metrics::new());
         let shared = Arc::new(Shared::new(metrics.clone(), guard(&plan, program)));
         let draining = CancellationToken::new();
         let (keys, access) = KeyRing::new(&plan.keys);
@@ -77,23 +83,29 @@ impl App {
         });
         let settings = ListenSettings { connections: plan.limits.connections, read_timeout: plan.limits.read_timeout };
         let mut listeners = JoinSet::new();
-        let addresses = bound.iter().map(Listener::address).collect::<std::io::Result<Vec<_>>>()?;
+        let addresses = bound.iter().filter_map(Listener::address).collect();
+        let sockets = bound.iter().filter(|listener| listener.is_local()).map(Listener::name).collect();
         for listener in bound {
-            let service = Service::new(front::router(front.clone()), Some(front.clone()));
+            let local = listener.is_local();
+            let listener = listener.with_tls(tls.clone());
+            let service = Service::new(front::router(front.clone(), local), Some(front.clone()), local);
             listeners.spawn(listener.serve(service, settings.clone(), metrics.clone(), draining.clone(), plan.drain));
         }
-        let admin = admin_listener.as_ref().map(Listener::address).transpose()?;
-        if let Some(listener) = admin_listener {
+        let admin = admin_listener.iter().find_map(Listener::address);
+        let admin_socket = admin_listener.iter().find(|listener| listener.is_local()).map(Listener::name);
+        for listener in admin_listener {
             let router = admin::router(Arc::new(Admin {
                 gateway: gateway.clone(),
                 metrics: metrics.clone(),
-                hosts,
+                hosts: hosts.clone(),
+                local: listener.is_local(),
                 draining: draining.clone(),
             }));
             // The admin listener answers until the very end: probes must see that we drain.
+            let local = listener.is_local();
             tokio::spawn(listener.serve(
-                Service::new(router, None),
-                settings,
+                Service::new(router, None, local),
+                settings.clone(),
                 metrics.clone(),
                 CancellationToken::new(),
                 Duration::ZERO,
@@ -103,10 +115,54 @@ impl App {
         listeners.spawn(async move {
             let _ = reaping.await;
         });
+        if let Some(tls) = &tls {
+            let watching = draining.clone().run_until_cancelled_owned(tls.clone().watch());
+            listeners.spawn(async move {
+                let _ = watching.await;
+            });
+        }
         let parking = front.state.parking.clone();
         let expiring = tokio::spawn(parking.clone().expire_forever());
         gateway.start();
-        Ok(App { addresses, admin, gateway, metrics, shared, parking, expiring, draining, listeners })
+        let drain = plan.drain;
+        Ok(App {
+            front,
+            drain,
+            tls,
+            addresses,
+            sockets,
+            admin,
+            admin_socket,
+            gateway,
+            metrics,
+            shared,
+            parking,
+            expiring,
+            draining,
+            listeners,
+        })
+    }
+
+    /// A client on a pipe, at this endpoint (empty: the one over everything).
+    pub fn pipe(&self, endpoint: &str, credentials: &http::HeaderMap) -> Result<PipeFront, NoPipe> {
+        self.front.pipe(endpoint, credentials, self.drain)
+    }
+
+    /// Looks at the certificate's files now, instead of within ten seconds: for a signal, or a reload of the config.
+    pub async fn reload_certificate(&self) {
+        if let Some(tls) = self.tls.clone() {
+            let _ = tokio::task::spawn_blocking(move || tls.reload()).await;
+        }
+    }
+
+    /// Whether clients connect by https.
+    pub fn is_secure(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Takes no new requests from now on; [`App::stop`] waits for the end of those that there are.
+    pub fn drain(&self) {
+        self.draining.cancel();
     }
 
     /// Stops: no new requests, streams end, calls may finish within the drain time, then the servers are stopped.
@@ -120,6 +176,40 @@ impl App {
         let shared = self.shared.clone();
         let _ = tokio::task::spawn_blocking(move || shared.guard.stop()).await;
     }
+}
+
+/// Everything that is listened on.
+struct Bound {
+    clients: Vec<Listener>,
+    admin: Vec<Listener>,
+}
+
+async fn bind(plan: &Plan) -> anyhow::Result<Bound> {
+    let mut inherited = Inherited::from_env().context("the sockets of the service manager cannot be used")?;
+    let all = plan.listen.iter().map(|address| (address, "listen")).chain(plan.admin.iter().map(|a| (a, "admin")));
+    let mut all: Vec<_> = all.collect();
+    // What is named goes to who named it, before the rest goes to who takes all.
+    all.sort_by_key(|(address, _)| **address == ListenAddress::Inherited(None));
+    let mut bound = Bound { clients: Vec::new(), admin: Vec::new() };
+    for (address, setting) in all {
+        let opened = Listener::open(address, &plan.sockets, &mut inherited).await;
+        let opened = opened.with_context(|| format!("cannot listen on {address} (gateway.{setting})"))?;
+        for listener in &opened {
+            let open = listener.address().is_some_and(|address| ListenAddress::Tcp(address).is_open());
+            if setting == "listen" && open && plan.keys.is_empty() {
+                let name = listener.name();
+                anyhow::bail!("{name} can be reached from other machines, but there are no [[auth.keys]]: add a key");
+            }
+        }
+        if setting == "listen" { bound.clients.extend(opened) } else { bound.admin.extend(opened) }
+    }
+    if inherited.left() > 0 {
+        tracing::warn!(
+            "{} sockets of the service manager are not used: gateway.listen = \"systemd\"",
+            inherited.left()
+        );
+    }
+    Ok(bound)
 }
 
 /// Only children need a guard.

@@ -364,6 +364,22 @@ pub fn write_error(out: &mut BytesMut, id: Option<&Id>, error: &RpcError) {
     out.put_slice(b"}}");
 }
 
+/// One message as a line. "Messages are delimited by newlines, and MUST NOT contain embedded newlines"
+/// (2026-07-28/basic/transports/stdio.mdx): JSON has them only as white space between tokens, where a space means the
+/// same.
+pub fn line(message: &[u8]) -> Bytes {
+    let mut out = BytesMut::with_capacity(message.len() + 1);
+    let mut rest = message;
+    while let Some(at) = memchr::memchr2(b'\n', b'\r', rest) {
+        out.extend_from_slice(&rest[..at]);
+        out.extend_from_slice(b" ");
+        rest = &rest[at + 1..];
+    }
+    out.extend_from_slice(rest);
+    out.extend_from_slice(b"\n");
+    out.freeze()
+}
+
 /// One message into a buffer of its own.
 pub fn to_bytes(size_hint: usize, write: impl FnOnce(&mut BytesMut)) -> Bytes {
     let mut out = BytesMut::with_capacity(size_hint + 128);

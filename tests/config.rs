@@ -9,7 +9,12 @@ use std::time::Duration;
 
 use moongate::cli;
 use moongate::config::{self, Kind, LoadOptions, Loaded, Origin, Plan, Problems};
+use moongate::front::ListenAddress;
 use moongate::upstream::{Connect, Share};
+
+fn address(text: &str) -> ListenAddress {
+    ListenAddress::Tcp(text.parse().unwrap())
+}
 
 const REVISIONS: &[&str] = &["2001-01-01", "2002-02-02"];
 
@@ -258,7 +263,7 @@ fn the_environment_overrides_files_and_flags_override_the_environment() {
     let mut options =
         LoadOptions { paths: vec![path], env: variables(&env), revisions: REVISIONS, ..Default::default() };
     let plan = config::load(&options).unwrap_or_else(|problems| panic!("{problems}")).plan;
-    assert_eq!(plan.listen, ["127.0.0.1:2".parse().unwrap()]);
+    assert_eq!(plan.listen, [address("127.0.0.1:2")]);
     assert_eq!(plan.allowed_hosts, ["a.example", "b.example"]);
     assert_eq!((plan.admin, plan.names.max_length), (None, 64));
     assert_eq!(plan.servers[0].title.as_deref(), Some("0123"), "a text stays a text");
@@ -269,7 +274,7 @@ fn the_environment_overrides_files_and_flags_override_the_environment() {
     options.listen = vec!["127.0.0.1:3".to_owned(), "localhost:0".to_owned()];
     options.only = vec!["other".to_owned()];
     let plan = config::load(&options).unwrap().plan;
-    assert_eq!(plan.listen, ["127.0.0.1:3".parse().unwrap(), "127.0.0.1:0".parse().unwrap()]);
+    assert_eq!(plan.listen, [address("127.0.0.1:3"), address("127.0.0.1:0")]);
     assert_eq!(plan.servers.iter().map(|server| server.name.as_str()).collect::<Vec<_>>(), ["other"]);
 }
 

@@ -64,6 +64,23 @@ clients! {
     python_v2_as_legacy: Client::new(Sdk::Python, "2026-07-28").at_revision("2025-11-25");
 }
 
+/// Clients that launch commands: `moongate stdio` in front of the gateway, at one revision of each SDK and era.
+#[tokio::test]
+async fn over_stdio() {
+    let gateway = Gateway::start().await;
+    for client in [
+        Client::new(Sdk::Typescript, "2025-03-26"),
+        Client::new(Sdk::Typescript, "2025-11-25"),
+        Client::new(Sdk::Typescript, "2026-07-28"),
+        Client::new(Sdk::Python, "2025-06-18"),
+        Client::new(Sdk::Python, "2025-11-25"),
+        Client::new(Sdk::Python, "2026-07-28"),
+    ] {
+        gateway.run_over_stdio(client, &["everything", "time", "modern_ts"]).await;
+    }
+    gateway.stop().await;
+}
+
 /// A key in the SDK's headers opens a gateway that asks for one; without it, the client does not get in.
 #[tokio::test]
 async fn a_key_opens_the_gateway() {

@@ -27,6 +27,8 @@ pub struct Admin {
     pub metrics: Arc<Metrics>,
     /// Hosts and origins.
     pub hosts: HostRules,
+    /// Whether it listens where no browser can connect, so that the host says nothing.
+    pub local: bool,
     /// Cancelled when the gateway drains: it is then no longer ready.
     pub draining: CancellationToken,
 }
@@ -48,7 +50,7 @@ pub fn router(admin: Arc<Admin>) -> Router {
 async fn guard(State(admin): State<Arc<Admin>>, request: Request, next: Next) -> Response {
     let host = request.headers().get(header::HOST).and_then(|v| v.to_str().ok());
     let open = matches!(request.uri().path(), "/metrics" | "/healthz" | "/livez" | "/readyz");
-    if !open && !host.is_some_and(|host| admin.hosts.accepts_host(host)) {
+    if !open && !admin.local && !host.is_some_and(|host| admin.hosts.accepts_host(host)) {
         return plain(
             StatusCode::FORBIDDEN,
             "host_not_allowed",

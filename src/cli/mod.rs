@@ -10,6 +10,7 @@ pub mod key;
 pub mod mock;
 pub mod schema;
 pub mod serve;
+pub mod stdio;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -45,6 +46,8 @@ pub struct Cli {
 enum Command {
     /// Run the gateway (also without any command)
     Serve(serve::ServeArgs),
+    /// Serve one client on stdin and stdout, by itself or in front of a running gateway
+    Stdio(stdio::StdioArgs),
     /// Validate the config
     Check(check::CheckArgs),
     /// Print the JSON Schema of the config
@@ -63,6 +66,7 @@ enum Command {
 pub fn run(cli: Cli) -> ExitCode {
     match cli.command.unwrap_or(Command::Serve(cli.serve)) {
         Command::Serve(args) => serve::run(&args),
+        Command::Stdio(args) => stdio::run(&args),
         Command::Check(args) => check::run(&args, &SUPPORTED),
         Command::Schema(args) => schema::run(&args),
         Command::Key(args) => key::run(&args),

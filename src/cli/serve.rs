@@ -44,7 +44,7 @@ pub fn run(args: &ServeArgs) -> ExitCode {
 }
 
 /// The config, or without any a demo server, so that the first run shows something that works.
-fn load(args: &ServeArgs) -> Result<(Loaded, bool), Problems> {
+pub(super) fn load(args: &ServeArgs) -> Result<(Loaded, bool), Problems> {
     let env = check::environment();
     let mut paths = args.config.clone();
     if paths.is_empty() {
@@ -83,7 +83,11 @@ async fn serve(loaded: Loaded, demo: bool) -> anyhow::Result<()> {
     }
     for address in &app.addresses {
         let version = env!("CARGO_PKG_VERSION");
-        say(&format!("moongate {version} listening on http://{address}/mcp ({servers} servers)"));
+        let scheme = if app.is_secure() { "https" } else { "http" };
+        say(&format!("moongate {version} listening on {scheme}://{address}/mcp ({servers} servers)"));
+    }
+    for socket in &app.sockets {
+        say(&format!("listening on {socket}, at /mcp"));
     }
     if let Some(url) = public {
         say(&format!("clients connect to {}/mcp", url.as_str().trim_end_matches('/')));
@@ -91,7 +95,13 @@ async fn serve(loaded: Loaded, demo: bool) -> anyhow::Result<()> {
     if let Some(address) = app.admin {
         say(&format!("metrics and health on http://{address}"));
     }
+    if let Some(socket) = &app.admin_socket {
+        say(&format!("metrics and health on {socket}"));
+    }
+    // Where nobody asked to be told, this does nothing.
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     stop.recv().await;
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     tracing::info!("stopping; a second signal ends it at once");
     tokio::select! {
         () = app.stop() => {}

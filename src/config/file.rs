@@ -52,10 +52,18 @@ impl Default for File {
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default)]
 pub(super) struct Gateway {
-    /// Where clients connect: an address, or a list of them.
+    /// Where clients connect: an address, `unix:PATH`, `systemd` for the sockets that systemd opened, `systemd:NAME` for
+    /// those of that name, or a list of these.
     pub(super) listen: OneOrMore,
-    /// Where metrics and health are served; `false` switches that off.
+    /// Where metrics and health are served, as in `listen`; `false` switches that off.
     pub(super) admin: AddressOrSwitch,
+    /// The mode of the files of Unix sockets, in octal.
+    #[schemars(regex(pattern = "^([0-7]{3,4}|.*\\$\\{.*)$"))]
+    pub(super) socket_mode: String,
+    /// Whether another process may listen on the same addresses, to take over from this one.
+    pub(super) reuse_port: bool,
+    /// Certificate and key: clients connect to the addresses by https.
+    pub(super) tls: Option<Tls>,
     /// The URL that clients see, if it is not the address above; its host is allowed in `Host`.
     pub(super) public_url: Option<String>,
     /// More hosts that requests may be addressed to: exact, or `*.domain`. Loopback names always are.
@@ -75,6 +83,9 @@ impl Default for Gateway {
         Gateway {
             listen: OneOrMore::One("127.0.0.1:8080".to_owned()),
             admin: AddressOrSwitch::Address("127.0.0.1:9090".to_owned()),
+            socket_mode: "0600".to_owned(),
+            reuse_port: false,
+            tls: None,
             public_url: None,
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
@@ -83,6 +94,19 @@ impl Default for Gateway {
             ask_timeout: "10m".into(),
         }
     }
+}
+
+/// Certificate and key of the listener. The files are looked at again every ten seconds.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+#[schemars(extend("required" = ["cert", "key"]))]
+pub(super) struct Tls {
+    /// A file with the certificate and its chain, PEM.
+    pub(super) cert: Option<String>,
+    /// A file with its private key, PEM.
+    pub(super) key: Option<String>,
+    /// A file with the authorities of clients, PEM; with it, only clients with a certificate of theirs may connect.
+    pub(super) client_ca: Option<String>,
 }
 
 /// How the servers' names are exposed.
@@ -469,7 +493,6 @@ impl JsonSchema for SizeText {
 /// Keys and values that Moongate is to have, but this version does not: the path (`*` for any name or index), the
 /// value if only that one is missing, and what to do instead.
 pub(super) const UNAVAILABLE: &[(&str, Option<&str>, &str)] = &[
-    ("gateway.tls", None, "remove it, and terminate TLS in front of the gateway"),
     ("gateway.state", None, "remove it; state is kept in memory"),
     ("gateway.state_dir", None, "remove it; state is kept in memory"),
     ("servers.*.auth", None, "remove it; send a fixed credential with `headers`"),

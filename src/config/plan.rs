@@ -1,9 +1,9 @@
 //! A validated config, part by part: what `app` builds the gateway from.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::auth::KeySettings;
+use crate::front::{ListenAddress, SocketSettings, TlsSettings};
 use crate::policy::Globs;
 use crate::upstream::ServerSettings;
 
@@ -11,9 +11,13 @@ use crate::upstream::ServerSettings;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// Where clients connect; at least one.
-    pub listen: Vec<SocketAddr>,
+    pub listen: Vec<ListenAddress>,
     /// Where metrics and health are served; `None` if switched off.
-    pub admin: Option<SocketAddr>,
+    pub admin: Option<ListenAddress>,
+    /// How the sockets are opened.
+    pub sockets: SocketSettings,
+    /// Certificate and key of the listeners that have an address.
+    pub tls: Option<TlsSettings>,
     /// What clients see; its host is an allowed one.
     pub public_url: Option<url::Url>,
     /// More values of `Host` that are accepted: exact, or `*.domain`; any port.

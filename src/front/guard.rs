@@ -10,7 +10,7 @@ use axum::body::Body as AxumBody;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 
 use crate::front::{Front, plain};
 use crate::revision::cors;
@@ -33,6 +33,17 @@ impl HostRules {
         address || host == "localhost" || self.hosts.iter().any(|rule| matches(rule, &host))
     }
 
+    /// Whether all that a request says of its host is accepted, and that there is any: HTTP/1.1 has a header for it,
+    /// HTTP/2 the authority, and who sends both shall not have one checked and the other believed.
+    pub fn accepts<'a>(&self, headers: &'a HeaderMap, uri: &'a Uri) -> Result<(), Option<&'a str>> {
+        let mut said = hosts(headers, uri).peekable();
+        if said.peek().is_none() {
+            return Err(None);
+        }
+        let wrong = said.find(|host| !host.is_some_and(|host| self.accepts_host(host)));
+        wrong.map_or(Ok(()), Err)
+    }
+
     /// Whether a browser page of this origin may send requests: one that is listed, or one that we served.
     pub fn accepts_origin(&self, origin: &str, host: Option<&str>) -> bool {
         let origin = origin.to_ascii_lowercase();
@@ -40,6 +51,12 @@ impl HostRules {
             origin.split_once("://").is_some_and(|(_, from)| host.is_some_and(|host| host.eq_ignore_ascii_case(from)));
         own || self.origins.contains(&origin)
     }
+}
+
+/// What a request says of its host; nothing where that cannot be read.
+pub(super) fn hosts<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> impl Iterator<Item = Option<&'a str>> {
+    let named = headers.get_all(header::HOST).into_iter().map(|value| value.to_str().ok());
+    named.chain(uri.authority().map(|authority| Some(authority.as_str())))
 }
 
 fn matches(rule: &str, host: &str) -> bool {
@@ -61,17 +78,13 @@ fn without_port(value: &str) -> &str {
 }
 
 /// Checks every request of the listener, answers preflights, and adds what browsers want to see.
-pub(super) async fn check(State(front): State<Arc<Front>>, request: Request, next: Next) -> Response {
-    let host = request.headers().get(header::HOST).and_then(|v| v.to_str().ok());
-    let host = host.or_else(|| request.uri().authority().map(|a| a.as_str()));
+pub(super) async fn check(State((front, local)): State<(Arc<Front>, bool)>, request: Request, next: Next) -> Response {
     let denied = |rule: &str| front.state.metrics.policy_denied.with_label_values(&[rule]).inc();
-    match host {
-        Some(host) if front.hosts.accepts_host(host) => {}
-        _ => {
-            denied("host");
-            return wrong_host(host);
-        }
+    if !local && let Err(host) = front.hosts.accepts(request.headers(), request.uri()) {
+        denied("host");
+        return wrong_host(host);
     }
+    let host = hosts(request.headers(), request.uri()).next().flatten();
     let Some(origin) = request.headers().get(header::ORIGIN).cloned() else {
         return next.run(request).await;
     };

@@ -14,14 +14,11 @@ use tokio::time::Instant;
 use crate::auth::Denied;
 use crate::body::Body;
 use crate::front::patience::within;
-use crate::front::{Front, small};
+use crate::front::{BATCH_MAX, Front, small};
 use crate::json::Text;
 use crate::jsonrpc::Payload;
 use crate::model::{Error, Principal, Reason};
 use crate::revision::{self, Head, Inbound, Peek};
-
-/// Messages that a batch may hold.
-const BATCH_MAX: usize = 100;
 
 /// `/mcp`.
 pub(super) async fn over_everything(State(front): State<Arc<Front>>, request: Request) -> Response {

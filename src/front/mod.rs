@@ -3,11 +3,17 @@
 //! Owns routes, their order, and what is answered before anything is MCP. Does not read messages (`revision`).
 //! Invariant: Host and Origin are checked before credentials, credentials before the body is read.
 
+mod address;
 mod guard;
+mod inherited;
 mod listen;
 mod mcp;
+mod not_after;
 mod patience;
+mod pipe;
 mod service;
+mod socket;
+mod tls;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,11 +28,20 @@ use http::{HeaderValue, StatusCode, header};
 use crate::auth::KeyRing;
 use crate::body::Body;
 use crate::gateway::Endpoints;
+use crate::json::Text;
 use crate::revision::FrontState;
 
+pub use address::{INHERITED, ListenAddress, UNIX};
 pub use guard::HostRules;
+pub use inherited::Inherited;
 pub use listen::{ListenSettings, Listener};
+pub use pipe::PipeFront;
 pub use service::Service;
+pub use socket::SocketSettings;
+pub use tls::{Tls, TlsProblem, TlsSettings};
+
+/// Messages that a batch may hold.
+const BATCH_MAX: usize = 100;
 
 /// What the front needs to answer clients.
 pub struct Front {
@@ -53,8 +68,32 @@ pub struct RequestLimits {
     pub calls: usize,
 }
 
-/// The routes of the MCP listener.
-pub fn router(front: Arc<Front>) -> Router {
+impl Front {
+    /// A client on a pipe that uses this endpoint (empty: the one over everything), with these credentials. `drain`: how
+    /// long its calls may go on when the gateway stops.
+    pub fn pipe(
+        self: &Arc<Self>,
+        endpoint: &str,
+        credentials: &http::HeaderMap,
+        drain: Duration,
+    ) -> Result<PipeFront, NoPipe> {
+        let principal = self.keys.authenticate(credentials).map_err(|_| NoPipe::Credentials)?;
+        let server = self.endpoints.find(endpoint, &principal).ok_or(NoPipe::Endpoint)?;
+        Ok(PipeFront { front: self.clone(), principal, server, scope: Text::from(endpoint), drain })
+    }
+}
+
+/// Why a client on a pipe gets nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoPipe {
+    /// Its credentials are wrong.
+    Credentials,
+    /// There is no such endpoint, or not for it.
+    Endpoint,
+}
+
+/// The routes of the MCP listener; `local`: connections cannot come from a browser, whatever they call the host.
+pub fn router(front: Arc<Front>, local: bool) -> Router {
     // Whatever a client may try that only has a meaning where OAuth is spoken: a clear "no", as JSON, since clients
     // parse it; anything else is taken as a sign that there is something to log in to.
     let no_oauth = ["/.well-known/{*path}", "/mcp/.well-known/{*path}", "/register", "/authorize", "/token"];
@@ -74,7 +113,7 @@ pub fn router(front: Arc<Front>) -> Router {
         .route("/healthz", any(alive))
         .route("/livez", any(alive))
         .fallback(not_found)
-        .layer(middleware::from_fn_with_state(front.clone(), guard::check))
+        .layer(middleware::from_fn_with_state((front.clone(), local), guard::check))
         .with_state(front)
 }
 

@@ -6,12 +6,13 @@
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use axum::Router;
 use axum::body::Body as AxumBody;
 use bytes::Bytes;
-use http::{Request, Response, header};
+use http::{HeaderValue, Request, Response, Version, header};
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 use tower::ServiceExt;
@@ -25,6 +26,10 @@ pub struct Service {
     router: Router,
     /// Only the listener for clients has endpoints.
     front: Option<Arc<Front>>,
+    /// Whether the host of a request says nothing.
+    local: bool,
+    /// Whether each answer says that its connection ends.
+    closing: Arc<AtomicBool>,
 }
 
 /// A response body of either way.
@@ -37,8 +42,13 @@ pub enum Answer {
 
 impl Service {
     /// The routes, and the endpoints where there are any.
-    pub fn new(router: Router, front: Option<Arc<Front>>) -> Self {
-        Service { router, front }
+    pub fn new(router: Router, front: Option<Arc<Front>>, local: bool) -> Self {
+        Service { router, front, local, closing: Arc::default() }
+    }
+
+    /// Says in each answer that its connection ends, once this is true.
+    pub(super) fn closing(self, closing: Arc<AtomicBool>) -> Self {
+        Service { closing, ..self }
     }
 }
 
@@ -54,10 +64,17 @@ fn endpoint(path: &str) -> Option<&str> {
 }
 
 /// Whether the guard would let the request pass as it is.
-fn is_unguarded(front: &Front, request: &Request<Incoming>) -> bool {
+fn is_unguarded(front: &Front, local: bool, request: &Request<Incoming>) -> bool {
     let headers = request.headers();
-    let host = headers.get(header::HOST).and_then(|v| v.to_str().ok());
-    !headers.contains_key(header::ORIGIN) && host.is_some_and(|host| front.hosts.accepts_host(host))
+    !headers.contains_key(header::ORIGIN) && (local || front.hosts.accepts(headers, request.uri()).is_ok())
+}
+
+/// The answer, with the end of its connection if that is near; HTTP/2 has other means.
+fn told(mut response: Response<Answer>, version: Version, closing: &AtomicBool) -> Response<Answer> {
+    if version <= Version::HTTP_11 && closing.load(Ordering::Relaxed) {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
 }
 
 impl hyper::service::Service<Request<Incoming>> for Service {
@@ -66,21 +83,25 @@ impl hyper::service::Service<Request<Incoming>> for Service {
     type Future = Pin<Box<dyn Future<Output = Result<Response<Answer>, Infallible>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let closing = self.closing.clone();
         if let Some(front) = &self.front
             && endpoint(request.uri().path()).is_some()
-            && is_unguarded(front, &request)
+            && is_unguarded(front, self.local, &request)
         {
             let front = front.clone();
             return Box::pin(async move {
                 let path = request.uri().path_and_query().cloned();
                 let name = path.as_ref().and_then(|path| endpoint(path.path())).unwrap_or_default();
-                Ok(mcp::serve(&front, name, request).await.map(Answer::Mcp))
+                let version = request.version();
+                let response = mcp::serve(&front, name, request).await.map(Answer::Mcp);
+                Ok(told(response, version, &closing))
             });
         }
         let router = self.router.clone();
         Box::pin(async move {
+            let version = request.version();
             let Ok(response) = router.oneshot(request.map(AxumBody::new)).await;
-            Ok(response.map(Answer::Route))
+            Ok(told(response.map(Answer::Route), version, &closing))
         })
     }
 }

@@ -25,7 +25,7 @@ use crate::json::Text;
 use crate::model::{Kind, Method, Principal, TaskMethod};
 use crate::policy::{AccessTable, Globs};
 use crate::telemetry::{Meter, Meters, Metrics, logs};
-use crate::upstream::{News, ServerSettings, Shared, Sink, Upstream};
+use crate::upstream::{News, ServerSettings, Shared, Sink, State, Upstream};
 
 pub use catalog::{LeftOut, Snapshot};
 pub use names::NameRules;
@@ -121,6 +121,17 @@ impl Gateway {
         tokio::spawn(self.clone().keep_catalog());
     }
 
+    /// Waits until every server is connected or has failed once, and is in the catalogue as it is then.
+    pub async fn settled(&self) {
+        let settled = self.servers.iter().map(|upstream| async {
+            let mut status = upstream.watch();
+            // It cannot end before the server does.
+            let _ = status.wait_for(|status| status.state != State::Starting).await;
+        });
+        futures_util::future::join_all(settled).await;
+        self.refresh();
+    }
+
     /// Stops every server, all at once, and waits for their ends.
     pub async fn stop(&self) {
         futures_util::future::join_all(self.servers.iter().map(|upstream| upstream.stop())).await;
@@ -149,18 +160,23 @@ impl Gateway {
         loop {
             self.dirty.notified().await;
             tokio::time::sleep(SETTLE).await;
-            let fresh = Arc::new(Snapshot::build(&self.servers, &self.names, &self.meters));
-            let before = self.snapshot.swap(fresh.clone());
-            fresh.measure(&self.servers, &self.metrics);
-            let known: HashSet<&LeftOut> = before.left_out.iter().collect();
-            for left_out in fresh.left_out.iter().filter(|l| !known.contains(l)).take(LEFT_OUT_LOGGED) {
-                let (item, reason) = (logs::one_line(&left_out.item), logs::one_line(&left_out.reason));
-                tracing::warn!(server = left_out.server, "left out: {item}: {reason}");
-            }
-            for kind in Kind::ALL {
-                for server in fresh.changed(&before, kind) {
-                    self.hub.publish(Happened::Changed(server, kind));
-                }
+            self.refresh();
+        }
+    }
+
+    /// Replaces the snapshot now.
+    fn refresh(&self) {
+        let fresh = Arc::new(Snapshot::build(&self.servers, &self.names, &self.meters));
+        let before = self.snapshot.swap(fresh.clone());
+        fresh.measure(&self.servers, &self.metrics);
+        let known: HashSet<&LeftOut> = before.left_out.iter().collect();
+        for left_out in fresh.left_out.iter().filter(|l| !known.contains(l)).take(LEFT_OUT_LOGGED) {
+            let (item, reason) = (logs::one_line(&left_out.item), logs::one_line(&left_out.reason));
+            tracing::warn!(server = left_out.server, "left out: {item}: {reason}");
+        }
+        for kind in Kind::ALL {
+            for server in fresh.changed(&before, kind) {
+                self.hub.publish(Happened::Changed(server, kind));
             }
         }
     }

@@ -487,7 +487,7 @@ impl Shared {
 /// Finds the `id` of a message that is read in parts and not kept. Some servers write it last, behind a result that
 /// may hold ids of other things.
 #[derive(Default)]
-struct IdScan {
+pub(crate) struct IdScan {
     depth: usize,
     in_string: bool,
     escaped: bool,
@@ -500,7 +500,7 @@ struct IdScan {
 
 impl IdScan {
     /// Reads on; gives the id where it ends in this part.
-    fn feed(&mut self, part: &[u8]) -> Option<u64> {
+    pub(crate) fn feed(&mut self, part: &[u8]) -> Option<u64> {
         let mut found = None;
         for byte in part.iter().copied() {
             if self.in_string {

@@ -25,6 +25,7 @@ use futures_util::future::BoxFuture;
 
 use crate::jsonrpc::Message;
 
+pub(crate) use duplex::IdScan;
 pub use resume::OnResume;
 
 /// A way to reach one server.

@@ -13,6 +13,7 @@ mod fault;
 mod injected;
 mod legacy;
 mod notices;
+mod pipe;
 mod tasks;
 mod v2026_07_28;
 
@@ -35,6 +36,7 @@ pub use apps::{APP_SCHEME, app_pages, with_app_pages};
 pub use calls::Calls;
 pub use connect::{ConnectError, Connected, Era, Hello, connect, connect_http_sse, may_be_http_sse};
 pub use extensions::shared_capabilities;
+pub use pipe::{Gone, PipeClient};
 
 /// Every revision that both edges speak, oldest first. A new one is a line here and a row or folder below.
 pub const SUPPORTED: [&str; 5] = [

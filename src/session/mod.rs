@@ -81,8 +81,8 @@ pub struct Session {
     pub outbox: Outbox,
     /// What went out on its streams.
     pub replay: Arc<Replay>,
-    /// Takes every message for the client, framed, where there is one stream for all of them.
-    pub pipe: Option<mpsc::Sender<Bytes>>,
+    /// Takes every message for the client, where there is one stream for all of them.
+    pub pipe: Option<Pipe>,
     /// Cancelled when the session ends.
     pub ended: CancellationToken,
     epoch: Instant,
@@ -97,6 +97,15 @@ pub struct Session {
     pages: Mutex<VecDeque<Text>>,
     /// The listener of a stream that broke off: it goes on hearing until the client comes back.
     listener: Mutex<Option<Notices>>,
+}
+
+/// One stream for all messages to a client.
+#[derive(Clone)]
+pub struct Pipe {
+    /// Takes messages, delimited.
+    pub out: mpsc::Sender<Bytes>,
+    /// Delimits one.
+    pub frame: fn(&[u8]) -> Bytes,
 }
 
 /// What became of a subscription.
@@ -124,7 +133,7 @@ impl Sessions {
     ///
     /// Where the table is full, the longest unused session of the same principal makes room, or of the one that has the
     /// most; fails where all of those are in use.
-    pub fn open(&self, caller: Caller, scope: Text, pipe: Option<mpsc::Sender<Bytes>>) -> Result<Arc<Session>, Error> {
+    pub fn open(&self, caller: Caller, scope: Text, pipe: Option<Pipe>) -> Result<Arc<Session>, Error> {
         let id = new_id();
         let ended = CancellationToken::new();
         let principal = caller.principal.clone();

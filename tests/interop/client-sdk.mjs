@@ -27,6 +27,14 @@ function clientOptions({ sdk, revision }) {
 }
 
 function makeTransport({ url, key, sdk: revision }, sdk, load) {
+    // Over stdio: the program that leads to the URL is launched, as a desktop client does.
+    const command = process.env.INTEROP_STDIO;
+    if (command) {
+        const { StdioClientTransport } =
+            revision >= '2026' ? homeRequire('@modelcontextprotocol/client/stdio') : load('client/stdio.js');
+        const env = key === undefined ? undefined : { MOONGATE_KEY: key };
+        return new StdioClientTransport({ command, args: ['stdio', '--url', url], env });
+    }
     const headers = key === undefined ? {} : { Authorization: `Bearer ${key}` };
     const loaded = revision >= '2026' ? sdk : load('client/streamableHttp.js');
     return new loaded.StreamableHTTPClientTransport(new URL(url), { requestInit: { headers } });

@@ -1,6 +1,7 @@
 """One face for every release of the Python SDK: 1.x (a legacy revision each) and 2.x (2026-07-28)."""
 
 import contextlib
+import os
 from contextlib import asynccontextmanager
 
 import anyio
@@ -24,6 +25,15 @@ async def connect(options, answers):
         yield face
 
 
+def launched(options):
+    """Over stdio: the program that leads to the URL is launched, as a desktop client does."""
+    from mcp.client.stdio import StdioServerParameters, stdio_client
+
+    env = {"MOONGATE_KEY": options.key} if options.key else None
+    command, args = os.environ["INTEROP_STDIO"], ["stdio", "--url", options.url]
+    return stdio_client(StdioServerParameters(command=command, args=args, env=env))
+
+
 @asynccontextmanager
 async def connect_legacy(options, face, headers):
     from mcp.client.session import ClientSession
@@ -31,7 +41,9 @@ async def connect_legacy(options, face, headers):
 
     callbacks = face.callbacks()
     callbacks["client_info"] = types.Implementation(name=NAME, version="1.0.0")
-    async with streamablehttp_client(options.url, headers=headers) as (reads, writes, session_id):
+    opened = launched(options) if os.environ.get("INTEROP_STDIO") else streamablehttp_client(options.url, headers=headers)
+    async with opened as (reads, writes, *rest):
+        session_id = rest[0] if rest else lambda: None
         async with ClientSession(reads, writes, **callbacks) as session:
             initialized = await session.initialize()
             face.session, face.client = session, session
@@ -48,6 +60,12 @@ async def connect_modern(options, face, headers):
     callbacks = face.callbacks()
     callbacks["client_info"] = types.Implementation(name=NAME, version="1.0.0")
     mode = "auto" if options.revision >= "2026" else "legacy"
+    if os.environ.get("INTEROP_STDIO"):
+        async with Client(launched(options), mode=mode, **callbacks) as client:
+            face.session, face.client = client.session, client
+            face.revision, face.server = client.protocol_version, client.server_info
+            yield
+        return
     # Without a timeout on reads, as the SDK's own client has: a stream may be silent for long.
     timeout = httpx2.Timeout(30, read=300)
     async with httpx2.AsyncClient(headers=headers, timeout=timeout) as http:

@@ -174,6 +174,13 @@ impl Gateway {
         self.explain(run.run(servers).await.verdict(servers).map_err(|wrong| format!("{path}: {wrong}")));
     }
 
+    /// The same by a client that launches `moongate stdio` in front of this gateway.
+    pub(crate) async fn run_over_stdio(&self, client: Client, servers: &[&str]) {
+        let mut run = client.at(&self.endpoint(""), Mode::Aggregate);
+        (run.data, run.stdio) = (text(self.peers.data.path()), true);
+        self.explain(run.run(servers).await.verdict(servers));
+    }
+
     fn explain(&self, verdict: Result<(), String>) {
         if let Err(wrong) = verdict {
             panic!("{wrong}\n--- the gateway's log:\n{}", self.program.said());
@@ -228,7 +235,7 @@ impl Client {
     }
 
     pub(crate) fn at(self, url: &str, mode: Mode) -> Run {
-        Run { client: self, url: url.to_owned(), mode, plan: Plan::Whole, data: String::new(), key: None }
+        Run { client: self, url: url.to_owned(), mode, plan: Plan::Whole, data: String::new(), key: None, stdio: false }
     }
 }
 
@@ -241,6 +248,8 @@ pub(crate) struct Run {
     plan: Plan,
     data: String,
     key: Option<String>,
+    /// Whether the client launches `moongate stdio`, which leads to the URL.
+    stdio: bool,
 }
 
 impl Run {
@@ -269,6 +278,9 @@ impl Run {
         command.args(["--url", &self.url]).args(["--sdk", self.client.sdk, "--revision", self.client.revision]);
         command.arg("--plan").arg(plan).args(["--servers", &servers.join(","), "--data", &self.data]);
         command.args(["--mode", self.mode_name()]);
+        if self.stdio {
+            command.env("INTEROP_STDIO", env!("CARGO_BIN_EXE_moongate"));
+        }
         if let Some(key) = &self.key {
             command.args(["--key", key]);
         }

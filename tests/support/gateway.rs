@@ -61,6 +61,11 @@ impl Setup {
         self.dir.path().join(name)
     }
 
+    /// The config, as a file.
+    pub(crate) fn file(&self) -> PathBuf {
+        self.write()
+    }
+
     fn write(&self) -> PathBuf {
         let mut text = String::new();
         for (table, lines) in &self.sections {

@@ -30,6 +30,8 @@ use connect::Client;
 use output::{Failure, print, say};
 use target::TargetArgs;
 
+pub(super) use target::remote;
+
 /// The verbs of the client.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Verb {

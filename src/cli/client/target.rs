@@ -89,7 +89,7 @@ impl TargetArgs {
         let (mut settings, chosen) = match (&self.server, self.command.split_first()) {
             (Some(name), _) => (self.configured(name)?, Chosen::Server),
             (None, Some((command, args))) => (started(command, args), Chosen::Command),
-            (None, None) => (self.remote()?, Chosen::Url),
+            (None, None) => (remote(&self.url, self.key.as_deref()).map_err(Failure::Usage)?, Chosen::Url),
         };
         if chosen != Chosen::Server {
             settings.max_message = MAX_MESSAGE;
@@ -104,28 +104,6 @@ impl TargetArgs {
             settings.connect_timeout = settings.connect_timeout.min(time);
         }
         Ok(Target { settings, chosen })
-    }
-
-    fn remote(&self) -> Result<ServerSettings, Failure> {
-        let bad = |what: String| Failure::Usage(format!("--url {:?} {what}", self.url));
-        let url = Url::parse(&self.url).map_err(|e| bad(format!("is not a URL: {e}")))?;
-        let transport = match url.scheme() {
-            "http" | "https" => HttpTransport::Auto,
-            "ws" | "wss" => HttpTransport::WebSocket,
-            _ => return Err(bad("does not start with http://, https://, ws:// or wss://".to_owned())),
-        };
-        let mut headers = Vec::new();
-        if let Some(key) = self.key.as_deref().map(str::trim).filter(|key| !key.is_empty()) {
-            let value = HeaderValue::from_str(&format!("Bearer {key}"));
-            let mut value = value.map_err(|_| Failure::Usage("the key has characters that no key has".to_owned()))?;
-            value.set_sensitive(true);
-            if matches!(url.scheme(), "http" | "ws") && !is_loopback(&url) {
-                say("warning: the key goes over the network unencrypted; use https if anybody else can listen there");
-            }
-            headers.push((header::AUTHORIZATION, value));
-        }
-        let name = url.authority().rsplit('@').next().unwrap_or_default().to_owned();
-        Ok(ServerSettings::new(name, Connect::Http { url, transport, headers, forward_headers: Vec::new() }))
     }
 
     fn configured(&self, name: &str) -> Result<ServerSettings, Failure> {
@@ -146,6 +124,30 @@ impl TargetArgs {
         let server = loaded.plan.servers.into_iter().find(|server| server.name == name);
         server.ok_or_else(|| Failure::Usage(format!("the server {name:?} is disabled, or not in the config")))
     }
+}
+
+/// A running gateway, or any other server, by its URL; fails with what is wrong with the flags.
+pub(in crate::cli) fn remote(url: &str, key: Option<&str>) -> Result<ServerSettings, String> {
+    let bad = |what: String| format!("--url {url:?} {what}");
+    let url = Url::parse(url).map_err(|e| bad(format!("is not a URL: {e}")))?;
+    let transport = match url.scheme() {
+        "http" | "https" => HttpTransport::Auto,
+        "ws" | "wss" => HttpTransport::WebSocket,
+        _ => return Err(bad("does not start with http://, https://, ws:// or wss://".to_owned())),
+    };
+    let mut headers = Vec::new();
+    if let Some(key) = key.map(str::trim).filter(|key| !key.is_empty()) {
+        let value = HeaderValue::from_str(&format!("Bearer {key}"));
+        let mut value = value.map_err(|_| "the key has characters that no key has".to_owned())?;
+        value.set_sensitive(true);
+        if matches!(url.scheme(), "http" | "ws") && !is_loopback(&url) {
+            say("warning: the key goes over the network unencrypted; use https if anybody else can listen there");
+        }
+        headers.push((header::AUTHORIZATION, value));
+    }
+    let name = url.authority().rsplit('@').next().unwrap_or_default().to_owned();
+    let connect = Connect::Http { url, transport, headers, forward_headers: Vec::new() };
+    Ok(ServerSettings::new(name, connect))
 }
 
 fn is_loopback(url: &Url) -> bool {

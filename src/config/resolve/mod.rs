@@ -5,13 +5,13 @@
 //! be run as it is.
 
 mod access;
+mod listen;
 mod server;
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::check::{alternatives, nearest};
-use super::file::{AddressOrSwitch, DurationText, File, LogFormat, OneOrMore, SizeText};
+use super::file::{DurationText, File, LogFormat, SizeText};
 use super::plan::{Limits, LogSettings, NameSettings, Plan};
 use super::problem::{Faults, Kind};
 use super::tree::{Node, Path, Value};
@@ -37,7 +37,7 @@ impl<'a> Resolver<'a> {
         let path = |keys: &[&str]| Path::of(keys);
         let names = self.names(file);
         let admin = self.admin(&file.gateway.admin);
-        let listen = self.listen(&file.gateway.listen, admin);
+        let listen = self.listen(&file.gateway.listen, admin.as_ref());
         let ask_timeout = self.duration(&path(&["gateway", "ask_timeout"]), &file.gateway.ask_timeout);
         let plan = Plan {
             public_url: self.public_url(file),
@@ -52,6 +52,8 @@ impl<'a> Resolver<'a> {
             keys: self.keys(file),
             limits: self.limits(file),
             log: self.log(file),
+            sockets: self.sockets(&file.gateway),
+            tls: self.tls(&file.gateway),
             listen,
             admin,
         };
@@ -144,77 +146,6 @@ impl<'a> Resolver<'a> {
                 0
             }
         }
-    }
-
-    fn address(&mut self, path: &Path, text: &str) -> Option<SocketAddr> {
-        if text.starts_with("unix:") {
-            let message = format!("`{path}`: listening on a Unix socket is not available in this version");
-            self.error(Kind::Unavailable, path, message, "listen on an address, such as \"127.0.0.1:8080\"");
-            return None;
-        }
-        let numeric = match text.strip_prefix("localhost:") {
-            Some(port) => format!("127.0.0.1:{port}"),
-            None => text.to_owned(),
-        };
-        numeric
-            .parse()
-            .map_err(|_| {
-                let message = format!("`{path}`: {} is not an address to listen on", self.shown(path));
-                let fix = "write an IP address and a port, such as \"127.0.0.1:8080\" or \"[::1]:8080\"";
-                self.error(Kind::Value, path, message, fix);
-            })
-            .ok()
-    }
-
-    fn listen(&mut self, listen: &OneOrMore, admin: Option<SocketAddr>) -> Vec<SocketAddr> {
-        let path = Path::of(&["gateway", "listen"]);
-        let texts: Vec<(Path, &String)> = match listen {
-            OneOrMore::One(text) => vec![(path.clone(), text)],
-            OneOrMore::More(texts) => texts.iter().enumerate().map(|(i, text)| (path.item(i), text)).collect(),
-        };
-        if texts.is_empty() {
-            self.error(Kind::Missing, &path, "`gateway.listen` is empty", "name at least one address to listen on");
-        }
-        // Also true if there are keys with mistakes: those are reported by themselves.
-        let keys = match self.tree.at(&Path::of(&["auth", "keys"])).map(|node| &node.value) {
-            Some(Value::List(keys)) => !keys.is_empty(),
-            written => written.is_some(),
-        };
-        let mut addresses: Vec<SocketAddr> = Vec::new();
-        for (path, text) in texts {
-            let Some(address) = self.address(&path, text) else { continue };
-            if !address.ip().to_canonical().is_loopback() && !keys {
-                let message = format!("{address} can be reached from other machines, but there are no `[[auth.keys]]`");
-                let fix = "add a key (`moongate key new NAME` prints one), or listen on 127.0.0.1";
-                self.error(Kind::Conflict, &path, message, fix);
-            }
-            if address.port() != 0 && (addresses.contains(&address) || admin == Some(address)) {
-                let message = format!("{address} is listened on twice");
-                self.error(Kind::Conflict, &path, message, "give each listener its own address");
-            }
-            addresses.push(address);
-        }
-        addresses
-    }
-
-    fn admin(&mut self, admin: &AddressOrSwitch) -> Option<SocketAddr> {
-        let path = Path::of(&["gateway", "admin"]);
-        let text = match admin {
-            AddressOrSwitch::Switch(false) => return None,
-            AddressOrSwitch::Address(text) if text == "off" => return None,
-            AddressOrSwitch::Address(text) => text,
-            AddressOrSwitch::Switch(true) => {
-                let fix = "write an address, such as \"127.0.0.1:9090\"; `false` switches it off";
-                self.error(Kind::Value, &path, "`gateway.admin` does not say where", fix);
-                return None;
-            }
-        };
-        let address = self.address(&path, text)?;
-        if !address.ip().to_canonical().is_loopback() {
-            let message = format!("metrics and health on {address} can be read by whoever reaches that address");
-            self.warn(&path, message, "listen on 127.0.0.1, or make sure that only your monitoring gets there");
-        }
-        Some(address)
     }
 
     fn public_url(&mut self, file: &File) -> Option<url::Url> {

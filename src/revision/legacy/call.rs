@@ -292,7 +292,9 @@ impl Spell for LegacySpell {
     fn event(&mut self, message: &[u8], last: bool) -> Bytes {
         match &mut self.record {
             Some(record) => record.event(message, last),
-            None => sse::frame(message),
+            None => {
+                self.open.session().pipe.as_ref().map_or(sse::frame as fn(&[u8]) -> Bytes, |pipe| pipe.frame)(message)
+            }
         }
     }
 

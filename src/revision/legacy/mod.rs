@@ -7,6 +7,7 @@ mod call;
 mod front;
 mod open;
 mod pair;
+mod pipe;
 mod pump;
 mod record;
 mod running;
@@ -20,6 +21,7 @@ pub(super) use back::LegacyServer;
 pub(super) use front::{FRONT, accepted, forwarded};
 pub(super) use open::{first_answer, open};
 pub(super) use pair::FRONT as HTTP_SSE;
+pub(super) use pipe::{PipeSession, early, refusal};
 pub(super) use spell::tool_error;
 pub(super) use tasks::{already, related, unrelate};
 

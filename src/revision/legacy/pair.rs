@@ -23,7 +23,7 @@ use crate::revision::legacy::call::{Started, Turn, array};
 use crate::revision::legacy::front::{self, Refusal};
 use crate::revision::legacy::{spell, stream};
 use crate::revision::{Front, FrontState, Head, Inbound, Peek, answer, json_response, malformed};
-use crate::session::{Session, Sessions};
+use crate::session::{Pipe, Session, Sessions};
 use crate::sse;
 
 /// Events that wait for a client to read them; whoever has more to say waits with it.
@@ -115,7 +115,8 @@ fn open(inbound: &Inbound, server: &Arc<dyn Server>, state: &FrontState) -> Resu
         ended: CancellationToken::new(),
     };
     let (pipe, calls) = mpsc::channel(EVENTS);
-    let session = state.sessions.open(nobody_yet, inbound.scope.clone(), Some(pipe))?;
+    let session =
+        state.sessions.open(nobody_yet, inbound.scope.clone(), Some(Pipe { out: pipe, frame: sse::frame }))?;
     let first = sse::named("endpoint", &format!("{}?{SESSION}={}", inbound.uri.path(), session.id));
     let ends = Ends { sessions: state.sessions.clone(), session: session.clone() };
     let mut open = stream::Open::new(&session, server, state, session.open_stream(), first);
@@ -131,7 +132,7 @@ async fn post(inbound: Inbound, server: Arc<dyn Server>, state: &Arc<FrontState>
     front::check_content_type(&inbound.headers)?;
     let id = session_id(&inbound).unwrap_or_default();
     let session = state.sessions.find(id, &inbound.principal, &inbound.scope);
-    let session = session.and_then(|session| session.pipe.clone().map(|pipe| (session, pipe)));
+    let session = session.and_then(|session| session.pipe.clone().map(|pipe| (session, pipe.out)));
     let Inbound { headers, payload, principal, received, .. } = inbound;
     let payload = payload.map_err(|e| {
         let (id, error) = malformed(&e);

@@ -167,6 +167,17 @@ impl Open {
         event
     }
 
+    /// The next message, where nothing but messages may go out.
+    pub(super) async fn message(&mut self) -> Option<Bytes> {
+        loop {
+            match self.happened().await {
+                Next::Message(message) => return Some(message),
+                Next::End => return None,
+                Next::Framed(_) | Next::Nothing => {}
+            }
+        }
+    }
+
     async fn happened(&mut self) -> Next {
         // Calls may finish while the gateway drains; a stream that carries none has nothing to wait for.
         let draining = self.draining.is_cancelled();

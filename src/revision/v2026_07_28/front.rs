@@ -9,24 +9,29 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Method as Verb, Response, header};
+use tokio::time::Instant;
 
 use crate::body::Body;
 use crate::json::{Object, Raw, Text};
 use crate::jsonrpc::{Id, Message, Payload, Request};
 use crate::model::{
-    Ask, AskState, CacheHint, Call, Caller, Check, Error, Exchange, Features, Method, Notice, Outcome, Reason, Server,
-    TaskMethod, TaskWish,
+    Ask, AskState, CacheHint, Call, Caller, Check, Error, Exchange, Features, Method, Notice, Outcome, Principal,
+    Reason, Server, TaskMethod, TaskWish,
 };
 use crate::revision::answer::{Asked, Spell, Writing, answer};
 use crate::revision::v2026_07_28::asking::{Asker, Brought, Retry};
 use crate::revision::v2026_07_28::state::Subject;
 use crate::revision::v2026_07_28::{NAME, PROTOCOL_VERSION, asking, headers, listen, meta, spell, tasks};
 use crate::revision::{Front, FrontState, Head, Inbound, Peek, json_response, legacy, malformed, notices, take_meta};
+use crate::sse;
 
 /// The front of this revision.
 pub(in crate::revision) static FRONT: ModernFront = ModernFront;
 
 pub(in crate::revision) struct ModernFront;
+
+/// Delimits a message on a stream.
+type Frame = fn(&[u8]) -> Bytes;
 
 impl Front for ModernFront {
     /// basic/versioning.mdx: "A request carrying modern per-request `_meta` is served statelessly according to this
@@ -44,16 +49,7 @@ impl Front for ModernFront {
                 return true;
             }
         }
-        match peek.message {
-            Some(Message::Request(r)) => {
-                let meta = r.params.get("_meta");
-                meta.is_some_and(|m| {
-                    memchr::memmem::find(m.bytes(), PROTOCOL_VERSION.as_bytes()).is_some()
-                        && m.as_object().is_some_and(|m| m.get(PROTOCOL_VERSION).is_some())
-                })
-            }
-            _ => false,
-        }
+        matches!(peek.message, Some(Message::Request(request)) if says_its_version(request))
     }
 
     fn serve<'a>(
@@ -89,13 +85,21 @@ impl Front for ModernFront {
 
 // === reading ===
 
+/// Whether a request carries the `_meta` of this revision.
+pub(super) fn says_its_version(request: &Request) -> bool {
+    request.params.get("_meta").is_some_and(|meta| {
+        memchr::memmem::find(meta.bytes(), PROTOCOL_VERSION.as_bytes()).is_some()
+            && meta.as_object().is_some_and(|meta| meta.get(PROTOCOL_VERSION).is_some())
+    })
+}
+
 enum Read {
     Nothing,
     Request(Box<Checked>),
 }
 
 /// A request whose headers and `_meta` are in order.
-struct Checked {
+pub(super) struct Checked {
     id: Id,
     method: Text,
     params: Object,
@@ -104,8 +108,15 @@ struct Checked {
     target: Option<Text>,
     caller: Arc<Caller>,
     scope: Text,
-    headers: HeaderMap,
-    received: tokio::time::Instant,
+    /// "There is no header layer" on a pipe (basic/transports/stdio.mdx, Request Metadata).
+    headers: Option<HeaderMap>,
+    received: Instant,
+}
+
+/// Who sent a request, and where to.
+pub(super) struct Sender {
+    pub(super) principal: Arc<Principal>,
+    pub(super) scope: Text,
 }
 
 type Refused = (u16, Option<Id>, Error);
@@ -123,12 +134,25 @@ fn read(inbound: Inbound, state: &FrontState) -> Result<Read, Refused> {
         // "The body of the HTTP POST MUST be a single JSON-RPC request or notification."
         _ => return Err((400, None, Error::new(Reason::InvalidRequest, one_only))),
     };
+    let id = request.id.clone();
+    let checked = check(request, Some(headers), Sender { principal, scope }, received, state);
+    checked.map(|checked| Read::Request(Box::new(checked))).map_err(|error| (400, Some(id), error))
+}
+
+/// Checks that a request says what it must, and that its headers agree where it has any.
+pub(super) fn check(
+    request: Request,
+    headers: Option<HeaderMap>,
+    sender: Sender,
+    received: Instant,
+    state: &FrontState,
+) -> Result<Checked, Error> {
     let Request { id, method, mut params } = request;
-    let refused = |error: Error| (400, Some(id.clone()), error);
-    let mut meta = take_meta(&mut params).map_err(refused)?;
-    let version = meta::take_version(&mut meta).map_err(refused)?;
-    check_version(&headers, &version).map_err(refused)?;
-    let caller = meta::take_caller(&mut meta, principal, &headers, state).map_err(refused)?;
+    let mut meta = take_meta(&mut params)?;
+    let version = meta::take_version(&mut meta)?;
+    check_version(headers.as_ref(), &version)?;
+    let none = HeaderMap::new();
+    let caller = meta::take_caller(&mut meta, sender.principal, headers.as_ref().unwrap_or(&none), state)?;
     let target = match &*method {
         "tools/call" | "prompts/get" => params.text("name"),
         "resources/read" => params.text("uri"),
@@ -136,15 +160,19 @@ fn read(inbound: Inbound, state: &FrontState) -> Result<Read, Refused> {
         "tasks/get" | "tasks/update" | "tasks/cancel" => params.text("taskId"),
         _ => None,
     };
-    headers::check(&headers, &method, target.as_deref()).map_err(refused)?;
-    Ok(Read::Request(Box::new(Checked { id, method, params, meta, target, caller, scope, headers, received })))
+    if let Some(headers) = &headers {
+        headers::check(headers, &method, target.as_deref())?;
+    }
+    Ok(Checked { id, method, params, meta, target, caller, scope: sender.scope, headers, received })
 }
 
 /// basic/transports/streamable-http.mdx, Protocol Version Header: the header MUST be there, MUST match the body, and
 /// an unsupported one is answered with the supported ones.
-fn check_version(headers: &HeaderMap, version: &Text) -> Result<(), Error> {
-    let header = headers.get(headers::VERSION).and_then(|v| v.to_str().ok());
-    if header != Some(version.as_str()) {
+fn check_version(headers: Option<&HeaderMap>, version: &Text) -> Result<(), Error> {
+    let header = headers.map(|headers| headers.get(headers::VERSION).and_then(|v| v.to_str().ok()));
+    if let Some(header) = header
+        && header != Some(version.as_str())
+    {
         let shown = header.unwrap_or("missing");
         return Err(Error::new(
             Reason::HeaderMismatch,
@@ -160,35 +188,60 @@ fn check_version(headers: &HeaderMap, version: &Text) -> Result<(), Error> {
 
 // === answering ===
 
+/// What a request becomes.
+#[expect(clippy::large_enum_variant, reason = "the large one is the common one, and is moved on at once")]
+pub(super) enum Begun {
+    /// It is answered: status and answer.
+    Now(u16, Vec<Bytes>),
+    /// It opens a stream of news.
+    Listening(listen::Open),
+    /// It runs.
+    Running(Exchange, ModernSpell),
+}
+
 async fn serve_request(request: Checked, server: Arc<dyn Server>, state: &Arc<FrontState>) -> Response<Body> {
+    let takes_streams = request.headers.as_ref().is_none_or(accepts_stream);
+    let stream = takes_streams && state.metrics.streams.get() < i64::try_from(state.streams_max).unwrap_or(i64::MAX);
+    match begin(request, &*server, state, sse::frame) {
+        Begun::Now(status, parts) => json_response(status, parts),
+        Begun::Listening(open) => listen::respond(open),
+        Begun::Running(exchange, spell) => {
+            let writing = Writing { keep_alive: state.keep_alive, stream, metrics: state.metrics.clone() };
+            answer(exchange, spell, writing).await
+        }
+    }
+}
+
+/// Begins what a request asks for; `frame` delimits what goes out on a stream.
+pub(super) fn begin(request: Checked, server: &dyn Server, state: &Arc<FrontState>, frame: Frame) -> Begun {
+    let refuse = |id: &Id, error: &Error| Begun::Now(spell::status(error), vec![spell::failure(Some(id), error)]);
     let method = match &*request.method {
-        "server/discover" => return discover(&request, &*server),
-        "subscriptions/listen" => return listen::open(&request.id, &request.params, &request.caller, &*server, state),
+        "server/discover" => return Begun::Now(200, discover(&request, server)),
+        "subscriptions/listen" => {
+            let listening = listen::begin(&request.id, &request.params, &request.caller, server, state);
+            return listening.map_or_else(|error| refuse(&request.id, &error), Begun::Listening);
+        }
         name => Method::from_name(name),
     };
     // SEP-2663: "`tasks/result` is removed; clients calling it MUST receive `-32601`"; so is `tasks/list`.
     if let Method::Other(_) | Method::Task(TaskMethod::End | TaskMethod::List) = &method {
         let name = method.name();
         let error = Error::new(Reason::UnknownMethod, format!("Method not found: {name}"));
-        return json_response(404, [spell::failure(Some(&request.id), &error)]);
+        return Begun::Now(404, vec![spell::failure(Some(&request.id), &error)]);
     }
     let may_task =
         matches!(method, Method::CallTool | Method::Task(_)) && tasks::declared(&request.caller.capabilities);
     if matches!(method, Method::Task(_)) && !may_task {
-        let error = tasks::missing();
-        return json_response(spell::status(&error), [spell::failure(Some(&request.id), &error)]);
+        return refuse(&request.id, &tasks::missing());
     }
     let Checked { id, mut params, mut meta, target, caller, scope, headers, received, .. } = request;
-    let stream =
-        accepts_stream(&headers) && state.metrics.streams.get() < i64::try_from(state.streams_max).unwrap_or(i64::MAX);
-    let writing = Writing { keep_alive: state.keep_alive, stream, metrics: state.metrics.clone() };
     let token = meta.remove("progressToken");
     let subject = Subject::of(&method, target, &params);
     let brought = if subject.may_ask() { Brought::take(&mut params) } else { Brought::default() };
-    let spell = ModernSpell { id, subject, token, caller, scope, state: state.clone() };
+    let spell = ModernSpell { id, subject, token, caller, scope, frame, state: state.clone() };
     let exchange = match spell.asker().retry(brought) {
         Ok(Retry::Call(resume)) => {
-            let check = (method == Method::CallTool).then(|| -> Check {
+            let check = headers.filter(|_| method == Method::CallTool).map(|headers| -> Check {
                 Box::new(move |definition, arguments| headers::check_params(&headers, definition, arguments))
             });
             let task = if may_task { TaskWish::May } else { TaskWish::Never };
@@ -199,11 +252,11 @@ async fn serve_request(request: Checked, server: Arc<dyn Server>, state: &Arc<Fr
         Ok(Retry::Resumed(exchange)) => exchange,
         Ok(Retry::Again(exchange, open)) => {
             let (status, parts) = spell.asker().again(exchange, open);
-            return json_response(status, parts);
+            return Begun::Now(status, parts);
         }
-        Err(error) => return json_response(spell::status(&error), [spell::failure(Some(&spell.id), &error)]),
+        Err(error) => return refuse(&spell.id, &error),
     };
-    answer(exchange, spell, writing).await
+    Begun::Running(exchange, spell)
 }
 
 fn accepts_stream(headers: &HeaderMap) -> bool {
@@ -222,7 +275,7 @@ fn capabilities(features: &Features) -> Object {
 }
 
 /// `server/discover` (server/discover.mdx).
-fn discover(request: &Checked, server: &dyn Server) -> Response<Body> {
+fn discover(request: &Checked, server: &dyn Server) -> Vec<Bytes> {
     let face = server.describe(&request.caller);
     let mut result = Object::new()
         .with("supportedVersions", Raw::of(&[NAME]))
@@ -231,17 +284,18 @@ fn discover(request: &Checked, server: &dyn Server) -> Response<Body> {
         result.set(Text::literal("instructions"), Raw::string(instructions));
     }
     let hint = CacheHint { ttl_ms: 60_000, public: false };
-    json_response(200, spell::result(&request.id, result, Some(hint)))
+    spell::result(&request.id, result, Some(hint))
 }
 
 /// How an exchange is written to a client of this revision. Dropping it cancels: "The server MUST treat a client
 /// disconnect as cancellation of that request" (basic/patterns/cancellation.mdx).
-struct ModernSpell {
+pub(super) struct ModernSpell {
     id: Id,
     subject: Subject,
     token: Option<Raw>,
     caller: Arc<Caller>,
     scope: Text,
+    frame: Frame,
     state: Arc<FrontState>,
 }
 
@@ -274,6 +328,10 @@ impl Spell for ModernSpell {
             AskState::ServerForgot(state) => Asked::End(200, asker.pass_on(&ask.requests, ask.server, state)),
             AskState::ServerWaits => Asked::Park(ask),
         }
+    }
+
+    fn event(&mut self, message: &[u8], _: bool) -> Bytes {
+        (self.frame)(message)
     }
 
     async fn park(&mut self, exchange: Exchange, ask: Ask) -> (u16, Vec<Bytes>) {

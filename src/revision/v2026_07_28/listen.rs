@@ -13,7 +13,7 @@ use crate::json::{Object, Raw, Text};
 use crate::jsonrpc::Id;
 use crate::model::{Caller, Error, Filter, Notice, Notices, Reason, Server};
 use crate::revision::v2026_07_28::{SUBSCRIPTION_ID, spell, tasks};
-use crate::revision::{FrontState, answer, json_response, notices};
+use crate::revision::{FrontState, answer, notices};
 use crate::sse;
 use crate::telemetry::CountGuard;
 
@@ -23,31 +23,35 @@ const URIS_MAX: usize = 1000;
 /// Tasks that one stream may name: each is looked at as often as its server allows.
 const TASKS_MAX: usize = 100;
 
-/// Opens the stream.
-pub(super) fn open(
+/// The response that is the stream.
+pub(super) fn respond(open: Open) -> Response<Body> {
+    let chunks = stream::unfold(open, |mut open| async move { open.next().await.map(|chunk| (chunk, open)) });
+    let mut response = Response::new(Body::Stream(Box::pin(chunks)));
+    answer::stream_headers(&mut response);
+    response
+}
+
+/// Begins to listen.
+pub(super) fn begin(
     id: &Id,
     params: &Object,
     caller: &Arc<Caller>,
     server: &dyn Server,
     state: &FrontState,
-) -> Response<Body> {
-    let refuse = |error: &Error| json_response(spell::status(error), [spell::failure(Some(id), error)]);
+) -> Result<Open, Error> {
     if state.metrics.streams.get() >= i64::try_from(state.streams_max).unwrap_or(i64::MAX) {
         state.metrics.refused.with_label_values(&["streams"]).inc();
-        return refuse(&Error::new(
+        return Err(Error::new(
             Reason::Overloaded,
             format!("There are {} streams, and no more are allowed (limits.streams)", state.streams_max),
         ));
     }
-    let filter = match read_filter(params) {
-        Ok(filter) if !filter.tasks.is_empty() && !tasks::declared(&caller.capabilities) => {
-            return refuse(&tasks::missing());
-        }
-        Ok(filter) => filter,
-        Err(error) => return refuse(&error),
-    };
+    let filter = read_filter(params)?;
+    if !filter.tasks.is_empty() && !tasks::declared(&caller.capabilities) {
+        return Err(tasks::missing());
+    }
     let notices = server.listen(caller, filter);
-    let open = Open {
+    Ok(Open {
         id: id.clone(),
         first: Some(acknowledge(id, &notices.honoured)),
         notices,
@@ -55,11 +59,7 @@ pub(super) fn open(
         keep_alive: state.keep_alive,
         over: false,
         _count: CountGuard::new(&state.metrics.streams),
-    };
-    let chunks = stream::unfold(open, |mut open| async move { open.next().await.map(|chunk| (chunk, open)) });
-    let mut response = Response::new(Body::Stream(Box::pin(chunks)));
-    answer::stream_headers(&mut response);
-    response
+    })
 }
 
 fn read_filter(params: &Object) -> Result<Filter, Error> {
@@ -124,7 +124,8 @@ fn tagged(mut params: Object, id: &Id) -> Object {
     params
 }
 
-struct Open {
+/// An open stream.
+pub(super) struct Open {
     id: Id,
     first: Option<Bytes>,
     notices: Notices,
@@ -136,8 +137,18 @@ struct Open {
 
 impl Open {
     async fn next(&mut self) -> Option<Bytes> {
+        let quiet = tokio::time::sleep(self.keep_alive);
+        tokio::select! {
+            biased;
+            message = self.message() => message.map(|message| sse::frame(&message)),
+            () = quiet => Some(Bytes::from_static(sse::KEEP_ALIVE)),
+        }
+    }
+
+    /// The next message itself; none after the last.
+    pub(super) async fn message(&mut self) -> Option<Bytes> {
         if let Some(first) = self.first.take() {
-            return Some(sse::frame(&first));
+            return Some(first);
         }
         loop {
             if self.over {
@@ -147,11 +158,10 @@ impl Open {
                 () = self.draining.cancelled() => return Some(self.close()),
                 notice = self.notices.stream.next() => match notice {
                     Some(notice) => if let Some(message) = self.spell(&notice) {
-                        return Some(sse::frame(&message));
+                        return Some(message);
                     },
                     None => return Some(self.close()),
                 },
-                () = tokio::time::sleep(self.keep_alive) => return Some(Bytes::from_static(sse::KEEP_ALIVE)),
             }
         }
     }
@@ -168,6 +178,6 @@ impl Open {
     /// before closing the stream".
     fn close(&mut self) -> Bytes {
         self.over = true;
-        sse::frame(&spell::result(&self.id, tagged(Object::new(), &self.id), None).concat())
+        spell::result(&self.id, tagged(Object::new(), &self.id), None).concat().into()
     }
 }

@@ -7,6 +7,7 @@ mod front;
 mod headers;
 mod listen;
 mod meta;
+mod pipe;
 mod running;
 mod spell;
 mod state;
@@ -19,6 +20,7 @@ use crate::revision::connect::ConnectError;
 pub(super) use back::{ModernServer, discover};
 pub(super) use front::FRONT;
 pub(super) use headers::invalid as tool_problem;
+pub(super) use pipe::OpenRequests;
 
 /// The revision's name.
 pub(super) const NAME: &str = "2026-07-28";

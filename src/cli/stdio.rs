@@ -1,0 +1,221 @@
+//! `moongate stdio`: the gateway for one client that launches commands, by itself or in front of a running one.
+//!
+//! Owns what is built from the flags. Invariant: stdout carries messages and nothing else, and the end of stdin ends
+//! everything that was started.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderValue, header};
+
+use crate::app::App;
+use crate::auth::{KeyHash, KeySettings};
+use crate::cli::client::remote;
+use crate::cli::serve::{self, ServeArgs, signals};
+use crate::cli::{check, fail, runtime, say};
+use crate::config::{self, LoadOptions, Plan, Problems};
+use crate::front::NoPipe;
+use crate::policy::Globs;
+use crate::revision::SUPPORTED;
+use crate::telemetry::logs;
+use crate::upstream::{ServerSettings, Share};
+
+/// What stands under the help.
+const HELP: &str = "\
+In the configuration of a client that launches commands:
+  {\"mcpServers\": {\"moongate\": {\"command\": \"moongate\", \"args\": [\"stdio\"]}}}
+or, in front of a gateway that runs already (the key from the environment):
+  {\"mcpServers\": {\"moongate\": {\"command\": \"moongate\",
+     \"args\": [\"stdio\", \"--url\", \"http://127.0.0.1:8080/mcp\"], \"env\": {\"MOONGATE_KEY\": \"...\"}}}}
+
+Exit codes: 0 the client closed its end or a signal came, 1 failed, 2 bad usage or config.";
+
+/// The server that a bridge has.
+const BRIDGED: &str = "gateway";
+/// A bridge leaves limits to the gateway that it leads to; these only bound its memory.
+const BRIDGE_MESSAGE_MAX: usize = 64 * 1024 * 1024;
+const BRIDGE_CALLS: usize = 1000;
+
+/// Flags of `stdio`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = HELP)]
+pub struct StdioArgs {
+    /// Lead to this MCP endpoint of a running gateway, instead of being one
+    #[arg(long, value_name = "URL", conflicts_with_all = ["only", "listen", "endpoint"])]
+    url: Option<String>,
+    /// The key to use: for the URL, or of the config; safer in the environment than on the command line
+    #[arg(long, value_name = "KEY", env = "MOONGATE_KEY", hide_env_values = true)]
+    key: Option<String>,
+    /// Longest time for a call over the URL
+    #[arg(long, value_name = "TIME", value_parser = config::duration, default_value = "1h", requires = "url")]
+    timeout: Duration,
+    /// Serve only this view or server, as /mcp/NAME does
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    endpoint: String,
+    /// Longest time for the servers to connect before the client is answered; later ones are added when they come
+    #[arg(long, value_name = "TIME", value_parser = config::duration, default_value = "8s")]
+    wait: Duration,
+    /// A config file; repeat it to lay later files over earlier ones
+    #[arg(long = "config", short = 'c', value_name = "PATH", env = "MOONGATE_CONFIG")]
+    config: Vec<PathBuf>,
+    /// Listen here, too; without this flag nothing is listened on
+    #[arg(long, value_name = "ADDR")]
+    listen: Vec<String>,
+    /// Serve only this server of the config (repeatable)
+    #[arg(long, value_name = "SERVER")]
+    only: Vec<String>,
+}
+
+/// What is served, and with whose credentials.
+struct Built {
+    plan: Plan,
+    warnings: Vec<config::Problem>,
+    endpoint: String,
+    credentials: HeaderMap,
+}
+
+/// Why nothing can be served.
+enum Unusable {
+    Usage(String),
+    Config(Problems),
+}
+
+/// Serves stdin and stdout. Exit code 2: the flags or the config cannot be used; 1: something else failed.
+pub fn run(args: &StdioArgs) -> ExitCode {
+    let built = match &args.url {
+        Some(url) => bridge(args, url),
+        None => own(args),
+    };
+    let built = match built {
+        Ok(built) => built,
+        Err(Unusable::Config(problems)) => return check::refuse(&problems),
+        Err(Unusable::Usage(message)) => {
+            say(&format!("error: {message}"));
+            return ExitCode::from(2);
+        }
+    };
+    logs::start(&built.plan.log.filter, built.plan.log.json);
+    for warning in &built.warnings {
+        say(warning.render("warning").trim_end());
+    }
+    let runtime = match runtime() {
+        Ok(runtime) => runtime,
+        Err(e) => return fail(&e),
+    };
+    let end = runtime.block_on(serve(built, args.wait));
+    // The read of stdin cannot be taken back: a runtime that is dropped would wait for the next line.
+    runtime.shutdown_background();
+    match end {
+        Ok(code) => code,
+        Err(e) => fail(&e),
+    }
+}
+
+/// The gateway of the config.
+fn own(args: &StdioArgs) -> Result<Built, Unusable> {
+    let flags = ServeArgs { config: args.config.clone(), listen: args.listen.clone(), only: args.only.clone() };
+    let (loaded, _) = serve::load(&flags).map_err(Unusable::Config)?;
+    let mut plan = loaded.plan;
+    if args.listen.is_empty() {
+        plan.listen.clear();
+    }
+    plan.admin = None;
+    let mut credentials = HeaderMap::new();
+    if !plan.keys.is_empty() {
+        let key = match args.key.as_deref().map(str::trim).filter(|key| !key.is_empty()) {
+            Some(key) => key.to_owned(),
+            None => {
+                // Whoever starts the process can read its config; a key of its own lets it in, and nobody else.
+                let key: String = crate::random::bytes::<32>().iter().map(|byte| format!("{byte:02x}")).collect();
+                let (name, hash) = ("stdio".to_owned(), KeyHash::of(&key));
+                plan.keys.push(KeySettings { name, hash, views: None, tools: Globs::all(), expires: None });
+                key
+            }
+        };
+        let value = HeaderValue::from_str(&format!("Bearer {key}"));
+        let mut value = value.map_err(|_| Unusable::Usage("the key has characters that no key has".to_owned()))?;
+        value.set_sensitive(true);
+        credentials.insert(header::AUTHORIZATION, value);
+    }
+    Ok(Built { plan, warnings: loaded.warnings, endpoint: args.endpoint.clone(), credentials })
+}
+
+/// A gateway whose only server is another one, which it leaves everything to.
+fn bridge(args: &StdioArgs, url: &str) -> Result<Built, Unusable> {
+    // A variable may be there for other commands; a flag was meant.
+    if !args.config.is_empty() && std::env::var_os("MOONGATE_CONFIG").is_none() {
+        return Err(Unusable::Usage("--config is of no use with --url: that gateway has its own".to_owned()));
+    }
+    let server = remote(url, args.key.as_deref()).map_err(Unusable::Usage)?;
+    // Limits and logs are its own; where to listen, which servers and whose keys are not.
+    let mut env = check::environment();
+    let own = |name: &str| name.starts_with("MOONGATE_LIMITS__") || name.starts_with("MOONGATE_TELEMETRY__");
+    env.retain(|name, _| !name.starts_with("MOONGATE_") || own(name));
+    let loaded = config::load(&LoadOptions { env, revisions: &SUPPORTED, ..LoadOptions::default() });
+    let loaded = loaded.map_err(Unusable::Config)?;
+    let mut plan = loaded.plan;
+    plan.listen.clear();
+    plan.admin = None;
+    plan.keys.clear();
+    plan.views.clear();
+    plan.limits.body = plan.limits.body.max(BRIDGE_MESSAGE_MAX);
+    plan.servers = vec![ServerSettings {
+        name: BRIDGED.to_owned(),
+        prefix: String::new(),
+        as_client: true,
+        // The session there is the client's own: with its capabilities, its roots, its log level.
+        share: Share::Session,
+        timeout: args.timeout,
+        ask_timeout: plan.ask_timeout,
+        max_message: BRIDGE_MESSAGE_MAX.max(server.max_message),
+        max_concurrency: BRIDGE_CALLS,
+        queue: BRIDGE_CALLS,
+        ..server
+    }];
+    // The endpoint of that one server, where its own names, URIs and tasks stay as they are.
+    Ok(Built { plan, warnings: loaded.warnings, endpoint: BRIDGED.to_owned(), credentials: HeaderMap::new() })
+}
+
+async fn serve(built: Built, wait: Duration) -> anyhow::Result<ExitCode> {
+    let mut stop = signals()?;
+    let program = std::env::current_exe().ok();
+    let app = App::start(built.plan, program.as_deref()).await?;
+    for address in &app.addresses {
+        say(&format!("moongate {} also listening on http://{address}/mcp", env!("CARGO_PKG_VERSION")));
+    }
+    let client = match app.pipe(&built.endpoint, &built.credentials) {
+        Ok(client) => client,
+        Err(why) => {
+            app.stop().await;
+            let endpoint = &built.endpoint;
+            say(&match why {
+                NoPipe::Credentials => "error: the key (--key, MOONGATE_KEY) is none of the config".to_owned(),
+                NoPipe::Endpoint => format!("error: --endpoint: there is no view or server {endpoint:?} for this key"),
+            });
+            return Ok(ExitCode::from(2));
+        }
+    };
+    let gateway = app.gateway.clone();
+    let serving = async move {
+        // Most clients list everything once, right after the handshake.
+        let _ = tokio::time::timeout(wait, gateway.settled()).await;
+        client.serve(tokio::io::stdin(), tokio::io::stdout()).await;
+    };
+    let mut serving = std::pin::pin!(serving);
+    tokio::select! {
+        () = &mut serving => {}
+        () = stop.recv() => {
+            app.drain();
+            tokio::select! {
+                () = &mut serving => {}
+                () = stop.recv() => std::process::exit(0),
+            }
+        }
+    }
+    tokio::select! {
+        () = app.stop() => {}
+        () = stop.recv() => std::process::exit(0),
+    }
+    Ok(ExitCode::SUCCESS)
+}

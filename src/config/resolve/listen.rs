@@ -1,0 +1,130 @@
+//! Where the gateway listens: addresses, Unix sockets, sockets of the service manager, and TLS on them.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use super::Resolver;
+use crate::config::file::{AddressOrSwitch, Gateway, OneOrMore};
+use crate::config::problem::Kind;
+use crate::config::tree::{Path, Value};
+use crate::front::{INHERITED, ListenAddress, SocketSettings, TlsSettings, UNIX};
+
+/// What fits into the address of a Unix socket, in bytes.
+const SOCKET_PATH_MAX: usize = 107;
+
+impl Resolver<'_> {
+    fn address(&mut self, path: &Path, text: &str) -> Option<ListenAddress> {
+        if let Some(file) = text.strip_prefix(UNIX) {
+            return self.socket_path(path, file);
+        }
+        if text == INHERITED {
+            return Some(ListenAddress::Inherited(None));
+        }
+        if let Some(name) = text.strip_prefix(INHERITED).and_then(|rest| rest.strip_prefix(':')) {
+            return Some(ListenAddress::Inherited(Some(name.to_owned())));
+        }
+        let numeric = match text.strip_prefix("localhost:") {
+            Some(port) => format!("127.0.0.1:{port}"),
+            None => text.to_owned(),
+        };
+        let address: Result<SocketAddr, _> = numeric.parse();
+        address
+            .map_err(|_| {
+                let message = format!("`{path}`: {} is not an address to listen on", self.shown(path));
+                let fix =
+                    "write an IP address and a port, such as \"127.0.0.1:8080\" or \"[::1]:8080\", or \"unix:/PATH\"";
+                self.error(Kind::Value, path, message, fix);
+            })
+            .ok()
+            .map(ListenAddress::Tcp)
+    }
+
+    fn socket_path(&mut self, path: &Path, file: &str) -> Option<ListenAddress> {
+        let wrong = match file.len() {
+            0 => "names no file",
+            long if long > SOCKET_PATH_MAX => "is too long for a Unix socket (107 bytes)",
+            _ => return Some(ListenAddress::Unix(PathBuf::from(file))),
+        };
+        let message = format!("`{path}`: {} {wrong}", self.shown(path));
+        self.error(Kind::Value, path, message, "write a short path, such as \"unix:/run/moongate.sock\"");
+        None
+    }
+
+    pub(super) fn listen(&mut self, listen: &OneOrMore, admin: Option<&ListenAddress>) -> Vec<ListenAddress> {
+        let path = Path::of(&["gateway", "listen"]);
+        let texts: Vec<(Path, &String)> = match listen {
+            OneOrMore::One(text) => vec![(path.clone(), text)],
+            OneOrMore::More(texts) => texts.iter().enumerate().map(|(i, text)| (path.item(i), text)).collect(),
+        };
+        if texts.is_empty() {
+            self.error(Kind::Missing, &path, "`gateway.listen` is empty", "name at least one address to listen on");
+        }
+        // Also true if there are keys with mistakes: those are reported by themselves.
+        let keys = match self.tree.at(&Path::of(&["auth", "keys"])).map(|node| &node.value) {
+            Some(Value::List(keys)) => !keys.is_empty(),
+            written => written.is_some(),
+        };
+        let mut addresses: Vec<ListenAddress> = Vec::new();
+        for (path, text) in texts {
+            let Some(address) = self.address(&path, text) else { continue };
+            if address.is_open() && !keys {
+                let message = format!("{address} can be reached from other machines, but there are no `[[auth.keys]]`");
+                let fix = "add a key (`moongate key new NAME` prints one), or listen on 127.0.0.1";
+                self.error(Kind::Conflict, &path, message, fix);
+            }
+            let picked = matches!(address, ListenAddress::Tcp(address) if address.port() == 0);
+            if !picked && (addresses.contains(&address) || admin == Some(&address)) {
+                let message = format!("{address} is listened on twice");
+                self.error(Kind::Conflict, &path, message, "give each listener its own address");
+            }
+            addresses.push(address);
+        }
+        addresses
+    }
+
+    pub(super) fn admin(&mut self, admin: &AddressOrSwitch) -> Option<ListenAddress> {
+        let path = Path::of(&["gateway", "admin"]);
+        let text = match admin {
+            AddressOrSwitch::Switch(false) => return None,
+            AddressOrSwitch::Address(text) if text == "off" => return None,
+            AddressOrSwitch::Address(text) => text,
+            AddressOrSwitch::Switch(true) => {
+                let fix = "write an address, such as \"127.0.0.1:9090\"; `false` switches it off";
+                self.error(Kind::Value, &path, "`gateway.admin` does not say where", fix);
+                return None;
+            }
+        };
+        let address = self.address(&path, text)?;
+        if address.is_open() {
+            let message = format!("metrics and health on {address} can be read by whoever reaches that address");
+            self.warn(&path, message, "listen on 127.0.0.1, or make sure that only your monitoring gets there");
+        }
+        Some(address)
+    }
+
+    pub(super) fn sockets(&mut self, gateway: &Gateway) -> SocketSettings {
+        // The schema has seen to its digits; what stands for a variable was replaced since.
+        let mode = u32::from_str_radix(&gateway.socket_mode, 8).ok().filter(|mode| *mode <= 0o777);
+        let path = Path::of(&["gateway", "socket_mode"]);
+        if mode.is_none() {
+            let message = format!("`{path}`: {} is not the mode of a file", self.shown(&path));
+            self.error(Kind::Value, &path, message, "write three or four octal digits, such as \"0660\"");
+        }
+        SocketSettings { reuse_port: gateway.reuse_port, mode: mode.unwrap_or(0o600) }
+    }
+
+    pub(super) fn tls(&mut self, gateway: &Gateway) -> Option<TlsSettings> {
+        let tls = gateway.tls.as_ref()?;
+        let path = Path::of(&["gateway", "tls"]);
+        // What is missing was reported by the schema's check.
+        let (cert, key) = (tls.cert.as_ref()?, tls.key.as_ref()?);
+        let client_ca = tls.client_ca.as_ref().map(PathBuf::from);
+        let settings = TlsSettings { cert: PathBuf::from(cert), key: PathBuf::from(key), client_ca };
+        if let Err(problem) = settings.check() {
+            let path = path.key(problem.setting);
+            let fix = "name a PEM file that the gateway may read; certificate and key belong together";
+            self.error(Kind::Value, &path, format!("`{path}`: {}", problem.message), fix);
+        }
+        Some(settings)
+    }
+}

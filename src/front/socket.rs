@@ -1,0 +1,209 @@
+//! Sockets that connections come in by: opened here, or handed over by the service manager.
+//!
+//! Owns binding, the file of a Unix socket, and the end of a socket. Does not serve (`listen`). Invariant: the file of a
+//! Unix socket that somebody listens on is never taken away, and that of ours goes with it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::Mode;
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
+
+use crate::front::ListenAddress;
+
+/// Connections that may wait to be accepted.
+const BACKLOG: u32 = 1024;
+
+/// How sockets are opened.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SocketSettings {
+    /// Whether another process may listen on the same address, to take over.
+    pub reuse_port: bool,
+    /// The mode of a Unix socket's file.
+    pub mode: u32,
+}
+
+/// A socket that is listened on.
+pub(super) enum Socket {
+    Tcp(TcpListener),
+    Unix(UnixListener, Option<SocketFile>),
+}
+
+/// A connection that came in.
+pub(super) enum Incoming {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Socket {
+    pub(super) async fn bind(address: &ListenAddress, settings: &SocketSettings) -> io::Result<Self> {
+        match address {
+            ListenAddress::Tcp(address) => tcp(*address, settings.reuse_port).map(Socket::Tcp),
+            ListenAddress::Unix(path) => unix(path, settings.mode).await,
+            ListenAddress::Inherited(_) => Err(io::Error::other("no socket was handed over (LISTEN_FDS)")),
+        }
+    }
+
+    /// The address, of a socket that has one.
+    pub(super) fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Socket::Tcp(tcp) => tcp.local_addr().ok(),
+            Socket::Unix(..) => None,
+        }
+    }
+
+    /// For people.
+    pub(super) fn name(&self) -> String {
+        match self {
+            Socket::Tcp(tcp) => {
+                tcp.local_addr().map_or_else(|_| "a TCP socket".to_owned(), |address| address.to_string())
+            }
+            Socket::Unix(unix, _) => {
+                let path = unix.local_addr().ok().and_then(|address| Some(address.as_pathname()?.to_owned()));
+                path.map_or_else(|| "a Unix socket".to_owned(), |path| ListenAddress::Unix(path).to_string())
+            }
+        }
+    }
+
+    pub(super) async fn accept(&self) -> io::Result<Incoming> {
+        match self {
+            Socket::Tcp(tcp) => tcp.accept().await.map(|(stream, _)| Incoming::Tcp(stream)),
+            Socket::Unix(unix, _) => unix.accept().await.map(|(stream, _)| Incoming::Unix(stream)),
+        }
+    }
+
+    /// Closes the socket; gives what had connected to it and was not accepted yet, which would be reset otherwise.
+    pub(super) fn close(self) -> Vec<Incoming> {
+        let mut waiting = Vec::new();
+        match self {
+            Socket::Tcp(tcp) => {
+                let Ok(tcp) = tcp.into_std() else { return waiting };
+                while let Ok((stream, _)) = tcp.accept() {
+                    let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
+                    waiting.extend(stream.map(Incoming::Tcp));
+                }
+            }
+            Socket::Unix(unix, file) => {
+                // First the name, so that nobody else gets in line.
+                drop(file);
+                let Ok(unix) = unix.into_std() else { return waiting };
+                while let Ok((stream, _)) = unix.accept() {
+                    let stream = stream.set_nonblocking(true).and_then(|()| UnixStream::from_std(stream));
+                    waiting.extend(stream.map(Incoming::Unix));
+                }
+            }
+        }
+        waiting
+    }
+}
+
+fn tcp(address: SocketAddr, reuse_port: bool) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // Without it a restart would have to wait for the connections of the one before to be forgotten.
+    socket.set_reuseaddr(true)?;
+    if reuse_port {
+        socket.set_reuseport(true)?;
+    }
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+// === Unix sockets ===
+
+/// The file of a Unix socket of ours; it goes when this is dropped.
+pub(super) struct SocketFile {
+    path: PathBuf,
+    /// Which file it is: a name may be another's by now.
+    file: (u64, u64),
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if identity(&self.path).is_ok_and(|file| file == self.file) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    std::fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))
+}
+
+async fn unix(path: &Path, mode: u32) -> io::Result<Socket> {
+    make_way(path).await?;
+    // From the first moment: between binding and chmod anybody could connect. The mask is the whole process's, and what
+    // another thread creates meanwhile is at most too strict.
+    let before = rustix::process::umask(Mode::from_raw_mode(0o177));
+    let bound = UnixListener::bind(path);
+    rustix::process::umask(before);
+    let unix = bound?;
+    let file = SocketFile { path: path.to_owned(), file: identity(path)? };
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+    Ok(Socket::Unix(unix, Some(file)))
+}
+
+/// Takes away the file that a process left behind which is gone; fails where somebody listens, or it is no socket.
+async fn make_way(path: &Path) -> io::Result<()> {
+    let there = match std::fs::symlink_metadata(path) {
+        Ok(there) => there,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(e),
+    };
+    if !there.file_type().is_socket() {
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is a file that is no socket"));
+    }
+    let taken = || io::Error::new(io::ErrorKind::AddrInUse, "another process listens there");
+    match UnixStream::connect(path).await {
+        Ok(_) => Err(taken()),
+        Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
+            tracing::info!("the socket of a process that is gone is replaced: {}", path.display());
+            std::fs::remove_file(path)
+        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        // Its queue is full.
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(taken()),
+        Err(e) => Err(e),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_living_socket_is_left_alone_and_a_dead_one_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let mode = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        let first = unix(&path, 0o600).await.ok().unwrap();
+        assert_eq!(mode(), 0o600);
+        let refused = unix(&path, 0o600).await.err().unwrap();
+        assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
+        drop(first);
+        assert!(!path.exists(), "it goes with its owner");
+        // As after a kill -9: the file stays, and nobody listens.
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        let second = unix(&path, 0o660).await.ok().unwrap();
+        assert_eq!(mode(), 0o660);
+        // Somebody else's by now.
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, "").unwrap();
+        drop(second);
+        assert!(path.exists());
+        let refused = unix(&path, 0o600).await.err().unwrap();
+        assert!(refused.to_string().contains("no socket"), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn who_was_in_line_is_accepted_at_the_end() {
+        let address = ListenAddress::Tcp(([127, 0, 0, 1], 0).into());
+        let settings = SocketSettings { reuse_port: true, mode: 0o600 };
+        let Ok(Socket::Tcp(tcp)) = Socket::bind(&address, &settings).await else { panic!("it binds") };
+        let address = tcp.local_addr().unwrap();
+        let _clients = [TcpStream::connect(address).await.unwrap(), TcpStream::connect(address).await.unwrap()];
+        assert_eq!(Socket::Tcp(tcp).close().len(), 2);
+        assert!(TcpStream::connect(address).await.is_err());
+    }
+}

@@ -1,0 +1,190 @@
+//! TLS on the listener: certificate and key from files, replaced while it runs.
+//!
+//! Owns the pair in use and when it is replaced. Invariant: there is always a pair that works; one that does not is
+//! told of once, and changes nothing.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use crate::front::not_after::not_after;
+use crate::telemetry::Metrics;
+
+/// How often the files are looked at.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// Where certificate and key are.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TlsSettings {
+    /// The certificate with its chain, PEM.
+    pub cert: PathBuf,
+    /// Its private key, PEM.
+    pub key: PathBuf,
+    /// The authorities of clients, PEM; with them, a client without a certificate of theirs is refused.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// What is wrong with the files.
+#[derive(Debug)]
+pub struct TlsProblem {
+    /// Which setting is to blame: `cert`, `key` or `client_ca`.
+    pub setting: &'static str,
+    /// What is wrong.
+    pub message: String,
+}
+
+/// The pair in use.
+pub struct Tls {
+    settings: TlsSettings,
+    now: ArcSwap<Pair>,
+    /// What was wrong at the last look, so that it is told once.
+    wrong: Mutex<Option<String>>,
+    metrics: Arc<Metrics>,
+}
+
+struct Pair {
+    acceptor: TlsAcceptor,
+    /// The files that it was made of.
+    files: Files,
+    not_after: Option<i64>,
+}
+
+#[derive(PartialEq)]
+struct Files {
+    cert: Vec<u8>,
+    key: Vec<u8>,
+    client_ca: Option<Vec<u8>>,
+}
+
+impl TlsSettings {
+    /// Checks that the files can be used.
+    pub fn check(&self) -> Result<(), TlsProblem> {
+        Files::read(self)?.pair(self).map(|_| ())
+    }
+}
+
+impl Files {
+    fn read(settings: &TlsSettings) -> Result<Self, TlsProblem> {
+        let read = |setting, path: &Path| {
+            std::fs::read(path)
+                .map_err(|e| TlsProblem { setting, message: format!("{} cannot be read: {e}", path.display()) })
+        };
+        let client_ca = settings.client_ca.as_ref().map(|path| read("client_ca", path)).transpose()?;
+        Ok(Files { cert: read("cert", &settings.cert)?, key: read("key", &settings.key)?, client_ca })
+    }
+
+    fn pair(self, settings: &TlsSettings) -> Result<Pair, TlsProblem> {
+        let wrong =
+            |setting, path: &Path, what: &str| TlsProblem { setting, message: format!("{} {what}", path.display()) };
+        let chain =
+            certificates(&self.cert).ok_or_else(|| wrong("cert", &settings.cert, "holds no certificate in PEM"))?;
+        let key = PrivateKeyDer::from_pem_slice(&self.key)
+            .map_err(|_| wrong("key", &settings.key, "holds no private key in PEM that can be used"))?;
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let builder = ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions();
+        let builder = builder.map_err(|e| wrong("cert", &settings.cert, &format!("cannot be used: {e}")))?;
+        let builder = match (&self.client_ca, &settings.client_ca) {
+            (Some(pem), Some(path)) => {
+                let mut roots = RootCertStore::empty();
+                roots.add_parsable_certificates(certificates(pem).unwrap_or_default());
+                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+                let verifier =
+                    verifier.map_err(|e| wrong("client_ca", path, &format!("holds no authority in PEM: {e}")))?;
+                builder.with_client_cert_verifier(verifier)
+            }
+            _ => builder.with_no_client_auth(),
+        };
+        let not_after = chain.first().and_then(|certificate| not_after(certificate));
+        let mut config = builder.with_single_cert(chain, key).map_err(|e| match e {
+            rustls::Error::InconsistentKeys(_) => wrong(
+                "key",
+                &settings.key,
+                &format!("is not the key of the certificate in {}", settings.cert.display()),
+            ),
+            e => wrong("cert", &settings.cert, &format!("cannot be used: {e}")),
+        })?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Pair { acceptor: TlsAcceptor::from(Arc::new(config)), files: self, not_after })
+    }
+}
+
+fn certificates(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
+    let all: Vec<_> = CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().ok()?;
+    (!all.is_empty()).then_some(all)
+}
+
+impl Tls {
+    /// Reads the files.
+    pub fn load(settings: TlsSettings, metrics: Arc<Metrics>) -> Result<Arc<Self>, TlsProblem> {
+        let pair = Files::read(&settings)?.pair(&settings)?;
+        let tls = Tls { settings, now: ArcSwap::from_pointee(pair), wrong: Mutex::default(), metrics };
+        tls.measure();
+        Ok(Arc::new(tls))
+    }
+
+    /// Reads the files again, and takes what they hold if it can be used. It reads files, so it blocks.
+    pub fn reload(&self) {
+        let count = |outcome: &str| self.metrics.tls_reloads.with_label_values(&[outcome]).inc();
+        let taken = Files::read(&self.settings).and_then(|files| {
+            if files == self.now.load().files { Ok(None) } else { files.pair(&self.settings).map(Some) }
+        });
+        let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
+        match taken {
+            Ok(None) => *wrong = None,
+            Ok(Some(pair)) => {
+                *wrong = None;
+                self.now.store(Arc::new(pair));
+                self.measure();
+                count("loaded");
+                tracing::info!("a new certificate is in use: {}", self.settings.cert.display());
+            }
+            Err(TlsProblem { setting, message }) => {
+                if wrong.as_ref() != Some(&message) {
+                    count("refused");
+                    tracing::error!("the certificate stays as it was: gateway.tls.{setting}: {message}");
+                    *wrong = Some(message);
+                }
+            }
+        }
+    }
+
+    /// Looks at the files for as long as it runs.
+    pub async fn watch(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let tls = self.clone();
+            let _ = tokio::task::spawn_blocking(move || tls.reload()).await;
+        }
+    }
+
+    /// Shakes hands, within a time.
+    pub(super) async fn accept<S>(&self, stream: S, limit: Duration) -> Option<TlsStream<S>>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let acceptor = self.now.load().acceptor.clone();
+        let outcome = match tokio::time::timeout(limit, acceptor.accept(stream)).await {
+            Ok(Ok(stream)) => return Some(stream),
+            Ok(Err(e)) => format!("{e}"),
+            Err(_) => format!("longer than {limit:?} (limits.read_timeout)"),
+        };
+        self.metrics.refused.with_label_values(&["tls_handshake"]).inc();
+        tracing::debug!("a TLS handshake failed: {outcome}");
+        None
+    }
+
+    fn measure(&self) {
+        if let Some(at) = self.now.load().not_after {
+            self.metrics.tls_not_after.set(at);
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! HTTP/2 without TLS, by clients that know that it is spoken (prior knowledge).
+
+use bytes::Bytes;
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use hyper::client::conn::http2::SendRequest;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::json;
+use tokio::net::TcpStream;
+
+use crate::support::{Gateway, Setup, body_of, holds, legacy, within};
+
+async fn connect(gateway: &Gateway) -> SendRequest<Full<Bytes>> {
+    let stream = TcpStream::connect(gateway.app.addresses[0]).await.unwrap();
+    let (sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+async fn send(sender: &mut SendRequest<Full<Bytes>>, request: Request<Full<Bytes>>) -> (StatusCode, String) {
+    let response = within("an answer", sender.send_request(request)).await.unwrap();
+    let status = response.status();
+    let body = within("the body", response.into_body().collect()).await.unwrap().to_bytes();
+    (status, String::from_utf8_lossy(&body).into_owned())
+}
+
+fn post(authority: &str, headers: &[(&str, &str)], body: String) -> Request<Full<Bytes>> {
+    let mut request = Request::post(format!("http://{authority}/mcp")).header("content-type", "application/json");
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    request.body(Full::new(Bytes::from(body))).unwrap()
+}
+
+#[tokio::test]
+async fn a_session_over_one_connection() {
+    let gateway = Setup::new().stdio("s", &legacy()).start().await;
+    gateway.ready(&["s"]).await;
+    let mut sender = connect(&gateway).await;
+    let params =
+        json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+    let request = post("localhost", &[], body_of(0, "initialize", params));
+    let response = within("an answer", sender.send_request(request)).await.unwrap();
+    let session = response.headers()["mcp-session-id"].to_str().unwrap().to_owned();
+    let headers = [("mcp-session-id", session.as_str())];
+    // The session's own stream and many calls, all at once.
+    let get =
+        Request::get("http://localhost/mcp").header("mcp-session-id", &session).header("accept", "text/event-stream");
+    let stream = within("a stream", sender.send_request(get.body(Full::default()).unwrap())).await.unwrap();
+    assert_eq!(stream.status(), 200);
+    let calls = (1..=300).map(|id| {
+        let mut sender = sender.clone();
+        let call = json!({"name": "s__echo", "arguments": {"n": id}});
+        async move { send(&mut sender, post("localhost", &headers, body_of(id, "tools/call", call))).await }
+    });
+    for (n, (status, body)) in futures_util::future::join_all(calls).await.into_iter().enumerate() {
+        assert!(status == 200 && body.contains(&format!("{{\\\"n\\\":{}}}", n + 1)), "{status} {body}");
+    }
+    assert_eq!(gateway.app.metrics.connections.get(), 1);
+}
+
+#[tokio::test]
+async fn the_host_is_checked_wherever_it_is_said() {
+    let gateway = Setup::new().start().await;
+    let mut sender = connect(&gateway).await;
+    let ping = || body_of(1, "ping", json!({}));
+    for (authority, headers, refused) in [
+        ("evil.test", &[][..], true),
+        ("evil.test", &[("host", "localhost")], true),
+        ("localhost", &[("host", "evil.test")], true),
+        ("localhost", &[], false),
+        ("127.0.0.1:80", &[], false),
+    ] {
+        let (status, body) = send(&mut sender, post(authority, headers, ping())).await;
+        assert_eq!(
+            (status == 403, body.contains("host_not_allowed")),
+            (refused, refused),
+            "{authority} {headers:?}: {body}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn limits_end_one_connection_at_most() {
+    let gateway = Setup::new().start().await;
+    let mut sender = connect(&gateway).await;
+    // More than a head may hold: refused, and the connection is of use afterwards, or is closed.
+    let large = "x".repeat(100_000);
+    let request = post("localhost", &[("x-large", &large)], String::new());
+    match within("a refusal", sender.send_request(request)).await {
+        Ok(response) => assert_eq!(response.status(), 431),
+        Err(e) => assert!(!e.is_timeout(), "{e}"),
+    }
+    // Streams that are opened and dropped at once.
+    let mut rapid = connect(&gateway).await;
+    for _ in 0..2000 {
+        let listening = rapid.send_request(post("localhost", &[], "x".repeat(10)));
+        drop(listening);
+        if rapid.is_closed() {
+            break;
+        }
+    }
+    drop(rapid);
+    let mut other = connect(&gateway).await;
+    let (status, _) = send(&mut other, Request::get("http://localhost/livez").body(Full::default()).unwrap()).await;
+    assert_eq!(status, 200);
+    drop((sender, other));
+    holds("nothing is left of them", || gateway.app.metrics.connections.get() == 0).await;
+    assert_eq!(gateway.app.metrics.inflight.get(), 0);
+}
