@@ -19,14 +19,14 @@ use crate::telemetry::{CountGuard, Metrics};
 
 /// Streams that one HTTP/2 connection may have.
 const H2_STREAMS: u32 = 256;
-/// Largest head of a request, in bytes.
-const HEAD_MAX: usize = 64 * 1024;
 
 /// Limits of a listener.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ListenSettings {
     /// Connections at once; more wait to be accepted.
     pub connections: usize,
+    /// Largest head of a request, in bytes.
+    pub head: usize,
     /// Longest time to receive a request's head.
     pub read_timeout: Duration,
 }
@@ -89,12 +89,13 @@ fn builder(settings: &ListenSettings) -> auto::Builder<TokioExecutor> {
         .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(settings.read_timeout)
-        .max_buf_size(HEAD_MAX)
+        .max_buf_size(settings.head)
         .half_close(false);
     builder
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(H2_STREAMS)
+        .max_header_list_size(u32::try_from(settings.head).unwrap_or(u32::MAX))
         .keep_alive_interval(Duration::from_secs(30))
         .keep_alive_timeout(Duration::from_secs(20));
     builder

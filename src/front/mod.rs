@@ -3,6 +3,7 @@
 //! Owns routes, their order, and what is answered before anything is MCP. Does not read messages (`revision`).
 //! Invariant: Host and Origin are checked before credentials, credentials before the body is read.
 
+mod gate;
 mod guard;
 mod listen;
 mod mcp;
@@ -24,6 +25,7 @@ use crate::body::Body;
 use crate::gateway::Endpoints;
 use crate::revision::FrontState;
 
+pub use gate::{Gate, GateSettings};
 pub use guard::HostRules;
 pub use listen::{ListenSettings, Listener};
 pub use service::Service;
@@ -40,6 +42,8 @@ pub struct Front {
     pub hosts: HostRules,
     /// Limits of a request.
     pub limits: RequestLimits,
+    /// What may be started.
+    pub gate: Gate,
 }
 
 /// Limits of a request.
@@ -49,8 +53,8 @@ pub struct RequestLimits {
     pub body: usize,
     /// Longest time to receive a body.
     pub read_timeout: Duration,
-    /// Calls at once, over all clients.
-    pub calls: usize,
+    /// Messages in one batch.
+    pub batch: usize,
 }
 
 /// The routes of the MCP listener.

@@ -11,7 +11,7 @@ use crate::link::duplex::OnGarbage;
 use crate::link::http::{HttpLink, HttpSettings, tls_without_roots};
 use crate::link::sse::SseLink;
 use crate::link::stdio::{StderrTail, StdioLink, StdioSettings};
-use crate::link::{Headers, Link, LinkError};
+use crate::link::{Backlog, Headers, Link, LinkError};
 use crate::model::{Caller, Server};
 use crate::revision::{self, Calls, ConnectError, Connected, Era, Hello};
 use crate::telemetry::{Counter, Metrics, logs};
@@ -71,6 +71,7 @@ pub async fn open(settings: &ServerSettings, shared: &Shared, whom: For) -> Resu
         info: whom.info,
         timeout: settings.timeout,
         ask_timeout: settings.ask_timeout,
+        max_backlog: settings.max_backlog,
         metrics: shared.metrics.clone(),
     };
     let transport = match &settings.connect {
@@ -110,7 +111,7 @@ async fn over_http_sse(
     let calls = Calls::default();
     let opening = async {
         let (http, tls) = http(settings, shared, url, headers);
-        Ok(SseLink::open(http, tls, calls.correlate()).await?)
+        Ok(SseLink::open(http, tls, calls.correlate(), backlog(settings, shared)).await?)
     };
     let link: Arc<dyn Link> = Arc::new(until(deadline, settings, opening).await?);
     match until(deadline, settings, revision::connect_http_sse(link.clone(), calls.clone(), hello)).await {
@@ -169,6 +170,7 @@ fn link(
                 env: env.clone(),
                 cwd: cwd.clone(),
                 max_message: settings.max_message,
+                backlog: backlog(settings, shared),
                 correlate: calls.correlate(),
                 on_garbage: on_garbage(&settings.name, &shared.metrics),
                 guard: shared.guard.clone(),
@@ -200,6 +202,10 @@ fn http(
     };
     let tls = if http.url.scheme() == "https" { shared.tls() } else { tls_without_roots() };
     (http, tls)
+}
+
+fn backlog(settings: &ServerSettings, shared: &Shared) -> Arc<Backlog> {
+    Backlog::new(settings.max_backlog, &settings.name, &shared.metrics)
 }
 
 /// Counts each line that is no message, and logs one a minute.
