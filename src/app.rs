@@ -14,16 +14,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin::{self, Admin};
 use crate::auth::KeyRing;
-use crate::config::Plan;
+use crate::config::{Limits, Plan};
 use crate::front::{
-    self, Front, HostRules, Inherited, ListenAddress, ListenSettings, Listener, NoPipe, PipeFront, RequestLimits,
-    Service, Tls,
+    self, Front, Gate, GateSettings, HostRules, Inherited, ListenAddress, ListenSettings, Listener, NoPipe, PipeFront,
+    RequestLimits, Service, Tls,
 };
 use crate::gateway::{Gateway, GatewaySettings, NameRules, ViewRules};
 use crate::link::guard::Guard;
 use crate::revision::FrontState;
 use crate::session::{Parking, ParkingSettings, ReplaySettings, SessionSettings, Sessions};
-use crate::telemetry::Metrics;
+use crate::telemetry::{Memory, Metrics};
 use crate::upstream::{Connect, Shared};
 
 /// A running gateway.
@@ -70,6 +70,7 @@ impl App {
         let (keys, access) = KeyRing::new(&plan.keys);
         let gateway = Gateway::new(gateway_settings(&plan, access), shared.clone());
         let hosts = hosts(&plan);
+        let memory = Memory::new(plan.limits.memory, &metrics);
         let front = Arc::new(Front {
             endpoints: gateway.endpoints(),
             keys,
@@ -78,10 +79,15 @@ impl App {
             limits: RequestLimits {
                 body: plan.limits.body,
                 read_timeout: plan.limits.read_timeout,
-                calls: plan.limits.calls,
+                batch: plan.limits.batch,
             },
+            gate: gate(&plan, memory.clone()),
         });
-        let settings = ListenSettings { connections: plan.limits.connections, read_timeout: plan.limits.read_timeout };
+        let settings = ListenSettings {
+            connections: plan.limits.connections,
+            head: plan.limits.head,
+            read_timeout: plan.limits.read_timeout,
+        };
         let mut listeners = JoinSet::new();
         let addresses = bound.iter().filter_map(Listener::address).collect();
         let sockets = bound.iter().filter(|listener| listener.is_local()).map(Listener::name).collect();
@@ -111,9 +117,9 @@ impl App {
                 Duration::ZERO,
             ));
         }
-        let reaping = draining.clone().run_until_cancelled_owned(front.state.sessions.clone().reap_forever());
+        let keeping = draining.clone().run_until_cancelled_owned(keep(memory, front.state.sessions.clone()));
         listeners.spawn(async move {
-            let _ = reaping.await;
+            let _ = keeping.await;
         });
         if let Some(tls) = &tls {
             let watching = draining.clone().run_until_cancelled_owned(tls.clone().watch());
@@ -212,6 +218,16 @@ async fn bind(plan: &Plan) -> anyhow::Result<Bound> {
     Ok(bound)
 }
 
+/// Looks after what may not grow, until the gateway drains.
+async fn keep(memory: Arc<Memory>, sessions: Arc<Sessions>) {
+    tokio::join!(memory.watch(), sessions.reap_forever());
+}
+
+fn gate(plan: &Plan, memory: Arc<Memory>) -> Gate {
+    let Limits { calls, calls_per_key, rate, .. } = plan.limits;
+    Gate::new(GateSettings { calls, calls_per_key, rate }, &plan.keys, memory)
+}
+
 /// Only children need a guard.
 fn guard(plan: &Plan, program: Option<&Path>) -> Guard {
     let children = plan.servers.iter().any(|server| matches!(server.connect, Connect::Stdio { .. }));
@@ -243,7 +259,14 @@ fn front_state(plan: &Plan, metrics: &Arc<Metrics>, draining: &CancellationToken
         events: limits.replay_events,
         time: limits.replay_time,
     };
-    let sessions = SessionSettings { max: limits.sessions, idle: limits.session_idle, replay };
+    let sessions = SessionSettings {
+        max: limits.sessions,
+        idle: limits.session_idle,
+        replay,
+        outbox: limits.outbox,
+        outbox_total: limits.outbox_total,
+        subscriptions: limits.subscriptions,
+    };
     let mut forwarded = Vec::new();
     for server in &plan.servers {
         if let Connect::Http { forward_headers, .. } = &server.connect {
@@ -261,6 +284,7 @@ fn front_state(plan: &Plan, metrics: &Arc<Metrics>, draining: &CancellationToken
         metrics: metrics.clone(),
         keep_alive: plan.keep_alive,
         streams_max: plan.limits.streams,
+        subscriptions: limits.subscriptions,
         forwarded,
         stream_time: limits.stream_time,
         draining: draining.clone(),

@@ -7,6 +7,10 @@
 mod cancel;
 #[path = "faults/child.rs"]
 mod child;
+#[path = "faults/hostile.rs"]
+mod hostile;
+#[path = "faults/limits.rs"]
+mod limits;
 #[path = "faults/links.rs"]
 mod links;
 #[path = "faults/parked.rs"]

@@ -55,6 +55,12 @@ pub(crate) enum Part {
     Startup,
     Parked,
     Allocations,
+    /// Streams and sessions by the thousand
+    Memory,
+    /// More calls than there is room for
+    Overload,
+    /// Servers that hang and flood, clients that do not read
+    Neighbours,
 }
 
 impl std::fmt::Display for Part {

@@ -1,5 +1,6 @@
 //! The gateway under test: its configuration, and starting it.
 
+use crate::http::Connection;
 use crate::load::Fleet;
 use crate::process::Process;
 use crate::target::{Op, Target};
@@ -69,10 +70,22 @@ pub(crate) fn arguments(config: &Path) -> Vec<String> {
 impl Gateway {
     /// Starts it, under `wrapper` if there is one, and waits until it listens.
     pub(crate) async fn start(binary: &Path, wrapper: &[String], servers: &[(String, Server)]) -> Result<Self> {
+        Self::start_with(binary, wrapper, servers, "").await
+    }
+
+    /// The same with more lines of configuration.
+    pub(crate) async fn start_with(
+        binary: &Path,
+        wrapper: &[String],
+        servers: &[(String, Server)],
+        more: &str,
+    ) -> Result<Self> {
         if !binary.is_file() {
             bail!("there is no gateway at {}: build it, or name another with --bin or MOONGATE_BIN", binary.display());
         }
         let (files, config) = files("127.0.0.1:0", servers)?;
+        let text = std::fs::read_to_string(&config)?;
+        std::fs::write(&config, format!("{text}{more}"))?;
         let mut words = wrapper.to_vec();
         words.push(binary.display().to_string());
         words.extend(arguments(&config));
@@ -93,6 +106,19 @@ impl Gateway {
     pub(crate) fn list(&self, era: Era, server: &str, tools: usize) -> Target {
         let path = format!("/mcp/{server}");
         Target { address: self.address, path, era, op: Op::List { tools }, key: Some(KEY), fixed: false }
+    }
+
+    /// One series of its metrics.
+    pub(crate) async fn metric(&self, series: &str) -> Result<f64> {
+        let tail = self.process.tail();
+        let at = tail.find("metrics and health on http://").context("it does not say where its metrics are")?;
+        let address = tail.get(at..).and_then(|rest| rest.split("http://").nth(1)?.split_whitespace().next());
+        let address: SocketAddr = address.unwrap_or_default().parse()?;
+        let mut connection = Connection::open(address).await?;
+        connection.exchange(format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes()).await?;
+        let text = String::from_utf8_lossy(&connection.body).into_owned();
+        let line = text.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok());
+        line.with_context(|| format!("no series {series}"))
     }
 
     /// Waits until a call through it works.

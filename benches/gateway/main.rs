@@ -6,6 +6,7 @@ mod answers;
 mod args;
 mod cases;
 mod ceiling;
+mod crowd;
 mod gateway;
 mod http;
 mod load;
@@ -18,6 +19,7 @@ mod roles;
 mod serve;
 mod stage;
 mod startup;
+mod strain;
 mod target;
 mod upstream;
 mod wire;
@@ -26,6 +28,7 @@ use anyhow::{Context, Result, bail};
 use args::{Args, Part};
 use cases::Case;
 use clap::Parser;
+use futures_util::FutureExt;
 use measure::Row;
 use process::resident;
 use stage::Stage;
@@ -95,6 +98,18 @@ async fn run(args: &Args) -> Result<()> {
     if args.runs(Part::Parked) && stage.gateway.is_some() {
         eprintln!("parking calls");
         out.push_str(&report::parked(&parked::measure(&args.bin).await)?);
+    }
+    for (part, found) in [
+        (Part::Memory, args.runs(Part::Memory).then(|| crowd::measure(&args.bin, &args.only).boxed_local())),
+        (Part::Overload, args.runs(Part::Overload).then(|| strain::overload(&args.bin).boxed_local())),
+        (Part::Neighbours, args.runs(Part::Neighbours).then(|| strain::neighbours(&args.bin).boxed_local())),
+    ] {
+        let Some(found) = found else { continue };
+        eprintln!("measuring {part}");
+        match found.await {
+            Ok(text) => out.push_str(&text),
+            Err(error) => out.push_str(&format!("\n{part} was not measured: {error:#}\n")),
+        }
     }
     if args.runs(Part::Allocations) {
         if allocations::available() {

@@ -17,6 +17,8 @@ pub(crate) fn run(role: &str, args: &[String]) -> Result<()> {
         "stdio" => upstream::stdio(era(arg(0)?)?, arg(1)?.parse()?),
         "mute" => single(upstream::mute()),
         "mute-stdio" => upstream::mute_stdio(),
+        "flood" => upstream::bad_stdio(&["flood", "progress"]),
+        "hang" => upstream::bad_stdio(&["hang"]),
         "ceiling" => many(ceiling::proxy(arg(0)?)),
         "static" => many(ceiling::fixed(Path::new(arg(0)?), arg(1)?)),
         "exec" => exec(arg(0)?, args.get(1..).unwrap_or_default()),

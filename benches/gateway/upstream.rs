@@ -100,3 +100,88 @@ pub(crate) fn mute_stdio() -> Result<()> {
     std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink())?;
     Ok(())
 }
+
+/// Notifications that the flooding server writes, a second.
+const FLOOD: u64 = 100_000;
+
+/// A server over stdio whose calls hang, or flood: `flood` with log messages, `progress` with progress of its own.
+pub(crate) fn bad_stdio(tools: &[&str]) -> Result<()> {
+    let (sender, receiver) = std::sync::mpsc::channel::<(u64, bool)>();
+    let lines = std::sync::Arc::new(std::sync::Mutex::new(std::io::stdout()));
+    std::thread::spawn({
+        let lines = lines.clone();
+        move || flood(&receiver, &lines)
+    });
+    let listed: Vec<String> =
+        tools.iter().map(|name| format!(r#"{{"name":"{name}","inputSchema":{{"type":"object"}}}}"#)).collect();
+    for line in std::io::stdin().lock().lines() {
+        let line = line?;
+        let Some(id) = crate::wire::raw_value(line.as_bytes(), "\"id\"") else { continue };
+        let id = String::from_utf8_lossy(id).into_owned();
+        let method = crate::wire::raw_value(line.as_bytes(), "\"method\"").unwrap_or_default();
+        let result = match method {
+            b"\"initialize\"" => r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"logging":{}},"serverInfo":{"name":"bad","version":"1"}}"#.to_owned(),
+            b"\"tools/list\"" => format!(r#"{{"tools":[{}]}}"#, listed.join(",")),
+            b"\"tools/call\"" => {
+                let progress = line.contains(r#""name":"progress""#);
+                if progress || line.contains(r#""name":"flood""#) {
+                    sender.send((id.parse().unwrap_or(0), progress))?;
+                }
+                continue;
+            }
+            b"\"ping\"" | b"\"logging/setLevel\"" => "{}".to_owned(),
+            _ => {
+                let mut out = lines.lock().expect("no writer panics");
+                writeln!(out, r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32601,"message":"no"}}}}"#)?;
+                out.flush()?;
+                continue;
+            }
+        };
+        let mut out = lines.lock().expect("no writer panics");
+        writeln!(out, r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#)?;
+        out.flush()?;
+    }
+    std::process::exit(0)
+}
+
+/// Writes at the rate, in turns for every call that asked for it.
+#[expect(clippy::disallowed_methods, reason = "a thread of its own, in a program without a runtime")]
+fn flood(calls: &std::sync::mpsc::Receiver<(u64, bool)>, lines: &std::sync::Mutex<std::io::Stdout>) {
+    let Ok(first) = calls.recv() else { return };
+    let (mut open, mut sent) = (vec![first], 0_u64);
+    let start = std::time::SystemTime::now();
+    loop {
+        open.extend(calls.try_iter());
+        // Once somebody wants progress, all of it is progress.
+        if open.iter().any(|(_, progress)| *progress) {
+            open.retain(|(_, progress)| *progress);
+        }
+        let due = u64::try_from(start.elapsed().unwrap_or_default().as_micros()).unwrap_or(0) * FLOOD / 1_000_000;
+        // What a slow reader made it miss is not made up for.
+        sent = sent.max(due.saturating_sub(1000));
+        let mut out = Vec::new();
+        while sent < due {
+            let Some((id, progress)) = open.get(usize::try_from(sent).unwrap_or(0) % open.len()) else { return };
+            let (method, params) = if *progress {
+                ("progress", format!(r#"{{"progressToken":{id},"progress":{sent}}}"#))
+            } else {
+                (
+                    "message",
+                    r#"{"level":"info","data":"a line of a log that nobody has asked for, again and again"}"#
+                        .to_owned(),
+                )
+            };
+            out.extend_from_slice(
+                format!("{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/{method}\",\"params\":{params}}}\n")
+                    .as_bytes(),
+            );
+            sent += 1;
+        }
+        let Ok(mut lines) = lines.lock() else { return };
+        if lines.write_all(&out).and_then(|()| lines.flush()).is_err() {
+            return;
+        }
+        drop(lines);
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}

@@ -5,7 +5,7 @@ use std::fmt;
 use aws_lc_rs::{digest, hmac};
 use base64::Engine;
 
-use crate::policy::{Globs, Secret};
+use crate::policy::{Globs, Rate, Secret};
 
 /// One named key and what it opens.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,6 +18,8 @@ pub struct KeySettings {
     pub views: Option<Vec<String>>,
     /// The tools it may see and call, by exposed name.
     pub tools: Globs,
+    /// Requests in a time, instead of what holds for all; `Some(None)`: any number.
+    pub rate: Option<Option<Rate>>,
     /// From when on it is refused.
     pub expires: Option<jiff::Timestamp>,
 }

@@ -83,7 +83,14 @@ mod tests {
     use crate::policy::Globs;
 
     fn key(name: &str, key: &str) -> KeySettings {
-        KeySettings { name: name.to_owned(), hash: KeyHash::of(key), views: None, tools: Globs::all(), expires: None }
+        KeySettings {
+            name: name.to_owned(),
+            hash: KeyHash::of(key),
+            views: None,
+            tools: Globs::all(),
+            rate: None,
+            expires: None,
+        }
     }
 
     fn with(name: &'static str, value: &str) -> HeaderMap {

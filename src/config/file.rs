@@ -196,6 +196,22 @@ pub(super) struct Common {
     /// Calls that may wait; more are refused.
     #[schemars(range(min = 0, max = 1_000_000))]
     pub(super) queue: Option<u64>,
+    /// What the server said that waits for clients, in bytes; beyond it, notifications are dropped and requests refused.
+    pub(super) max_backlog: Option<SizeText>,
+    /// Items of one of the server's lists; the rest is left out.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub(super) max_items: Option<u64>,
+    /// Pages of one of the server's lists; the rest is left out.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub(super) max_pages: Option<u64>,
+    /// The definitions of one of the server's lists, in bytes; the rest is left out.
+    pub(super) max_list: Option<SizeText>,
+    /// How deep a definition may nest; deeper ones are left out.
+    #[schemars(range(min = 8, max = 10_000))]
+    pub(super) max_depth: Option<u64>,
+    /// Resources of the server that all clients together may subscribe to.
+    #[schemars(range(min = 0, max = 10_000_000))]
+    pub(super) max_subscriptions: Option<u64>,
     /// The protocol revision to speak (a date), `auto` for the newest, or `client` for the era of each client.
     pub(super) protocol: Option<String>,
 }
@@ -219,6 +235,12 @@ impl Common {
             max_message: Some("16MiB".into()),
             max_concurrency: Some(64),
             queue: Some(256),
+            max_backlog: Some("32MiB".into()),
+            max_items: Some(10_000),
+            max_pages: Some(1000),
+            max_list: Some("16MiB".into()),
+            max_depth: Some(100),
+            max_subscriptions: Some(10_000),
             protocol: Some("auto".to_owned()),
         }
     }
@@ -277,6 +299,8 @@ pub(super) struct Key {
     pub(super) views: Option<Vec<String>>,
     /// Patterns over exposed names of tools, `!` in front excludes; default: all.
     pub(super) tools: Option<Vec<String>>,
+    /// Requests in a time, such as `100/min`, instead of `limits.rate`; `0`: any number.
+    pub(super) rate: Option<RateText>,
     /// From when on it is refused: a date (UTC), or a timestamp with an offset.
     pub(super) expires: Option<String>,
 }
@@ -285,6 +309,13 @@ pub(super) struct Key {
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default)]
 pub(super) struct Limits {
+    /// Requests of one key in a time, such as `100/min`; `0`: any number. Without keys, of all clients together.
+    pub(super) rate: RateText,
+    /// Calls of one key at once.
+    #[schemars(range(min = 1, max = 10_000_000))]
+    pub(super) calls_per_key: u64,
+    /// The memory that the gateway may use: nothing new is taken above 90 %; default: what its container may; `0`: any.
+    pub(super) memory: Option<SizeText>,
     /// Sessions of legacy clients.
     #[schemars(range(min = 1, max = 10_000_000))]
     pub(super) sessions: u64,
@@ -307,11 +338,23 @@ pub(super) struct Limits {
     pub(super) replay_events: u64,
     /// How long an answer waits for its client to come back.
     pub(super) replay_time: DurationText,
+    /// Messages that wait for a session's own stream, in bytes; the oldest makes room.
+    pub(super) outbox: SizeText,
+    /// The same for all sessions together.
+    pub(super) outbox_total: SizeText,
+    /// Resources that one session or stream may subscribe to.
+    #[schemars(range(min = 0, max = 1_000_000))]
+    pub(super) subscriptions: u64,
     /// Connections at once, over all listeners.
     #[schemars(range(min = 1, max = 10_000_000))]
     pub(super) connections: u64,
+    /// The largest head of a request: its line and all its headers.
+    pub(super) head: SizeText,
     /// The largest request body.
     pub(super) body: SizeText,
+    /// Messages in one batch.
+    #[schemars(range(min = 1, max = 10_000))]
+    pub(super) batch: u64,
     /// Calls at once, over all clients.
     #[schemars(range(min = 1, max = 10_000_000))]
     pub(super) calls: u64,
@@ -322,6 +365,9 @@ pub(super) struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Limits {
+            rate: RateText("0".to_owned()),
+            calls_per_key: 1024,
+            memory: None,
             sessions: 10_000,
             session_idle: "30m".into(),
             streams: 10_000,
@@ -331,8 +377,13 @@ impl Default for Limits {
             replay_total: "64MiB".into(),
             replay_events: 1000,
             replay_time: "1m".into(),
+            outbox: "1MiB".into(),
+            outbox_total: "64MiB".into(),
+            subscriptions: 1000,
             connections: 4096,
+            head: "64KiB".into(),
             body: "4MiB".into(),
+            batch: 100,
             calls: 4096,
             read_timeout: "30s".into(),
         }
@@ -460,6 +511,26 @@ impl JsonSchema for DurationText {
     }
 }
 
+/// A rate as it is written; read by `units`.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(transparent)]
+pub(super) struct RateText(pub(super) String);
+
+impl JsonSchema for RateText {
+    fn schema_name() -> Cow<'static, str> {
+        "Rate".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "description": "A number in a time: `100/min`, `10/s`; `0` for any number.",
+            "pattern": r"^(0|[0-9]+ */ *(s|sec|min|h|hour|d|day)|.*\$\{.*)$",
+            "x-write": "write a number in a time, such as \"100/min\" or \"10/s\"; \"0\" for any number",
+        })
+    }
+}
+
 /// A size as it is written; read by `units`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(untagged)]
@@ -507,8 +578,6 @@ pub(super) const UNAVAILABLE: &[(&str, Option<&str>, &str)] = &[
     ("views.*.discovery", Some("search"), "remove it; a view lists all its tools"),
     ("auth.jwt", None, "use `[[auth.keys]]`"),
     ("auth.oauth", None, "use `[[auth.keys]]`"),
-    ("auth.keys.*.rate", None, "remove it"),
-    ("limits.rate", None, "remove it"),
     ("telemetry.otlp", None, "remove it; metrics are served on `gateway.admin`"),
     ("admin", None, "set `gateway.admin` to choose the address of metrics and health"),
 ];

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::auth::KeySettings;
 use crate::front::{ListenAddress, SocketSettings, TlsSettings};
-use crate::policy::Globs;
+use crate::policy::{Globs, Rate};
+use crate::telemetry::MemoryLimit;
 use crate::upstream::ServerSettings;
 
 /// Everything that a run of the gateway needs to know.
@@ -67,6 +68,12 @@ pub struct ViewSettings {
 /// What clients can make grow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
+    /// Requests of one principal in a time.
+    pub rate: Option<Rate>,
+    /// Calls of one key at once.
+    pub calls_per_key: usize,
+    /// Memory that the gateway may use, in bytes.
+    pub memory: MemoryLimit,
     /// Sessions of legacy clients.
     pub sessions: usize,
     /// How long an unused session is kept.
@@ -85,10 +92,20 @@ pub struct Limits {
     pub replay_events: usize,
     /// How long an answer waits for its client to come back.
     pub replay_time: Duration,
+    /// Messages that wait for a session's own stream, in bytes.
+    pub outbox: usize,
+    /// The same for all sessions together.
+    pub outbox_total: usize,
+    /// Resources that one session or stream may subscribe to.
+    pub subscriptions: usize,
     /// Connections at once, over all listeners.
     pub connections: usize,
+    /// Largest head of a request, in bytes.
+    pub head: usize,
     /// Largest request body, in bytes.
     pub body: usize,
+    /// Messages in one batch.
+    pub batch: usize,
     /// Calls at once, over all clients.
     pub calls: usize,
     /// Longest time to read a request's head and body.

@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use crate::policy::Rate;
+
 const DURATION_UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
 
 const SIZE_UNITS: [(&str, u64); 7] = [
@@ -62,6 +64,24 @@ pub(super) fn size(text: &str) -> Result<usize, &'static str> {
     usize::try_from(bytes).map_err(|_| "is too large")
 }
 
+/// Reads `100/min`: a whole number in a `s`, `min`, `h` or `d`; `0` is none at all.
+///
+/// Fails with what is wrong, as the rest of a sentence about the value.
+pub(super) fn rate(text: &str) -> Result<Option<Rate>, &'static str> {
+    let (number, unit) = text.split_once('/').unwrap_or((text, ""));
+    let count: u32 = number.trim().parse().map_err(|_| "is not a rate")?;
+    let per = match unit.trim() {
+        "" if count == 0 && !text.contains('/') => return Ok(None),
+        "" => return Err("has no time"),
+        "s" | "sec" => 1,
+        "min" => 60,
+        "h" | "hour" => 3600,
+        "d" | "day" => 86_400,
+        _ => return Err("is not a rate"),
+    };
+    Ok((count > 0).then_some(Rate { count, per: Duration::from_secs(per) }))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,6 +125,27 @@ mod tests {
         }
     }
 
+    #[test]
+    fn rates() {
+        let of = |count, seconds| Ok(Some(Rate { count, per: Duration::from_secs(seconds) }));
+        assert_eq!(rate("100/min"), of(100, 60));
+        assert_eq!(rate("10 / s"), of(10, 1));
+        assert_eq!(rate("5/hour"), of(5, 3600));
+        assert_eq!(rate("0"), Ok(None));
+        assert_eq!(rate("0/s"), Ok(None));
+        for (text, wrong) in [
+            ("100", "has no time"),
+            ("", "is not a rate"),
+            ("x/s", "is not a rate"),
+            ("1/fortnight", "is not a rate"),
+            ("-1/s", "is not a rate"),
+            ("99999999999/s", "is not a rate"),
+            ("0/", "has no time"),
+        ] {
+            assert_eq!(rate(text), Err(wrong), "{text}");
+        }
+    }
+
     proptest! {
         #[test]
         fn any_duration_is_the_sum_of_its_parts(d in 0..300_u64, h in 0..100_u64, m in 0..100_u64, s in 0..100_u64, ms in 0..5000_u64) {
@@ -120,7 +161,7 @@ mod tests {
 
         #[test]
         fn no_text_panics(text in ".*") {
-            let _ = (duration(&text), size(&text));
+            let _ = (duration(&text), size(&text), rate(&text));
         }
     }
 }

@@ -26,8 +26,6 @@ const H2_STREAMS: u32 = 256;
 const H2_RESETS: usize = 20;
 /// Resets that a peer made us send by its errors; more end the connection (CVE-2025-8671).
 const H2_ERRORS: usize = 256;
-/// Largest head of a request, in bytes.
-const HEAD_MAX: usize = 64 * 1024;
 /// When the gateway drains, who is about to send gets this long: a request that crosses with the end of its connection is
 /// lost without a word, and one that is answered can be told that the connection ends.
 const LINGER: Duration = Duration::from_millis(250);
@@ -37,6 +35,8 @@ const LINGER: Duration = Duration::from_millis(250);
 pub struct ListenSettings {
     /// Connections at once; more wait to be accepted.
     pub connections: usize,
+    /// Largest head of a request, in bytes.
+    pub head: usize,
     /// Longest time to receive a request's head.
     pub read_timeout: Duration,
 }
@@ -187,13 +187,13 @@ fn builder(settings: &ListenSettings) -> auto::Builder<TokioExecutor> {
         .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(settings.read_timeout)
-        .max_buf_size(HEAD_MAX)
+        .max_buf_size(settings.head)
         .half_close(false);
     builder
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(H2_STREAMS)
-        .max_header_list_size(u32::try_from(HEAD_MAX).unwrap_or(u32::MAX))
+        .max_header_list_size(u32::try_from(settings.head).unwrap_or(u32::MAX))
         .max_pending_accept_reset_streams(H2_RESETS)
         .max_local_error_reset_streams(H2_ERRORS)
         .keep_alive_interval(Duration::from_secs(30))

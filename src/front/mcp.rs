@@ -1,5 +1,6 @@
 //! The MCP endpoints: from an HTTP request to the front of its revision.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use axum::BoxError;
@@ -7,18 +8,23 @@ use axum::body::Body as AxumBody;
 use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use bytes::Bytes;
-use http::{HeaderValue, StatusCode, header};
+use futures_util::FutureExt;
+use http::{HeaderValue, Method, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use tokio::time::Instant;
 
 use crate::auth::Denied;
 use crate::body::Body;
 use crate::front::patience::within;
-use crate::front::{BATCH_MAX, Front, small};
+use crate::front::{Front, small};
 use crate::json::Text;
-use crate::jsonrpc::Payload;
+use crate::jsonrpc::{Message, Payload};
 use crate::model::{Error, Principal, Reason};
 use crate::revision::{self, Head, Inbound, Peek};
+use crate::telemetry::Metrics;
+
+/// A body that is read even where memory is short, in bytes.
+const SMALL: u64 = 64 * 1024;
 
 /// `/mcp`.
 pub(super) async fn over_everything(State(front): State<Arc<Front>>, request: Request) -> Response {
@@ -66,6 +72,34 @@ where
     B::Data: Send,
     B::Error: Into<BoxError>,
 {
+    isolated(&front.state.metrics, take(front, name, request, dialect)).await
+}
+
+/// A request's panic is that request's alone: whatever lock it held is taken again by the next, and its connection and
+/// all others go on.
+async fn isolated(metrics: &Metrics, work: impl Future<Output = http::Response<Body>>) -> http::Response<Body> {
+    AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|_| {
+        metrics.panics.inc();
+        tracing::error!("a request failed by a mistake in the gateway; it was answered with an internal error");
+        let head = Head { method: &Method::POST, headers: &http::HeaderMap::new() };
+        let dialect = revision::detect(&head, &Peek { message: None });
+        let mut response = dialect.refuse(None, &Error::internal("The gateway failed; this is a mistake in it"));
+        *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+        response
+    })
+}
+
+async fn take<B>(
+    front: &Front,
+    name: &str,
+    request: http::Request<B>,
+    dialect: Option<&'static dyn revision::Front>,
+) -> http::Response<Body>
+where
+    B: http_body::Body + Send,
+    B::Data: Send,
+    B::Error: Into<BoxError>,
+{
     let received = Instant::now();
     let principal = match front.keys.authenticate(request.headers()) {
         Ok(principal) => principal,
@@ -76,8 +110,17 @@ where
         return small(StatusCode::NOT_FOUND, "not_found", "There is no such server or view");
     };
     let (head, body) = request.into_parts();
+    if !is_small(&head)
+        && let Err(closed) = front.gate.memory()
+    {
+        // Before the body is read: it is memory, too.
+        let head = Head { method: &head.method, headers: &head.headers };
+        let dialect = dialect.unwrap_or_else(|| revision::detect(&head, &Peek { message: None }));
+        let response = dialect.refuse(None, &closed.error);
+        return closed.seal(response, &front.state.metrics);
+    }
     let payload = match read(front, body).await {
-        Ok(bytes) => Payload::parse(&bytes, BATCH_MAX),
+        Ok(bytes) => Payload::parse(&bytes, front.limits.batch),
         Err(error) => {
             let peek = Peek { message: None };
             let detect = || revision::detect(&Head { method: &head.method, headers: &head.headers }, &peek);
@@ -92,20 +135,30 @@ where
     let detect = || revision::detect(&Head { method: &head.method, headers: &head.headers }, &Peek { message });
     let dialect = dialect.unwrap_or_else(detect);
     // Only what starts a call: answers and cancellations are what ends them.
-    let starts = matches!(&payload, Ok(Payload::One(crate::jsonrpc::Message::Request(_)) | Payload::Batch(_)));
-    if starts && front.state.metrics.inflight.get() >= i64::try_from(front.limits.calls).unwrap_or(i64::MAX) {
-        front.state.metrics.refused.with_label_values(&["calls"]).inc();
-        let id = message.and_then(|m| m.id());
-        let error = Error::new(
-            Reason::Overloaded,
-            format!("There are {} calls at once, and no more are allowed (limits.calls)", front.limits.calls),
-        );
-        let mut response = dialect.refuse(id, &error);
-        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-        return response;
+    let starts = match &payload {
+        Ok(Payload::One(Message::Request(_))) => 1,
+        Ok(Payload::Batch(items)) => items.iter().filter(|item| matches!(item, Ok(Message::Request(_)))).count(),
+        _ => 0,
+    };
+    if starts > 0
+        && let Err(closed) = front.gate.pass(&principal, starts, &front.endpoints)
+    {
+        let response = dialect.refuse(message.and_then(Message::id), &closed.error);
+        return closed.seal(response, &front.state.metrics);
     }
     let inbound = inbound(head, payload, principal, name, received);
     dialect.serve(inbound, server, &front.state).await
+}
+
+/// Whether a request costs next to nothing to read: what ends something (an answer, a cancellation, DELETE) is taken
+/// even where memory is short.
+fn is_small(head: &http::request::Parts) -> bool {
+    let length = head.headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
+    match head.method {
+        Method::DELETE => true,
+        Method::POST => length.is_some_and(|length| length <= SMALL),
+        _ => false,
+    }
 }
 
 fn inbound(
@@ -155,4 +208,25 @@ fn unauthorized(front: &Front, denied: Denied) -> http::Response<Body> {
         small(StatusCode::UNAUTHORIZED, "unauthorized", "A valid API key is needed: Authorization: Bearer <key>");
     response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_is_answered_and_counted() {
+        let metrics = Metrics::new();
+        let panics = async {
+            tokio::task::yield_now().await;
+            panic!("on purpose")
+        };
+        let response = isolated(&metrics, panics).await;
+        assert_eq!((response.status(), metrics.panics.get()), (StatusCode::INTERNAL_SERVER_ERROR, 1));
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!((&body["error"]["code"], &body["id"]), (&(-32603).into(), &serde_json::Value::Null));
+        let fine = isolated(&metrics, async { http::Response::new(Body::empty()) }).await;
+        assert_eq!((fine.status(), metrics.panics.get()), (StatusCode::OK, 1));
+    }
 }

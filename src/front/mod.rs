@@ -4,6 +4,7 @@
 //! Invariant: Host and Origin are checked before credentials, credentials before the body is read.
 
 mod address;
+mod gate;
 mod guard;
 mod inherited;
 mod listen;
@@ -32,6 +33,7 @@ use crate::json::Text;
 use crate::revision::FrontState;
 
 pub use address::{INHERITED, ListenAddress, UNIX};
+pub use gate::{Gate, GateSettings};
 pub use guard::HostRules;
 pub use inherited::Inherited;
 pub use listen::{ListenSettings, Listener};
@@ -39,9 +41,6 @@ pub use pipe::PipeFront;
 pub use service::Service;
 pub use socket::SocketSettings;
 pub use tls::{Tls, TlsProblem, TlsSettings};
-
-/// Messages that a batch may hold.
-const BATCH_MAX: usize = 100;
 
 /// What the front needs to answer clients.
 pub struct Front {
@@ -55,6 +54,8 @@ pub struct Front {
     pub hosts: HostRules,
     /// Limits of a request.
     pub limits: RequestLimits,
+    /// What may be started.
+    pub gate: Gate,
 }
 
 /// Limits of a request.
@@ -64,8 +65,8 @@ pub struct RequestLimits {
     pub body: usize,
     /// Longest time to receive a body.
     pub read_timeout: Duration,
-    /// Calls at once, over all clients.
-    pub calls: usize,
+    /// Messages in one batch.
+    pub batch: usize,
 }
 
 impl Front {

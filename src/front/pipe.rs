@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::front::{BATCH_MAX, Front};
+use crate::front::{Front, RequestLimits};
 use crate::json::Text;
 use crate::jsonrpc::{Id, Payload};
 use crate::link::IdScan;
@@ -51,7 +51,7 @@ impl PipeFront {
         let draining = state.draining.clone();
         let mut client = PipeClient::new(self.server, self.principal, self.scope, state, out.clone());
         let read = tokio::select! {
-            ended = read_lines(reader, self.front.limits.body, &mut client) => Some(ended),
+            ended = read_lines(reader, &self.front.limits, &mut client) => Some(ended),
             () = draining.cancelled() => None,
             () = out.closed() => Some(Ended::Unread),
         };
@@ -83,7 +83,8 @@ enum Ended {
     Unread,
 }
 
-async fn read_lines<R: AsyncRead + Unpin>(mut reader: R, limit: usize, client: &mut PipeClient) -> Ended {
+async fn read_lines<R: AsyncRead + Unpin>(mut reader: R, limits: &RequestLimits, client: &mut PipeClient) -> Ended {
+    let limit = limits.body;
     let mut buffer = BytesMut::with_capacity(16 * 1024);
     let mut scanned = 0;
     // Inside a line that is too long: all of it is thrown away, but for the id of the request that it was.
@@ -95,7 +96,7 @@ async fn read_lines<R: AsyncRead + Unpin>(mut reader: R, limit: usize, client: &
             let taken = match skipping.take() {
                 Some((mut scan, id)) => too_long(client, id.or(scan.feed(&line)), limit).await,
                 None if line.len() > limit => too_long(client, IdScan::default().feed(&line), limit).await,
-                None => take(client, &line).await,
+                None => take(client, &line, limits.batch).await,
             };
             if taken.is_err() {
                 return Ended::Unread;
@@ -116,7 +117,7 @@ async fn read_lines<R: AsyncRead + Unpin>(mut reader: R, limit: usize, client: &
             // The last line needs no end.
             end => {
                 let rest = buffer.freeze();
-                if end.is_ok() && skipping.is_none() && take(client, &rest).await.is_err() {
+                if end.is_ok() && skipping.is_none() && take(client, &rest, limits.batch).await.is_err() {
                     return Ended::Unread;
                 }
                 return Ended::Input;
@@ -125,13 +126,13 @@ async fn read_lines<R: AsyncRead + Unpin>(mut reader: R, limit: usize, client: &
     }
 }
 
-async fn take(client: &mut PipeClient, line: &Bytes) -> Result<(), crate::revision::Gone> {
+async fn take(client: &mut PipeClient, line: &Bytes, batch: usize) -> Result<(), crate::revision::Gone> {
     let mut text = line.trim_ascii();
     text = text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text);
     if text.is_empty() {
         return Ok(());
     }
-    client.take(Payload::parse(&line.slice_ref(text), BATCH_MAX)).await
+    client.take(Payload::parse(&line.slice_ref(text), batch)).await
 }
 
 async fn too_long(client: &PipeClient, id: Option<u64>, limit: usize) -> Result<(), crate::revision::Gone> {

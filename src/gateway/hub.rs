@@ -15,6 +15,9 @@ use crate::upstream::Upstream;
 /// News that may wait for a slow listener; one that falls further behind is told that everything may have changed.
 const NEWS: usize = 1024;
 
+/// Longest URI that can be subscribed to, in bytes: it is kept, and sent to its server.
+pub(super) const URI_MAX: usize = 8 * 1024;
+
 /// What happened at a server.
 #[derive(Clone, Debug)]
 pub(super) enum Happened {
@@ -53,11 +56,34 @@ impl Hub {
         self.news.subscribe()
     }
 
-    /// Subscribes to a resource of a server until the guard is dropped.
-    pub(super) fn subscribe(self: &Arc<Self>, upstream: &Arc<Upstream>, uri: Text) -> Subscription {
-        let subscription = Subscription { hub: self.clone(), upstream: upstream.clone(), uri };
-        subscription.count(1);
-        subscription
+    /// Subscribes to a resource of a server until the guard is dropped. `None`: there are too many others already
+    /// (`max_subscriptions`).
+    pub(super) fn subscribe(self: &Arc<Self>, upstream: &Arc<Upstream>, uri: &Text) -> Option<Subscription> {
+        // A copy: the URI is a span of a client's message, which must not live as long as the subscription.
+        let uri = Text::from(uri.as_str());
+        let counted = self.count(upstream, &uri, true);
+        counted.then(|| Subscription { hub: self.clone(), upstream: upstream.clone(), uri })
+    }
+
+    /// One listener more or less. False: there is no room for another resource.
+    fn count(&self, upstream: &Upstream, uri: &Text, more: bool) -> bool {
+        let mut subscribed = self.subscribed.lock().unwrap_or_else(PoisonError::into_inner);
+        let uris = subscribed.entry(upstream.name.clone()).or_default();
+        let before = uris.get(uri).copied().unwrap_or(0);
+        if more && before == 0 && uris.len() >= upstream.settings.max_subscriptions {
+            return false;
+        }
+        let after = if more { before + 1 } else { before.saturating_sub(1) };
+        if after == 0 {
+            uris.remove(uri);
+        } else {
+            uris.insert(uri.clone(), after);
+        }
+        // The server hears of it only where the first comes or the last goes.
+        if (before == 0) != (after == 0) {
+            upstream.subscribe(uris.keys().cloned().collect());
+        }
+        true
     }
 }
 
@@ -68,28 +94,8 @@ pub(super) struct Subscription {
     uri: Text,
 }
 
-impl Subscription {
-    fn count(&self, change: isize) {
-        let server = Text::from(self.upstream.settings.name.as_str());
-        let mut subscribed = self.hub.subscribed.lock().unwrap_or_else(PoisonError::into_inner);
-        let uris = subscribed.entry(server).or_default();
-        // A copy: the URI is a span of a client's message, which must not live as long as the subscription.
-        let count = uris.entry(Text::from(self.uri.as_str())).or_default();
-        let before = *count;
-        *count = count.saturating_add_signed(change);
-        let after = *count;
-        if after == 0 {
-            uris.remove(&self.uri);
-        }
-        // The server hears of it only where the first comes or the last goes.
-        if (before == 0) != (after == 0) {
-            self.upstream.subscribe(uris.keys().cloned().collect());
-        }
-    }
-}
-
 impl Drop for Subscription {
     fn drop(&mut self) {
-        self.count(-1);
+        self.hub.count(&self.upstream, &self.uri, false);
     }
 }

@@ -7,6 +7,7 @@ mod apps;
 mod catalog;
 mod handles;
 mod hub;
+mod inflight;
 mod links;
 mod merge;
 mod names;
@@ -70,6 +71,7 @@ pub struct Gateway {
     snapshot: ArcSwap<Snapshot>,
     hub: Arc<Hub>,
     learned: Learned,
+    inflight: inflight::InFlight,
     meters: Meters,
     metrics: Arc<Metrics>,
     /// What calls without an item of the catalogue are measured by.
@@ -103,6 +105,7 @@ impl Gateway {
             access: settings.access,
             snapshot: ArcSwap::default(),
             learned: Learned::default(),
+            inflight: inflight::InFlight::default(),
             unrouted: unrouted(&meters),
             servers,
             hub,
@@ -183,6 +186,12 @@ impl Gateway {
 }
 
 impl Endpoints {
+    /// Calls that are being served: of everybody, and of this principal.
+    pub fn in_flight(&self, principal: &Principal) -> (usize, usize) {
+        let all = usize::try_from(self.gateway.metrics.inflight.get()).unwrap_or(0);
+        (all, self.gateway.inflight.of(principal.id))
+    }
+
     /// The endpoint of this name (empty: the one over everything), if there is one and the principal may use it.
     pub fn find(&self, name: &str, principal: &Principal) -> Option<Arc<View>> {
         let view = self.views.get(name)?;

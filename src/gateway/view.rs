@@ -10,7 +10,7 @@ use tokio::sync::broadcast;
 use tokio::time::Instant;
 
 use crate::gateway::catalog::{Route, name_of};
-use crate::gateway::hub::{Happened, Subscription};
+use crate::gateway::hub::{Happened, Subscription, URI_MAX};
 use crate::gateway::{Gateway, Snapshot, ViewRules, links, merge, unrouted_label, uris};
 use crate::json::{Object, Raw, Text};
 use crate::model::{
@@ -19,7 +19,7 @@ use crate::model::{
 };
 use crate::policy::ANYBODY;
 use crate::revision;
-use crate::telemetry::{CountGuard, Meter};
+use crate::telemetry::Meter;
 use crate::upstream::Upstream;
 
 /// Longest instructions; clients cut at about this.
@@ -240,7 +240,7 @@ impl View {
     fn run(&self, caller: &Arc<Caller>, routed: Routed) -> Exchange {
         let Routed { upstream, meter, call } = routed;
         let (method, received, revision) = (call.method.clone(), call.received, caller.revision);
-        let inflight = CountGuard::new(&self.gateway.metrics.inflight);
+        let inflight = self.gateway.inflight.enter(caller.principal.id, &self.gateway.metrics);
         let links = (!self.is_raw()).then(|| (self.gateway.clone(), name_of(&upstream)));
         let about_task = call.task != TaskWish::Never || matches!(method, Method::Task(_));
         let naming = about_task.then(|| self.naming(caller, &upstream));
@@ -405,11 +405,19 @@ impl Server for View {
         let mut honoured = Filter { uris: Vec::new(), ..filter.clone() };
         for uri in &filter.uris {
             let Ok((upstream, local)) = self.locate(&snapshot, caller, uri) else { continue };
-            if upstream.face().is_some_and(|face| !face.features.subscribe) {
+            if upstream.face().is_some_and(|face| !face.features.subscribe) || local.len() > URI_MAX {
                 continue;
             }
-            subscriptions.push(self.gateway.hub.subscribe(&upstream, local));
-            honoured.uris.push(uri.clone());
+            match self.gateway.hub.subscribe(&upstream, &local) {
+                Some(subscription) => {
+                    subscriptions.push(subscription);
+                    honoured.uris.push(uri.clone());
+                }
+                None => {
+                    self.gateway.metrics.refused.with_label_values(&["max_subscriptions"]).inc();
+                    honoured.full = Some(Text::from(format!("servers.{}.max_subscriptions", upstream.settings.name)));
+                }
+            }
         }
         let listening = Listening {
             view: self.again(),

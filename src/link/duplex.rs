@@ -2,12 +2,12 @@
 //!
 //! Owns the table of open requests and the two tasks that read and write. Does not start processes (`stdio`).
 //! Invariant: the reading task never waits for anybody: a call whose queue is full loses notifications, not answers,
-//! and delays no other call; when the pipe ends, every open call fails at once with the reason.
+//! and delays no other call; a request of the server's that has no room is answered with an error; when the pipe ends,
+//! every open call fails at once with the reason.
 
 use std::collections::HashMap;
 use std::fmt::Display;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -15,10 +15,11 @@ use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream, StreamExt, stream};
 use http::HeaderMap;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::jsonrpc::{Message, Payload};
+use crate::jsonrpc::{Message, Payload, RpcError, code, to_bytes, write_error};
+use crate::link::backlog::{Backlog, Weight};
 use crate::link::{BATCH_MAX, Correlate, Headers, Link, LinkError, Messages, Outgoing, Reply};
 
 /// Messages that a call may have waiting before notifications of it are dropped; one place is kept for the answer.
@@ -29,6 +30,8 @@ const EVENT_QUEUE: usize = 256;
 const WRITE_QUEUE: usize = 1024;
 /// Messages that are written together, at most.
 const WRITE_AT_ONCE: usize = 64;
+/// Bytes of answers to requests without room that wait to be written: a server that does not take them gets no more.
+const REFUSALS: usize = 64 * 1024;
 /// How long a full write queue is waited for: the server does not read its input.
 const WRITE_WAIT: Duration = Duration::from_secs(5);
 /// Longest time for what was gathered to be written.
@@ -44,23 +47,46 @@ pub type OnGarbage = Arc<dyn Fn(&[u8]) + Send + Sync>;
 /// A pipe to a server.
 pub struct Duplex {
     shared: Arc<Shared>,
-    writer: Mutex<Option<mpsc::Sender<Bytes>>>,
-    events: Mutex<Option<mpsc::Receiver<Message>>>,
+    writer: Mutex<Option<mpsc::Sender<Line>>>,
+    /// Bytes that may still wait to be written.
+    room: Arc<Semaphore>,
+    events: Mutex<Option<mpsc::Receiver<(Message, Weight)>>>,
 }
 
 struct Shared {
     open: Mutex<Open>,
     correlate: Correlate,
     on_garbage: OnGarbage,
-    events: mpsc::Sender<Message>,
-    dropped: AtomicU64,
+    events: mpsc::Sender<(Message, Weight)>,
+    backlog: Arc<Backlog>,
+    /// Sends the server the answer to a request that had no room; does not wait.
+    refuse: OnceLock<Refuse>,
     broke: watch::Sender<Option<LinkError>>,
     stop: CancellationToken,
 }
 
+/// Sends a message without waiting; false: there is no room for it either.
+pub(super) type Refuse = Box<dyn Fn(Bytes) -> bool + Send + Sync>;
+
+/// A message to be written, and its part of what may wait.
+pub(super) type Line = (Bytes, OwnedSemaphorePermit);
+
+/// A message for a call, and its part of the backlog. Answers have none: there is one for each call.
+struct Waiting {
+    message: Result<Message, LinkError>,
+    _weight: Option<Weight>,
+}
+
+impl Waiting {
+    /// What ends a call.
+    fn end(message: Result<Message, LinkError>) -> Self {
+        Waiting { message, _weight: None }
+    }
+}
+
 /// The open requests, or why there can be none any more.
 enum Open {
-    Calls(HashMap<u64, mpsc::Sender<Result<Message, LinkError>>>),
+    Calls(HashMap<u64, mpsc::Sender<Waiting>>),
     Broken(LinkError),
 }
 
@@ -68,6 +94,8 @@ enum Open {
 pub struct DuplexSettings {
     /// Longest line accepted, in bytes.
     pub max_message: usize,
+    /// What may wait to be read, and the same again to be written.
+    pub backlog: Arc<Backlog>,
     /// Which open call a message without an id of ours is about.
     pub correlate: Correlate,
     /// Told about each line that is no message.
@@ -90,6 +118,7 @@ impl Duplex {
     {
         let (limit, closed, explain) = (settings.max_message, settings.closed, settings.explain.take());
         let (duplex, outbox) = Duplex::new(settings);
+        duplex.refuse_on_pipe();
         let shared = duplex.shared.clone();
         duplex.read(explain, async move { read_lines(reader, &shared, limit, closed).await });
         tokio::spawn(write_lines(writer, outbox));
@@ -121,17 +150,35 @@ impl Duplex {
     fn new(settings: DuplexSettings) -> (Self, Outbox) {
         let (events, event_reader) = mpsc::channel(EVENT_QUEUE);
         let (to_write, messages) = mpsc::channel(WRITE_QUEUE);
+        let room = Arc::new(Semaphore::new(settings.backlog.most().min(Semaphore::MAX_PERMITS)));
         let shared = Arc::new(Shared {
             open: Mutex::new(Open::Calls(HashMap::new())),
             correlate: settings.correlate,
             on_garbage: settings.on_garbage,
             events,
-            dropped: AtomicU64::new(0),
+            backlog: settings.backlog,
+            refuse: OnceLock::new(),
             broke: watch::Sender::new(None),
             stop: CancellationToken::new(),
         });
         let outbox = Outbox { messages, shared: shared.clone() };
-        (Duplex { shared, writer: Mutex::new(Some(to_write)), events: Mutex::new(Some(event_reader)) }, outbox)
+        (Duplex { shared, writer: Mutex::new(Some(to_write)), room, events: Mutex::new(Some(event_reader)) }, outbox)
+    }
+
+    /// Answers requests of the server's that have no room on the pipe itself.
+    pub(super) fn refuse_on_pipe(&self) {
+        let Some(writer) = &*lock(&self.writer) else { return };
+        // Not a sender of its own: the input is closed when the last one goes.
+        let (weak, own) = (writer.downgrade(), Arc::new(Semaphore::new(REFUSALS)));
+        self.refuse_with(Box::new(move |answer| {
+            let place = own.clone().try_acquire_many_owned(weight(&answer)).ok();
+            weak.upgrade().zip(place).is_some_and(|(writer, place)| writer.try_send((answer, place)).is_ok())
+        }));
+    }
+
+    /// How requests of the server's are answered that have no room.
+    pub(super) fn refuse_with(&self, refuse: Refuse) {
+        let _ = self.shared.refuse.set(refuse);
     }
 
     /// Reads to the end, which is that of the pipe.
@@ -172,7 +219,7 @@ impl Duplex {
         if let Open::Calls(calls) = &mut *lock(&self.shared.open)
             && let Some(call) = calls.remove(&id)
         {
-            let _ = call.try_send(Err(error));
+            let _ = call.try_send(Waiting::end(Err(error)));
         }
     }
 
@@ -181,17 +228,12 @@ impl Duplex {
         self.shared.fail(error);
     }
 
-    /// Notifications that were dropped because nobody read them in time.
-    pub fn dropped(&self) -> u64 {
-        self.shared.dropped.load(Ordering::Relaxed)
-    }
-
     /// Stops writing, which tells a child that it should end.
     pub fn close_writer(&self) {
         lock(&self.writer).take();
     }
 
-    fn register(&self, id: u64) -> Result<mpsc::Receiver<Result<Message, LinkError>>, LinkError> {
+    fn register(&self, id: u64) -> Result<mpsc::Receiver<Waiting>, LinkError> {
         match &mut *lock(&self.shared.open) {
             Open::Broken(error) => Err(error.clone()),
             Open::Calls(calls) => {
@@ -205,12 +247,31 @@ impl Duplex {
     async fn write(&self, body: Bytes) -> Result<(), LinkError> {
         let gone = || LinkError::Gone("the server is being stopped".to_owned());
         let writer = lock(&self.writer).clone().ok_or_else(gone)?;
-        match writer.try_send(body) {
+        // The largest message may be larger than all that may wait: then it waits alone.
+        let size = weight(&body).min(u32::try_from(self.shared.backlog.most()).unwrap_or(u32::MAX));
+        let line = match self.room.clone().try_acquire_many_owned(size) {
+            Ok(place) => writer.try_send((body, place)),
+            Err(_) => return self.write_later(&writer, body, size).await,
+        };
+        match line {
             Ok(()) => Ok(()),
             Err(mpsc::error::TrySendError::Closed(_)) => Err(gone()),
-            Err(mpsc::error::TrySendError::Full(body)) => writer.send_timeout(body, WRITE_WAIT).await.map_err(|_| {
-                LinkError::Full(format!("the server does not read its input; {WRITE_QUEUE} messages wait for it"))
-            }),
+            Err(mpsc::error::TrySendError::Full((body, place))) => {
+                drop(place);
+                self.write_later(&writer, body, size).await
+            }
+        }
+    }
+
+    async fn write_later(&self, writer: &mpsc::Sender<Line>, body: Bytes, size: u32) -> Result<(), LinkError> {
+        let written = async {
+            let place = self.room.clone().acquire_many_owned(size).await.ok()?;
+            writer.send((body, place)).await.ok()
+        };
+        match tokio::time::timeout(WRITE_WAIT, written).await {
+            Ok(Some(())) => Ok(()),
+            Ok(None) => Err(LinkError::Gone("the server is being stopped".to_owned())),
+            Err(_) => Err(LinkError::Full("the server does not read its input, and too much waits for it".to_owned())),
         }
     }
 }
@@ -236,7 +297,7 @@ impl Link for Duplex {
         async move {
             let mut events =
                 events.ok_or_else(|| LinkError::Protocol("the pipe's events are already being read".into()))?;
-            Ok(stream::poll_fn(move |cx| events.poll_recv(cx)).map(Ok).boxed())
+            Ok(stream::poll_fn(move |cx| events.poll_recv(cx)).map(|(message, _)| Ok(message)).boxed())
         }
         .boxed()
     }
@@ -264,13 +325,13 @@ impl Link for Duplex {
 struct Entry {
     id: u64,
     shared: Arc<Shared>,
-    receiver: mpsc::Receiver<Result<Message, LinkError>>,
+    receiver: mpsc::Receiver<Waiting>,
 }
 
 impl Entry {
     fn into_messages(self) -> Messages {
         let mut entry = self;
-        stream::poll_fn(move |cx| entry.receiver.poll_recv(cx)).boxed()
+        stream::poll_fn(move |cx| entry.receiver.poll_recv(cx)).map(|waiting| waiting.message).boxed()
     }
 }
 
@@ -285,12 +346,13 @@ impl Drop for Entry {
 // === impl Shared ===
 
 impl Shared {
-    fn deliver(&self, message: Message) {
+    /// `size`: the bytes that the message keeps alive.
+    fn deliver(&self, message: Message, size: usize) {
         let answer_to = match &message {
             Message::Response(response) => match response.id.as_ref().and_then(|id| id.as_number()) {
                 Some(id) => Some(id),
                 // An answer to nothing that we asked: late, or invented.
-                None => return self.count_dropped(),
+                None => return self.lost(&message),
             },
             _ => None,
         };
@@ -301,26 +363,51 @@ impl Shared {
             if answer_to.is_some() {
                 // The answer ends the call: the table forgets it, so that a second answer finds nobody.
                 match calls.remove(&id) {
-                    Some(call) => drop(call.try_send(Ok(message))),
-                    None => self.count_dropped(),
+                    Some(call) => drop(call.try_send(Waiting::end(Ok(message)))),
+                    None => self.lost(&message),
                 }
                 return;
             }
             if let Some(call) = calls.get(&id) {
                 // One place stays free for the answer.
-                if call.capacity() <= 1 || call.try_send(Ok(message)).is_err() {
-                    self.count_dropped();
+                match self.backlog.take(size).filter(|_| call.capacity() > 1) {
+                    Some(weight) => {
+                        if let Err(unsent) = call.try_send(Waiting { message: Ok(message), _weight: Some(weight) })
+                            && let Ok(message) = unsent.into_inner().message
+                        {
+                            self.lost(&message);
+                        }
+                    }
+                    None => self.lost(&message),
                 }
                 return;
             }
         }
-        if answer_to.is_some() || self.events.try_send(message).is_err() {
-            self.count_dropped();
+        match self.backlog.take(size).filter(|_| answer_to.is_none()) {
+            Some(weight) => {
+                if let Err(unsent) = self.events.try_send((message, weight)) {
+                    self.lost(&unsent.into_inner().0);
+                }
+            }
+            None => self.lost(&message),
         }
     }
 
-    fn count_dropped(&self) {
-        self.dropped.fetch_add(1, Ordering::Relaxed);
+    /// Counts a message that comes to nobody. JSON-RPC 2.0, section 4: a request "MUST" be replied to, and a server may
+    /// wait for that for ever.
+    fn lost(&self, message: &Message) {
+        self.backlog.dropped.inc();
+        let Message::Request(request) = message else { return };
+        self.backlog.refused.inc();
+        let error = RpcError {
+            code: code::INTERNAL,
+            message: "Too much waits for the client; ask again later".into(),
+            data: None,
+        };
+        let answer = to_bytes(160, |out| write_error(out, Some(&request.id), &error));
+        if !self.refuse.get().is_some_and(|refuse| refuse(answer)) {
+            tracing::debug!("a request of a server could not even be refused");
+        }
     }
 
     /// Ends the pipe: every open call fails now, every later one at once.
@@ -331,7 +418,7 @@ impl Shared {
         };
         drop(open);
         for call in calls.into_values() {
-            let _ = call.try_send(Err(error.clone()));
+            let _ = call.try_send(Waiting::end(Err(error.clone())));
         }
         self.broke.send_replace(Some(error));
     }
@@ -341,13 +428,13 @@ impl Shared {
 
 /// What is to be written, for whoever writes it.
 pub(super) struct Outbox {
-    messages: mpsc::Receiver<Bytes>,
+    messages: mpsc::Receiver<Line>,
     shared: Arc<Shared>,
 }
 
 impl Outbox {
     /// Waits for messages, and takes as many as there are within reason. False: there will be no more.
-    pub(super) async fn next(&mut self, waiting: &mut Vec<Bytes>) -> bool {
+    pub(super) async fn next(&mut self, waiting: &mut Vec<Line>) -> bool {
         self.messages.recv_many(waiting, WRITE_AT_ONCE).await > 0
     }
 
@@ -384,7 +471,7 @@ async fn write_lines<W: AsyncWrite + Unpin>(mut writer: W, mut outbox: Outbox) {
     let mut waiting = Vec::new();
     let mut buffer = BytesMut::new();
     while outbox.next(&mut waiting).await {
-        for line in waiting.drain(..) {
+        for (line, _place) in waiting.drain(..) {
             // A line break inside would end the message early. JSON allows one only as white space between tokens,
             // where a space means the same.
             let mut rest = &line[..];
@@ -409,6 +496,11 @@ async fn write_lines<W: AsyncWrite + Unpin>(mut writer: W, mut outbox: Outbox) {
             buffer = BytesMut::new();
         }
     }
+}
+
+/// A message's part of what may wait to be written.
+fn weight(body: &Bytes) -> u32 {
+    u32::try_from(body.len()).unwrap_or(u32::MAX)
 }
 
 async fn read_lines<R: AsyncRead + Unpin>(
@@ -459,11 +551,13 @@ fn take_line(line: Bytes, shared: &Shared) {
     let text = line.slice_ref(text);
     // 2025-03-26 has batches, and servers of it may send them.
     match Payload::parse(&text, BATCH_MAX) {
-        Ok(Payload::One(message)) => shared.deliver(message),
+        Ok(Payload::One(message)) => shared.deliver(message, text.len()),
         Ok(Payload::Batch(messages)) => {
+            // Each keeps the whole text alive: they share it.
+            let each = text.len() / messages.len().max(1);
             for message in messages {
                 match message {
-                    Ok(message) => shared.deliver(message),
+                    Ok(message) => shared.deliver(message, each),
                     Err(_) => on_garbage(&text),
                 }
             }
@@ -479,7 +573,7 @@ impl Shared {
             && let Open::Calls(calls) = &mut *lock(&self.open)
             && let Some(call) = calls.remove(&id)
         {
-            let _ = call.try_send(Err(LinkError::TooLarge { limit }));
+            let _ = call.try_send(Waiting::end(Err(LinkError::TooLarge { limit })));
         }
     }
 }
@@ -556,11 +650,78 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncBufReadExt, BufReader};
+
     use super::*;
+    use crate::telemetry::Metrics;
 
     fn id(text: &str, part: usize) -> Option<u64> {
         let mut scan = IdScan::default();
         text.as_bytes().chunks(part).fold(None, |found, part| found.or(scan.feed(part)))
+    }
+
+    fn pipe(max_backlog: usize, metrics: &Metrics) -> (Duplex, BufReader<tokio::io::DuplexStream>) {
+        let (ours, theirs) = tokio::io::duplex(64 * 1024);
+        let (reader, writer) = tokio::io::split(ours);
+        let settings = DuplexSettings {
+            max_message: 64 * 1024,
+            backlog: Backlog::new(max_backlog, "a", metrics),
+            correlate: Arc::new(|_| None),
+            on_garbage: Arc::new(|line| panic!("{}", String::from_utf8_lossy(line))),
+            closed: "the other end closed the pipe",
+            explain: None,
+        };
+        (Duplex::start(reader, writer, settings), BufReader::new(theirs))
+    }
+
+    #[tokio::test]
+    async fn a_request_without_room_is_answered_with_an_error() {
+        let metrics = Metrics::new();
+        let (duplex, mut server) = pipe(160, &metrics);
+        let ask = |n: u32| format!("{{\"jsonrpc\":\"2.0\",\"id\":\"q{n}\",\"method\":\"roots/list\"}}\n");
+        let all: String = (0..10).map(ask).collect();
+        server.write_all(all.as_bytes()).await.unwrap();
+        let mut line = String::new();
+        let read = server.read_line(&mut line);
+        tokio::time::timeout(Duration::from_secs(20), read).await.expect("no answer").unwrap();
+        // Of some fifty bytes each, three have room; the fourth is the first to be refused.
+        assert!(line.contains(r#""id":"q3""#) && line.contains("-32603"), "{line}");
+        for n in 4..10 {
+            line.clear();
+            let read = server.read_line(&mut line);
+            tokio::time::timeout(Duration::from_secs(20), read).await.expect("no answer").unwrap();
+            assert!(line.contains(&format!(r#""id":"q{n}""#)), "{line}");
+        }
+        assert_eq!(metrics.refused.with_label_values(&["max_backlog"]).get(), 7);
+        assert_eq!(metrics.dropped.with_label_values(&["queue"]).get(), 7);
+        assert!(metrics.backlog_bytes.with_label_values(&["a"]).get() > 0);
+        // What is read makes room again.
+        let mut events = duplex.listen(Vec::new()).await.unwrap();
+        for _ in 0..3 {
+            assert!(events.next().await.is_some());
+        }
+        assert_eq!(metrics.backlog_bytes.with_label_values(&["a"]).get(), 0);
+        server.write_all(ask(11).as_bytes()).await.unwrap();
+        let next = tokio::time::timeout(Duration::from_secs(20), events.next()).await;
+        assert!(matches!(next, Ok(Some(Ok(Message::Request(_))))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_waits_to_be_written_is_bounded_in_bytes() {
+        let metrics = Metrics::new();
+        let (duplex, server) = pipe(300_000, &metrics);
+        // Nobody reads: what the pipe itself holds is taken, then what may wait, and then no more.
+        let mut taken = 0;
+        let refused = loop {
+            match duplex.write(Bytes::from(vec![b' '; 50_000])).await {
+                Ok(()) => taken += 1,
+                Err(error) => break error,
+            }
+            assert!(taken < 100, "there is no end to it");
+        };
+        assert!(matches!(refused, LinkError::Full(_)), "{refused}");
+        // What the writer has gathered goes with it; a message that is larger than all room would wait alone.
+        drop(server);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Owns pipes and HTTP connections. Knows no revision: headers come from the back that sends, and of a message no
 //! more is read than its id. Invariant: every send ends, and a slow reader of one call delays no other call.
 
+mod backlog;
 pub mod duplex;
 pub mod guard;
 mod hints;
@@ -25,6 +26,7 @@ use futures_util::future::BoxFuture;
 
 use crate::jsonrpc::Message;
 
+pub use backlog::{Backlog, Weight};
 pub(crate) use duplex::IdScan;
 pub use resume::OnResume;
 

@@ -18,7 +18,7 @@ use tower::ServiceExt;
 
 use crate::link::duplex::{Duplex, DuplexSettings, OnGarbage};
 use crate::link::hints::unreachable;
-use crate::link::{Correlate, Headers, Link, LinkError, Messages, Outgoing, Reply, way};
+use crate::link::{Backlog, Correlate, Headers, Link, LinkError, Messages, Outgoing, Reply, way};
 
 /// Between the questions of a silent connection whether the other end is there, and how many may stay unanswered.
 const KEEPALIVE: (Duration, u32) = (Duration::from_secs(10), 3);
@@ -45,6 +45,8 @@ pub struct SocketSettings {
     pub connect_timeout: Duration,
     /// Longest line accepted, in bytes.
     pub max_message: usize,
+    /// What may wait to be read, and the same again to be written.
+    pub backlog: Arc<Backlog>,
     /// Which open call a message is about.
     pub correlate: Correlate,
     /// Told about lines that are no messages.
@@ -83,6 +85,7 @@ impl SocketLink {
     {
         let settings = DuplexSettings {
             max_message: settings.max_message,
+            backlog: settings.backlog,
             correlate: settings.correlate,
             on_garbage: settings.on_garbage,
             closed: "the server closed the connection",
@@ -173,6 +176,7 @@ mod tests {
             address,
             connect_timeout: Duration::from_secs(20),
             max_message: 1024,
+            backlog: Backlog::new(64 * 1024, "a", &crate::telemetry::Metrics::new()),
             correlate: Arc::new(|_| None),
             on_garbage: Arc::new(|_| {}),
         }

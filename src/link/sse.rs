@@ -13,13 +13,14 @@ use futures_util::{FutureExt, Stream, StreamExt, stream};
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
 use http_body_util::{BodyExt, Full};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use crate::link::duplex::{Duplex, DuplexSettings};
+use crate::link::duplex::{Duplex, DuplexSettings, Refuse};
 use crate::link::http::{self as over_http, HttpSettings};
 use crate::link::plain::Answer;
 use crate::link::way::Way;
-use crate::link::{Correlate, Headers, Link, LinkError, Messages, Outgoing, Reply};
+use crate::link::{Backlog, Correlate, Headers, Link, LinkError, Messages, Outgoing, Reply};
 use crate::sse::{Reader, SseEvent};
 
 /// Longest time for the server to say where messages go.
@@ -30,6 +31,8 @@ const ENDPOINT_MAX: usize = 8 * 1024;
 const POST_GRACE: Duration = Duration::from_secs(5);
 /// Longest time for a POST that is no request.
 const POST_TIME: Duration = Duration::from_secs(30);
+/// Answers to requests that had no room, on their way at once.
+const REFUSALS: usize = 8;
 
 /// A server behind HTTP+SSE.
 pub struct SseLink {
@@ -52,6 +55,7 @@ impl SseLink {
         settings: HttpSettings,
         tls: Arc<rustls::ClientConfig>,
         correlate: Correlate,
+        backlog: Arc<Backlog>,
     ) -> Result<Self, LinkError> {
         let way = Way::to(&settings.url, settings.connect_timeout, &tls)?;
         let headers = way.headers(&settings.url, settings.headers)?;
@@ -75,6 +79,7 @@ impl SseLink {
         let (events, uri) = tokio::time::timeout(ENDPOINT_TIME, opening).await.map_err(late)??;
         let settings = DuplexSettings {
             max_message: settings.max_message,
+            backlog,
             correlate,
             on_garbage: settings.on_garbage,
             closed: "the server ended its event stream",
@@ -82,7 +87,9 @@ impl SseLink {
         };
         // What is sent goes by POST.
         let (duplex, _) = Duplex::framed(events.messages(), settings);
-        Ok(SseLink { duplex: Arc::new(duplex), poster: Arc::new(Poster { way, uri, headers }) })
+        let poster = Arc::new(Poster { way, uri, headers });
+        duplex.refuse_with(refuse(poster.clone()));
+        Ok(SseLink { duplex: Arc::new(duplex), poster })
     }
 }
 
@@ -167,6 +174,20 @@ impl Drop for SseLink {
     fn drop(&mut self) {
         self.duplex.stop();
     }
+}
+
+/// Answers what had no room, in a few POSTs at once: a server that asks faster than it takes answers gets none.
+fn refuse(poster: Arc<Poster>) -> Refuse {
+    let places = Arc::new(Semaphore::new(REFUSALS));
+    Box::new(move |answer| {
+        let Ok(place) = places.clone().try_acquire_owned() else { return false };
+        let poster = poster.clone();
+        tokio::spawn(async move {
+            let _ = tokio::time::timeout(POST_TIME, poster.post(answer, Vec::new())).await;
+            drop(place);
+        });
+        true
+    })
 }
 
 /// Sends a request. Its answer comes on the stream, perhaps before the POST ends, perhaps while the server still holds

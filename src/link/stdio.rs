@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::link::duplex::{Duplex, DuplexSettings, OnGarbage};
 use crate::link::guard::{self, Guard};
-use crate::link::{Correlate, Headers, Link, LinkError, Messages, Outgoing, Reply};
+use crate::link::{Backlog, Correlate, Headers, Link, LinkError, Messages, Outgoing, Reply};
 use crate::telemetry::logs;
 
 /// How long a child gets to end after its input was closed, and again after SIGTERM.
@@ -66,6 +66,8 @@ pub struct StdioSettings {
     pub cwd: Option<PathBuf>,
     /// Longest line accepted, in bytes.
     pub max_message: usize,
+    /// What may wait to be read.
+    pub backlog: Arc<Backlog>,
     /// Which open call a message is about.
     pub correlate: Correlate,
     /// Told about lines that are no messages.
@@ -107,6 +109,7 @@ impl StdioLink {
             stdin.ok_or_else(gone)?,
             DuplexSettings {
                 max_message: settings.max_message,
+                backlog: settings.backlog,
                 correlate: settings.correlate,
                 on_garbage: settings.on_garbage,
                 closed: "the server closed its output",

@@ -31,7 +31,7 @@ use crate::link::duplex::{Duplex, DuplexSettings, OnGarbage, Outbox};
 use crate::link::hints::unreachable;
 use crate::link::http::{chain, refused};
 use crate::link::socket::lasting;
-use crate::link::{Correlate, Headers, Link, LinkError, Messages, Outgoing, Reply};
+use crate::link::{Backlog, Correlate, Headers, Link, LinkError, Messages, Outgoing, Reply};
 use crate::telemetry::logs;
 
 /// What both sides have to agree on.
@@ -55,6 +55,8 @@ pub struct WsSettings {
     pub connect_timeout: Duration,
     /// Largest message accepted, in bytes.
     pub max_message: usize,
+    /// What may wait to be read, and the same again to be written.
+    pub backlog: Arc<Backlog>,
     /// Which open call a message is about.
     pub correlate: Correlate,
     /// Told about frames that are no messages.
@@ -100,12 +102,14 @@ impl WsLink {
         let messages = messages(stream, heard.clone(), settings.on_garbage.clone(), limit);
         let settings = DuplexSettings {
             max_message: limit,
+            backlog: settings.backlog,
             correlate: settings.correlate,
             on_garbage: settings.on_garbage,
             closed: "the server closed the connection without a closing frame",
             explain: None,
         };
         let (duplex, outbox) = Duplex::framed(messages, settings);
+        duplex.refuse_on_pipe();
         tokio::spawn(write(sink, outbox, heard));
         Ok(WsLink { duplex })
     }
@@ -265,7 +269,7 @@ where
             break;
         }
         let writing = async {
-            let mut frames = stream::iter(waiting.drain(..).map(text));
+            let mut frames = stream::iter(waiting.drain(..).map(|(message, _place)| text(message)));
             sink.send_all(&mut frames).await
         };
         if !outbox.written(writing).await {
@@ -327,6 +331,7 @@ mod tests {
             headers: vec![(http::header::AUTHORIZATION, secret)],
             connect_timeout: Duration::from_secs(20),
             max_message: 1024,
+            backlog: Backlog::new(64 * 1024, "a", &crate::telemetry::Metrics::new()),
             correlate: Arc::new(|_| None),
             on_garbage: Arc::new(|_| {}),
         }

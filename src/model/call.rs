@@ -20,6 +20,8 @@ pub struct Principal {
 impl Principal {
     /// The id of the gateway itself, where it asks a server on its own account.
     pub const GATEWAY: u32 = u32::MAX;
+    /// The id of everybody, where there are no keys to tell them apart.
+    pub const ANYBODY: u32 = u32::MAX - 1;
 }
 
 /// A principal with the capabilities of one request (or of the session that it came on).

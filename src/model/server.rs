@@ -77,6 +77,8 @@ pub struct Filter {
     pub tasks: Vec<Text>,
     /// Whatever servers tell of tasks by themselves; whoever listens knows which are whose.
     pub told_tasks: bool,
+    /// Of what is honoured: the setting for want of whose room something was left out.
+    pub full: Option<Text>,
 }
 
 /// News from a server.
@@ -143,6 +145,7 @@ impl Filter {
             elicitations: true,
             tasks: Vec::new(),
             told_tasks: true,
+            full: None,
         }
     }
 

@@ -53,7 +53,7 @@ impl std::fmt::Debug for Secret {
 pub struct AccessTable(Vec<Access>);
 
 /// The id of whoever calls where no credentials are asked for.
-pub const ANYBODY: u32 = u32::MAX - 1;
+pub const ANYBODY: u32 = Principal::ANYBODY;
 
 impl AccessTable {
     /// A table; the rows' places are the principals' ids.

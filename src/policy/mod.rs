@@ -4,7 +4,9 @@
 //! a name leads (`gateway`). Invariant: what may not be called looks exactly like what does not exist.
 
 mod access;
+mod rate;
 mod rules;
 
 pub use access::{ANYBODY, Access, AccessTable, Secret};
+pub use rate::{Bucket, Rate};
 pub use rules::{Globs, ItemRules};

@@ -32,6 +32,8 @@ pub struct Hello {
     pub timeout: Duration,
     /// Longest time for a user to answer what the server asks.
     pub ask_timeout: Duration,
+    /// Bytes of what the server said that may wait for clients: of its tasks' questions, too.
+    pub max_backlog: usize,
     /// Metrics.
     pub metrics: Arc<Metrics>,
 }

@@ -80,6 +80,8 @@ pub struct FrontState {
     pub keep_alive: Duration,
     /// Streams that may be open at once.
     pub streams_max: usize,
+    /// Resources that one stream may name.
+    pub subscriptions: usize,
     /// Names of client headers that some server wants forwarded; lower case.
     pub forwarded: Vec<http::HeaderName>,
     /// How long a connection stays open for one stream, where the client can come back for the rest.
@@ -209,6 +211,10 @@ fn json_response(status: u16, parts: impl IntoIterator<Item = Bytes>) -> Respons
     *response.status_mut() = http::StatusCode::from_u16(status).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
     let json = http::HeaderValue::from_static("application/json");
     response.headers_mut().insert(http::header::CONTENT_TYPE, json);
+    if status == 503 {
+        // Something is full: it may have room again soon, and a client that comes at once is no help.
+        response.headers_mut().insert(http::header::RETRY_AFTER, http::HeaderValue::from_static("1"));
+    }
     response
 }
 

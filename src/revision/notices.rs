@@ -8,6 +8,9 @@ use crate::model::{Features, Kind, Level, Notice};
 use crate::revision::connect::Hello;
 use crate::revision::extensions;
 
+/// Largest params of a notification that belongs to no call, in bytes; what is larger is dropped.
+pub(super) const NOTICE_MAX: usize = 64 * 1024;
+
 /// How the notification of a changed list is called.
 pub(super) fn changed_method(kind: Kind) -> &'static str {
     match kind {

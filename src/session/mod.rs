@@ -5,6 +5,7 @@
 //! a session answers only the principal and the endpoint that it was made for, and everything kept for it goes when
 //! it ends.
 
+mod budget;
 mod finished;
 mod outbox;
 mod parking;
@@ -26,7 +27,8 @@ use tokio_util::sync::CancellationToken;
 use crate::json::{Object, Text};
 use crate::jsonrpc::{Id, RpcError};
 use crate::model::{Caller, Error, Notices, Principal, Reason};
-use crate::telemetry::Metrics;
+use crate::session::budget::Budget;
+use crate::telemetry::{Counter, Metrics};
 
 pub use finished::{Ended, Finished};
 pub use outbox::Outbox;
@@ -36,8 +38,6 @@ pub use seal::{Binding, Refused, Seal};
 
 /// Requests of servers that may wait for a client's answer, for each session.
 const PENDING_MAX: usize = 64;
-/// Resources that one session may subscribe to.
-const SUBSCRIPTIONS_MAX: usize = 1000;
 /// Pages that a session's user may be at; the first is forgotten for another.
 const PAGES_MAX: usize = 64;
 /// Calls that one session may have open.
@@ -53,6 +53,8 @@ pub struct Sessions {
     settings: SessionSettings,
     metrics: Arc<Metrics>,
     replay: Arc<replay::Shared>,
+    outboxes: Arc<Budget>,
+    dropped: Counter,
     epoch: Instant,
 }
 
@@ -65,6 +67,12 @@ pub struct SessionSettings {
     pub idle: Duration,
     /// What may be kept of their streams.
     pub replay: ReplaySettings,
+    /// Bytes that may wait for one session's own stream.
+    pub outbox: usize,
+    /// The same for all sessions together.
+    pub outbox_total: usize,
+    /// Resources that one session may subscribe to.
+    pub subscriptions: usize,
 }
 
 /// One client's session.
@@ -86,6 +94,7 @@ pub struct Session {
     /// Cancelled when the session ends.
     pub ended: CancellationToken,
     epoch: Instant,
+    subscriptions_max: usize,
     used_ms: AtomicU64,
     busy: AtomicU64,
     next_ask: AtomicU64,
@@ -126,7 +135,10 @@ impl Sessions {
     pub fn new(settings: SessionSettings, metrics: Arc<Metrics>) -> Self {
         let replay = replay::Shared::new(settings.replay.clone(), metrics.clone());
         let finished = Finished::new(metrics.clone());
-        Sessions { table: Mutex::default(), settings, metrics, replay, finished, epoch: Instant::now() }
+        let outboxes = Budget::new(settings.outbox_total, metrics.outbox_bytes.clone());
+        let dropped = metrics.dropped.with_label_values(&["outbox"]);
+        let epoch = Instant::now();
+        Sessions { table: Mutex::default(), settings, metrics, replay, outboxes, dropped, finished, epoch }
     }
 
     /// Opens a session.
@@ -143,8 +155,9 @@ impl Sessions {
             principal: principal.clone(),
             scope,
             caller: ArcSwap::from_pointee(caller),
-            outbox: Outbox::default(),
-            replay: Arc::new(Replay::new(self.replay.clone())),
+            outbox: Outbox::new(self.settings.outbox, self.outboxes.share(&principal), self.dropped.clone()),
+            replay: Arc::new(Replay::new(self.replay.clone(), &principal)),
+            subscriptions_max: self.settings.subscriptions,
             pipe,
             ended,
             epoch: self.epoch,
@@ -351,7 +364,7 @@ impl Session {
         if subscriptions.contains_key(uri) {
             return Subscribed::Already;
         }
-        if subscriptions.len() >= SUBSCRIPTIONS_MAX {
+        if subscriptions.len() >= self.subscriptions_max {
             return Subscribed::TooMany;
         }
         let token = self.ended.child_token();

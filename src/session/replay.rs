@@ -5,7 +5,6 @@
 //! what cannot be kept is known to be missing.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,6 +14,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::jsonrpc::Id;
+use crate::model::Principal;
+use crate::session::budget::{Budget, Share};
 use crate::sse;
 use crate::telemetry::Metrics;
 
@@ -42,33 +43,21 @@ pub struct ReplaySettings {
 /// What all sessions share of it.
 pub(super) struct Shared {
     settings: ReplaySettings,
-    used: AtomicUsize,
+    budget: Arc<Budget>,
     metrics: Arc<Metrics>,
 }
 
 impl Shared {
     pub(super) fn new(settings: ReplaySettings, metrics: Arc<Metrics>) -> Arc<Self> {
-        Arc::new(Shared { settings, used: AtomicUsize::new(0), metrics })
-    }
-
-    fn take(&self, size: usize) -> bool {
-        let fits = |used: usize| used.checked_add(size).filter(|sum| *sum <= self.settings.total);
-        let taken = self.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok();
-        if taken {
-            self.metrics.replay_bytes.add(i64::try_from(size).unwrap_or(i64::MAX));
-        }
-        taken
-    }
-
-    fn give_back(&self, size: usize) {
-        self.used.fetch_sub(size, Ordering::AcqRel);
-        self.metrics.replay_bytes.sub(i64::try_from(size).unwrap_or(i64::MAX));
+        let budget = Budget::new(settings.total, metrics.replay_bytes.clone());
+        Arc::new(Shared { settings, budget, metrics })
     }
 }
 
 /// The streams of one session.
 pub struct Replay {
     shared: Arc<Shared>,
+    share: Share,
     kept: Mutex<Kept>,
 }
 
@@ -110,8 +99,8 @@ pub enum Next {
 }
 
 impl Replay {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Replay { shared, kept: Mutex::default() }
+    pub(super) fn new(shared: Arc<Shared>, principal: &Principal) -> Self {
+        Replay { share: shared.budget.share(principal), shared, kept: Mutex::default() }
     }
 
     /// Begins the stream that answers a request: its number, and a token that is cancelled when somebody else reads it.
@@ -246,7 +235,7 @@ impl Replay {
         if size > settings.bytes || size > settings.total || settings.events == 0 {
             return false;
         }
-        while kept.bytes + size > settings.bytes || kept.order.len() >= settings.events || !self.shared.take(size) {
+        while kept.bytes + size > settings.bytes || kept.order.len() >= settings.events || !self.share.take(size) {
             if !self.drop_oldest(kept) {
                 return false;
             }
@@ -262,7 +251,7 @@ impl Replay {
         let Some((_, event, _)) = stream.events.pop_front() else { return true };
         stream.lost |= stream.events.is_empty() && stream.ended.is_some();
         kept.bytes -= event.len();
-        self.shared.give_back(event.len());
+        self.share.give_back(event.len());
         true
     }
 
@@ -271,7 +260,7 @@ impl Replay {
         let size = stream.events.iter().map(|(_, event, _)| event.len()).sum();
         kept.order.retain(|other| *other != number);
         kept.bytes -= size;
-        self.shared.give_back(size);
+        self.share.give_back(size);
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept> {
@@ -282,7 +271,7 @@ impl Replay {
 impl Drop for Replay {
     fn drop(&mut self) {
         let bytes = self.lock().bytes;
-        self.shared.give_back(bytes);
+        self.share.give_back(bytes);
     }
 }
 
@@ -376,6 +365,14 @@ mod tests {
         ReplaySettings { bytes: 400, total: 1000, events: 10, time: Duration::from_secs(60) }
     }
 
+    fn who() -> Principal {
+        Principal { name: "p".to_owned(), id: 1 }
+    }
+
+    fn kept(shared: &Shared) -> usize {
+        usize::try_from(shared.metrics.replay_bytes.get()).unwrap()
+    }
+
     fn shared(settings: ReplaySettings) -> Arc<Shared> {
         Shared::new(settings, Arc::new(Metrics::new()))
     }
@@ -390,7 +387,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_stream_is_read_from_behind_an_event_on() {
-        let replay = Arc::new(Replay::new(shared(settings())));
+        let replay = Arc::new(Replay::new(shared(settings()), &who()));
         let (one, _) = replay.begin(&Id::number(7)).unwrap();
         let (two, _) = replay.begin(&Id::number(8)).unwrap();
         assert_eq!(&replay.prime(one, Duration::from_secs(1))[..], b"id: 1-0\nretry: 1000\ndata: \n\n");
@@ -414,7 +411,7 @@ mod tests {
     #[tokio::test]
     async fn what_does_not_fit_is_known_to_be_lost() {
         let shared = shared(settings());
-        let replay = Arc::new(Replay::new(shared.clone()));
+        let replay = Arc::new(Replay::new(shared.clone(), &who()));
         let large = vec![b'1'; 401];
         let (number, _) = replay.begin(&Id::number(7)).unwrap();
         replay.add(number, b"0", false);
@@ -434,22 +431,21 @@ mod tests {
         // Whoever has it already is told nothing.
         assert_eq!(text(replay.read(old, 1).unwrap().next().await), "end");
         assert!(replay.lock().bytes <= 400 && replay.lock().order.len() <= 10);
-        assert_eq!(shared.used.load(Ordering::Relaxed), replay.lock().bytes);
+        assert_eq!(kept(&shared), replay.lock().bytes);
     }
 
     #[tokio::test(start_paused = true)]
     async fn all_sessions_share_one_total_and_give_it_back() {
         let shared = shared(ReplaySettings { total: 500, ..settings() });
-        let sessions: Vec<_> = (0..4).map(|_| Arc::new(Replay::new(shared.clone()))).collect();
+        let sessions: Vec<_> = (0..4).map(|_| Arc::new(Replay::new(shared.clone(), &who()))).collect();
         for replay in &sessions {
             let (number, _) = replay.begin(&Id::number(1)).unwrap();
             for _ in 0..5 {
                 replay.add(number, &[b'1'; 50], false);
             }
             replay.end(number);
-            assert!(shared.used.load(Ordering::Relaxed) <= 500);
+            assert!(kept(&shared) <= 500);
         }
-        assert_eq!(shared.metrics.replay_bytes.get(), shared.used.load(Ordering::Relaxed) as i64);
         tokio::time::advance(Duration::from_secs(61)).await;
         sessions[0].sweep();
         assert!(sessions[0].lock().streams.is_empty());
@@ -461,13 +457,13 @@ mod tests {
         assert!(sessions[0].own_event(0).is_none() && sessions[0].own_position() == 1);
         assert_eq!(sessions[0].lock().bytes, 0);
         drop(sessions);
-        assert_eq!(shared.used.load(Ordering::Relaxed), 0);
+        assert_eq!(kept(&shared), 0);
         assert_eq!(shared.metrics.replay_bytes.get(), 0);
     }
 
     #[tokio::test(start_paused = true)]
     async fn nobody_is_waited_for_for_ever() {
-        let replay = Arc::new(Replay::new(shared(settings())));
+        let replay = Arc::new(Replay::new(shared(settings()), &who()));
         let (number, live) = replay.begin(&Id::number(1)).unwrap();
         replay.unread(number, &live);
         let start = Instant::now();
@@ -494,7 +490,7 @@ mod tests {
 
     #[test]
     fn a_session_has_so_many_streams() {
-        let replay = Replay::new(shared(settings()));
+        let replay = Replay::new(shared(settings()), &who());
         for n in 0..STREAMS_MAX as u64 {
             replay.begin(&Id::number(n)).unwrap();
         }

@@ -20,6 +20,9 @@ pub(crate) const OPERATION_LABELS: [&str; 5] =
 /// A handle to one counter.
 pub type Counter = IntCounter;
 
+/// A handle to one gauge.
+pub type Amount = IntGauge;
+
 /// All metrics of a running gateway.
 #[allow(missing_docs)] // each is described by its help text below, which is what users read
 pub struct Metrics {
@@ -37,6 +40,9 @@ pub struct Metrics {
     pub replay_dropped: Counter,
     pub resumed: IntCounterVec,
     pub tasks: IntGaugeVec,
+    pub outbox_bytes: IntGauge,
+    pub backlog_bytes: IntGaugeVec,
+    pub subscriptions: IntGaugeVec,
     pub connections: IntGauge,
     pub inflight: IntGauge,
     pub queue_depth: IntGaugeVec,
@@ -59,9 +65,13 @@ pub struct Metrics {
     pub refused: IntCounterVec,
     pub tls_not_after: IntGauge,
     pub tls_reloads: IntCounterVec,
+    pub panics: Counter,
     cpu_seconds: FloatCounter,
     resident_bytes: Gauge,
     open_fds: Gauge,
+    threads: Gauge,
+    heap_bytes: Option<Gauge>,
+    pub(crate) memory_limit: IntGauge,
 }
 
 impl Metrics {
@@ -135,6 +145,19 @@ impl Metrics {
                 "Tasks that something is kept for: asked (its questions wait for a client), finished (its end does).",
                 &["kept"],
             ),
+            outbox_bytes: gauge(r, "moongate_outbox_bytes", "Bytes that wait for sessions' own streams."),
+            backlog_bytes: ints(
+                r,
+                "moongate_backlog_bytes",
+                "Bytes that a server said and that wait for clients.",
+                &["mcp_server"],
+            ),
+            subscriptions: ints(
+                r,
+                "moongate_subscriptions",
+                "Resources of a server that clients listen to.",
+                &["mcp_server"],
+            ),
             connections: gauge(r, "moongate_connections", "Open connections of clients."),
             inflight: gauge(r, "moongate_inflight", "Calls that are being served."),
             queue_depth: ints(
@@ -200,9 +223,16 @@ impl Metrics {
                 "Changed certificate files that were taken, or could not be.",
                 &["outcome"],
             ),
+            panics: plain(r, "moongate_panics_total", "Requests that failed by a mistake in the gateway."),
             cpu_seconds: register(r, FloatCounter::new("process_cpu_seconds_total", "CPU time of the process.")),
             resident_bytes: register(r, Gauge::new("process_resident_memory_bytes", "Resident memory of the process.")),
             open_fds: register(r, Gauge::new("process_open_fds", "Open file descriptors of the process.")),
+            threads: register(r, Gauge::new("process_threads", "Threads of the process.")),
+            // Only where it can be known: a constant zero would look like a finding.
+            heap_bytes: process::usage().heap_bytes.map(|_| {
+                register(r, Gauge::new("moongate_heap_bytes", "Bytes that the process has allocated and not freed."))
+            }),
+            memory_limit: gauge(r, "moongate_memory_limit_bytes", "Memory that the gateway may use; 0: any."),
             registry,
         }
     }
@@ -213,6 +243,10 @@ impl Metrics {
         self.cpu_seconds.inc_by((usage.cpu_seconds - self.cpu_seconds.get()).max(0.0));
         self.resident_bytes.set(usage.resident_bytes);
         self.open_fds.set(usage.open_fds);
+        self.threads.set(usage.threads);
+        if let (Some(gauge), Some(bytes)) = (&self.heap_bytes, usage.heap_bytes) {
+            gauge.set(bytes);
+        }
         let mut text = Vec::new();
         if let Err(e) = TextEncoder::new().encode(&self.registry.gather(), &mut text) {
             tracing::error!("metrics cannot be encoded: {e}");
@@ -222,7 +256,8 @@ impl Metrics {
 
     /// Forgets the series of a server that is no longer configured.
     pub fn forget_server(&self, server: &str) {
-        for gauges in [&self.queue_depth, &self.catalog_bytes, &self.catalog_tokens, &self.catalog_left_out] {
+        let each = [&self.queue_depth, &self.catalog_bytes, &self.catalog_tokens, &self.catalog_left_out];
+        for gauges in each.into_iter().chain([&self.backlog_bytes, &self.subscriptions]) {
             let _ = gauges.remove_label_values(&[server]);
         }
     }

@@ -4,9 +4,11 @@
 //! few and fixed: names from the config and the catalogue, words of ours, never what a client sent.
 
 pub mod logs;
+mod memory;
 mod meter;
 mod metrics;
 mod process;
 
+pub use memory::{Memory, MemoryLimit};
 pub use meter::{Meter, Meters};
-pub use metrics::{CountGuard, Counter, Metrics};
+pub use metrics::{Amount, CountGuard, Counter, Metrics};

@@ -6,6 +6,9 @@ pub(crate) struct Usage {
     pub(crate) cpu_seconds: f64,
     pub(crate) resident_bytes: f64,
     pub(crate) open_fds: f64,
+    pub(crate) threads: f64,
+    /// What the program has allocated and not freed; `None` without an allocator that says so.
+    pub(crate) heap_bytes: Option<f64>,
 }
 
 pub(crate) fn usage() -> Usage {
@@ -14,7 +17,21 @@ pub(crate) fn usage() -> Usage {
         cpu_seconds: cpu_seconds().unwrap_or_default(),
         resident_bytes: resident().unwrap_or_default(),
         open_fds: fds as f64,
+        threads: status("Threads:").unwrap_or_default(),
+        heap_bytes: heap(),
     }
+}
+
+#[cfg(feature = "jemalloc")]
+fn heap() -> Option<f64> {
+    // Its figures are those of the last epoch.
+    tikv_jemalloc_ctl::epoch::advance().ok()?;
+    tikv_jemalloc_ctl::stats::allocated::read().ok().map(|bytes| bytes as f64)
+}
+
+#[cfg(not(feature = "jemalloc"))]
+fn heap() -> Option<f64> {
+    None
 }
 
 /// Seconds since 1970 at which the first metrics were made, which is the start of the process for all that matters.
@@ -30,8 +47,13 @@ fn cpu_seconds() -> Option<f64> {
     Some(ticks / 100.0)
 }
 
-fn resident() -> Option<f64> {
+/// Resident memory in bytes.
+pub(super) fn resident() -> Option<f64> {
+    Some(status("VmRSS:")? * 1024.0)
+}
+
+fn status(field: &str) -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"))?;
-    Some(line.trim().trim_end_matches(" kB").trim().parse::<f64>().ok()? * 1024.0)
+    let line = status.lines().find_map(|line| line.strip_prefix(field))?;
+    line.trim().trim_end_matches(" kB").trim().parse().ok()
 }

@@ -13,7 +13,7 @@ use crate::link::socket::{SocketLink, SocketSettings};
 use crate::link::sse::SseLink;
 use crate::link::stdio::{StderrTail, StdioLink, StdioSettings};
 use crate::link::ws::{WsLink, WsSettings};
-use crate::link::{Headers, Link, LinkError};
+use crate::link::{Backlog, Headers, Link, LinkError};
 use crate::model::{Caller, Server};
 use crate::revision::{self, Calls, ConnectError, Connected, Era, Hello};
 use crate::telemetry::{Counter, Metrics, logs};
@@ -73,6 +73,7 @@ pub async fn open(settings: &ServerSettings, shared: &Shared, whom: For) -> Resu
         info: whom.info,
         timeout: settings.timeout,
         ask_timeout: settings.ask_timeout,
+        max_backlog: settings.max_backlog,
         metrics: shared.metrics.clone(),
     };
     let transport = match &settings.connect {
@@ -113,7 +114,7 @@ async fn over_http_sse(
     let calls = Calls::default();
     let opening = async {
         let (http, tls) = http(settings, shared, url, headers);
-        Ok(SseLink::open(http, tls, calls.correlate()).await?)
+        Ok(SseLink::open(http, tls, calls.correlate(), backlog(settings, shared)).await?)
     };
     let link: Arc<dyn Link> = Arc::new(until(deadline, settings, opening).await?);
     match until(deadline, settings, revision::connect_http_sse(link.clone(), calls.clone(), hello)).await {
@@ -172,6 +173,7 @@ async fn link(
                 env: env.clone(),
                 cwd: cwd.clone(),
                 max_message: settings.max_message,
+                backlog: backlog(settings, shared),
                 correlate: calls.correlate(),
                 on_garbage: on_garbage(&settings.name, &shared.metrics),
                 guard: shared.guard.clone(),
@@ -184,6 +186,7 @@ async fn link(
                 address: address.clone(),
                 connect_timeout: settings.connect_timeout,
                 max_message: settings.max_message,
+                backlog: backlog(settings, shared),
                 correlate: calls.correlate(),
                 on_garbage: on_garbage(&settings.name, &shared.metrics),
             });
@@ -195,6 +198,7 @@ async fn link(
                 headers: headers.clone(),
                 connect_timeout: settings.connect_timeout,
                 max_message: settings.max_message,
+                backlog: backlog(settings, shared),
                 correlate: calls.correlate(),
                 on_garbage: on_garbage(&settings.name, &shared.metrics),
             };
@@ -227,6 +231,10 @@ fn http(
 
 fn tls(shared: &Shared, url: &url::Url) -> Arc<rustls::ClientConfig> {
     if matches!(url.scheme(), "https" | "wss") { shared.tls() } else { tls_without_roots() }
+}
+
+fn backlog(settings: &ServerSettings, shared: &Shared) -> Arc<Backlog> {
+    Backlog::new(settings.max_backlog, &settings.name, &shared.metrics)
 }
 
 /// Counts each line that is no message, and logs one a minute.

@@ -8,12 +8,11 @@ use std::sync::Arc;
 use crate::json::{Object, Raw, Text};
 use crate::model::{CacheHint, Call, Caller, Error, Features, Kind, Method, Reason, Server};
 use crate::revision;
-use crate::upstream::own_caller;
+use crate::telemetry::logs;
+use crate::upstream::{ListLimits, own_caller};
 
-/// Pages of one list.
-const PAGES_MAX: usize = 1000;
-/// Items of one list.
-const ITEMS_MAX: usize = 10_000;
+/// Reasons for what was left out that are kept of one list.
+const CUT_MAX: usize = 20;
 
 /// A server's lists, as it spelled them.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +27,8 @@ pub struct List {
     pub items: Vec<Arc<Object>>,
     /// How long it may be kept, if the server said so: the shortest time of its pages.
     pub cache: Option<CacheHint>,
+    /// What was left out for want of room, with the setting that says how much there is.
+    pub cut: Vec<String>,
 }
 
 impl Items {
@@ -54,16 +55,21 @@ pub fn offers(features: &Features, kind: Kind) -> bool {
     }
 }
 
-/// Walks one list to its end.
+/// Walks one list to its end, or to what may be taken of it.
 ///
 /// A server that does not know the method, although it said so, has an empty list.
-pub async fn list_all(server: &dyn Server, kind: Kind) -> Result<List, Error> {
+pub async fn list_all(server: &dyn Server, kind: Kind, limits: &ListLimits) -> Result<List, Error> {
     let mut list = List::default();
+    let mut bytes = 0;
     let mut seen = HashSet::new();
     let mut cursor: Option<Text> = None;
     // A server without sessions may list what it has for the abilities of each request; the list is for all clients.
     let caller = Arc::new(Caller { capabilities: revision::shared_capabilities(), ..(*own_caller()).clone() });
-    for _ in 0..PAGES_MAX {
+    for page in 0.. {
+        if page >= limits.pages {
+            list.cut.push(format!("the list has more than {} pages (max_pages)", limits.pages));
+            break;
+        }
         let params = cursor.iter().fold(Object::new(), |params, c| params.with("cursor", Raw::string(c)));
         let outcome = match server.call(&caller, Call::new(Method::List(kind), params)).outcome().await {
             Ok(outcome) => outcome,
@@ -81,20 +87,14 @@ pub async fn list_all(server: &dyn Server, kind: Kind) -> Result<List, Error> {
                 format!("the answer to {} has no array {:?}", kind.list_method(), kind.member()),
             )
         })?;
-        // An item that is no object, or has duplicate keys, is left out; the others stay.
-        list.items.extend(page.iter().filter_map(Raw::as_object).map(Arc::new));
+        let room = list.take(&page, limits, &mut bytes);
         if let Some(hint) = outcome.cache {
             let merged = list
                 .cache
                 .map_or(hint, |h| CacheHint { ttl_ms: h.ttl_ms.min(hint.ttl_ms), public: h.public && hint.public });
             list.cache = Some(merged);
         }
-        if list.items.len() > ITEMS_MAX {
-            list.items.truncate(ITEMS_MAX);
-            tracing::warn!(
-                method = kind.list_method(),
-                "the list has more than {ITEMS_MAX} items; the rest is left out"
-            );
+        if !room {
             break;
         }
         match outcome.result.text("nextCursor") {
@@ -107,12 +107,113 @@ pub async fn list_all(server: &dyn Server, kind: Kind) -> Result<List, Error> {
             None => break,
         }
     }
+    for cut in &list.cut {
+        tracing::warn!(method = kind.list_method(), "{cut}; the rest is left out");
+    }
     dedup(&mut list.items, kind);
     Ok(list)
+}
+
+impl List {
+    /// Takes the items of a page; false: no more of them may be taken.
+    ///
+    /// An item that is no object, has duplicate keys or is too deep is left out; the others stay.
+    fn take(&mut self, page: &[Raw], limits: &ListLimits, bytes: &mut usize) -> bool {
+        for item in page {
+            // Clients read a list as one document, with parsers of limited depth: one item must not cost them all.
+            if depth(item.bytes()) > limits.depth {
+                let named = item.as_object().and_then(|item| item.text("name")).map(|name| logs::one_line(&name));
+                let named = named.unwrap_or_default();
+                self.cut.push(format!("item {named:?} is nested deeper than {} levels (max_depth)", limits.depth));
+                self.cut.truncate(CUT_MAX);
+                continue;
+            }
+            let Some(item) = item.as_object() else { continue };
+            *bytes += item.size_hint();
+            if *bytes > limits.bytes {
+                self.cut.push(format!("the items are more than {} bytes (max_list)", limits.bytes));
+                return false;
+            }
+            if self.items.len() >= limits.items {
+                self.cut.push(format!("the list has more than {} items (max_items)", limits.items));
+                return false;
+            }
+            self.items.push(Arc::new(item));
+        }
+        true
+    }
+}
+
+/// How deep arrays and objects nest in a JSON text.
+fn depth(json: &[u8]) -> usize {
+    let (mut depth, mut most, mut text, mut escaped) = (0_usize, 0, false, false);
+    for byte in json {
+        match byte {
+            _ if std::mem::take(&mut escaped) => {}
+            b'\\' if text => escaped = true,
+            b'"' => text = !text,
+            b'{' | b'[' if !text => {
+                depth += 1;
+                most = most.max(depth);
+            }
+            b'}' | b']' if !text => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    most
 }
 
 /// A looping or overlapping list holds items twice: the first counts.
 fn dedup(items: &mut Vec<Arc<Object>>, kind: Kind) {
     let mut seen = HashSet::new();
     items.retain(|item| item.text(kind.item_key()).is_none_or(|key| seen.insert(key)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depth_is_that_of_brackets_outside_of_texts() {
+        for (json, expected) in [
+            ("1", 0),
+            ("{}", 1),
+            (r#"{"a":[{}],"b":{}}"#, 3),
+            (r#"{"a":"[[[["}"#, 1),
+            (r#"{"a":"\"[[","b":[]}"#, 2),
+            (r#"{"a\\":[[]]}"#, 3),
+        ] {
+            assert_eq!(depth(json.as_bytes()), expected, "{json}");
+        }
+    }
+
+    #[test]
+    fn a_bottomless_definition_is_left_out_alone() {
+        let deep = format!(r#"{{"name":"deep","inputSchema":{}1{}}}"#, "[".repeat(100_000), "]".repeat(100_000));
+        let page = Raw::parse(format!(r#"[{{"name":"a"}},{deep},{{"name":"b"}}]"#).into()).unwrap();
+        let (mut list, mut bytes) = (List::default(), 0);
+        assert!(list.take(&page.as_array().unwrap(), &ListLimits::default(), &mut bytes));
+        assert_eq!((list.items.len(), list.cut.len()), (2, 1));
+    }
+
+    #[test]
+    fn a_list_is_cut_where_a_limit_says_so() {
+        let page = Raw::parse(bytes::Bytes::from_static(
+            br#"[{"name":"a"},{"name":"b","x":[[[[]]]]},7,{"name":"c"},{"name":"d"}]"#,
+        ));
+        let page = page.unwrap().as_array().unwrap();
+        let limits = |items, bytes, depth| ListLimits { items, bytes, depth, ..ListLimits::default() };
+        let taken = |limits: ListLimits| {
+            let (mut list, mut bytes) = (List::default(), 0);
+            let more = list.take(&page, &limits, &mut bytes);
+            (more, list.items.len(), list.cut.join("; "))
+        };
+        assert_eq!(taken(limits(10, 1000, 10)), (true, 4, String::new()));
+        let (more, count, cut) = taken(limits(10, 1000, 3));
+        assert!(more && count == 3 && cut.contains("max_depth") && cut.contains("\"b\""), "{cut}");
+        let (more, count, cut) = taken(limits(2, 1000, 10));
+        assert!(!more && count == 2 && cut.contains("max_items"), "{cut}");
+        let (more, count, cut) = taken(limits(10, 30, 10));
+        assert!(!more && count < 4 && cut.contains("max_list"), "{cut}");
+    }
 }

@@ -31,7 +31,7 @@ use crate::upstream::lease::{Claim, Ends};
 
 pub use connect::{Active, For, open};
 pub use items::{Items, List, list_all, offers};
-pub use settings::{Connect, HttpTransport, ServerSettings, Share};
+pub use settings::{Connect, HttpTransport, ListLimits, ServerSettings, Share};
 pub use status::{State, Status};
 
 /// What all servers share.
@@ -199,6 +199,8 @@ impl Upstream {
 
     /// Names the resources (by the server's own URIs) whose changes somebody wants to hear of.
     pub fn subscribe(&self, uris: Vec<Text>) {
+        let known = self.shared.metrics.subscriptions.with_label_values(&[&self.settings.name]);
+        known.set(i64::try_from(uris.len()).unwrap_or(i64::MAX));
         if **self.wanted.load() != uris {
             self.wanted.store(Arc::new(uris));
             self.resubscribe.notify_one();

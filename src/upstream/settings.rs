@@ -49,6 +49,31 @@ pub struct ServerSettings {
     pub max_concurrency: usize,
     /// Calls that may wait; more are refused.
     pub queue: usize,
+    /// Bytes of what it said that may wait for clients.
+    pub max_backlog: usize,
+    /// What is taken of its lists.
+    pub lists: ListLimits,
+    /// Resources that all clients together may subscribe to.
+    pub max_subscriptions: usize,
+}
+
+/// What is taken of a server's lists; the rest is left out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ListLimits {
+    /// Items of one list.
+    pub items: usize,
+    /// Pages of one list.
+    pub pages: usize,
+    /// Bytes of all definitions of one list.
+    pub bytes: usize,
+    /// Levels of one definition.
+    pub depth: usize,
+}
+
+impl Default for ListLimits {
+    fn default() -> Self {
+        ListLimits { items: 10_000, pages: 1000, bytes: 16 * 1024 * 1024, depth: 100 }
+    }
 }
 
 /// How to reach a server.
@@ -130,6 +155,9 @@ impl ServerSettings {
             max_message: 16 * 1024 * 1024,
             max_concurrency: 64,
             queue: 256,
+            max_backlog: 32 * 1024 * 1024,
+            lists: ListLimits::default(),
+            max_subscriptions: 10_000,
         }
     }
 }

@@ -373,7 +373,7 @@ async fn check(upstream: &Arc<Upstream>, active: &Arc<Active>) -> Result<(), Str
     if active.link.is_pipe() {
         return Ok(());
     }
-    let listing = list_all(&*active.server, Kind::Tools);
+    let listing = list_all(&*active.server, Kind::Tools, &upstream.settings.lists);
     match tokio::time::timeout(upstream.settings.connect_timeout, listing).await {
         Ok(Err(error)) if error.reason == Reason::ServerDown => Err(error.to_string()),
         Err(_) => Err(format!("no answer within {:?}", upstream.settings.connect_timeout)),
@@ -389,7 +389,7 @@ async fn relist(upstream: &Upstream, active: &Active, kinds: &[Kind]) -> Result<
     for kind in kinds.iter().copied() {
         let list = if items::offers(&features, kind) {
             let limit = upstream.settings.list_timeout;
-            match tokio::time::timeout(limit, list_all(&*active.server, kind)).await {
+            match tokio::time::timeout(limit, list_all(&*active.server, kind, &upstream.settings.lists)).await {
                 Ok(Ok(list)) => {
                     answered = true;
                     list

@@ -98,6 +98,12 @@ impl Setup {
         Process::start(&config, self.dir, &[]).await
     }
 
+    /// Starts the program through a shell that first runs a command, such as `ulimit`.
+    pub(crate) async fn spawn_after(self, command: &str) -> Process {
+        let config = self.write();
+        Process::start_after(command, &config, self.dir).await
+    }
+
     /// Starts the program with an environment variable that names a file.
     pub(crate) async fn spawn_with(self, variable: &str, file: &Path) -> Process {
         let config = self.write();

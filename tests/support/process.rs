@@ -26,7 +26,19 @@ impl Process {
     pub(super) async fn start(config: &Path, dir: TempDir, variables: &[(&str, &Path)]) -> Process {
         let mut command = Command::new(PROGRAM);
         command.envs(variables.iter().copied());
-        command.args(["serve", "--config"]).arg(config).stderr(Stdio::piped()).stdout(Stdio::null());
+        command.args(["serve", "--config"]).arg(config);
+        Process::run(command, dir).await
+    }
+
+    /// Starts it through a shell that first runs `first`.
+    pub(super) async fn start_after(first: &str, config: &Path, dir: TempDir) -> Process {
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(format!("{first} && exec \"$0\" serve --config \"$1\"")).arg(PROGRAM).arg(config);
+        Process::run(command, dir).await
+    }
+
+    async fn run(mut command: Command, dir: TempDir) -> Process {
+        command.stderr(Stdio::piped()).stdout(Stdio::null());
         let mut child = command.kill_on_drop(true).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let log = Arc::new(Mutex::new(String::new()));

@@ -79,7 +79,8 @@ impl Client {
             return Ok(Vec::new());
         }
         let limit = self.target.settings.list_timeout;
-        let listed = tokio::time::timeout(limit, upstream::list_all(&*self.active.server, kind)).await;
+        let lists = &self.target.settings.lists;
+        let listed = tokio::time::timeout(limit, upstream::list_all(&*self.active.server, kind, lists)).await;
         let late = |_| Failure::Failed(format!("{} took longer than {limit:?}", kind.list_method()));
         Ok(listed.map_err(late)?.map_err(|error| self.failure(&error))?.items)
     }

@@ -78,6 +78,7 @@ impl Resolver<'_> {
     fn key(&mut self, key: &Key, path: &Path) -> Option<KeySettings> {
         let hash = self.key_hash(key, path);
         let tools = self.patterns(&path.key("tools"), key.tools.as_ref()).unwrap_or_else(Globs::all);
+        let rate = key.rate.as_ref().map(|rate| self.rate(&path.key("rate"), rate));
         let expires = key.expires.as_ref().map(|text| self.expires(&path.key("expires"), text));
         let views = path.key("views");
         for (i, name) in key.views.iter().flatten().enumerate() {
@@ -92,7 +93,7 @@ impl Resolver<'_> {
             Some(expires) => Some(expires?),
             None => None,
         };
-        Some(KeySettings { name: key.name.clone()?, hash: hash?, views: key.views.clone(), tools, expires })
+        Some(KeySettings { name: key.name.clone()?, hash: hash?, views: key.views.clone(), tools, rate, expires })
     }
 
     fn key_hash(&mut self, key: &Key, path: &Path) -> Option<KeyHash> {

@@ -11,11 +11,13 @@ mod server;
 use std::time::Duration;
 
 use super::check::{alternatives, nearest};
-use super::file::{DurationText, File, LogFormat, SizeText};
+use super::file::{DurationText, File, LogFormat, RateText, SizeText};
 use super::plan::{Limits, LogSettings, NameSettings, Plan};
 use super::problem::{Faults, Kind};
 use super::tree::{Node, Path, Value};
 use super::units;
+use crate::policy::Rate;
+use crate::telemetry::MemoryLimit;
 use crate::upstream::ServerSettings;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
@@ -125,14 +127,18 @@ impl<'a> Resolver<'a> {
 
     /// A size of at least one KiB: less would not hold any message.
     fn size(&mut self, path: &Path, text: &SizeText) -> usize {
+        self.size_from(path, text, 1, "1KiB")
+    }
+
+    fn size_from(&mut self, path: &Path, text: &SizeText, least: usize, shown: &str) -> usize {
         let size = match text {
             SizeText::Bytes(bytes) => usize::try_from(*bytes).map_err(|_| "is too large"),
             SizeText::Text(text) => units::size(text),
         };
         match size {
-            Ok(size) if size >= 1024 => size,
+            Ok(size) if size >= least * 1024 => size,
             Ok(_) => {
-                self.error(Kind::Value, path, format!("`{path}` is too small"), "use at least \"1KiB\"");
+                self.error(Kind::Value, path, format!("`{path}` is too small"), format!("use at least \"{shown}\""));
                 0
             }
             Err(wrong) => {
@@ -146,6 +152,15 @@ impl<'a> Resolver<'a> {
                 0
             }
         }
+    }
+
+    pub(super) fn rate(&mut self, path: &Path, text: &RateText) -> Option<Rate> {
+        units::rate(&text.0).unwrap_or_else(|wrong| {
+            let message = format!("`{path}`: {} {wrong}", self.shown(path));
+            let fix = "write a number in a time, such as \"100/min\" or \"10/s\"; \"0\" for any number";
+            self.error(Kind::Value, path, message, fix);
+            None
+        })
     }
 
     fn public_url(&mut self, file: &File) -> Option<url::Url> {
@@ -245,6 +260,14 @@ impl<'a> Resolver<'a> {
     fn limits(&mut self, file: &File) -> Limits {
         let (limits, path) = (&file.limits, |key: &str| Path::of(&["limits", key]));
         Limits {
+            rate: self.rate(&path("rate"), &limits.rate),
+            calls_per_key: count(limits.calls_per_key),
+            memory: match &limits.memory {
+                None => MemoryLimit::Container,
+                Some(SizeText::Bytes(0)) => MemoryLimit::None,
+                Some(SizeText::Text(text)) if units::size(text) == Ok(0) => MemoryLimit::None,
+                Some(size) => MemoryLimit::Bytes(self.size(&path("memory"), size)),
+            },
             sessions: count(limits.sessions),
             session_idle: self.duration(&path("session_idle"), &limits.session_idle),
             streams: count(limits.streams),
@@ -254,7 +277,12 @@ impl<'a> Resolver<'a> {
             replay_total: self.size(&path("replay_total"), &limits.replay_total),
             replay_events: count(limits.replay_events),
             replay_time: self.duration(&path("replay_time"), &limits.replay_time),
+            outbox: self.size(&path("outbox"), &limits.outbox),
+            outbox_total: self.size(&path("outbox_total"), &limits.outbox_total),
+            subscriptions: count(limits.subscriptions),
             connections: count(limits.connections),
+            head: self.size_from(&path("head"), &limits.head, 8, "8KiB"),
+            batch: count(limits.batch),
             body: self.size(&path("body"), &limits.body),
             calls: count(limits.calls),
             read_timeout: self.duration(&path("read_timeout"), &limits.read_timeout),

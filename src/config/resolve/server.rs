@@ -10,13 +10,15 @@ use http::{HeaderName, HeaderValue};
 
 use super::{Resolver, count, is_name_character};
 use crate::config::check::alternatives;
-use crate::config::file::{Common, DurationText, File, Items, Server, ServerKind, Share as FileShare, Transport};
+use crate::config::file::{
+    Common, DurationText, File, Items, Server, ServerKind, Share as FileShare, SizeText, Transport,
+};
 use crate::config::is_used;
 use crate::config::problem::Kind;
 use crate::config::tree::Path;
 use crate::link::socket::Address;
 use crate::policy::{Globs, ItemRules};
-use crate::upstream::{Connect, HttpTransport, ServerSettings, Share};
+use crate::upstream::{Connect, HttpTransport, ListLimits, ServerSettings, Share};
 
 /// Headers that the transport itself sets.
 const RESERVED: [&str; 10] = [
@@ -129,13 +131,25 @@ impl Resolver<'_> {
             connect_timeout: self.time(path, "connect_timeout", &own.connect_timeout, &base.connect_timeout),
             start_timeout: self.time(path, "start_timeout", &own.start_timeout, &base.start_timeout),
             list_timeout: self.time(path, "list_timeout", &own.list_timeout, &base.list_timeout),
-            max_message: match (&own.max_message, &base.max_message) {
-                (Some(own), _) => self.size(&path.key("max_message"), own),
-                (None, Some(base)) => self.size(&Path::of(&["defaults", "max_message"]), base),
-                (None, None) => 0,
-            },
+            max_message: self.bytes(path, "max_message", &own.max_message, &base.max_message),
             max_concurrency: count(own.max_concurrency.or(base.max_concurrency).unwrap_or_default()),
             queue: count(own.queue.or(base.queue).unwrap_or_default()),
+            max_backlog: self.bytes(path, "max_backlog", &own.max_backlog, &base.max_backlog),
+            lists: ListLimits {
+                items: count(own.max_items.or(base.max_items).unwrap_or_default()),
+                pages: count(own.max_pages.or(base.max_pages).unwrap_or_default()),
+                bytes: self.bytes(path, "max_list", &own.max_list, &base.max_list),
+                depth: count(own.max_depth.or(base.max_depth).unwrap_or_default()),
+            },
+            max_subscriptions: count(own.max_subscriptions.or(base.max_subscriptions).unwrap_or_default()),
+        }
+    }
+
+    fn bytes(&mut self, path: &Path, key: &str, own: &Option<SizeText>, base: &Option<SizeText>) -> usize {
+        match (own, base) {
+            (Some(own), _) => self.size(&path.key(key), own),
+            (None, Some(base)) => self.size(&Path::of(&["defaults", key]), base),
+            (None, None) => 0,
         }
     }
 

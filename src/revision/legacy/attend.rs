@@ -11,9 +11,11 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
 
 use crate::json::{Object, Raw, Text};
 use crate::jsonrpc::{Request, RpcError, code};
+use crate::link::{Backlog, Weight};
 use crate::model::{Answers, Ask, Call, Caller, Error, Event, Outcome, Question, Reason, Task, TaskMethod, TaskStatus};
 use crate::revision::fault;
 use crate::revision::legacy::back::LegacyServer;
@@ -21,7 +23,7 @@ use crate::revision::legacy::running::Running;
 use crate::revision::legacy::tasks;
 use crate::telemetry::CountGuard;
 
-/// Tasks of one connection whose questions are waited for.
+/// Tasks of one connection whose questions are waited for; the oldest of the principal that has the most makes room.
 const TASKS_MAX: usize = 256;
 /// Questions of one task that may wait for answers.
 const QUESTIONS_MAX: usize = 32;
@@ -33,20 +35,39 @@ const KEEP: Duration = Duration::from_secs(600);
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The questions of one connection's tasks.
-#[derive(Default)]
 pub(super) struct Attended {
     tasks: Mutex<HashMap<Text, Arc<Waiter>>>,
     /// Questions that came another way than to the call that waits for their task, or before there was one.
-    early: Mutex<VecDeque<(Text, Instant, Request)>>,
+    early: Mutex<VecDeque<Early>>,
     /// One more of these is there.
     added: Notify,
+    /// The bytes of all questions.
+    backlog: Arc<Backlog>,
+}
+
+/// A question that nobody waits for yet.
+struct Early {
+    task: Text,
+    at: Instant,
+    request: Request,
+    _weight: Weight,
 }
 
 /// One task that is waited for.
-#[derive(Default)]
 struct Waiter {
+    principal: u32,
+    since: Instant,
     open: Mutex<Vec<Waiting>>,
     changed: Notify,
+    /// Cancelled when it has to make room.
+    over: CancellationToken,
+}
+
+impl Waiter {
+    fn new(principal: u32) -> Arc<Self> {
+        let (open, changed, over) = (Mutex::default(), Notify::new(), CancellationToken::new());
+        Arc::new(Waiter { principal, since: Instant::now(), open, changed, over })
+    }
 }
 
 /// One question without an answer.
@@ -56,6 +77,7 @@ struct Waiting {
     /// The server's side of the question, by its own key.
     own: Text,
     answer: oneshot::Sender<Answers>,
+    _weight: Weight,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -63,15 +85,33 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Attended {
+    /// None yet.
+    pub(super) fn new(backlog: Arc<Backlog>) -> Self {
+        Attended { tasks: Mutex::default(), early: Mutex::default(), added: Notify::new(), backlog }
+    }
+
     /// Keeps a question until somebody waits for its task. Gives back what has no place.
     pub(super) fn keep(&self, task: Text, request: Request) -> Vec<Request> {
         let now = Instant::now();
         let mut early = lock(&self.early);
         let mut refused = Vec::new();
-        while early.front().is_some_and(|(_, at, _)| now - *at >= KEEP) || early.len() >= EARLY_MAX {
-            refused.extend(early.pop_front().map(|(_, _, request)| request));
+        while early.front().is_some_and(|early| now - early.at >= KEEP) || early.len() >= EARLY_MAX {
+            refused.extend(early.pop_front().map(|early| early.request));
         }
-        early.push_back((task, now, request));
+        let weight = loop {
+            match self.backlog.take(request.params.size_hint()) {
+                Some(weight) => break weight,
+                // The oldest makes room, unless there is none left.
+                None => match early.pop_front() {
+                    Some(oldest) => refused.push(oldest.request),
+                    None => {
+                        refused.push(request);
+                        return refused;
+                    }
+                },
+            }
+        };
+        early.push_back(Early { task, at: now, request, _weight: weight });
         drop(early);
         self.added.notify_waiters();
         refused
@@ -92,13 +132,40 @@ impl Attended {
 
     fn take_kept(&self, task: &Text) -> Option<Request> {
         let mut early = lock(&self.early);
-        let at = early.iter().position(|(of, _, _)| of == task)?;
-        early.remove(at).map(|(_, _, request)| request)
+        let at = early.iter().position(|early| early.task == *task)?;
+        early.remove(at).map(|early| early.request)
     }
 
     fn forget(&self, id: &Text) {
         lock(&self.tasks).remove(id);
     }
+
+    /// Forgets a task, unless somebody else waits for it by now.
+    fn leave(&self, id: &Text, waiter: &Arc<Waiter>) {
+        let mut tasks = lock(&self.tasks);
+        if tasks.get(id).is_some_and(|known| Arc::ptr_eq(known, waiter)) {
+            tasks.remove(id);
+        }
+    }
+}
+
+/// Makes room for one more task of a principal, at the cost of the one that has the most; false: that is the principal
+/// itself, or has hardly more.
+fn make_room(tasks: &mut HashMap<Text, Arc<Waiter>>, principal: u32) -> bool {
+    let mut counts: HashMap<u32, usize> = HashMap::new();
+    for waiter in tasks.values() {
+        *counts.entry(waiter.principal).or_default() += 1;
+    }
+    let own = counts.get(&principal).copied().unwrap_or(0);
+    let Some((most, count)) = counts.into_iter().max_by_key(|(id, count)| (*count, *id)) else { return false };
+    if count <= own + 1 {
+        return false;
+    }
+    let theirs = tasks.iter().filter(|(_, waiter)| waiter.principal == most);
+    let oldest = theirs.min_by_key(|(_, waiter)| waiter.since).map(|(id, _)| id.clone());
+    let gone = oldest.and_then(|id| tasks.remove(&id));
+    // Its questions are dropped with it, which tells the server that no answers come.
+    gone.map(|waiter| waiter.over.cancel()).is_some()
 }
 
 /// The whole state of a task: what it asks while it needs input, and what it came to when it is over.
@@ -173,20 +240,23 @@ fn attend(server: &Arc<LegacyServer>, caller: &Arc<Caller>, id: &Text) -> Result
     }
     if all.len() >= TASKS_MAX {
         server.hello.metrics.refused.with_label_values(&["tasks"]).inc();
-        let message = format!("Server \"{}\" has too many tasks that wait for input", server.hello.server);
-        return Err(Error::new(Reason::Overloaded, message));
+        if !make_room(&mut all, caller.principal.id) {
+            let name = &server.hello.server;
+            let message = format!("Server \"{name}\" has {TASKS_MAX} tasks that wait for input, the most there may be");
+            return Err(Error::new(Reason::Overloaded, message));
+        }
     }
-    let waiter = Arc::new(Waiter::default());
+    let waiter = Waiter::new(caller.principal.id);
     // A copy: the name is a span of a client's message, which must not live as long as the wait.
     let id = Text::from(id.as_str());
     all.insert(id.clone(), waiter.clone());
     let exchange = Running::start(server.clone(), caller.clone(), Call::of_task(TaskMethod::End, &id)).0;
-    let gone = server.gone.clone();
+    let (gone, over) = (server.gone.clone(), waiter.over.clone());
     let kept = CountGuard::new(&server.hello.metrics.tasks.with_label_values(&["asked"]));
     let waiting = wait(Arc::downgrade(server), caller.clone(), id, waiter.clone(), exchange);
     tokio::spawn(gone.run_until_cancelled_owned(async move {
         let _kept = kept;
-        waiting.await;
+        over.run_until_cancelled_owned(waiting).await;
     }));
     Ok(waiter)
 }
@@ -216,7 +286,7 @@ async fn wait(
         }
     }
     if let Some(server) = server.upgrade() {
-        server.attended.forget(&id);
+        server.attended.leave(&id, &waiter);
     }
 }
 
@@ -227,18 +297,22 @@ fn put(server: &Weak<LegacyServer>, caller: &Caller, waiter: &Waiter, ask: Ask) 
     let mut open = lock(&waiter.open);
     let able = caller.can.answer(question.kind);
     let asks = |outcome| server.hello.metrics.asks.with_label_values(&[question.kind.capability(), outcome]).inc();
-    if !able || open.len() >= QUESTIONS_MAX {
+    let room = (able && open.len() < QUESTIONS_MAX).then(|| server.attended.backlog.take(question.params.size_hint()));
+    let Some(weight) = room.flatten() else {
         asks(if able { "too_many" } else { "not_declared" });
-        let message = format!("The client did not declare {}", question.kind.capability());
+        let message = match able {
+            true => "Too many questions wait for the client already".to_owned(),
+            false => format!("The client did not declare {}", question.kind.capability()),
+        };
         let error = RpcError { code: code::METHOD_NOT_FOUND, message: message.into(), data: None };
         drop(ask.answer.send(vec![(own, Err(error))]));
         return;
-    }
+    };
     asks("asked");
     tasks::unrelate(&mut question.params);
     // "Each request key in `inputRequests` MUST be unique over the lifetime of a single task" (SEP-2663).
     let key = Text::from(format!("ask-{}", server.calls.next_id()));
-    open.push(Waiting { key, question, own, answer: ask.answer });
+    open.push(Waiting { key, question, own, answer: ask.answer, _weight: weight });
     drop(open);
     waiter.changed.notify_waiters();
 }
@@ -302,7 +376,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn early_questions_are_their_tasks_and_bounded() {
-        let attended = Attended::default();
+        let attended = Attended::new(Backlog::new(1 << 20, "a", &Metrics::new()));
         let (a, b) = (Text::literal("a"), Text::literal("b"));
         assert!(attended.keep(a.clone(), request(1)).is_empty());
         assert!(attended.keep(b.clone(), request(2)).is_empty());
@@ -317,6 +391,43 @@ mod tests {
         assert_eq!(refused, 6, "the oldest make room");
         tokio::time::advance(KEEP).await;
         assert_eq!(attended.keep(b, request(9)).len(), EARLY_MAX, "nothing is kept for ever");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn early_questions_are_bounded_in_bytes() {
+        let attended = Attended::new(Backlog::new(1000, "a", &Metrics::new()));
+        let large = |n| {
+            let params = Object::new().with("message", Raw::string(&"x".repeat(400)));
+            Request { id: Id::number(n), method: Text::literal("elicitation/create"), params: params.sealed() }
+        };
+        let task = Text::literal("a");
+        assert!(attended.keep(task.clone(), large(1)).is_empty() && attended.keep(task.clone(), large(2)).is_empty());
+        let refused = attended.keep(task.clone(), large(3));
+        assert_eq!(refused.iter().map(|request| request.id.clone()).collect::<Vec<_>>(), [Id::number(1)]);
+        assert_eq!(attended.take_kept(&task).unwrap().id, Id::number(2));
+        let huge = Object::new().with("message", Raw::string(&"x".repeat(2000))).sealed();
+        let huge = Request { id: Id::number(4), method: Text::literal("elicitation/create"), params: huge };
+        let refused = attended.keep(task.clone(), huge);
+        assert_eq!(refused.len(), 2, "what is larger than all has no place, whatever makes room");
+        assert!(attended.take_kept(&task).is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_principal_with_the_most_tasks_makes_room() {
+        let mut tasks = HashMap::new();
+        for n in 0..10 {
+            let waiter = Waiter::new(if n < 8 { 1 } else { 2 });
+            tasks.insert(Text::from(format!("t{n}")), waiter);
+            tokio::time::advance(Duration::from_millis(1)).await;
+        }
+        let first = tasks[&Text::literal("t0")].clone();
+        assert!(!make_room(&mut tasks, 1), "who has the most makes no room for itself");
+        assert!(make_room(&mut tasks, 3) && first.over.is_cancelled() && tasks.len() == 9);
+        for _ in 0..4 {
+            assert!(make_room(&mut tasks, 2));
+        }
+        assert_eq!(tasks.values().filter(|waiter| waiter.principal == 1).count(), 3);
+        assert!(!make_room(&mut tasks, 2), "hardly more is no reason");
     }
 
     /// The next message that the server gets.
@@ -334,6 +445,7 @@ mod tests {
         let calls = Calls::default();
         let settings = DuplexSettings {
             max_message: 64 * 1024,
+            backlog: Backlog::new(1 << 20, "a", &Metrics::new()),
             correlate: calls.correlate(),
             on_garbage: Arc::new(|line| panic!("{}", String::from_utf8_lossy(line))),
             closed: "it was closed",
@@ -348,6 +460,7 @@ mod tests {
             info: Raw::literal("{}"),
             timeout: Duration::from_secs(60),
             ask_timeout: Duration::from_secs(60),
+            max_backlog: 1 << 20,
             metrics: Arc::new(Metrics::new()),
         };
         let opening = async {

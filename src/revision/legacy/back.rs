@@ -18,7 +18,7 @@ use crate::json::{Object, Raw, Text};
 use crate::jsonrpc::{
     Id, Request, RpcError, code, to_bytes, write_error, write_notification, write_request, write_result,
 };
-use crate::link::{Headers, Link, LinkError, Outgoing, Reply};
+use crate::link::{Backlog, Headers, Link, LinkError, Outgoing, Reply};
 use crate::model::{
     Call, Caller, Error, Event, Exchange, Face, Filter, Kind, Level, LogWish, Method, Notice, Notices, Outcome, Server,
     TaskMethod, TaskWish,
@@ -74,6 +74,7 @@ pub(in crate::revision) struct LegacyServer {
 impl LegacyServer {
     /// Takes the server into use.
     pub(in crate::revision) fn attach(link: Arc<dyn Link>, calls: Calls, hello: Hello, opened: Opened) -> Arc<Shared> {
+        let backlog = Backlog::new(hello.max_backlog, &hello.server, &hello.metrics);
         let server = Arc::new(LegacyServer {
             link,
             calls,
@@ -84,7 +85,7 @@ impl LegacyServer {
             renewing: AsyncMutex::new(()),
             level: AtomicU8::new(u8::MAX),
             subscribed: Mutex::default(),
-            attended: Attended::default(),
+            attended: Attended::new(backlog),
             gone: CancellationToken::new(),
         });
         let gone = server.gone.clone();

@@ -306,6 +306,10 @@ pub(super) fn subscribe(session: &Arc<Session>, server: &Arc<dyn Server>, params
     let uri = params.text("uri").ok_or_else(|| Error::new(Reason::InvalidParams, "Invalid params: uri is missing"))?;
     let caller = session.caller.load_full();
     let notices = server.listen(&caller, Filter { uris: vec![uri.clone()], ..Filter::default() });
+    if let Some(setting) = notices.honoured.full {
+        let message = format!("The server has too many subscriptions ({setting}); end some first");
+        return Err(Error::new(Reason::Overloaded, message));
+    }
     if !notices.honoured.uris.contains(&uri) {
         return Err(Error::new(Reason::UnknownResource, format!("Resource not found: {uri}")));
     }
@@ -314,7 +318,7 @@ pub(super) fn subscribe(session: &Arc<Session>, server: &Arc<dyn Server>, params
         Subscribed::New(ended) => drop(tokio::spawn(stream::forward(uri, notices, Arc::downgrade(session), ended))),
         Subscribed::Already => {}
         Subscribed::TooMany => {
-            let message = "The session has too many subscriptions; end some first";
+            let message = "The session has too many subscriptions (limits.subscriptions); end some first";
             return Err(Error::new(Reason::Overloaded, message));
         }
     }

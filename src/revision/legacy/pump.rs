@@ -12,7 +12,7 @@ use crate::link::{LinkError, Messages};
 use crate::model::Notice;
 use crate::revision::legacy::back::{LegacyServer, WeakServer};
 use crate::revision::legacy::tasks;
-use crate::revision::notices;
+use crate::revision::notices::{self, NOTICE_MAX};
 
 /// Pauses between attempts to open the stream again; the last one repeats.
 const PAUSES: [Duration; 4] =
@@ -87,6 +87,10 @@ async fn listen(server: &WeakServer, mut messages: Messages) {
     while let Some(Ok(message)) = messages.next().await {
         let Some(server) = server.upgrade() else { return };
         match message {
+            // It is kept until the slowest listener has it, with many others.
+            Message::Notification(notification) if notification.params.size_hint() > NOTICE_MAX => {
+                server.hello.metrics.dropped.with_label_values(&["large_notice"]).inc();
+            }
             Message::Notification(notification) => server.publish(match tasks::told(&notification) {
                 Some(task) => Notice::Task(Box::new(task)),
                 None => notices::read(notification),

@@ -266,7 +266,14 @@ mod tests {
 
     fn session() -> Arc<Session> {
         let replay = ReplaySettings { bytes: 1000, total: 1000, events: 10, time: Duration::from_secs(60) };
-        let settings = SessionSettings { max: 1, idle: Duration::from_secs(60), replay };
+        let settings = SessionSettings {
+            max: 1,
+            idle: Duration::from_secs(60),
+            replay,
+            outbox: 10_000,
+            outbox_total: 100_000,
+            subscriptions: 10,
+        };
         let caller = Caller {
             principal: Arc::new(Principal { name: "test".to_owned(), id: 1 }),
             session: None,

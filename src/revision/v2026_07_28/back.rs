@@ -139,6 +139,7 @@ impl Server for ModernServer {
             // The states of tasks are looked for by whoever has the tasks.
             tasks: Vec::new(),
             told_tasks: false,
+            full: None,
         };
         if !features.subscribe {
             honoured.uris.clear();
@@ -211,6 +212,10 @@ impl Listening {
                 }
                 Ok(Message::Notification(mut n)) => {
                     untag(&mut n.params);
+                    // It is kept until the slowest listener has it, with many others.
+                    if n.params.size_hint() > notices::NOTICE_MAX {
+                        continue;
+                    }
                     if let notice @ (Notice::Changed(_) | Notice::Updated(..)) = notices::read(n) {
                         return Some(notice);
                     }

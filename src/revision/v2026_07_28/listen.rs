@@ -17,9 +17,6 @@ use crate::revision::{FrontState, answer, notices};
 use crate::sse;
 use crate::telemetry::CountGuard;
 
-/// Resources that one stream may name.
-const URIS_MAX: usize = 1000;
-
 /// Tasks that one stream may name: each is looked at as often as its server allows.
 const TASKS_MAX: usize = 100;
 
@@ -46,7 +43,7 @@ pub(super) fn begin(
             format!("There are {} streams, and no more are allowed (limits.streams)", state.streams_max),
         ));
     }
-    let filter = read_filter(params)?;
+    let filter = read_filter(params, state.subscriptions)?;
     if !filter.tasks.is_empty() && !tasks::declared(&caller.capabilities) {
         return Err(tasks::missing());
     }
@@ -62,7 +59,7 @@ pub(super) fn begin(
     })
 }
 
-fn read_filter(params: &Object) -> Result<Filter, Error> {
+fn read_filter(params: &Object, most: usize) -> Result<Filter, Error> {
     let wrong = |what: &str| Error::new(Reason::InvalidParams, format!("Invalid params: {what}"));
     let asked = params.object("notifications").ok_or_else(|| wrong("notifications must be an object"))?;
     let flag = |name: &str| asked.get(name).is_some_and(|v| &v.bytes()[..] == b"true");
@@ -77,8 +74,8 @@ fn read_filter(params: &Object) -> Result<Filter, Error> {
     if tasks.len() > TASKS_MAX {
         return Err(wrong("at most 100 tasks can be named on one stream"));
     }
-    if uris.len() > URIS_MAX {
-        return Err(wrong("at most 1000 resources can be named on one stream"));
+    if uris.len() > most {
+        return Err(wrong(&format!("at most {most} resources can be named on one stream (limits.subscriptions)")));
     }
     Ok(Filter {
         tools: flag("toolsListChanged"),
@@ -90,6 +87,7 @@ fn read_filter(params: &Object) -> Result<Filter, Error> {
         elicitations: false,
         tasks,
         told_tasks: false,
+        full: None,
     })
 }
 

@@ -1,0 +1,108 @@
+//! Who may start something now.
+//!
+//! Owns the bounds that hold before anything is begun: memory, calls of all and of each key, and how many requests come
+//! in a time. Does not count calls (`gateway`). Invariant: a request that is refused here has cost nothing but its
+//! reading, and is told which setting refused it and when to come again.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderValue, Response, StatusCode, header};
+
+use crate::auth::KeySettings;
+use crate::body::Body;
+use crate::gateway::Endpoints;
+use crate::model::{Error, Principal, Reason};
+use crate::policy::{ANYBODY, Bucket, Rate};
+use crate::telemetry::{Memory, Metrics};
+
+/// How long to stay away where it cannot be told when there will be room.
+const SOON: Duration = Duration::from_secs(1);
+
+/// What may be started.
+pub struct Gate {
+    calls: usize,
+    calls_per_key: usize,
+    /// Of each principal that has a rate.
+    rates: HashMap<u32, Bucket>,
+    memory: Arc<Memory>,
+}
+
+/// The limits of a gate.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GateSettings {
+    /// Calls at once, over all clients.
+    pub calls: usize,
+    /// Calls of one key at once.
+    pub calls_per_key: usize,
+    /// Requests in a time, of a key that does not say otherwise.
+    pub rate: Option<Rate>,
+}
+
+/// Why something may not be started, and for how long.
+pub(super) struct Closed {
+    limit: &'static str,
+    status: StatusCode,
+    pub(super) error: Error,
+    again: Duration,
+}
+
+impl Gate {
+    /// A gate for these keys; their places are the principals' ids.
+    pub fn new(settings: GateSettings, keys: &[KeySettings], memory: Arc<Memory>) -> Self {
+        let rated = keys.iter().enumerate().map(|(row, key)| {
+            let rate = key.rate.unwrap_or(settings.rate)?;
+            Some((u32::try_from(row).unwrap_or(u32::MAX), Bucket::new(rate)))
+        });
+        let mut rates: HashMap<u32, Bucket> = rated.flatten().collect();
+        rates.extend(settings.rate.filter(|_| keys.is_empty()).map(|rate| (ANYBODY, Bucket::new(rate))));
+        Gate { calls: settings.calls, calls_per_key: settings.calls_per_key, rates, memory }
+    }
+
+    /// Whether anything large may be read, or anything begun, at all.
+    pub(super) fn memory(&self) -> Result<(), Closed> {
+        let Some(limit) = self.memory.limit.filter(|_| self.memory.is_short()) else { return Ok(()) };
+        let message = format!("The gateway uses more than nine tenths of its {limit} bytes of memory (limits.memory)");
+        Err(Closed::full("memory", message))
+    }
+
+    /// Whether so many requests of a principal may be started.
+    pub(super) fn pass(&self, principal: &Principal, count: usize, gateway: &Endpoints) -> Result<(), Closed> {
+        self.memory()?;
+        let (calls, own) = gateway.in_flight(principal);
+        if calls.saturating_add(count) > self.calls {
+            let message = format!("There are {} calls at once, and no more are allowed (limits.calls)", self.calls);
+            return Err(Closed::full("calls", message));
+        }
+        // Without keys nobody can be told apart: then the other bound is the only one.
+        if principal.id != ANYBODY && own.saturating_add(count) > self.calls_per_key {
+            let most = self.calls_per_key;
+            let message = format!("This key has {most} calls at once, and no more are allowed (limits.calls_per_key)");
+            return Err(Closed { status: StatusCode::TOO_MANY_REQUESTS, ..Closed::full("calls_per_key", message) });
+        }
+        let Some(bucket) = self.rates.get(&principal.id) else { return Ok(()) };
+        bucket.take(count).map_err(|again| {
+            let message = "There are more requests than limits.rate, or the rate of this key, allows";
+            let status = StatusCode::TOO_MANY_REQUESTS;
+            Closed { status, again, ..Closed::full("rate", message.to_owned()) }
+        })
+    }
+}
+
+impl Closed {
+    fn full(limit: &'static str, message: String) -> Self {
+        let error = Error::new(Reason::Overloaded, message);
+        Closed { limit, status: StatusCode::SERVICE_UNAVAILABLE, error, again: SOON }
+    }
+
+    /// Counts the refusal, and says in the response when to come again.
+    pub(super) fn seal(self, mut response: Response<Body>, metrics: &Metrics) -> Response<Body> {
+        metrics.refused.with_label_values(&[self.limit]).inc();
+        *response.status_mut() = self.status;
+        // Whole seconds (RFC 9110, Retry-After), never zero: that would ask for another attempt at once.
+        let seconds = self.again.as_secs() + u64::from(self.again.subsec_nanos() > 0);
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds.max(1)));
+        response
+    }
+}

@@ -1,0 +1,140 @@
+//! The memory that the process uses, against what it may.
+//!
+//! Owns the limit and the looking. Does not decide what is refused (`front`). Invariant: whoever asks whether memory is
+//! short gets an answer that is at most a moment old, without a system call.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::telemetry::{Metrics, process};
+
+/// How often is looked: a client cannot send much more than this times the network's speed in between.
+const LOOK: Duration = Duration::from_millis(100);
+/// Above this many percent of the limit, memory is short.
+const SHORT: usize = 90;
+
+/// How much memory the gateway may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryLimit {
+    /// As much as there is.
+    None,
+    /// What its container may (the control group), if that is limited.
+    Container,
+    /// So many bytes.
+    Bytes(usize),
+}
+
+/// Whether memory is short.
+pub struct Memory {
+    /// In bytes; `None`: there is no limit.
+    pub limit: Option<usize>,
+    short: AtomicBool,
+}
+
+impl Memory {
+    /// Memory against a limit; [`Memory::watch`] looks at it.
+    pub fn new(limit: MemoryLimit, metrics: &Metrics) -> Arc<Self> {
+        let limit = match limit {
+            MemoryLimit::None => None,
+            MemoryLimit::Container => container("/proc/self/cgroup".as_ref(), "/sys/fs/cgroup".as_ref()),
+            MemoryLimit::Bytes(bytes) => Some(bytes),
+        };
+        metrics.memory_limit.set(limit.and_then(|bytes| i64::try_from(bytes).ok()).unwrap_or(0));
+        Arc::new(Memory { limit, short: AtomicBool::new(false) })
+    }
+
+    /// Whether more than nine tenths of the limit are in use.
+    pub fn is_short(&self) -> bool {
+        self.short.load(Ordering::Relaxed)
+    }
+
+    /// Looks for as long as it runs; without a limit there is nothing to look at.
+    pub async fn watch(self: Arc<Self>) {
+        let Some(limit) = self.limit else { return };
+        let mut clock = tokio::time::interval(LOOK);
+        clock.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            clock.tick().await;
+            let used = process::resident().unwrap_or_default();
+            let short = used > (limit / 100 * SHORT) as f64;
+            if short != self.short.swap(short, Ordering::Relaxed) {
+                let (used, limit) = (used as u64 >> 20, limit >> 20);
+                if short {
+                    tracing::warn!("memory is short ({used} of {limit} MiB, limits.memory): nothing new is taken");
+                } else {
+                    tracing::info!("memory is no longer short ({used} of {limit} MiB)");
+                }
+            }
+        }
+    }
+}
+
+/// The lowest limit of the control groups that the process is in: version 2, or the memory controller of version 1.
+fn container(groups: &Path, root: &Path) -> Option<usize> {
+    let groups = std::fs::read_to_string(groups).ok()?;
+    let limits = groups.lines().filter_map(|line| {
+        let mut parts = line.splitn(3, ':');
+        let (number, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+        let (top, file) = match (number, controllers) {
+            ("0", "") => (root.to_path_buf(), "memory.max"),
+            (_, controllers) if controllers.split(',').any(|name| name == "memory") => {
+                (root.join("memory"), "memory.limit_in_bytes")
+            }
+            _ => return None,
+        };
+        // Inside a container the path may be that of the host, of which only the top is to be seen.
+        let own = top.join(path.trim_start_matches('/'));
+        let above = own.ancestors().take_while(|dir| dir.starts_with(&top));
+        above.filter_map(|dir| std::fs::read_to_string(dir.join(file)).ok()?.trim().parse::<u64>().ok()).min()
+    });
+    // Version 1 says "no limit" with the largest number of pages that it can hold.
+    limits.min().filter(|bytes| *bytes < 1 << 60).and_then(|bytes| usize::try_from(bytes).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lowest_limit_of_the_control_groups_holds() {
+        let dir = tempfile::tempdir().unwrap();
+        let put = |path: &str, text: &str| {
+            let path = dir.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let limit = |groups: &str| {
+            put("groups", groups);
+            container(&dir.path().join("groups"), &dir.path().join("root"))
+        };
+        put("root/memory.max", "max\n");
+        put("root/a/memory.max", "1000000\n");
+        put("root/a/b/memory.max", "max\n");
+        put("root/memory/memory.limit_in_bytes", "9223372036854771712\n");
+        put("root/memory/c/memory.limit_in_bytes", "500000\n");
+        assert_eq!(limit("0::/\n"), None);
+        assert_eq!(limit("0::/a/b\n"), Some(1_000_000));
+        assert_eq!(limit("0::/gone/elsewhere\n"), None);
+        assert_eq!(limit("4:memory:/\n1:cpu:/c\n"), None);
+        assert_eq!(limit("4:cpu,memory:/c\n0::/a\n"), Some(500_000));
+        assert_eq!(container(&dir.path().join("none"), dir.path()), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn memory_is_short_above_nine_tenths() {
+        let used = process::resident().unwrap_or_default() as usize;
+        if used == 0 {
+            return;
+        }
+        for (limit, short) in [(used / 2, true), (used * 100, false)] {
+            let memory = Memory::new(MemoryLimit::Bytes(limit), &Metrics::new());
+            assert!(!memory.is_short());
+            let watching = tokio::spawn(memory.clone().watch());
+            tokio::time::sleep(LOOK).await;
+            assert_eq!(memory.is_short(), short);
+            watching.abort();
+        }
+    }
+}
