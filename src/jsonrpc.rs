@@ -176,8 +176,13 @@ struct ErrorShape<'a> {
 impl Message {
     /// Reads one message.
     pub fn parse(bytes: &Bytes) -> Result<Self, Malformed> {
+        // Most messages are ASCII, which shows sooner than that they are UTF-8.
+        let is_ascii = bytes.is_ascii();
+        if is_ascii && let Some(message) = Message::scanned(bytes) {
+            return Ok(message);
+        }
         let text = utf8(bytes).map_err(Malformed::Json)?;
-        if let Some(message) = Message::scanned(bytes) {
+        if !is_ascii && let Some(message) = Message::scanned(bytes) {
             return Ok(message);
         }
         // Serde would read an array as the members in their order.

@@ -7,6 +7,8 @@
 mod cancel;
 #[path = "faults/child.rs"]
 mod child;
+#[path = "faults/framing.rs"]
+mod framing;
 #[path = "faults/hostile.rs"]
 mod hostile;
 #[path = "faults/limits.rs"]

@@ -129,7 +129,7 @@ fn own(args: &StdioArgs) -> Result<Built, Unusable> {
                 // Whoever starts the process can read its config; a key of its own lets it in, and nobody else.
                 let key: String = crate::random::bytes::<32>().iter().map(|byte| format!("{byte:02x}")).collect();
                 let (name, hash) = ("stdio".to_owned(), KeyHash::of(&key));
-                plan.keys.push(KeySettings { name, hash, views: None, tools: Globs::all(), expires: None });
+                plan.keys.push(KeySettings { name, hash, views: None, tools: Globs::all(), rate: None, expires: None });
                 key
             }
         };

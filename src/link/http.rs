@@ -1,27 +1,25 @@
 //! Streamable HTTP towards a server: requests, and answers as JSON or as an event stream.
 //!
-//! Owns requests and the reading of answers; connections are in `way` and `plain`. Does not know sessions or revisions:
+//! Owns the reading of answers; requests and connections are in `way` and below. Does not know sessions or revisions:
 //! their headers come with each message. Invariant: no answer is read past `max_message`, and no redirect is followed.
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream, StreamExt, stream};
-use http::header::{ACCEPT, CONTENT_TYPE, LOCATION, RETRY_AFTER};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
-use http_body::Body as _;
-use http_body_util::{BodyExt, Full};
+use http::header::{CONTENT_TYPE, LOCATION, RETRY_AFTER};
+use http::{HeaderMap, HeaderName, Method, StatusCode};
 
 use crate::jsonrpc::{Message, Payload, Response};
+use crate::link::answer::Answer;
 use crate::link::duplex::OnGarbage;
 use crate::link::hints;
-use crate::link::plain::Answer;
 use crate::link::resume::{OnResume, Resume, resumable};
-use crate::link::way::Way;
+use crate::link::way::{Request, Target, Way};
 use crate::link::{BATCH_MAX, Headers, Link, LinkError, Messages, Outgoing, Reply};
 use crate::sse;
 
@@ -29,6 +27,8 @@ use crate::sse;
 const REFUSAL_BYTES: usize = 64 * 1024;
 /// How long a finished event stream is read on, so that its connection can be used again.
 const DRAIN_TIME: Duration = Duration::from_millis(500);
+/// What is taken for the answer to a message.
+const EITHER: &str = "application/json, text/event-stream";
 
 /// What is needed to reach one HTTP server.
 pub struct HttpSettings {
@@ -48,9 +48,7 @@ pub struct HttpSettings {
 
 /// A server behind HTTP.
 pub struct HttpLink {
-    way: Way,
-    uri: Uri,
-    headers: HeaderMap,
+    target: Target,
     max_message: usize,
     on_garbage: OnGarbage,
     on_resume: OnResume,
@@ -61,48 +59,25 @@ impl HttpLink {
     ///
     /// Fails where the URL cannot be used.
     pub fn new(settings: HttpSettings, tls: Arc<rustls::ClientConfig>) -> Result<Self, LinkError> {
-        let way = Way::to(&settings.url, settings.connect_timeout, &tls)?;
-        let uri = way.target(&settings.url)?;
-        let HttpSettings { url, headers, max_message, on_garbage, on_resume, .. } = settings;
-        let headers = way.headers(&url, headers)?;
-        Ok(HttpLink { way, uri, headers, max_message, on_garbage, on_resume })
+        let HttpSettings { url, headers, connect_timeout, max_message, on_garbage, on_resume } = settings;
+        let target = Way::to(&url, connect_timeout, &tls)?.target(&url, headers)?;
+        Ok(HttpLink { target, max_message, on_garbage, on_resume })
     }
 
     /// How a stream is asked for again.
     fn resume(&self, headers: Headers, id: Option<u64>) -> Resume {
-        let request = self.request(Method::GET, "text/event-stream", headers, Bytes::new());
+        let request = Request::bare(Method::GET, "text/event-stream", headers);
         let (max_message, on_garbage) = (self.max_message, self.on_garbage.clone());
-        Resume { way: self.way.clone(), request, id, max_message, on_garbage, on_resume: self.on_resume.clone() }
+        Resume { target: self.target.clone(), request, id, max_message, on_garbage, on_resume: self.on_resume.clone() }
     }
 
-    fn request(&self, method: Method, accept: &'static str, headers: Headers, body: Bytes) -> Request<Full<Bytes>> {
-        let mut request = Request::new(Full::new(body));
-        let is_post = method == Method::POST;
-        *request.method_mut() = method;
-        *request.uri_mut() = self.uri.clone();
-        let map = request.headers_mut();
-        map.reserve(self.headers.len() + headers.len() + 2);
-        map.extend(self.headers.iter().map(|(name, value)| (name.clone(), value.clone())));
-        map.insert(ACCEPT, HeaderValue::from_static(accept));
-        if is_post {
-            map.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        }
-        // Not `extend`: a header of the message replaces a configured one of the same name.
-        for (name, value) in headers {
-            map.insert(name, value);
-        }
-        request
-    }
-
-    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<http::Response<Answer>, LinkError> {
-        let response = self.way.request(request).await?;
+    async fn exchange(&self, request: Request) -> Result<http::Response<Answer>, LinkError> {
+        let response = self.target.request(request).await?;
         if response.status().is_success() { Ok(response) } else { Err(refusal(response).await) }
     }
 
     async fn post(&self, outgoing: Outgoing, resume: Option<Headers>) -> Result<Reply, LinkError> {
-        let accept = "application/json, text/event-stream";
-        let request = self.request(Method::POST, accept, outgoing.headers, outgoing.body);
-        let response = self.exchange(request).await?;
+        let response = self.exchange(Request::post(EITHER, outgoing.headers, outgoing.body)).await?;
         self.read_reply(outgoing.id, response, resume).await
     }
 
@@ -117,7 +92,7 @@ impl HttpLink {
         let reply = |messages| Reply { headers: head.headers, status, messages };
         let Some(id) = id else {
             // 202 for a notification: its body means nothing, but must be read for the connection's sake.
-            if !body.is_end_stream() {
+            if !body.is_over() {
                 tokio::spawn(drain(body));
             }
             return Ok(reply(stream::empty().boxed()));
@@ -157,7 +132,7 @@ impl Link for HttpLink {
 
     fn listen(&self, headers: Headers) -> BoxFuture<'_, Result<Messages, LinkError>> {
         async move {
-            let request = self.request(Method::GET, "text/event-stream", headers.clone(), Bytes::new());
+            let request = Request::bare(Method::GET, "text/event-stream", headers.clone());
             let response = self.exchange(request).await?;
             if !is_event_stream(response.headers()) {
                 return Err(LinkError::Protocol("the answer to GET is no event stream".to_owned()));
@@ -173,8 +148,8 @@ impl Link for HttpLink {
             if headers.is_empty() {
                 return;
             }
-            let request = self.request(Method::DELETE, "application/json", headers, Bytes::new());
-            let _ = tokio::time::timeout(Duration::from_secs(2), self.way.request(request)).await;
+            let request = Request::bare(Method::DELETE, "application/json", headers);
+            let _ = tokio::time::timeout(Duration::from_secs(2), self.target.request(request)).await;
         }
         .boxed()
     }
@@ -270,11 +245,10 @@ impl EventStream {
         let Some(mut body) = self.body.take() else { return };
         let mut cx = Context::from_waker(std::task::Waker::noop());
         let ended = loop {
-            match Pin::new(&mut body).poll_frame(&mut cx) {
-                Poll::Ready(None) => break true,
-                Poll::Ready(Some(Ok(_))) => {}
-                Poll::Ready(Some(Err(_))) => break true,
-                Poll::Pending => break body.is_end_stream(),
+            match body.poll_data(&mut cx) {
+                Poll::Ready(Ok(Some(_))) => {}
+                Poll::Ready(Ok(None) | Err(_)) => break true,
+                Poll::Pending => break body.is_over(),
             }
         };
         if !ended {
@@ -295,21 +269,13 @@ impl Stream for EventStream {
                 return Poll::Ready(Some(message));
             }
             let Some(body) = &mut self.body else { return Poll::Ready(None) };
-            match Pin::new(body).poll_frame(cx) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Some(Ok(frame))) => {
-                    if let Some(data) = frame.data_ref() {
-                        self.reader.push(data);
-                    }
-                }
-                Poll::Ready(Some(Err(e))) => {
+            match ready!(body.poll_data(cx)) {
+                Ok(Some(data)) => self.reader.push(&data),
+                Err(broken) => {
                     self.body = None;
-                    return Poll::Ready(Some(Err(LinkError::Gone(format!(
-                        "the event stream broke off: {}",
-                        chain(&e)
-                    )))));
+                    return Poll::Ready(Some(Err(broken.of("the event stream broke off"))));
                 }
-                Poll::Ready(None) => {
+                Ok(None) => {
                     self.body = None;
                     return Poll::Ready(None);
                 }
@@ -328,7 +294,7 @@ fn is_for(response: &Response, id: u64) -> bool {
 
 /// Reads a body that means nothing, so that its connection can be used again.
 pub(super) async fn drain(mut body: Answer) {
-    let _ = tokio::time::timeout(DRAIN_TIME, async { while let Some(Ok(_)) = body.frame().await {} }).await;
+    let _ = tokio::time::timeout(DRAIN_TIME, async { while let Ok(Some(_)) = body.data().await {} }).await;
 }
 
 /// The answer in a JSON body; 2025-03-26 lets a server send it in a batch.
@@ -346,28 +312,22 @@ fn json_answer(bytes: &Bytes, id: u64) -> Result<Message, LinkError> {
     }
 }
 
-/// Reads a whole body; one that came in one piece is not copied.
+/// Reads a whole body, into one buffer where its length is known.
 async fn collect(mut body: Answer, limit: usize) -> Result<Bytes, LinkError> {
-    let mut first = Bytes::new();
-    let mut rest: Option<BytesMut> = None;
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|e| LinkError::Gone(format!("the answer broke off: {}", chain(&e))))?;
-        let Ok(data) = frame.into_data() else { continue };
-        if first.len() + rest.as_ref().map_or(0, BytesMut::len) + data.len() > limit {
+    let length = body.length().map(|length| usize::try_from(length).unwrap_or(usize::MAX));
+    if length.is_some_and(|length| length > limit) {
+        return Err(LinkError::TooLarge { limit });
+    }
+    if let Some(whole) = body.whole() {
+        return Ok(whole);
+    }
+    let mut all = BytesMut::with_capacity(length.unwrap_or(0));
+    while body.fill(&mut all).await.map_err(|broken| broken.of("the answer broke off"))? {
+        if all.len() > limit {
             return Err(LinkError::TooLarge { limit });
         }
-        match &mut rest {
-            Some(rest) => rest.extend_from_slice(&data),
-            None if first.is_empty() => first = data,
-            None => {
-                let mut joined = BytesMut::with_capacity((first.len() + data.len()) * 2);
-                joined.extend_from_slice(&std::mem::take(&mut first));
-                joined.extend_from_slice(&data);
-                rest = Some(joined);
-            }
-        }
     }
-    Ok(rest.map_or(first, BytesMut::freeze))
+    Ok(all.freeze())
 }
 
 /// What an answer is made of.

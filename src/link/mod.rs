@@ -3,11 +3,13 @@
 //! Owns pipes and HTTP connections. Knows no revision: headers come from the back that sends, and of a message no
 //! more is read than its id. Invariant: every send ends, and a slow reader of one call delays no other call.
 
+mod answer;
 mod backlog;
 pub mod duplex;
 pub mod guard;
 mod hints;
 pub mod http;
+mod http1;
 mod plain;
 mod resume;
 pub mod socket;

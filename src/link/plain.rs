@@ -1,31 +1,26 @@
-//! Connections to a server over plain HTTP/1.1, each driven by the call that uses it.
+//! The connections to a server over plain HTTP/1.1, each driven by the call that uses it.
 //!
-//! Owns the idle connections of one server and the connection under an answer. Does not know messages. A pool that
-//! serves many hosts, and a task for each connection, would cost more than all that the gateway does itself: three
-//! look-ups and some ten wakes for each call. Invariant: a connection carries one request at a time, is kept only
-//! after its answer was read to the end, and a request goes out a second time only if none of it was sent.
+//! Owns the idle connections of one server. Does not know messages. A pool that serves many hosts, and a task for each
+//! connection, would cost more than all that the gateway does itself: three look-ups and some ten wakes for each call.
+//! Invariant: a connection carries one request at a time, is kept only after its answer was read to the end, and a
+//! request goes out a second time only if none of it was sent.
 
-use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{Request, Response, Uri};
-use http_body::{Body, Frame, SizeHint};
-use http_body_util::Full;
-use hyper::body::Incoming;
-use hyper::client::conn::http1;
+use http::{Response, Uri};
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tower::ServiceExt;
 
 use crate::link::LinkError;
+use crate::link::answer::Answer;
 use crate::link::hints::unreachable;
-use crate::link::http::chain;
-use crate::selfwake::SelfWake;
+use crate::link::http1::{Broken, Connection, Failure, Request};
+
+/// How long a connection may lie idle before the kernel is asked whether it still stands. Until then the runtime's word
+/// will do, which costs nothing.
+const SURE_TIME: Duration = Duration::from_millis(5);
 
 /// The connections of one server that nobody uses at the moment.
 pub(super) struct Plain {
@@ -50,65 +45,56 @@ struct Idle {
     watched: bool,
 }
 
-/// One connection: what is sent on it, and what moves its bytes while it is polled.
-struct Connection {
-    sender: http1::SendRequest<Full<Bytes>>,
-    /// `None`: it ended.
-    driver: Option<http1::Connection<TokioIo<TcpStream>, Full<Bytes>>>,
-    wake: SelfWake,
-    home: Weak<Plain>,
-}
-
 impl Plain {
     pub(super) fn new(connector: HttpConnector, target: Uri, limits: Limits) -> Arc<Self> {
         Arc::new(Plain { connector, target, limits, idle: Mutex::default() })
     }
 
-    /// Sends a request, whose URI is a path and which has its `Host`; over a connection that was kept, if there is one.
-    pub(super) async fn request(
-        self: &Arc<Self>,
-        mut request: Request<Full<Bytes>>,
-    ) -> Result<Response<Answer>, LinkError> {
+    /// Sends a request; over a connection that was kept, if there is one.
+    pub(super) async fn request(self: &Arc<Self>, mut request: Box<Request>) -> Result<Response<Answer>, LinkError> {
         loop {
             let (mut connection, is_kept) = match self.take() {
                 Some(connection) => (connection, true),
-                None => (self.connect().await?, false),
+                // Aside, since it is rare and its future large.
+                None => (Box::pin(self.connect()).await?, false),
             };
-            let mut error = match connection.send(request).await {
-                Ok(response) => {
-                    return Ok(response.map(|body| Answer { body, connection: Some(connection) }));
+            let broken = match connection.exchange(request).await {
+                Ok(response) => return Ok(response.map(|body| Answer::new(body, connection, self.clone()))),
+                // The server closed it while it was idle, and each round takes one out.
+                Err(Failure::Unsent(unsent, _)) if is_kept => {
+                    request = unsent;
+                    continue;
                 }
-                Err(error) => error,
+                Err(Failure::Unsent(_, error)) => Broken::Io(error),
+                Err(Failure::Broken(broken)) => broken,
             };
-            match error.take_message() {
-                // The server closed it while it was idle: nothing was sent, and each round takes one out.
-                Some(unsent) if is_kept => request = unsent,
-                _ => return Err(LinkError::Gone(format!("the connection broke: {}", chain(&error.into_error())))),
-            }
+            return Err(broken.of("the connection broke"));
         }
     }
 
-    async fn connect(self: &Arc<Self>) -> Result<Box<Connection>, LinkError> {
-        let host = self.target.host();
+    async fn connect(&self) -> Result<Box<Connection>, LinkError> {
         let connected = self.connector.clone().oneshot(self.target.clone()).await;
-        let stream = connected.map_err(|e| unreachable(&e, host))?;
-        let (sender, driver) = http1::handshake(stream).await.map_err(|e| unreachable(&e, host))?;
-        let home = Arc::downgrade(self);
-        Ok(Box::new(Connection { sender, driver: Some(driver), wake: SelfWake::default(), home }))
+        let stream = connected.map_err(|e| unreachable(&e, self.target.host()))?;
+        Ok(Box::new(Connection::new(stream.into_inner())))
     }
 
     /// The connection used last, if it still stands.
     fn take(&self) -> Option<Box<Connection>> {
         loop {
-            let (since, mut connection) = self.lock().connections.pop()?;
-            if since.elapsed() < self.limits.idle_time && connection.is_ready() {
+            let (since, connection) = self.lock().connections.pop()?;
+            let idle = since.elapsed();
+            let is_sure = |connection: &Connection| idle < SURE_TIME || connection.is_open();
+            if idle < self.limits.idle_time && connection.is_ready() && is_sure(&connection) {
                 return Some(connection);
             }
         }
     }
 
-    fn keep(self: &Arc<Self>, connection: Box<Connection>) {
-        connection.wake.detach();
+    /// Keeps a connection whose answer was read, if it can take another request.
+    pub(super) fn keep(self: &Arc<Self>, connection: Box<Connection>) {
+        if !connection.is_ready() {
+            return;
+        }
         let mut idle = self.lock();
         if idle.connections.len() >= self.limits.idle {
             return;
@@ -119,10 +105,13 @@ impl Plain {
         }
     }
 
-    /// Ends the connections that were not used for too long. False: none is left.
+    /// Ends the connections that were not used for too long, or that the server ended. False: none is left.
     fn sweep(&self) -> bool {
         let mut idle = self.lock();
-        idle.connections.retain(|(since, _)| since.elapsed() < self.limits.idle_time);
+        let stands = |(since, connection): &(Instant, Box<Connection>)| {
+            since.elapsed() < self.limits.idle_time && connection.is_ready()
+        };
+        idle.connections.retain(stands);
         idle.watched = !idle.connections.is_empty();
         idle.watched
     }
@@ -141,113 +130,18 @@ async fn watch(pool: Weak<Plain>, idle_time: Duration) {
     }
 }
 
-impl Connection {
-    async fn send(
-        &mut self,
-        request: Request<Full<Bytes>>,
-    ) -> Result<Response<Incoming>, hyper::client::conn::TrySendError<Request<Full<Bytes>>>> {
-        let Connection { sender, driver, wake, .. } = self;
-        let mut answer = pin!(sender.try_send_request(request));
-        std::future::poll_fn(|cx| {
-            wake.poll(cx, |cx| {
-                drive(driver, cx);
-                answer.as_mut().poll(cx)
-            })
-        })
-        .await
-    }
-
-    /// Whether it can take a request: it was polled to where it waits for one, and was not closed.
-    fn is_ready(&mut self) -> bool {
-        drive(&mut self.driver, &mut Context::from_waker(Waker::noop()));
-        self.driver.is_some() && self.sender.is_ready()
-    }
-}
-
-/// Moves bytes. What ended is dropped: that tells whoever waits for an answer.
-fn drive(driver: &mut Option<http1::Connection<TokioIo<TcpStream>, Full<Bytes>>>, cx: &mut Context<'_>) {
-    if driver.as_mut().is_some_and(|driver| Pin::new(driver).poll(cx).is_ready()) {
-        *driver = None;
-    }
-}
-
-/// The body of an answer, with the connection that it comes on where nobody else drives that.
-pub(super) struct Answer {
-    body: Incoming,
-    connection: Option<Box<Connection>>,
-}
-
-impl From<Incoming> for Answer {
-    fn from(body: Incoming) -> Self {
-        Answer { body, connection: None }
-    }
-}
-
-impl Answer {
-    /// After the end of the body the connection can be used again.
-    fn release(&mut self) {
-        let Some(mut connection) = self.connection.take() else { return };
-        if connection.is_ready()
-            && let Some(home) = connection.home.upgrade()
-        {
-            home.keep(connection);
-        }
-    }
-}
-
-impl Body for Answer {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let answer = self.get_mut();
-        let Answer { body, connection } = answer;
-        let Some(driven) = connection else { return Pin::new(body).poll_frame(cx) };
-        let Connection { driver, wake, .. } = &mut **driven;
-        let frame = ready!(wake.poll(cx, |cx| {
-            let frame = Pin::new(&mut *body).poll_frame(cx);
-            if frame.is_ready() {
-                return frame;
-            }
-            drive(driver, cx);
-            Pin::new(&mut *body).poll_frame(cx)
-        }));
-        match frame {
-            None => answer.release(),
-            Some(Err(_)) => *connection = None,
-            Some(Ok(_)) => {}
-        }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-impl Drop for Answer {
-    fn drop(&mut self) {
-        // Before its end, the connection is of no more use: closing it also tells the server.
-        if self.body.is_end_stream() {
-            self.release();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use http_body_util::BodyExt;
+    use bytes::{Bytes, BytesMut};
+    use http::{HeaderMap, Method};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
     use tokio::sync::mpsc;
 
     use super::*;
+    use crate::link::http1::Template;
 
     const WHOLE: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
@@ -287,13 +181,19 @@ mod tests {
 
     const LIMITS: Limits = Limits { idle: 4, idle_time: Duration::from_secs(60) };
 
-    fn request() -> Request<Full<Bytes>> {
-        Request::get("/mcp").header("host", "test").body(Full::default()).unwrap()
+    fn request() -> Box<Request> {
+        Template::new("/mcp".to_owned(), &HeaderMap::new()).request(&Method::GET, "*/*", &[], Bytes::new())
+    }
+
+    async fn read(answer: Result<Response<Answer>, LinkError>) -> BytesMut {
+        let (mut body, mut all) = (answer.unwrap().into_body(), BytesMut::new());
+        while body.fill(&mut all).await.unwrap() {}
+        all
     }
 
     impl Server {
-        async fn ask(&self) -> Bytes {
-            self.pool.request(request()).await.unwrap().into_body().collect().await.unwrap().to_bytes()
+        async fn ask(&self) -> BytesMut {
+            read(self.pool.request(request()).await).await
         }
 
         fn opened(&self) -> usize {
@@ -318,7 +218,7 @@ mod tests {
             assert_eq!(server.opened(), n);
             // Until the end of the connection is there: what is asked sooner may have been sent.
             let until_closed = async {
-                while server.pool.lock().connections.iter_mut().any(|(_, connection)| connection.is_ready()) {
+                while server.pool.lock().connections.iter().any(|(_, connection)| connection.is_ready()) {
                     tokio::task::yield_now().await;
                 }
             };
@@ -351,8 +251,7 @@ mod tests {
         let mut server = server(&[WHOLE; 20], limits).await;
         let answers = futures_util::future::join_all((0..5).map(|_| server.pool.request(request()))).await;
         assert_eq!(server.opened(), 5);
-        let bodies = answers.into_iter().map(|answer| answer.unwrap().into_body().collect());
-        futures_util::future::join_all(bodies).await;
+        futures_util::future::join_all(answers.into_iter().map(read)).await;
         assert!(server.pool.lock().connections.len() <= 2);
         // The three that had no place, and then, without any request, the others.
         for _ in 0..5 {

@@ -6,15 +6,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::{StreamExt, stream};
-use http::{HeaderName, HeaderValue, Request};
-use http_body_util::Full;
+use http::{HeaderName, HeaderValue};
 
 use crate::jsonrpc::Message;
 use crate::link::duplex::OnGarbage;
 use crate::link::http::{EventStream, is_event_stream};
-use crate::link::way::Way;
+use crate::link::way::{Request, Target};
 use crate::link::{LinkError, Messages};
 
 /// The header of the standard for server-sent events.
@@ -40,9 +38,9 @@ pub type OnResume = Arc<dyn Fn() + Send + Sync>;
 
 /// How a stream is asked for again.
 pub(super) struct Resume {
-    pub(super) way: Way,
+    pub(super) target: Target,
     /// The GET, but for the event id.
-    pub(super) request: Request<Full<Bytes>>,
+    pub(super) request: Request,
     /// The request whose answer the stream ends with, if there is one.
     pub(super) id: Option<u64>,
     pub(super) max_message: usize,
@@ -123,8 +121,8 @@ impl Resumable {
             self.quiet += 1;
             (self.how.on_resume)();
             let mut request = self.how.request.clone();
-            request.headers_mut().insert(LAST_EVENT_ID, last.clone());
-            let Ok(Ok(response)) = tokio::time::timeout(HEAD_TIME, self.how.way.request(request)).await else {
+            request.headers.push((LAST_EVENT_ID, last.clone()));
+            let Ok(Ok(response)) = tokio::time::timeout(HEAD_TIME, self.how.target.request(request)).await else {
                 continue;
             };
             if response.status().is_success() && is_event_stream(response.headers()) {

@@ -5,6 +5,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -20,8 +21,6 @@ use crate::link::duplex::{Duplex, DuplexSettings, OnGarbage};
 use crate::link::hints::unreachable;
 use crate::link::{Backlog, Correlate, Headers, Link, LinkError, Messages, Outgoing, Reply, way};
 
-/// Between the questions of a silent connection whether the other end is there, and how many may stay unanswered.
-const KEEPALIVE: (Duration, u32) = (Duration::from_secs(10), 3);
 /// How long what was sent may stay unacknowledged.
 #[cfg(target_os = "linux")]
 const ACKNOWLEDGED: Duration = Duration::from_secs(60);
@@ -106,9 +105,6 @@ async fn tcp(address: &str, limit: Duration) -> Result<tokio::net::TcpStream, Li
 /// whether something was sent to it or not.
 pub(super) fn lasting(connect_timeout: Duration) -> HttpConnector {
     let mut tcp = way::tcp(connect_timeout);
-    let (interval, retries) = KEEPALIVE;
-    tcp.set_keepalive_interval(Some(interval));
-    tcp.set_keepalive_retries(Some(retries));
     #[cfg(target_os = "linux")]
     tcp.set_tcp_user_timeout(Some(ACKNOWLEDGED));
     tcp

@@ -10,16 +10,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream, StreamExt, stream};
-use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue, Method, Request, Uri};
-use http_body_util::{BodyExt, Full};
+use http::{HeaderMap, Method};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use crate::link::answer::Answer;
 use crate::link::duplex::{Duplex, DuplexSettings, Refuse};
 use crate::link::http::{self as over_http, HttpSettings};
-use crate::link::plain::Answer;
-use crate::link::way::Way;
+use crate::link::way::{Request, Target, Way};
 use crate::link::{Backlog, Correlate, Headers, Link, LinkError, Messages, Outgoing, Reply};
 use crate::sse::{Reader, SseEvent};
 
@@ -41,11 +39,7 @@ pub struct SseLink {
 }
 
 /// Sends messages.
-struct Poster {
-    way: Way,
-    uri: Uri,
-    headers: HeaderMap,
-}
+struct Poster(Target);
 
 impl SseLink {
     /// Opens the stream, and waits for the server to say where messages go.
@@ -58,14 +52,10 @@ impl SseLink {
         backlog: Arc<Backlog>,
     ) -> Result<Self, LinkError> {
         let way = Way::to(&settings.url, settings.connect_timeout, &tls)?;
-        let headers = way.headers(&settings.url, settings.headers)?;
-        let mut request = Request::new(Full::new(Bytes::new()));
-        *request.uri_mut() = way.target(&settings.url)?;
-        request.headers_mut().clone_from(&headers);
-        request.headers_mut().insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
+        let stream = way.target(&settings.url, settings.headers.clone())?;
         let late = |_| LinkError::Timeout(format!("the server named no endpoint within {ENDPOINT_TIME:?}"));
         let opening = async {
-            let response = way.request(request).await?;
+            let response = stream.request(Request::bare(Method::GET, "text/event-stream", Headers::new())).await?;
             if !response.status().is_success() {
                 return Err(over_http::refusal(response).await);
             }
@@ -73,10 +63,10 @@ impl SseLink {
                 return Err(LinkError::Protocol("the answer to GET is no event stream".to_owned()));
             }
             let mut events = Events { body: response.into_body(), reader: Reader::new(settings.max_message) };
-            let endpoint = way.target(&endpoint(&settings.url, events.next().await)?)?;
-            Ok((events, endpoint))
+            let endpoint = endpoint(&settings.url, events.next().await)?;
+            Ok((events, way.target(&endpoint, settings.headers)?))
         };
-        let (events, uri) = tokio::time::timeout(ENDPOINT_TIME, opening).await.map_err(late)??;
+        let (events, target) = tokio::time::timeout(ENDPOINT_TIME, opening).await.map_err(late)??;
         let settings = DuplexSettings {
             max_message: settings.max_message,
             backlog,
@@ -87,7 +77,7 @@ impl SseLink {
         };
         // What is sent goes by POST.
         let (duplex, _) = Duplex::framed(events.messages(), settings);
-        let poster = Arc::new(Poster { way, uri, headers });
+        let poster = Arc::new(Poster(target));
         duplex.refuse_with(refuse(poster.clone()));
         Ok(SseLink { duplex: Arc::new(duplex), poster })
     }
@@ -219,16 +209,7 @@ fn forgotten() -> LinkError {
 
 impl Poster {
     async fn post(&self, body: Bytes, headers: Headers) -> Result<(), LinkError> {
-        let mut request = Request::new(Full::new(body));
-        *request.method_mut() = Method::POST;
-        request.uri_mut().clone_from(&self.uri);
-        let map = request.headers_mut();
-        map.clone_from(&self.headers);
-        map.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        for (name, value) in headers {
-            map.insert(name, value);
-        }
-        let response = self.way.request(request).await?;
+        let response = self.0.request(Request::post("*/*", headers, body)).await?;
         if !response.status().is_success() {
             return Err(over_http::refusal(response).await);
         }
@@ -252,12 +233,10 @@ impl Events {
                 Ok(None) => {}
                 Err(e) => return Some(Err(LinkError::TooLarge { limit: e.limit })),
             }
-            match self.body.frame().await? {
-                Ok(frame) => self.reader.push(frame.data_ref().map_or(&[][..], |data| &data[..])),
-                Err(e) => {
-                    let text = over_http::chain(&e);
-                    return Some(Err(LinkError::Gone(format!("the event stream broke off: {text}"))));
-                }
+            match self.body.data().await {
+                Ok(Some(data)) => self.reader.push(&data),
+                Ok(None) => return None,
+                Err(broken) => return Some(Err(broken.of("the event stream broke off"))),
             }
         }
     }

@@ -8,7 +8,7 @@ use crate::model::{Error, Method, Outcome, Reason};
 use crate::revision::legacy::RESOURCE_NOT_FOUND;
 
 /// Results larger than this are handed on as they are instead of being copied into one buffer.
-const COPY_MAX: usize = 16 * 1024;
+const COPY_MAX: usize = 4 * 1024;
 
 /// The code and text for an error; the only place where legacy answers get them.
 pub(super) fn rpc_error(error: &Error) -> RpcError {

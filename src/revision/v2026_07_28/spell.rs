@@ -12,7 +12,7 @@ use crate::revision::v2026_07_28::{
 };
 
 /// Results larger than this are handed on as they are instead of being copied into one buffer.
-const COPY_MAX: usize = 16 * 1024;
+const COPY_MAX: usize = 4 * 1024;
 
 /// The code and text for an error; the only place where this revision's answers get them.
 pub(super) fn rpc_error(error: &Error) -> RpcError {

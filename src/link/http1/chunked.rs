@@ -1,0 +1,261 @@
+//! Chunked bodies, decoded as their bytes come.
+//!
+//! Owns the state between two reads, which is no buffer. Does not know connections. Invariant: the result does not
+//! depend on how the bytes were cut, and whatever another recipient could read in another way is an error.
+
+use bytes::BytesMut;
+
+use crate::link::http1::Wrong;
+
+/// Longest line that says how long a chunk is, with its extensions, in bytes.
+const LINE_MAX: u16 = 4096;
+/// Longest trailer, all of its lines together, in bytes.
+const TRAILER_MAX: u16 = 16 * 1024;
+/// Digits of a chunk's size: more would not fit.
+const DIGITS_MAX: u8 = 16;
+
+/// Where in a chunked body the next byte stands.
+#[derive(Debug)]
+pub(super) struct Chunks {
+    at: At,
+    /// What is left of the chunk.
+    left: u64,
+    digits: u8,
+    /// How long the line, or the trailer, is so far.
+    line: u16,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum At {
+    Size,
+    /// White space after the size.
+    Space,
+    Extension,
+    SizeEnd,
+    Data,
+    DataReturn,
+    DataEnd,
+    Line,
+    Trailer,
+    TrailerEnd,
+    LastEnd,
+    Over,
+}
+
+impl Chunks {
+    pub(super) fn new() -> Self {
+        Chunks { at: At::Size, left: 0, digits: 0, line: 0 }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.at == At::Over
+    }
+
+    /// Appends the data in `input` to `out`. How much of `input` belongs to this body.
+    pub(super) fn decode(&mut self, input: &[u8], out: &mut BytesMut) -> Result<usize, Wrong> {
+        let mut used = 0;
+        while used < input.len() && self.at != At::Over {
+            if self.at == At::Data {
+                let rest = &input[used..];
+                let taken = usize::try_from(self.left).map_or(rest.len(), |left| left.min(rest.len()));
+                out.extend_from_slice(&rest[..taken]);
+                used += taken;
+                self.left -= taken as u64;
+                if self.left == 0 {
+                    self.at = At::DataReturn;
+                }
+                continue;
+            }
+            self.at = self.step(input[used])?;
+            used += 1;
+        }
+        Ok(used)
+    }
+
+    /// RFC 9112, section 7.1: chunk = chunk-size [ chunk-ext ] CRLF chunk-data CRLF. A line feed alone ends no line here:
+    /// section 2.2 lets recipients be lenient in heads only.
+    fn step(&mut self, byte: u8) -> Result<At, Wrong> {
+        match (self.at, byte) {
+            (At::Size, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => self.digit(byte),
+            (At::Size, _) if self.digits == 0 => Err(Wrong("a chunk has no size")),
+            (At::Size | At::Space, b'\r') | (At::Extension, b'\r') => Ok(At::SizeEnd),
+            (At::Size | At::Space, b';') => self.longer(LINE_MAX, At::Extension),
+            (At::Size | At::Space, b' ' | b'\t') => self.longer(LINE_MAX, At::Space),
+            (At::Size | At::Space, b'\n') => Err(Wrong("the size of a chunk ends in a line feed alone")),
+            (At::Size | At::Space, _) => Err(Wrong("the size of a chunk is no hexadecimal number")),
+            (At::Extension, b'\n') => Err(Wrong("an extension of a chunk ends in a line feed alone")),
+            (At::Extension, _) => self.longer(LINE_MAX, At::Extension),
+            (At::SizeEnd, b'\n') => {
+                (self.line, self.digits) = (0, 0);
+                Ok(if self.left == 0 { At::Line } else { At::Data })
+            }
+            (At::DataReturn, b'\r') => Ok(At::DataEnd),
+            (At::DataEnd, b'\n') => Ok(At::Size),
+            (At::DataReturn | At::DataEnd, _) => Err(Wrong("a chunk is longer than its size")),
+            (At::Line, b'\r') => Ok(At::LastEnd),
+            (At::Line | At::Trailer, b'\n') => Err(Wrong("a line of the trailer ends in a line feed alone")),
+            (At::Trailer, b'\r') => Ok(At::TrailerEnd),
+            (At::Line | At::Trailer, _) => self.longer(TRAILER_MAX, At::Trailer),
+            (At::TrailerEnd, b'\n') => Ok(At::Line),
+            (At::LastEnd, b'\n') => Ok(At::Over),
+            (At::SizeEnd | At::TrailerEnd | At::LastEnd, _) => Err(Wrong("a carriage return stands alone")),
+            (At::Data | At::Over, _) => Ok(self.at),
+        }
+    }
+
+    fn digit(&mut self, byte: u8) -> Result<At, Wrong> {
+        if self.digits == DIGITS_MAX {
+            return Err(Wrong("the size of a chunk has more than 16 digits"));
+        }
+        self.digits += 1;
+        let value = (byte as char).to_digit(16).unwrap_or_default();
+        self.left = self.left << 4 | u64::from(value);
+        Ok(At::Size)
+    }
+
+    /// One more byte of what means nothing to us.
+    fn longer(&mut self, limit: u16, at: At) -> Result<At, Wrong> {
+        self.line += 1;
+        match self.line > limit {
+            false => Ok(at),
+            true if limit == LINE_MAX => Err(Wrong("the extensions of a chunk are longer than 4 KiB")),
+            true => Err(Wrong("the trailer is longer than 16 KiB")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What was decoded, how much was used, and whether that was all.
+    fn decode(pieces: &[&[u8]]) -> Result<(Vec<u8>, usize, bool), &'static str> {
+        let (mut chunks, mut out, mut used) = (Chunks::new(), BytesMut::new(), 0);
+        for piece in pieces {
+            used += chunks.decode(piece, &mut out).map_err(|wrong| wrong.0)?;
+        }
+        Ok((out.to_vec(), used, chunks.is_over()))
+    }
+
+    /// The same however the bytes are cut in two, and byte by byte.
+    fn decode_all_ways(bytes: &[u8]) -> Result<(Vec<u8>, usize, bool), &'static str> {
+        let whole = decode(&[bytes]);
+        for at in 0..=bytes.len() {
+            let (left, right) = bytes.split_at(at);
+            assert_eq!(decode(&[left, right]), whole, "cut at {at}");
+        }
+        assert_eq!(decode(&bytes.chunks(1).collect::<Vec<_>>()), whole);
+        whole
+    }
+
+    #[test]
+    fn bodies_are_decoded_however_they_are_cut() {
+        for (bytes, text) in [
+            ("0\r\n\r\n", ""),
+            ("2\r\nok\r\n0\r\n\r\n", "ok"),
+            ("2\r\nok\r\n3\r\n\r\n!\r\n00\r\n\r\n", "ok\r\n!"),
+            ("A\r\n0123456789\r\n0\r\n\r\n", "0123456789"),
+            ("a;x\r\n0123456789\r\n0;y=\"z\"\r\n\r\n", "0123456789"),
+            ("2  ; x = 1\r\nok\r\n0 \r\n\r\n", "ok"),
+            ("0000000000000002\r\nok\r\n0\r\n\r\n", "ok"),
+            ("2\r\nok\r\n0\r\nA: b\r\nC: d\r\n\r\n", "ok"),
+        ] {
+            assert_eq!(decode_all_ways(bytes.as_bytes()), Ok((text.into(), bytes.len(), true)), "{bytes:?}");
+            // What follows belongs to nobody.
+            let more = format!("{bytes}HTTP/1.1 200 OK\r\n");
+            assert_eq!(decode_all_ways(more.as_bytes()), Ok((text.into(), bytes.len(), true)), "{more:?}");
+        }
+    }
+
+    #[test]
+    fn what_can_be_read_in_two_ways_is_refused() {
+        for (bytes, why) in [
+            ("\r\n", "a chunk has no size"),
+            (" 2\r\nok\r\n", "a chunk has no size"),
+            (";x\r\n", "a chunk has no size"),
+            ("+2\r\nok\r\n", "a chunk has no size"),
+            ("-2\r\nok\r\n", "a chunk has no size"),
+            ("0x2\r\nok\r\n", "the size of a chunk is no hexadecimal number"),
+            ("2g\r\nok\r\n", "the size of a chunk is no hexadecimal number"),
+            ("2 2\r\nok\r\n", "the size of a chunk is no hexadecimal number"),
+            ("2\nok\r\n", "the size of a chunk ends in a line feed alone"),
+            ("2 \nok\r\n", "the size of a chunk ends in a line feed alone"),
+            ("2;x\nok\r\n", "an extension of a chunk ends in a line feed alone"),
+            ("2\rok\r\n", "a carriage return stands alone"),
+            ("2;\r\r\nok\r\n", "a carriage return stands alone"),
+            ("2\r\nok!\r\n", "a chunk is longer than its size"),
+            ("2\r\nok\n0\r\n\r\n", "a chunk is longer than its size"),
+            ("2\r\nok0\r\n\r\n", "a chunk is longer than its size"),
+            ("2\r\nok\r0\r\n\r\n", "a chunk is longer than its size"),
+            ("00000000000000002\r\nok\r\n", "the size of a chunk has more than 16 digits"),
+            ("fffffffffffffffff\r\n", "the size of a chunk has more than 16 digits"),
+            ("0\r\n\n", "a line of the trailer ends in a line feed alone"),
+            ("0\r\nA: b\n\r\n", "a line of the trailer ends in a line feed alone"),
+            ("0\r\nA: b\rC\r\n\r\n", "a carriage return stands alone"),
+            ("0\r\n\r!", "a carriage return stands alone"),
+        ] {
+            assert_eq!(decode_all_ways(bytes.as_bytes()), Err(why), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn what_means_nothing_is_bounded() {
+        let extension = |length: usize| format!("2;{}\r\nok\r\n", "x".repeat(length));
+        let fits = extension(usize::from(LINE_MAX) - 1);
+        // Each chunk has its own: a stream may be long.
+        let many = fits.repeat(20) + "0\r\n\r\n";
+        assert_eq!(decode(&[many.as_bytes()]), Ok(("ok".repeat(20).into(), many.len(), true)));
+        let long = extension(usize::from(LINE_MAX));
+        assert_eq!(decode(&[long.as_bytes()]), Err("the extensions of a chunk are longer than 4 KiB"));
+        let trailer = |lines| format!("0\r\n{}\r\n", "A: b\r\n".repeat(lines));
+        assert_eq!(decode(&[trailer(4096).as_bytes()]), Ok((vec![], 4096 * 6 + 5, true)));
+        assert_eq!(decode(&[trailer(4097).as_bytes()]), Err("the trailer is longer than 16 KiB"));
+    }
+
+    #[test]
+    fn a_chunk_of_the_largest_size_is_only_long() {
+        let (mut chunks, mut out) = (Chunks::new(), BytesMut::new());
+        assert_eq!(chunks.decode(b"ffffffffffffffff\r\nabc", &mut out).unwrap(), 21);
+        assert_eq!((&out[..], chunks.left, chunks.is_over()), (&b"abc"[..], u64::MAX - 3, false));
+    }
+
+    fn written(parts: &[Vec<u8>], extension: &str, trailer: &str) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for part in parts {
+            bytes.extend_from_slice(format!("{:X}{extension}\r\n", part.len()).as_bytes());
+            bytes.extend_from_slice(part);
+            bytes.extend_from_slice(b"\r\n");
+        }
+        bytes.extend_from_slice(format!("0\r\n{trailer}\r\n").as_bytes());
+        bytes
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_written_is_read(
+            parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..80), 0..6),
+            extension in "(;[a-z]{0,5})?",
+            trailer in "([a-z]{1,5}: [a-z]{0,5}\r\n){0,3}",
+            cuts in prop::collection::vec(1_usize..40, 1..20),
+        ) {
+            let bytes = written(&parts, &extension, &trailer);
+            let mut pieces = Vec::new();
+            let (mut rest, mut cuts) = (&bytes[..], cuts.into_iter().cycle());
+            while !rest.is_empty() {
+                let (piece, others) = rest.split_at(cuts.next().unwrap().min(rest.len()));
+                pieces.push(piece);
+                rest = others;
+            }
+            prop_assert_eq!(decode(&pieces), Ok((parts.concat(), bytes.len(), true)));
+        }
+
+        #[test]
+        fn any_bytes_are_read_the_same_however_they_are_cut(
+            bytes in prop::collection::vec(prop::sample::select(b"0123af \t;x\r\n:".to_vec()), 0..60),
+        ) {
+            let _ = decode_all_ways(&bytes);
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! The head of an answer: its status, its headers, and how its body ends.
+//!
+//! Owns the reading of heads and the choice of a framing. Does not read bodies (`body`). Invariant: a head that two
+//! recipients could frame in two ways is an error, since what one takes for a body the other takes for an answer.
+
+use std::mem::MaybeUninit;
+
+use http::header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use httparse::{ParserConfig, Status};
+
+use crate::link::http1::Wrong;
+
+/// Longest head, in bytes.
+pub(super) const HEAD_MAX: usize = 64 * 1024;
+/// Headers of one answer.
+const HEADERS_MAX: usize = 100;
+
+/// How a body ends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Framing {
+    /// After so many bytes.
+    Length(u64),
+    /// As its chunks say.
+    Chunked,
+    /// With the connection.
+    Close,
+}
+
+/// The head of an answer.
+#[derive(Debug)]
+pub(super) struct Head {
+    pub(super) response: Response<()>,
+    pub(super) framing: Framing,
+    /// Whether the connection outlives the answer, as far as the head says.
+    pub(super) is_kept: bool,
+}
+
+/// What headers say about the connection and the body.
+#[derive(Default)]
+struct Said {
+    length: Option<u64>,
+    chunked: bool,
+    close: bool,
+    keep: bool,
+}
+
+/// Reads the head that `bytes` begin with, and how long it is; `None`: more is to come.
+pub(super) fn parse(bytes: &[u8]) -> Result<Option<(Head, usize)>, Wrong> {
+    if !b"HTTP/1.".starts_with(&bytes[..bytes.len().min(7)]) {
+        return Err(Wrong("it does not begin as an answer of HTTP/1"));
+    }
+    let mut headers = [const { MaybeUninit::uninit() }; HEADERS_MAX];
+    let mut parsed = httparse::Response::new(&mut []);
+    let config = ParserConfig::default();
+    let status = config.parse_response_with_uninit_headers(&mut parsed, bytes, &mut headers).map_err(wrong)?;
+    let length = match status {
+        Status::Complete(length) if length <= HEAD_MAX => length,
+        Status::Partial if bytes.len() <= HEAD_MAX => return Ok(None),
+        _ => return Err(Wrong("its head is longer than 64 KiB")),
+    };
+    let is_modern = parsed.version == Some(1);
+    let code = parsed.code.and_then(|code| StatusCode::from_u16(code).ok()).ok_or(Wrong("its status is no status"))?;
+    let mut said = Said::default();
+    let mut map = HeaderMap::with_capacity(parsed.headers.len());
+    for header in parsed.headers.iter() {
+        let name = HeaderName::from_bytes(header.name.as_bytes()).map_err(|_| Wrong("a header has no valid name"))?;
+        if said.note(&name, header.value)? {
+            continue;
+        }
+        let value = HeaderValue::from_bytes(header.value).map_err(|_| Wrong("a header has no valid value"))?;
+        map.append(name, value);
+    }
+    let framing = said.framing(code, is_modern)?;
+    let is_kept = if is_modern { !said.close } else { said.keep && !said.close };
+    let mut response = Response::new(());
+    (*response.status_mut(), *response.headers_mut()) = (code, map);
+    Ok(Some((Head { response, framing, is_kept: is_kept && framing != Framing::Close }, length)))
+}
+
+impl Said {
+    /// Whether the header is about the connection, the body or the moment: it means nothing to whoever gets the answer.
+    fn note(&mut self, name: &HeaderName, value: &[u8]) -> Result<bool, Wrong> {
+        if *name == CONTENT_LENGTH {
+            // RFC 9112, section 6.3: several that agree are one.
+            for value in value.split(|b| *b == b',') {
+                let length = number(value.trim_ascii()).ok_or(Wrong("its Content-Length is no length"))?;
+                if self.length.is_some_and(|other| other != length) {
+                    return Err(Wrong("it has Content-Lengths that differ"));
+                }
+                self.length = Some(length);
+            }
+        } else if *name == TRANSFER_ENCODING {
+            if self.chunked || !value.trim_ascii().eq_ignore_ascii_case(b"chunked") {
+                return Err(Wrong("its Transfer-Encoding is another one than chunked"));
+            }
+            self.chunked = true;
+        } else if *name == CONNECTION {
+            for value in value.split(|b| *b == b',').map(<[u8]>::trim_ascii) {
+                self.close |= value.eq_ignore_ascii_case(b"close");
+                self.keep |= value.eq_ignore_ascii_case(b"keep-alive");
+            }
+        } else {
+            return Ok(*name == DATE);
+        }
+        Ok(true)
+    }
+
+    /// RFC 9112, section 6.3, for the answer to anything but HEAD and CONNECT, which we never send.
+    fn framing(&self, status: StatusCode, is_modern: bool) -> Result<Framing, Wrong> {
+        if status == StatusCode::SWITCHING_PROTOCOLS {
+            return Err(Wrong("it switches to another protocol, which nobody asked for"));
+        }
+        match self {
+            // "A server MAY reject [...] Regardless, the server MUST close the connection": for us there is no right way
+            // to read it.
+            Said { chunked: true, length: Some(_), .. } => {
+                Err(Wrong("it has both a Transfer-Encoding and a Content-Length"))
+            }
+            // Section 6.1: "A server or client that receives an HTTP/1.0 message containing a Transfer-Encoding header
+            // field MUST treat the message as if the framing is faulty".
+            Said { chunked: true, .. } if !is_modern => Err(Wrong("it has a Transfer-Encoding, but is of HTTP/1.0")),
+            _ if status.is_informational() || matches!(status.as_u16(), 204 | 304) => Ok(Framing::Length(0)),
+            Said { chunked: true, .. } => Ok(Framing::Chunked),
+            Said { length: Some(length), .. } => Ok(Framing::Length(*length)),
+            _ => Ok(Framing::Close),
+        }
+    }
+}
+
+/// Digits and nothing else: `str::parse` takes a sign as well.
+fn number(digits: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(digits).ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()))?;
+    text.parse().ok()
+}
+
+fn wrong(error: httparse::Error) -> Wrong {
+    Wrong(match error {
+        httparse::Error::HeaderName => "a header has no valid name",
+        httparse::Error::HeaderValue => "a header has no valid value",
+        httparse::Error::NewLine => "a line of its head does not end as lines do",
+        httparse::Error::Status => "its status is no status",
+        httparse::Error::TooManyHeaders => "it has more than 100 headers",
+        httparse::Error::Token => "its head has characters that cannot stand there",
+        httparse::Error::Version => "it is not of HTTP/1.0 or HTTP/1.1",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The status, the framing, whether the connection is kept.
+    fn read(text: &str) -> Result<(u16, Framing, bool), &'static str> {
+        for end in 0..text.len() {
+            match parse(&text.as_bytes()[..end]) {
+                Ok(None) => {}
+                Ok(Some((_, length))) => panic!("{text:?} ends after {length} of {end} bytes"),
+                // What is wrong shows as soon as it is there, or at the end.
+                Err(early) => {
+                    assert_eq!(parse(text.as_bytes()).unwrap_err().0, early.0, "{text:?}");
+                    return Err(early.0);
+                }
+            }
+        }
+        let more = format!("{text}more");
+        let (head, length) = parse(more.as_bytes()).map_err(|wrong| wrong.0)?.unwrap();
+        assert_eq!(length, text.len(), "{text:?}");
+        Ok((head.response.status().as_u16(), head.framing, head.is_kept))
+    }
+
+    #[test]
+    fn heads_say_how_their_bodies_end() {
+        for (text, expected) in [
+            ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", (200, Framing::Length(5), true)),
+            ("HTTP/1.1 200\r\ncontent-length:0\r\n\r\n", (200, Framing::Length(0), true)),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\n", (200, Framing::Length(5), true)),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 5, 5\r\n\r\n", (200, Framing::Length(5), true)),
+            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", (200, Framing::Chunked, true)),
+            ("HTTP/1.1 200 OK\r\ntransfer-encoding: Chunked \r\n\r\n", (200, Framing::Chunked, true)),
+            ("HTTP/1.1 200 OK\r\nA: b\r\n\r\n", (200, Framing::Close, false)),
+            (
+                "HTTP/1.1 404 Not Found\r\nContent-Length: 1\r\nConnection: close\r\n\r\n",
+                (404, Framing::Length(1), false),
+            ),
+            ("HTTP/1.1 200 OK\r\nConnection: x, Close\r\nContent-Length: 1\r\n\r\n", (200, Framing::Length(1), false)),
+            ("HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\n", (200, Framing::Length(1), false)),
+            ("HTTP/1.0 200 OK\r\nConnection: Keep-Alive\r\nContent-Length: 1\r\n\r\n", (200, Framing::Length(1), true)),
+            ("HTTP/1.0 200 OK\r\n\r\n", (200, Framing::Close, false)),
+            ("HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n", (202, Framing::Length(0), true)),
+            ("HTTP/1.1 204 No Content\r\n\r\n", (204, Framing::Length(0), true)),
+            ("HTTP/1.1 304 Not Modified\r\nContent-Length: 7\r\n\r\n", (304, Framing::Length(0), true)),
+            ("HTTP/1.1 100 Continue\r\n\r\n", (100, Framing::Length(0), true)),
+            // RFC 9112, section 2.2: "a recipient MAY recognize a single LF as a line terminator".
+            ("HTTP/1.1 200 OK\nContent-Length: 5\n\n", (200, Framing::Length(5), true)),
+        ] {
+            assert_eq!(read(text), Ok(expected), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn heads_that_can_be_read_in_two_ways_are_refused() {
+        for (head, why) in [
+            ("Content-Length: 5\r\nTransfer-Encoding: chunked", "it has both a Transfer-Encoding and a Content-Length"),
+            ("Transfer-Encoding: chunked\r\nContent-Length: 5", "it has both a Transfer-Encoding and a Content-Length"),
+            ("Content-Length: 5\r\nContent-Length: 6", "it has Content-Lengths that differ"),
+            ("Content-Length: 5, 6", "it has Content-Lengths that differ"),
+            ("Content-Length: +5", "its Content-Length is no length"),
+            ("Content-Length: -5", "its Content-Length is no length"),
+            ("Content-Length: 0x5", "its Content-Length is no length"),
+            ("Content-Length: 5 5", "its Content-Length is no length"),
+            ("Content-Length:", "its Content-Length is no length"),
+            ("Content-Length: 5,", "its Content-Length is no length"),
+            ("Content-Length: 18446744073709551616", "its Content-Length is no length"),
+            ("Transfer-Encoding: gzip", "its Transfer-Encoding is another one than chunked"),
+            ("Transfer-Encoding: gzip, chunked", "its Transfer-Encoding is another one than chunked"),
+            ("Transfer-Encoding: chunked, chunked", "its Transfer-Encoding is another one than chunked"),
+            ("Transfer-Encoding: xchunked", "its Transfer-Encoding is another one than chunked"),
+            ("Transfer-Encoding: \x0bchunked", "a header has no valid value"),
+            (
+                "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity",
+                "its Transfer-Encoding is another one than chunked",
+            ),
+            ("A: b\r\n c", "a header has no valid name"),
+            (" A: b", "a header has no valid name"),
+            ("A : b", "a header has no valid name"),
+            ("Content-Length : 5", "a header has no valid name"),
+            ("A", "a header has no valid name"),
+            ("A: b\0", "a header has no valid value"),
+            ("A: b\rC: d", "a header has no valid value"),
+        ] {
+            let text = format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n");
+            assert_eq!(read(&text), Err(why), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_head_is_refused() {
+        for (text, why) in [
+            ("\r\nHTTP/1.1 200 OK\r\n\r\n", "it does not begin as an answer of HTTP/1"),
+            ("SSH-2.0-OpenSSH_9.6\r\n", "it does not begin as an answer of HTTP/1"),
+            ("HTTP/2 200\r\n\r\n", "it does not begin as an answer of HTTP/1"),
+            ("HTTP/1.2 200 OK\r\n\r\n", "it is not of HTTP/1.0 or HTTP/1.1"),
+            ("HTTP/1.1 2x0 OK\r\n\r\n", "its status is no status"),
+            ("HTTP/1.1 099 OK\r\n\r\n", "its status is no status"),
+            ("HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "it has a Transfer-Encoding, but is of HTTP/1.0"),
+            (
+                "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n",
+                "it switches to another protocol, which nobody asked for",
+            ),
+        ] {
+            assert_eq!(read(text), Err(why), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn heads_are_bounded() {
+        let headers = |count: usize| format!("HTTP/1.1 200 OK\r\n{}\r\n", "A: b\r\n".repeat(count));
+        assert_eq!(read(&headers(HEADERS_MAX)), Ok((200, Framing::Close, false)));
+        assert_eq!(read(&headers(HEADERS_MAX + 1)), Err("it has more than 100 headers"));
+        let filled = |length: usize| format!("HTTP/1.1 200 OK\r\nA: {}\r\n\r\n", "b".repeat(length - 24));
+        let (_, length) = parse(filled(HEAD_MAX).as_bytes()).unwrap().unwrap();
+        assert_eq!(length, HEAD_MAX);
+        for end in [HEAD_MAX + 1, HEAD_MAX + 9] {
+            let text = filled(HEAD_MAX + 9);
+            assert_eq!(parse(&text.as_bytes()[..end]).unwrap_err().0, "its head is longer than 64 KiB");
+        }
+    }
+
+    #[test]
+    fn headers_are_kept_as_they_are() {
+        let text = "HTTP/1.1 200 OK\r\nA:  b c \r\nX-Two: 1\r\nx-two: ü\r\n\r\n";
+        let (head, _) = parse(text.as_bytes()).unwrap().unwrap();
+        let headers = head.response.headers();
+        assert_eq!(headers["a"], "b c");
+        assert_eq!(
+            headers.get_all("X-Two").iter().map(HeaderValue::as_bytes).collect::<Vec<_>>(),
+            [&b"1"[..], "ü".as_bytes()]
+        );
+    }
+}

@@ -1,0 +1,441 @@
+//! One HTTP/1.1 connection to a server, as its client.
+//!
+//! Owns the socket, the sending of one request at a time and the reading of its answer. Does not know a pool or
+//! messages. Invariant: it moves bytes only while it is polled, and holds no buffer while it waits for some.
+//!
+//! A general client keeps a buffer for each direction and a channel to the task that drives it: some 18 KiB more for each
+//! call that waits, and 13,000 instructions more for each call.
+
+mod body;
+mod chunked;
+mod head;
+mod request;
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use http::Response;
+use rustix::net::RecvFlags;
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::net::TcpStream;
+
+pub(super) use body::Body;
+pub(super) use request::{Request, Template};
+
+use crate::link::LinkError;
+use crate::link::http::chain;
+
+/// What is read at once, at most. It is on the stack, and only for the moment of the reading.
+const READ_SIZE: usize = 16 * 1024;
+/// Heads of interim answers (1xx) before the one that counts.
+const INTERIM_MAX: usize = 16;
+
+/// What an answer has that no answer may have.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct Wrong(&'static str);
+
+/// Why an answer did not come, or not to its end.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Broken {
+    /// The connection failed.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// The server closed the connection in the middle.
+    #[error("the server closed the connection {0}")]
+    Closed(&'static str),
+    /// What came is not HTTP/1.1, or could be read in two ways.
+    #[error("the answer cannot be read as HTTP/1.1: {0}")]
+    Wrong(#[from] Wrong),
+}
+
+impl Broken {
+    /// The same for a link; `what` broke.
+    pub(super) fn of(self, what: &str) -> LinkError {
+        match &self {
+            Broken::Wrong(_) => LinkError::Protocol(self.to_string()),
+            Broken::Closed(_) => LinkError::Gone(format!("{what}: {self}")),
+            Broken::Io(error) => LinkError::Gone(format!("{what}: {}", chain(error))),
+        }
+    }
+}
+
+/// Why an exchange failed.
+pub(super) enum Failure {
+    /// Nothing of the request was sent.
+    Unsent(Box<Request>, io::Error),
+    Broken(Broken),
+}
+
+/// A connection.
+pub(super) struct Connection {
+    stream: TcpStream,
+    /// The request, while some of it is still to be sent.
+    request: Option<Box<Request>>,
+    /// Why the rest of the request cannot be sent.
+    refused: Option<io::Error>,
+    /// Whether it may carry another request, as far as is known.
+    is_kept: bool,
+}
+
+impl Connection {
+    pub(super) fn new(stream: TcpStream) -> Self {
+        Connection { stream, request: None, refused: None, is_kept: true }
+    }
+
+    /// Sends a request, and waits for the head of its answer. The body comes on this connection as well.
+    pub(super) async fn exchange(&mut self, request: Box<Request>) -> Result<Response<Body>, Failure> {
+        self.request = Some(request);
+        let mut reading = Reading::default();
+        std::future::poll_fn(|cx| {
+            self.send_on(cx).map_err(|(request, error)| Failure::Unsent(request, error))?;
+            self.poll_head(cx, &mut reading).map_err(Failure::Broken)
+        })
+        .await
+    }
+
+    /// Whether it can take another request: the last answer was read to its end, and nothing came after that.
+    pub(super) fn is_ready(&self) -> bool {
+        // Reads only where the runtime was told that there is something, be it the end; what it is ends the connection.
+        let nothing_more = || matches!(self.stream.try_read(&mut [0]), Err(e) if e.kind() == io::ErrorKind::WouldBlock);
+        self.is_kept && self.request.is_none() && nothing_more()
+    }
+
+    /// The same from the kernel, for a connection that lay idle: the runtime may not have been told yet.
+    pub(super) fn is_open(&self) -> bool {
+        let nothing = rustix::net::recv(&self.stream, &mut [0; 1][..], RecvFlags::PEEK | RecvFlags::DONTWAIT);
+        matches!(nothing, Err(rustix::io::Errno::WOULDBLOCK))
+    }
+
+    /// Sends what is left of the request, as far as the connection takes it. A server may refuse the rest, and have
+    /// answered before: then that counts. Fails where it took nothing at all.
+    fn send_on(&mut self, cx: &mut Context<'_>) -> Result<(), (Box<Request>, io::Error)> {
+        let Some(request) = &mut self.request else { return Ok(()) };
+        match request.poll_send(Pin::new(&mut self.stream), cx) {
+            Poll::Pending => Ok(()),
+            Poll::Ready(Ok(())) => {
+                self.request = None;
+                Ok(())
+            }
+            Poll::Ready(Err(error)) => {
+                self.is_kept = false;
+                match self.request.take() {
+                    Some(unsent) if unsent.is_unsent() => Err((unsent, error)),
+                    _ => {
+                        self.refused = Some(error);
+                        Ok(())
+                    }
+                }
+            }
+        }
+    }
+
+    fn poll_head(&mut self, cx: &mut Context<'_>, reading: &mut Reading) -> Poll<Result<Response<Body>, Broken>> {
+        loop {
+            let read = ready!(self.poll_read(cx, |bytes| match bytes {
+                [] => Err(reading.ended()),
+                bytes => reading.take(bytes).map_err(Broken::from),
+            }));
+            let error = match read {
+                Ok(Ok(None)) => continue,
+                Ok(Ok(Some((answer, is_kept)))) => {
+                    self.is_kept &= is_kept;
+                    return Poll::Ready(Ok(answer));
+                }
+                Ok(Err(error)) => error,
+                Err(error) => Broken::Io(error),
+            };
+            self.is_kept = false;
+            return Poll::Ready(Err(match (error, self.refused.take()) {
+                // That the server took no more of the request comes first.
+                (Broken::Io(_) | Broken::Closed(_), Some(refused)) => Broken::Io(refused),
+                (error, _) => error,
+            }));
+        }
+    }
+
+    /// Reads what is there, nothing being the end, and gives it to `take`.
+    fn poll_read<T>(&mut self, cx: &mut Context<'_>, take: impl FnOnce(&[u8]) -> T) -> Poll<io::Result<T>> {
+        let mut space = [const { MaybeUninit::uninit() }; READ_SIZE];
+        let mut buffer = ReadBuf::uninit(&mut space);
+        ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer))?;
+        Poll::Ready(Ok(take(buffer.filled())))
+    }
+}
+
+/// A head that is being read.
+#[derive(Default)]
+struct Reading {
+    /// What came of it; nothing where it comes in one piece.
+    held: Vec<u8>,
+    interim: usize,
+}
+
+impl Reading {
+    fn ended(&self) -> Broken {
+        Broken::Closed(if self.held.is_empty() { "without an answer" } else { "within the head of the answer" })
+    }
+
+    /// The answer, once its head is there, and whether the connection outlives it.
+    fn take(&mut self, bytes: &[u8]) -> Result<Option<(Response<Body>, bool)>, Wrong> {
+        let mut held = std::mem::take(&mut self.held);
+        let mut bytes = bytes;
+        if !held.is_empty() {
+            held.extend_from_slice(bytes);
+            bytes = &held;
+        }
+        loop {
+            let Some((head, length)) = head::parse(bytes)? else {
+                self.held = bytes.to_vec();
+                return Ok(None);
+            };
+            bytes = &bytes[length..];
+            if !head.response.status().is_informational() {
+                let (body, used) = Body::new(head.framing, bytes)?;
+                return Ok(Some((head.response.map(|()| body), head.is_kept && used == bytes.len())));
+            }
+            self.interim += 1;
+            if self.interim > INTERIM_MAX {
+                return Err(Wrong("more than 16 interim answers came before it"));
+            }
+            if bytes.is_empty() {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bytes::{Bytes, BytesMut};
+    use http::{HeaderMap, Method};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// Both ends of a connection.
+    async fn pair() -> (Connection, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (server, _) = listener.accept().await.unwrap();
+        server.set_nodelay(true).unwrap();
+        (Connection::new(client), server)
+    }
+
+    fn request(body: usize) -> Box<Request> {
+        let template = Template::new("/mcp".to_owned(), &HeaderMap::new());
+        template.request(&Method::POST, "*/*", &[], Bytes::from(vec![b'x'; body]))
+    }
+
+    /// The status and the text of an answer; otherwise what broke.
+    async fn answer(connection: &mut Connection, request: Box<Request>) -> Result<(u16, String), String> {
+        let failed = |failure| match failure {
+            Failure::Unsent(_, error) => format!("unsent: {error}"),
+            Failure::Broken(broken) => broken.to_string(),
+        };
+        let (head, mut body) = connection.exchange(request).await.map_err(failed)?.into_parts();
+        let mut text = BytesMut::new();
+        while std::future::poll_fn(|cx| body.poll_fill(connection, cx, &mut text)).await.map_err(|e| e.to_string())? {}
+        assert!(body.is_over());
+        Ok((head.status.as_u16(), String::from_utf8(text.to_vec()).unwrap()))
+    }
+
+    /// Waits until the connection shows what came, or that it ended.
+    async fn until(mut is: impl FnMut() -> bool) {
+        let waiting = async {
+            while !is() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), waiting).await.unwrap();
+    }
+
+    /// A server that reads one request, writes `pieces`, each after the last was taken, and closes if it is to.
+    async fn meet(pieces: Vec<Vec<u8>>, close: bool) -> (Result<(u16, String), String>, Connection, TcpStream) {
+        let (mut connection, mut server) = pair().await;
+        let serving = async move {
+            let _ = server.read(&mut [0; 4096]).await.unwrap();
+            for piece in pieces {
+                server.write_all(&piece).await.unwrap();
+                tokio::task::yield_now().await;
+            }
+            if close {
+                server.shutdown().await.unwrap();
+            }
+            server
+        };
+        let (answered, server) = tokio::join!(answer(&mut connection, request(2)), serving);
+        (answered, connection, server)
+    }
+
+    #[tokio::test]
+    async fn answers_are_read_however_they_are_cut() {
+        for (text, expected, is_kept) in [
+            ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", (200, "ok"), true),
+            (
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\no\r\n1;x\r\nk\r\n0\r\nA: b\r\n\r\n",
+                (200, "ok"),
+                true,
+            ),
+            ("HTTP/1.1 204 No Content\r\n\r\n", (204, ""), true),
+            ("HTTP/1.1 404 Not Found\r\nConnection: close\r\nContent-Length: 1\r\n\r\n!", (404, "!"), false),
+            (
+                "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 X\r\nA: b\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n!",
+                (200, "!"),
+                true,
+            ),
+            ("HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\n!", (200, "!"), false),
+        ] {
+            let bytes = text.as_bytes();
+            let cuts = (0..bytes.len()).map(|at| vec![bytes[..at].to_vec(), bytes[at..].to_vec()]);
+            for pieces in cuts.chain([bytes.chunks(1).map(<[u8]>::to_vec).collect()]) {
+                let pieces = pieces.into_iter().filter(|piece| !piece.is_empty()).collect();
+                let (answered, connection, _server) = meet(pieces, false).await;
+                assert_eq!(answered, Ok((expected.0, expected.1.to_owned())), "{text:?}");
+                assert_eq!(
+                    (connection.is_ready(), connection.is_ready() && connection.is_open()),
+                    (is_kept, is_kept),
+                    "{text:?}"
+                );
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_without_a_length_ends_with_its_connection() {
+        let pieces = ["HTTP/1.1 200 OK\r\n\r\n", "o", "k"].map(|piece| piece.as_bytes().to_vec());
+        let (answered, connection, _server) = meet(pieces.to_vec(), true).await;
+        assert_eq!((answered, connection.is_ready()), (Ok((200, "ok".to_owned())), false));
+    }
+
+    #[tokio::test]
+    async fn answers_that_break_off_or_are_wrong_say_so_and_end_the_connection() {
+        const WRONG: &str = "the answer cannot be read as HTTP/1.1: ";
+        let interim = "HTTP/1.1 100 Continue\r\n\r\n".repeat(INTERIM_MAX + 1);
+        let long = format!("HTTP/1.1 200 OK\r\nA: {}", "b".repeat(head::HEAD_MAX));
+        for (text, why) in [
+            ("", "the server closed the connection without an answer".to_owned()),
+            ("HTTP/1.1 2", "the server closed the connection within the head of the answer".to_owned()),
+            (
+                "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok",
+                "the server closed the connection within an answer".to_owned(),
+            ),
+            (
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n",
+                "the server closed the connection within an answer".to_owned(),
+            ),
+            (
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\nok\r\n",
+                format!("{WRONG}the size of a chunk ends in a line feed alone"),
+            ),
+            (
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n",
+                format!("{WRONG}it has both a Transfer-Encoding and a Content-Length"),
+            ),
+            ("220 mail.example.com ESMTP\r\n", format!("{WRONG}it does not begin as an answer of HTTP/1")),
+            (&*interim, format!("{WRONG}more than 16 interim answers came before it")),
+            (&*long, format!("{WRONG}its head is longer than 64 KiB")),
+        ] {
+            let (answered, connection, _server) = meet(vec![text.as_bytes().to_vec()], true).await;
+            assert_eq!(answered, Err(why), "{text:.60}");
+            assert!(!connection.is_ready());
+        }
+    }
+
+    #[tokio::test]
+    async fn what_nobody_asked_for_ends_the_connection() {
+        // Along with the answer.
+        let two = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".repeat(2);
+        let chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n!".to_vec();
+        for text in [two, chunked] {
+            let (answered, connection, _server) = meet(vec![text], false).await;
+            assert_eq!(answered, Ok((200, String::new())));
+            until(|| !connection.is_ready()).await;
+        }
+        // Later.
+        let whole = || vec![b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok".to_vec()];
+        let (_, connection, mut server) = meet(whole(), false).await;
+        assert!(connection.is_ready() && connection.is_open());
+        server.write_all(b"!").await.unwrap();
+        until(|| !connection.is_open()).await;
+        until(|| !connection.is_ready()).await;
+        // Or the end.
+        let (_, connection, server) = meet(whole(), false).await;
+        drop(server);
+        until(|| !connection.is_open()).await;
+        until(|| !connection.is_ready()).await;
+    }
+
+    #[tokio::test]
+    async fn an_answer_may_come_before_the_request_was_read() {
+        // More than the buffers of both sides take.
+        let large = 32 << 20;
+        let (mut connection, mut server) = pair().await;
+        let serving = async {
+            server.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n").await.unwrap();
+            let mut all = server.take(large as u64);
+            assert!(tokio::io::copy(&mut all, &mut tokio::io::sink()).await.unwrap() == large as u64);
+            let mut server = all.into_inner();
+            server.write_all(b"1\r\n!\r\n0\r\n\r\n").await.unwrap();
+            server
+        };
+        let (answered, _server) = tokio::join!(answer(&mut connection, request(large)), serving);
+        assert_eq!(answered, Ok((200, "ok!".to_owned())));
+    }
+
+    #[tokio::test]
+    async fn a_refusal_counts_though_the_rest_of_the_request_was_not_taken() {
+        let (mut connection, mut server) = pair().await;
+        let serving = async {
+            server.write_all(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno").await.unwrap();
+            server
+        };
+        let (answered, _server) = tokio::join!(answer(&mut connection, request(32 << 20)), serving);
+        assert_eq!(answered, Ok((413, "no".to_owned())));
+        // The rest of the request would be taken for the next one.
+        assert!(!connection.is_ready());
+    }
+
+    #[tokio::test]
+    async fn a_request_that_cannot_be_sent_comes_back() {
+        let (mut connection, server) = pair().await;
+        // With what it did not read, the server's end is a reset.
+        connection.stream.write_all(b"GET ").await.unwrap();
+        server.readable().await.unwrap();
+        drop(server);
+        until(|| !connection.is_open()).await;
+        // The kernel tells of the reset once.
+        let _ = connection.stream.read(&mut [0]).await;
+        let failed = connection.exchange(request(2)).await;
+        assert!(matches!(failed, Err(Failure::Unsent(request, _)) if request.is_unsent()));
+        assert!(!connection.is_ready());
+    }
+
+    #[tokio::test]
+    async fn a_large_body_is_read_into_the_buffer_that_was_made_for_it() {
+        let length = 3 << 20;
+        let (mut connection, mut server) = pair().await;
+        let serving = async {
+            let _ = server.read(&mut [0; 4096]).await.unwrap();
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
+            server.write_all(head.as_bytes()).await.unwrap();
+            server.write_all(&vec![b'y'; length]).await.unwrap();
+        };
+        let reading = async {
+            let mut body = connection.exchange(request(2)).await.ok().unwrap().into_body();
+            assert_eq!(body.length(), Some(length as u64));
+            let mut all = BytesMut::with_capacity(length);
+            let start = all.as_ptr();
+            while std::future::poll_fn(|cx| body.poll_fill(&mut connection, cx, &mut all)).await.unwrap() {}
+            assert_eq!((all.len(), all.as_ptr()), (length, start));
+            assert!(all.iter().all(|b| *b == b'y'));
+        };
+        tokio::join!(reading, serving);
+        assert!(connection.is_ready());
+    }
+}
