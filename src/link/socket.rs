@@ -160,7 +160,6 @@ impl Drop for SocketLink {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
 
     use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
     use tokio::net::{TcpListener, UnixListener};
