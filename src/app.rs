@@ -3,6 +3,8 @@
 //! Owns the order of starting and stopping. Invariant: the listeners are up before anything is connected, and nothing
 //! that was started is left behind.
 
+mod state;
+
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +21,8 @@ use crate::front::{self, Front, HostRules, ListenSettings, Listener, RequestLimi
 use crate::gateway::{Gateway, GatewaySettings, NameRules, ViewRules};
 use crate::link::guard::Guard;
 use crate::revision::FrontState;
-use crate::session::{Parking, ParkingSettings, ReplaySettings, SessionSettings, Sessions};
+use crate::session::{Owners, Parking, ParkingSettings, ReplaySettings, SessionSettings, Sessions};
+use crate::store::Store;
 use crate::telemetry::Metrics;
 use crate::upstream::{Connect, Shared};
 
@@ -35,6 +38,8 @@ pub struct App {
     pub metrics: Arc<Metrics>,
     shared: Arc<Shared>,
     parking: Arc<Parking>,
+    sessions: Arc<Sessions>,
+    store: Store,
     expiring: tokio::task::JoinHandle<()>,
     draining: CancellationToken,
     listeners: JoinSet<()>,
@@ -46,6 +51,9 @@ impl App {
     ///
     /// Fails where an address cannot be bound.
     pub async fn start(plan: Plan, program: Option<&Path>) -> anyhow::Result<App> {
+        let metrics = Arc::new(Metrics::new());
+        // First, since the disk may take its time.
+        let store = Store::open(plan.state.clone(), metrics.clone());
         let mut bound = Vec::new();
         for address in &plan.listen {
             let listener = Listener::bind(*address).await;
@@ -58,16 +66,15 @@ impl App {
             }
             None => None,
         };
-        let metrics = Arc::new(Metrics::new());
-        let shared = Arc::new(Shared::new(metrics.clone(), guard(&plan, program)));
+        let shared = Arc::new(Shared::kept(metrics.clone(), guard(&plan, program), store.clone()));
         let draining = CancellationToken::new();
         let (keys, access) = KeyRing::new(&plan.keys);
         let gateway = Gateway::new(gateway_settings(&plan, access), shared.clone());
         let hosts = hosts(&plan);
         let front = Arc::new(Front {
             endpoints: gateway.endpoints(),
+            state: Arc::new(front_state(&plan, &metrics, &draining, (&store, keys.owners()))),
             keys,
-            state: Arc::new(front_state(&plan, &metrics, &draining)),
             hosts: hosts.clone(),
             limits: RequestLimits {
                 body: plan.limits.body,
@@ -75,6 +82,15 @@ impl App {
                 calls: plan.limits.calls,
             },
         });
+        let state = state::State {
+            store: store.clone(),
+            sessions: front.state.sessions.clone(),
+            seal: front.state.seal.clone(),
+            gateway: gateway.clone(),
+            shared: shared.clone(),
+            catalog_age: plan.catalog_age,
+        };
+        state.begin(plan.state.required).await?;
         let settings = ListenSettings { connections: plan.limits.connections, read_timeout: plan.limits.read_timeout };
         let mut listeners = JoinSet::new();
         let addresses = bound.iter().map(Listener::address).collect::<std::io::Result<Vec<_>>>()?;
@@ -106,17 +122,22 @@ impl App {
         let parking = front.state.parking.clone();
         let expiring = tokio::spawn(parking.clone().expire_forever());
         gateway.start();
-        Ok(App { addresses, admin, gateway, metrics, shared, parking, expiring, draining, listeners })
+        let sessions = front.state.sessions.clone();
+        Ok(App { addresses, admin, gateway, metrics, shared, parking, sessions, store, expiring, draining, listeners })
     }
 
     /// Stops: no new requests, streams end, calls may finish within the drain time, then the servers are stopped.
     pub async fn stop(mut self) {
         self.draining.cancel();
+        // Now, not at the end: a process that takes over has clients already.
+        self.sessions.keep_all();
+        self.store.close().await;
         while self.listeners.join_next().await.is_some() {}
         // Nobody can come back for them any more; their servers hear that they are cancelled.
         self.expiring.abort();
         self.parking.clear();
         self.gateway.stop().await;
+        self.shared.closed().await;
         let shared = self.shared.clone();
         let _ = tokio::task::spawn_blocking(move || shared.guard.stop()).await;
     }
@@ -145,7 +166,12 @@ fn gateway_settings(plan: &Plan, access: crate::policy::AccessTable) -> GatewayS
     }
 }
 
-fn front_state(plan: &Plan, metrics: &Arc<Metrics>, draining: &CancellationToken) -> FrontState {
+fn front_state(
+    plan: &Plan,
+    metrics: &Arc<Metrics>,
+    draining: &CancellationToken,
+    (store, owners): (&Store, Owners),
+) -> FrontState {
     let limits = &plan.limits;
     let replay = ReplaySettings {
         bytes: limits.replay,
@@ -167,7 +193,7 @@ fn front_state(plan: &Plan, metrics: &Arc<Metrics>, draining: &CancellationToken
         parking: Arc::new(Parking::new(parking, metrics.clone())),
         seal: Arc::default(),
         ask_timeout: plan.ask_timeout,
-        sessions: Arc::new(Sessions::new(sessions, metrics.clone())),
+        sessions: Arc::new(Sessions::kept(sessions, metrics.clone(), store.clone(), owners)),
         metrics: metrics.clone(),
         keep_alive: plan.keep_alive,
         streams_max: plan.limits.streams,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::auth::KeySettings;
 use crate::policy::Globs;
+use crate::store::StoreSettings;
 use crate::upstream::ServerSettings;
 
 /// Everything that a run of the gateway needs to know.
@@ -26,6 +27,10 @@ pub struct Plan {
     pub keep_alive: Duration,
     /// Longest time for a user to answer what a server asks.
     pub ask_timeout: Duration,
+    /// Where what outlives a restart is kept.
+    pub state: StoreSettings,
+    /// How long a server's lists are kept without being confirmed.
+    pub catalog_age: Duration,
     /// How names are exposed.
     pub names: NameSettings,
     /// The enabled servers, sorted by name.

@@ -24,6 +24,7 @@ use tokio::sync::Notify;
 use crate::json::Text;
 use crate::model::{Kind, Method, Principal, TaskMethod};
 use crate::policy::{AccessTable, Globs};
+use crate::store::{Rows, Store, Table};
 use crate::telemetry::{Meter, Meters, Metrics, logs};
 use crate::upstream::{News, ServerSettings, Shared, Sink, Upstream};
 
@@ -121,6 +122,23 @@ impl Gateway {
         tokio::spawn(self.clone().keep_catalog());
     }
 
+    /// Serves what an earlier run knew of the servers, until they say it themselves. What is not of use any more is
+    /// removed: of servers that are not configured, that were configured otherwise, or older than `longest`.
+    pub fn restore(&self, rows: Rows, longest: Duration, store: &Store) {
+        let mut restored = 0;
+        for (name, row) in rows {
+            let upstream = self.servers.iter().find(|upstream| upstream.name.as_bytes() == &name[..]);
+            if upstream.is_some_and(|upstream| upstream.restore(&row, longest)) {
+                restored += 1;
+            } else {
+                store.remove(Table::Catalog, name);
+            }
+        }
+        if restored > 0 {
+            self.rebuild();
+        }
+    }
+
     /// Stops every server, all at once, and waits for their ends.
     pub async fn stop(&self) {
         futures_util::future::join_all(self.servers.iter().map(|upstream| upstream.stop())).await;
@@ -149,18 +167,22 @@ impl Gateway {
         loop {
             self.dirty.notified().await;
             tokio::time::sleep(SETTLE).await;
-            let fresh = Arc::new(Snapshot::build(&self.servers, &self.names, &self.meters));
-            let before = self.snapshot.swap(fresh.clone());
-            fresh.measure(&self.servers, &self.metrics);
-            let known: HashSet<&LeftOut> = before.left_out.iter().collect();
-            for left_out in fresh.left_out.iter().filter(|l| !known.contains(l)).take(LEFT_OUT_LOGGED) {
-                let (item, reason) = (logs::one_line(&left_out.item), logs::one_line(&left_out.reason));
-                tracing::warn!(server = left_out.server, "left out: {item}: {reason}");
-            }
-            for kind in Kind::ALL {
-                for server in fresh.changed(&before, kind) {
-                    self.hub.publish(Happened::Changed(server, kind));
-                }
+            self.rebuild();
+        }
+    }
+
+    fn rebuild(&self) {
+        let fresh = Arc::new(Snapshot::build(&self.servers, &self.names, &self.meters));
+        let before = self.snapshot.swap(fresh.clone());
+        fresh.measure(&self.servers, &self.metrics);
+        let known: HashSet<&LeftOut> = before.left_out.iter().collect();
+        for left_out in fresh.left_out.iter().filter(|l| !known.contains(l)).take(LEFT_OUT_LOGGED) {
+            let (item, reason) = (logs::one_line(&left_out.item), logs::one_line(&left_out.reason));
+            tracing::warn!(server = left_out.server, "left out: {item}: {reason}");
+        }
+        for kind in Kind::ALL {
+            for server in fresh.changed(&before, kind) {
+                self.hub.publish(Happened::Changed(server, kind));
             }
         }
     }

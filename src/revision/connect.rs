@@ -34,6 +34,10 @@ pub struct Hello {
     pub ask_timeout: Duration,
     /// Metrics.
     pub metrics: Arc<Metrics>,
+    /// Sessions that are being ended.
+    pub closing: tokio_util::task::TaskTracker,
+    /// What an earlier process left of the connection.
+    pub handed_over: Option<Raw>,
 }
 
 /// Whether a server keeps sessions.

@@ -5,6 +5,7 @@
 //! a session answers only the principal and the endpoint that it was made for, and everything kept for it goes when
 //! it ends.
 
+mod dormant;
 mod finished;
 mod outbox;
 mod parking;
@@ -26,8 +27,10 @@ use tokio_util::sync::CancellationToken;
 use crate::json::{Object, Text};
 use crate::jsonrpc::{Id, RpcError};
 use crate::model::{Caller, Error, Notices, Principal, Reason};
+use crate::store::Store;
 use crate::telemetry::Metrics;
 
+pub use dormant::{Digest, Owner, Owners, Record, digest};
 pub use finished::{Ended, Finished};
 pub use outbox::Outbox;
 pub use parking::{OpenAsk, OpenRequest, Parked, Parking, ParkingSettings, Ticket};
@@ -54,6 +57,9 @@ pub struct Sessions {
     metrics: Arc<Metrics>,
     replay: Arc<replay::Shared>,
     epoch: Instant,
+    /// Those of an earlier run whose clients have not come back yet.
+    dormant: dormant::Dormant,
+    store: Store,
 }
 
 /// How many sessions there may be, and for how long.
@@ -97,6 +103,10 @@ pub struct Session {
     pages: Mutex<VecDeque<Text>>,
     /// The listener of a stream that broke off: it goes on hearing until the client comes back.
     listener: Mutex<Option<Notices>>,
+    /// Where it is kept for another run, if it is.
+    row: Option<dormant::Row>,
+    /// Answers that an earlier run owed: their streams, and the requests.
+    lost: Mutex<HashMap<u64, Id>>,
 }
 
 /// What became of a subscription.
@@ -115,9 +125,15 @@ type Pending = oneshot::Sender<Result<Object, RpcError>>;
 impl Sessions {
     /// An empty table.
     pub fn new(settings: SessionSettings, metrics: Arc<Metrics>) -> Self {
+        Sessions::kept(settings, metrics, Store::memory(), Owners::new())
+    }
+
+    /// An empty table whose sessions outlive the process. `owners`: by what each principal's are known.
+    pub fn kept(settings: SessionSettings, metrics: Arc<Metrics>, store: Store, owners: Owners) -> Self {
         let replay = replay::Shared::new(settings.replay.clone(), metrics.clone());
         let finished = Finished::new(metrics.clone());
-        Sessions { table: Mutex::default(), settings, metrics, replay, finished, epoch: Instant::now() }
+        let dormant = dormant::Dormant::new(owners, store.keeps());
+        Sessions { table: Mutex::default(), settings, metrics, replay, finished, epoch: Instant::now(), dormant, store }
     }
 
     /// Opens a session.
@@ -125,17 +141,49 @@ impl Sessions {
     /// Where the table is full, the longest unused session of the same principal makes room, or of the one that has the
     /// most; fails where all of those are in use.
     pub fn open(&self, caller: Caller, scope: Text, pipe: Option<mpsc::Sender<Bytes>>) -> Result<Arc<Session>, Error> {
-        let id = new_id();
+        let principal = caller.principal.clone();
+        let session = self.make(new_id(), caller, scope, pipe);
+        let mut table = lock(&self.table);
+        if table.len() + self.dormant.len() >= self.settings.max && !self.make_room(&mut table, &principal) {
+            self.metrics.refused.with_label_values(&["sessions"]).inc();
+            let max = self.settings.max;
+            return Err(Error::new(
+                Reason::Overloaded,
+                format!("There are {max} sessions, and no more are allowed (limits.sessions)"),
+            ));
+        }
+        table.insert(session.id.clone(), session.clone());
+        self.count(&table);
+        drop(table);
+        session.keep();
+        Ok(session)
+    }
+
+    /// Ends one session for another; false: all are in use.
+    fn make_room(&self, table: &mut HashMap<Text, Arc<Session>>, principal: &Principal) -> bool {
+        if self.forget_dormant(Some(principal)) {
+            return true;
+        }
+        let oldest = longest_unused(table, principal).and_then(|oldest| table.remove(&oldest));
+        if let Some(session) = &oldest {
+            session.end();
+        }
+        oldest.is_some() || self.forget_dormant(None)
+    }
+
+    fn make(&self, id: Text, caller: Caller, scope: Text, pipe: Option<mpsc::Sender<Bytes>>) -> Arc<Session> {
         let ended = CancellationToken::new();
         let principal = caller.principal.clone();
         let caller = Caller { session: Some(id.clone()), ended: ended.clone(), ..caller };
-        let session = Arc::new(Session {
-            id: id.clone(),
-            principal: principal.clone(),
+        Arc::new(Session {
+            // What ends with its stream need not outlive it.
+            row: if pipe.is_none() { self.dormant.row(&id, &principal, &self.store) } else { None },
+            id,
+            principal,
             scope,
             caller: ArcSwap::from_pointee(caller),
             outbox: Outbox::default(),
-            replay: Arc::new(Replay::new(self.replay.clone())),
+            replay: Arc::new(Replay::new(self.replay.clone(), self.dormant.run())),
             pipe,
             ended,
             epoch: self.epoch,
@@ -149,24 +197,12 @@ impl Sessions {
             stream: Mutex::default(),
             pages: Mutex::default(),
             listener: Mutex::default(),
-        });
-        let mut table = lock(&self.table);
-        if table.len() >= self.settings.max {
-            let Some(oldest) = longest_unused(&table, &principal) else {
-                self.metrics.refused.with_label_values(&["sessions"]).inc();
-                let max = self.settings.max;
-                return Err(Error::new(
-                    Reason::Overloaded,
-                    format!("There are {max} sessions, and no more are allowed (limits.sessions)"),
-                ));
-            };
-            if let Some(session) = table.remove(&oldest) {
-                session.end();
-            }
-        }
-        table.insert(id, session.clone());
-        self.metrics.sessions.set(i64::try_from(table.len()).unwrap_or(i64::MAX));
-        Ok(session)
+            lost: Mutex::default(),
+        })
+    }
+
+    fn count(&self, table: &HashMap<Text, Arc<Session>>) {
+        self.metrics.sessions.set(i64::try_from(table.len() + self.dormant.len()).unwrap_or(i64::MAX));
     }
 
     /// The session, if it is this principal's and belongs to this endpoint; otherwise it looks as if there were none.
@@ -183,7 +219,7 @@ impl Sessions {
     pub fn close(&self, session: &Session) {
         let mut table = lock(&self.table);
         table.remove(&session.id);
-        self.metrics.sessions.set(i64::try_from(table.len()).unwrap_or(i64::MAX));
+        self.count(&table);
         drop(table);
         session.end();
     }
@@ -198,13 +234,15 @@ impl Sessions {
         table.retain(|_, session| {
             session.replay.sweep();
             let keep = !session.is_idle() || now.saturating_sub(session.used_ms.load(Ordering::Relaxed)) < idle;
-            if !keep {
-                session.end();
+            match keep {
+                true => session.keep_used(self.settings.idle),
+                false => session.end(),
             }
             keep
         });
-        self.metrics.sessions.set(i64::try_from(table.len()).unwrap_or(i64::MAX));
-        before - table.len()
+        let dormant = self.dormant.reap(self.settings.idle, &self.store);
+        self.count(&table);
+        before - table.len() + dormant
     }
 
     /// Reaps for as long as it runs.
@@ -263,6 +301,9 @@ impl Session {
     }
 
     fn end(&self) {
+        if let Some(row) = &self.row {
+            row.remove();
+        }
         self.ended.cancel();
         lock(&self.pending).clear();
         lock(&self.subscriptions).clear();
@@ -347,6 +388,8 @@ impl Session {
         }
         let token = self.ended.child_token();
         subscriptions.insert(uri.clone(), token.clone());
+        drop(subscriptions);
+        self.keep();
         Subscribed::New(token)
     }
 
@@ -356,6 +399,8 @@ impl Session {
         if let Some(token) = subscriptions.remove(uri) {
             token.cancel();
             self.outbox.forget(uri);
+            drop(subscriptions);
+            self.keep();
         }
     }
 
@@ -377,6 +422,8 @@ impl Session {
             tasks.pop_front();
         }
         tasks.push_back(Text::from(id));
+        drop(tasks);
+        self.keep();
     }
 
     /// Whether the session made this task, as far as it is remembered.

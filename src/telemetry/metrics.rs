@@ -32,6 +32,7 @@ pub struct Metrics {
     pub server_reconnects: IntCounterVec,
     pub server_resumed: IntCounterVec,
     pub sessions: IntGauge,
+    pub sessions_restored: Counter,
     pub streams: IntGauge,
     pub replay_bytes: IntGauge,
     pub replay_dropped: Counter,
@@ -57,6 +58,11 @@ pub struct Metrics {
     pub garbage: IntCounterVec,
     pub dropped: IntCounterVec,
     pub refused: IntCounterVec,
+    pub store_open: IntGauge,
+    pub store_waiting: IntGauge,
+    pub store_dropped: Counter,
+    pub store_errors: Counter,
+    pub catalog_stale: IntGaugeVec,
     cpu_seconds: FloatCounter,
     resident_bytes: Gauge,
     open_fds: Gauge,
@@ -114,6 +120,11 @@ impl Metrics {
                 &["mcp_server"],
             ),
             sessions: gauge(r, "moongate_sessions", "Sessions of legacy clients."),
+            sessions_restored: plain(
+                r,
+                "moongate_sessions_restored_total",
+                "Sessions of an earlier run whose clients came back.",
+            ),
             streams: gauge(r, "moongate_streams", "Open event streams to clients."),
             replay_bytes: gauge(r, "moongate_replay_bytes", "Bytes of events kept for clients that may come back."),
             replay_dropped: plain(
@@ -187,6 +198,20 @@ impl Metrics {
             ),
             dropped: counters(r, "moongate_dropped_total", "Messages that could not be delivered.", &["what"]),
             refused: counters(r, "moongate_refused_total", "Requests refused because a limit was reached.", &["limit"]),
+            store_open: gauge(r, "moongate_store_open", "1 while what is to outlive the process has a file."),
+            store_waiting: gauge(r, "moongate_store_waiting", "Changes of the state that are not written yet."),
+            store_dropped: plain(
+                r,
+                "moongate_store_dropped_total",
+                "Changes of the state that were not kept, for want of room.",
+            ),
+            store_errors: plain(r, "moongate_store_errors_total", "Writes of the state that failed."),
+            catalog_stale: ints(
+                r,
+                "moongate_catalog_stale",
+                "1 while a server's lists are those of an earlier run, until the server confirms them.",
+                &["mcp_server"],
+            ),
             cpu_seconds: register(r, FloatCounter::new("process_cpu_seconds_total", "CPU time of the process.")),
             resident_bytes: register(r, Gauge::new("process_resident_memory_bytes", "Resident memory of the process.")),
             open_fds: register(r, Gauge::new("process_open_fds", "Open file descriptors of the process.")),
@@ -209,7 +234,9 @@ impl Metrics {
 
     /// Forgets the series of a server that is no longer configured.
     pub fn forget_server(&self, server: &str) {
-        for gauges in [&self.queue_depth, &self.catalog_bytes, &self.catalog_tokens, &self.catalog_left_out] {
+        for gauges in
+            [&self.queue_depth, &self.catalog_bytes, &self.catalog_tokens, &self.catalog_left_out, &self.catalog_stale]
+        {
             let _ = gauges.remove_label_values(&[server]);
         }
     }

@@ -348,6 +348,8 @@ mod tests {
             timeout: Duration::from_secs(60),
             ask_timeout: Duration::from_secs(60),
             metrics: Arc::new(Metrics::new()),
+            closing: tokio_util::task::TaskTracker::new(),
+            handed_over: None,
         };
         let opening = async {
             assert!(heard(&mut pipe).await.contains("initialize"));

@@ -9,6 +9,7 @@ mod open;
 mod pair;
 mod pump;
 mod record;
+mod restored;
 mod running;
 mod spell;
 mod stream;
