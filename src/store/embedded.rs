@@ -10,6 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
+use redb::backends::FileBackend;
 use redb::{Database, Error, ReadableTable as _, TableDefinition};
 
 use crate::store::{Backend, Change, Contents, Table, Trouble};
@@ -56,7 +57,7 @@ fn try_open(path: &Path) -> Result<Embedded, Trouble> {
     let file = file(path).map_err(|e| Trouble::Unusable(format!("{}: {e}", path.display())))?;
     // What is broken in a way that the library does not expect makes it panic.
     let opened = catch_unwind(AssertUnwindSafe(|| -> Result<_, Error> {
-        let database = Database::builder().set_cache_size(CACHE).create_file(file)?;
+        let database = Database::builder().set_cache_size(CACHE).create_with_backend(FileBackend::new(file)?)?;
         let contents = begin(&database)?;
         Ok((database, contents))
     }));

@@ -309,11 +309,11 @@ async fn users_35_a_stop_drains_and_leaves_nothing_behind() {
     let admin = setup.load().unwrap().plan.admin.unwrap();
     let mut process = setup.spawn().await;
     let http = Http::new();
-    let status = async || http.get(&format!("http://{admin}/api/v1/status")).await.json();
     let pid = until("the servers are ready", || async {
-        let status = status().await;
-        let servers = status["servers"].as_array().unwrap();
-        servers.iter().all(|s| s["state"] == "ready").then(|| servers.iter().find_map(|s| s["pid"].as_u64()).unwrap())
+        let status = http.get(&format!("http://{admin}/api/v1/status")).await.json();
+        let servers = status["servers"].as_array().unwrap().clone();
+        let pid = servers.iter().find_map(|server| server["pid"].as_u64());
+        pid.filter(|_| servers.iter().all(|server| server["state"] == "ready"))
     });
     let pid = u32::try_from(pid.await).unwrap();
     let clients = [Client::open(&process.mcp(), Era::Legacy).await, Client::open(&process.mcp(), Era::Modern).await];
