@@ -82,14 +82,7 @@ impl App {
                 calls: plan.limits.calls,
             },
         });
-        let state = state::State {
-            store: store.clone(),
-            sessions: front.state.sessions.clone(),
-            seal: front.state.seal.clone(),
-            gateway: gateway.clone(),
-            shared: shared.clone(),
-            catalog_age: plan.catalog_age,
-        };
+        let state = state::State::of(&front.state, &gateway, &shared, plan.catalog_age);
         state.begin(plan.state.required).await?;
         let settings = ListenSettings { connections: plan.limits.connections, read_timeout: plan.limits.read_timeout };
         let mut listeners = JoinSet::new();

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use tokio::time::timeout;
 
 use crate::gateway::Gateway;
+use crate::revision::FrontState;
 use crate::session::{Seal, Sessions};
 use crate::store::{Phase, Store, Table};
 use crate::upstream::{self, Shared};
@@ -23,16 +24,23 @@ const SEAL: &[u8] = b"seal";
 
 /// What goes on after a restart.
 pub(super) struct State {
-    pub(super) store: Store,
-    pub(super) sessions: Arc<Sessions>,
-    pub(super) seal: Arc<Seal>,
-    pub(super) gateway: Arc<Gateway>,
-    pub(super) shared: Arc<Shared>,
+    store: Store,
+    sessions: Arc<Sessions>,
+    seal: Arc<Seal>,
+    gateway: Arc<Gateway>,
+    shared: Arc<Shared>,
     /// How long a server's lists are kept without being confirmed.
-    pub(super) catalog_age: Duration,
+    catalog_age: Duration,
 }
 
 impl State {
+    /// The parts of a gateway that is about to serve.
+    pub(super) fn of(front: &FrontState, gateway: &Arc<Gateway>, shared: &Arc<Shared>, catalog_age: Duration) -> Self {
+        let (sessions, seal) = (front.sessions.clone(), front.seal.clone());
+        let store = shared.store.clone();
+        State { store, sessions, seal, gateway: gateway.clone(), shared: shared.clone(), catalog_age }
+    }
+
     /// Takes over what is there; later, where that has to be waited for.
     ///
     /// Fails where the store is required and cannot be used.

@@ -317,8 +317,8 @@ async fn users_35_a_stop_drains_and_leaves_nothing_behind() {
     });
     let pid = u32::try_from(pid.await).unwrap();
     let clients = [Client::open(&process.mcp(), Era::Legacy).await, Client::open(&process.mcp(), Era::Modern).await];
-    let legacy: Vec<Client> =
-        futures_util::future::join_all((0..20).map(|_| Client::open(&process.mcp(), Era::Legacy))).await;
+    let url = process.mcp();
+    let legacy = futures_util::future::join_all((0..20).map(|_| Client::open(&url, Era::Legacy))).await;
     let listening = futures_util::future::join_all(legacy.iter().map(|client| client.listen())).await;
     let subscribed = futures_util::future::join_all((0..20).map(|_| clients[1].listen())).await;
     let calls = (0..100).map(|n| {
