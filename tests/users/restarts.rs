@@ -41,6 +41,7 @@ async fn users_01_a_session_goes_on_after_a_restart() {
     let gateway = setup.life().await;
     gateway.ready(&["a"]).await;
     let mut client = gateway.client(Era::Legacy).await;
+    assert_eq!(client.raw("DELETE", &[], "").await.status(), 204);
     client.initialize_with(json!({"elicitation": {}})).await;
     client.request("logging/setLevel", json!({"level": "error"})).await.result();
     client.request("resources/subscribe", json!({"uri": WATCHED})).await.result();
@@ -394,7 +395,8 @@ async fn a_state_that_cannot_be_kept_is_a_warning_or_the_reason_not_to_start() {
     assert_eq!(process.log().matches("cannot be kept").count(), 1, "{}", process.log());
     process.signal(Signal::TERM);
     assert_eq!(process.ended().await.code(), Some(0));
-    let plan = setup.with("gateway", "state = \"embedded\"").load().unwrap().plan;
+    let setup = setup.with("gateway", "state = \"embedded\"");
+    let plan = setup.load().unwrap().plan;
     let Err(error) = moongate::app::App::start(plan, None).await else { panic!("it started") };
     let error = format!("{error:#}");
     assert!(error.contains("gateway.state_dir") && error.contains("file/state"), "{error}");
