@@ -3,6 +3,8 @@
 //! Owns the order of starting and stopping. Invariant: the listeners are up before anything is connected, and nothing
 //! that was started is left behind.
 
+mod state;
+
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -22,7 +24,8 @@ use crate::front::{
 use crate::gateway::{Gateway, GatewaySettings, NameRules, ViewRules};
 use crate::link::guard::Guard;
 use crate::revision::FrontState;
-use crate::session::{Parking, ParkingSettings, ReplaySettings, SessionSettings, Sessions};
+use crate::session::{Owners, Parking, ParkingSettings, ReplaySettings, SessionSettings, Sessions};
+use crate::store::Store;
 use crate::telemetry::{Memory, Metrics};
 use crate::upstream::{Connect, Shared};
 
@@ -45,6 +48,8 @@ pub struct App {
     drain: Duration,
     shared: Arc<Shared>,
     parking: Arc<Parking>,
+    sessions: Arc<Sessions>,
+    store: Store,
     expiring: tokio::task::JoinHandle<()>,
     draining: CancellationToken,
     listeners: JoinSet<()>,
@@ -56,8 +61,10 @@ impl App {
     ///
     /// Fails where an address cannot be bound.
     pub async fn start(plan: Plan, program: Option<&Path>) -> anyhow::Result<App> {
-        let Bound { clients: bound, admin: admin_listener } = bind(&plan).await?;
         let metrics = Arc::new(Metrics::new());
+        // First, since the disk may take its time.
+        let store = Store::open(plan.state.clone(), metrics.clone());
+        let Bound { clients: bound, admin: admin_listener } = bind(&plan).await?;
         let tls = match &plan.tls {
             Some(settings) => {
                 let tls = Tls::load(settings.clone(), metrics.clone());
@@ -65,7 +72,7 @@ impl App {
             }
             None => None,
         };
-        let shared = Arc::new(Shared::new(metrics.clone(), guard(&plan, program)));
+        let shared = Arc::new(Shared::kept(metrics.clone(), guard(&plan, program), store.clone()));
         let draining = CancellationToken::new();
         let (keys, access) = KeyRing::new(&plan.keys);
         let gateway = Gateway::new(gateway_settings(&plan, access), shared.clone());
@@ -73,8 +80,8 @@ impl App {
         let memory = Memory::new(plan.limits.memory, &metrics);
         let front = Arc::new(Front {
             endpoints: gateway.endpoints(),
+            state: Arc::new(front_state(&plan, &metrics, &draining, (&store, keys.owners()))),
             keys,
-            state: Arc::new(front_state(&plan, &metrics, &draining)),
             hosts: hosts.clone(),
             limits: RequestLimits {
                 body: plan.limits.body,
@@ -83,6 +90,8 @@ impl App {
             },
             gate: gate(&plan, memory.clone()),
         });
+        let state = state::State::of(&front.state, &gateway, &shared, plan.catalog_age);
+        state.begin(plan.state.required).await?;
         let settings = ListenSettings {
             connections: plan.limits.connections,
             head: plan.limits.head,
@@ -130,6 +139,7 @@ impl App {
         let parking = front.state.parking.clone();
         let expiring = tokio::spawn(parking.clone().expire_forever());
         gateway.start();
+        let sessions = front.state.sessions.clone();
         let drain = plan.drain;
         Ok(App {
             front,
@@ -143,6 +153,8 @@ impl App {
             metrics,
             shared,
             parking,
+            sessions,
+            store,
             expiring,
             draining,
             listeners,
@@ -174,11 +186,15 @@ impl App {
     /// Stops: no new requests, streams end, calls may finish within the drain time, then the servers are stopped.
     pub async fn stop(mut self) {
         self.draining.cancel();
+        // Now, not at the end: a process that takes over has clients already.
+        self.sessions.keep_all();
+        self.store.close().await;
         while self.listeners.join_next().await.is_some() {}
         // Nobody can come back for them any more; their servers hear that they are cancelled.
         self.expiring.abort();
         self.parking.clear();
         self.gateway.stop().await;
+        self.shared.closed().await;
         let shared = self.shared.clone();
         let _ = tokio::task::spawn_blocking(move || shared.guard.stop()).await;
     }
@@ -251,7 +267,12 @@ fn gateway_settings(plan: &Plan, access: crate::policy::AccessTable) -> GatewayS
     }
 }
 
-fn front_state(plan: &Plan, metrics: &Arc<Metrics>, draining: &CancellationToken) -> FrontState {
+fn front_state(
+    plan: &Plan,
+    metrics: &Arc<Metrics>,
+    draining: &CancellationToken,
+    (store, owners): (&Store, Owners),
+) -> FrontState {
     let limits = &plan.limits;
     let replay = ReplaySettings {
         bytes: limits.replay,
@@ -280,7 +301,7 @@ fn front_state(plan: &Plan, metrics: &Arc<Metrics>, draining: &CancellationToken
         parking: Arc::new(Parking::new(parking, metrics.clone())),
         seal: Arc::default(),
         ask_timeout: plan.ask_timeout,
-        sessions: Arc::new(Sessions::new(sessions, metrics.clone())),
+        sessions: Arc::new(Sessions::kept(sessions, metrics.clone(), store.clone(), owners)),
         metrics: metrics.clone(),
         keep_alive: plan.keep_alive,
         streams_max: plan.limits.streams,

@@ -9,6 +9,7 @@ pub mod body;
 pub mod selfwake;
 pub mod model;
 pub mod telemetry;
+pub mod store;
 pub mod session;
 pub mod policy;
 pub mod link;

@@ -155,6 +155,11 @@ impl Reader {
     }
 }
 
+/// Says when to come back, as no event: of the standard's readers none gives it to its program.
+pub fn retry(after: std::time::Duration) -> Bytes {
+    Bytes::from(format!("retry: {}\n\n", after.as_millis()))
+}
+
 /// A comment line: keeps a quiet stream alive and carries nothing.
 pub const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
 

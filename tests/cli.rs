@@ -28,7 +28,7 @@ struct Ran {
 /// The command with nothing of our environment that it would take as settings, in an empty directory.
 fn command(args: &[&str], dir: &Path) -> Command {
     let mut command = Command::new(MOONGATE);
-    command.args(args).current_dir(dir).env("HOME", dir).env_remove("XDG_CONFIG_HOME");
+    command.args(args).current_dir(dir).env("HOME", dir).env_remove("XDG_CONFIG_HOME").env_remove("XDG_STATE_HOME");
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("MOONGATE_")) {
         command.env_remove(name);
     }

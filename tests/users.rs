@@ -17,6 +17,8 @@ mod lists;
 mod names;
 #[path = "users/pages.rs"]
 mod pages;
+#[path = "users/restarts.rs"]
+mod restarts;
 #[path = "users/resume.rs"]
 mod resume;
 #[path = "users/sessions.rs"]

@@ -40,9 +40,9 @@ pub(crate) struct Gateway {
 }
 
 /// The configuration: keys and metrics on, all else as it comes.
-pub(crate) fn config(listen: &str, servers: &[(String, Server)]) -> Result<String> {
+pub(crate) fn config(listen: &str, state: &Path, servers: &[(String, Server)]) -> Result<String> {
     let mut out = String::new();
-    writeln!(out, "[gateway]\nlisten = \"{listen}\"\nadmin = \"127.0.0.1:0\"\n")?;
+    writeln!(out, "[gateway]\nlisten = \"{listen}\"\nadmin = \"127.0.0.1:0\"\nstate_dir = {state:?}\n")?;
     writeln!(out, "[[auth.keys]]\nname = \"bench\"\nhash = \"sha256:{KEY_HASH}\"\n")?;
     for (name, server) in servers {
         writeln!(out, "[servers.{name}]")?;
@@ -58,7 +58,7 @@ pub(crate) fn config(listen: &str, servers: &[(String, Server)]) -> Result<Strin
 pub(crate) fn files(listen: &str, servers: &[(String, Server)]) -> Result<(TempDir, PathBuf)> {
     let files = tempfile::tempdir()?;
     let path = files.path().join("moongate.toml");
-    std::fs::write(&path, config(listen, servers)?)?;
+    std::fs::write(&path, config(listen, files.path(), servers)?)?;
     Ok((files, path))
 }
 

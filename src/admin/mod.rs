@@ -113,6 +113,7 @@ async fn status(State(admin): State<Arc<Admin>>) -> Response {
             "tools": items.get(Kind::Tools).items.len(),
             "resources": items.get(Kind::Resources).items.len(),
             "prompts": items.get(Kind::Prompts).items.len(),
+            "stale": upstream.is_unconfirmed(),
             "left_out": left_out.map(|l| format!("{}: {}", l.item, l.reason)).collect::<Vec<_>>(),
             "stderr": status.stderr.iter().map(|line| logs::redact(line)).collect::<Vec<_>>(),
         })

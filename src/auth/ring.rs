@@ -48,6 +48,16 @@ impl KeyRing {
         (KeyRing { keys, anybody }, AccessTable::new(rows))
     }
 
+    /// By what each principal is known in another run of the gateway: made of its key, so that another key of the same
+    /// name is somebody else.
+    pub fn owners(&self) -> HashMap<u32, [u8; 16]> {
+        if self.keys.is_empty() {
+            return HashMap::from([(ANYBODY, [0; 16])]);
+        }
+        let owner = |known: &Known| (known.principal.id, known.hash.secret("sessions").mark(&["owner"]));
+        self.keys.values().map(owner).collect()
+    }
+
     /// Who sends this request.
     pub fn authenticate(&self, headers: &HeaderMap) -> Result<Arc<Principal>, Denied> {
         if self.keys.is_empty() {

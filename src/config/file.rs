@@ -76,6 +76,12 @@ pub(super) struct Gateway {
     pub(super) keep_alive: DurationText,
     /// The longest time for a user to answer what a server asks.
     pub(super) ask_timeout: DurationText,
+    /// Where lists, sessions and keys outlive a restart; default: in a file, if there can be one.
+    pub(super) state: Option<StateKind>,
+    /// The directory of that file; default: `$STATE_DIRECTORY`, `$XDG_STATE_HOME/moongate` or `~/.local/state/moongate`.
+    pub(super) state_dir: Option<String>,
+    /// How long a server's lists are kept for a restart that the server has not confirmed since.
+    pub(super) catalog_age: DurationText,
 }
 
 impl Default for Gateway {
@@ -92,6 +98,9 @@ impl Default for Gateway {
             drain: "30s".into(),
             keep_alive: "15s".into(),
             ask_timeout: "10m".into(),
+            state: None,
+            state_dir: None,
+            catalog_age: "7d".into(),
         }
     }
 }
@@ -424,6 +433,15 @@ pub(super) enum AddressOrSwitch {
 
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+pub(super) enum StateKind {
+    /// In a file; the gateway does not start without it.
+    Embedded,
+    /// Nowhere: a restart forgets.
+    Memory,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub(super) enum Transport {
     /// Streamable HTTP, or HTTP+SSE where the server has only that.
     Auto,
@@ -564,8 +582,7 @@ impl JsonSchema for SizeText {
 /// Keys and values that Moongate is to have, but this version does not: the path (`*` for any name or index), the
 /// value if only that one is missing, and what to do instead.
 pub(super) const UNAVAILABLE: &[(&str, Option<&str>, &str)] = &[
-    ("gateway.state", None, "remove it; state is kept in memory"),
-    ("gateway.state_dir", None, "remove it; state is kept in memory"),
+    ("gateway.state", Some("redis"), "use \"embedded\"; sessions are not shared between gateways"),
     ("servers.*.auth", None, "remove it; send a fixed credential with `headers`"),
     ("servers.*.oauth", None, "remove it; send a fixed credential with `headers`"),
     ("servers.*.headersHelper", None, "remove it; send a fixed credential with `headers`"),

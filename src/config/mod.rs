@@ -109,8 +109,13 @@ pub fn load(options: &LoadOptions<'_>) -> Result<Loaded, Problems> {
         broken(&mut faults, &error.to_string());
         file::File::default()
     });
-    let resolver =
-        resolve::Resolver { tree: &merged, faults: &mut faults, revisions: options.revisions, only: &options.only };
+    let resolver = resolve::Resolver {
+        tree: &merged,
+        faults: &mut faults,
+        revisions: options.revisions,
+        only: &options.only,
+        env: &options.env,
+    };
     let plan = resolver.plan(&file);
     let problems = faults.finish(&sources);
     if !problems.errors.is_empty() {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::auth::KeySettings;
 use crate::front::{ListenAddress, SocketSettings, TlsSettings};
 use crate::policy::{Globs, Rate};
+use crate::store::StoreSettings;
 use crate::telemetry::MemoryLimit;
 use crate::upstream::ServerSettings;
 
@@ -31,6 +32,10 @@ pub struct Plan {
     pub keep_alive: Duration,
     /// Longest time for a user to answer what a server asks.
     pub ask_timeout: Duration,
+    /// Where what outlives a restart is kept.
+    pub state: StoreSettings,
+    /// How long a server's lists are kept without being confirmed.
+    pub catalog_age: Duration,
     /// How names are exposed.
     pub names: NameSettings,
     /// The enabled servers, sorted by name.

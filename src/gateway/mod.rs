@@ -25,6 +25,7 @@ use tokio::sync::Notify;
 use crate::json::Text;
 use crate::model::{Kind, Method, Principal, TaskMethod};
 use crate::policy::{AccessTable, Globs};
+use crate::store::{Rows, Store, Table};
 use crate::telemetry::{Meter, Meters, Metrics, logs};
 use crate::upstream::{News, ServerSettings, Shared, Sink, State, Upstream};
 
@@ -132,7 +133,24 @@ impl Gateway {
             let _ = status.wait_for(|status| status.state != State::Starting).await;
         });
         futures_util::future::join_all(settled).await;
-        self.refresh();
+        self.rebuild();
+    }
+
+    /// Serves what an earlier run knew of the servers, until they say it themselves. What is not of use any more is
+    /// removed: of servers that are not configured, that were configured otherwise, or older than `longest`.
+    pub fn restore(&self, rows: Rows, longest: Duration, store: &Store) {
+        let mut restored = 0;
+        for (name, row) in rows {
+            let upstream = self.servers.iter().find(|upstream| upstream.name.as_bytes() == &name[..]);
+            if upstream.is_some_and(|upstream| upstream.restore(&row, longest)) {
+                restored += 1;
+            } else {
+                store.remove(Table::Catalog, name);
+            }
+        }
+        if restored > 0 {
+            self.rebuild();
+        }
     }
 
     /// Stops every server, all at once, and waits for their ends.
@@ -163,12 +181,11 @@ impl Gateway {
         loop {
             self.dirty.notified().await;
             tokio::time::sleep(SETTLE).await;
-            self.refresh();
+            self.rebuild();
         }
     }
 
-    /// Replaces the snapshot now.
-    fn refresh(&self) {
+    fn rebuild(&self) {
         let fresh = Arc::new(Snapshot::build(&self.servers, &self.names, &self.meters));
         let before = self.snapshot.swap(fresh.clone());
         fresh.measure(&self.servers, &self.metrics);

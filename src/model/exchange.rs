@@ -32,7 +32,7 @@ pub struct Outcome {
 }
 
 /// How long a result may be kept, and by whom.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct CacheHint {
     /// Milliseconds for which it counts as fresh.
     pub ttl_ms: u64,

@@ -23,10 +23,18 @@ pub trait Server: Send + Sync {
 
     /// Tells the server something that wants no answer.
     fn tell(&self, caller: &Arc<Caller>, notice: Notice);
+
+    /// What another process needs to go on with this connection, where there is such a thing; it may be a secret.
+    fn hand_over(&self) -> Option<Raw> {
+        None
+    }
+
+    /// From now on its end is not told to the server: somebody else goes on with it.
+    fn let_go(&self) {}
 }
 
 /// What a server says of itself.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Face {
     /// Name, version, title: an `Implementation` object.
     pub info: Raw,
@@ -37,7 +45,8 @@ pub struct Face {
 }
 
 /// What a server can do.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(default)]
 #[allow(missing_docs)]
 pub struct Features {
     pub tools: bool,

@@ -63,7 +63,8 @@ pub enum TaskMethod {
 }
 
 /// What a server can do with tasks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(default)]
 pub struct TaskFeatures {
     /// Whether it lists them.
     pub list: bool,

@@ -12,6 +12,7 @@ use crate::jsonrpc::{Message, Request};
 use crate::link::Correlate;
 use crate::model::{AskKind, Caller, Can, Principal};
 use crate::revision::injected::Injected;
+use crate::store::unix_now;
 
 /// The open calls of one connection.
 #[derive(Clone, Default)]
@@ -64,6 +65,12 @@ pub(super) struct CallEntry {
 }
 
 impl Calls {
+    /// Begins behind all ids that another process may have used on the same session: "The request ID **MUST NOT** have
+    /// been previously used by the requestor within the same session" (2025-11-25/basic/index.mdx, Requests).
+    pub(super) fn take_over(&self) {
+        self.0.last.store(unix_now() << 20, Ordering::Relaxed);
+    }
+
     /// Opens a call: the id is also its progress token.
     pub(super) fn open(&self, caller: &Caller, logs: Logs, is_pipe: bool) -> CallEntry {
         let id = self.next_id();

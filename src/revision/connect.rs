@@ -36,6 +36,10 @@ pub struct Hello {
     pub max_backlog: usize,
     /// Metrics.
     pub metrics: Arc<Metrics>,
+    /// Sessions that are being ended.
+    pub closing: tokio_util::task::TaskTracker,
+    /// What an earlier process left of the connection.
+    pub handed_over: Option<Raw>,
 }
 
 /// Whether a server keeps sessions.

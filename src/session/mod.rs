@@ -6,6 +6,7 @@
 //! it ends.
 
 mod budget;
+mod dormant;
 mod finished;
 mod outbox;
 mod parking;
@@ -28,8 +29,10 @@ use crate::json::{Object, Text};
 use crate::jsonrpc::{Id, RpcError};
 use crate::model::{Caller, Error, Notices, Principal, Reason};
 use crate::session::budget::Budget;
+use crate::store::Store;
 use crate::telemetry::{Counter, Metrics};
 
+pub use dormant::{Digest, Owner, Owners, Record, digest};
 pub use finished::{Ended, Finished};
 pub use outbox::Outbox;
 pub use parking::{OpenAsk, OpenRequest, Parked, Parking, ParkingSettings, Ticket};
@@ -56,6 +59,9 @@ pub struct Sessions {
     outboxes: Arc<Budget>,
     dropped: Counter,
     epoch: Instant,
+    /// Those of an earlier run whose clients have not come back yet.
+    dormant: dormant::Dormant,
+    store: Store,
 }
 
 /// How many sessions there may be, and for how long.
@@ -106,6 +112,10 @@ pub struct Session {
     pages: Mutex<VecDeque<Text>>,
     /// The listener of a stream that broke off: it goes on hearing until the client comes back.
     listener: Mutex<Option<Notices>>,
+    /// Where it is kept for another run, if it is.
+    row: Option<dormant::Row>,
+    /// Answers that an earlier run owed: their streams, and the requests.
+    lost: Mutex<HashMap<u64, Id>>,
 }
 
 /// One stream for all messages to a client.
@@ -133,12 +143,18 @@ type Pending = oneshot::Sender<Result<Object, RpcError>>;
 impl Sessions {
     /// An empty table.
     pub fn new(settings: SessionSettings, metrics: Arc<Metrics>) -> Self {
+        Sessions::kept(settings, metrics, Store::memory(), Owners::new())
+    }
+
+    /// An empty table whose sessions outlive the process. `owners`: by what each principal's are known.
+    pub fn kept(settings: SessionSettings, metrics: Arc<Metrics>, store: Store, owners: Owners) -> Self {
         let replay = replay::Shared::new(settings.replay.clone(), metrics.clone());
         let finished = Finished::new(metrics.clone());
         let outboxes = Budget::new(settings.outbox_total, metrics.outbox_bytes.clone());
         let dropped = metrics.dropped.with_label_values(&["outbox"]);
-        let epoch = Instant::now();
-        Sessions { table: Mutex::default(), settings, metrics, replay, outboxes, dropped, finished, epoch }
+        let dormant = dormant::Dormant::new(owners, store.keeps());
+        let (table, epoch) = (Mutex::default(), Instant::now());
+        Sessions { table, settings, metrics, replay, outboxes, dropped, finished, epoch, dormant, store }
     }
 
     /// Opens a session.
@@ -146,17 +162,49 @@ impl Sessions {
     /// Where the table is full, the longest unused session of the same principal makes room, or of the one that has the
     /// most; fails where all of those are in use.
     pub fn open(&self, caller: Caller, scope: Text, pipe: Option<Pipe>) -> Result<Arc<Session>, Error> {
-        let id = new_id();
+        let principal = caller.principal.clone();
+        let session = self.make(new_id(), caller, scope, pipe);
+        let mut table = lock(&self.table);
+        if table.len() + self.dormant.len() >= self.settings.max && !self.make_room(&mut table, &principal) {
+            self.metrics.refused.with_label_values(&["sessions"]).inc();
+            let max = self.settings.max;
+            return Err(Error::new(
+                Reason::Overloaded,
+                format!("There are {max} sessions, and no more are allowed (limits.sessions)"),
+            ));
+        }
+        table.insert(session.id.clone(), session.clone());
+        self.count(&table);
+        drop(table);
+        session.keep();
+        Ok(session)
+    }
+
+    /// Ends one session for another; false: all are in use.
+    fn make_room(&self, table: &mut HashMap<Text, Arc<Session>>, principal: &Principal) -> bool {
+        if self.forget_dormant(Some(principal)) {
+            return true;
+        }
+        let oldest = longest_unused(table, principal).and_then(|oldest| table.remove(&oldest));
+        if let Some(session) = &oldest {
+            session.end();
+        }
+        oldest.is_some() || self.forget_dormant(None)
+    }
+
+    fn make(&self, id: Text, caller: Caller, scope: Text, pipe: Option<Pipe>) -> Arc<Session> {
         let ended = CancellationToken::new();
         let principal = caller.principal.clone();
         let caller = Caller { session: Some(id.clone()), ended: ended.clone(), ..caller };
-        let session = Arc::new(Session {
-            id: id.clone(),
-            principal: principal.clone(),
+        Arc::new(Session {
+            outbox: Outbox::new(self.settings.outbox, self.outboxes.share(&principal), self.dropped.clone()),
+            replay: Arc::new(Replay::new(self.replay.clone(), &principal, self.dormant.run())),
+            // What ends with its stream need not outlive it.
+            row: if pipe.is_none() { self.dormant.row(&id, &principal, &self.store) } else { None },
+            id,
+            principal,
             scope,
             caller: ArcSwap::from_pointee(caller),
-            outbox: Outbox::new(self.settings.outbox, self.outboxes.share(&principal), self.dropped.clone()),
-            replay: Arc::new(Replay::new(self.replay.clone(), &principal)),
             subscriptions_max: self.settings.subscriptions,
             pipe,
             ended,
@@ -171,24 +219,12 @@ impl Sessions {
             stream: Mutex::default(),
             pages: Mutex::default(),
             listener: Mutex::default(),
-        });
-        let mut table = lock(&self.table);
-        if table.len() >= self.settings.max {
-            let Some(oldest) = longest_unused(&table, &principal) else {
-                self.metrics.refused.with_label_values(&["sessions"]).inc();
-                let max = self.settings.max;
-                return Err(Error::new(
-                    Reason::Overloaded,
-                    format!("There are {max} sessions, and no more are allowed (limits.sessions)"),
-                ));
-            };
-            if let Some(session) = table.remove(&oldest) {
-                session.end();
-            }
-        }
-        table.insert(id, session.clone());
-        self.metrics.sessions.set(i64::try_from(table.len()).unwrap_or(i64::MAX));
-        Ok(session)
+            lost: Mutex::default(),
+        })
+    }
+
+    fn count(&self, table: &HashMap<Text, Arc<Session>>) {
+        self.metrics.sessions.set(i64::try_from(table.len() + self.dormant.len()).unwrap_or(i64::MAX));
     }
 
     /// The session, if it is this principal's and belongs to this endpoint; otherwise it looks as if there were none.
@@ -205,7 +241,7 @@ impl Sessions {
     pub fn close(&self, session: &Session) {
         let mut table = lock(&self.table);
         table.remove(&session.id);
-        self.metrics.sessions.set(i64::try_from(table.len()).unwrap_or(i64::MAX));
+        self.count(&table);
         drop(table);
         session.end();
     }
@@ -220,13 +256,15 @@ impl Sessions {
         table.retain(|_, session| {
             session.replay.sweep();
             let keep = !session.is_idle() || now.saturating_sub(session.used_ms.load(Ordering::Relaxed)) < idle;
-            if !keep {
-                session.end();
+            match keep {
+                true => session.keep_used(self.settings.idle),
+                false => session.end(),
             }
             keep
         });
-        self.metrics.sessions.set(i64::try_from(table.len()).unwrap_or(i64::MAX));
-        before - table.len()
+        let dormant = self.dormant.reap(self.settings.idle, &self.store);
+        self.count(&table);
+        before - table.len() + dormant
     }
 
     /// Reaps for as long as it runs.
@@ -285,6 +323,9 @@ impl Session {
     }
 
     fn end(&self) {
+        if let Some(row) = &self.row {
+            row.remove();
+        }
         self.ended.cancel();
         lock(&self.pending).clear();
         lock(&self.subscriptions).clear();
@@ -369,6 +410,8 @@ impl Session {
         }
         let token = self.ended.child_token();
         subscriptions.insert(uri.clone(), token.clone());
+        drop(subscriptions);
+        self.keep();
         Subscribed::New(token)
     }
 
@@ -378,6 +421,8 @@ impl Session {
         if let Some(token) = subscriptions.remove(uri) {
             token.cancel();
             self.outbox.forget(uri);
+            drop(subscriptions);
+            self.keep();
         }
     }
 
@@ -399,6 +444,8 @@ impl Session {
             tasks.pop_front();
         }
         tasks.push_back(Text::from(id));
+        drop(tasks);
+        self.keep();
     }
 
     /// Whether the session made this task, as far as it is remembered.

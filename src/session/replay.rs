@@ -23,6 +23,8 @@ use crate::telemetry::Metrics;
 pub const OWN_STREAM: u64 = 0;
 /// Streams that one session may have begun and not forgotten.
 const STREAMS_MAX: usize = 1000;
+/// Each run of the gateway has numbers of its own, so many bits of them, so that an id never means two events.
+const RUN_SHIFT: u32 = 32;
 /// How often a stream without a reader is looked at.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -59,6 +61,8 @@ pub struct Replay {
     shared: Arc<Shared>,
     share: Share,
     kept: Mutex<Kept>,
+    /// What numbers begin behind: those up to here are of earlier lives of the session.
+    base: u64,
 }
 
 #[derive(Default)]
@@ -99,8 +103,27 @@ pub enum Next {
 }
 
 impl Replay {
-    pub(super) fn new(shared: Arc<Shared>, principal: &Principal) -> Self {
-        Replay { share: shared.budget.share(principal), shared, kept: Mutex::default() }
+    /// `run`: which run of the gateway this is, of those that know of each other.
+    pub(super) fn new(shared: Arc<Shared>, principal: &Principal, run: u64) -> Self {
+        let base = run << RUN_SHIFT;
+        let share = shared.budget.share(principal);
+        Replay { share, shared, kept: Mutex::new(Kept { last: base, ..Kept::default() }), base }
+    }
+
+    /// Whether an event was given out by an earlier run of the gateway, which took all that followed with it.
+    pub fn is_former(&self, (number, after): (u64, u64)) -> bool {
+        if number == OWN_STREAM { after < self.base } else { number <= self.base }
+    }
+
+    /// The streams that still owe an answer, and to which request.
+    pub fn owed(&self) -> Vec<(u64, Id)> {
+        let kept = self.lock();
+        let open = kept.streams.iter().filter(|(_, stream)| stream.ended.is_none());
+        open.filter_map(|(number, stream)| Some((*number, stream.request.clone()?))).collect()
+    }
+
+    fn own(&self) -> Stream {
+        Stream { last: self.base, ..Stream::new(None) }
     }
 
     /// Begins the stream that answers a request: its number, and a token that is cancelled when somebody else reads it.
@@ -124,7 +147,7 @@ impl Replay {
     pub fn add(&self, number: u64, message: &[u8], last: bool) -> Bytes {
         let mut kept = self.lock();
         if number == OWN_STREAM {
-            kept.streams.entry(OWN_STREAM).or_insert_with(|| Stream::new(None));
+            kept.streams.entry(OWN_STREAM).or_insert_with(|| self.own());
         }
         let Some(stream) = kept.streams.get_mut(&number) else { return sse::frame(message) };
         stream.last += 1;
@@ -153,7 +176,7 @@ impl Replay {
 
     /// The event that a stream begins with: an id without data, so that the client can come back from the start.
     pub fn prime(&self, number: u64, retry: Duration) -> Bytes {
-        let last = self.lock().streams.get(&number).map_or(0, |stream| stream.last);
+        let last = self.lock().streams.get(&number).map_or(self.base, |stream| stream.last);
         let at = if number == OWN_STREAM { last } else { 0 };
         sse::prime(&id(number, at), retry)
     }
@@ -182,7 +205,7 @@ impl Replay {
 
     /// Where the session's own stream stands.
     pub fn own_position(&self) -> u64 {
-        self.lock().streams.get(&OWN_STREAM).map_or(0, |stream| stream.last)
+        self.lock().streams.get(&OWN_STREAM).map_or(self.base, |stream| stream.last)
     }
 
     /// The first kept event of the session's own stream behind `after`.
@@ -386,8 +409,35 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn ids_of_an_earlier_run_are_known_as_such() {
+        let (first, second) = (Replay::new(shared(settings()), &who(), 1), Replay::new(shared(settings()), &who(), 2));
+        let last_id = |frame: Bytes| {
+            let text = String::from_utf8(frame.to_vec()).unwrap();
+            parse_id(text.split("id: ").nth(1).unwrap().lines().next().unwrap()).unwrap()
+        };
+        let begin = |replay: &Replay| replay.begin(&Id::number(7)).unwrap().0;
+        let (one, two) = (begin(&first), begin(&second));
+        assert_eq!(first.owed(), [(one, Id::number(7))]);
+        for replay in [&first, &second] {
+            let number = if std::ptr::eq(replay, &first) { one } else { two };
+            for stream in [OWN_STREAM, number] {
+                let ids = [replay.prime(stream, Duration::ZERO), replay.add(stream, b"{}", false)].map(last_id);
+                for id in ids {
+                    assert!(!replay.is_former(id), "{id:?}");
+                    assert_eq!(second.is_former(id), std::ptr::eq(replay, &first), "{id:?}");
+                    assert!(!first.is_former(id), "{id:?}");
+                }
+            }
+        }
+        first.add(one, b"[]", true);
+        assert!(first.owed().is_empty());
+        let forgetful = Replay::new(shared(settings()), &who(), 0);
+        assert!(!forgetful.is_former((OWN_STREAM, u64::MAX)) && !forgetful.is_former((1, 0)));
+    }
+
+    #[tokio::test]
     async fn a_stream_is_read_from_behind_an_event_on() {
-        let replay = Arc::new(Replay::new(shared(settings()), &who()));
+        let replay = Arc::new(Replay::new(shared(settings()), &who(), 0));
         let (one, _) = replay.begin(&Id::number(7)).unwrap();
         let (two, _) = replay.begin(&Id::number(8)).unwrap();
         assert_eq!(&replay.prime(one, Duration::from_secs(1))[..], b"id: 1-0\nretry: 1000\ndata: \n\n");
@@ -411,7 +461,7 @@ mod tests {
     #[tokio::test]
     async fn what_does_not_fit_is_known_to_be_lost() {
         let shared = shared(settings());
-        let replay = Arc::new(Replay::new(shared.clone(), &who()));
+        let replay = Arc::new(Replay::new(shared.clone(), &who(), 0));
         let large = vec![b'1'; 401];
         let (number, _) = replay.begin(&Id::number(7)).unwrap();
         replay.add(number, b"0", false);
@@ -437,7 +487,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn all_sessions_share_one_total_and_give_it_back() {
         let shared = shared(ReplaySettings { total: 500, ..settings() });
-        let sessions: Vec<_> = (0..4).map(|_| Arc::new(Replay::new(shared.clone(), &who()))).collect();
+        let sessions: Vec<_> = (0..4).map(|_| Arc::new(Replay::new(shared.clone(), &who(), 0))).collect();
         for replay in &sessions {
             let (number, _) = replay.begin(&Id::number(1)).unwrap();
             for _ in 0..5 {
@@ -463,7 +513,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn nobody_is_waited_for_for_ever() {
-        let replay = Arc::new(Replay::new(shared(settings()), &who()));
+        let replay = Arc::new(Replay::new(shared(settings()), &who(), 0));
         let (number, live) = replay.begin(&Id::number(1)).unwrap();
         replay.unread(number, &live);
         let start = Instant::now();
@@ -490,7 +540,7 @@ mod tests {
 
     #[test]
     fn a_session_has_so_many_streams() {
-        let replay = Replay::new(shared(settings()), &who());
+        let replay = Replay::new(shared(settings()), &who(), 0);
         for n in 0..STREAMS_MAX as u64 {
             replay.begin(&Id::number(n)).unwrap();
         }

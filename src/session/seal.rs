@@ -1,6 +1,6 @@
 //! State that is handed to a client and comes back.
 //!
-//! Owns the key and the form. Does not know what the state says. Invariant: what opens was sealed by this process, for
+//! Owns the key and the form. Does not know what the state says. Invariant: what opens was sealed by this gateway, for
 //! the same caller and request, and is not past its time; nothing of it can be read or changed outside.
 
 use std::sync::OnceLock;
@@ -31,7 +31,7 @@ impl Binding {
 /// Why state was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// It was changed, or sealed by somebody else, or by an earlier run of this program.
+    /// It was changed, or sealed by somebody else, or by an earlier run whose key was not kept.
     Foreign,
     /// It was given to another caller, or to a request at another endpoint.
     OtherCaller,
@@ -55,14 +55,17 @@ impl Refused {
 
 /// Seals and opens.
 pub struct Seal {
-    /// Made on first use: most gateways never need it. It lives as long as the process.
+    /// Made on first use, unless an earlier run left one: most gateways never need it.
     key: OnceLock<LessSafeKey>,
     epoch: Instant,
+    /// Milliseconds from 1970 to `epoch`: a time must mean the same in the next run.
+    began_ms: u64,
 }
 
 impl Default for Seal {
     fn default() -> Self {
-        Seal { key: OnceLock::new(), epoch: Instant::now() }
+        let began_ms = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or_default();
+        Seal { key: OnceLock::new(), epoch: Instant::now(), began_ms }
     }
 }
 
@@ -108,16 +111,22 @@ impl Seal {
         Ok(plain.to_vec())
     }
 
+    /// Goes on with a key that was kept. Nothing happens where something was sealed already: that has to open.
+    pub fn restore(&self, key: &[u8; 32]) {
+        self.key.get_or_init(|| less_safe(key));
+    }
+
     fn key(&self) -> &LessSafeKey {
-        self.key.get_or_init(|| {
-            let key: [u8; 32] = crate::random::bytes();
-            LessSafeKey::new(UnboundKey::new(&AES_256_GCM_SIV, &key).expect("the key has 256 bits"))
-        })
+        self.key.get_or_init(|| less_safe(&crate::random::bytes()))
     }
 
     fn now_ms(&self) -> u64 {
-        millis(self.epoch.elapsed())
+        self.began_ms.saturating_add(millis(self.epoch.elapsed()))
     }
+}
+
+fn less_safe(key: &[u8; 32]) -> LessSafeKey {
+    LessSafeKey::new(UnboundKey::new(&AES_256_GCM_SIV, key).expect("the key has 256 bits"))
 }
 
 fn millis(time: Duration) -> u64 {
@@ -145,6 +154,19 @@ mod tests {
         assert_eq!(Seal::default().open(caller, request, &sealed), Err(Refused::Foreign));
         tokio::time::advance(Duration::from_secs(11)).await;
         assert_eq!(seal.open(caller, request, &sealed), Err(Refused::Expired));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_kept_key_opens_what_an_earlier_run_sealed() {
+        let (earlier, later) = (Seal::default(), Seal::default());
+        earlier.restore(&[7; 32]);
+        later.restore(&[7; 32]);
+        let sealed = earlier.seal(binding("a"), binding("b"), b"state", Duration::from_secs(10));
+        assert_eq!(later.open(binding("a"), binding("b"), &sealed).as_deref(), Ok(&b"state"[..]));
+        later.restore(&[8; 32]);
+        assert!(later.open(binding("a"), binding("b"), &sealed).is_ok(), "the key in use stays");
+        tokio::time::advance(Duration::from_secs(11)).await;
+        assert_eq!(later.open(binding("a"), binding("b"), &sealed), Err(Refused::Expired));
     }
 
     #[test]

@@ -35,6 +35,7 @@ pub struct Metrics {
     pub server_reconnects: IntCounterVec,
     pub server_resumed: IntCounterVec,
     pub sessions: IntGauge,
+    pub sessions_restored: Counter,
     pub streams: IntGauge,
     pub replay_bytes: IntGauge,
     pub replay_dropped: Counter,
@@ -66,6 +67,11 @@ pub struct Metrics {
     pub tls_not_after: IntGauge,
     pub tls_reloads: IntCounterVec,
     pub panics: Counter,
+    pub store_open: IntGauge,
+    pub store_waiting: IntGauge,
+    pub store_dropped: Counter,
+    pub store_errors: Counter,
+    pub catalog_stale: IntGaugeVec,
     cpu_seconds: FloatCounter,
     resident_bytes: Gauge,
     open_fds: Gauge,
@@ -126,6 +132,11 @@ impl Metrics {
                 &["mcp_server"],
             ),
             sessions: gauge(r, "moongate_sessions", "Sessions of legacy clients."),
+            sessions_restored: plain(
+                r,
+                "moongate_sessions_restored_total",
+                "Sessions of an earlier run whose clients came back.",
+            ),
             streams: gauge(r, "moongate_streams", "Open event streams to clients."),
             replay_bytes: gauge(r, "moongate_replay_bytes", "Bytes of events kept for clients that may come back."),
             replay_dropped: plain(
@@ -224,6 +235,20 @@ impl Metrics {
                 &["outcome"],
             ),
             panics: plain(r, "moongate_panics_total", "Requests that failed by a mistake in the gateway."),
+            store_open: gauge(r, "moongate_store_open", "1 while what is to outlive the process has a file."),
+            store_waiting: gauge(r, "moongate_store_waiting", "Changes of the state that are not written yet."),
+            store_dropped: plain(
+                r,
+                "moongate_store_dropped_total",
+                "Changes of the state that were not kept, for want of room.",
+            ),
+            store_errors: plain(r, "moongate_store_errors_total", "Writes of the state that failed."),
+            catalog_stale: ints(
+                r,
+                "moongate_catalog_stale",
+                "1 while a server's lists are those of an earlier run, until the server confirms them.",
+                &["mcp_server"],
+            ),
             cpu_seconds: register(r, FloatCounter::new("process_cpu_seconds_total", "CPU time of the process.")),
             resident_bytes: register(r, Gauge::new("process_resident_memory_bytes", "Resident memory of the process.")),
             open_fds: register(r, Gauge::new("process_open_fds", "Open file descriptors of the process.")),
@@ -257,7 +282,7 @@ impl Metrics {
     /// Forgets the series of a server that is no longer configured.
     pub fn forget_server(&self, server: &str) {
         let each = [&self.queue_depth, &self.catalog_bytes, &self.catalog_tokens, &self.catalog_left_out];
-        for gauges in each.into_iter().chain([&self.backlog_bytes, &self.subscriptions]) {
+        for gauges in each.into_iter().chain([&self.backlog_bytes, &self.subscriptions, &self.catalog_stale]) {
             let _ = gauges.remove_label_values(&[server]);
         }
     }

@@ -1,6 +1,6 @@
 //! One connection to a server: the link, and what is spoken on it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -33,6 +33,8 @@ pub struct Active {
     pub stderr: Option<StderrTail>,
     /// What is open on it.
     pub calls: Calls,
+    /// Whether another run may go on with it.
+    pub(super) is_kept: AtomicBool,
     metrics: Arc<Metrics>,
     /// Counters of calls by the client's revision; as many as there are revisions.
     translated: Mutex<Vec<(&'static str, Counter)>>,
@@ -46,12 +48,14 @@ pub struct For {
     pub info: Raw,
     /// The era to try without a probe.
     pub era: Option<Era>,
+    /// What an earlier process left of the connection.
+    pub handed_over: Option<Raw>,
 }
 
 impl For {
     /// For everybody.
     pub fn everybody(era: Option<Era>) -> Self {
-        For { capabilities: revision::shared_capabilities(), info: revision::implementation(), era }
+        For { capabilities: revision::shared_capabilities(), info: revision::implementation(), era, handed_over: None }
     }
 }
 
@@ -59,7 +63,7 @@ impl For {
     /// For one client: as it says of itself.
     pub fn one(caller: &Caller, era: Option<Era>) -> Self {
         let info = caller.info.clone().unwrap_or_else(revision::implementation);
-        For { capabilities: caller.capabilities.clone(), info, era }
+        For { capabilities: caller.capabilities.clone(), info, era, handed_over: None }
     }
 }
 
@@ -75,6 +79,8 @@ pub async fn open(settings: &ServerSettings, shared: &Shared, whom: For) -> Resu
         ask_timeout: settings.ask_timeout,
         max_backlog: settings.max_backlog,
         metrics: shared.metrics.clone(),
+        closing: shared.closing.clone(),
+        handed_over: whom.handed_over,
     };
     let transport = match &settings.connect {
         Connect::Http { transport, .. } => *transport,
@@ -146,7 +152,7 @@ fn active(
 ) -> Active {
     let Connected { server, revision, era } = connected;
     let (metrics, translated) = (shared.metrics.clone(), Mutex::default());
-    Active { server, link, revision, era, stderr, calls, metrics, translated }
+    Active { server, link, revision, era, stderr, calls, is_kept: AtomicBool::new(false), metrics, translated }
 }
 
 /// The end of a child that failed to start is explained by what it wrote last.

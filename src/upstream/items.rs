@@ -5,6 +5,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::json::{Object, Raw, Text};
 use crate::model::{CacheHint, Call, Caller, Error, Features, Kind, Method, Reason, Server};
 use crate::revision;
@@ -21,14 +23,28 @@ pub struct Items {
 }
 
 /// One list.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct List {
     /// The items, in the server's order.
+    #[serde(with = "shared")]
     pub items: Vec<Arc<Object>>,
     /// How long it may be kept, if the server said so: the shortest time of its pages.
     pub cache: Option<CacheHint>,
     /// What was left out for want of room, with the setting that says how much there is.
     pub cut: Vec<String>,
+}
+
+/// Objects behind an `Arc`, as an array.
+mod shared {
+    use super::{Arc, Deserialize, Object, Serialize};
+
+    pub(super) fn serialize<S: serde::Serializer>(items: &[Arc<Object>], serializer: S) -> Result<S::Ok, S::Error> {
+        items.iter().map(|item| &**item).collect::<Vec<&Object>>().serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<Arc<Object>>, D::Error> {
+        Ok(Vec::<Object>::deserialize(from)?.into_iter().map(Arc::new).collect())
+    }
 }
 
 impl Items {

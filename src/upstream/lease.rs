@@ -4,17 +4,19 @@
 //! that client's session ends or the connection breaks.
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use tokio::sync::OnceCell;
+use tokio_util::sync::CancellationToken;
 
 use crate::json::Text;
 use crate::model::{Caller, Error, Filter, Notice, Reason};
 use crate::revision;
 use crate::upstream::connect::{Active, For, open};
-use crate::upstream::{News, Share, Sink, Upstream, asked};
+use crate::upstream::{News, Share, Sink, Upstream, asked, handed};
 
 /// Connections of one server that may exist for single clients.
 const LEASES_MAX: usize = 256;
@@ -32,7 +34,7 @@ pub(super) struct Claim {
 }
 
 /// When a connection ends that does not break.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ends {
     /// With the session that it was opened for.
     WithSession,
@@ -71,7 +73,7 @@ impl Leases {
         upstream: &Upstream,
     ) -> Result<Arc<Active>, Error> {
         let Upstream { settings, shared, .. } = upstream;
-        let Claim { key, whom, ends } = claim;
+        let Claim { key, mut whom, ends } = claim;
         let lease = {
             let mut table = self.lock();
             if table.len() >= LEASES_MAX && !table.contains_key(&key) {
@@ -87,8 +89,19 @@ impl Leases {
             table.entry(key.clone()).or_default().clone()
         };
         let opened = lease.get_or_try_init(|| async {
+            let row = handed::Row::of(settings, shared, caller, ends);
+            whom.handed_over = row.as_ref().and_then(handed::Row::take);
             let active = Arc::new(open(settings, shared, whom).await?);
-            let place = Place { table: self.0.clone(), key: key.clone(), lease: lease.clone(), ends };
+            if let Some(row) = row {
+                row.keep(&active, &caller.ended);
+            }
+            let place = Place {
+                table: self.0.clone(),
+                key: key.clone(),
+                lease: lease.clone(),
+                ends,
+                stop: upstream.stop.clone(),
+            };
             tokio::spawn(watch(place, active.clone(), caller.clone(), settings.name.clone(), upstream.sink.clone()));
             Ok(active)
         });
@@ -112,7 +125,11 @@ impl Leases {
     /// Closes all.
     pub(super) async fn close_all(&self) {
         let all: Vec<Lease> = self.lock().drain().map(|(_, lease)| lease).collect();
-        let closing = all.iter().filter_map(|lease| lease.get()).map(|active| active.link.close(Vec::new()));
+        let all = || all.iter().filter_map(|lease| lease.get());
+        for active in all().filter(|active| active.is_kept.load(Ordering::Relaxed)) {
+            active.server.let_go();
+        }
+        let closing = all().map(|active| active.link.close(Vec::new()));
         futures_util::future::join_all(closing).await;
     }
 
@@ -138,6 +155,8 @@ struct Place {
     key: Text,
     lease: Lease,
     ends: Ends,
+    /// Cancelled when the gateway is done with the server.
+    stop: CancellationToken,
 }
 
 /// Takes the connection out when its time is over or it breaks.
@@ -164,9 +183,14 @@ async fn watch(place: Place, active: Arc<Active>, caller: Arc<Caller>, server: S
         () = ended => {}
         () = told => {}
         _ = active.link.broken() => {}
+        () = place.stop.cancelled() => {
+            if active.is_kept.load(Ordering::Relaxed) {
+                active.server.let_go();
+            }
+        }
     }
     remove(&mut lock(&place.table), &place.key, &place.lease);
-    if place.ends == Ends::Unused {
+    if place.ends == Ends::Unused && !place.stop.is_cancelled() {
         // Somebody may have been given it a moment ago.
         tokio::select! {
             () = idle(&active) => {}

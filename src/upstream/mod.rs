@@ -6,7 +6,9 @@
 mod asked;
 mod connect;
 mod fresh;
+mod handed;
 mod items;
+mod kept;
 mod lease;
 mod settings;
 mod status;
@@ -18,6 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::json::{Object, Raw, Text};
 use crate::link::guard::Guard;
@@ -25,14 +28,19 @@ use crate::model::{
     Call, Caller, Can, Error, Event, Exchange, Face, Kind, Level, LogWish, Notice, Principal, Reason, Task,
 };
 use crate::revision::Era;
+use crate::store::Store;
 use crate::telemetry::Metrics;
 use crate::upstream::asked::Reserved;
 use crate::upstream::lease::{Claim, Ends};
 
 pub use connect::{Active, For, open};
+pub use handed::owner_of;
 pub use items::{Items, List, list_all, offers};
 pub use settings::{Connect, HttpTransport, ListLimits, ServerSettings, Share};
 pub use status::{State, Status};
+
+/// Longest time for the ends of sessions, when the gateway stops.
+const CLOSE_TIME: std::time::Duration = std::time::Duration::from_secs(3);
 
 /// What all servers share.
 pub struct Shared {
@@ -40,13 +48,36 @@ pub struct Shared {
     pub metrics: Arc<Metrics>,
     /// Ends children if we cannot.
     pub guard: Arc<Guard>,
+    /// What outlives the process.
+    pub store: Store,
+    /// Sessions at servers that are being ended.
+    pub closing: TaskTracker,
+    handed: handed::Handed,
     tls: OnceLock<Arc<rustls::ClientConfig>>,
 }
 
 impl Shared {
     /// Shared parts with a guard for children.
     pub fn new(metrics: Arc<Metrics>, guard: Guard) -> Self {
-        Shared { metrics, guard: Arc::new(guard), tls: OnceLock::new() }
+        Shared::kept(metrics, guard, Store::memory())
+    }
+
+    /// The same with a store for what outlives the process.
+    pub fn kept(metrics: Arc<Metrics>, guard: Guard, store: Store) -> Self {
+        Shared {
+            metrics,
+            guard: Arc::new(guard),
+            store,
+            closing: TaskTracker::new(),
+            handed: handed::Handed::default(),
+            tls: OnceLock::new(),
+        }
+    }
+
+    /// Waits until servers know that their sessions have ended; not for ever.
+    pub async fn closed(&self) {
+        self.closing.close();
+        let _ = tokio::time::timeout(CLOSE_TIME, self.closing.wait()).await;
     }
 
     /// Read when the first server needs it: the system's certificates take a while.
@@ -86,6 +117,7 @@ pub struct Upstream {
     /// Its name, as routes and news carry it.
     pub(crate) name: Text,
     items: ArcSwap<Items>,
+    kept: kept::Kept,
     fresh: fresh::Fresh,
     stale: Notify,
     status: watch::Sender<Status>,
@@ -116,6 +148,7 @@ impl Upstream {
             spoke: ArcSwapOption::empty(),
             modern_only: AtomicBool::new(false),
             items: ArcSwap::default(),
+            kept: kept::Kept::default(),
             fresh: fresh::Fresh::default(),
             stale: Notify::new(),
             status: watch::Sender::new(Status::default()),
@@ -157,6 +190,9 @@ impl Upstream {
     /// For how many milliseconds one of its lists may still be taken for fresh, as somebody is given it; `None`: its age
     /// says nothing. A list whose time is over is taken again, for whoever asks next.
     pub fn fresh_for(&self, kind: Kind) -> Option<u64> {
+        if self.is_unconfirmed() {
+            return Some(0);
+        }
         let items = self.items.load();
         let list = items.get(kind);
         if self.fresh.is_stale(kind, list) {
@@ -180,9 +216,10 @@ impl Upstream {
         self.status.subscribe()
     }
 
-    /// What it says of itself, if it was ever connected.
+    /// What it says of itself, if it is connected; until then, what it said in an earlier run.
     pub fn face(&self) -> Option<Face> {
-        self.active.load().as_ref().map(|active| active.server.describe(&own_caller()))
+        let active = self.active.load();
+        active.as_ref().map(|active| active.server.describe(&own_caller())).or_else(|| self.kept.face())
     }
 
     /// Why a tool of this server may not be exposed, by the rules of its revision; `None` if it may.

@@ -167,6 +167,9 @@ async fn serve(upstream: &Arc<Upstream>, active: Arc<Active>) -> String {
         reason = active.link.broken() => Err(Trouble { reason: reason.to_string(), down: true, refused: false }),
         () = upstream.stop.cancelled() => Ok(()),
     };
+    if listed.is_ok() && !upstream.stop.is_cancelled() {
+        upstream.confirmed(&active);
+    }
     report(upstream, &active, &listed);
     (upstream.sink)(&upstream.settings.name, News::Items);
     let reason = follow(upstream, &active, &mut notices, Due::after(&listed)).await;
@@ -361,6 +364,9 @@ async fn refresh(upstream: &Arc<Upstream>, active: &Arc<Active>, kinds: &[Kind])
         Err(Trouble { reason, .. }) => {
             tracing::warn!(server = upstream.settings.name, "not listed again: {reason}");
         }
+    }
+    if listed.is_ok() && !upstream.stop.is_cancelled() {
+        upstream.confirmed(active);
     }
     if !Arc::ptr_eq(&before, &upstream.items()) {
         (upstream.sink)(&upstream.settings.name, News::Items);

@@ -58,6 +58,25 @@ impl Http {
         Reply::read(self.open(verb, url, headers, body).await).await
     }
 
+    /// Sends a request to somebody who may be gone; nothing if it got no whole response.
+    pub(crate) async fn try_send(
+        &self,
+        verb: &str,
+        url: &str,
+        headers: &[(&'static str, String)],
+        body: impl Into<Bytes>,
+    ) -> Option<Reply> {
+        let mut request = Request::builder().method(verb).uri(url);
+        for (name, value) in headers {
+            request = request.header(*name, value);
+        }
+        let request = request.body(Full::new(body.into())).unwrap();
+        let response = within(&format!("{verb} {url}"), self.0.request(request)).await.ok()?;
+        let (head, body) = response.into_parts();
+        let body = within("the body", body.collect()).await.ok()?.to_bytes();
+        Some(Reply { status: head.status.as_u16(), headers: head.headers, body })
+    }
+
     /// A GET.
     pub(crate) async fn get(&self, url: &str) -> Reply {
         self.send("GET", url, &[], "").await

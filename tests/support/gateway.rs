@@ -92,6 +92,30 @@ impl Setup {
         Gateway { base: format!("http://{}", app.addresses[0]), app, dir: self.dir, http: Http::new() }
     }
 
+    /// Listens on a port that stays the same over restarts, and keeps what outlives them beside the config.
+    pub(crate) fn lasting(self) -> Self {
+        let listen = format!("listen = \"127.0.0.1:{}\"", super::lasting_port());
+        let state = format!("state_dir = {:?}", text(&self.path("state")));
+        self.with("gateway", &listen).with("gateway", &state)
+    }
+
+    /// Starts the gateway in this process; it can be started again when it has stopped.
+    pub(crate) async fn life(&self) -> Gateway {
+        let loaded = self.load().unwrap_or_else(|problems| panic!("{problems}"));
+        let app = App::start(loaded.plan, Some(Path::new(PROGRAM))).await.unwrap();
+        Gateway {
+            base: format!("http://{}", app.addresses[0]),
+            app,
+            dir: tempfile::tempdir().unwrap(),
+            http: Http::new(),
+        }
+    }
+
+    /// Starts the program; it can be started again when it has ended.
+    pub(crate) async fn program(&self) -> Process {
+        Process::start(&self.write(), tempfile::tempdir().unwrap(), &[]).await
+    }
+
     /// Starts the program.
     pub(crate) async fn spawn(self) -> Process {
         let config = self.write();

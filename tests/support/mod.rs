@@ -17,6 +17,17 @@ pub(crate) use process::{Process, alive, marked};
 pub(crate) use scripts::{legacy, loopback, mock_at, modern, only, record_of, serve, tool};
 pub(crate) use stream::Stream;
 
+/// A port that is free, and not one that the system hands to connections meanwhile.
+pub(crate) fn lasting_port() -> u16 {
+    let start = 20_000 + u16::try_from(std::process::id() % 12_000).unwrap();
+    let mut ports = (start..32_500).chain(20_000..start);
+    // Others look for one in the same moment: begin somewhere else each time.
+    let skip =
+        usize::from(u8::from_ne_bytes([std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_micros() as u8]));
+    ports.nth(skip);
+    ports.find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("some port is free")
+}
+
 /// Longer than anything here takes on a busy machine.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 

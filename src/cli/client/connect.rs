@@ -38,7 +38,8 @@ pub(super) async fn with<T>(
     let mut stop = signals().map_err(|e| Failure::Failed(format!("{e:#}")))?;
     let shared = Shared::new(Arc::new(Metrics::new()), target.guard());
     let asker = Asker::new();
-    let whom = For { capabilities: asker.capabilities(), info: revision::implementation(), era: None };
+    let whom =
+        For { capabilities: asker.capabilities(), info: revision::implementation(), era: None, handed_over: None };
     let opened = tokio::select! {
         opened = upstream::open(&target.settings, &shared, whom) => opened,
         () = stop.recv() => {

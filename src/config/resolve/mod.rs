@@ -7,7 +7,9 @@
 mod access;
 mod listen;
 mod server;
+mod state;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::check::{alternatives, nearest};
@@ -31,6 +33,8 @@ pub(super) struct Resolver<'a> {
     pub(super) revisions: &'a [&'a str],
     /// Only these servers are used, unless empty.
     pub(super) only: &'a [String],
+    /// Variables of the environment.
+    pub(super) env: &'a BTreeMap<String, String>,
 }
 
 impl<'a> Resolver<'a> {
@@ -47,6 +51,8 @@ impl<'a> Resolver<'a> {
             allowed_origins: self.origins(&file.gateway.allowed_origins),
             drain: self.duration_or_zero(&path(&["gateway", "drain"]), &file.gateway.drain),
             keep_alive: self.duration(&path(&["gateway", "keep_alive"]), &file.gateway.keep_alive),
+            state: self.state(&file.gateway, &listen),
+            catalog_age: self.duration(&path(&["gateway", "catalog_age"]), &file.gateway.catalog_age),
             names,
             servers: self.servers(file).into_iter().map(|server| ServerSettings { ask_timeout, ..server }).collect(),
             ask_timeout,

@@ -462,6 +462,8 @@ mod tests {
             ask_timeout: Duration::from_secs(60),
             max_backlog: 1 << 20,
             metrics: Arc::new(Metrics::new()),
+            closing: tokio_util::task::TaskTracker::new(),
+            handed_over: None,
         };
         let opening = async {
             assert!(heard(&mut pipe).await.contains("initialize"));

@@ -4,7 +4,7 @@
 //! belongs to no call in `pump`. Invariant: a request is sent again only if the server proved that it never ran it.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -69,6 +69,8 @@ pub(in crate::revision) struct LegacyServer {
     pub(super) attended: Attended,
     /// Cancelled when nobody uses the server any more.
     pub(super) gone: CancellationToken,
+    /// Whether another process goes on with the session.
+    handed_over: AtomicBool,
 }
 
 impl LegacyServer {
@@ -87,6 +89,7 @@ impl LegacyServer {
             subscribed: Mutex::default(),
             attended: Attended::new(backlog),
             gone: CancellationToken::new(),
+            handed_over: AtomicBool::new(false),
         });
         let gone = server.gone.clone();
         tokio::spawn(gone.run_until_cancelled_owned(pump(Arc::downgrade(&server))));
@@ -305,6 +308,14 @@ impl Server for Shared {
             self.0.notify("notifications/roots/list_changed", Object::new());
         }
     }
+
+    fn hand_over(&self) -> Option<Raw> {
+        if self.0.link.is_pipe() { None } else { self.0.agreed.load().hand_over() }
+    }
+
+    fn let_go(&self) {
+        self.0.handed_over.store(true, Ordering::Relaxed);
+    }
 }
 
 /// A call of a tool: as a task where the client can take one and the tool runs as one; driven to its end where the tool
@@ -378,10 +389,11 @@ impl Drop for Shared {
         self.0.gone.cancel();
         // 2025-11-25/basic/transports.mdx, Session Management: "Clients that no longer need a particular session
         // SHOULD send an HTTP DELETE".
-        if self.0.has_session() && !self.0.link.is_pipe() {
+        let ends = !self.0.handed_over.load(Ordering::Relaxed);
+        if ends && self.0.has_session() && !self.0.link.is_pipe() {
             let (link, headers) = (self.0.link.clone(), self.0.headers());
             if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-                runtime.spawn(async move { link.close(headers).await });
+                self.0.hello.closing.spawn_on(async move { link.close(headers).await }, &runtime);
             }
         }
     }

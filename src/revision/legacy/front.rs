@@ -15,7 +15,7 @@ use crate::json::{Object, Raw, Text};
 use crate::jsonrpc::{Id, Message, Notification, Payload, Request};
 use crate::model::{Caller, Error, Features, Filter, Level, LogWish, Notice, Reason, Server};
 use crate::revision::legacy::{
-    NEWEST, Profile, SESSION_HEADER, VERSION_HEADER, call, can, profile, record, spell, stream, tasks,
+    NEWEST, Profile, SESSION_HEADER, VERSION_HEADER, call, can, profile, record, restored, spell, stream, tasks,
 };
 use crate::revision::{Front, FrontState, Head, Inbound, Peek, json_response, malformed, notices};
 use crate::session::{OWN_STREAM, Session, Subscribed, parse_id};
@@ -42,10 +42,13 @@ impl Front for LegacyFront {
         state: &'a Arc<FrontState>,
     ) -> BoxFuture<'a, Response<Body>> {
         async move {
+            if let Some(later) = restored::wait(&inbound, state).await {
+                return later;
+            }
             let served = match inbound.method {
                 Verb::POST => post(inbound, server, state).await,
                 Verb::GET => get(&inbound, &server, state),
-                Verb::DELETE => delete(&inbound, state),
+                Verb::DELETE => delete(&inbound, &server, state),
                 _ => Ok(not_allowed()),
             };
             served.unwrap_or_else(|refusal| self.refuse(refusal.id.as_ref(), &refusal.error))
@@ -106,7 +109,7 @@ async fn post(inbound: Inbound, server: Arc<dyn Server>, state: &Arc<FrontState>
         return initialize(request, &headers, principal, scope, &server, state);
     }
     let id = request_id(&payload);
-    let session = find_session(&headers, &principal, &scope, state).map_err(|error| Refusal { id, error })?;
+    let session = find_session(&headers, &principal, &scope, &server, state).map_err(|error| Refusal { id, error })?;
     let turn = call::Turn { session, server, received, stream, headers: &headers, state };
     match payload {
         Payload::One(Message::Request(request)) => turn.request(request).await,
@@ -153,8 +156,9 @@ fn accepts_stream(headers: &HeaderMap) -> Result<bool, Error> {
 
 fn find_session(
     headers: &HeaderMap,
-    principal: &crate::model::Principal,
+    principal: &Arc<crate::model::Principal>,
     scope: &Text,
+    server: &Arc<dyn Server>,
     state: &FrontState,
 ) -> Result<Arc<Session>, Error> {
     check_version(headers)?;
@@ -165,6 +169,7 @@ fn find_session(
     state
         .sessions
         .find(id, principal, scope)
+        .or_else(|| restored::wake(id, headers, principal, scope, (server, state)))
         .filter(|session| session.pipe.is_none())
         .ok_or_else(|| Error::new(Reason::UnknownSession, "Session not found: initialize again"))
 }
@@ -264,11 +269,12 @@ fn get(inbound: &Inbound, server: &Arc<dyn Server>, state: &FrontState) -> Resul
     if !inbound.headers.contains_key(SESSION_HEADER) {
         return Ok(not_allowed());
     }
-    let session = find_session(&inbound.headers, &inbound.principal, &inbound.scope, state)?;
+    let session = find_session(&inbound.headers, &inbound.principal, &inbound.scope, server, state)?;
     let profile = profile(session.caller.load().revision).unwrap_or(NEWEST);
     let last = inbound.headers.get(LAST_EVENT_ID).filter(|_| profile.resumes);
     let Some(last) = last else { return Ok(stream::open(&session, server, state, None)?) };
     match last.to_str().ok().and_then(parse_id) {
+        Some(event) if session.replay.is_former(event) => restored::resume(&session, server, event.0, state),
         Some((OWN_STREAM, after)) => Ok(stream::open(&session, server, state, Some(after))?),
         Some(event) => {
             stream::check_room(state)?;
@@ -278,8 +284,8 @@ fn get(inbound: &Inbound, server: &Arc<dyn Server>, state: &FrontState) -> Resul
     }
 }
 
-fn delete(inbound: &Inbound, state: &FrontState) -> Result<Response<Body>, Refusal> {
-    let session = find_session(&inbound.headers, &inbound.principal, &inbound.scope, state)?;
+fn delete(inbound: &Inbound, server: &Arc<dyn Server>, state: &FrontState) -> Result<Response<Body>, Refusal> {
+    let session = find_session(&inbound.headers, &inbound.principal, &inbound.scope, server, state)?;
     state.sessions.close(&session);
     let mut response = Response::new(Body::empty());
     *response.status_mut() = http::StatusCode::NO_CONTENT;
@@ -298,6 +304,7 @@ pub(super) fn set_level(session: &Session, params: &Object) -> Result<Object, Er
         )
     })?;
     session.caller.rcu(|caller| Caller { log: LogWish::AtLeast(level), ..(**caller).clone() });
+    session.keep();
     Ok(Object::new())
 }
 

@@ -10,6 +10,7 @@ mod pair;
 mod pipe;
 mod pump;
 mod record;
+mod restored;
 mod running;
 mod spell;
 mod stream;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue};
+use serde::{Deserialize, Serialize};
 
 use crate::json::{Object, Raw, Text};
 use crate::jsonrpc::{Id, Message, to_bytes, write_notification, write_request};
@@ -29,12 +30,40 @@ impl Agreed {
     }
 }
 
+/// An agreement as another process reads it.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    revision: String,
+    session: String,
+    face: Face,
+}
+
+impl Agreed {
+    /// What another process needs to go on with the session.
+    pub(super) fn hand_over(&self) -> Option<Raw> {
+        let session = self.session.as_ref()?.to_str().ok()?.to_owned();
+        Some(Raw::of(&Kept { revision: self.profile.name.to_owned(), session, face: self.face.clone() }))
+    }
+
+    fn take_over(kept: &Raw) -> Option<Self> {
+        let kept: Kept = kept.read().ok()?;
+        let mut session = HeaderValue::from_str(&kept.session).ok()?;
+        session.set_sensitive(true);
+        Some(Agreed { profile: profile(&kept.revision)?, session: Some(session), face: kept.face })
+    }
+}
+
 /// Shakes hands: `initialize`, then `notifications/initialized`.
 pub(in crate::revision) async fn open(
     link: &Arc<dyn Link>,
     calls: &Calls,
     hello: &Hello,
 ) -> Result<super::back::Opened, ConnectError> {
+    if let Some(agreed) = hello.handed_over.as_ref().and_then(Agreed::take_over) {
+        // Where the server has forgotten it, the first call hears so, and opens a new one.
+        calls.take_over();
+        return Ok(super::back::Opened(agreed));
+    }
     handshake(link, calls, hello).await.map(super::back::Opened)
 }
 

@@ -64,6 +64,8 @@ impl Recorder {
     fn number(&mut self) -> Option<u64> {
         if self.begun.is_none() {
             self.begun = self.session.replay.begin(&self.request);
+            // A client may ask for the rest after a restart: it must be told that there will be none.
+            self.session.keep();
         }
         self.begun.as_ref().map(|(number, _)| *number)
     }

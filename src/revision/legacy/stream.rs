@@ -88,6 +88,8 @@ pub(super) struct Open {
     pub(super) calls: Option<mpsc::Receiver<Bytes>>,
     /// What ends with the stream.
     pub(super) ends: Option<Box<dyn Send + Sync>>,
+    /// Whether the last word was said.
+    over: bool,
     _busy: Busy,
     _count: CountGuard,
 }
@@ -120,6 +122,7 @@ impl Open {
             until: None,
             calls: None,
             ends: None,
+            over: false,
             _busy: session.busy(),
             _count: CountGuard::new(&state.metrics.streams),
         }
@@ -139,7 +142,7 @@ impl Open {
         }
         loop {
             // A stream that is over says nothing more.
-            if self.replaced.is_cancelled() {
+            if self.replaced.is_cancelled() || self.over {
                 return None;
             }
             if let Some(after) = self.kept
@@ -151,6 +154,10 @@ impl Open {
             match self.happened().await {
                 Next::Message(message) => return Some(self.frame(&message)),
                 Next::Framed(event) => return Some(event),
+                Next::End if self.draining.is_cancelled() && self.kept.is_some() => {
+                    self.over = true;
+                    return Some(sse::retry(record::RETRY));
+                }
                 Next::End => return None,
                 Next::Nothing => {}
             }

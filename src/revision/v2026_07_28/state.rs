@@ -131,7 +131,9 @@ pub(super) fn refused(refused: Refused, front: &FrontState) -> Error {
             "it was not given out here, or was changed, or the gateway was restarted since"
         }
         Refused::OtherRequest => "it was given out for another request: a retry repeats its name and arguments",
-        Refused::Expired => "it is expired or was used before",
+        Refused::Expired => {
+            "it is expired, or was used before, or the call that it belongs to ended with a restart of the gateway"
+        }
     };
     Error::new(
         Reason::InvalidParams,

@@ -1,0 +1,72 @@
+//! Where the state is kept.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use super::super::file::{Gateway, StateKind};
+use super::super::problem::Kind;
+use super::super::tree::Path;
+use super::Resolver;
+use crate::front::ListenAddress;
+use crate::store::StoreSettings;
+
+impl Resolver<'_> {
+    /// The file of the state. Gateways that listen in different places are different ones: each has its own.
+    pub(super) fn state(&mut self, gateway: &Gateway, listen: &[ListenAddress]) -> StoreSettings {
+        let path = Path::of(&["gateway", "state_dir"]);
+        let dir = match gateway.state_dir.as_deref().map(str::trim) {
+            Some("") => {
+                self.error(Kind::Value, &path, "`gateway.state_dir` is empty", "name a directory, or remove it");
+                None
+            }
+            Some(dir) => Some(with_home(dir, self.env)),
+            None => usual(self.env),
+        };
+        let place = listen.first().and_then(place);
+        let file = dir.map(|dir| dir.join(format!("state-{}.redb", place.as_deref().unwrap_or("0"))));
+        match gateway.state {
+            Some(StateKind::Memory) => StoreSettings::default(),
+            Some(StateKind::Embedded) => {
+                if file.is_none() {
+                    let path = Path::of(&["gateway", "state"]);
+                    let message = "`gateway.state` is \"embedded\", but there is no directory to keep it in";
+                    self.error(Kind::Value, &path, message, "set `gateway.state_dir`");
+                }
+                StoreSettings { file, required: true, homeless: false }
+            }
+            // On a port that the system picks nobody finds it again.
+            None if place.is_none() && gateway.state_dir.is_none() => StoreSettings::default(),
+            None => StoreSettings { homeless: file.is_none(), file, required: false },
+        }
+    }
+}
+
+/// What tells one place to listen from another, as part of a file's name; `None`: nobody finds it again.
+fn place(address: &ListenAddress) -> Option<String> {
+    match address {
+        ListenAddress::Tcp(address) => Some(address.port()).filter(|port| *port != 0).map(|port| port.to_string()),
+        ListenAddress::Unix(path) => {
+            let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+            let name: String = path.to_string_lossy().chars().map(plain).collect();
+            Some(name.trim_matches('-').chars().rev().take(100).collect::<Vec<_>>().iter().rev().collect())
+        }
+        ListenAddress::Inherited(name) => Some(name.clone().unwrap_or_else(|| "systemd".to_owned())),
+    }
+}
+
+fn with_home(dir: &str, env: &BTreeMap<String, String>) -> PathBuf {
+    match (dir.strip_prefix("~/"), env.get("HOME")) {
+        (Some(rest), Some(home)) => PathBuf::from(home).join(rest),
+        _ => PathBuf::from(dir),
+    }
+}
+
+/// The service manager's directory, or the user's.
+fn usual(env: &BTreeMap<String, String>) -> Option<PathBuf> {
+    let set = |name: &str| env.get(name).map(String::as_str).filter(|value| value.starts_with('/'));
+    // systemd gives several with colons in between.
+    let systemd = set("STATE_DIRECTORY").and_then(|dirs| dirs.split(':').next()).map(PathBuf::from);
+    let xdg = || set("XDG_STATE_HOME").map(|dir| PathBuf::from(dir).join("moongate"));
+    let home = || set("HOME").map(|home| PathBuf::from(home).join(".local/state/moongate"));
+    systemd.or_else(xdg).or_else(home)
+}

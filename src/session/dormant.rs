@@ -1,0 +1,360 @@
+//! Sessions between two runs of the gateway: how they are kept, and how they come back.
+//!
+//! Owns their rows in the store, and the table of those whose clients have not been heard of since the restart. Does not
+//! know their ids: a row is found by the digest of the id that a client presents. Invariant: a session comes back for the
+//! credentials and the endpoint that it was made for, before its time is over, or not at all.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use crate::json::{Raw, Text};
+use crate::jsonrpc::Id;
+use crate::model::{Caller, Level, LogWish, Principal};
+use crate::session::{Session, Sessions, lock};
+use crate::store::{Contents, Store, Table, unix_now};
+
+/// What a session's row is found by: SHA-256 of its id, which is a secret of 256 bits.
+pub type Digest = [u8; 32];
+/// By what a principal is known in another run: made from its credentials, not from its place in the config.
+pub type Owner = [u8; 16];
+/// Of each principal, by its id.
+pub type Owners = HashMap<u32, Owner>;
+
+/// The digest of a session's id.
+pub fn digest(id: &str) -> Digest {
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, id.as_bytes());
+    digest.as_ref().try_into().expect("SHA-256 has 32 bytes")
+}
+
+/// A session as it is kept: no id, no headers, nothing that its client said or heard.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Record {
+    owner: Owner,
+    scope: String,
+    /// When it was used last: seconds since 1970.
+    used: u64,
+    /// The client's revision.
+    pub revision: String,
+    /// What the client declared.
+    pub capabilities: Raw,
+    /// The client's name and version.
+    pub info: Option<Raw>,
+    /// The log level that it asked for.
+    log: Option<String>,
+    /// The resources that it is subscribed to.
+    pub subscriptions: Vec<String>,
+    /// The tasks that it made.
+    tasks: Vec<String>,
+    /// Streams that owed an answer: their numbers, and the ids of the requests.
+    owed: Vec<(u64, Raw)>,
+}
+
+impl Record {
+    /// Which log messages the client wants.
+    pub fn log(&self) -> LogWish {
+        let level = self.log.as_deref().and_then(Level::from_name);
+        level.map_or(LogWish::ServerDecides, LogWish::AtLeast)
+    }
+
+    fn is_over(&self, idle: Duration) -> bool {
+        unix_now().saturating_sub(self.used) >= idle.as_secs().max(1)
+    }
+}
+
+/// Where a session is kept.
+pub(super) struct Row {
+    digest: Digest,
+    owner: Owner,
+    store: Store,
+    /// The last use that was written: seconds since 1970.
+    written: AtomicU64,
+}
+
+impl Row {
+    pub(super) fn remove(&self) {
+        remove(&self.digest, &self.store);
+    }
+}
+
+fn remove(digest: &Digest, store: &Store) {
+    store.remove(Table::Sessions, digest.to_vec());
+}
+
+/// Those that wait for their clients.
+pub(super) struct Dormant {
+    table: Mutex<HashMap<Digest, Record>>,
+    owners: Owners,
+    run: AtomicU64,
+    restored: watch::Sender<bool>,
+}
+
+impl Dormant {
+    /// `waits`: whether what an earlier run left is still to come.
+    pub(super) fn new(owners: Owners, waits: bool) -> Self {
+        let restored = watch::Sender::new(!waits);
+        Dormant { table: Mutex::default(), owners, run: AtomicU64::new(0), restored }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        lock(&self.table).len()
+    }
+
+    pub(super) fn run(&self) -> u64 {
+        self.run.load(Ordering::Relaxed)
+    }
+
+    /// The row of a session; nothing where nothing is kept.
+    pub(super) fn row(&self, id: &str, principal: &Principal, store: &Store) -> Option<Row> {
+        let owner = *self.owners.get(&principal.id).filter(|_| store.keeps())?;
+        Some(Row { digest: digest(id), owner, store: store.clone(), written: AtomicU64::new(0) })
+    }
+
+    /// Forgets those whose time is over; says how many.
+    pub(super) fn reap(&self, idle: Duration, store: &Store) -> usize {
+        let mut table = lock(&self.table);
+        let over: Vec<Digest> = table.iter().filter(|(_, record)| record.is_over(idle)).map(|(d, _)| *d).collect();
+        for digest in &over {
+            table.remove(digest);
+            remove(digest, store);
+        }
+        over.len()
+    }
+}
+
+impl Sessions {
+    /// Takes over what an earlier run left, within the limits of this one.
+    pub fn restore(&self, contents: &mut Contents) {
+        self.dormant.run.store(contents.run, Ordering::Relaxed);
+        let mut records = Vec::new();
+        for (key, row) in contents.take(Table::Sessions) {
+            let digest = Digest::try_from(&key[..]).ok();
+            let record = serde_json::from_slice::<Record>(&row).ok();
+            let record = record
+                .filter(|r| !r.is_over(self.settings.idle) && self.dormant.owners.values().any(|o| *o == r.owner));
+            match digest.zip(record) {
+                Some(found) => records.push(found),
+                None => self.store.remove(Table::Sessions, key),
+            }
+        }
+        // The last used ones, if there are too many.
+        records.sort_by_key(|(_, record)| std::cmp::Reverse(record.used));
+        let table = lock(&self.table);
+        let room = self.settings.max.saturating_sub(table.len());
+        for (digest, _) in records.drain(room.min(records.len())..) {
+            remove(&digest, &self.store);
+        }
+        tracing::debug!(sessions = records.len(), "sessions of an earlier run can go on");
+        *lock(&self.dormant.table) = records.into_iter().collect();
+        self.count(&table);
+    }
+
+    /// From now on a session that is not known does not exist.
+    pub fn set_restored(&self) {
+        self.dormant.restored.send_replace(true);
+    }
+
+    /// Whether a session that is not known does not exist; otherwise an earlier run may have left it.
+    pub fn is_restored(&self) -> bool {
+        *self.dormant.restored.borrow()
+    }
+
+    /// Waits for that.
+    pub async fn restored(&self) {
+        let _ = self.dormant.restored.subscribe().wait_for(|restored| *restored).await;
+    }
+
+    /// What an earlier run left of a session, if it is this principal's and belongs to this endpoint.
+    pub fn record(&self, id: &str, principal: &Principal, scope: &Text) -> Option<Record> {
+        let table = lock(&self.dormant.table);
+        if table.is_empty() {
+            return None;
+        }
+        let record = table.get(&digest(id)).filter(|record| !record.is_over(self.settings.idle))?;
+        let owned = self.dormant.owners.get(&principal.id) == Some(&record.owner) && record.scope == scope.as_str();
+        owned.then(|| record.clone())
+    }
+
+    /// Goes on with a session of an earlier run; true if it is the first to do so.
+    pub fn wake(&self, id: &str, caller: Caller, scope: Text, record: &Record) -> Option<(Arc<Session>, bool)> {
+        let mut table = lock(&self.table);
+        if let Some(session) = table.get(id.as_bytes()) {
+            return Some((session.clone(), false));
+        }
+        lock(&self.dormant.table).remove(&digest(id))?;
+        let session = self.make(Text::from(id), caller, scope, None);
+        lock(&session.tasks).extend(record.tasks.iter().map(|task| Text::from(task.as_str())));
+        let owed = record.owed.iter().filter_map(|(number, id)| Some((*number, Id::from_raw(id.clone())?)));
+        lock(&session.lost).extend(owed);
+        table.insert(session.id.clone(), session.clone());
+        drop(table);
+        Some((session, true))
+    }
+
+    /// Forgets the longest unused of those that wait, of one principal or of all; false: there is none.
+    pub(super) fn forget_dormant(&self, principal: Option<&Principal>) -> bool {
+        let mut table = lock(&self.dormant.table);
+        let owner = principal.map(|principal| self.dormant.owners.get(&principal.id));
+        let meant = table.iter().filter(|(_, record)| owner.is_none_or(|owner| owner == Some(&record.owner)));
+        let Some(digest) = meant.min_by_key(|(_, record)| record.used).map(|(digest, _)| *digest) else { return false };
+        table.remove(&digest);
+        remove(&digest, &self.store);
+        true
+    }
+
+    /// Writes down what all sessions are now.
+    pub fn keep_all(&self) {
+        for session in lock(&self.table).values() {
+            session.keep();
+        }
+    }
+
+    /// Whether an earlier run left a session with this digest.
+    pub fn is_dormant(&self, digest: &Digest) -> bool {
+        lock(&self.dormant.table).contains_key(digest)
+    }
+}
+
+impl Session {
+    /// Writes down what the session is now, soon.
+    pub fn keep(&self) {
+        let Some(row) = self.row.as_ref().filter(|row| row.store.keeps() && !self.ended.is_cancelled()) else { return };
+        let caller = self.caller.load();
+        let used = unix_now().saturating_sub(self.unused().as_secs());
+        let texts = |texts: &mut dyn Iterator<Item = &Text>| texts.map(Text::to_string).collect::<Vec<_>>();
+        let record = Record {
+            owner: row.owner,
+            scope: self.scope.to_string(),
+            used,
+            revision: caller.revision.to_owned(),
+            capabilities: caller.capabilities.clone(),
+            info: caller.info.clone(),
+            log: match caller.log {
+                LogWish::AtLeast(level) => Some(level.name().to_owned()),
+                LogWish::ServerDecides | LogWish::Nothing => None,
+            },
+            subscriptions: texts(&mut lock(&self.subscriptions).keys()),
+            tasks: texts(&mut lock(&self.tasks).iter()),
+            owed: self.replay.owed().into_iter().map(|(number, id)| (number, id.raw().clone())).collect(),
+        };
+        row.written.store(used, Ordering::Relaxed);
+        match serde_json::to_vec(&record) {
+            Ok(json) => row.store.put(Table::Sessions, row.digest.to_vec(), json),
+            Err(e) => tracing::warn!("a session cannot be kept for a restart: {e}"),
+        }
+    }
+
+    /// Writes down that it was used, if that is not known well enough: an eighth of its time is near enough.
+    pub(super) fn keep_used(&self, idle: Duration) {
+        let Some(row) = &self.row else { return };
+        let used = unix_now().saturating_sub(self.unused().as_secs());
+        if used.saturating_sub(row.written.load(Ordering::Relaxed)) > idle.as_secs() / 8 {
+            self.keep();
+        }
+    }
+
+    fn unused(&self) -> Duration {
+        if !self.is_idle() {
+            return Duration::ZERO;
+        }
+        self.epoch.elapsed().saturating_sub(Duration::from_millis(self.used_ms.load(Ordering::Relaxed)))
+    }
+
+    /// The request whose answer an earlier run owed on this stream; it is forgotten then.
+    pub fn take_lost(&self, stream: u64) -> Option<Id> {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner).remove(&stream)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::model::testing;
+    use crate::session::{ReplaySettings, SessionSettings};
+    use crate::telemetry::Metrics;
+
+    const IDLE: Duration = Duration::from_secs(60);
+
+    fn settings(max: usize) -> SessionSettings {
+        let replay = ReplaySettings { bytes: 1000, total: 1000, events: 10, time: IDLE };
+        SessionSettings { max, idle: IDLE, replay }
+    }
+
+    fn row(n: u8, owner: u8, used: u64) -> (Bytes, Bytes) {
+        let record = Record {
+            owner: [owner; 16],
+            scope: "files".to_owned(),
+            used,
+            revision: "2025-11-25".to_owned(),
+            capabilities: Raw::literal(r#"{"roots":{ }}"#),
+            info: None,
+            log: Some("error".to_owned()),
+            subscriptions: vec!["a://1".to_owned()],
+            tasks: vec!["t".to_owned()],
+            owed: vec![(7, Raw::literal("3"))],
+        };
+        (Bytes::copy_from_slice(&digest(&n.to_string())), serde_json::to_vec(&record).unwrap().into())
+    }
+
+    fn sessions(max: usize, rows: Vec<(Bytes, Bytes)>) -> Sessions {
+        let owners = Owners::from([(1, [1; 16]), (2, [2; 16])]);
+        let sessions = Sessions::kept(settings(max), Arc::new(Metrics::new()), Store::memory(), owners);
+        sessions.restore(&mut Contents::of(1, Table::Sessions, rows));
+        sessions
+    }
+
+    fn find(sessions: &Sessions, id: &str, principal: u32, scope: &'static str) -> Option<Record> {
+        sessions.record(id, &Principal { name: "any".to_owned(), id: principal }, &Text::literal(scope))
+    }
+
+    #[tokio::test]
+    async fn a_session_comes_back_for_its_owner_and_its_endpoint_only() {
+        let sessions = sessions(10, vec![row(1, 1, unix_now())]);
+        assert!(find(&sessions, "1", 2, "files").is_none(), "another's");
+        assert!(find(&sessions, "1", 1, "").is_none(), "another endpoint");
+        assert!(find(&sessions, "2", 1, "files").is_none(), "another id");
+        let record = find(&sessions, "1", 1, "files").unwrap();
+        assert_eq!(record.capabilities, Raw::literal(r#"{"roots":{ }}"#), "as it was spelled");
+        assert_eq!(record.log(), LogWish::AtLeast(Level::Error));
+        let caller = || (*testing::caller(1, None)).clone();
+        let (session, first) = sessions.wake("1", caller(), Text::literal("files"), &record).unwrap();
+        assert!(first && session.has_task(&Text::literal("t")));
+        assert_eq!((session.take_lost(7), session.take_lost(7)), (Some(Id::number(3)), None));
+        let (again, first) = sessions.wake("1", caller(), Text::literal("files"), &record).unwrap();
+        assert!(!first && Arc::ptr_eq(&session, &again), "two requests at once");
+        assert!(find(&sessions, "1", 1, "files").is_none());
+        assert!(sessions.find("1", &session.principal, &Text::literal("files")).is_some());
+        sessions.close(&session);
+        assert!(sessions.wake("1", caller(), Text::literal("files"), &record).is_none(), "what ended stays so");
+    }
+
+    #[tokio::test]
+    async fn what_is_too_old_or_of_no_key_or_no_session_does_not_come_back() {
+        let now = unix_now();
+        let broken = (Bytes::copy_from_slice(&digest("4")), Bytes::from_static(b"{"));
+        let sessions = sessions(10, vec![row(1, 1, now - 61), row(2, 3, now), row(3, 1, now), broken]);
+        assert!(find(&sessions, "1", 1, "files").is_none() && find(&sessions, "2", 1, "files").is_none());
+        assert!(find(&sessions, "3", 1, "files").is_some());
+        assert_eq!(sessions.metrics.sessions.get(), 1);
+    }
+
+    #[tokio::test]
+    async fn the_cap_holds_and_the_last_used_stay() {
+        let now = unix_now();
+        let sessions = sessions(2, vec![row(1, 1, now - 30), row(2, 1, now - 10), row(3, 2, now - 20)]);
+        assert!(find(&sessions, "1", 1, "files").is_none());
+        // Of those that wait, one of the same principal makes room.
+        sessions.open((*testing::caller(1, None)).clone(), Text::literal(""), None).unwrap();
+        assert!(find(&sessions, "2", 1, "files").is_none() && find(&sessions, "3", 2, "files").is_some());
+        // Another principal has none that waits: the one with the most has to give way, which has one in use.
+        sessions.open((*testing::caller(1, None)).clone(), Text::literal(""), None).unwrap();
+        assert!(find(&sessions, "3", 2, "files").is_some(), "not another's");
+        assert_eq!(sessions.metrics.sessions.get(), 2);
+    }
+}

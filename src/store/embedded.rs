@@ -1,0 +1,160 @@
+//! The store in a file of this machine.
+//!
+//! Owns the file: its place, its modes, its form. Invariant: a file that cannot be read is set aside, never overwritten,
+//! and never the reason not to start.
+
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use redb::backends::FileBackend;
+use redb::{Database, Error, ReadableTable as _, TableDefinition};
+
+use crate::store::{Backend, Change, Contents, Table, Trouble};
+
+/// The form of the rows; another one is not read.
+const FORMAT: u64 = 1;
+/// What may be held in memory of the file: it is read once, and written in small parts.
+const CACHE: usize = 1024 * 1024;
+
+const ABOUT: TableDefinition<'_, &str, u64> = TableDefinition::new("about");
+
+fn definition(table: Table) -> TableDefinition<'static, &'static [u8], &'static [u8]> {
+    TableDefinition::new(match table {
+        Table::Secrets => "secrets",
+        Table::Catalog => "catalog",
+        Table::Sessions => "sessions",
+        Table::Leases => "leases",
+    })
+}
+
+/// An open file.
+pub(super) struct Embedded {
+    database: Database,
+    path: PathBuf,
+    contents: Option<Contents>,
+}
+
+impl Embedded {
+    /// Opens the file, or makes it; what cannot be read makes room for a new one.
+    pub(super) fn open(path: &Path) -> Result<Self, Trouble> {
+        match try_open(path) {
+            Err(Trouble::Corrupt(why)) => {
+                let aside = set_aside(path)?;
+                let (shown, aside) = (path.display(), aside.display());
+                tracing::warn!("the state in {shown} cannot be read ({why}); it is now {aside}, and a new one begins");
+                try_open(path)
+            }
+            opened => opened,
+        }
+    }
+}
+
+fn try_open(path: &Path) -> Result<Embedded, Trouble> {
+    let file = file(path).map_err(|e| Trouble::Unusable(format!("{}: {e}", path.display())))?;
+    // What is broken in a way that the library does not expect makes it panic.
+    let opened = catch_unwind(AssertUnwindSafe(|| -> Result<_, Error> {
+        let database = Database::builder().set_cache_size(CACHE).create_with_backend(FileBackend::new(file)?)?;
+        let contents = begin(&database)?;
+        Ok((database, contents))
+    }));
+    let (database, contents) = match opened {
+        Ok(Ok(opened)) => opened,
+        Ok(Err(error)) => return Err(trouble(path, error)),
+        Err(_) => return Err(Trouble::Corrupt("its pages do not fit together".to_owned())),
+    };
+    let contents = contents.ok_or_else(|| Trouble::Corrupt("it was written by another version".to_owned()))?;
+    Ok(Embedded { database, path: path.to_owned(), contents: Some(contents) })
+}
+
+/// The file, readable for nobody else.
+fn file(path: &Path) -> io::Result<File> {
+    if let Some(dir) = path.parent() {
+        DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    }
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    Ok(file)
+}
+
+fn set_aside(path: &Path) -> Result<PathBuf, Trouble> {
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(".broken");
+    let aside = PathBuf::from(aside);
+    std::fs::rename(path, &aside).map_err(|e| Trouble::Unusable(format!("{}: {e}", path.display())))?;
+    Ok(aside)
+}
+
+fn trouble(path: &Path, error: Error) -> Trouble {
+    match error {
+        Error::DatabaseAlreadyOpen | Error::LockProtocolMismatch => Trouble::Locked,
+        // The library's word for a file that is not one of its own.
+        Error::Io(e) if e.kind() == io::ErrorKind::InvalidData => Trouble::Corrupt(e.to_string()),
+        Error::Io(e) if e.kind() == io::ErrorKind::UnexpectedEof => Trouble::Corrupt("it is cut off".to_owned()),
+        Error::Io(e) => Trouble::Unusable(format!("{}: {e}", path.display())),
+        Error::PreviousIo | Error::DatabaseClosed => {
+            Trouble::Unusable(format!("{}: an earlier write failed", path.display()))
+        }
+        other => Trouble::Corrupt(other.to_string()),
+    }
+}
+
+/// Counts the run and reads everything; nothing where the form is another.
+fn begin(database: &Database) -> Result<Option<Contents>, Error> {
+    let transaction = write(database)?;
+    let mut contents = Contents::default();
+    {
+        let mut about = transaction.open_table(ABOUT)?;
+        let format = about.get("format")?.map(|value| value.value());
+        if format.is_some_and(|format| format != FORMAT) {
+            return Ok(None);
+        }
+        contents.run = about.get("run")?.map_or(0, |value| value.value()) + 1;
+        about.insert("format", FORMAT)?;
+        about.insert("run", contents.run)?;
+    }
+    for table in Table::ALL {
+        let rows = transaction.open_table(definition(table))?;
+        for row in rows.iter()? {
+            let (key, value) = row?;
+            let copy = |bytes: &[u8]| Bytes::copy_from_slice(bytes);
+            contents.rows[table as usize].push((copy(key.value()), copy(value.value())));
+        }
+    }
+    transaction.commit()?;
+    Ok(Some(contents))
+}
+
+/// A transaction after which the file can be opened at once, however the process ends.
+fn write(database: &Database) -> Result<redb::WriteTransaction, Error> {
+    let mut transaction = database.begin_write()?;
+    transaction.set_quick_repair(true);
+    Ok(transaction)
+}
+
+impl Backend for Embedded {
+    fn load(&mut self) -> Result<Contents, Trouble> {
+        Ok(self.contents.take().unwrap_or_default())
+    }
+
+    fn write(&mut self, changes: &[Change]) -> Result<(), Trouble> {
+        let written = || -> Result<(), Error> {
+            let transaction = write(&self.database)?;
+            for table in Table::ALL {
+                let mut rows = transaction.open_table(definition(table))?;
+                for ((_, key), value) in changes.iter().filter(|((of, _), _)| *of == table) {
+                    match value {
+                        Some(value) => drop(rows.insert(&key[..], &value[..])?),
+                        None => drop(rows.remove(&key[..])?),
+                    }
+                }
+            }
+            transaction.commit()?;
+            Ok(())
+        };
+        written().map_err(|error| trouble(&self.path, error))
+    }
+}

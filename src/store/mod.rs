@@ -1,0 +1,396 @@
+//! What must outlive the process: rows of bytes in a few tables.
+//!
+//! Owns the queue of changes, the task that writes them, and what happens where they cannot be written. Does not know
+//! what a row says. Invariant: nobody waits for a write, and whatever the disk does costs no more than what it was to
+//! keep.
+
+mod embedded;
+mod writer;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::telemetry::Metrics;
+
+/// Bytes of changes that may wait to be written; what comes on top is not kept.
+const WAITING_MAX: usize = 64 * 1024 * 1024;
+/// What a change costs beside its bytes.
+const CHANGE_COST: usize = 128;
+
+/// Which rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Table {
+    /// Keys that the gateway made for itself.
+    Secrets,
+    /// What servers offer, by name.
+    Catalog,
+    /// Clients' sessions, by a digest of their ids.
+    Sessions,
+    /// Servers' sessions that belong to one client's: by the digest of that, and the server's name.
+    Leases,
+}
+
+impl Table {
+    /// Every table.
+    pub const ALL: [Table; 4] = [Table::Secrets, Table::Catalog, Table::Sessions, Table::Leases];
+}
+
+/// Where rows are kept.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StoreSettings {
+    /// The file; `None`: nothing outlives the process.
+    pub file: Option<PathBuf>,
+    /// Whether the gateway must not run without it.
+    pub required: bool,
+    /// Whether there is no file only because there is no directory for one.
+    pub homeless: bool,
+}
+
+/// Rows by key.
+pub type Rows = Vec<(Bytes, Bytes)>;
+/// The row of a table, and what it is to hold; nothing: it goes.
+pub type Change = ((Table, Bytes), Option<Bytes>);
+
+/// What an earlier run left.
+#[derive(Debug, Default)]
+pub struct Contents {
+    /// How often the store was opened, this time included.
+    pub run: u64,
+    rows: [Rows; 4],
+}
+
+impl Contents {
+    /// Rows of one table, for tests.
+    #[cfg(test)]
+    pub(crate) fn of(run: u64, table: Table, rows: Rows) -> Self {
+        let mut contents = Contents { run, ..Contents::default() };
+        contents.rows[table as usize] = rows;
+        contents
+    }
+
+    /// Takes out the rows of a table.
+    pub fn take(&mut self, table: Table) -> Rows {
+        std::mem::take(&mut self.rows[table as usize])
+    }
+}
+
+/// What can go wrong with it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Trouble {
+    /// Another process has it.
+    #[error("another process uses it")]
+    Locked,
+    /// It does not hold what it should.
+    #[error("{0}")]
+    Corrupt(String),
+    /// The system does not let us.
+    #[error("{0}")]
+    Unusable(String),
+}
+
+/// A place for rows. Its methods may block.
+pub trait Backend: Send + 'static {
+    /// Everything that is there.
+    fn load(&mut self) -> Result<Contents, Trouble>;
+
+    /// Makes changes, all or none of them. After a failure the backend is not used again.
+    fn write(&mut self, changes: &[Change]) -> Result<(), Trouble>;
+}
+
+/// How far the store is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// It is being opened.
+    Opening,
+    /// Another process has it; it will be opened when that lets go.
+    Locked,
+    /// It is open; its contents can be taken.
+    Open,
+    /// There is none: why, unless that is as it should be.
+    Absent(Option<String>),
+    /// It was closed.
+    Closed,
+}
+
+/// A handle to the store.
+#[derive(Clone)]
+pub struct Store(Arc<Inner>);
+
+struct Inner {
+    /// Whether changes are of use.
+    keeps: AtomicBool,
+    waiting: Mutex<Waiting>,
+    added: Notify,
+    phase: watch::Sender<Phase>,
+    contents: Mutex<Option<Contents>>,
+    closing: CancellationToken,
+    metrics: Arc<Metrics>,
+}
+
+/// Changes that are not written yet; of two to the same row, the last.
+#[derive(Default)]
+struct Waiting {
+    changes: HashMap<(Table, Bytes), Option<Bytes>>,
+    bytes: usize,
+}
+
+impl Waiting {
+    /// Adds a change; false: there is no room.
+    fn add(&mut self, (key, value): Change) -> bool {
+        let cost = cost(&key, value.as_ref());
+        let before = self.changes.get(&key).map_or(0, |value| self::cost(&key, value.as_ref()));
+        if self.bytes - before + cost > WAITING_MAX {
+            return false;
+        }
+        self.bytes = self.bytes - before + cost;
+        self.changes.insert(key, value);
+        true
+    }
+}
+
+fn cost(key: &(Table, Bytes), value: Option<&Bytes>) -> usize {
+    CHANGE_COST + key.1.len() + value.map_or(0, Bytes::len)
+}
+
+impl Store {
+    /// A store that keeps nothing beyond the process.
+    pub fn memory() -> Self {
+        Store::new(Arc::new(Metrics::new()), Phase::Absent(None))
+    }
+
+    /// Begins to open the store, and to write what it is given.
+    pub fn open(settings: StoreSettings, metrics: Arc<Metrics>) -> Self {
+        let Some(file) = settings.file else {
+            let why = "neither gateway.state_dir nor the environment names a directory for it";
+            return Store::new(metrics, Phase::Absent(settings.homeless.then(|| why.to_owned())));
+        };
+        let store = Store::new(metrics, Phase::Opening);
+        tokio::spawn(writer::run(store.0.clone(), move || {
+            let opened = embedded::Embedded::open(&file)?;
+            Ok(Box::new(opened) as Box<dyn Backend>)
+        }));
+        store
+    }
+
+    fn new(metrics: Arc<Metrics>, phase: Phase) -> Self {
+        Store(Arc::new(Inner {
+            keeps: AtomicBool::new(!matches!(phase, Phase::Absent(_))),
+            waiting: Mutex::default(),
+            added: Notify::new(),
+            phase: watch::Sender::new(phase),
+            contents: Mutex::default(),
+            closing: CancellationToken::new(),
+            metrics,
+        }))
+    }
+
+    /// Whether it is worth making a row.
+    pub fn keeps(&self) -> bool {
+        self.0.keeps.load(Ordering::Relaxed)
+    }
+
+    /// Sets a row, soon.
+    pub fn put(&self, table: Table, key: impl Into<Bytes>, value: impl Into<Bytes>) {
+        self.change(((table, key.into()), Some(value.into())));
+    }
+
+    /// Removes a row, soon.
+    pub fn remove(&self, table: Table, key: impl Into<Bytes>) {
+        self.change(((table, key.into()), None));
+    }
+
+    fn change(&self, change: Change) {
+        if !self.keeps() {
+            return;
+        }
+        let mut waiting = self.0.lock();
+        if !waiting.add(change) {
+            self.0.metrics.store_dropped.inc();
+        }
+        self.0.count(&waiting);
+        drop(waiting);
+        self.0.added.notify_one();
+    }
+
+    /// How far it is.
+    pub fn phase(&self) -> watch::Receiver<Phase> {
+        self.0.phase.subscribe()
+    }
+
+    /// What an earlier run left; once, as soon as the store is open.
+    pub fn take_contents(&self) -> Option<Contents> {
+        self.0.contents.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Writes what waits and lets go of the file, so that another process can open it. Nothing is kept from here on.
+    pub async fn close(&self) {
+        self.0.closing.cancel();
+        let mut phase = self.0.phase.subscribe();
+        let closed = phase.wait_for(|phase| matches!(phase, Phase::Closed | Phase::Absent(_)));
+        if tokio::time::timeout(writer::CLOSE_TIME, closed).await.is_err() {
+            tracing::warn!("the state could not be written to its end within {:?}", writer::CLOSE_TIME);
+        }
+    }
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn count(&self, waiting: &Waiting) {
+        self.metrics.store_waiting.set(i64::try_from(waiting.changes.len()).unwrap_or(i64::MAX));
+    }
+
+    /// Keeps nothing from now on.
+    fn give_up(&self, phase: Phase) {
+        self.keeps.store(false, Ordering::Relaxed);
+        let mut waiting = self.lock();
+        *waiting = Waiting::default();
+        self.count(&waiting);
+        drop(waiting);
+        self.metrics.store_open.set(0);
+        self.phase.send_replace(phase);
+    }
+}
+
+/// Seconds since 1970: what is kept for another run cannot be timed by the clock of this one.
+pub fn unix_now() -> u64 {
+    u64::try_from(jiff::Timestamp::now().as_second()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Fails as often as it is told to.
+    struct Flaky {
+        failures: Arc<Mutex<u32>>,
+        rows: Arc<Mutex<Vec<Change>>>,
+    }
+
+    impl Backend for Flaky {
+        fn load(&mut self) -> Result<Contents, Trouble> {
+            Ok(Contents::default())
+        }
+
+        fn write(&mut self, changes: &[Change]) -> Result<(), Trouble> {
+            let mut failures = self.failures.lock().unwrap();
+            if *failures > 0 {
+                *failures -= 1;
+                return Err(Trouble::Unusable("no space left on device".to_owned()));
+            }
+            self.rows.lock().unwrap().extend_from_slice(changes);
+            Ok(())
+        }
+    }
+
+    async fn until(mut done: impl FnMut() -> bool) {
+        tokio::time::timeout(Duration::from_secs(20), async {
+            while !done() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await
+        .expect("it takes too long");
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_costs_only_time() {
+        let metrics = Arc::new(Metrics::new());
+        let store = Store::new(metrics.clone(), Phase::Opening);
+        let (failures, rows) = (Arc::new(Mutex::new(2)), Arc::new(Mutex::new(Vec::new())));
+        tokio::spawn(writer::run(store.0.clone(), {
+            let (failures, rows) = (failures.clone(), rows.clone());
+            move || Ok(Box::new(Flaky { failures: failures.clone(), rows: rows.clone() }) as Box<dyn Backend>)
+        }));
+        store.put(Table::Sessions, "a", "1");
+        until(|| metrics.store_errors.get() == 1).await;
+        store.put(Table::Sessions, "a", "2");
+        store.put(Table::Sessions, "b", "3");
+        until(|| rows.lock().unwrap().len() == 2).await;
+        let mut rows: Vec<_> =
+            rows.lock().unwrap().iter().map(|((_, key), value)| (key.clone(), value.clone())).collect();
+        rows.sort();
+        let of = |key, value| (Bytes::from_static(key), Some(Bytes::from_static(value)));
+        assert_eq!(rows, [of(b"a", b"2"), of(b"b", b"3")], "the last word on each row, once");
+        assert_eq!(metrics.store_errors.get(), 2);
+        assert_eq!(metrics.store_waiting.get(), 0);
+        store.close().await;
+        store.put(Table::Sessions, "c", "4");
+        assert_eq!(metrics.store_waiting.get(), 0, "nothing is kept after the end");
+    }
+
+    #[tokio::test]
+    async fn what_waits_is_bounded() {
+        let store = Store::new(Arc::new(Metrics::new()), Phase::Opening);
+        let large = Bytes::from(vec![0; WAITING_MAX / 2]);
+        store.put(Table::Catalog, "a", large.clone());
+        store.put(Table::Catalog, "b", large.clone());
+        assert_eq!(store.0.metrics.store_dropped.get(), 1);
+        store.put(Table::Catalog, "a", large);
+        assert_eq!(store.0.metrics.store_dropped.get(), 1, "it takes the place of the other");
+        assert_eq!(store.0.metrics.store_waiting.get(), 1);
+    }
+
+    #[tokio::test]
+    async fn one_process_has_it_at_a_time_and_the_next_one_gets_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = StoreSettings { file: Some(dir.path().join("state/state.redb")), ..StoreSettings::default() };
+        let open = || Store::open(settings.clone(), Arc::new(Metrics::new()));
+        let first = open();
+        first.phase().wait_for(|phase| *phase == Phase::Open).await.unwrap();
+        assert_eq!(first.take_contents().unwrap().run, 1);
+        let second = open();
+        second.phase().wait_for(|phase| *phase == Phase::Locked).await.unwrap();
+        first.put(Table::Sessions, "a", "1");
+        second.put(Table::Sessions, "b", "2");
+        first.close().await;
+        second.phase().wait_for(|phase| *phase == Phase::Open).await.unwrap();
+        let mut contents = second.take_contents().unwrap();
+        assert_eq!((contents.run, contents.take(Table::Sessions)), (2, vec![("a".into(), "1".into())]));
+        second.close().await;
+        let third = open();
+        third.phase().wait_for(|phase| *phase == Phase::Open).await.unwrap();
+        assert_eq!(third.take_contents().unwrap().take(Table::Sessions).len(), 2);
+        third.close().await;
+    }
+
+    #[tokio::test]
+    async fn what_is_no_store_is_set_aside() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("state.redb");
+        std::fs::write(&file, "this is no database, but longer than a page's head".repeat(100)).unwrap();
+        let store = Store::open(
+            StoreSettings { file: Some(file.clone()), ..StoreSettings::default() },
+            Arc::new(Metrics::new()),
+        );
+        store.phase().wait_for(|phase| *phase == Phase::Open).await.unwrap();
+        assert!(dir.path().join("state.redb.broken").exists());
+        store.put(Table::Secrets, "a", "1");
+        store.close().await;
+        use std::os::unix::fs::PermissionsExt as _;
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[tokio::test]
+    async fn a_place_that_cannot_be_used_is_said() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("file"), "").unwrap();
+        let file = Some(dir.path().join("file/state.redb"));
+        let store = Store::open(StoreSettings { file, ..StoreSettings::default() }, Arc::new(Metrics::new()));
+        let mut phase = store.phase();
+        let absent = phase.wait_for(|phase| matches!(phase, Phase::Absent(Some(_)))).await.unwrap().clone();
+        assert!(format!("{absent:?}").contains("file"), "{absent:?}");
+        assert!(!store.keeps());
+        store.close().await;
+    }
+}

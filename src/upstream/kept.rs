@@ -1,0 +1,208 @@
+//! What a server offered, between two runs of the gateway.
+//!
+//! Owns its row in the store. Does not decide when a server is listed (`supervise`). Invariant: a row is used only for a
+//! server whose settings are those that it was listed with.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use aws_lc_rs::digest::{Context, SHA256};
+use base64::Engine;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::model::{Face, Kind};
+use crate::revision::Era;
+use crate::store::{Table, unix_now};
+use crate::upstream::{Active, Connect, Items, List, ServerSettings, Upstream, own_caller};
+
+/// A row that was confirmed is written again after so long, so that it does not look old.
+const AGAIN: u64 = 3600;
+/// The largest row that is kept.
+const ROW_MAX: usize = 16 * 1024 * 1024;
+
+/// What is known from an earlier run, and of the row.
+#[derive(Default)]
+pub(super) struct Kept {
+    /// What the server said of itself.
+    face: ArcSwapOption<Face>,
+    /// Whether its lists are those of an earlier run.
+    unconfirmed: AtomicBool,
+    /// When the row was written: seconds since 1970.
+    written: AtomicU64,
+    /// The lists that were written.
+    lists: ArcSwapOption<Items>,
+}
+
+impl Kept {
+    pub(super) fn face(&self) -> Option<Face> {
+        self.face.load().as_ref().map(|face| (**face).clone())
+    }
+}
+
+/// A row.
+#[derive(Serialize, Deserialize)]
+struct Row {
+    settings: String,
+    saved: u64,
+    modern: bool,
+    pipe: bool,
+    face: Face,
+    lists: [List; 4],
+}
+
+impl Upstream {
+    /// Whether its lists are those of an earlier run, and it has not said yet that they hold.
+    pub fn is_unconfirmed(&self) -> bool {
+        self.kept.unconfirmed.load(Ordering::Relaxed)
+    }
+
+    /// Takes over what an earlier run knew; false: it is of no use. A server that was listed meanwhile knows better.
+    pub fn restore(&self, row: &Bytes, longest: Duration) -> bool {
+        let Ok(row) = serde_json::from_slice::<Row>(row) else { return false };
+        let old = unix_now().saturating_sub(row.saved) >= longest.as_secs();
+        if old || row.settings != digest(&self.settings) {
+            return false;
+        }
+        if self.spoke.load().is_some() {
+            return true;
+        }
+        let mut items = Items::default();
+        for (kind, list) in Kind::ALL.into_iter().zip(row.lists) {
+            items.set(kind, list);
+        }
+        self.kept.face.store(Some(Arc::new(row.face)));
+        self.kept.unconfirmed.store(true, Ordering::Relaxed);
+        self.spoke.store(Some(Arc::new((if row.modern { Era::Modern } else { Era::Legacy }, row.pipe))));
+        self.items.store(Arc::new(items));
+        self.measure_staleness();
+        true
+    }
+
+    /// The lists are what the server says now: that is what the next run begins with.
+    pub(super) fn confirmed(&self, active: &Active) {
+        self.kept.unconfirmed.store(false, Ordering::Relaxed);
+        self.kept.face.store(None);
+        self.measure_staleness();
+        let (items, now) = (self.items(), unix_now());
+        let same = self.kept.lists.load().as_ref().is_some_and(|lists| Arc::ptr_eq(lists, &items));
+        if !self.shared.store.keeps() || (same && now.saturating_sub(self.kept.written.load(Ordering::Relaxed)) < AGAIN)
+        {
+            return;
+        }
+        let row = Row {
+            settings: digest(&self.settings),
+            saved: now,
+            modern: active.era == Era::Modern,
+            pipe: active.link.is_pipe(),
+            face: active.server.describe(&own_caller()),
+            lists: Kind::ALL.map(|kind| (**items.get(kind)).clone()),
+        };
+        let server = &self.settings.name;
+        match serde_json::to_vec(&row) {
+            Ok(json) if json.len() <= ROW_MAX => {
+                self.shared.store.put(Table::Catalog, Bytes::copy_from_slice(server.as_bytes()), json);
+                self.kept.lists.store(Some(items));
+                self.kept.written.store(now, Ordering::Relaxed);
+            }
+            Ok(_) => {
+                tracing::warn!(server, "its lists are larger than {ROW_MAX} bytes, and are not kept for a restart")
+            }
+            Err(e) => tracing::warn!(server, "its lists cannot be kept for a restart: {e}"),
+        }
+    }
+
+    fn measure_staleness(&self) {
+        let stale = &self.shared.metrics.catalog_stale;
+        stale.with_label_values(&[&self.settings.name]).set(i64::from(self.is_unconfirmed()));
+    }
+}
+
+/// A digest of what decides which server it is and what it offers us: credentials too, since what one of them is shown
+/// may be hidden from another.
+fn digest(settings: &ServerSettings) -> String {
+    let mut context = Context::new(&SHA256);
+    let mut add = |part: &[u8]| {
+        // The lengths keep apart what would read the same in a row.
+        context.update(&(part.len() as u64).to_be_bytes());
+        context.update(part);
+    };
+    match &settings.connect {
+        Connect::Stdio { command, args, env, cwd } => {
+            add(b"stdio");
+            add(command.as_bytes());
+            add(&(args.len() as u64).to_be_bytes());
+            args.iter().for_each(|arg| add(arg.as_bytes()));
+            env.iter().for_each(|(name, value)| [name, value].into_iter().for_each(|part| add(part.as_bytes())));
+            add(cwd.as_ref().map_or(&b""[..], |cwd| cwd.as_os_str().as_encoded_bytes()));
+        }
+        Connect::Socket(address) => {
+            add(b"socket");
+            add(format!("{address:?}").as_bytes());
+        }
+        Connect::Http { url, transport, headers, .. } => {
+            add(b"http");
+            add(url.as_str().as_bytes());
+            add(format!("{transport:?}").as_bytes());
+            headers.iter().for_each(|(name, value)| [name.as_ref(), value.as_bytes()].into_iter().for_each(&mut add));
+        }
+    }
+    add(settings.protocol.as_deref().unwrap_or_default().as_bytes());
+    base64::engine::general_purpose::STANDARD_NO_PAD.encode(context.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::guard::Guard;
+    use crate::telemetry::Metrics;
+    use crate::upstream::Shared;
+
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    fn settings(args: &[&str]) -> ServerSettings {
+        let args = args.iter().map(|arg| (*arg).to_owned()).collect();
+        ServerSettings::new("a", Connect::Stdio { command: "server".to_owned(), args, env: Vec::new(), cwd: None })
+    }
+
+    fn upstream(settings: ServerSettings) -> Arc<Upstream> {
+        Upstream::new(settings, Arc::new(Shared::new(Arc::new(Metrics::new()), Guard::none())), Arc::new(|_, _| {}))
+    }
+
+    fn row(settings: &ServerSettings, saved: u64) -> Bytes {
+        let row = serde_json::json!({
+            "settings": digest(settings), "saved": saved, "modern": false, "pipe": true,
+            "face": {"info": {"name": "s"}, "instructions": "Ask.", "features": {"tools": true}},
+            "lists": [{"items": [{"name": "t", "inputSchema": {"x": 1.0}}], "cache": null},
+                {"items": [], "cache": null}, {"items": [], "cache": null}, {"items": [], "cache": null}],
+        });
+        row.to_string().into()
+    }
+
+    #[tokio::test]
+    async fn lists_come_back_for_the_same_settings_only() {
+        let same = upstream(settings(&["a", "b"]));
+        assert!(same.restore(&row(&settings(&["a", "b"]), unix_now()), DAY));
+        assert_eq!(same.items().get(Kind::Tools).items.len(), 1);
+        assert_eq!(same.face().unwrap().instructions.as_deref(), Some("Ask."));
+        assert!(same.is_unconfirmed());
+        assert_eq!(same.fresh_for(Kind::Tools), Some(0), "nobody may keep them");
+        assert_eq!(same.shared.metrics.catalog_stale.with_label_values(&["a"]).get(), 1);
+        for other in [
+            settings(&["ab"]),
+            settings(&["a", "c"]),
+            ServerSettings { protocol: Some("x".into()), ..settings(&["a", "b"]) },
+        ] {
+            assert!(!upstream(other).restore(&row(&settings(&["a", "b"]), unix_now()), DAY));
+        }
+    }
+
+    #[tokio::test]
+    async fn old_and_broken_rows_are_of_no_use() {
+        let own = settings(&[]);
+        assert!(!upstream(own.clone()).restore(&row(&own, unix_now() - DAY.as_secs()), DAY));
+        assert!(!upstream(own).restore(&Bytes::from_static(b"{}"), DAY));
+    }
+}
