@@ -12,7 +12,7 @@ use crate::json::{Object, Raw, Text};
 use crate::model::{CacheHint, Kind, Method};
 use crate::policy::ItemRules;
 use crate::telemetry::{Meter, Meters, Metrics};
-use crate::upstream::Upstream;
+use crate::upstream::{Upstream, depth};
 
 /// How long clients may keep a list whose servers say nothing about it, in milliseconds: they are told of changes.
 const LIST_TTL_MS: u64 = 60_000;
@@ -237,6 +237,11 @@ fn take<'a>(kind: Kind, upstream: &'a Arc<Upstream>, item: &Arc<Object>) -> Resu
         item: format!("{} {}", kind.member(), item.text(kind.item_key()).map(|t| t.to_string()).unwrap_or_default()),
         reason,
     };
+    // Clients read a list as one document, with parsers of limited depth: one item must not cost them all.
+    if depth(&item.bytes()) > upstream.settings.lists.depth {
+        let (most, name) = (upstream.settings.lists.depth, &upstream.settings.name);
+        return Err(left_out(format!("it is nested deeper than {most} levels (servers.{name}.max_depth)")));
+    }
     let definition = merge::check(kind, item).map_err(left_out)?;
     if kind == Kind::Tools
         && let Some(problem) = upstream.tool_problem(&definition)

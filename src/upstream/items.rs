@@ -10,11 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::json::{Object, Raw, Text};
 use crate::model::{CacheHint, Call, Caller, Error, Features, Kind, Method, Reason, Server};
 use crate::revision;
-use crate::telemetry::logs;
 use crate::upstream::{ListLimits, own_caller};
-
-/// Reasons for what was left out that are kept of one list.
-const CUT_MAX: usize = 20;
 
 /// A server's lists, as it spelled them.
 #[derive(Clone, Debug, Default)]
@@ -133,17 +129,9 @@ pub async fn list_all(server: &dyn Server, kind: Kind, limits: &ListLimits) -> R
 impl List {
     /// Takes the items of a page; false: no more of them may be taken.
     ///
-    /// An item that is no object, has duplicate keys or is too deep is left out; the others stay.
+    /// An item that is no object, or has duplicate keys, is left out; the others stay.
     fn take(&mut self, page: &[Raw], limits: &ListLimits, bytes: &mut usize) -> bool {
         for item in page {
-            // Clients read a list as one document, with parsers of limited depth: one item must not cost them all.
-            if depth(item.bytes()) > limits.depth {
-                let named = item.as_object().and_then(|item| item.text("name")).map(|name| logs::one_line(&name));
-                let named = named.unwrap_or_default();
-                self.cut.push(format!("item {named:?} is nested deeper than {} levels (max_depth)", limits.depth));
-                self.cut.truncate(CUT_MAX);
-                continue;
-            }
             let Some(item) = item.as_object() else { continue };
             *bytes += item.size_hint();
             if *bytes > limits.bytes {
@@ -161,7 +149,7 @@ impl List {
 }
 
 /// How deep arrays and objects nest in a JSON text.
-fn depth(json: &[u8]) -> usize {
+pub fn depth(json: &[u8]) -> usize {
     let (mut depth, mut most, mut text, mut escaped) = (0_usize, 0, false, false);
     for byte in json {
         match byte {
@@ -201,15 +189,7 @@ mod tests {
         ] {
             assert_eq!(depth(json.as_bytes()), expected, "{json}");
         }
-    }
-
-    #[test]
-    fn a_bottomless_definition_is_left_out_alone() {
-        let deep = format!(r#"{{"name":"deep","inputSchema":{}1{}}}"#, "[".repeat(100_000), "]".repeat(100_000));
-        let page = Raw::parse(format!(r#"[{{"name":"a"}},{deep},{{"name":"b"}}]"#).into()).unwrap();
-        let (mut list, mut bytes) = (List::default(), 0);
-        assert!(list.take(&page.as_array().unwrap(), &ListLimits::default(), &mut bytes));
-        assert_eq!((list.items.len(), list.cut.len()), (2, 1));
+        assert_eq!(depth(&[b'['; 1_000_000]), 1_000_000);
     }
 
     #[test]
@@ -218,18 +198,16 @@ mod tests {
             br#"[{"name":"a"},{"name":"b","x":[[[[]]]]},7,{"name":"c"},{"name":"d"}]"#,
         ));
         let page = page.unwrap().as_array().unwrap();
-        let limits = |items, bytes, depth| ListLimits { items, bytes, depth, ..ListLimits::default() };
+        let limits = |items, bytes| ListLimits { items, bytes, ..ListLimits::default() };
         let taken = |limits: ListLimits| {
             let (mut list, mut bytes) = (List::default(), 0);
             let more = list.take(&page, &limits, &mut bytes);
             (more, list.items.len(), list.cut.join("; "))
         };
-        assert_eq!(taken(limits(10, 1000, 10)), (true, 4, String::new()));
-        let (more, count, cut) = taken(limits(10, 1000, 3));
-        assert!(more && count == 3 && cut.contains("max_depth") && cut.contains("\"b\""), "{cut}");
-        let (more, count, cut) = taken(limits(2, 1000, 10));
+        assert_eq!(taken(limits(10, 1000)), (true, 4, String::new()));
+        let (more, count, cut) = taken(limits(2, 1000));
         assert!(!more && count == 2 && cut.contains("max_items"), "{cut}");
-        let (more, count, cut) = taken(limits(10, 30, 10));
+        let (more, count, cut) = taken(limits(10, 30));
         assert!(!more && count < 4 && cut.contains("max_list"), "{cut}");
     }
 }

@@ -35,7 +35,7 @@ use crate::upstream::lease::{Claim, Ends};
 
 pub use connect::{Active, For, open};
 pub use handed::owner_of;
-pub use items::{Items, List, list_all, offers};
+pub use items::{Items, List, depth, list_all, offers};
 pub use settings::{Connect, HttpTransport, ListLimits, ServerSettings, Share};
 pub use status::{State, Status};
 

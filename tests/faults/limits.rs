@@ -2,6 +2,7 @@
 
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::support::{Client, ERAS, Era, Reply, Setup, holds, legacy, modern, serve, until};
@@ -167,6 +168,8 @@ async fn lists_are_cut_and_too_deep_definitions_left_out() {
     gateway.ready(&["a"]).await;
     let tools = gateway.client(Era::Modern).await.tools().await;
     assert!(tools.contains(&"a__many_29".to_owned()) && !tools.contains(&"a__deep_0".to_owned()), "{tools:?}");
+    let reported = gateway.status("a").await["left_out"].to_string();
+    assert!(reported.contains("deep_0") && reported.contains("servers.a.max_depth"), "{reported}");
     script.generate.truncate(1);
     let mock = serve(script).await;
     for (limit, most) in [("max_items = 10", 10), ("max_list = \"2KiB\"", 25)] {
@@ -218,8 +221,19 @@ async fn memory_is_shed_before_it_is_short() {
     })
     .await;
     // What is large is not even read, so that its id is not known; what ends something is taken.
-    let large = http.send("POST", &gateway.mcp(), &headers, vec![b' '; 100_000]).await;
-    refused(&large, 503, &Value::Null, "limits.memory");
+    let address = gateway.base.strip_prefix("http://").unwrap();
+    let mut large = TcpStream::connect(address).await.unwrap();
+    let head = format!(
+        "POST /mcp HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\nContent-Length: 100000\r\n\r\n"
+    );
+    large.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    while !String::from_utf8_lossy(&answer).contains("limits.memory") {
+        let read = crate::support::within("an answer to the head alone", large.read_buf(&mut answer)).await.unwrap();
+        assert!(read > 0, "{}", String::from_utf8_lossy(&answer));
+    }
+    let answer = String::from_utf8(answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("retry-after: "), "{answer}");
     let answer = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}).to_string();
     assert_eq!(http.send("POST", &gateway.mcp(), &headers, answer).await.status, 400, "there is no session");
     // What says how it is goes on.

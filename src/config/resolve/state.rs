@@ -45,13 +45,16 @@ impl Resolver<'_> {
 fn place(address: &ListenAddress) -> Option<String> {
     match address {
         ListenAddress::Tcp(address) => Some(address.port()).filter(|port| *port != 0).map(|port| port.to_string()),
-        ListenAddress::Unix(path) => {
-            let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
-            let name: String = path.to_string_lossy().chars().map(plain).collect();
-            Some(name.trim_matches('-').chars().rev().take(100).collect::<Vec<_>>().iter().rev().collect())
-        }
-        ListenAddress::Inherited(name) => Some(name.clone().unwrap_or_else(|| "systemd".to_owned())),
+        ListenAddress::Unix(path) => Some(plain(&path.to_string_lossy())),
+        ListenAddress::Inherited(name) => Some(plain(name.as_deref().unwrap_or("systemd"))),
     }
+}
+
+/// The end of a text, as part of a file's name.
+fn plain(text: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+    let length = text.chars().count();
+    text.chars().skip(length.saturating_sub(100)).map(plain).collect()
 }
 
 fn with_home(dir: &str, env: &BTreeMap<String, String>) -> PathBuf {
