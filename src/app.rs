@@ -11,6 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -19,7 +21,7 @@ use crate::auth::KeyRing;
 use crate::config::{Limits, Plan};
 use crate::front::{
     self, Front, Gate, GateSettings, HostRules, Inherited, ListenAddress, ListenSettings, Listener, NoPipe, PipeFront,
-    RequestLimits, Service, Tls,
+    RequestLimits, Service, Tls, TlsSettings,
 };
 use crate::gateway::{Gateway, GatewaySettings, NameRules, ViewRules};
 use crate::link::guard::Guard;
@@ -65,13 +67,7 @@ impl App {
         // First, since the disk may take its time.
         let store = Store::open(plan.state.clone(), metrics.clone());
         let Bound { clients: bound, admin: admin_listener } = bind(&plan).await?;
-        let tls = match &plan.tls {
-            Some(settings) => {
-                let tls = Tls::load(settings.clone(), metrics.clone());
-                Some(tls.map_err(|e| anyhow::anyhow!("gateway.tls.{}: {}", e.setting, e.message))?)
-            }
-            None => None,
-        };
+        let tls = tls(&plan, &metrics)?;
         let shared = Arc::new(Shared::kept(metrics.clone(), guard(&plan, program), store.clone()));
         let draining = CancellationToken::new();
         let (keys, access) = KeyRing::new(&plan.keys);
@@ -109,32 +105,14 @@ impl App {
         let admin = admin_listener.iter().find_map(Listener::address);
         let admin_socket = admin_listener.iter().find(|listener| listener.is_local()).map(Listener::name);
         for listener in admin_listener {
-            let router = admin::router(Arc::new(Admin {
-                gateway: gateway.clone(),
-                metrics: metrics.clone(),
-                hosts: hosts.clone(),
-                local: listener.is_local(),
-                draining: draining.clone(),
-            }));
-            // The admin listener answers until the very end: probes must see that we drain.
-            let local = listener.is_local();
-            tokio::spawn(listener.serve(
-                Service::new(router, None, local),
-                settings.clone(),
-                metrics.clone(),
-                CancellationToken::new(),
-                Duration::ZERO,
-            ));
+            let (gateway, metrics, hosts) = (gateway.clone(), metrics.clone(), hosts.clone());
+            let admin = Admin { gateway, metrics, hosts, local: listener.is_local(), draining: draining.clone() };
+            serve_admin(listener, admin, settings.clone());
         }
-        let keeping = draining.clone().run_until_cancelled_owned(keep(memory, front.state.sessions.clone()));
-        listeners.spawn(async move {
-            let _ = keeping.await;
-        });
+        let until_drained = |work: BoxFuture<'static, ()>| draining.clone().run_until_cancelled_owned(work).map(drop);
+        listeners.spawn(until_drained(keep(memory, front.state.sessions.clone()).boxed()));
         if let Some(tls) = &tls {
-            let watching = draining.clone().run_until_cancelled_owned(tls.clone().watch());
-            listeners.spawn(async move {
-                let _ = watching.await;
-            });
+            listeners.spawn(until_drained(tls.clone().watch().boxed()));
         }
         let parking = front.state.parking.clone();
         let expiring = tokio::spawn(parking.clone().expire_forever());
@@ -198,6 +176,19 @@ impl App {
         let shared = self.shared.clone();
         let _ = tokio::task::spawn_blocking(move || shared.guard.stop()).await;
     }
+}
+
+/// The admin listener answers until the very end: probes must see that we drain.
+fn serve_admin(listener: Listener, admin: Admin, settings: ListenSettings) {
+    let (local, metrics) = (admin.local, admin.metrics.clone());
+    let service = Service::new(admin::router(Arc::new(admin)), None, local);
+    tokio::spawn(listener.serve(service, settings, metrics, CancellationToken::new(), Duration::ZERO));
+}
+
+fn tls(plan: &Plan, metrics: &Arc<Metrics>) -> anyhow::Result<Option<Arc<Tls>>> {
+    let load = |settings: &TlsSettings| Tls::load(settings.clone(), metrics.clone());
+    let loaded = plan.tls.as_ref().map(load).transpose();
+    loaded.map_err(|e| anyhow::anyhow!("gateway.tls.{}: {}", e.setting, e.message))
 }
 
 /// Everything that is listened on.

@@ -265,7 +265,7 @@ fn the_environment_overrides_files_and_flags_override_the_environment() {
     let plan = config::load(&options).unwrap_or_else(|problems| panic!("{problems}")).plan;
     assert_eq!(plan.listen, [address("127.0.0.1:2")]);
     assert_eq!(plan.allowed_hosts, ["a.example", "b.example"]);
-    assert_eq!((plan.admin.clone(), plan.names.max_length), (None, 64));
+    assert_eq!((plan.admin.as_ref(), plan.names.max_length), (None, 64));
     assert_eq!(plan.servers[0].title.as_deref(), Some("0123"), "a text stays a text");
     assert_eq!(plan.servers[0].share, Share::Session);
     let Connect::Http { headers, .. } = &plan.servers[1].connect else { panic!("{plan:?}") };

@@ -189,7 +189,6 @@ fn check_version(headers: Option<&HeaderMap>, version: &Text) -> Result<(), Erro
 // === answering ===
 
 /// What a request becomes.
-#[expect(clippy::large_enum_variant, reason = "the large one is the common one, and is moved on at once")]
 pub(super) enum Begun {
     /// It is answered: status and answer.
     Now(u16, Vec<Bytes>),
