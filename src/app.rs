@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin::{self, Admin};
 use crate::auth::KeyRing;
-use crate::config::Plan;
+use crate::config::{Limits, Plan};
 use crate::front::{self, Front, HostRules, ListenSettings, Listener, RequestLimits, Service};
 use crate::gateway::{Gateway, GatewaySettings, NameRules, ViewRules};
 use crate::link::guard::Guard;
@@ -119,6 +119,27 @@ impl App {
         self.gateway.stop().await;
         let shared = self.shared.clone();
         let _ = tokio::task::spawn_blocking(move || shared.guard.stop()).await;
+    }
+}
+
+/// A gateway without listeners or processes: its requests and its servers come another way.
+pub struct Core {
+    /// The servers; nothing is connected before [`Gateway::start`].
+    pub gateway: Arc<Gateway>,
+    /// What answers clients' requests.
+    pub front: Arc<Front>,
+}
+
+impl Core {
+    /// Everything between the listeners and the links.
+    pub fn new(plan: &Plan, shared: Arc<Shared>) -> Self {
+        let (keys, access) = KeyRing::new(&plan.keys);
+        let state = Arc::new(front_state(plan, &shared.metrics, &CancellationToken::new()));
+        let gateway = Gateway::new(gateway_settings(plan, access), shared);
+        let Limits { body, read_timeout, calls, .. } = plan.limits;
+        let limits = RequestLimits { body, read_timeout, calls };
+        let front = Front { endpoints: gateway.endpoints(), keys, state, hosts: hosts(plan), limits };
+        Core { gateway, front: Arc::new(front) }
     }
 }
 

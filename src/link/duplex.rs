@@ -5,8 +5,7 @@
 //! and delays no other call; when the pipe ends, every open call fails at once with the reason.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -16,8 +15,8 @@ use http::HeaderMap;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, watch};
 
-use crate::jsonrpc::{Message, Payload};
-use crate::link::{BATCH_MAX, Correlate, Headers, Link, LinkError, Messages, Outgoing, Reply};
+use crate::jsonrpc::{Malformed, Message, Payload};
+use crate::link::{BATCH_MAX, Correlate, Dropped, Headers, Link, LinkError, Messages, Outgoing, Reply};
 
 /// Messages that a call may have waiting before notifications of it are dropped; one place is kept for the answer.
 const CALL_QUEUE: usize = 256;
@@ -49,7 +48,7 @@ struct Shared {
     open: Mutex<Open>,
     correlate: Correlate,
     events: mpsc::Sender<Message>,
-    dropped: AtomicU64,
+    dropped: OnceLock<Dropped>,
 }
 
 /// The open requests, or why there can be none any more.
@@ -87,7 +86,7 @@ impl Duplex {
             open: Mutex::new(Open::Calls(HashMap::new())),
             correlate: settings.correlate,
             events,
-            dropped: AtomicU64::new(0),
+            dropped: OnceLock::new(),
         });
         tokio::spawn(write_lines(writer, lines, shared.clone(), broke.clone()));
         tokio::spawn({
@@ -111,7 +110,7 @@ impl Duplex {
             open: Mutex::new(Open::Calls(HashMap::new())),
             correlate: settings.correlate,
             events,
-            dropped: AtomicU64::new(0),
+            dropped: OnceLock::new(),
         });
         tokio::spawn({
             let (shared, broke) = (shared.clone(), broke.clone());
@@ -148,11 +147,6 @@ impl Duplex {
     /// Ends the pipe for a reason that its own end does not show.
     pub(super) fn fail(&self, error: LinkError) {
         self.shared.fail(error, &self.broke);
-    }
-
-    /// Notifications that were dropped because nobody read them in time.
-    pub fn dropped(&self) -> u64 {
-        self.shared.dropped.load(Ordering::Relaxed)
     }
 
     /// Stops writing, which tells a child that it should end.
@@ -224,6 +218,11 @@ impl Link for Duplex {
         .boxed()
     }
 
+    fn count_in(&self, dropped: Dropped) {
+        // The first counters stay: a link belongs to one server.
+        let _ = self.shared.dropped.set(dropped);
+    }
+
     fn is_pipe(&self) -> bool {
         true
     }
@@ -259,7 +258,7 @@ impl Shared {
             Message::Response(response) => match response.id.as_ref().and_then(|id| id.as_number()) {
                 Some(id) => Some(id),
                 // An answer to nothing that we asked: late, or invented.
-                None => return self.count_dropped(),
+                None => return self.count_answer(),
             },
             _ => None,
         };
@@ -271,7 +270,7 @@ impl Shared {
                 // The answer ends the call: the table forgets it, so that a second answer finds nobody.
                 match calls.remove(&id) {
                     Some(call) => drop(call.try_send(Ok(message))),
-                    None => self.count_dropped(),
+                    None => self.count_answer(),
                 }
                 return;
             }
@@ -283,13 +282,23 @@ impl Shared {
                 return;
             }
         }
-        if answer_to.is_some() || self.events.try_send(message).is_err() {
+        if answer_to.is_some() {
+            self.count_answer();
+        } else if self.events.try_send(message).is_err() {
             self.count_dropped();
         }
     }
 
+    fn count_answer(&self) {
+        if let Some(dropped) = self.dropped.get() {
+            dropped.answers.inc();
+        }
+    }
+
     fn count_dropped(&self) {
-        self.dropped.fetch_add(1, Ordering::Relaxed);
+        if let Some(dropped) = self.dropped.get() {
+            dropped.messages.inc();
+        }
     }
 
     /// Ends the pipe: every open call fails now, every later one at once.
@@ -366,12 +375,17 @@ async fn read_lines<R: AsyncRead + Unpin>(
             scanned = 0;
             match skipping.take() {
                 Some(mut scan) => shared.too_large(scan.feed(&line), limit),
+                // It came at once, and is too long all the same.
+                None if line.len() - 1 > limit => {
+                    on_garbage(too_long(limit).as_bytes());
+                    shared.too_large(IdScan::default().feed(&line), limit);
+                }
                 None => take_line(line, shared, on_garbage),
             }
         }
         scanned = buffer.len();
         if scanned > limit && skipping.is_none() {
-            on_garbage(format!("a line longer than max_message = {limit} bytes").as_bytes());
+            on_garbage(too_long(limit).as_bytes());
             skipping = Some(IdScan::default());
         }
         if let Some(scan) = &mut skipping {
@@ -386,6 +400,10 @@ async fn read_lines<R: AsyncRead + Unpin>(
             Err(e) => return LinkError::Gone(format!("the server's output broke: {e}")),
         }
     }
+}
+
+fn too_long(limit: usize) -> String {
+    format!("a line longer than max_message = {limit} bytes")
 }
 
 fn take_line(line: Bytes, shared: &Shared, on_garbage: &OnGarbage) {
@@ -406,11 +424,27 @@ fn take_line(line: Bytes, shared: &Shared, on_garbage: &OnGarbage) {
                 }
             }
         }
-        Err(_) => on_garbage(&text),
+        Err(wrong) => {
+            on_garbage(&text);
+            shared.spoiled(&text, &wrong);
+        }
     }
 }
 
 impl Shared {
+    /// Fails the call that a malformed answer names, if it does: nothing else will come for it. What may be a request,
+    /// or a line for people that has an `id`, is no answer.
+    fn spoiled(&self, line: &[u8], wrong: &Malformed) {
+        let has = |word: &[u8]| memchr::memmem::find(line, word).is_some();
+        let answers = has(b"\"jsonrpc\"") && (has(b"\"result\"") || has(b"\"error\"")) && !has(b"\"method\"");
+        if let Some(id) = answers.then(|| IdScan::default().feed(line)).flatten()
+            && let Open::Calls(calls) = &mut *lock(&self.open)
+            && let Some(call) = calls.remove(&id)
+        {
+            let _ = call.try_send(Err(LinkError::Protocol(format!("the answer is {wrong}"))));
+        }
+    }
+
     /// Fails the call that an over-long line answers.
     fn too_large(&self, id: Option<u64>, limit: usize) {
         if let Some(id) = id
@@ -434,6 +468,8 @@ struct IdScan {
     /// The number behind the key, while it is read.
     number: Option<u64>,
     reading: bool,
+    /// The first id counts, in whatever part it stood.
+    told: bool,
 }
 
 impl IdScan {
@@ -469,6 +505,8 @@ impl IdScan {
                 _ => {}
             }
         }
+        found = found.filter(|_| !self.told);
+        self.told |= found.is_some();
         found
     }
 
@@ -495,6 +533,57 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What the calls 1 and 2 are told of this text, written in pieces of this size.
+    async fn told(text: &str, size: usize) -> Vec<String> {
+        let (ours, mut theirs) = tokio::io::duplex(size);
+        let settings = DuplexSettings {
+            max_message: 60,
+            correlate: Arc::new(|_| None),
+            on_garbage: Arc::new(|_| ()),
+            explain: Box::new(|error| std::future::ready(error).boxed()),
+        };
+        let duplex = Duplex::start(ours, tokio::io::sink(), settings);
+        let mut calls = Vec::new();
+        for id in [1, 2] {
+            let outgoing = Outgoing { body: Bytes::from_static(b"{}"), id: Some(id), headers: Vec::new() };
+            calls.push(duplex.send(outgoing).await.unwrap().messages);
+        }
+        theirs.write_all(text.as_bytes()).await.unwrap();
+        drop(theirs);
+        let mut told = Vec::new();
+        for mut call in calls {
+            told.push(match call.next().await {
+                Some(Ok(message)) => format!("{message:?}"),
+                Some(Err(error)) => error.to_string(),
+                None => String::new(),
+            });
+        }
+        told
+    }
+
+    #[tokio::test]
+    async fn a_line_over_the_limit_is_none_however_it_comes() {
+        let long = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{"x":"{}"}}}}"#, "x".repeat(40));
+        let text = format!("{long}\n{}\n", r#"{"jsonrpc":"2.0","id":2,"result":{}}"#);
+        for size in [1, 7, 1000] {
+            let told = told(&text, size).await;
+            assert!(told[0].contains("max_message"), "pieces of {size}: {told:?}");
+            assert!(told[1].contains("Response"), "pieces of {size}: {told:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_malformed_answer_fails_the_call_that_it_names() {
+        let both = r#"{"jsonrpc":"2.0","id":1,"result":{},"error":{}}"#;
+        let told_of = told(&format!("{both}\n"), 1000).await;
+        assert!(told_of[0].contains("the answer is not a JSON-RPC 2.0 message"), "{told_of:?}");
+        // A log line of a program that logs as JSON, and a request that is none.
+        for other in [r#"{"level":30,"id":1,"error":"no"}"#, r#"{"jsonrpc":"2.0","id":1,"method":7,"error":1}"#] {
+            let told = told(&format!("{other}\n"), 1000).await;
+            assert_eq!(told[0], "the server closed its output", "{other}");
+        }
+    }
 
     fn id(text: &str, part: usize) -> Option<u64> {
         let mut scan = IdScan::default();

@@ -22,6 +22,7 @@ use futures_util::Stream;
 use futures_util::future::BoxFuture;
 
 use crate::jsonrpc::Message;
+use crate::telemetry::Counter;
 
 pub use resume::OnResume;
 
@@ -52,10 +53,24 @@ pub trait Link: Send + Sync {
     /// Whether all calls share one stream, so that a message from the server may not say which call it is about.
     fn is_pipe(&self) -> bool;
 
+    /// Names the counters of messages that nobody takes. Without it they are dropped all the same.
+    fn count_in(&self, dropped: Dropped) {
+        let _ = dropped;
+    }
+
     /// What identifies this link in telemetry: a process id, or nothing.
     fn pid(&self) -> Option<u32> {
         None
     }
+}
+
+/// Counts messages from a server that nobody takes.
+#[derive(Clone)]
+pub struct Dropped {
+    /// Answers to nothing that is open: late, a second time, or invented.
+    pub answers: Counter,
+    /// Others, for which there was no room.
+    pub messages: Counter,
 }
 
 /// Messages that a server may put into one batch.

@@ -19,7 +19,7 @@ use crate::link::duplex::{Duplex, DuplexSettings};
 use crate::link::http::{self as over_http, HttpSettings};
 use crate::link::plain::Answer;
 use crate::link::way::Way;
-use crate::link::{Correlate, Headers, Link, LinkError, Messages, Outgoing, Reply};
+use crate::link::{Correlate, Dropped, Headers, Link, LinkError, Messages, Outgoing, Reply};
 use crate::sse::{Reader, SseEvent};
 
 /// Longest time for the server to say where messages go.
@@ -147,6 +147,10 @@ impl Link for SseLink {
 
     fn broken(&self) -> BoxFuture<'_, LinkError> {
         self.duplex.broken()
+    }
+
+    fn count_in(&self, dropped: Dropped) {
+        self.duplex.count_in(dropped);
     }
 
     fn is_pipe(&self) -> bool {

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::link::duplex::{Duplex, DuplexSettings, OnGarbage};
 use crate::link::guard::{self, Guard};
-use crate::link::{Correlate, Headers, Link, LinkError, Messages, Outgoing, Reply};
+use crate::link::{Correlate, Dropped, Headers, Link, LinkError, Messages, Outgoing, Reply};
 use crate::telemetry::logs;
 
 /// How long a child gets to end after its input was closed, and again after SIGTERM.
@@ -148,6 +148,10 @@ impl Link for StdioLink {
 
     fn broken(&self) -> BoxFuture<'_, LinkError> {
         self.duplex.broken()
+    }
+
+    fn count_in(&self, dropped: Dropped) {
+        self.duplex.count_in(dropped);
     }
 
     fn is_pipe(&self) -> bool {

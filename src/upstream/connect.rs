@@ -4,14 +4,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::time::Instant;
 
 use crate::json::Raw;
-use crate::link::duplex::OnGarbage;
+use crate::link::duplex::{Duplex, DuplexSettings, OnGarbage};
 use crate::link::http::{HttpLink, HttpSettings, tls_without_roots};
 use crate::link::sse::SseLink;
 use crate::link::stdio::{StderrTail, StdioLink, StdioSettings};
-use crate::link::{Headers, Link, LinkError};
+use crate::link::{Dropped, Headers, Link, LinkError};
 use crate::model::{Caller, Server};
 use crate::revision::{self, Calls, ConnectError, Connected, Era, Hello};
 use crate::telemetry::{Counter, Metrics, logs};
@@ -141,6 +142,8 @@ fn active(
     shared: &Shared,
 ) -> Active {
     let Connected { server, revision, era } = connected;
+    let dropped = |what| shared.metrics.dropped.with_label_values(&[what]);
+    link.count_in(Dropped { answers: dropped("server_answer"), messages: dropped("server_message") });
     let (metrics, translated) = (shared.metrics.clone(), Mutex::default());
     Active { server, link, revision, era, stderr, calls, metrics, translated }
 }
@@ -160,6 +163,16 @@ fn link(
     shared: &Shared,
     calls: &Calls,
 ) -> Result<(Arc<dyn Link>, Option<StderrTail>), LinkError> {
+    if let Some(dial) = &shared.dialer {
+        let (reader, writer) = dial(&settings.name)?;
+        let duplex = DuplexSettings {
+            max_message: settings.max_message,
+            correlate: calls.correlate(),
+            on_garbage: on_garbage(&settings.name, &shared.metrics),
+            explain: Box::new(|error| std::future::ready(error).boxed()),
+        };
+        return Ok((Arc::new(Duplex::start(reader, writer, duplex)), None));
+    }
     match &settings.connect {
         Connect::Stdio { command, args, env, cwd } => {
             let link = StdioLink::start(StdioSettings {

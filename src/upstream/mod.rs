@@ -16,10 +16,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::json::{Object, Raw, Text};
+use crate::link::LinkError;
 use crate::link::guard::Guard;
 use crate::model::{
     Call, Caller, Can, Error, Event, Exchange, Face, Kind, Level, LogWish, Notice, Principal, Reason, Task,
@@ -41,12 +43,24 @@ pub struct Shared {
     /// Ends children if we cannot.
     pub guard: Arc<Guard>,
     tls: OnceLock<Arc<rustls::ClientConfig>>,
+    dialer: Option<Dialer>,
 }
+
+/// Opens a pipe to the server of this name: what it says, and what it is told.
+pub type Dialer = Arc<dyn Fn(&str) -> Result<Pipe, LinkError> + Send + Sync>;
+/// The two ends of a pipe.
+pub type Pipe = (Box<dyn AsyncRead + Send + Unpin>, Box<dyn AsyncWrite + Send + Unpin>);
 
 impl Shared {
     /// Shared parts with a guard for children.
     pub fn new(metrics: Arc<Metrics>, guard: Guard) -> Self {
-        Shared { metrics, guard: Arc::new(guard), tls: OnceLock::new() }
+        Shared { metrics, guard: Arc::new(guard), tls: OnceLock::new(), dialer: None }
+    }
+
+    /// The same, with pipes that lead to no process: whatever the config says, servers are where the dialer says.
+    #[must_use]
+    pub fn dialing(self, dialer: Dialer) -> Self {
+        Shared { dialer: Some(dialer), ..self }
     }
 
     /// Read when the first server needs it: the system's certificates take a while.
