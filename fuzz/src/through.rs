@@ -122,7 +122,8 @@ impl World {
     }
 
     fn open_session(&self) -> String {
-        let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "f", "version": "1"}});
+        let params =
+            json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "f", "version": "1"}});
         let body = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}).to_string();
         let response = self.send(&[], body.into_bytes()).expect("an answer");
         response.headers()["mcp-session-id"].to_str().expect("text").to_owned()
@@ -187,7 +188,9 @@ pub fn headers(data: &[u8]) {
             Some((&line[..colon], line[colon + 1..].trim_ascii()))
         })
         // Which host it is, and what is sent, is decided before.
-        .filter(|(name, _)| ![&b"host"[..], b"content-length", b"transfer-encoding"].contains(&&*name.to_ascii_lowercase()))
+        .filter(|(name, _)| {
+            ![&b"host"[..], b"content-length", b"transfer-encoding"].contains(&&*name.to_ascii_lowercase())
+        })
         .collect();
     MODERN.with(|world| {
         if world.send(&pairs, body.to_vec()).is_none() {
@@ -222,7 +225,11 @@ pub fn differential(data: &[u8]) {
         let method = seen["method"].as_str().unwrap_or_default().as_bytes();
         let name = seen["params"]["name"].as_str().unwrap_or_default().as_bytes();
         if era & 1 == 0 {
-            pairs.extend([(&b"mcp-protocol-version"[..], &b"2026-07-28"[..]), (b"mcp-method", method), (b"mcp-name", name)]);
+            pairs.extend([
+                (&b"mcp-protocol-version"[..], &b"2026-07-28"[..]),
+                (b"mcp-method", method),
+                (b"mcp-name", name),
+            ]);
         } else {
             let session = world.session.as_bytes();
             pairs.extend([(&b"mcp-protocol-version"[..], &b"2025-11-25"[..]), (b"mcp-session-id", session)]);

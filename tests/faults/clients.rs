@@ -246,7 +246,8 @@ fn the_clock_on_the_wall_ends_nothing() {
             }
             let text = std::fs::read_to_string(&path).unwrap();
             let name = path.strip_prefix(&root).unwrap().to_string_lossy().into_owned();
-            let reads = ["SystemTime::now", "Timestamp::now", "std::time::Instant"].iter().any(|word| text.contains(word));
+            let reads =
+                ["SystemTime::now", "Timestamp::now", "std::time::Instant"].iter().any(|word| text.contains(word));
             if reads {
                 found.push(name);
             }

@@ -36,8 +36,7 @@ fn era_of(script: &Script) -> Era {
     if script.revisions.len() == 1 { Era::Modern } else { Era::Legacy }
 }
 
-const TIMED_OUT: (&str, &[&str]) =
-    ("mcp_client_operation_duration_seconds_count", &["error_type=\"server_timeout\""]);
+const TIMED_OUT: (&str, &[&str]) = ("mcp_client_operation_duration_seconds_count", &["error_type=\"server_timeout\""]);
 const BROKE: (&str, &[&str]) = ("mcp_client_operation_duration_seconds_count", &["error_type=\"server_protocol\""]);
 const RESTARTED: (&str, &[&str]) = ("moongate_server_restarts_total", &[]);
 const LATE: (&str, &[&str]) = ("moongate_dropped_total", &["what=\"server_answer\""]);
@@ -131,7 +130,8 @@ async fn f09_a_servers_request_under_a_clients_id_is_another_request() {
 
 #[tokio::test]
 async fn f10_lines_that_are_no_messages_are_skipped() {
-    let lines = ["Listening on 8080...", "{\"level\":30,\"id\":{id},\"msg\":\"call\"}", "7", "\"{id}\"", "{}", "", "[1,2]"];
+    let lines =
+        ["Listening on 8080...", "{\"level\":30,\"id\":{id},\"msg\":\"call\"}", "7", "\"{id}\"", "{}", "", "[1,2]"];
     let mut acts: Vec<Act> = lines.iter().map(|text| Act::Garbage { text: (*text).to_owned() }).collect();
     acts.push(Act::Garbage { text: "a banner\n".repeat(500) });
     let setting = Setting::new("F10", "f10_lines_that_are_no_messages_are_skipped").counts(GARBAGE.0, GARBAGE.1);
@@ -249,14 +249,14 @@ async fn f14_a_flood_on_stderr_blocks_nobody_and_fills_no_log() {
 async fn f15_a_server_that_closes_its_output_is_started_again() {
     let setting = Setting::new("F15", "f15_a_server_that_closes_its_output_is_started_again");
     // After the answer that has the word in it, the output is closed and the process stays.
-    let line = "MOCK | sed -u '/close-now/q'; exec 1>&-; exec sleep 600";
+    let line = "exec 3<&0; MOCK <&3 | sed -u '/close-now/q' & exec 1>&- 3<&-; wait; exec sleep 600";
     half_alive(setting.counts(RESTARTED.0, RESTARTED.1).shell(line, &[], "").start().await).await;
 }
 
 #[tokio::test]
 async fn f15_a_server_that_closes_its_input_is_started_again() {
     let setting = Setting::new("F15", "f15_a_server_that_closes_its_input_is_started_again");
-    let line = "exec 3<&0; sed -u '/close-now/q' <&3 | MOCK & exec 3<&- 0<&-; wait; exec sleep 600";
+    let line = "exec 3<&0; sed -u '/close-now/q' <&3 | MOCK 3<&- & exec 3<&- 0<&-; wait; exec sleep 600";
     half_alive(setting.counts(RESTARTED.0, RESTARTED.1).shell(line, &[], "").start().await).await;
 }
 
@@ -330,7 +330,8 @@ async fn f17_whatever_a_server_left_behind_goes_with_it() {
 #[tokio::test]
 async fn f20_a_flood_of_notifications_delays_nobody() {
     let flood = |text: &str, times| Act::Flood { text: text.to_owned(), times };
-    let progress = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":{token},"progress":{n}}}"#;
+    let progress =
+        r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":{token},"progress":{n}}}"#;
     let log = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"error","data":"{n}"}}"#;
     let changed = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
     let acts = vec![flood(progress, 10_000), flood(log, 10_000), flood(changed, 2000)];
@@ -351,7 +352,9 @@ async fn f20_a_flood_of_notifications_delays_nobody() {
     })
     .await;
     for era in ERAS {
-        assert!(!rig.user(era).await.request("tools/list", json!({})).await.names().is_empty());
+        let user = rig.user(era).await;
+        assert!(!user.request("tools/list", json!({})).await.names().is_empty());
+        user.leave().await;
     }
     rig.end().await;
 }

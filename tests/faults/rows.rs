@@ -53,7 +53,11 @@ pub(crate) const ROWS: &[Row] = &[
         "F4",
         "a call hangs",
         "it ends at its deadline with the setting's name, and its server hears that it is cancelled",
-        &["f04_a_call_that_hangs_ends_at_its_deadline_and_is_cancelled", "a_hanging_call_times_out_with_the_settings_name_and_is_cancelled", "a_hanging_call_over_http_times_out_and_is_cancelled"],
+        &[
+            "f04_a_call_that_hangs_ends_at_its_deadline_and_is_cancelled",
+            "a_hanging_call_times_out_with_the_settings_name_and_is_cancelled",
+            "a_hanging_call_over_http_times_out_and_is_cancelled",
+        ],
         "",
     ),
     row(
@@ -81,7 +85,11 @@ pub(crate) const ROWS: &[Row] = &[
         "F8",
         "answers with unknown, doubled, null or retyped ids",
         "the first that is right counts, all others are dropped and counted",
-        &["f08_answers_with_wrong_ids_end_nothing", "answers_under_wrong_ids_end_no_other_call", "a_second_answer_is_dropped"],
+        &[
+            "f08_answers_with_wrong_ids_end_nothing",
+            "answers_under_wrong_ids_end_no_other_call",
+            "a_second_answer_is_dropped",
+        ],
         "",
     ),
     row(
@@ -102,7 +110,11 @@ pub(crate) const ROWS: &[Row] = &[
         "F11",
         "a line without end, or longer than allowed",
         "it is thrown away while it comes; the call that it answers fails with the limit's name; memory stays within the limit",
-        &["f11_a_line_without_end_is_thrown_away", "f11_an_answer_that_is_too_long_fails_its_call", "users_48_an_over_large_line_fails_its_own_call_wherever_its_id_stands"],
+        &[
+            "f11_a_line_without_end_is_thrown_away",
+            "f11_an_answer_that_is_too_long_fails_its_call",
+            "users_48_an_over_large_line_fails_its_own_call_wherever_its_id_stands",
+        ],
         "",
     ),
     row(
@@ -116,21 +128,31 @@ pub(crate) const ROWS: &[Row] = &[
         "F13",
         "one byte a write, a hundred messages a write",
         "the same messages in the same order",
-        &["f13_writes_of_one_byte_are_put_together", "f13_many_messages_in_one_write_keep_their_order", "output_in_pieces_is_put_together"],
+        &[
+            "f13_writes_of_one_byte_are_put_together",
+            "f13_many_messages_in_one_write_keep_their_order",
+            "output_in_pieces_is_put_together",
+        ],
         "",
     ),
     row(
         "F14",
         "a flood on stderr",
         "it is always read, and little of it is logged",
-        &["f14_a_flood_on_stderr_blocks_nobody_and_fills_no_log", "a_flood_on_stderr_blocks_nobody_and_its_end_is_kept"],
+        &[
+            "f14_a_flood_on_stderr_blocks_nobody_and_fills_no_log",
+            "a_flood_on_stderr_blocks_nobody_and_its_end_is_kept",
+        ],
         "",
     ),
     row(
         "F15",
         "a server closes its output or its input and stays",
         "it is ended with all its processes, and started again",
-        &["f15_a_server_that_closes_its_output_is_started_again", "f15_a_server_that_closes_its_input_is_started_again"],
+        &[
+            "f15_a_server_that_closes_its_output_is_started_again",
+            "f15_a_server_that_closes_its_input_is_started_again",
+        ],
         "",
     ),
     row(
@@ -144,7 +166,11 @@ pub(crate) const ROWS: &[Row] = &[
         "F17",
         "processes that ignore SIGTERM, hold the output, or left for a session of their own",
         "they end with their server",
-        &["f17_whatever_a_server_left_behind_goes_with_it", "users_02_a_stop_leaves_no_process_behind", "users_02_a_wrapper_takes_what_it_wrapped_along"],
+        &[
+            "f17_whatever_a_server_left_behind_goes_with_it",
+            "users_02_a_stop_leaves_no_process_behind",
+            "users_02_a_wrapper_takes_what_it_wrapped_along",
+        ],
         "",
     ),
     row(
@@ -158,7 +184,10 @@ pub(crate) const ROWS: &[Row] = &[
         "F19",
         "a server speaks no revision of ours, or another era than before",
         "it is left out with the reason, or opened in the other era",
-        &["a_server_of_no_revision_of_ours_is_left_out_and_says_why", "a_server_that_changes_its_era_is_opened_in_the_new_one"],
+        &[
+            "a_server_of_no_revision_of_ours_is_left_out_and_says_why",
+            "a_server_that_changes_its_era_is_opened_in_the_new_one",
+        ],
         "",
     ),
     row(
@@ -172,7 +201,10 @@ pub(crate) const ROWS: &[Row] = &[
         "F21",
         "lists that are too long, too deep, doubled or malformed",
         "items that cannot be exposed are left out with a reason, the rest is listed; no schema is resolved",
-        &["f21_a_list_that_is_too_long_or_odd_costs_its_own_items", "users_15_a_bad_schema_costs_that_tool_only_and_is_reported"],
+        &[
+            "f21_a_list_that_is_too_long_or_odd_costs_its_own_items",
+            "users_15_a_bad_schema_costs_that_tool_only_and_is_reported",
+        ],
         "",
     ),
     row(
@@ -193,14 +225,21 @@ pub(crate) const ROWS: &[Row] = &[
         "F24",
         "a server forgot its session",
         "one new session; the call that provably never ran is sent again",
-        &["users_06_a_session_lost_by_404_is_replaced_and_the_call_runs_once", "users_06_many_calls_at_once_open_one_new_session", "users_06_a_session_lost_by_400_or_by_an_error_over_200_costs_one_call_at_most"],
+        &[
+            "users_06_a_session_lost_by_404_is_replaced_and_the_call_runs_once",
+            "users_06_many_calls_at_once_open_one_new_session",
+            "users_06_a_session_lost_by_400_or_by_an_error_over_200_costs_one_call_at_most",
+        ],
         "",
     ),
     row(
         "F25",
         "401 or 403",
         "the error names the server; its challenge is not passed on",
-        &["users_07_what_repeating_cannot_mend_is_parked", "users_13_a_failing_server_is_a_readable_result_over_http_200"],
+        &[
+            "users_07_what_repeating_cannot_mend_is_parked",
+            "users_13_a_failing_server_is_a_readable_result_over_http_200",
+        ],
         "",
     ),
     row(
@@ -214,14 +253,21 @@ pub(crate) const ROWS: &[Row] = &[
         "F27",
         "500, 502, 503",
         "one clear error for each call",
-        &["users_13_a_failing_server_is_a_readable_result_over_http_200", "a_server_that_answers_nonsense_at_first_says_so_in_its_status_and_recovers"],
+        &[
+            "users_13_a_failing_server_is_a_readable_result_over_http_200",
+            "a_server_that_answers_nonsense_at_first_says_so_in_its_status_and_recovers",
+        ],
         "",
     ),
     row(
         "F28",
         "a connection is reset before, in or after its events",
         "the call fails and is not sent again; a stream with ids is resumed, without an event twice",
-        &["f28_a_connection_that_is_reset_fails_its_call_only", "what_follows_a_cut_is_read_once", "a_stream_that_ends_or_breaks_without_an_answer_fails_its_call_only"],
+        &[
+            "f28_a_connection_that_is_reset_fails_its_call_only",
+            "what_follows_a_cut_is_read_once",
+            "a_stream_that_ends_or_breaks_without_an_answer_fails_its_call_only",
+        ],
         "",
     ),
     row(
@@ -242,21 +288,23 @@ pub(crate) const ROWS: &[Row] = &[
         "F31",
         "bodies that lie: length, chunks, compression, size",
         "an error for the call; nothing is inflated, nothing is read past the limit",
-        &["f31_a_body_that_ends_too_early_fails_its_call", "f31_malformed_chunks_fail_their_call", "f31_a_compressed_body_that_nobody_asked_for_is_not_inflated", "f31_a_body_over_the_limit_is_not_read_on"],
+        &[
+            "f31_a_body_that_ends_too_early_fails_its_call",
+            "f31_malformed_chunks_fail_their_call",
+            "f31_a_compressed_body_that_nobody_asked_for_is_not_inflated",
+            "f31_a_body_over_the_limit_is_not_read_on",
+        ],
         "",
     ),
-    row(
-        "F32",
-        "redirects",
-        "none is followed; the error says where it led",
-        &["f32_no_redirect_is_followed"],
-        "",
-    ),
+    row("F32", "redirects", "none is followed; the error says where it led", &["f32_no_redirect_is_followed"], ""),
     row(
         "F33",
         "certificates that are not trusted, names that do not resolve",
         "the error says which",
-        &["f33_a_name_that_does_not_resolve_is_explained", "users_64_a_certificate_that_is_not_trusted_is_refused_and_explained"],
+        &[
+            "f33_a_name_that_does_not_resolve_is_explained",
+            "users_64_a_certificate_that_is_not_trusted_is_refused_and_explained",
+        ],
         "",
     ),
     row(
@@ -270,7 +318,13 @@ pub(crate) const ROWS: &[Row] = &[
         "F35",
         "event streams in every spelling, events of any size",
         "as the standard reads them; an event over the limit fails its call",
-        &["f35_events_in_every_spelling_and_of_any_size", "f35_an_event_that_never_ends_is_cut_at_the_limit", "f35_the_last_event_needs_its_empty_line", "every_spelling_of_events_is_understood", "an_over_long_event_fails_its_call_only"],
+        &[
+            "f35_events_in_every_spelling_and_of_any_size",
+            "f35_an_event_that_never_ends_is_cut_at_the_limit",
+            "f35_the_last_event_needs_its_empty_line",
+            "every_spelling_of_events_is_understood",
+            "an_over_long_event_fails_its_call_only",
+        ],
         "",
     ),
     row(
@@ -291,7 +345,10 @@ pub(crate) const ROWS: &[Row] = &[
         "F38",
         "an answer under another id, in a batch, or with result and error",
         "the call fails at once and says so",
-        &["f38_an_answer_that_is_not_the_calls_own_fails_it", "f38_a_malformed_answer_on_a_pipe_fails_its_call_at_once"],
+        &[
+            "f38_an_answer_that_is_not_the_calls_own_fails_it",
+            "f38_a_malformed_answer_on_a_pipe_fails_its_call_at_once",
+        ],
         "",
     ),
     row(
@@ -305,14 +362,21 @@ pub(crate) const ROWS: &[Row] = &[
         "F40",
         "all servers are down, or one is slow to list",
         "lists are answered from what is known, and nobody waits",
-        &["users_03_a_bad_server_holds_up_nobody_and_says_why", "users_27_without_servers_every_list_is_empty_and_no_error"],
+        &[
+            "users_03_a_bad_server_holds_up_nobody_and_says_why",
+            "users_27_without_servers_every_list_is_empty_and_no_error",
+        ],
         "",
     ),
     row(
         "F41",
         "a client goes in the middle of a call",
         "stateless: the call is cancelled; with a session: it runs on until it is cancelled by name",
-        &["f41_a_client_that_goes_cancels_its_call_where_its_revision_says_so", "a_modern_client_that_goes_cancels_its_call", "a_legacy_client_that_goes_does_not_cancel_and_may_cancel_later"],
+        &[
+            "f41_a_client_that_goes_cancels_its_call_where_its_revision_says_so",
+            "a_modern_client_that_goes_cancels_its_call",
+            "a_legacy_client_that_goes_does_not_cancel_and_may_cancel_later",
+        ],
         "",
     ),
     row(
@@ -347,7 +411,11 @@ pub(crate) const ROWS: &[Row] = &[
         "F46",
         "bodies too large, too deep, or malformed",
         "413 or 400; the session lives on; numbers and text pass unchanged",
-        &["users_48_a_body_over_the_limit_is_a_413_that_names_it", "a_malformed_body_is_one_error_over_400_and_the_session_lives_on", "users_36_arguments_pass_byte_for_byte"],
+        &[
+            "users_48_a_body_over_the_limit_is_a_413_that_names_it",
+            "a_malformed_body_is_one_error_over_400_and_the_session_lives_on",
+            "users_36_arguments_pass_byte_for_byte",
+        ],
         "",
     ),
     row(
@@ -361,7 +429,10 @@ pub(crate) const ROWS: &[Row] = &[
         "F48",
         "session ids that are missing, forged or over",
         "400 and 404; no session comes of it",
-        &["users_01_after_a_restart_an_old_session_is_a_404_and_initialize_works", "users_23_a_session_answers_its_own_key_only"],
+        &[
+            "users_01_after_a_restart_an_old_session_is_a_404_and_initialize_works",
+            "users_23_a_session_answers_its_own_key_only",
+        ],
         "",
     ),
     row(
@@ -375,7 +446,10 @@ pub(crate) const ROWS: &[Row] = &[
         "F50",
         "sessions that are opened and left",
         "they end in time; a full table makes room among the same key's",
-        &["users_11_idle_sessions_go_and_nothing_of_them_stays", "users_11_a_full_table_makes_room_among_the_same_keys_sessions_only"],
+        &[
+            "users_11_idle_sessions_go_and_nothing_of_them_stays",
+            "users_11_a_full_table_makes_room_among_the_same_keys_sessions_only",
+        ],
         "",
     ),
     row(
@@ -396,16 +470,13 @@ pub(crate) const ROWS: &[Row] = &[
         "F53",
         "SIGTERM with calls and streams",
         "calls end, streams are closed, children stop, exit 0; a second signal ends it at once",
-        &["a_stop_lets_open_calls_end_and_ends_streams", "users_02_a_second_signal_ends_it_at_once_and_leaves_nothing_either"],
+        &[
+            "a_stop_lets_open_calls_end_and_ends_streams",
+            "users_02_a_second_signal_ends_it_at_once_and_leaves_nothing_either",
+        ],
         "",
     ),
-    row(
-        "F54",
-        "a reload with a bad config",
-        "nothing changes",
-        &[],
-        "reloading comes with its own tests",
-    ),
+    row("F54", "a reload with a bad config", "nothing changes", &[], "reloading comes with its own tests"),
     row(
         "F55",
         "the gateway is killed while it writes its state",
@@ -434,13 +505,7 @@ pub(crate) const ROWS: &[Row] = &[
         &["the_clock_on_the_wall_ends_nothing"],
         "",
     ),
-    row(
-        "F59",
-        "a limit of memory",
-        "work is refused before it does harm",
-        &[],
-        "tested with the limits of memory",
-    ),
+    row("F59", "a limit of memory", "work is refused before it does harm", &[], "tested with the limits of memory"),
     row(
         "F60",
         "no CPU",
@@ -448,20 +513,8 @@ pub(crate) const ROWS: &[Row] = &[
         &["f60_a_starved_gateway_answers_and_ends_nobody"],
         "",
     ),
-    row(
-        "F61",
-        "a shared store is down",
-        "",
-        &[],
-        "there is no shared store",
-    ),
-    row(
-        "F62",
-        "an issuer of tokens is down",
-        "",
-        &[],
-        "there is no OAuth yet",
-    ),
+    row("F61", "a shared store is down", "", &[], "there is no shared store"),
+    row("F62", "an issuer of tokens is down", "", &[], "there is no OAuth yet"),
     row(
         "F63",
         "a panic in a handler",
@@ -469,11 +522,5 @@ pub(crate) const ROWS: &[Row] = &[
         &[],
         "tested with the limits of requests",
     ),
-    row(
-        "F64",
-        "replicas are replaced one by one",
-        "",
-        &[],
-        "replicas come with shared state",
-    ),
+    row("F64", "replicas are replaced one by one", "", &[], "replicas come with shared state"),
 ];

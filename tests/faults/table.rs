@@ -90,8 +90,7 @@ fn is_rig_test(test: &str) -> bool {
 }
 
 fn faults() -> String {
-    let mut table =
-        "| F | fault | what the gateway does | tests | result |\n|---|---|---|---|---|\n".to_owned();
+    let mut table = "| F | fault | what the gateway does | tests | result |\n|---|---|---|---|---|\n".to_owned();
     for row in ROWS {
         let tests: Vec<String> = row.tests.iter().map(|test| format!("`{test}`")).collect();
         writeln!(table, "| {} | {} | {} | {} | {} |", row.id, row.fault, row.does, tests.join(" "), row.result())
@@ -108,7 +107,10 @@ fn the_table_of_faults_is_true() {
     if section(&page, FAULTS) == table {
         return;
     }
-    assert!(updating(), "the table in tests/README.md is not that of tests/faults/rows.rs; UPDATE_EXPECTED=1 writes it");
+    assert!(
+        updating(),
+        "the table in tests/README.md is not that of tests/faults/rows.rs; UPDATE_EXPECTED=1 writes it"
+    );
     write(&page, FAULTS, &table);
 }
 

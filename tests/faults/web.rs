@@ -83,7 +83,8 @@ const EVENTS: &str = "content-type: text/event-stream\r\ntransfer-encoding: chun
 
 #[tokio::test]
 async fn f29_headers_and_then_nothing_end_at_the_deadline() {
-    let setting = Setting::new("F29", "f29_headers_and_then_nothing_end_at_the_deadline").counts(TIMED_OUT.0, TIMED_OUT.1);
+    let setting =
+        Setting::new("F29", "f29_headers_and_then_nothing_end_at_the_deadline").counts(TIMED_OUT.0, TIMED_OUT.1);
     let odd = |_| Odd::Stall(format!("HTTP/1.1 200 OK\r\n{EVENTS}\r\n"));
     fails(setting, "timeout = \"1s\"", odd, ".timeout").await;
 }
@@ -389,7 +390,9 @@ async fn f21_a_list_that_is_too_long_or_odd_costs_its_own_items() {
     })
     .await;
     for era in ERAS {
-        let names = rig.user(era).await.request("tools/list", json!({})).await.names();
+        let user = rig.user(era).await;
+        let names = user.request("tools/list", json!({})).await.names();
+        user.leave().await;
         let of = |bad: &str| names.iter().filter(|name| name.starts_with(&format!("{bad}__"))).count();
         assert!((9000..=10_000).contains(&of("old_web")), "{}", of("old_web"));
         let mut unique = names.clone();

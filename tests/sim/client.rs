@@ -134,7 +134,8 @@ impl Client {
             Era::Legacy => self.send("GET", &Value::Null, &[]).await,
             Era::Modern => {
                 let params = json!({"notifications": {"toolsListChanged": true}, "_meta": self.meta()});
-                let body = json!({"jsonrpc": "2.0", "id": self.id(), "method": "subscriptions/listen", "params": params});
+                let body =
+                    json!({"jsonrpc": "2.0", "id": self.id(), "method": "subscriptions/listen", "params": params});
                 self.send("POST", &body, &[("mcp-method", "subscriptions/listen".to_owned())]).await
             }
         };
@@ -172,7 +173,11 @@ impl Client {
                     let asked = result["inputRequests"].as_object().unwrap();
                     let mut answers = json!({});
                     for (key, question) in asked {
-                        assert_eq!(question["params"]["message"], nonce.as_str(), "P6: the question is of another call");
+                        assert_eq!(
+                            question["params"]["message"],
+                            nonce.as_str(),
+                            "P6: the question is of another call"
+                        );
                         answers[key] = json!({"action": "accept", "content": {"name": nonce}});
                     }
                     if dice.one_in(4) {

@@ -194,7 +194,8 @@ impl Connection {
             8..=11 => {
                 world.count("a call told of its progress");
                 for n in 0..dice.below(20) {
-                    let params = json!({"progressToken": params["_meta"]["progressToken"], "progress": n, "message": nonce});
+                    let params =
+                        json!({"progressToken": params["_meta"]["progressToken"], "progress": n, "message": nonce});
                     self.say(&json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})).await;
                 }
             }
