@@ -75,9 +75,9 @@ async fn before(call: &Call, act: Act) -> Struck {
             let _ = call.out.send(Frame::Raw(bytes)).await;
         }
         Act::Unending { bytes } => unending(call, bytes).await,
-        Act::Flood { text, times } => {
+        Act::Flood { text, count } => {
             let text = filled(call, &text);
-            for n in 1..=times {
+            for n in 1..=count {
                 let _ = call.out.send(Frame::Message(text.replace("{n}", &n.to_string()))).await;
             }
         }

@@ -77,9 +77,9 @@ pub enum Act {
     Bytes { text: String },
     /// Writes `bytes` bytes without a line break to stdout, and then one, before the answer.
     Unending { bytes: usize },
-    /// Writes this text `times` times, each a message of its own, before the answer; `{id}` in it is the request's id,
+    /// Writes this text `count` times, each a message of its own, before the answer; `{id}` in it is the request's id,
     /// `{token}` its progress token and `{n}` the message's number, from 1.
-    Flood { text: String, times: u64 },
+    Flood { text: String, count: u64 },
     /// Forgets every session first.
     DropSessions,
     /// Writes `bytes` bytes to stderr before the answer.

@@ -329,7 +329,7 @@ async fn f17_whatever_a_server_left_behind_goes_with_it() {
 
 #[tokio::test]
 async fn f20_a_flood_of_notifications_delays_nobody() {
-    let flood = |text: &str, times| Act::Flood { text: text.to_owned(), times };
+    let flood = |text: &str, count| Act::Flood { text: text.to_owned(), count };
     let progress =
         r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":{token},"progress":{n}}}"#;
     let log = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"error","data":"{n}"}}"#;

@@ -421,7 +421,7 @@ pub(crate) const ROWS: &[Row] = &[
     row(
         "F47",
         "wrong methods, types, paths and versions of HTTP",
-        "415, 406, 405 with `Allow`, 404",
+        "400 that says what is wrong, 405 with `Allow`, 404; the client goes on",
         &["f47_what_http_does_not_allow_here_has_its_status"],
         "",
     ),

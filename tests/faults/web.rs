@@ -378,7 +378,9 @@ async fn f21_a_list_that_is_too_long_or_odd_costs_its_own_items() {
         let cyclic = r##"{"type":"object","properties":{"a":{"$ref":"#"},"b":{"$ref":"http://127.0.0.1:1/schema"}}}"##;
         script.tools.push(json!(format!(r#"{{"name": "cyclic", "inputSchema": {cyclic}}}"#)));
         script.tools.push(json!(r#"{"name": "cyclic", "inputSchema": {"type": "object"}}"#));
-        script.generate.push(Generate { count: 10_500, name: "t{n}".to_owned(), depth: 0, describe: 0 });
+        // What is behind the limit is left out.
+        let many = (0..10_500).map(|n| json!({"name": format!("t{n}"), "inputSchema": {"type": "object"}}));
+        script.tools.extend(many);
         script
     };
     let setting = Setting::new("F21", "f21_a_list_that_is_too_long_or_odd_costs_its_own_items");
