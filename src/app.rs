@@ -28,7 +28,7 @@ use crate::link::guard::Guard;
 use crate::revision::FrontState;
 use crate::session::{Owners, Parking, ParkingSettings, ReplaySettings, SessionSettings, Sessions};
 use crate::store::Store;
-use crate::telemetry::{Memory, Metrics};
+use crate::telemetry::{Memory, MemoryLimit, Metrics};
 use crate::upstream::{Connect, Shared};
 
 /// A running gateway.
@@ -233,6 +233,30 @@ async fn keep(memory: Arc<Memory>, sessions: Arc<Sessions>) {
 fn gate(plan: &Plan, memory: Arc<Memory>) -> Gate {
     let Limits { calls, calls_per_key, rate, .. } = plan.limits;
     Gate::new(GateSettings { calls, calls_per_key, rate }, &plan.keys, memory)
+}
+
+/// A gateway without listeners or processes: its requests and its servers come another way.
+pub struct Core {
+    /// The servers; nothing is connected before [`Gateway::start`].
+    pub gateway: Arc<Gateway>,
+    /// What answers clients' requests.
+    pub front: Arc<Front>,
+}
+
+impl Core {
+    /// Everything between the listeners and the links.
+    pub fn new(plan: &Plan, shared: Arc<Shared>) -> Self {
+        let (keys, access) = KeyRing::new(&plan.keys);
+        let memory = Memory::new(MemoryLimit::None, &shared.metrics);
+        let store = Store::memory();
+        let state = front_state(plan, &shared.metrics, &CancellationToken::new(), (&store, keys.owners()));
+        let gateway = Gateway::new(gateway_settings(plan, access), shared);
+        let Limits { body, read_timeout, batch, .. } = plan.limits;
+        let limits = RequestLimits { body, read_timeout, batch };
+        let (gate, state) = (gate(plan, memory), Arc::new(state));
+        let front = Front { endpoints: gateway.endpoints(), keys, state, hosts: hosts(plan), limits, gate };
+        Core { gateway, front: Arc::new(front) }
+    }
 }
 
 /// Only children need a guard.

@@ -134,14 +134,15 @@ impl Reader {
             }
             b"event" => self.kind = std::str::from_utf8(&value).ok().map(str::to_owned),
             b"id" if !value.contains(&0) => self.id = std::str::from_utf8(&value).ok().map(str::to_owned),
-            b"retry" => self.retry_ms = std::str::from_utf8(&value).ok().and_then(|v| v.parse().ok()).or(self.retry_ms),
+            b"retry" => self.retry_ms = milliseconds(&value).or(self.retry_ms),
             _ => {}
         }
         Ok(())
     }
 
     fn dispatch(&mut self) -> Option<SseEvent> {
-        let kind = self.kind.take();
+        // An empty type is as good as none.
+        let kind = self.kind.take().filter(|kind| !kind.is_empty());
         let id = self.id.take();
         if id.is_some() {
             self.last_id.clone_from(&id);
@@ -158,6 +159,12 @@ impl Reader {
 /// Says when to come back, as no event: of the standard's readers none gives it to its program.
 pub fn retry(after: std::time::Duration) -> Bytes {
     Bytes::from(format!("retry: {}\n\n", after.as_millis()))
+}
+
+/// "If the field value consists of only ASCII digits": a sign, which numbers may have, is none.
+fn milliseconds(value: &[u8]) -> Option<u64> {
+    let digits = value.iter().all(u8::is_ascii_digit);
+    std::str::from_utf8(value).ok().filter(|_| digits)?.parse().ok()
 }
 
 /// A comment line: keeps a quiet stream alive and carries nothing.
@@ -226,7 +233,8 @@ mod tests {
         let (mut kind, mut id, mut data) = (None, None, Vec::<String>::new());
         for line in lines.split('\n') {
             if line.is_empty() {
-                let (kind, id, data) = (kind.take(), id.take(), std::mem::take(&mut data));
+                let kind = kind.take().filter(|kind: &String| !kind.is_empty());
+                let (id, data) = (id.take(), std::mem::take(&mut data));
                 if !data.concat().is_empty() || data.len() > 1 {
                     events.push(SseEvent { kind, id, data: Bytes::from(data.join("\n")) });
                 }
@@ -326,6 +334,7 @@ mod tests {
             ("id: b\nretry: 7\n\n", Some("b")),
             ("id: c\0\ndata: 1\n\n", Some("b")),
             ("id\ndata: 1\n\n", None),
+            ("retry: +8\nretry:\nretry: 9 \n\n", None),
         ] {
             reader.push(text.as_bytes());
             while reader.next_event().unwrap().is_some() {}

@@ -7,6 +7,8 @@
 mod cancel;
 #[path = "faults/child.rs"]
 mod child;
+#[path = "faults/clients.rs"]
+mod clients;
 #[path = "faults/framing.rs"]
 mod framing;
 #[path = "faults/hostile.rs"]
@@ -17,15 +19,27 @@ mod limits;
 mod links;
 #[path = "faults/parked.rs"]
 mod parked;
+#[path = "faults/pipe.rs"]
+mod pipe;
+#[path = "faults/raw.rs"]
+mod raw;
 #[path = "faults/reconnect.rs"]
 mod reconnect;
 #[path = "faults/resume.rs"]
 mod resume;
+#[path = "faults/rig.rs"]
+mod rig;
+#[path = "faults/rows.rs"]
+mod rows;
 #[path = "faults/sse.rs"]
 mod sse;
 #[path = "faults/stream.rs"]
 mod stream;
+#[path = "faults/table.rs"]
+mod table;
 #[path = "faults/tasks.rs"]
 mod tasks;
+#[path = "faults/web.rs"]
+mod web;
 #[allow(dead_code, unused_imports, reason = "each test crate uses a part of it")]
 mod support;

@@ -33,6 +33,13 @@ pub use catalog::{LeftOut, Snapshot};
 pub use names::NameRules;
 pub use view::View;
 
+/// Pure functions on which much depends, for `fuzz/`.
+#[doc(hidden)]
+pub mod pure {
+    pub use super::names::{Wanting, assign};
+    pub use super::uris::{looks_wrapped, matches, unwrap, wrap};
+}
+
 use hub::{Happened, Hub};
 use links::Learned;
 

@@ -15,7 +15,7 @@ pub struct NameRules {
 
 /// An item that wants a name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Wanting<'a> {
+pub struct Wanting<'a> {
     /// Its server.
     pub server: &'a str,
     /// What stands before the name; empty for nothing.
@@ -30,7 +30,7 @@ pub(super) struct Wanting<'a> {
 const SUFFIX_DIGITS: usize = 6;
 
 /// Gives each item its name. The result is in the order of the input.
-pub(super) fn assign(items: &[Wanting<'_>], rules: &NameRules) -> Vec<String> {
+pub fn assign(items: &[Wanting<'_>], rules: &NameRules) -> Vec<String> {
     // The winner of a collision is the first by server and name, so that it does not depend on who connected first.
     let order: BTreeMap<&Wanting<'_>, usize> = items.iter().enumerate().map(|(n, item)| (item, n)).collect();
     let mut taken: HashMap<String, ()> = HashMap::new();

@@ -15,7 +15,7 @@ const APP_HOST: &str = "moongate/";
 const EXPRESSIONS_MAX: usize = 32;
 
 /// A URI that says whose it is.
-pub(super) fn wrap(server: &str, uri: &str) -> String {
+pub fn wrap(server: &str, uri: &str) -> String {
     match uri.strip_prefix(APP_SCHEME) {
         Some(rest) => format!("{APP_SCHEME}{APP_HOST}{server}/{rest}"),
         None => format!("{SCHEME}{server}:{uri}"),
@@ -23,7 +23,7 @@ pub(super) fn wrap(server: &str, uri: &str) -> String {
 }
 
 /// The server and its own URI, if the URI is a wrapped one.
-pub(super) fn unwrap(uri: &str) -> Option<(&str, Cow<'_, str>)> {
+pub fn unwrap(uri: &str) -> Option<(&str, Cow<'_, str>)> {
     if let Some(rest) = uri.strip_prefix(SCHEME) {
         return rest.split_once(':').map(|(server, uri)| (server, Cow::Borrowed(uri)));
     }
@@ -32,13 +32,13 @@ pub(super) fn unwrap(uri: &str) -> Option<(&str, Cow<'_, str>)> {
 }
 
 /// Whether a URI must be wrapped even if nobody else has it: it would be read as a wrapped one.
-pub(super) fn looks_wrapped(uri: &str) -> bool {
+pub fn looks_wrapped(uri: &str) -> bool {
     uri.starts_with(SCHEME) || uri.strip_prefix(APP_SCHEME).is_some_and(|rest| rest.starts_with(APP_HOST))
 }
 
 /// Whether a URI can come from a URI template (RFC 6570), as far as that can be told from the text around its
 /// expressions. `{x}` stands for anything without a slash; `{+x}`, `{/x*}` and their like for anything.
-pub(super) fn matches(template: &str, uri: &str) -> bool {
+pub fn matches(template: &str, uri: &str) -> bool {
     // Most templates can be told by how they begin.
     let literal = template.split('{').next().unwrap_or(template);
     if !uri.starts_with(literal) {

@@ -13,7 +13,9 @@ pub struct Backlog {
     most: usize,
     used: AtomicUsize,
     gauge: Amount,
-    /// Messages that had no room, or came to nobody.
+    /// Answers to nothing that is open: late, a second time, or invented.
+    pub(super) answers: Counter,
+    /// Other messages, for which there was no room.
     pub(super) dropped: Counter,
     /// Of these, the server's requests; each is answered with an error.
     pub(super) refused: Counter,
@@ -29,7 +31,8 @@ impl Backlog {
             most,
             used: AtomicUsize::new(0),
             gauge: metrics.backlog_bytes.with_label_values(&[server]),
-            dropped: metrics.dropped.with_label_values(&["queue"]),
+            answers: metrics.dropped.with_label_values(&["server_answer"]),
+            dropped: metrics.dropped.with_label_values(&["server_message"]),
             refused: metrics.refused.with_label_values(&["max_backlog"]),
         })
     }

@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::jsonrpc::{Message, Payload, RpcError, code, to_bytes, write_error};
+use crate::jsonrpc::{Malformed, Message, Payload, RpcError, code, to_bytes, write_error};
 use crate::link::backlog::{Backlog, Weight};
 use crate::link::{BATCH_MAX, Correlate, Headers, Link, LinkError, Messages, Outgoing, Reply};
 
@@ -396,6 +396,9 @@ impl Shared {
     /// Counts a message that comes to nobody. JSON-RPC 2.0, section 4: a request "MUST" be replied to, and a server may
     /// wait for that for ever.
     fn lost(&self, message: &Message) {
+        if let Message::Response(_) = message {
+            return self.backlog.answers.inc();
+        }
         self.backlog.dropped.inc();
         let Message::Request(request) = message else { return };
         self.backlog.refused.inc();
@@ -519,12 +522,17 @@ async fn read_lines<R: AsyncRead + Unpin>(
             scanned = 0;
             match skipping.take() {
                 Some(mut scan) => shared.too_large(scan.feed(&line), limit),
+                // It came at once, and is too long all the same.
+                None if line.len() - 1 > limit => {
+                    (shared.on_garbage)(too_long(limit).as_bytes());
+                    shared.too_large(IdScan::default().feed(&line), limit);
+                }
                 None => take_line(line, shared),
             }
         }
         scanned = buffer.len();
         if scanned > limit && skipping.is_none() {
-            (shared.on_garbage)(format!("a line longer than max_message = {limit} bytes").as_bytes());
+            (shared.on_garbage)(too_long(limit).as_bytes());
             skipping = Some(IdScan::default());
         }
         if let Some(scan) = &mut skipping {
@@ -539,6 +547,10 @@ async fn read_lines<R: AsyncRead + Unpin>(
             Err(e) => return LinkError::Gone(format!("reading from the server failed: {e}")),
         }
     }
+}
+
+fn too_long(limit: usize) -> String {
+    format!("a line longer than max_message = {limit} bytes")
 }
 
 fn take_line(line: Bytes, shared: &Shared) {
@@ -562,11 +574,27 @@ fn take_line(line: Bytes, shared: &Shared) {
                 }
             }
         }
-        Err(_) => on_garbage(&text),
+        Err(wrong) => {
+            on_garbage(&text);
+            shared.spoiled(&text, &wrong);
+        }
     }
 }
 
 impl Shared {
+    /// Fails the call that a malformed answer names, if it does: nothing else will come for it. What may be a request,
+    /// or a line for people that has an `id`, is no answer.
+    fn spoiled(&self, line: &[u8], wrong: &Malformed) {
+        let has = |word: &[u8]| memchr::memmem::find(line, word).is_some();
+        let answers = has(b"\"jsonrpc\"") && (has(b"\"result\"") || has(b"\"error\"")) && !has(b"\"method\"");
+        if let Some(id) = answers.then(|| IdScan::default().feed(line)).flatten()
+            && let Open::Calls(calls) = &mut *lock(&self.open)
+            && let Some(call) = calls.remove(&id)
+        {
+            let _ = call.try_send(Waiting::end(Err(LinkError::Protocol(format!("the answer is {wrong}")))));
+        }
+    }
+
     /// Fails the call that an over-long line answers.
     fn too_large(&self, id: Option<u64>, limit: usize) {
         if let Some(id) = id
@@ -590,6 +618,8 @@ pub(crate) struct IdScan {
     /// The number behind the key, while it is read.
     number: Option<u64>,
     reading: bool,
+    /// The first id counts, in whatever part it stood.
+    told: bool,
 }
 
 impl IdScan {
@@ -625,6 +655,8 @@ impl IdScan {
                 _ => {}
             }
         }
+        found = found.filter(|_| !self.told);
+        self.told |= found.is_some();
         found
     }
 
@@ -654,6 +686,59 @@ mod tests {
 
     use super::*;
     use crate::telemetry::Metrics;
+
+    /// What the calls 1 and 2 are told of this text, written in pieces of this size.
+    async fn told(text: &str, size: usize) -> Vec<String> {
+        let (ours, mut theirs) = tokio::io::duplex(size);
+        let settings = DuplexSettings {
+            max_message: 60,
+            correlate: Arc::new(|_| None),
+            on_garbage: Arc::new(|_| ()),
+            backlog: Backlog::new(64 * 1024, "a", &Metrics::new()),
+            closed: "the server closed its output",
+            explain: None,
+        };
+        let duplex = Duplex::start(ours, tokio::io::sink(), settings);
+        let mut calls = Vec::new();
+        for id in [1, 2] {
+            let outgoing = Outgoing { body: Bytes::from_static(b"{}"), id: Some(id), headers: Vec::new() };
+            calls.push(duplex.send(outgoing).await.unwrap().messages);
+        }
+        theirs.write_all(text.as_bytes()).await.unwrap();
+        drop(theirs);
+        let mut told = Vec::new();
+        for mut call in calls {
+            told.push(match call.next().await {
+                Some(Ok(message)) => format!("{message:?}"),
+                Some(Err(error)) => error.to_string(),
+                None => String::new(),
+            });
+        }
+        told
+    }
+
+    #[tokio::test]
+    async fn a_line_over_the_limit_is_none_however_it_comes() {
+        let long = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{"x":"{}"}}}}"#, "x".repeat(40));
+        let text = format!("{long}\n{}\n", r#"{"jsonrpc":"2.0","id":2,"result":{}}"#);
+        for size in [1, 7, 1000] {
+            let told = told(&text, size).await;
+            assert!(told[0].contains("max_message"), "pieces of {size}: {told:?}");
+            assert!(told[1].contains("Response"), "pieces of {size}: {told:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_malformed_answer_fails_the_call_that_it_names() {
+        let both = r#"{"jsonrpc":"2.0","id":1,"result":{},"error":{}}"#;
+        let told_of = told(&format!("{both}\n"), 1000).await;
+        assert!(told_of[0].contains("the answer is not a JSON-RPC 2.0 message"), "{told_of:?}");
+        // A log line of a program that logs as JSON, and a request that is none.
+        for other in [r#"{"level":30,"id":1,"error":"no"}"#, r#"{"jsonrpc":"2.0","id":1,"method":7,"error":1}"#] {
+            let told = told(&format!("{other}\n"), 1000).await;
+            assert_eq!(told[0], "the server closed its output", "{other}");
+        }
+    }
 
     fn id(text: &str, part: usize) -> Option<u64> {
         let mut scan = IdScan::default();
@@ -693,7 +778,7 @@ mod tests {
             assert!(line.contains(&format!(r#""id":"q{n}""#)), "{line}");
         }
         assert_eq!(metrics.refused.with_label_values(&["max_backlog"]).get(), 7);
-        assert_eq!(metrics.dropped.with_label_values(&["queue"]).get(), 7);
+        assert_eq!(metrics.dropped.with_label_values(&["server_message"]).get(), 7);
         assert!(metrics.backlog_bytes.with_label_values(&["a"]).get() > 0);
         // What is read makes room again.
         let mut events = duplex.listen(Vec::new()).await.unwrap();

@@ -22,10 +22,9 @@ const PRIVATE_CA: &str = "where a private CA issued it, let the environment vari
 /// No connection came about. `host` is the one of the URL.
 pub(super) fn unreachable(error: &(dyn Error + 'static), host: Option<&str>) -> LinkError {
     let text = chain(error);
-    let hint = hint(error, host.unwrap_or_default(), in_container);
-    LinkError::Unreachable(
-        hint.map_or_else(|| format!("cannot connect: {text}"), |h| format!("cannot connect: {text}; {h}")),
-    )
+    let hint = hint(error, host.unwrap_or_default(), in_container).map(|hint| format!("; {hint}")).unwrap_or_default();
+    let to = host.map(|host| format!(" to {host}")).unwrap_or_default();
+    LinkError::Unreachable(format!("cannot connect{to}: {text}{hint}"))
 }
 
 fn hint(error: &(dyn Error + 'static), host: &str, in_container: impl Fn() -> bool) -> Option<&'static str> {

@@ -64,10 +64,22 @@ async fn before(call: &Call, act: Act) -> Struck {
         }
         Act::Body { text } => {
             let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
-            return Struck::Ended(Final::Http { status: 200, headers, body: text });
+            return Struck::Ended(Final::Http { status: 200, headers, body: text.replace("{id}", &call.request.id) });
         }
         Act::Garbage { text } => {
+            let text = filled(call, &text);
             let _ = call.out.send(Frame::Raw(format!("{text}\n").into_bytes())).await;
+        }
+        Act::Bytes { text } => {
+            let bytes = filled(call, &text).chars().filter_map(|byte| u8::try_from(byte).ok()).collect();
+            let _ = call.out.send(Frame::Raw(bytes)).await;
+        }
+        Act::Unending { bytes } => unending(call, bytes).await,
+        Act::Flood { text, count } => {
+            let text = filled(call, &text);
+            for n in 1..=count {
+                let _ = call.out.send(Frame::Message(text.replace("{n}", &n.to_string()))).await;
+            }
         }
         Act::Stderr { bytes } => flood(bytes).await,
         Act::DropSessions => {
@@ -78,6 +90,26 @@ async fn before(call: &Call, act: Act) -> Struck {
         }
     }
     Struck::Passed
+}
+
+/// A text of the script's, about this call.
+fn filled(call: &Call, text: &str) -> String {
+    let token = call.request.meta("progressToken").to_string();
+    text.replace("{id}", &call.request.id).replace("{token}", &token)
+}
+
+/// Writes so many bytes that are no line, then a line break.
+async fn unending(call: &Call, bytes: usize) {
+    const PART: usize = 64 * 1024;
+    let mut left = bytes;
+    while left > 0 {
+        let part = left.min(PART);
+        if call.out.send(Frame::Raw(vec![b'x'; part])).await.is_err() {
+            return;
+        }
+        left -= part;
+    }
+    let _ = call.out.send(Frame::Raw(b"\n".to_vec())).await;
 }
 
 /// Writes so many bytes to stderr, in lines.

@@ -52,7 +52,8 @@ pub enum Act {
         #[serde(default)]
         content_type: Option<String>,
     },
-    /// Answers with this body as `application/json` over HTTP 200; over stdio, with this line.
+    /// Answers with this body as `application/json` over HTTP 200; over stdio, with this line. `{id}` in it is the
+    /// request's id as it was written.
     Body { text: String },
     /// Answers correctly, but calls it this content type.
     ContentType { value: String },
@@ -68,8 +69,17 @@ pub enum Act {
     Duplicate,
     /// Adds `bytes` bytes of padding to the result.
     Huge { bytes: usize },
-    /// Writes this text (a line of its own) to stdout before the answer.
+    /// Writes this text (a line of its own) to stdout before the answer; `{id}` in it is the request's id, `{token}` its
+    /// progress token.
     Garbage { text: String },
+    /// Writes these bytes, each a character up to U+00FF, to stdout before the answer, and no line break after them;
+    /// `{id}` in it is the request's id.
+    Bytes { text: String },
+    /// Writes `bytes` bytes without a line break to stdout, and then one, before the answer.
+    Unending { bytes: usize },
+    /// Writes this text `count` times, each a message of its own, before the answer; `{id}` in it is the request's id,
+    /// `{token}` its progress token and `{n}` the message's number, from 1.
+    Flood { text: String, count: u64 },
     /// Forgets every session first.
     DropSessions,
     /// Writes `bytes` bytes to stderr before the answer.

@@ -208,6 +208,12 @@ impl Handle {
         sessions.iter().filter(|id| ask(id)).count()
     }
 
+    /// Sends a text as a message to every legacy session that listens, valid or not; gives how many were told.
+    pub fn tell_sessions(&self, text: &str) -> usize {
+        let sessions: Vec<String> = lock(&self.server.sessions).keys().cloned().collect();
+        sessions.iter().filter(|id| self.server.tell(id, text.to_owned())).count()
+    }
+
     /// Streams and pipes that would hear a notice now: wait for one before changing anything.
     #[must_use]
     pub fn listeners(&self) -> usize {

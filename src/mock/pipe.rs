@@ -193,7 +193,9 @@ impl Pipe {
                     "notifications/cancelled" => {
                         let id = params["requestId"].to_string();
                         server.record.cancelled(&id);
-                        self.running.cancel(&id);
+                        if !server.script.stdio.ignore_cancelled {
+                            self.running.cancel(&id);
+                        }
                     }
                     "notifications/initialized" => self.initialized(),
                     _ => {}

@@ -321,6 +321,8 @@ pub struct Stdio {
     pub ignore_sigterm: bool,
     /// Stays when its input ends.
     pub ignore_eof: bool,
+    /// Answers what was cancelled all the same.
+    pub ignore_cancelled: bool,
 }
 
 impl Script {

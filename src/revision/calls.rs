@@ -3,9 +3,12 @@
 //! Owns the ids of one connection and who waits behind each. Does not move messages. Invariant: a message that could
 //! belong to two callers goes to neither.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::json::Text;
 use crate::jsonrpc::{Message, Request};
@@ -14,6 +17,11 @@ use crate::model::{AskKind, Caller, Can, Principal};
 use crate::revision::injected::Injected;
 use crate::store::unix_now;
 
+/// For how long a server may still speak about a call that was cancelled before its answer.
+const GONE_TIME: Duration = Duration::from_secs(60);
+/// How many of such calls are remembered.
+const GONE_MAX: usize = 256;
+
 /// The open calls of one connection.
 #[derive(Clone, Default)]
 pub struct Calls(Arc<Table>);
@@ -21,6 +29,8 @@ pub struct Calls(Arc<Table>);
 #[derive(Default)]
 struct Table {
     open: Mutex<BTreeMap<u64, Open>>,
+    /// Calls that were given up before their answer: the server may not know yet, and ask because of them.
+    gone: Mutex<VecDeque<Gone>>,
     last: AtomicU64,
     /// Whether the server ever asked a client for something.
     asked: AtomicBool,
@@ -36,6 +46,12 @@ struct Open {
     task: Option<(Text, Option<u64>)>,
     /// Takes requests of the server that came on another stream than the call's own.
     injected: Option<Injected>,
+}
+
+/// A call that was given up.
+struct Gone {
+    whose: Whose,
+    until: Instant,
 }
 
 /// Whose a call is: two calls of one session may see each other's messages, two of one principal need not.
@@ -146,6 +162,7 @@ impl Calls {
     pub fn have_others(&self, caller: &Caller) -> bool {
         let mine = whose(caller).filter(|whose| whose.session.is_some());
         self.lock().values().any(|open| open.whose.is_some() && (mine.is_none() || open.whose != mine))
+            || self.gone(|gone| mine.as_ref() != Some(gone))
     }
 
     /// The id that was given out last: it changes with each call.
@@ -203,12 +220,23 @@ impl Calls {
                 || call.whose.is_none()
                 || (call.whose == asked && asked.as_ref().is_some_and(|w| w.session.is_some()))
         };
-        open.iter().all(same).then_some(id)
+        let another = self.gone(|gone| !one_client || asked.as_ref() != Some(gone));
+        (open.iter().all(same) && !another).then_some(id)
     }
 
     /// The only call of a client.
     fn only_call(&self) -> Option<u64> {
-        self.only(|open| open.whose.is_some())
+        self.only(|open| open.whose.is_some()).filter(|_| !self.gone(|_| true))
+    }
+
+    /// Whether such a call was given up so lately that the server may still speak about it.
+    fn gone(&self, such: impl Fn(&Whose) -> bool) -> bool {
+        let mut all = self.0.gone.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        while all.front().is_some_and(|first| first.until <= now) {
+            all.pop_front();
+        }
+        all.iter().any(|gone| such(&gone.whose))
     }
 
     /// A log message says of no call: it is the only one's that wants any, unless it could tell of another principal.
@@ -220,7 +248,8 @@ impl Calls {
             Logs::Unwanted(principal) | Logs::Wanted(principal) => Some(principal),
         };
         let principal = whose(open.get(&id)?.logs);
-        open.values().filter_map(|call| whose(call.logs)).all(|other| Some(other) == principal).then_some(id)
+        let alone = open.values().filter_map(|call| whose(call.logs)).all(|other| Some(other) == principal);
+        (alone && !self.gone(|gone| Some(gone.principal) != principal)).then_some(id)
     }
 
     fn only(&self, fits: impl Fn(&Open) -> bool) -> Option<u64> {
@@ -238,6 +267,17 @@ impl Calls {
 }
 
 impl CallEntry {
+    /// Notes that the call is given up before its answer.
+    pub(super) fn give_up(&self) {
+        let open = self.calls.lock();
+        let Some(whose) = open.get(&self.id).and_then(|open| open.whose.clone()) else { return };
+        let mut gone = self.calls.0.gone.lock().unwrap_or_else(PoisonError::into_inner);
+        if gone.len() == GONE_MAX {
+            gone.pop_front();
+        }
+        gone.push_back(Gone { whose, until: Instant::now() + GONE_TIME });
+    }
+
     /// Notes that the call waits for a task, and what else its progress is named by.
     pub(super) fn attend(&self, task: Text, also: Option<u64>) {
         if let Some(open) = self.calls.lock().get_mut(&self.id) {
@@ -298,6 +338,31 @@ mod tests {
         assert_eq!(find(&ask), Some(second.id), "the same client");
         let _third = open("b", true);
         assert_eq!(find(&ask), None, "two could answer");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_question_about_a_call_that_was_given_up_is_nobody_elses() {
+        let calls = Calls::default();
+        let find = calls.correlate();
+        let ask = r#"{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{}}"#;
+        let ask = Message::parse(&Bytes::from_static(ask.as_bytes())).unwrap();
+        let caller = |session: &str| {
+            let caller = crate::model::testing::caller(1, Some(session));
+            Caller { can: Can { sample: true, ..Can::default() }, ..(*caller).clone() }
+        };
+        let left = calls.open(&caller("a"), Logs::Never, true);
+        left.give_up();
+        drop(left);
+        let other = calls.open(&caller("b"), Logs::Never, true);
+        assert_eq!(find(&ask), None, "the server may ask because of the call that was given up");
+        assert!(calls.have_others(&caller("b")) && !calls.have_others(&caller("a")));
+        drop(other);
+        let same = calls.open(&caller("a"), Logs::Never, true);
+        assert_eq!(find(&ask), Some(same.id), "the same client");
+        drop(same);
+        tokio::time::advance(GONE_TIME).await;
+        let other = calls.open(&caller("b"), Logs::Never, true);
+        assert_eq!(find(&ask), Some(other.id), "after so long it has heard of it");
     }
 
     #[test]

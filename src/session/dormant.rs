@@ -283,7 +283,7 @@ mod tests {
 
     fn settings(max: usize) -> SessionSettings {
         let replay = ReplaySettings { bytes: 1000, total: 1000, events: 10, time: IDLE };
-        SessionSettings { max, idle: IDLE, replay }
+        SessionSettings { max, idle: IDLE, outbox: 1000, outbox_total: 1000, subscriptions: 10, replay }
     }
 
     fn row(n: u8, owner: u8, used: u64) -> (Bytes, Bytes) {

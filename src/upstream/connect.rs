@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::json::Raw;
-use crate::link::duplex::OnGarbage;
+use crate::link::duplex::{Duplex, DuplexSettings, OnGarbage};
 use crate::link::http::{HttpLink, HttpSettings, tls_without_roots};
 use crate::link::socket::{SocketLink, SocketSettings};
 use crate::link::sse::SseLink;
@@ -170,6 +170,18 @@ async fn link(
     shared: &Shared,
     calls: &Calls,
 ) -> Result<(Arc<dyn Link>, Option<StderrTail>), LinkError> {
+    if let Some(dial) = &shared.dialer {
+        let (reader, writer) = dial(&settings.name)?;
+        let duplex = DuplexSettings {
+            max_message: settings.max_message,
+            correlate: calls.correlate(),
+            on_garbage: on_garbage(&settings.name, &shared.metrics),
+            backlog: backlog(settings, shared),
+            closed: "the server closed the pipe",
+            explain: None,
+        };
+        return Ok((Arc::new(Duplex::start(reader, writer, duplex)), None));
+    }
     match &settings.connect {
         Connect::Stdio { command, args, env, cwd } => {
             let link = StdioLink::start(StdioSettings {

@@ -18,11 +18,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::json::{Object, Raw, Text};
+use crate::link::LinkError;
 use crate::link::guard::Guard;
 use crate::model::{
     Call, Caller, Can, Error, Event, Exchange, Face, Kind, Level, LogWish, Notice, Principal, Reason, Task,
@@ -54,7 +56,13 @@ pub struct Shared {
     pub closing: TaskTracker,
     handed: handed::Handed,
     tls: OnceLock<Arc<rustls::ClientConfig>>,
+    dialer: Option<Dialer>,
 }
+
+/// Opens a pipe to the server of this name: what it says, and what it is told.
+pub type Dialer = Arc<dyn Fn(&str) -> Result<Pipe, LinkError> + Send + Sync>;
+/// The two ends of a pipe.
+pub type Pipe = (Box<dyn AsyncRead + Send + Unpin>, Box<dyn AsyncWrite + Send + Unpin>);
 
 impl Shared {
     /// Shared parts with a guard for children.
@@ -71,6 +79,7 @@ impl Shared {
             closing: TaskTracker::new(),
             handed: handed::Handed::default(),
             tls: OnceLock::new(),
+            dialer: None,
         }
     }
 
@@ -78,6 +87,12 @@ impl Shared {
     pub async fn closed(&self) {
         self.closing.close();
         let _ = tokio::time::timeout(CLOSE_TIME, self.closing.wait()).await;
+    }
+
+    /// The same, with pipes that lead to no process: whatever the config says, servers are where the dialer says.
+    #[must_use]
+    pub fn dialing(self, dialer: Dialer) -> Self {
+        Shared { dialer: Some(dialer), ..self }
     }
 
     /// Read when the first server needs it: the system's certificates take a while.

@@ -130,7 +130,7 @@ pub(super) fn request_id(payload: &Payload) -> Option<Id> {
 }
 
 /// The body must be JSON: a page of another origin can send other types without being asked.
-pub(super) fn check_content_type(headers: &HeaderMap) -> Result<(), Error> {
+pub(in crate::revision) fn check_content_type(headers: &HeaderMap) -> Result<(), Error> {
     let json = headers.get(header::CONTENT_TYPE).is_none_or(|v| v.as_bytes().starts_with(b"application/json"));
     if !json {
         return Err(Error::new(Reason::InvalidRequest, "Unsupported media type: the body must be application/json"));

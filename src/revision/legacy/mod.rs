@@ -19,7 +19,7 @@ mod tasks;
 
 pub(super) use asks::{can, required, url_elicitations};
 pub(super) use back::LegacyServer;
-pub(super) use front::{FRONT, accepted, forwarded};
+pub(super) use front::{FRONT, accepted, check_content_type, forwarded};
 pub(super) use open::{first_answer, open};
 pub(super) use pair::FRONT as HTTP_SSE;
 pub(super) use pipe::{PipeSession, early, refusal};

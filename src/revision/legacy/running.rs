@@ -365,6 +365,7 @@ impl Running {
 
     fn cancel(&mut self, reason: &str) {
         if std::mem::replace(&mut self.phase, Phase::Over) == Phase::Sent {
+            self.entry.give_up();
             let params =
                 Object::new().with("requestId", Raw::number(self.entry.id)).with("reason", Raw::string(reason));
             self.server.notify("notifications/cancelled", params);

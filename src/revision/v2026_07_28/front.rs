@@ -127,6 +127,7 @@ fn read(inbound: Inbound, state: &FrontState) -> Result<Read, Refused> {
         let (id, error) = malformed(&e);
         (400, id, error)
     })?;
+    legacy::check_content_type(&headers).map_err(|error| (400, None, error))?;
     let one_only = "Invalid request: the body must be a single request or notification";
     let request = match payload {
         Payload::One(Message::Request(request)) => request,

@@ -267,6 +267,7 @@ impl Running {
         let sent = matches!(std::mem::replace(&mut self.phase, Phase::Over), Phase::Sent);
         self.messages = None;
         if sent && self.server.link.is_pipe() {
+            self.entry.give_up();
             let params =
                 Object::new().with("requestId", Raw::number(self.entry.id)).with("reason", Raw::string(reason));
             self.server.notify("notifications/cancelled", params);

@@ -1,0 +1,4 @@
+//! See `differential` in `src/lib.rs`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| moongate_fuzz::differential(data));

@@ -1,0 +1,23 @@
+//! What is fuzzed, and what must hold for any input. Each function takes bytes and panics where something does not.
+//!
+//! The gateway's own tests include this file and run every function over its corpus (`tests/fuzz_corpus.rs`), so that
+//! what was once found stays found.
+
+mod text;
+mod through;
+
+pub use text::{config, envelope, names, sealed, sse, uris};
+pub use through::{differential, headers, lines};
+
+/// All of them, by the name of their corpus.
+pub const TARGETS: [(&str, fn(&[u8])); 9] = [
+    ("config", config),
+    ("differential", differential),
+    ("envelope", envelope),
+    ("headers", headers),
+    ("lines", lines),
+    ("names", names),
+    ("sealed", sealed),
+    ("sse", sse),
+    ("uris", uris),
+];
