@@ -169,7 +169,7 @@ pub(crate) async fn run(seed: u64, plan: &Plan) -> Seen {
     };
     let shared = Arc::new(Shared::new(metrics.clone(), Guard::none()).dialing(dialing));
     let core = Core::new(plan, shared);
-    let routes = front::router(core.front.clone());
+    let routes = front::router(core.front.clone(), false);
     core.gateway.start();
     let state = core.front.state.clone();
     let expiring = tokio::spawn(state.parking.clone().expire_forever());
