@@ -63,7 +63,8 @@ async fn server(stream: DuplexStream, modern: bool, calls: Arc<Mutex<Vec<String>
             "initialize" if !modern => json!({"protocolVersion": "2025-11-25", "capabilities": capabilities,
                 "serverInfo": {"name": "s", "version": "1"}}),
             "tools/list" => {
-                json!({"tools": ["echo", "secret"].map(|name| json!({"name": name, "inputSchema": {"type": "object"}}))})
+                let tools = ["echo", "secret"].map(|name| json!({"name": name, "inputSchema": {"type": "object"}}));
+                json!({ "tools": tools })
             }
             "tools/call" => {
                 calls.lock().unwrap_or_else(PoisonError::into_inner).push(line);
@@ -218,12 +219,15 @@ pub fn headers(data: &[u8]) {
 /// checked is what the server gets.
 pub fn differential(data: &[u8]) {
     let Some((era, body)) = data.split_first() else { return };
-    let seen: Value = serde_json::from_slice(body).unwrap_or_default();
+    let seen = serde_json::from_slice(body).unwrap_or(Members(Vec::new()));
+    let params =
+        seen.last("params").and_then(|params| serde_json::from_str(params).ok()).unwrap_or(Members(Vec::new()));
+    let text = |raw: Option<&str>| raw.and_then(|raw| serde_json::from_str::<String>(raw).ok()).unwrap_or_default();
+    let (method, name) = (text(seen.last("method")), text(params.last("name")));
     let world = if era & 2 == 0 { &MODERN } else { &LEGACY };
     world.with(|world| {
         let mut pairs: Vec<(&[u8], &[u8])> = Vec::new();
-        let method = seen["method"].as_str().unwrap_or_default().as_bytes();
-        let name = seen["params"]["name"].as_str().unwrap_or_default().as_bytes();
+        let (method, name) = (method.as_bytes(), name.as_bytes());
         if era & 1 == 0 {
             pairs.extend([
                 (&b"mcp-protocol-version"[..], &b"2026-07-28"[..]),
