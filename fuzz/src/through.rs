@@ -14,7 +14,7 @@ use moongate::config::{self, LoadOptions};
 use moongate::front;
 use moongate::link::duplex::{Duplex, DuplexSettings};
 use moongate::link::guard::Guard;
-use moongate::link::{Link as _, Outgoing};
+use moongate::link::{Backlog, Link as _, Outgoing};
 use moongate::revision::SUPPORTED;
 use moongate::telemetry::Metrics;
 use moongate::upstream::{Pipe, Shared, State};
@@ -107,7 +107,7 @@ impl World {
         let shared = Arc::new(Shared::new(Arc::new(Metrics::new()), Guard::none()).dialing(dialing));
         let (routes, gateway) = {
             let core = Core::new(&plan, shared);
-            (front::router(core.front.clone()), core.gateway)
+            (front::router(core.front.clone(), false), core.gateway)
         };
         let mut world = World { runtime, routes, calls, session: String::new() };
         world.runtime.block_on(async {
@@ -267,9 +267,11 @@ async fn read(text: &[u8], size: usize) -> (Vec<Vec<String>>, Vec<String>, usize
     let (reader, _) = tokio::io::split(ours);
     let settings = DuplexSettings {
         max_message: 200,
+        backlog: Backlog::new(1 << 20, "a", &Metrics::new()),
         correlate: Arc::new(|_| None),
         on_garbage: Arc::new(move |_| *counted.lock().unwrap_or_else(PoisonError::into_inner) += 1),
-        explain: Box::new(|error| Box::pin(std::future::ready(error))),
+        closed: "the other end closed the pipe",
+        explain: None,
     };
     let duplex = Duplex::start(reader, tokio::io::sink(), settings);
     let mut events = duplex.listen(Vec::new()).await.expect("events");
