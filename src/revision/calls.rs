@@ -50,6 +50,8 @@ struct Open {
 /// A call that was given up.
 struct Gone {
     whose: Whose,
+    /// The last id then. Once a later request is answered, the server has read that this call is cancelled.
+    last: u64,
     until: Instant,
 }
 
@@ -219,7 +221,7 @@ impl Calls {
 
     /// The only call of a client.
     fn only_call(&self) -> Option<u64> {
-        self.only(|open| open.whose.is_some()).filter(|_| !self.gone(|_| true))
+        self.only(|open| open.whose.is_some())
     }
 
     /// Whether such a call was given up so lately that the server may still speak about it.
@@ -268,7 +270,16 @@ impl CallEntry {
         if gone.len() == GONE_MAX {
             gone.pop_front();
         }
-        gone.push_back(Gone { whose, until: Instant::now() + GONE_TIME });
+        let last = self.calls.0.last.load(Ordering::Relaxed);
+        gone.push_back(Gone { whose, last, until: Instant::now() + GONE_TIME });
+    }
+
+    /// Notes that the call is answered.
+    pub(super) fn answered(&self) {
+        let mut gone = self.calls.0.gone.lock().unwrap_or_else(PoisonError::into_inner);
+        if !gone.is_empty() {
+            gone.retain(|gone| gone.last >= self.id);
+        }
     }
 
     /// Notes that the call waits for a task, and what else its progress is named by.
@@ -352,7 +363,13 @@ mod tests {
         assert!(calls.have_others(&caller("b")) && !calls.have_others(&caller("a")));
         let same = calls.open(&caller("a"), Logs::Never, true);
         assert_eq!(find(&ask), Some(same.id), "the same client");
+        same.give_up();
         drop(same);
+        let answered = calls.open(&caller("b"), Logs::Never, true);
+        answered.answered();
+        assert_eq!(find(&ask), Some(answered.id), "the server has read what was cancelled before");
+        answered.give_up();
+        drop(answered);
         tokio::time::advance(GONE_TIME).await;
         let other = calls.open(&caller("b"), Logs::Never, true);
         assert_eq!(find(&ask), Some(other.id), "after so long it has heard of it");
