@@ -195,7 +195,7 @@ impl Calls {
                     self.0.asked.store(true, Ordering::Relaxed);
                 }
                 // Where nobody can answer, the only call there is shall fail with the name of what its client lacks.
-                self.only_asked(|open| open.can.answer(kind)).or_else(|| self.only_call())
+                self.only_asked(|open| open.can.answer(kind)).or_else(|| self.only_call(|open| !open.can.answer(kind)))
             }
         }
     }
@@ -219,9 +219,10 @@ impl Calls {
         (open.iter().all(same) && !another).then_some(id)
     }
 
-    /// The only call of a client.
-    fn only_call(&self) -> Option<u64> {
-        self.only(|open| open.whose.is_some())
+    /// The only call of a client, if it is such a one.
+    fn only_call(&self, such: impl Fn(&Open) -> bool) -> Option<u64> {
+        let id = self.only(|open| open.whose.is_some())?;
+        self.lock().get(&id).is_some_and(such).then_some(id)
     }
 
     /// Whether such a call was given up so lately that the server may still speak about it.
