@@ -213,6 +213,9 @@ impl Message {
                 Some(None) => Err(shape("the id must be a string or a whole number of at most 1024 bytes")),
             };
         }
+        if id == Some(None) && envelope.id.is_some_and(|raw| raw.get() != "null") {
+            return Err(shape("the id of an answer must be a string, a whole number or null"));
+        }
         let outcome = match (envelope.method, envelope.result, envelope.error) {
             (None, Some(result), None) => Ok(result.within(bytes)),
             (None, None, Some(error)) => {
@@ -516,5 +519,17 @@ mod tests {
         for version in [r#""1.0""#, "2.0", "null"] {
             assert!(parse(&format!(r#"{{"jsonrpc":{version},"id":1,"method":"a"}}"#)).is_err());
         }
+    }
+
+    #[test]
+    fn an_answer_has_a_legal_id_or_none() {
+        let read = |id: &str| {
+            let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-1,"message":"x"}}}}"#);
+            Message::parse(&Bytes::from(text)).map(|message| message.id().is_some())
+        };
+        for id in ["{}", "[1]", "1.5", "true"] {
+            assert!(read(id).is_err(), "{id}");
+        }
+        assert!(!read("null").unwrap() && read("7").is_ok() && read("\"7\"").is_ok());
     }
 }

@@ -51,6 +51,8 @@ struct Open {
 /// A call that was given up.
 struct Gone {
     whose: Whose,
+    /// The last id then. Once a later request is answered, the server has read that this call is cancelled.
+    last: u64,
     until: Instant,
 }
 
@@ -200,7 +202,7 @@ impl Calls {
                     self.0.asked.store(true, Ordering::Relaxed);
                 }
                 // Where nobody can answer, the only call there is shall fail with the name of what its client lacks.
-                self.only_asked(|open| open.can.answer(kind)).or_else(|| self.only_call())
+                self.only_asked(|open| open.can.answer(kind)).or_else(|| self.only_call(|open| !open.can.answer(kind)))
             }
         }
     }
@@ -224,9 +226,10 @@ impl Calls {
         (open.iter().all(same) && !another).then_some(id)
     }
 
-    /// The only call of a client.
-    fn only_call(&self) -> Option<u64> {
-        self.only(|open| open.whose.is_some()).filter(|_| !self.gone(|_| true))
+    /// The only call of a client, if it is such a one.
+    fn only_call(&self, such: impl Fn(&Open) -> bool) -> Option<u64> {
+        let id = self.only(|open| open.whose.is_some())?;
+        self.lock().get(&id).is_some_and(such).then_some(id)
     }
 
     /// Whether such a call was given up so lately that the server may still speak about it.
@@ -275,7 +278,16 @@ impl CallEntry {
         if gone.len() == GONE_MAX {
             gone.pop_front();
         }
-        gone.push_back(Gone { whose, until: Instant::now() + GONE_TIME });
+        let last = self.calls.0.last.load(Ordering::Relaxed);
+        gone.push_back(Gone { whose, last, until: Instant::now() + GONE_TIME });
+    }
+
+    /// Notes that the call is answered.
+    pub(super) fn answered(&self) {
+        let mut gone = self.calls.0.gone.lock().unwrap_or_else(PoisonError::into_inner);
+        if !gone.is_empty() {
+            gone.retain(|gone| gone.last >= self.id);
+        }
     }
 
     /// Notes that the call waits for a task, and what else its progress is named by.
@@ -359,7 +371,13 @@ mod tests {
         assert!(calls.have_others(&caller("b")) && !calls.have_others(&caller("a")));
         let same = calls.open(&caller("a"), Logs::Never, true);
         assert_eq!(find(&ask), Some(same.id), "the same client");
+        same.give_up();
         drop(same);
+        let answered = calls.open(&caller("b"), Logs::Never, true);
+        answered.answered();
+        assert_eq!(find(&ask), Some(answered.id), "the server has read what was cancelled before");
+        answered.give_up();
+        drop(answered);
         tokio::time::advance(GONE_TIME).await;
         let other = calls.open(&caller("b"), Logs::Never, true);
         assert_eq!(find(&ask), Some(other.id), "after so long it has heard of it");

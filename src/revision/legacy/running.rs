@@ -261,7 +261,10 @@ impl Running {
 
     async fn take(&mut self, message: Message) -> Option<Event> {
         match message {
-            Message::Response(response) => Some(Event::Done(self.end(response).await)),
+            Message::Response(response) => {
+                self.entry.answered();
+                Some(Event::Done(self.end(response).await))
+            }
             Message::Notification(notification) => self.notified(notification),
             Message::Request(request) => self.asked(request),
         }
@@ -365,7 +368,9 @@ impl Running {
 
     fn cancel(&mut self, reason: &str) {
         if std::mem::replace(&mut self.phase, Phase::Over) == Phase::Sent {
-            self.entry.give_up();
+            if self.server.link.is_pipe() {
+                self.entry.give_up();
+            }
             let params =
                 Object::new().with("requestId", Raw::number(self.entry.id)).with("reason", Raw::string(reason));
             self.server.notify("notifications/cancelled", params);

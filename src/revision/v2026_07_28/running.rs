@@ -169,7 +169,10 @@ impl Running {
                 return Event::Done(Err(Error::internal("a call was read before it was sent")));
             };
             match timeout_at(self.deadline, messages.next()).await {
-                Ok(Some(Ok(Message::Response(response)))) => return self.end(response),
+                Ok(Some(Ok(Message::Response(response)))) => {
+                    self.entry.answered();
+                    return self.end(response);
+                }
                 Ok(Some(Ok(Message::Notification(notification)))) => {
                     if let Some(event) = self.notified(notification) {
                         return event;
