@@ -23,8 +23,9 @@ use crate::telemetry::Metrics;
 pub const OWN_STREAM: u64 = 0;
 /// Streams that one session may have begun and not forgotten.
 const STREAMS_MAX: usize = 1000;
-/// Each run of the gateway has numbers of its own, so many bits of them, so that an id never means two events.
-const RUN_SHIFT: u32 = 32;
+/// Each run of the gateway has numbers of its own, so that an id never means two events. A run's number is the millisecond
+/// in which it began: in each one there is room for so many bits of events.
+const RUN_SHIFT: u32 = 22;
 /// How often a stream without a reader is looked at.
 const LOOK: Duration = Duration::from_secs(1);
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use redb::backends::FileBackend;
-use redb::{Database, Error, ReadableTable as _, TableDefinition};
+use redb::{Database, Error, ReadableDatabase as _, ReadableTable as _, TableDefinition, TableError};
 
 use crate::store::{Backend, Change, Contents, Table, Trouble};
 
@@ -35,6 +35,7 @@ fn definition(table: Table) -> TableDefinition<'static, &'static [u8], &'static 
 pub(super) struct Embedded {
     database: Database,
     path: PathBuf,
+    run: u64,
     contents: Option<Contents>,
 }
 
@@ -58,7 +59,7 @@ fn try_open(path: &Path) -> Result<Embedded, Trouble> {
     // What is broken in a way that the library does not expect makes it panic.
     let opened = catch_unwind(AssertUnwindSafe(|| -> Result<_, Error> {
         let database = Database::builder().set_cache_size(CACHE).create_with_backend(FileBackend::new(file)?)?;
-        let contents = begin(&database)?;
+        let contents = read(&database)?;
         Ok((database, contents))
     }));
     let (database, contents) = match opened {
@@ -67,7 +68,7 @@ fn try_open(path: &Path) -> Result<Embedded, Trouble> {
         Err(_) => return Err(Trouble::Corrupt("its pages do not fit together".to_owned())),
     };
     let contents = contents.ok_or_else(|| Trouble::Corrupt("it was written by another version".to_owned()))?;
-    Ok(Embedded { database, path: path.to_owned(), contents: Some(contents) })
+    Ok(Embedded { database, path: path.to_owned(), run: contents.run, contents: Some(contents) })
 }
 
 /// The file, readable for nobody else.
@@ -102,29 +103,32 @@ fn trouble(path: &Path, error: Error) -> Trouble {
     }
 }
 
-/// Counts the run and reads everything; nothing where the form is another.
-fn begin(database: &Database) -> Result<Option<Contents>, Error> {
-    let transaction = write(database)?;
+/// Reads everything; nothing where the form is another. No write is waited for: that would show in each start.
+fn read(database: &Database) -> Result<Option<Contents>, Error> {
+    let transaction = database.begin_read()?;
     let mut contents = Contents::default();
-    {
-        let mut about = transaction.open_table(ABOUT)?;
-        let format = about.get("format")?.map(|value| value.value());
-        if format.is_some_and(|format| format != FORMAT) {
-            return Ok(None);
-        }
-        contents.run = about.get("run")?.map_or(0, |value| value.value()) + 1;
-        about.insert("format", FORMAT)?;
-        about.insert("run", contents.run)?;
+    let (format, run) = match transaction.open_table(ABOUT) {
+        Ok(about) => (about.get("format")?.map(|value| value.value()), about.get("run")?.map(|value| value.value())),
+        Err(TableError::TableDoesNotExist(_)) => (None, None),
+        Err(error) => return Err(error.into()),
+    };
+    if format.is_some_and(|format| format != FORMAT) {
+        return Ok(None);
     }
+    // The clock tells runs apart even if one ends before it has written anything; the number, if the clock goes back.
+    contents.run = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or_default().max(run.unwrap_or(0) + 1);
     for table in Table::ALL {
-        let rows = transaction.open_table(definition(table))?;
+        let rows = match transaction.open_table(definition(table)) {
+            Ok(rows) => rows,
+            Err(TableError::TableDoesNotExist(_)) => continue,
+            Err(error) => return Err(error.into()),
+        };
         for row in rows.iter()? {
             let (key, value) = row?;
             let copy = |bytes: &[u8]| Bytes::copy_from_slice(bytes);
             contents.rows[table as usize].push((copy(key.value()), copy(value.value())));
         }
     }
-    transaction.commit()?;
     Ok(Some(contents))
 }
 
@@ -143,6 +147,11 @@ impl Backend for Embedded {
     fn write(&mut self, changes: &[Change]) -> Result<(), Trouble> {
         let written = || -> Result<(), Error> {
             let transaction = write(&self.database)?;
+            {
+                let mut about = transaction.open_table(ABOUT)?;
+                about.insert("format", FORMAT)?;
+                about.insert("run", self.run)?;
+            }
             for table in Table::ALL {
                 let mut rows = transaction.open_table(definition(table))?;
                 for ((_, key), value) in changes.iter().filter(|((of, _), _)| *of == table) {

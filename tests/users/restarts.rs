@@ -58,11 +58,10 @@ async fn users_01_a_session_goes_on_after_a_restart() {
     let updated = stream.notification("notifications/resources/updated").await;
     assert_eq!(updated["params"]["uri"], WATCHED);
     gateway.ready(&["a"]).await;
-    mock.change_tools_and_notify(&[crate::support::tool("new")]);
+    mock.change_tools_and_notify(&["elicit", "log"].map(crate::support::tool));
     stream.notification("notifications/tools/list_changed").await;
     drop(stream);
     // What it declared still counts: it can be asked.
-    mock.set_tools(&[crate::support::tool("elicit"), crate::support::tool("log")]);
     let mut call = Stream::new(client.start(77, "tools/call", json!({"name": "a__elicit"})).await);
     let asked = call.notification("elicitation/create").await;
     let answer =
