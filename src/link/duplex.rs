@@ -5,22 +5,25 @@
 //! and delays no other call; a request of the server's that has no room is answered with an error; when the pipe ends,
 //! every open call fails at once with the reason.
 
+mod lines;
+
 use std::collections::HashMap;
-use std::fmt::Display;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream, StreamExt, stream};
 use http::HeaderMap;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::jsonrpc::{Malformed, Message, Payload, RpcError, code, to_bytes, write_error};
+use crate::jsonrpc::{Message, RpcError, code, to_bytes, write_error};
 use crate::link::backlog::{Backlog, Weight};
-use crate::link::{BATCH_MAX, Correlate, Headers, Link, LinkError, Messages, Outgoing, Reply};
+use crate::link::{Correlate, Headers, Link, LinkError, Messages, Outgoing, Reply};
+pub(super) use lines::Outbox;
+use lines::{read_lines, take_line, weight, write_lines};
 
 /// Messages that a call may have waiting before notifications of it are dropped; one place is kept for the answer.
 const CALL_QUEUE: usize = 256;
@@ -28,18 +31,10 @@ const CALL_QUEUE: usize = 256;
 const EVENT_QUEUE: usize = 256;
 /// Messages waiting to be written.
 const WRITE_QUEUE: usize = 1024;
-/// Messages that are written together, at most.
-const WRITE_AT_ONCE: usize = 64;
 /// Bytes of answers to requests without room that wait to be written: a server that does not take them gets no more.
 const REFUSALS: usize = 64 * 1024;
 /// How long a full write queue is waited for: the server does not read its input.
 const WRITE_WAIT: Duration = Duration::from_secs(5);
-/// Longest time for what was gathered to be written.
-const WRITE_TIME: Duration = Duration::from_secs(30);
-/// What is kept of the buffer for writing, in bytes.
-const WRITE_BUFFER_MAX: usize = 256 * 1024;
-/// How long the end of the output is waited for, once the input is closed.
-const END_WAIT: Duration = Duration::from_millis(250);
 
 /// What is told about lines that are no messages.
 pub type OnGarbage = Arc<dyn Fn(&[u8]) + Send + Sync>;
@@ -427,262 +422,13 @@ impl Shared {
     }
 }
 
-// === the two tasks ===
-
-/// What is to be written, for whoever writes it.
-pub(super) struct Outbox {
-    messages: mpsc::Receiver<Line>,
-    shared: Arc<Shared>,
-}
-
-impl Outbox {
-    /// Waits for messages, and takes as many as there are within reason. False: there will be no more.
-    pub(super) async fn next(&mut self, waiting: &mut Vec<Line>) -> bool {
-        self.messages.recv_many(waiting, WRITE_AT_ONCE).await > 0
-    }
-
-    /// Waits until something is written. False: it was not, and the pipe has failed.
-    pub(super) async fn written<E: Display>(&self, writing: impl Future<Output = Result<(), E>>) -> bool {
-        // A server that does not read its input is of no more use than one whose input is closed.
-        let failure = match tokio::time::timeout(WRITE_TIME, writing).await {
-            Ok(Ok(())) => return true,
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("it does not read: nothing was taken for {WRITE_TIME:?}"),
-        };
-        // Mostly the server has ended, and its output is about to: the reading task can then say how.
-        let _ = tokio::time::timeout(END_WAIT, self.shared.broke.subscribe().wait_for(Option::is_some)).await;
-        self.fail(LinkError::Gone(format!("the server takes no input: {failure}")));
-        false
-    }
-
-    /// Waits for the end of the pipe.
-    pub(super) fn failed(&self) -> impl Future<Output = ()> + use<> {
-        let mut broke = self.shared.broke.subscribe();
-        async move {
-            let _ = broke.wait_for(Option::is_some).await;
-        }
-    }
-
-    /// Ends the pipe.
-    pub(super) fn fail(&self, error: LinkError) {
-        self.shared.fail(error);
-        self.shared.stop.cancel();
-    }
-}
-
-async fn write_lines<W: AsyncWrite + Unpin>(mut writer: W, mut outbox: Outbox) {
-    let mut waiting = Vec::new();
-    let mut buffer = BytesMut::new();
-    while outbox.next(&mut waiting).await {
-        for (line, _place) in waiting.drain(..) {
-            // A line break inside would end the message early. JSON allows one only as white space between tokens,
-            // where a space means the same.
-            let mut rest = &line[..];
-            while let Some(at) = memchr::memchr2(b'\n', b'\r', rest) {
-                buffer.extend_from_slice(&rest[..at]);
-                buffer.extend_from_slice(b" ");
-                rest = &rest[at + 1..];
-            }
-            buffer.extend_from_slice(rest);
-            buffer.extend_from_slice(b"\n");
-        }
-        let writing = async {
-            writer.write_all(&buffer).await?;
-            writer.flush().await
-        };
-        if !outbox.written(writing).await {
-            return;
-        }
-        buffer.clear();
-        // One large message shall not be paid for ever after.
-        if buffer.capacity() > WRITE_BUFFER_MAX {
-            buffer = BytesMut::new();
-        }
-    }
-}
-
-/// A message's part of what may wait to be written.
-fn weight(body: &Bytes) -> u32 {
-    u32::try_from(body.len()).unwrap_or(u32::MAX)
-}
-
-async fn read_lines<R: AsyncRead + Unpin>(
-    mut reader: R,
-    shared: &Shared,
-    limit: usize,
-    closed: &'static str,
-) -> LinkError {
-    let mut buffer = BytesMut::with_capacity(16 * 1024);
-    let mut scanned = 0;
-    // Inside a line that is too long: all of it is thrown away, but for the id of the call that it answers.
-    let mut skipping: Option<IdScan> = None;
-    loop {
-        while let Some(at) = memchr::memchr(b'\n', &buffer[scanned..]) {
-            let line = buffer.split_to(scanned + at + 1).freeze();
-            scanned = 0;
-            match skipping.take() {
-                Some(mut scan) => shared.too_large(scan.feed(&line), limit),
-                // It came at once, and is too long all the same.
-                None if line.len() - 1 > limit => {
-                    (shared.on_garbage)(too_long(limit).as_bytes());
-                    shared.too_large(IdScan::default().feed(&line), limit);
-                }
-                None => take_line(line, shared),
-            }
-        }
-        scanned = buffer.len();
-        if scanned > limit && skipping.is_none() {
-            (shared.on_garbage)(too_long(limit).as_bytes());
-            skipping = Some(IdScan::default());
-        }
-        if let Some(scan) = &mut skipping {
-            shared.too_large(scan.feed(&buffer), limit);
-            buffer.clear();
-            scanned = 0;
-        }
-        buffer.reserve(8 * 1024);
-        match reader.read_buf(&mut buffer).await {
-            Ok(0) => return LinkError::Gone(closed.to_owned()),
-            Ok(_) => {}
-            Err(e) => return LinkError::Gone(format!("reading from the server failed: {e}")),
-        }
-    }
-}
-
-fn too_long(limit: usize) -> String {
-    format!("a line longer than max_message = {limit} bytes")
-}
-
-fn take_line(line: Bytes, shared: &Shared) {
-    let on_garbage = &shared.on_garbage;
-    let mut text = line.trim_ascii();
-    text = text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text);
-    if text.is_empty() {
-        return;
-    }
-    let text = line.slice_ref(text);
-    // 2025-03-26 has batches, and servers of it may send them.
-    match Payload::parse(&text, BATCH_MAX) {
-        Ok(Payload::One(message)) => shared.deliver(message, text.len()),
-        Ok(Payload::Batch(messages)) => {
-            // Each keeps the whole text alive: they share it.
-            let each = text.len() / messages.len().max(1);
-            for message in messages {
-                match message {
-                    Ok(message) => shared.deliver(message, each),
-                    Err(_) => on_garbage(&text),
-                }
-            }
-        }
-        Err(wrong) => {
-            on_garbage(&text);
-            shared.spoiled(&text, &wrong);
-        }
-    }
-}
-
-impl Shared {
-    /// Fails the call that a malformed answer names, if it does: nothing else will come for it. What may be a request,
-    /// or a line for people that has an `id`, is no answer.
-    fn spoiled(&self, line: &[u8], wrong: &Malformed) {
-        let has = |word: &[u8]| memchr::memmem::find(line, word).is_some();
-        let answers = has(b"\"jsonrpc\"") && (has(b"\"result\"") || has(b"\"error\"")) && !has(b"\"method\"");
-        if let Some(id) = answers.then(|| IdScan::default().feed(line)).flatten()
-            && let Open::Calls(calls) = &mut *lock(&self.open)
-            && let Some(call) = calls.remove(&id)
-        {
-            let _ = call.try_send(Waiting::end(Err(LinkError::Protocol(format!("the answer is {wrong}")))));
-        }
-    }
-
-    /// Fails the call that an over-long line answers.
-    fn too_large(&self, id: Option<u64>, limit: usize) {
-        if let Some(id) = id
-            && let Open::Calls(calls) = &mut *lock(&self.open)
-            && let Some(call) = calls.remove(&id)
-        {
-            let _ = call.try_send(Waiting::end(Err(LinkError::TooLarge { limit })));
-        }
-    }
-}
-
-/// Finds the `id` of a message that is read in parts and not kept. Some servers write it last, behind a result that
-/// may hold ids of other things.
-#[derive(Default)]
-pub(crate) struct IdScan {
-    depth: usize,
-    in_string: bool,
-    escaped: bool,
-    /// The last string of the outermost object, as far as it can be told from `id`.
-    key: Vec<u8>,
-    /// The number behind the key, while it is read.
-    number: Option<u64>,
-    reading: bool,
-    /// The first id counts, in whatever part it stood.
-    told: bool,
-}
-
-impl IdScan {
-    /// Reads on; gives the id where it ends in this part.
-    pub(crate) fn feed(&mut self, part: &[u8]) -> Option<u64> {
-        let mut found = None;
-        for byte in part.iter().copied() {
-            if self.in_string {
-                self.string(byte);
-                continue;
-            }
-            match byte {
-                b'"' => {
-                    (self.in_string, self.reading) = (true, false);
-                    self.key.clear();
-                }
-                b'{' | b'[' => {
-                    self.depth += 1;
-                    self.reading = false;
-                }
-                b':' if self.depth == 1 => (self.reading, self.number) = (self.key == b"id", None),
-                b',' | b'}' | b']' => {
-                    if std::mem::take(&mut self.reading) {
-                        found = found.or(self.number);
-                    }
-                    self.depth -= usize::from(byte != b',' && self.depth > 0);
-                }
-                b'0'..=b'9' if self.reading => {
-                    self.number =
-                        self.number.unwrap_or(0).checked_mul(10).and_then(|n| n.checked_add(u64::from(byte - b'0')));
-                    self.reading = self.number.is_some();
-                }
-                _ => {}
-            }
-        }
-        found = found.filter(|_| !self.told);
-        self.told |= found.is_some();
-        found
-    }
-
-    fn string(&mut self, byte: u8) {
-        match byte {
-            _ if std::mem::take(&mut self.escaped) => {}
-            b'\\' => self.escaped = true,
-            b'"' => {
-                self.in_string = false;
-                return;
-            }
-            _ => {}
-        }
-        if self.depth == 1 && self.key.len() <= b"id".len() {
-            self.key.push(byte);
-        }
-    }
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncBufReadExt, BufReader};
+    use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
     use super::*;
     use crate::telemetry::Metrics;
@@ -738,11 +484,6 @@ mod tests {
             let told = told(&format!("{other}\n"), 1000).await;
             assert_eq!(told[0], "the server closed its output", "{other}");
         }
-    }
-
-    fn id(text: &str, part: usize) -> Option<u64> {
-        let mut scan = IdScan::default();
-        text.as_bytes().chunks(part).fold(None, |found, part| found.or(scan.feed(part)))
     }
 
     fn pipe(max_backlog: usize, metrics: &Metrics) -> (Duplex, BufReader<tokio::io::DuplexStream>) {
@@ -807,33 +548,5 @@ mod tests {
         assert!(matches!(refused, LinkError::Full(_)), "{refused}");
         // What the writer has gathered goes with it; a message that is larger than all room would wait alone.
         drop(server);
-    }
-
-    #[test]
-    fn the_id_of_a_message_is_found_wherever_it_stands() {
-        let own = [
-            r#"{"jsonrpc":"2.0","id":17,"result":{"id":4}}"#,
-            r#"{"result":{"id":4,"text":"\"id\":5,{\\"},"jsonrpc":"2.0","id": 17 }"#,
-            r#"{ "error": [{"id":3}], "x": "id", "id" : 17, "result": {}}"#,
-        ];
-        for text in own {
-            for part in [1, 2, 7, 1000] {
-                assert_eq!(id(text, part), Some(17), "{text}");
-            }
-        }
-        let none = [
-            r#"{"result":{"id":4}}"#,
-            r#"{"id":"17","result":4}"#,
-            r#"{"id":null,"result":4}"#,
-            r#"{"ids":4,"i":5,"\u0069d":6}"#,
-            r#"[{"id":4}]"#,
-            r#"{"id":99999999999999999999,"x":1}"#,
-            "4,5]}}",
-        ];
-        for text in none {
-            for part in [1, 1000] {
-                assert_eq!(id(text, part), None, "{text}");
-            }
-        }
     }
 }

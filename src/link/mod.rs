@@ -10,6 +10,7 @@ pub mod guard;
 mod hints;
 pub mod http;
 mod http1;
+mod id_scan;
 mod plain;
 mod resume;
 pub mod socket;
@@ -29,7 +30,7 @@ use futures_util::future::BoxFuture;
 use crate::jsonrpc::Message;
 
 pub use backlog::{Backlog, Weight};
-pub(crate) use duplex::IdScan;
+pub(crate) use id_scan::IdScan;
 pub use resume::OnResume;
 
 /// A way to reach one server.

@@ -245,7 +245,7 @@ mod tests {
         let address = listener.local_addr().unwrap().to_string();
         drop(listener);
         let reason = refused(Address::Tcp(address)).await;
-        assert!(reason.starts_with("cannot connect: ") && reason.contains("refused"), "{reason}");
+        assert!(reason.starts_with("cannot connect to 127.0.0.1: ") && reason.contains("refused"), "{reason}");
         let reason = refused(Address::Tcp("no-such-host.invalid:1".to_owned())).await;
         assert!(reason.contains("dns error"), "{reason}");
     }

@@ -27,6 +27,7 @@ pub struct List {
     /// How long it may be kept, if the server said so: the shortest time of its pages.
     pub cache: Option<CacheHint>,
     /// What was left out for want of room, with the setting that says how much there is.
+    #[serde(default)]
     pub cut: Vec<String>,
 }
 

@@ -109,7 +109,7 @@ async fn f31_a_body_that_ends_too_early_fails_its_call() {
 
 #[tokio::test]
 async fn f31_malformed_chunks_fail_their_call() {
-    let setting = Setting::new("F31", "f31_malformed_chunks_fail_their_call").counts(DOWN.0, DOWN.1);
+    let setting = Setting::new("F31", "f31_malformed_chunks_fail_their_call").counts(BROKE.0, BROKE.1);
     let odd = |era| {
         let body = format!("zz\r\n{}\r\n0\r\n\r\n", result(era, "never"));
         answer("content-type: application/json\r\ntransfer-encoding: chunked\r\n", &body)

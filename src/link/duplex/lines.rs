@@ -1,0 +1,203 @@
+//! The two tasks of a pipe: what reads its lines, and what writes them.
+//!
+//! Owns how lines are delimited and what becomes of those that are none. Does not match answers to calls (`duplex`).
+//! Invariant: a line that is too long is not kept, and fails the call that it answers.
+
+use std::fmt::Display;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::mpsc;
+
+use super::{Line, Open, Shared, Waiting, lock};
+use crate::jsonrpc::{Malformed, Payload};
+use crate::link::id_scan::IdScan;
+use crate::link::{BATCH_MAX, LinkError};
+
+/// Messages that are written together, at most.
+const WRITE_AT_ONCE: usize = 64;
+/// Longest time for what was gathered to be written.
+const WRITE_TIME: Duration = Duration::from_secs(30);
+/// What is kept of the buffer for writing, in bytes.
+const WRITE_BUFFER_MAX: usize = 256 * 1024;
+/// How long the end of the output is waited for, once the input is closed.
+const END_WAIT: Duration = Duration::from_millis(250);
+
+/// What is to be written, for whoever writes it.
+pub(in crate::link) struct Outbox {
+    pub(super) messages: mpsc::Receiver<Line>,
+    pub(super) shared: Arc<Shared>,
+}
+
+impl Outbox {
+    /// Waits for messages, and takes as many as there are within reason. False: there will be no more.
+    pub(in crate::link) async fn next(&mut self, waiting: &mut Vec<Line>) -> bool {
+        self.messages.recv_many(waiting, WRITE_AT_ONCE).await > 0
+    }
+
+    /// Waits until something is written. False: it was not, and the pipe has failed.
+    pub(in crate::link) async fn written<E: Display>(&self, writing: impl Future<Output = Result<(), E>>) -> bool {
+        // A server that does not read its input is of no more use than one whose input is closed.
+        let failure = match tokio::time::timeout(WRITE_TIME, writing).await {
+            Ok(Ok(())) => return true,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("it does not read: nothing was taken for {WRITE_TIME:?}"),
+        };
+        // Mostly the server has ended, and its output is about to: the reading task can then say how.
+        let _ = tokio::time::timeout(END_WAIT, self.shared.broke.subscribe().wait_for(Option::is_some)).await;
+        self.fail(LinkError::Gone(format!("the server takes no input: {failure}")));
+        false
+    }
+
+    /// Waits for the end of the pipe.
+    pub(in crate::link) fn failed(&self) -> impl Future<Output = ()> + use<> {
+        let mut broke = self.shared.broke.subscribe();
+        async move {
+            let _ = broke.wait_for(Option::is_some).await;
+        }
+    }
+
+    /// Ends the pipe.
+    pub(in crate::link) fn fail(&self, error: LinkError) {
+        self.shared.fail(error);
+        self.shared.stop.cancel();
+    }
+}
+
+pub(super) async fn write_lines<W: AsyncWrite + Unpin>(mut writer: W, mut outbox: Outbox) {
+    let mut waiting = Vec::new();
+    let mut buffer = BytesMut::new();
+    while outbox.next(&mut waiting).await {
+        for (line, _place) in waiting.drain(..) {
+            // A line break inside would end the message early. JSON allows one only as white space between tokens,
+            // where a space means the same.
+            let mut rest = &line[..];
+            while let Some(at) = memchr::memchr2(b'\n', b'\r', rest) {
+                buffer.extend_from_slice(&rest[..at]);
+                buffer.extend_from_slice(b" ");
+                rest = &rest[at + 1..];
+            }
+            buffer.extend_from_slice(rest);
+            buffer.extend_from_slice(b"\n");
+        }
+        let writing = async {
+            writer.write_all(&buffer).await?;
+            writer.flush().await
+        };
+        if !outbox.written(writing).await {
+            return;
+        }
+        buffer.clear();
+        // One large message shall not be paid for ever after.
+        if buffer.capacity() > WRITE_BUFFER_MAX {
+            buffer = BytesMut::new();
+        }
+    }
+}
+
+/// A message's part of what may wait to be written.
+pub(super) fn weight(body: &Bytes) -> u32 {
+    u32::try_from(body.len()).unwrap_or(u32::MAX)
+}
+
+pub(super) async fn read_lines<R: AsyncRead + Unpin>(
+    mut reader: R,
+    shared: &Shared,
+    limit: usize,
+    closed: &'static str,
+) -> LinkError {
+    let mut buffer = BytesMut::with_capacity(16 * 1024);
+    let mut scanned = 0;
+    // Inside a line that is too long: all of it is thrown away, but for the id of the call that it answers.
+    let mut skipping: Option<IdScan> = None;
+    loop {
+        while let Some(at) = memchr::memchr(b'\n', &buffer[scanned..]) {
+            let line = buffer.split_to(scanned + at + 1).freeze();
+            scanned = 0;
+            match skipping.take() {
+                Some(mut scan) => shared.too_large(scan.feed(&line), limit),
+                // It came at once, and is too long all the same.
+                None if line.len() - 1 > limit => {
+                    (shared.on_garbage)(too_long(limit).as_bytes());
+                    shared.too_large(IdScan::default().feed(&line), limit);
+                }
+                None => take_line(line, shared),
+            }
+        }
+        scanned = buffer.len();
+        if scanned > limit && skipping.is_none() {
+            (shared.on_garbage)(too_long(limit).as_bytes());
+            skipping = Some(IdScan::default());
+        }
+        if let Some(scan) = &mut skipping {
+            shared.too_large(scan.feed(&buffer), limit);
+            buffer.clear();
+            scanned = 0;
+        }
+        buffer.reserve(8 * 1024);
+        match reader.read_buf(&mut buffer).await {
+            Ok(0) => return LinkError::Gone(closed.to_owned()),
+            Ok(_) => {}
+            Err(e) => return LinkError::Gone(format!("reading from the server failed: {e}")),
+        }
+    }
+}
+
+fn too_long(limit: usize) -> String {
+    format!("a line longer than max_message = {limit} bytes")
+}
+
+pub(super) fn take_line(line: Bytes, shared: &Shared) {
+    let on_garbage = &shared.on_garbage;
+    let mut text = line.trim_ascii();
+    text = text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text);
+    if text.is_empty() {
+        return;
+    }
+    let text = line.slice_ref(text);
+    // 2025-03-26 has batches, and servers of it may send them.
+    match Payload::parse(&text, BATCH_MAX) {
+        Ok(Payload::One(message)) => shared.deliver(message, text.len()),
+        Ok(Payload::Batch(messages)) => {
+            // Each keeps the whole text alive: they share it.
+            let each = text.len() / messages.len().max(1);
+            for message in messages {
+                match message {
+                    Ok(message) => shared.deliver(message, each),
+                    Err(_) => on_garbage(&text),
+                }
+            }
+        }
+        Err(wrong) => {
+            on_garbage(&text);
+            shared.spoiled(&text, &wrong);
+        }
+    }
+}
+
+impl Shared {
+    /// Fails the call that a malformed answer names, if it does: nothing else will come for it. What may be a request,
+    /// or a line for people that has an `id`, is no answer.
+    fn spoiled(&self, line: &[u8], wrong: &Malformed) {
+        let has = |word: &[u8]| memchr::memmem::find(line, word).is_some();
+        let answers = has(b"\"jsonrpc\"") && (has(b"\"result\"") || has(b"\"error\"")) && !has(b"\"method\"");
+        if let Some(id) = answers.then(|| IdScan::default().feed(line)).flatten()
+            && let Open::Calls(calls) = &mut *lock(&self.open)
+            && let Some(call) = calls.remove(&id)
+        {
+            let _ = call.try_send(Waiting::end(Err(LinkError::Protocol(format!("the answer is {wrong}")))));
+        }
+    }
+
+    /// Fails the call that an over-long line answers.
+    fn too_large(&self, id: Option<u64>, limit: usize) {
+        if let Some(id) = id
+            && let Open::Calls(calls) = &mut *lock(&self.open)
+            && let Some(call) = calls.remove(&id)
+        {
+            let _ = call.try_send(Waiting::end(Err(LinkError::TooLarge { limit })));
+        }
+    }
+}
