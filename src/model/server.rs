@@ -3,6 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use futures_util::stream::select;
 use futures_util::{Stream, StreamExt, stream};
 use tokio_util::sync::CancellationToken;
@@ -23,6 +24,12 @@ pub trait Server: Send + Sync {
 
     /// Tells the server something that wants no answer.
     fn tell(&self, caller: &Arc<Caller>, notice: Notice);
+
+    /// Asks whether it is still there: whether anything at all came back. `None`: it has no such question, or nothing that
+    /// could be lost.
+    fn ping(&self) -> Option<BoxFuture<'static, bool>> {
+        None
+    }
 }
 
 /// What a server says of itself.
