@@ -21,7 +21,7 @@ use crate::link::guard::Guard;
 use crate::revision::FrontState;
 use crate::session::{Parking, ParkingSettings, ReplaySettings, SessionSettings, Sessions};
 use crate::telemetry::Metrics;
-use crate::upstream::{Connect, Shared};
+use crate::upstream::{Connect, Shared, State};
 
 /// A running gateway.
 pub struct App {
@@ -84,8 +84,12 @@ impl App {
         }
         let admin = admin_listener.as_ref().map(Listener::address).transpose()?;
         if let Some(listener) = admin_listener {
+            for name in &plan.disabled {
+                metrics.server_up.with_label_values(&[name, State::Disabled.name()]).set(1);
+            }
             let router = admin::router(Arc::new(Admin {
                 gateway: gateway.clone(),
+                disabled: plan.disabled.clone(),
                 metrics: metrics.clone(),
                 hosts,
                 draining: draining.clone(),

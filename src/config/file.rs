@@ -152,9 +152,22 @@ pub(super) struct Common {
     pub(super) share: Option<Share>,
     /// When the server is started.
     pub(super) start: Option<Start>,
+    /// How long a server with `start = "lazy"` runs on while nobody needs it.
+    pub(super) idle_stop: Option<DurationText>,
+    /// Connections for single clients at once (`share`); for a new one, the one that was unused longest is closed.
+    #[schemars(range(min = 1, max = 100_000))]
+    pub(super) max_connections: Option<u64>,
+    /// The pauses between attempts to connect.
+    pub(super) backoff: Option<Backoff>,
+    /// Which calls are sent again after a failure: only those that may safely be.
+    pub(super) retry: Option<Retry>,
+    /// When calls to a server that keeps failing end at once.
+    pub(super) breaker: Option<Breaker>,
+    /// How it is found that an unused connection leads nowhere (servers with sessions).
+    pub(super) ping: Option<Ping>,
     /// The longest time for a call.
     pub(super) timeout: Option<DurationText>,
-    /// The longest time to open a connection, and for a call to wait for a server that is not connected yet.
+    /// The longest time to open a connection, and for a call to wait for a server that is on its way.
     pub(super) connect_timeout: Option<DurationText>,
     /// The longest time for a program to become ready.
     pub(super) start_timeout: Option<DurationText>,
@@ -184,6 +197,12 @@ impl Common {
             prompts: everything(),
             share: Some(Share::Auto),
             start: Some(Start::Eager),
+            idle_stop: Some("10m".into()),
+            max_connections: Some(256),
+            backoff: Some(Backoff { min: Some("500ms".into()), max: Some("30s".into()) }),
+            retry: Some(Retry { attempts: Some(2) }),
+            breaker: Some(Breaker { failures: Some(10), open: Some("10s".into()) }),
+            ping: Some(Ping { interval: Some("60s".into()), timeout: Some("10s".into()), misses: Some(3) }),
             timeout: Some("60s".into()),
             connect_timeout: Some("10s".into()),
             start_timeout: Some("60s".into()),
@@ -194,6 +213,50 @@ impl Common {
             protocol: Some("auto".to_owned()),
         }
     }
+}
+
+/// The pauses between attempts to connect.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+pub(super) struct Backoff {
+    /// The first pause; each failure doubles it.
+    pub(super) min: Option<DurationText>,
+    /// The longest pause.
+    pub(super) max: Option<DurationText>,
+}
+
+/// Which calls are sent again.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+pub(super) struct Retry {
+    /// How often a call is sent in all; 1: never again. Only lists, reads, prompts, completions, tools that say that they
+    /// only read or may be repeated, and what never reached the server.
+    #[schemars(range(min = 1, max = 5))]
+    pub(super) attempts: Option<u64>,
+}
+
+/// When calls to a server that keeps failing end at once.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+pub(super) struct Breaker {
+    /// After so many transport faults in a row (not errors that the server answers); 0: never.
+    #[schemars(range(min = 0, max = 1_000_000))]
+    pub(super) failures: Option<u64>,
+    /// For how long; then one call is sent to see.
+    pub(super) open: Option<DurationText>,
+}
+
+/// How it is found that an unused connection leads nowhere.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+pub(super) struct Ping {
+    /// How long a connection is unused before the server is asked; `0s`: never.
+    pub(super) interval: Option<DurationText>,
+    /// How long an answer may take.
+    pub(super) timeout: Option<DurationText>,
+    /// So many unanswered pings in a row, and the server is connected anew.
+    #[schemars(range(min = 1, max = 100))]
+    pub(super) misses: Option<u64>,
 }
 
 /// Which items exist, and how they look.
@@ -376,7 +439,10 @@ pub(super) enum Share {
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Start {
+    /// With the gateway.
     Eager,
+    /// When somebody needs it.
+    Lazy,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -460,10 +526,7 @@ pub(super) const UNAVAILABLE: &[(&str, Option<&str>, &str)] = &[
     ("servers.*.tcp", None, "use `url` or `command`"),
     ("servers.*.unix", None, "use `url` or `command`"),
     ("servers.*.icon", None, "remove it"),
-    ("servers.*.retry", None, "remove it"),
     ("servers.*.pin", None, "remove it"),
-    ("servers.*.idle_stop", None, "remove it; servers are kept running"),
-    ("servers.*.start", Some("lazy"), "remove it; servers are started with the gateway"),
     ("servers.*.tools.ask", None, "use `tools.deny` for tools that nobody may call"),
     ("views.*.discovery", Some("search"), "remove it; a view lists all its tools"),
     ("auth.jwt", None, "use `[[auth.keys]]`"),
