@@ -17,6 +17,8 @@ mod resume;
 mod sse;
 #[path = "faults/stream.rs"]
 mod stream;
+#[path = "faults/supervise.rs"]
+mod supervise;
 #[path = "faults/tasks.rs"]
 mod tasks;
 #[allow(dead_code, unused_imports, reason = "each test crate uses a part of it")]
