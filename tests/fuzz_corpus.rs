@@ -45,7 +45,7 @@ fn every_target_holds_for_its_corpus() {
 }
 
 /// Says which input it was that ended in a panic.
-fn told(name: &str, target: fn(&[u8]), input: &[u8]) {
+fn told(name: &str, target: fuzz::Target, input: &[u8]) {
     struct Told<'a>(&'a str, &'a [u8]);
     impl Drop for Told<'_> {
         fn drop(&mut self) {

@@ -26,7 +26,7 @@ mod world;
 use moongate::config::Plan;
 
 /// How many worlds are run, over all of the tests below, unless `SIM_SEEDS` says otherwise.
-const SEEDS: u64 = 1000;
+const SEEDS: u64 = 400;
 /// How many tests share them, so that they can run side by side.
 const PARTS: u64 = 4;
 

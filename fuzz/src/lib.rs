@@ -9,8 +9,11 @@ mod through;
 pub use text::{config, envelope, names, sealed, sse, uris};
 pub use through::{differential, headers, lines};
 
+/// What is fuzzed: it panics where something does not hold.
+pub type Target = fn(&[u8]);
+
 /// All of them, by the name of their corpus.
-pub const TARGETS: [(&str, fn(&[u8])); 9] = [
+pub const TARGETS: [(&str, Target); 9] = [
     ("config", config),
     ("differential", differential),
     ("envelope", envelope),

@@ -39,6 +39,11 @@ impl<'de> Deserialize<'de> for Members {
 }
 
 impl Members {
+    /// The last member of this name, which most readers take.
+    pub(crate) fn last(&self, name: &str) -> Option<&str> {
+        self.0.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value.get())
+    }
+
     /// The only member of this name; panics where it is there twice.
     pub(crate) fn only(&self, name: &str) -> Option<&str> {
         let mut found = self.0.iter().filter(|(key, _)| key == name);

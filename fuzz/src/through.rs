@@ -14,7 +14,7 @@ use moongate::config::{self, LoadOptions};
 use moongate::front;
 use moongate::link::duplex::{Duplex, DuplexSettings};
 use moongate::link::guard::Guard;
-use moongate::link::{Link as _, Outgoing};
+use moongate::link::{Backlog, Link as _, Outgoing};
 use moongate::revision::SUPPORTED;
 use moongate::telemetry::Metrics;
 use moongate::upstream::{Pipe, Shared, State};
@@ -63,7 +63,8 @@ async fn server(stream: DuplexStream, modern: bool, calls: Arc<Mutex<Vec<String>
             "initialize" if !modern => json!({"protocolVersion": "2025-11-25", "capabilities": capabilities,
                 "serverInfo": {"name": "s", "version": "1"}}),
             "tools/list" => {
-                json!({"tools": ["echo", "secret"].map(|name| json!({"name": name, "inputSchema": {"type": "object"}}))})
+                let tools = ["echo", "secret"].map(|name| json!({"name": name, "inputSchema": {"type": "object"}}));
+                json!({ "tools": tools })
             }
             "tools/call" => {
                 calls.lock().unwrap_or_else(PoisonError::into_inner).push(line);
@@ -106,7 +107,7 @@ impl World {
         let shared = Arc::new(Shared::new(Arc::new(Metrics::new()), Guard::none()).dialing(dialing));
         let (routes, gateway) = {
             let core = Core::new(&plan, shared);
-            (front::router(core.front.clone()), core.gateway)
+            (front::router(core.front.clone(), false), core.gateway)
         };
         let mut world = World { runtime, routes, calls, session: String::new() };
         world.runtime.block_on(async {
@@ -218,12 +219,15 @@ pub fn headers(data: &[u8]) {
 /// checked is what the server gets.
 pub fn differential(data: &[u8]) {
     let Some((era, body)) = data.split_first() else { return };
-    let seen: Value = serde_json::from_slice(body).unwrap_or_default();
+    let seen = serde_json::from_slice(body).unwrap_or(Members(Vec::new()));
+    let params =
+        seen.last("params").and_then(|params| serde_json::from_str(params).ok()).unwrap_or(Members(Vec::new()));
+    let text = |raw: Option<&str>| raw.and_then(|raw| serde_json::from_str::<String>(raw).ok()).unwrap_or_default();
+    let (method, name) = (text(seen.last("method")), text(params.last("name")));
     let world = if era & 2 == 0 { &MODERN } else { &LEGACY };
     world.with(|world| {
         let mut pairs: Vec<(&[u8], &[u8])> = Vec::new();
-        let method = seen["method"].as_str().unwrap_or_default().as_bytes();
-        let name = seen["params"]["name"].as_str().unwrap_or_default().as_bytes();
+        let (method, name) = (method.as_bytes(), name.as_bytes());
         if era & 1 == 0 {
             pairs.extend([
                 (&b"mcp-protocol-version"[..], &b"2026-07-28"[..]),
@@ -263,9 +267,11 @@ async fn read(text: &[u8], size: usize) -> (Vec<Vec<String>>, Vec<String>, usize
     let (reader, _) = tokio::io::split(ours);
     let settings = DuplexSettings {
         max_message: 200,
+        backlog: Backlog::new(1 << 20, "a", &Metrics::new()),
         correlate: Arc::new(|_| None),
         on_garbage: Arc::new(move |_| *counted.lock().unwrap_or_else(PoisonError::into_inner) += 1),
-        explain: Box::new(|error| Box::pin(std::future::ready(error))),
+        closed: "the other end closed the pipe",
+        explain: None,
     };
     let duplex = Duplex::start(reader, tokio::io::sink(), settings);
     let mut events = duplex.listen(Vec::new()).await.expect("events");

@@ -1,7 +1,7 @@
 //! Faults of clients, and of the machine: F41, F44, F47, F49, F51, F58, F60.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
 use moongate::mock::Script;
 use serde_json::{Value, json};
@@ -274,9 +274,9 @@ async fn f60_a_starved_gateway_answers_and_ends_nobody() {
             std::thread::spawn(move || while !stop.load(Ordering::Relaxed) {})
         })
         .collect();
-    let pids = Mutex::new(Vec::new());
+    let mut pids = Vec::new();
     for bad in &rig.bads {
-        pids.lock().unwrap().push(rig.status(&bad.name).await["pid"].clone());
+        pids.push(rig.status(&bad.name).await["pid"].clone());
     }
     for _ in 0..3 {
         assert_eq!(rig.page("/healthz").await.status, 200);
@@ -285,7 +285,7 @@ async fn f60_a_starved_gateway_answers_and_ends_nobody() {
         })
         .await;
     }
-    for (bad, pid) in rig.bads.iter().zip(pids.lock().unwrap().clone()) {
+    for (bad, pid) in rig.bads.iter().zip(pids) {
         assert_eq!(bad.how, How::Shared);
         let status = rig.status(&bad.name).await;
         assert_eq!((&status["pid"], &status["state"]), (&pid, &json!("ready")), "nobody was ended for being slow");

@@ -150,7 +150,7 @@ impl World {
         }
         let (_, era) = SERVERS.into_iter().find(|(known, _)| *known == name).unwrap();
         // Some pipes hold little: whoever writes then waits for whoever reads.
-        let size = [64, 512, 64 * 1024][usize::try_from(dice.below(3)).unwrap()];
+        let size = [256, 2048, 64 * 1024][usize::try_from(dice.below(3)).unwrap()];
         let (ours, theirs) = tokio::io::duplex(size);
         tokio::spawn(server::serve(self.clone(), name.to_owned(), era, theirs, dice));
         let (reader, writer) = tokio::io::split(ours);
@@ -213,11 +213,11 @@ async fn quiet(metrics: &Metrics) {
         ]
     };
     // Longer than calls, questions, and what is kept for clients that may come back.
-    for _ in 0..600 {
+    for _ in 0..120 {
         if levels().iter().all(|(_, level)| *level == 0) {
             return;
         }
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
     }
     panic!("something is left: {:?}", levels());
 }
