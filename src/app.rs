@@ -29,7 +29,7 @@ use crate::revision::FrontState;
 use crate::session::{Owners, Parking, ParkingSettings, ReplaySettings, SessionSettings, Sessions};
 use crate::store::Store;
 use crate::telemetry::{Memory, MemoryLimit, Metrics};
-use crate::upstream::{Connect, Shared};
+use crate::upstream::{Connect, Shared, State};
 
 /// A running gateway.
 pub struct App {
@@ -104,9 +104,13 @@ impl App {
         }
         let admin = admin_listener.iter().find_map(Listener::address);
         let admin_socket = admin_listener.iter().find(|listener| listener.is_local()).map(Listener::name);
+        for name in &plan.disabled {
+            metrics.server_up.with_label_values(&[name, State::Disabled.name()]).set(1);
+        }
         for listener in admin_listener {
             let (gateway, metrics, hosts) = (gateway.clone(), metrics.clone(), hosts.clone());
-            let admin = Admin { gateway, metrics, hosts, local: listener.is_local(), draining: draining.clone() };
+            let (disabled, draining) = (plan.disabled.clone(), draining.clone());
+            let admin = Admin { gateway, disabled, metrics, hosts, local: listener.is_local(), draining };
             serve_admin(listener, admin, settings.clone());
         }
         let until_drained = |work: BoxFuture<'static, ()>| draining.clone().run_until_cancelled_owned(work).map(drop);

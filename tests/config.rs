@@ -75,6 +75,7 @@ fn the_full_example_shows_the_defaults() {
     let mut shown = load(&[full], &[]).unwrap().plan;
     assert_eq!(shown.views.len(), 1);
     shown.views.clear();
+    shown.disabled.clear();
     assert_eq!(shown, load(&[], &[]).unwrap().plan);
 }
 
@@ -221,7 +222,9 @@ fn all_spellings_of_servers_give_the_same_plan() {
         r#"{ "mcpServers": { "a": { "type": "streamable-http", "url": "https://a.example/" } }, "mcp": { "servers": { "b": { "command": "b" } } } }"#,
         r#"{ "inputs": [], "editor.fontSize": 12, "mcpServers": { "a": { "type": "streamableHttp", "url": "https://a.example/" }, "b": { "command": "b", "autoApprove": [] }, "c": { "command": "c", "disabled": true } } }"#,
     ] {
-        assert_eq!(ours, plan(&[("a.json", text)], &[]), "{text}");
+        let plan = plan(&[("a.json", text)], &[]);
+        assert_eq!(plan.disabled.len(), usize::from(text.contains("\"disabled\": true")), "{text}");
+        assert_eq!(ours, Plan { disabled: Vec::new(), ..plan }, "{text}");
     }
     let toml = "[mcp.servers.a]\nurl = 'https://a.example/'\n[mcpServers.b]\ncommand = 'b'\n";
     assert_eq!(ours, plan(&[("a.toml", toml)], &[]));

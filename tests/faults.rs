@@ -35,6 +35,8 @@ mod rows;
 mod sse;
 #[path = "faults/stream.rs"]
 mod stream;
+#[path = "faults/supervise.rs"]
+mod supervise;
 #[path = "faults/table.rs"]
 mod table;
 #[path = "faults/tasks.rs"]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body as AxumBody;
-use axum::extract::{Request, State};
+use axum::extract::{Request, State as Shared};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::get;
@@ -18,11 +18,14 @@ use crate::front::{HostRules, plain};
 use crate::gateway::Gateway;
 use crate::model::Kind;
 use crate::telemetry::{Metrics, logs};
+use crate::upstream::State;
 
 /// What operators can see.
 pub struct Admin {
     /// The servers.
     pub gateway: Arc<Gateway>,
+    /// Names of the servers that the config switches off.
+    pub disabled: Vec<String>,
     /// Metrics.
     pub metrics: Arc<Metrics>,
     /// Hosts and origins.
@@ -47,7 +50,7 @@ pub fn router(admin: Arc<Admin>) -> Router {
 }
 
 /// Pages of other origins see nothing; scrapers and probes come under whatever name they were given.
-async fn guard(State(admin): State<Arc<Admin>>, request: Request, next: Next) -> Response {
+async fn guard(Shared(admin): Shared<Arc<Admin>>, request: Request, next: Next) -> Response {
     let host = request.headers().get(header::HOST).and_then(|v| v.to_str().ok());
     let open = matches!(request.uri().path(), "/metrics" | "/healthz" | "/livez" | "/readyz");
     if !open && !admin.local && !host.is_some_and(|host| admin.hosts.accepts_host(host)) {
@@ -68,7 +71,7 @@ async fn guard(State(admin): State<Arc<Admin>>, request: Request, next: Next) ->
     next.run(request).await
 }
 
-async fn metrics(State(admin): State<Arc<Admin>>) -> Response {
+async fn metrics(Shared(admin): Shared<Arc<Admin>>) -> Response {
     let mut response = Response::new(AxumBody::from(admin.metrics.render()));
     let text = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, text);
@@ -79,7 +82,7 @@ async fn alive() -> Response {
     plain(StatusCode::OK, "none", "alive")
 }
 
-async fn ready(State(admin): State<Arc<Admin>>) -> Response {
+async fn ready(Shared(admin): Shared<Arc<Admin>>) -> Response {
     if admin.draining.is_cancelled() {
         return plain(StatusCode::SERVICE_UNAVAILABLE, "draining", "The gateway is about to stop");
     }
@@ -95,7 +98,7 @@ async fn not_found() -> Response {
 }
 
 /// How every server is, and why.
-async fn status(State(admin): State<Arc<Admin>>) -> Response {
+async fn status(Shared(admin): Shared<Arc<Admin>>) -> Response {
     let snapshot = admin.gateway.snapshot();
     let servers = admin.gateway.servers().iter().map(|upstream| {
         let status = upstream.status();
@@ -110,6 +113,8 @@ async fn status(State(admin): State<Arc<Admin>>) -> Response {
             "next_attempt_seconds": wait,
             "revision": upstream.revision(),
             "pid": status.pid,
+            "connections": upstream.connections(),
+            "waiting": upstream.waiting(),
             "tools": items.get(Kind::Tools).items.len(),
             "resources": items.get(Kind::Resources).items.len(),
             "prompts": items.get(Kind::Prompts).items.len(),
@@ -118,6 +123,14 @@ async fn status(State(admin): State<Arc<Admin>>) -> Response {
             "stderr": status.stderr.iter().map(|line| logs::redact(line)).collect::<Vec<_>>(),
         })
     });
+    let disabled = admin.disabled.iter().map(|name| {
+        serde_json::json!({
+            "name": name, "state": State::Disabled.name(), "reason": "the config says enabled = false",
+            "next_attempt_seconds": null, "revision": null, "pid": null, "connections": 0, "waiting": 0,
+            "tools": 0, "resources": 0, "prompts": 0, "stale": false, "left_out": [], "stderr": [],
+        })
+    });
+    let servers = servers.chain(disabled);
     let body = serde_json::json!({ "version": env!("CARGO_PKG_VERSION"), "servers": servers.collect::<Vec<_>>() });
     let mut response = Response::new(AxumBody::from(body.to_string()));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));

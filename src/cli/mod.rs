@@ -3,6 +3,7 @@
 //! Owns flags, output and exit codes. Does not own what a verb does. Invariant: data goes to stdout, everything for
 //! people to stderr; 0 is fine, 1 failed, 2 is bad usage or config.
 
+pub mod admin;
 pub mod check;
 pub mod client;
 pub mod health;
@@ -10,6 +11,7 @@ pub mod key;
 pub mod mock;
 pub mod schema;
 pub mod serve;
+pub mod status;
 pub mod stdio;
 
 use std::io::Write;
@@ -54,6 +56,8 @@ enum Command {
     Schema(schema::SchemaArgs),
     /// Make keys for clients
     Key(key::KeyArgs),
+    /// Show how each server of a running gateway is, and why
+    Status(status::StatusArgs),
     /// Exit 0 if a running gateway is ready (for a container's HEALTHCHECK)
     Health(health::HealthArgs),
     #[command(flatten)]
@@ -70,6 +74,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Check(args) => check::run(&args, &SUPPORTED),
         Command::Schema(args) => schema::run(&args),
         Command::Key(args) => key::run(&args),
+        Command::Status(args) => block_on(status::run(args)),
         Command::Health(args) => block_on(health::run(args)),
         Command::Client(verb) => client::run(verb),
         Command::Mock(args) => mock(args),

@@ -4,11 +4,13 @@
 //! keys, the reading of the environment and the built-in defaults all come from here. Does not judge values that only
 //! make sense together (`resolve`). Invariant: a key that is not here does not exist.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use super::supervision::{Backoff, Breaker, Ping, Retry};
+pub(super) use super::text::{DurationText, RateText, SizeText};
 
 /// Moongate's configuration.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
@@ -189,9 +191,22 @@ pub(super) struct Common {
     pub(super) share: Option<Share>,
     /// When the server is started.
     pub(super) start: Option<Start>,
+    /// How long a server with `start = "lazy"` runs on while nobody needs it.
+    pub(super) idle_stop: Option<DurationText>,
+    /// Connections for single clients at once (`share`); for a new one, the one that was unused longest is closed.
+    #[schemars(range(min = 1, max = 100_000))]
+    pub(super) max_connections: Option<u64>,
+    /// The pauses between attempts to connect.
+    pub(super) backoff: Option<Backoff>,
+    /// Which calls are sent again after a failure: only those that may safely be.
+    pub(super) retry: Option<Retry>,
+    /// When calls to a server that keeps failing end at once.
+    pub(super) breaker: Option<Breaker>,
+    /// How it is found that an unused connection leads nowhere (servers with sessions).
+    pub(super) ping: Option<Ping>,
     /// The longest time for a call.
     pub(super) timeout: Option<DurationText>,
-    /// The longest time to open a connection, and for a call to wait for a server that is not connected yet.
+    /// The longest time to open a connection, and for a call to wait for a server that is on its way.
     pub(super) connect_timeout: Option<DurationText>,
     /// The longest time for a program to become ready.
     pub(super) start_timeout: Option<DurationText>,
@@ -237,6 +252,12 @@ impl Common {
             prompts: everything(),
             share: Some(Share::Auto),
             start: Some(Start::Eager),
+            idle_stop: Some("10m".into()),
+            max_connections: Some(256),
+            backoff: Some(Backoff { min: Some("500ms".into()), max: Some("30s".into()) }),
+            retry: Some(Retry { attempts: Some(2) }),
+            breaker: Some(Breaker { failures: Some(10), open: Some("10s".into()) }),
+            ping: Some(Ping { interval: Some("60s".into()), timeout: Some("10s".into()), misses: Some(3) }),
             timeout: Some("60s".into()),
             connect_timeout: Some("10s".into()),
             start_timeout: Some("60s".into()),
@@ -487,7 +508,10 @@ pub(super) enum Share {
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Start {
+    /// With the gateway.
     Eager,
+    /// When somebody needs it.
+    Lazy,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -503,82 +527,6 @@ pub(super) enum LogFormat {
     Json,
 }
 
-/// A duration as it is written; read by `units`.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(transparent)]
-pub(super) struct DurationText(pub(super) String);
-
-impl From<&str> for DurationText {
-    fn from(text: &str) -> Self {
-        DurationText(text.to_owned())
-    }
-}
-
-impl JsonSchema for DurationText {
-    fn schema_name() -> Cow<'static, str> {
-        "Duration".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "string",
-            "description": "A duration with its unit: `30s`, `1m30s`, `500ms`.",
-            "pattern": r"^(([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?|.*\$\{.*)$",
-            "x-write": "write a duration with its unit, such as \"30s\", \"1m30s\" or \"500ms\"",
-        })
-    }
-}
-
-/// A rate as it is written; read by `units`.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(transparent)]
-pub(super) struct RateText(pub(super) String);
-
-impl JsonSchema for RateText {
-    fn schema_name() -> Cow<'static, str> {
-        "Rate".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "string",
-            "description": "A number in a time: `100/min`, `10/s`; `0` for any number.",
-            "pattern": r"^(0|[0-9]+ */ *(s|sec|min|h|hour|d|day)|.*\$\{.*)$",
-            "x-write": "write a number in a time, such as \"100/min\" or \"10/s\"; \"0\" for any number",
-        })
-    }
-}
-
-/// A size as it is written; read by `units`.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(untagged)]
-pub(super) enum SizeText {
-    Bytes(u64),
-    Text(String),
-}
-
-impl From<&str> for SizeText {
-    fn from(text: &str) -> Self {
-        SizeText::Text(text.to_owned())
-    }
-}
-
-impl JsonSchema for SizeText {
-    fn schema_name() -> Cow<'static, str> {
-        "Size".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": ["string", "integer"],
-            "description": "A size: `4MiB`, `16KB`, or a number of bytes.",
-            "pattern": r"^([0-9]+ *([KMGkmg][Ii]?)?[Bb]?|.*\$\{.*)$",
-            "minimum": 0,
-            "x-write": "write a size with its unit, such as \"4MiB\", or a number of bytes",
-        })
-    }
-}
-
 /// Keys and values that Moongate is to have, but this version does not: the path (`*` for any name or index), the
 /// value if only that one is missing, and what to do instead.
 pub(super) const UNAVAILABLE: &[(&str, Option<&str>, &str)] = &[
@@ -587,10 +535,7 @@ pub(super) const UNAVAILABLE: &[(&str, Option<&str>, &str)] = &[
     ("servers.*.oauth", None, "remove it; send a fixed credential with `headers`"),
     ("servers.*.headersHelper", None, "remove it; send a fixed credential with `headers`"),
     ("servers.*.icon", None, "remove it"),
-    ("servers.*.retry", None, "remove it"),
     ("servers.*.pin", None, "remove it"),
-    ("servers.*.idle_stop", None, "remove it; servers are kept running"),
-    ("servers.*.start", Some("lazy"), "remove it; servers are started with the gateway"),
     ("servers.*.tools.ask", None, "use `tools.deny` for tools that nobody may call"),
     ("views.*.discovery", Some("search"), "remove it; a view lists all its tools"),
     ("auth.jwt", None, "use `[[auth.keys]]`"),

@@ -17,6 +17,8 @@ mod problem;
 mod resolve;
 mod schema;
 mod source;
+mod supervision;
+mod text;
 mod tree;
 mod units;
 

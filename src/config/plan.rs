@@ -40,6 +40,8 @@ pub struct Plan {
     pub names: NameSettings,
     /// The enabled servers, sorted by name.
     pub servers: Vec<ServerSettings>,
+    /// Names of the servers that are switched off.
+    pub disabled: Vec<String>,
     /// Named subsets.
     pub views: Vec<ViewSettings>,
     /// API keys. Empty: no credentials are asked for (loopback only).

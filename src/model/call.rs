@@ -187,6 +187,26 @@ impl Call {
         }
     }
 
+    /// The same call once more; `None` where it cannot be made twice, because it goes on from an earlier round, or may
+    /// become a task.
+    pub fn again(&self) -> Option<Call> {
+        if self.resume.is_some() || self.check.is_some() || self.task != TaskWish::Never {
+            return None;
+        }
+        Some(Call {
+            method: self.method.clone(),
+            params: self.params.clone(),
+            meta: self.meta.clone(),
+            progress: self.progress,
+            check: None,
+            resume: None,
+            definition: self.definition.clone(),
+            task: TaskWish::Never,
+            whole: self.whole,
+            received: self.received,
+        })
+    }
+
     /// A call about a task.
     pub fn of_task(method: TaskMethod, id: &str) -> Self {
         Call::new(Method::Task(method), Object::new().with("taskId", crate::json::Raw::string(id)))

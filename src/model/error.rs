@@ -1,6 +1,7 @@
 //! What went wrong, whose fault it is, and what the client may know of it.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use crate::json::Raw;
 use crate::jsonrpc::RpcError;
@@ -14,6 +15,20 @@ pub struct Error {
     pub message: Cow<'static, str>,
     /// More for the client's program, if the reason has such a thing.
     pub data: Option<Raw>,
+    /// Whether the same call, made again, may succeed.
+    pub again: Again,
+}
+
+/// Whether a call that failed may be made again. Whether running it twice does harm is another question.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Again {
+    /// Nothing speaks for it.
+    #[default]
+    No,
+    /// The server never saw it.
+    Unsent,
+    /// The failure may pass; the server perhaps said when.
+    Later(Option<Duration>),
 }
 
 /// Kinds of failure; the code that each becomes is the revision's business.
@@ -74,7 +89,7 @@ pub enum Fault {
 impl Error {
     /// A failure with a message for the client.
     pub fn new(reason: Reason, message: impl Into<Cow<'static, str>>) -> Self {
-        Error { reason, message: message.into(), data: None }
+        Error { reason, message: message.into(), data: None, again: Again::No }
     }
 
     /// Adds data for the client's program.
@@ -84,10 +99,17 @@ impl Error {
         self
     }
 
+    /// Says whether the call may be made again.
+    #[must_use]
+    pub fn with_again(mut self, again: Again) -> Self {
+        self.again = again;
+        self
+    }
+
     /// A server's own error answer.
     pub fn answered(error: RpcError) -> Self {
         let message = error.message.to_string();
-        Error { data: error.data.clone(), reason: Reason::Answered(error), message: message.into() }
+        Error { data: error.data.clone(), reason: Reason::Answered(error), message: message.into(), again: Again::No }
     }
 
     /// A failure of ours.

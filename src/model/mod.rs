@@ -10,7 +10,7 @@ mod server;
 mod task;
 
 pub use call::{AskKind, Call, Caller, Can, Check, Kind, Level, LogWish, Method, Principal, Resume};
-pub use error::{Error, Fault, Reason};
+pub use error::{Again, Error, Fault, Reason};
 pub use exchange::{Answers, Ask, AskState, CacheHint, Event, Exchange, Outcome, Question};
 pub use server::{Face, Features, Filter, Notice, Notices, Server};
 pub use task::{Task, TaskFeatures, TaskMethod, TaskStatus, TaskWish};

@@ -3,6 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use futures_util::stream::select;
 use futures_util::{Stream, StreamExt, stream};
 use tokio_util::sync::CancellationToken;
@@ -31,6 +32,12 @@ pub trait Server: Send + Sync {
 
     /// From now on its end is not told to the server: somebody else goes on with it.
     fn let_go(&self) {}
+
+    /// Asks whether it is still there: whether anything at all came back. `None`: it has no such question, or nothing that
+    /// could be lost.
+    fn ping(&self) -> Option<BoxFuture<'static, bool>> {
+        None
+    }
 }
 
 /// What a server says of itself.

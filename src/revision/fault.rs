@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::jsonrpc::Message;
 use crate::link::LinkError;
-use crate::model::{Error, Reason};
+use crate::model::{Again, Error, Reason};
 
 /// The error for a call to `server` that failed on its link.
 pub(super) fn of_link(server: &str, error: &LinkError) -> Error {
@@ -25,9 +25,10 @@ pub(super) fn of_link(server: &str, error: &LinkError) -> Error {
         LinkError::Full(reason) => {
             Error::new(Reason::Overloaded, format!("Server \"{server}\" is overloaded: {reason}"))
         }
-        LinkError::Unstartable(reason) | LinkError::Unreachable(reason) | LinkError::Gone(reason) => {
-            down(server, reason)
+        LinkError::Unstartable(reason) | LinkError::Unreachable(reason) => {
+            down(server, reason).with_again(Again::Unsent)
         }
+        LinkError::Gone(reason) => down(server, reason).with_again(Again::Later(None)),
     }
 }
 
@@ -38,8 +39,13 @@ fn of_status(server: &str, status: u16, hint: &str, message: Option<&Message>, r
     {
         return Error::answered(error.clone());
     }
+    let again = match status {
+        429 | 500..=599 => Again::Later(retry_after.map(Duration::from_secs)),
+        _ => Again::No,
+    };
     let wait = retry_after.map(|s| format!("; it asks to wait {} s", s.min(3600))).unwrap_or_default();
     Error::new(Reason::ServerRefused, format!("Server \"{server}\" refused: HTTP status {status}{hint}{wait}"))
+        .with_again(again)
 }
 
 /// The server is not there.

@@ -34,6 +34,10 @@ pub struct Metrics {
     pub server_restarts: IntCounterVec,
     pub server_reconnects: IntCounterVec,
     pub server_resumed: IntCounterVec,
+    pub server_connections: IntGaugeVec,
+    pub pings_missed: IntCounterVec,
+    pub retries: IntCounterVec,
+    pub breaker_opened: IntCounterVec,
     pub sessions: IntGauge,
     pub sessions_restored: Counter,
     pub streams: IntGauge,
@@ -129,6 +133,30 @@ impl Metrics {
                 r,
                 "moongate_server_resumed_total",
                 "Event streams of a server that were asked for again where they ended.",
+                &["mcp_server"],
+            ),
+            server_connections: ints(
+                r,
+                "moongate_server_connections",
+                "Connections to a server for single clients, beside the one that all share.",
+                &["mcp_server"],
+            ),
+            pings_missed: counters(
+                r,
+                "moongate_server_pings_missed_total",
+                "Pings that a server left unanswered.",
+                &["mcp_server"],
+            ),
+            retries: counters(
+                r,
+                "moongate_retries_total",
+                "Calls that failed and were sent again, or were not because that happened too often (over_budget).",
+                &["mcp_server", "outcome"],
+            ),
+            breaker_opened: counters(
+                r,
+                "moongate_breaker_opened_total",
+                "How often a server failed so much that its calls ended at once for a while.",
                 &["mcp_server"],
             ),
             sessions: gauge(r, "moongate_sessions", "Sessions of legacy clients."),
@@ -282,7 +310,8 @@ impl Metrics {
     /// Forgets the series of a server that is no longer configured.
     pub fn forget_server(&self, server: &str) {
         let each = [&self.queue_depth, &self.catalog_bytes, &self.catalog_tokens, &self.catalog_left_out];
-        for gauges in each.into_iter().chain([&self.backlog_bytes, &self.subscriptions, &self.catalog_stale]) {
+        let each = each.into_iter().chain([&self.backlog_bytes, &self.subscriptions, &self.catalog_stale]);
+        for gauges in each.chain([&self.server_connections]) {
             let _ = gauges.remove_label_values(&[server]);
         }
     }

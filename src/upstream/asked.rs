@@ -1,4 +1,4 @@
-//! Which connection a call uses at a server that asks in the middle of its calls.
+//! The connections of calls at a server that asks in the middle of them.
 //!
 //! On a pipe a question of a server with sessions names no call (`revision::Calls`). At a server that was seen to ask, a
 //! client that can answer leaves the shared connection: a session as soon as another's call is open there, for one of its
@@ -9,10 +9,11 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::json::Text;
-use crate::model::{Call, Caller, Can, Method, TaskWish};
+use crate::model::{Caller, Can};
 use crate::revision::Era;
 use crate::telemetry::Metrics;
 use crate::upstream::Active;
+use crate::upstream::sharing::{session_key, stateless_key};
 
 /// Connections for the calls of one principal's stateless clients.
 const CONNECTIONS_MAX: usize = 16;
@@ -52,16 +53,6 @@ impl InUse {
     }
 }
 
-/// The name of a session's own connection.
-pub(super) fn session_key(session: &Text) -> Text {
-    Text::from(format!("asked {session}"))
-}
-
-/// The name of a connection of a principal's stateless clients; they are told apart by what they can be asked for.
-pub(super) fn stateless_key(caller: &Caller, n: usize) -> Text {
-    Text::from(format!("principal {}, {:?}, {n}", caller.principal.id, caller.can))
-}
-
 impl Drop for Reserved {
     fn drop(&mut self) {
         if self.counts {
@@ -73,13 +64,6 @@ impl Drop for Reserved {
 /// Whether questions on this connection may belong to any of several calls, this client's among them.
 pub(super) fn is_ambiguous(active: &Active, caller: &Caller) -> bool {
     caller.can != Can::default() && active.era == Era::Legacy && active.link.is_pipe()
-}
-
-/// Whether a call is about a task, or may become one: tasks outlive their calls, and are found on the connection that
-/// everybody shares. What they ask names them.
-pub(super) fn is_about_task(call: &Call) -> bool {
-    matches!(call.method, Method::Task(_))
-        || (call.task != TaskWish::Never && crate::revision::may_be_task(call.definition.as_deref()))
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use crate::model::Caller;
 use crate::session::{Digest, digest};
 use crate::store::{Rows, Store, Table};
 use crate::upstream::connect::Active;
-use crate::upstream::lease::Ends;
+use crate::upstream::sharing::Ends;
 use crate::upstream::{Connect, ServerSettings, Shared};
 
 /// What an earlier run left, by key.
@@ -64,12 +64,12 @@ impl<'a> Row<'a> {
         Raw::parse(Bytes::copy_from_slice(plain)).ok()
     }
 
-    /// Keeps a connection for the next run, until the client's session ends.
-    pub(super) fn keep(self, active: &Active, ended: &CancellationToken) {
+    /// Keeps a connection for the next run, until the client's session ends or the connection makes room for another.
+    pub(super) fn keep(self, active: &Active, ended: &CancellationToken, evicted: &CancellationToken) {
         let Some(sealed) = active.server.hand_over().and_then(|raw| self.seal(&raw)) else { return };
         self.shared.store.put(Table::Leases, self.key.clone(), sealed);
         active.is_kept.store(true, Ordering::Relaxed);
-        tokio::spawn(forget(self.shared.store.clone(), self.key, ended.clone()));
+        tokio::spawn(forget(self.shared.store.clone(), self.key, ended.clone(), evicted.clone()));
     }
 
     fn seal(&self, raw: &Raw) -> Option<Vec<u8>> {
@@ -80,8 +80,11 @@ impl<'a> Row<'a> {
     }
 }
 
-/// Forgets a row with the client's session.
-async fn forget(store: Store, key: Bytes, ended: CancellationToken) {
-    ended.cancelled().await;
+/// Forgets a row with the client's session, or with the connection.
+async fn forget(store: Store, key: Bytes, ended: CancellationToken, evicted: CancellationToken) {
+    tokio::select! {
+        () = ended.cancelled() => {}
+        () = evicted.cancelled() => {}
+    }
     store.remove(Table::Leases, key);
 }

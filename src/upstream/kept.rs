@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::{Face, Kind};
 use crate::revision::Era;
 use crate::store::{Table, unix_now};
+use crate::upstream::connections::Spoke;
 use crate::upstream::{Active, Connect, Items, List, ServerSettings, Upstream, own_caller};
 
 /// A row that was confirmed is written again after so long, so that it does not look old.
@@ -26,20 +27,12 @@ const ROW_MAX: usize = 16 * 1024 * 1024;
 /// What is known from an earlier run, and of the row.
 #[derive(Default)]
 pub(super) struct Kept {
-    /// What the server said of itself.
-    face: ArcSwapOption<Face>,
     /// Whether its lists are those of an earlier run.
     unconfirmed: AtomicBool,
     /// When the row was written: seconds since 1970.
     written: AtomicU64,
     /// The lists that were written.
     lists: ArcSwapOption<Items>,
-}
-
-impl Kept {
-    pub(super) fn face(&self) -> Option<Face> {
-        self.face.load().as_ref().map(|face| (**face).clone())
-    }
 }
 
 /// A row.
@@ -66,16 +59,16 @@ impl Upstream {
         if old || row.settings != digest(&self.settings) {
             return false;
         }
-        if self.spoke.load().is_some() {
+        if self.connections.spoke().is_some() {
             return true;
         }
         let mut items = Items::default();
         for (kind, list) in Kind::ALL.into_iter().zip(row.lists) {
             items.set(kind, list);
         }
-        self.kept.face.store(Some(Arc::new(row.face)));
         self.kept.unconfirmed.store(true, Ordering::Relaxed);
-        self.spoke.store(Some(Arc::new((if row.modern { Era::Modern } else { Era::Legacy }, row.pipe))));
+        let era = if row.modern { Era::Modern } else { Era::Legacy };
+        self.connections.remember(Spoke { era, is_pipe: row.pipe, face: row.face });
         self.items.store(Arc::new(items));
         self.measure_staleness();
         true
@@ -84,7 +77,6 @@ impl Upstream {
     /// The lists are what the server says now: that is what the next run begins with.
     pub(super) fn confirmed(&self, active: &Active) {
         self.kept.unconfirmed.store(false, Ordering::Relaxed);
-        self.kept.face.store(None);
         self.measure_staleness();
         let (items, now) = (self.items(), unix_now());
         let same = self.kept.lists.load().as_ref().is_some_and(|lists| Arc::ptr_eq(lists, &items));

@@ -1,25 +1,26 @@
 //! Connections beside the main one: those that belong to one session or one principal, and the one in the other era.
 //!
-//! Owns the table of them. Invariant: a connection kept for one client is never used by another, and is closed when
-//! that client's session ends or the connection breaks.
+//! Owns the table of them and its limit. Invariant: a connection kept for one client is never used by another, and is
+//! closed when that client's session ends, the connection breaks, or another client needs its place while it is unused.
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use tokio::sync::OnceCell;
+use tokio::sync::{Notify, OnceCell};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::json::Text;
 use crate::model::{Caller, Error, Filter, Notice, Reason};
 use crate::revision;
+use crate::telemetry::Metrics;
 use crate::upstream::connect::{Active, For, open};
-use crate::upstream::{News, Share, Sink, Upstream, asked, handed};
+use crate::upstream::sharing::{self, Ends};
+use crate::upstream::{News, Share, Sink, Upstream, handed};
 
-/// Connections of one server that may exist for single clients.
-const LEASES_MAX: usize = 256;
 /// How long a connection without a session is kept while no call uses it.
 const UNUSED_TIME: Duration = Duration::from_secs(300);
 
@@ -33,35 +34,26 @@ pub(super) struct Claim {
     pub(super) ends: Ends,
 }
 
-/// When a connection ends that does not break.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ends {
-    /// With the session that it was opened for.
-    WithSession,
-    /// When no call has used it for a while.
-    Unused,
-    /// With the server.
-    Never,
+/// The connections kept for single clients.
+#[derive(Clone, Default)]
+pub(super) struct Leases(Arc<Mutex<HashMap<Text, Arc<Lease>>>>);
+
+struct Lease {
+    active: OnceCell<Arc<Active>>,
+    /// Calls that have it; changed from 0 only while the table is locked.
+    uses: AtomicUsize,
+    /// When a call had it last.
+    last: Mutex<Instant>,
+    freed: Notify,
+    /// Cancelled when another client gets its place.
+    evicted: CancellationToken,
 }
 
-/// The connections kept for single clients.
-#[derive(Default)]
-pub(super) struct Leases(Arc<Mutex<HashMap<Text, Lease>>>);
-
-type Lease = Arc<OnceCell<Arc<Active>>>;
-
-/// What a caller's connection is found by; `None`: it uses the shared one.
-///
-/// A stateless client has no session. What comes nearest is who it is and what it can be asked for: its calls share a
-/// connection that was opened with its own capabilities.
-pub(super) fn key(share: Share, caller: &Caller) -> Option<Text> {
-    let principal = caller.principal.id;
-    match (share, &caller.session) {
-        (Share::Auto, _) => None,
-        (Share::Session, Some(session)) => Some(session.clone()),
-        (Share::Session, None) => Some(asked::stateless_key(caller, 0)),
-        (Share::Principal, _) => Some(Text::from(format!("principal {principal}"))),
-    }
+/// A connection is in use until this is dropped.
+pub(super) struct Used {
+    leases: Leases,
+    key: Text,
+    lease: Arc<Lease>,
 }
 
 impl Leases {
@@ -71,61 +63,83 @@ impl Leases {
         claim: Claim,
         caller: &Arc<Caller>,
         upstream: &Upstream,
-    ) -> Result<Arc<Active>, Error> {
+    ) -> Result<(Arc<Active>, Used), Error> {
         let Upstream { settings, shared, .. } = upstream;
         let Claim { key, mut whom, ends } = claim;
-        let lease = {
-            let mut table = self.lock();
-            if table.len() >= LEASES_MAX && !table.contains_key(&key) {
-                shared.metrics.refused.with_label_values(&["leases"]).inc();
-                let name = &settings.name;
-                return Err(Error::new(
-                    Reason::Overloaded,
-                    format!(
-                        "Server \"{name}\" has {LEASES_MAX} connections for single clients, and no more are allowed (servers.{name}.share)"
-                    ),
-                ));
-            }
-            table.entry(key.clone()).or_default().clone()
-        };
-        let opened = lease.get_or_try_init(|| async {
+        let used = self.claim(key, settings.max_connections).ok_or_else(|| {
+            shared.metrics.refused.with_label_values(&["max_connections"]).inc();
+            let (name, max) = (&settings.name, settings.max_connections);
+            let message = format!("Server \"{name}\" has {max} connections for single clients, all in use, and no more are allowed (servers.{name}.max_connections)");
+            Error::new(Reason::Overloaded, message)
+        })?;
+        self.measure(&settings.name, &shared.metrics);
+        let opened = used.lease.active.get_or_try_init(|| async {
             let row = handed::Row::of(settings, shared, caller, ends);
             whom.handed_over = row.as_ref().and_then(handed::Row::take);
             let active = Arc::new(open(settings, shared, whom).await?);
             if let Some(row) = row {
-                row.keep(&active, &caller.ended);
+                row.keep(&active, &caller.ended, &used.lease.evicted);
             }
             let place = Place {
-                table: self.0.clone(),
-                key: key.clone(),
-                lease: lease.clone(),
+                leases: self.clone(),
+                key: used.key.clone(),
+                lease: used.lease.clone(),
                 ends,
                 stop: upstream.stop.clone(),
+                server: settings.name.clone(),
+                metrics: shared.metrics.clone(),
             };
-            tokio::spawn(watch(place, active.clone(), caller.clone(), settings.name.clone(), upstream.sink.clone()));
+            tokio::spawn(watch(place, active.clone(), caller.clone(), upstream.sink.clone()));
             Ok(active)
         });
-        opened.await.cloned().map_err(|e: revision::ConnectError| {
-            remove(&mut self.lock(), &key, &lease);
-            Error::new(Reason::ServerDown, format!("Server \"{}\" cannot be connected: {e}", settings.name))
-        })
+        let opened: Result<Arc<Active>, revision::ConnectError> = opened.await.cloned();
+        match opened {
+            Ok(active) => Ok((active, used)),
+            Err(e) => {
+                self.remove(&used.key, &used.lease);
+                self.measure(&settings.name, &shared.metrics);
+                let message = format!("Server \"{}\" cannot be connected: {e}", settings.name);
+                Err(Error::new(Reason::ServerDown, message))
+            }
+        }
+    }
+
+    /// A use of the connection of this name. Where there are too many, the one that was unused longest makes room;
+    /// `None`: all are in use.
+    fn claim(&self, key: Text, max: usize) -> Option<Used> {
+        let mut table = self.lock();
+        if table.len() >= max && !table.contains_key(&key) {
+            let unused = table.iter().filter(|(_, lease)| lease.uses.load(Ordering::Acquire) == 0);
+            let oldest = unused.min_by_key(|(_, lease)| lease.last_use()).map(|(key, _)| key.clone())?;
+            if let Some(lease) = table.remove(&oldest) {
+                lease.evicted.cancel();
+            }
+        }
+        let lease = table.entry(key.clone()).or_default().clone();
+        lease.uses.fetch_add(1, Ordering::AcqRel);
+        Some(Used { leases: self.clone(), key, lease })
     }
 
     /// The caller's connection, if there is one.
     pub(super) fn find(&self, share: Share, caller: &Caller) -> Option<Arc<Active>> {
-        let key = key(share, caller).or_else(|| caller.session.as_ref().map(asked::session_key))?;
-        self.lock().get(&key)?.get().cloned()
+        let key = sharing::key(share, caller).or_else(|| caller.session.as_ref().map(sharing::session_key))?;
+        self.lock().get(&key)?.active.get().cloned()
     }
 
     /// Whether the caller's session left the shared connection for one of its own.
     pub(super) fn has_own(&self, caller: &Caller) -> bool {
-        caller.session.as_ref().is_some_and(|session| self.lock().contains_key(&asked::session_key(session)))
+        caller.session.as_ref().is_some_and(|session| self.lock().contains_key(&sharing::session_key(session)))
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.lock().len()
     }
 
     /// Closes all.
     pub(super) async fn close_all(&self) {
-        let all: Vec<Lease> = self.lock().drain().map(|(_, lease)| lease).collect();
-        let all = || all.iter().filter_map(|lease| lease.get());
+        let all: Vec<Arc<Lease>> = self.lock().drain().map(|(_, lease)| lease).collect();
+        let all = || all.iter().filter_map(|lease| lease.active.get());
         for active in all().filter(|active| active.is_kept.load(Ordering::Relaxed)) {
             active.server.let_go();
         }
@@ -133,38 +147,96 @@ impl Leases {
         futures_util::future::join_all(closing).await;
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Text, Lease>> {
-        lock(&self.0)
+    /// Takes a connection out of the table, if it is still that one: another may stand there by now.
+    fn remove(&self, key: &Text, lease: &Arc<Lease>) {
+        let mut table = self.lock();
+        if table.get(key).is_some_and(|there| Arc::ptr_eq(there, lease)) {
+            table.remove(key);
+        }
+    }
+
+    fn measure(&self, server: &str, metrics: &Metrics) {
+        let connections = i64::try_from(self.len()).unwrap_or(i64::MAX);
+        metrics.server_connections.with_label_values(&[server]).set(connections);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Text, Arc<Lease>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn lock(table: &Mutex<HashMap<Text, Lease>>) -> MutexGuard<'_, HashMap<Text, Lease>> {
-    table.lock().unwrap_or_else(PoisonError::into_inner)
+impl Default for Lease {
+    fn default() -> Self {
+        Lease {
+            active: OnceCell::new(),
+            uses: AtomicUsize::new(0),
+            last: Mutex::new(Instant::now()),
+            freed: Notify::new(),
+            evicted: CancellationToken::new(),
+        }
+    }
 }
 
-/// Takes a connection out of the table, if it is still that one: another may stand there by now.
-fn remove(table: &mut HashMap<Text, Lease>, key: &Text, lease: &Lease) {
-    if table.get(key).is_some_and(|there| Arc::ptr_eq(there, lease)) {
-        table.remove(key);
+impl Lease {
+    fn last_use(&self) -> Instant {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until no call has it.
+    async fn free(&self) {
+        loop {
+            let freed = self.freed.notified();
+            if self.uses.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            freed.await;
+        }
+    }
+
+    /// Waits until no call has had it for a while.
+    async fn unused(&self) {
+        loop {
+            self.free().await;
+            let end = self.last_use() + UNUSED_TIME;
+            if Instant::now() >= end {
+                return;
+            }
+            tokio::time::sleep_until(end).await;
+        }
+    }
+}
+
+impl Drop for Used {
+    fn drop(&mut self) {
+        *self.lease.last.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        if self.lease.uses.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.lease.freed.notify_waiters();
+            // Whoever wanted to open it went away before it was open.
+            if self.lease.active.get().is_none() {
+                self.leases.remove(&self.key, &self.lease);
+            }
+        }
     }
 }
 
 /// Where a connection is kept.
 struct Place {
-    table: Arc<Mutex<HashMap<Text, Lease>>>,
+    leases: Leases,
     key: Text,
-    lease: Lease,
+    lease: Arc<Lease>,
     ends: Ends,
     /// Cancelled when the gateway is done with the server.
     stop: CancellationToken,
+    server: String,
+    metrics: Arc<Metrics>,
 }
 
 /// Takes the connection out when its time is over or it breaks.
-async fn watch(place: Place, active: Arc<Active>, caller: Arc<Caller>, server: String, sink: Sink) {
+async fn watch(place: Place, active: Arc<Active>, caller: Arc<Caller>, sink: Sink) {
     let ended = async {
         match place.ends {
             Ends::WithSession => caller.ended.cancelled().await,
-            Ends::Unused => unused(&active).await,
+            Ends::Unused => place.lease.unused().await,
             Ends::Never => std::future::pending().await,
         }
     };
@@ -174,7 +246,7 @@ async fn watch(place: Place, active: Arc<Active>, caller: Arc<Caller>, server: S
     let told = async {
         while let Some(notice) = pages.next().await {
             if let Notice::Elicited(id, params) = notice {
-                sink(&server, News::Elicited(id, params));
+                sink(&place.server, News::Elicited(id, params));
             }
         }
         std::future::pending::<()>().await;
@@ -182,6 +254,7 @@ async fn watch(place: Place, active: Arc<Active>, caller: Arc<Caller>, server: S
     tokio::select! {
         () = ended => {}
         () = told => {}
+        () = place.lease.evicted.cancelled() => {}
         _ = active.link.broken() => {}
         () = place.stop.cancelled() => {
             if active.is_kept.load(Ordering::Relaxed) {
@@ -189,36 +262,68 @@ async fn watch(place: Place, active: Arc<Active>, caller: Arc<Caller>, server: S
             }
         }
     }
-    remove(&mut lock(&place.table), &place.key, &place.lease);
+    place.leases.remove(&place.key, &place.lease);
+    place.leases.measure(&place.server, &place.metrics);
     if place.ends == Ends::Unused && !place.stop.is_cancelled() {
         // Somebody may have been given it a moment ago.
         tokio::select! {
-            () = idle(&active) => {}
+            () = place.lease.free() => {}
             _ = active.link.broken() => {}
         }
     }
     active.link.close(Vec::new()).await;
 }
 
-/// Waits until no call is open, nor about to be.
-async fn idle(active: &Active) {
-    loop {
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        if active.calls.are_over() {
-            return;
-        }
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Waits until no call has used the connection for a while.
-async fn unused(active: &Active) {
-    let mut seen = active.calls.last();
-    loop {
-        tokio::time::sleep(UNUSED_TIME).await;
-        let now = active.calls.last();
-        if now == seen && active.calls.are_over() {
-            return;
+    fn key(text: &str) -> Text {
+        Text::from(text)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_one_unused_longest_makes_room_and_none_that_is_in_use() {
+        let leases = Leases::default();
+        let claim = |name: &str| leases.claim(key(name), 2);
+        // As if they were open: one that never was goes with its last use.
+        let open = |used: &Used| leases.lock().insert(used.key.clone(), used.lease.clone());
+        let (first, second) = (claim("first").unwrap(), claim("second").unwrap());
+        assert!(claim("third").is_none(), "both are in use");
+        let again = claim("first").unwrap();
+        drop(again);
+        assert!(claim("third").is_none(), "its other call still has it");
+        let evicted = (first.lease.evicted.clone(), second.lease.evicted.clone());
+        for used in [second, first] {
+            let kept = (used.key.clone(), used.lease.clone());
+            tokio::time::advance(Duration::from_secs(1)).await;
+            drop(used);
+            leases.lock().insert(kept.0, kept.1);
         }
-        seen = now;
+        let third = claim("third").unwrap();
+        assert!(evicted.1.is_cancelled() && !evicted.0.is_cancelled(), "the second was unused longest");
+        open(&third);
+        assert_eq!(leases.len(), 2);
+    }
+
+    #[tokio::test]
+    async fn what_was_never_opened_leaves_nothing_behind() {
+        let leases = Leases::default();
+        drop(leases.claim(key("a"), 2));
+        assert_eq!(leases.len(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_is_unused_some_time_after_its_last_call() {
+        let leases = Leases::default();
+        let used = leases.claim(key("a"), 2).unwrap();
+        let lease = used.lease.clone();
+        let began = Instant::now();
+        let waiting = tokio::spawn(async move { lease.unused().await });
+        tokio::time::sleep(UNUSED_TIME * 2).await;
+        assert!(!waiting.is_finished(), "a call has it");
+        drop(used);
+        waiting.await.unwrap();
+        assert_eq!(began.elapsed(), UNUSED_TIME * 3);
     }
 }

@@ -1,25 +1,36 @@
 //! One configured server: connected, watched, listed, shared.
 //!
-//! Owns the life of a server and what it offers. Does not merge it with others (`gateway`) and does not spell its
-//! messages (`revision`). Invariant: whatever a server does or fails to do, nobody else waits for it.
+//! Owns what a server offers, and the start of each call: its slot, its connection. Does not merge servers (`gateway`) and
+//! does not spell messages (`revision`). Invariant: whatever a server does or fails to do, nobody else waits for it.
 
 mod asked;
+mod breaker;
 mod connect;
+mod connections;
+mod follow;
 mod fresh;
 mod handed;
+mod health;
 mod items;
 mod kept;
 mod lease;
+mod need;
+mod pace;
+mod retry;
+mod run;
 mod settings;
+mod sharing;
+mod slots;
 mod status;
 mod supervise;
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
-use arc_swap::{ArcSwap, ArcSwapOption};
+use arc_swap::ArcSwap;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -27,18 +38,22 @@ use crate::json::{Object, Raw, Text};
 use crate::link::LinkError;
 use crate::link::guard::Guard;
 use crate::model::{
-    Call, Caller, Can, Error, Event, Exchange, Face, Kind, Level, LogWish, Notice, Principal, Reason, Task,
+    Again, Call, Caller, Can, Error, Exchange, Face, Kind, Level, LogWish, Notice, Principal, Reason, Task,
 };
-use crate::revision::Era;
 use crate::store::Store;
 use crate::telemetry::Metrics;
-use crate::upstream::asked::Reserved;
-use crate::upstream::lease::{Claim, Ends};
+use crate::upstream::breaker::Pass;
+use crate::upstream::connections::{Connections, Held};
+use crate::upstream::retry::Spare;
+use crate::upstream::run::{Begun, Run, Step};
+use crate::upstream::slots::Slot;
 
 pub use connect::{Active, For, open};
 pub use handed::owner_of;
 pub use items::{Items, List, depth, list_all, offers};
-pub use settings::{Connect, HttpTransport, ListLimits, ServerSettings, Share};
+pub use settings::{
+    Backoff, BreakerSettings, Connect, HttpTransport, ListLimits, PingSettings, ServerSettings, Share, Start,
+};
 pub use status::{State, Status};
 
 /// Longest time for the ends of sessions, when the gateway stops.
@@ -124,11 +139,7 @@ pub struct Upstream {
     /// Its settings.
     pub settings: Arc<ServerSettings>,
     shared: Arc<Shared>,
-    active: ArcSwapOption<Active>,
-    /// The era that it was last connected in, and whether over a pipe.
-    spoke: ArcSwapOption<(Era, bool)>,
-    /// Whether it refused to be connected in the legacy era since then.
-    modern_only: AtomicBool,
+    connections: Connections,
     /// Its name, as routes and news carry it.
     pub(crate) name: Text,
     items: ArcSwap<Items>,
@@ -136,49 +147,44 @@ pub struct Upstream {
     fresh: fresh::Fresh,
     stale: Notify,
     status: watch::Sender<Status>,
-    leases: lease::Leases,
-    /// Whether it was ever seen to ask clients for something on a pipe.
-    asks: AtomicBool,
-    asked: asked::InUse,
-    turns: Mutex<()>,
-    wake: Notify,
+    wake: pace::Wake,
     suspect: Notify,
     wanted: ArcSwap<Vec<Text>>,
     resubscribe: Notify,
-    slots: Arc<Semaphore>,
-    waiting: AtomicUsize,
+    slots: slots::Slots,
+    breaker: Arc<breaker::Breaker>,
+    budget: retry::Budget,
+    need: need::Need,
     sink: Sink,
     stop: CancellationToken,
+    /// Cancelled once it is stopped.
+    over: CancellationToken,
 }
 
 impl Upstream {
     /// A server that is not connected; [`Upstream::run`] brings it up.
     pub fn new(settings: ServerSettings, shared: Arc<Shared>, sink: Sink) -> Arc<Self> {
-        let slots = Arc::new(Semaphore::new(settings.max_concurrency));
         Arc::new(Upstream {
             name: Text::from(settings.name.as_str()),
+            connections: Connections::new(&settings),
+            slots: slots::Slots::new(&settings),
+            breaker: breaker::Breaker::new(settings.breaker),
+            budget: retry::Budget::default(),
+            need: need::Need::default(),
             settings: Arc::new(settings),
             shared,
-            active: ArcSwapOption::empty(),
-            spoke: ArcSwapOption::empty(),
-            modern_only: AtomicBool::new(false),
             items: ArcSwap::default(),
             kept: kept::Kept::default(),
             fresh: fresh::Fresh::default(),
             stale: Notify::new(),
-            status: watch::Sender::new(Status::default()),
-            leases: lease::Leases::default(),
-            asks: AtomicBool::new(false),
-            asked: asked::InUse::default(),
-            turns: Mutex::default(),
-            wake: Notify::new(),
+            status: watch::Sender::new(Status { away: Some(Instant::now()), ..Status::default() }),
+            wake: pace::Wake::default(),
             suspect: Notify::new(),
             wanted: ArcSwap::default(),
             resubscribe: Notify::new(),
-            slots,
-            waiting: AtomicUsize::new(0),
             sink,
             stop: CancellationToken::new(),
+            over: CancellationToken::new(),
         })
     }
 
@@ -190,11 +196,9 @@ impl Upstream {
     /// Stops the server's processes and connections, and waits for that.
     pub async fn stop(&self) {
         self.stop.cancel();
-        self.leases.close_all().await;
-        let mut status = self.status.subscribe();
+        self.connections.close_beside().await;
         // The supervisor closes the link; it needs a moment, and never more than the link's own steps.
-        let stopped = status.wait_for(|status| status.state == State::Stopped);
-        let _ = tokio::time::timeout(std::time::Duration::from_secs(8), stopped).await;
+        let _ = tokio::time::timeout(Duration::from_secs(8), self.over.cancelled()).await;
     }
 
     /// What it offers; the last good lists while it is away.
@@ -231,22 +235,32 @@ impl Upstream {
         self.status.subscribe()
     }
 
-    /// What it says of itself, if it is connected; until then, what it said in an earlier run.
+    /// How many calls wait for their turn.
+    pub fn waiting(&self) -> usize {
+        self.slots.waiting()
+    }
+
+    /// How many connections there are beside the one that all share.
+    pub fn connections(&self) -> usize {
+        self.connections.beside()
+    }
+
+    /// What it says of itself; while it is not connected, what it said last, perhaps in an earlier run.
     pub fn face(&self) -> Option<Face> {
-        let active = self.active.load();
-        active.as_ref().map(|active| active.server.describe(&own_caller())).or_else(|| self.kept.face())
+        let described = self.connections.main().map(|active| active.server.describe(&own_caller()));
+        described.or_else(|| self.connections.spoke().map(|spoke| spoke.face.clone()))
     }
 
     /// Why a tool of this server may not be exposed, by the rules of its revision; `None` if it may.
     pub fn tool_problem(&self, definition: &Object) -> Option<String> {
         // What held when it was connected last: its lists are kept while it is away, and so are the rules for them.
-        let spoke = self.spoke.load();
-        spoke.as_ref().and_then(|spoke| crate::revision::tool_problem(spoke.0, spoke.1, definition))
+        let spoke = self.connections.spoke()?;
+        crate::revision::tool_problem(spoke.era, spoke.is_pipe, definition)
     }
 
     /// The revision that it speaks, while it is connected.
     pub fn revision(&self) -> Option<&'static str> {
-        self.active.load().as_ref().map(|active| active.revision)
+        self.connections.main().map(|active| active.revision)
     }
 
     /// Names the resources (by the server's own URIs) whose changes somebody wants to hear of.
@@ -256,224 +270,152 @@ impl Upstream {
         if **self.wanted.load() != uris {
             self.wanted.store(Arc::new(uris));
             self.resubscribe.notify_one();
+            self.wake.look();
         }
+    }
+
+    fn is_subscribed(&self) -> bool {
+        !self.wanted.load().is_empty()
+    }
+
+    fn knows_items(&self) -> bool {
+        let items = self.items.load();
+        Kind::ALL.into_iter().any(|kind| !items.get(kind).items.is_empty())
     }
 
     /// Passes on what a client tells its servers.
     pub fn tell(&self, caller: &Arc<Caller>, notice: Notice) {
-        if let Some(active) = self.leases.find(self.settings.share, caller) {
+        if let Some(active) = self.connections.own(caller) {
             active.server.tell(caller, notice);
         }
     }
 
-    /// Starts a call; waits for a server that is not connected yet, within its limits.
+    /// Starts a call; waits for its turn and for a server that is on its way, within limits.
     pub fn call(self: &Arc<Self>, caller: &Arc<Caller>, call: Call) -> Exchange {
         let caller = self.with_own_headers(caller);
-        let slot = self.slots.clone().try_acquire_owned();
-        let shared = self.settings.share == Share::Auto && !self.legacy_first(&caller);
-        let about_task = asked::is_about_task(&call);
-        if let (Ok(slot), true, Some(active)) = (slot, shared, self.active.load().as_ref()) {
-            // One at a time: of two that begin together, the second sees the first.
-            let _turn = self.turn(active, &caller);
-            if !self.needs_own(active, &caller, about_task) {
-                return self.start(active, slot, None, &caller, call);
-            }
+        let pass = match self.admit() {
+            Ok(pass) => pass,
+            Err(error) => return Exchange::done(Err(error)),
+        };
+        let deadline = call.received + self.settings.timeout;
+        let mut run = Run {
+            upstream: self.clone(),
+            step: Step::Over,
+            slot: None,
+            pass: None,
+            held: Held::default(),
+            is_pipe: false,
+            spare: Spare::of(&caller, &call, self.settings.attempts),
+            own_credentials: !caller.headers.is_empty(),
+            deadline,
+            needed: (self.settings.start == Start::Lazy).then(|| self.need.call()),
+        };
+        let slot = self.slots.at_hand();
+        let at_hand = slot.as_ref().and_then(|_| self.connections.at_hand(&caller, sharing::is_about_task(&call)));
+        if let Some(active) = at_hand.as_ref().and_then(|at_hand| at_hand.active()) {
+            (run.slot, run.pass, run.is_pipe) = (slot, Some(pass), active.link.is_pipe());
+            run.step = Step::Running(open_call(active, &caller, call));
+            return Exchange::new(run);
         }
+        drop(at_hand);
         let upstream = self.clone();
-        Exchange::later(async move {
-            let started = async {
-                let slot = upstream.slot().await?;
-                let (mut active, mut reserved) = upstream.connection(&caller, about_task).await?;
-                if reserved.is_none() && upstream.is_taken(&active, &caller, about_task) {
-                    // Somebody else's call began meanwhile.
-                    (active, reserved) = upstream.connection(&caller, about_task).await?;
-                }
-                let _turn = upstream.turn(&active, &caller);
-                Ok(upstream.start(&active, slot, reserved, &caller, call))
+        run.step = Step::Starting(Box::pin(async move {
+            let slot = match slot {
+                Some(slot) => slot,
+                None => upstream.slots.take(&upstream.settings, &upstream.shared.metrics, deadline).await?,
             };
-            started.await.unwrap_or_else(|error| Exchange::done(Err(error)))
-        })
+            upstream.begin(&caller, call, Some(slot), pass).await
+        }));
+        Exchange::new(run)
     }
 
-    fn start(
-        self: &Arc<Self>,
-        active: &Active,
-        slot: OwnedSemaphorePermit,
-        reserved: Option<Reserved>,
-        caller: &Arc<Caller>,
-        call: Call,
-    ) -> Exchange {
-        active.count(caller.revision);
-        let upstream = self.clone();
-        let mut slot = Some(slot);
-        active.server.call(caller, call).map(move |event| {
-            let _until_it_is_over = &reserved;
-            // A user's time is no load on the server: a call that waits for an answer keeps nobody out, and goes on
-            // afterwards without another turn.
-            if matches!(event, Event::Ask(_) | Event::Done(_)) {
-                drop(slot.take());
-            }
-            if let Event::Done(Err(error)) = &event
-                && error.reason == Reason::ServerDown
-            {
-                upstream.suspect.notify_one();
-            }
-            event
-        })
+    /// Opens a call on its connection, once there is one.
+    async fn begin(&self, caller: &Arc<Caller>, call: Call, slot: Option<Slot>, pass: Pass) -> Result<Begun, Error> {
+        let (active, held) = self.connections.for_call(self, caller, sharing::is_about_task(&call)).await?;
+        let _turn = self.connections.turn(&active, caller);
+        let exchange = open_call(&active, caller, call);
+        Ok(Begun { exchange, held, is_pipe: active.link.is_pipe(), slot, pass })
     }
 
-    async fn slot(&self) -> Result<OwnedSemaphorePermit, Error> {
-        if let Ok(slot) = self.slots.clone().try_acquire_owned() {
-            return Ok(slot);
-        }
-        let ServerSettings { name, queue, max_concurrency, .. } = &*self.settings;
-        let _place = Waiting::enter(self).ok_or_else(|| {
-            self.shared.metrics.refused.with_label_values(&["queue"]).inc();
-            let message = format!("Server \"{name}\" is busy: {max_concurrency} calls run and {queue} wait; raise servers.{name}.max_concurrency or .queue");
-            Error::new(Reason::Overloaded, message)
-        })?;
-        match tokio::time::timeout(self.settings.timeout, self.slots.clone().acquire_owned()).await {
-            Ok(Ok(slot)) => Ok(slot),
-            _ => Err(Error::new(
-                Reason::Overloaded,
-                format!(
-                    "Server \"{name}\" is busy: the call waited {:?} for its turn (servers.{name}.max_concurrency)",
-                    self.settings.timeout
-                ),
-            )),
-        }
-    }
-
-    /// The connection for a call, and what keeps it from others while the call runs.
-    async fn connection(
-        &self,
-        caller: &Arc<Caller>,
-        about_task: bool,
-    ) -> Result<(Arc<Active>, Option<Reserved>), Error> {
-        let active = self.shared_or_leased(caller).await?;
-        if !self.needs_own(&active, caller, about_task) {
-            return Ok((active, None));
-        }
-        let reserved = self.asked.reserve(caller, &self.shared.metrics);
-        let own = Claim {
-            key: reserved.key.clone(),
-            whom: For::one(caller, Some(active.era)),
-            ends: if caller.session.is_some() { Ends::WithSession } else { Ends::Unused },
-        };
-        match self.leases.get(own, caller, self).await {
-            Ok(active) => Ok((active, Some(reserved))),
-            // On the shared one the call runs at least, and its questions find it if it is alone.
-            Err(error) => {
-                tracing::warn!(server = self.settings.name, "no connection of its own for a call: {error}");
-                Ok((active, None))
-            }
-        }
-    }
-
-    /// Held while it is decided whether a call of a client that can be asked is alone on a pipe, and until it is open.
-    fn turn(&self, active: &Active, caller: &Caller) -> Option<MutexGuard<'_, ()>> {
-        asked::is_ambiguous(active, caller).then(|| self.turns.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn is_taken(&self, active: &Active, caller: &Caller, about_task: bool) -> bool {
-        let _turn = self.turn(active, caller);
-        self.needs_own(active, caller, about_task)
-    }
-
-    /// Whether a call needs a connection on which no other call can be asked something.
-    fn needs_own(&self, active: &Active, caller: &Caller, about_task: bool) -> bool {
-        let shared = match self.settings.share {
-            Share::Auto => true,
-            Share::Session => caller.session.is_none(),
-            Share::Principal => false,
-        };
-        if !shared || about_task || !asked::is_ambiguous(active, caller) {
-            return false;
-        }
-        // Remembered longer than the connection that showed it.
-        if active.calls.were_asked() {
-            self.asks.store(true, Ordering::Relaxed);
-        }
-        let asks = self.asks.load(Ordering::Relaxed);
-        match caller.session {
-            // Where each client is to have a connection, nobody waits to be shown.
-            None => asks || self.settings.share == Share::Session,
-            // What a session did before is on the shared one: it leaves that only when a question could be another's, and
-            // then for good.
-            Some(_) => asks && (active.calls.have_others(caller) || self.leases.has_own(caller)),
-        }
-    }
-
-    async fn shared_or_leased(&self, caller: &Arc<Caller>) -> Result<Arc<Active>, Error> {
-        if self.legacy_first(caller) {
-            match self.leased(caller, Some(Era::Legacy)).await {
-                Ok(active) => return Ok(active),
-                Err(error) => {
-                    self.modern_only.store(true, Ordering::Relaxed);
-                    let server = &self.settings.name;
-                    tracing::info!(server, "it does not speak to legacy clients in their era: {error}");
-                }
-            }
-        }
-        if lease::key(self.settings.share, caller).is_none() {
-            return self.connected().await;
-        }
-        self.leased(caller, None).await
-    }
-
-    /// Whether a call should go to the server in the legacy era, even if it is connected in the modern one.
-    ///
-    /// A server that speaks both may be able to ask its caller only in the era that it was written for: what sends
-    /// requests in the middle of a call cannot do that where they do not exist. With `protocol = "client"` a legacy
-    /// client meets it as it would without us.
-    ///
-    /// 2026-07-28/basic/versioning.mdx, Compatibility Matrix: "A dual-era server **MAY** serve both eras concurrently
-    /// on the same endpoint or process", and for a legacy client at one: "Works."
-    fn legacy_first(&self, caller: &Caller) -> bool {
-        self.settings.as_client
-            && crate::revision::era(caller.revision) == Era::Legacy
-            && !self.modern_only.load(Ordering::Relaxed)
-            && self.spoke.load().as_ref().is_some_and(|spoke| spoke.0 == Era::Modern)
-    }
-
-    /// A connection beside the main one: the caller's own, or one that all legacy clients share.
-    async fn leased(&self, caller: &Arc<Caller>, era: Option<Era>) -> Result<Arc<Active>, Error> {
-        let ends = match (self.settings.share, &caller.session) {
-            (Share::Session, Some(_)) => Ends::WithSession,
-            (Share::Session, None) => Ends::Unused,
-            _ => Ends::Never,
-        };
-        let claim = match lease::key(self.settings.share, caller) {
-            Some(key) => Claim { key, whom: For::one(caller, era), ends },
-            // No session and no principal is called so.
-            None => Claim { key: Text::from("legacy"), whom: For::everybody(era), ends },
-        };
-        self.leases.get(claim, caller, self).await
-    }
-
-    /// The shared connection, waited for within the limit.
-    async fn connected(&self) -> Result<Arc<Active>, Error> {
-        if let Some(active) = self.active.load_full() {
-            return Ok(active);
-        }
-        self.wake.notify_one();
-        let mut status = self.status.subscribe();
-        let limit = self.settings.connect_timeout;
-        let ready = status.wait_for(|status| !status.state.may_become_ready() || self.active.load().is_some());
-        let waited = tokio::time::timeout(limit, ready).await.is_err();
-        self.active.load_full().ok_or_else(|| {
+    /// Whether a call may be sent to a server that perhaps keeps failing.
+    fn admit(&self) -> Result<Pass, Error> {
+        self.breaker.admit().map_err(|shut| {
+            self.shared.metrics.refused.with_label_values(&["breaker"]).inc();
             let name = &self.settings.name;
-            let Status { state, reason, .. } = self.status();
-            let mut message = format!("Server \"{name}\" is not connected ({})", state.name());
-            if waited {
-                message.push_str(&format!(" after {limit:?} (servers.{name}.connect_timeout)"));
-            }
-            if !reason.is_empty() {
-                message.push_str(": ");
-                message.push_str(&reason);
-            }
+            let when = match shut.left {
+                left if left.is_zero() => "another call is seeing whether it is back".to_owned(),
+                left => format!("calls are sent again in {}", seconds(left)),
+            };
+            let message = format!("Server \"{name}\" keeps failing, so that this call was not sent (servers.{name}.breaker); {when}. Its last failure: {}", shut.reason);
             Error::new(Reason::ServerDown, message)
         })
+    }
+
+    /// The main connection, waited for.
+    ///
+    /// Whoever asks causes an attempt as soon as there may be one, and waits for it. A server that was lost a moment ago
+    /// is waited for, however many attempts that takes; where it has been away for longer, the caller hears at once why,
+    /// and when the next attempt is.
+    async fn connected(&self) -> Result<Arc<Active>, Error> {
+        if let Some(active) = self.connections.main() {
+            return Ok(active);
+        }
+        let _waiter = self.wake.wait();
+        let settings = &self.settings;
+        let (limit, setting) = match settings.start {
+            Start::Eager => (settings.connect_timeout, "connect_timeout"),
+            // It was not even started: that takes its time.
+            Start::Lazy => (settings.start_timeout.min(settings.timeout), "start_timeout"),
+        };
+        let late = Instant::now() + limit;
+        let mut status = self.status.subscribe();
+        loop {
+            let (patient, grace) = {
+                let status = status.borrow_and_update();
+                let now = Instant::now();
+                let lost = status.away.map_or(late, |away| (away + limit).min(late));
+                match status.state {
+                    State::Starting | State::Ready | State::Degraded => (true, late),
+                    State::BackingOff | State::Stopped | State::Failed | State::NeedsLogin
+                        if status.wake.is_some_and(|wake| wake <= now) =>
+                    {
+                        (true, late)
+                    }
+                    State::BackingOff => (now < lost, lost),
+                    _ => (false, late),
+                }
+            };
+            if let Some(active) = self.connections.main() {
+                return Ok(active);
+            }
+            if self.stop.is_cancelled() || !patient {
+                return Err(self.away(None));
+            }
+            match tokio::time::timeout_at(grace, status.changed()).await {
+                Ok(Ok(())) => {}
+                _ if Instant::now() >= late => return Err(self.away(Some((limit, setting)))),
+                // It has been away for too long by now; perhaps an attempt is on its way all the same.
+                _ => {}
+            }
+        }
+    }
+
+    /// Why a call cannot be sent; `waited`: for how long it tried, by which setting.
+    fn away(&self, waited: Option<(Duration, &str)>) -> Error {
+        let name = &self.settings.name;
+        let Status { state, reason, next_attempt, .. } = self.status();
+        let mut message = format!("Server \"{name}\" is not connected ({})", state.name());
+        if let Some((limit, setting)) = waited {
+            message.push_str(&format!(" after {limit:?} (servers.{name}.{setting})"));
+        }
+        if !reason.is_empty() {
+            message.push_str(&format!(": {reason}"));
+        }
+        if let Some(next) = next_attempt {
+            let left = next.saturating_duration_since(Instant::now());
+            message.push_str(&format!("; the next attempt is in {}", seconds(left)));
+        }
+        Error::new(Reason::ServerDown, message).with_again(Again::No)
     }
 
     /// The caller with the headers that this server's config forwards, under the server's names, and no others.
@@ -491,27 +433,15 @@ impl Upstream {
     }
 }
 
-/// A place in the queue for a slot.
-struct Waiting<'a>(&'a Upstream);
-
-impl<'a> Waiting<'a> {
-    fn enter(upstream: &'a Upstream) -> Option<Self> {
-        let place = Waiting(upstream);
-        let before = upstream.waiting.fetch_add(1, Ordering::AcqRel);
-        place.count(1);
-        (before < upstream.settings.queue).then_some(place)
-    }
-
-    fn count(&self, change: i64) {
-        self.0.shared.metrics.queue_depth.with_label_values(&[&self.0.settings.name]).add(change);
-    }
+/// The start of a call on a connection; nothing is sent before its first event is asked for.
+fn open_call(active: &Active, caller: &Arc<Caller>, call: Call) -> Exchange {
+    active.count(caller.revision);
+    active.server.call(caller, call)
 }
 
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::AcqRel);
-        self.count(-1);
-    }
+/// A time as people read it.
+fn seconds(time: Duration) -> String {
+    format!("{:.1} s", time.as_secs_f64())
 }
 
 /// The gateway itself, where it asks a server for its lists.
@@ -531,4 +461,67 @@ pub fn own_caller() -> Arc<Caller> {
         })
     };
     OWN.get_or_init(make).clone()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG_AGO: Duration = Duration::from_secs(3600);
+
+    fn upstream(start: Start) -> Arc<Upstream> {
+        let connect = Connect::Stdio { command: "none".to_owned(), args: Vec::new(), env: Vec::new(), cwd: None };
+        let settings = ServerSettings { start, ..ServerSettings::new("a", connect) };
+        let shared = Shared::new(Arc::new(Metrics::new()), Guard::none());
+        Upstream::new(settings, Arc::new(shared), Arc::new(|_, _| {}))
+    }
+
+    /// How long a call waits for a server in this state, and what it is told.
+    async fn waits(upstream: &Upstream, state: State, wake: Option<Instant>, away: Instant) -> (Duration, String) {
+        let next_attempt = (state == State::BackingOff).then(|| Instant::now() + Duration::from_secs(20));
+        let reason = "refused".to_owned();
+        let status = Status { state, reason, next_attempt, wake, away: Some(away), ..Status::default() };
+        upstream.status.send_replace(status);
+        let began = Instant::now();
+        let error = upstream.connected().await.err().unwrap();
+        (began.elapsed(), error.to_string())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_waits_for_what_is_on_its_way_and_for_nothing_else() {
+        tokio::time::advance(LONG_AGO).await;
+        let (upstream, now) = (upstream(Start::Eager), Instant::now());
+        let (limit, long_ago) = (upstream.settings.connect_timeout, now - LONG_AGO);
+        let later = Some(now + LONG_AGO);
+        let (waited, told) = waits(&upstream, State::Starting, None, long_ago).await;
+        assert!(waited == limit && told.contains("servers.a.connect_timeout"), "{waited:?}: {told}");
+        let (waited, told) = waits(&upstream, State::BackingOff, later, long_ago).await;
+        assert_eq!(waited, Duration::ZERO);
+        assert_eq!(told, "Server \"a\" is not connected (backing_off): refused; the next attempt is in 20.0 s");
+        let (waited, _) = waits(&upstream, State::BackingOff, later, Instant::now() - limit / 2).await;
+        assert_eq!(waited, limit / 2, "it was lost a moment ago");
+        let (waited, told) = waits(&upstream, State::NeedsLogin, later, Instant::now()).await;
+        assert!(waited.is_zero() && told.contains("needs_login"), "{told}");
+        let (waited, _) = waits(&upstream, State::Failed, Some(now), long_ago).await;
+        assert_eq!(waited, limit, "an attempt may be made at once");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_waits_for_a_server_that_it_starts_and_no_longer_than_for_its_attempt() {
+        let upstream = upstream(Start::Lazy);
+        let now = Instant::now();
+        let (waited, told) = waits(&upstream, State::Stopped, Some(now), now).await;
+        assert!(waited == upstream.settings.start_timeout && told.contains("servers.a.start_timeout"), "{told}");
+        let failing = {
+            let upstream = upstream.clone();
+            tokio::spawn(async move {
+                upstream.wake.needed(|| false).await;
+                let wake = Some(Instant::now() + LONG_AGO);
+                upstream.status.send_modify(|status| (status.state, status.wake) = (State::Failed, wake));
+            })
+        };
+        let (waited, told) = waits(&upstream, State::Stopped, Some(now), now).await;
+        failing.await.unwrap();
+        assert!(waited.is_zero() && told.contains("(failed)"), "{waited:?}: {told}");
+    }
 }

@@ -45,6 +45,20 @@ pub struct ServerSettings {
     pub list_timeout: Duration,
     /// Largest message accepted from the server, in bytes.
     pub max_message: usize,
+    /// When it is started.
+    pub start: Start,
+    /// How long a server that is started on use is kept while nobody needs it.
+    pub idle_stop: Duration,
+    /// Connections for single clients at once.
+    pub max_connections: usize,
+    /// The pauses between attempts to connect.
+    pub backoff: Backoff,
+    /// How often a call is sent in all, where it may be sent again.
+    pub attempts: u32,
+    /// When calls to a server that fails end at once.
+    pub breaker: BreakerSettings,
+    /// How it is found that a connection leads nowhere.
+    pub ping: PingSettings,
     /// Calls at once; more wait.
     pub max_concurrency: usize,
     /// Calls that may wait; more are refused.
@@ -131,6 +145,63 @@ pub enum Share {
     Principal,
 }
 
+/// When a server is started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Start {
+    /// With the gateway.
+    #[default]
+    Eager,
+    /// When somebody needs it.
+    Lazy,
+}
+
+/// The pauses between attempts to connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backoff {
+    /// The first one, doubled with each failure.
+    pub min: Duration,
+    /// The longest.
+    pub max: Duration,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Backoff { min: Duration::from_millis(500), max: Duration::from_secs(30) }
+    }
+}
+
+/// When calls to a server that fails end at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BreakerSettings {
+    /// After so many transport faults in a row; 0: never.
+    pub failures: u32,
+    /// For how long, until one call is let through to see.
+    pub open: Duration,
+}
+
+impl Default for BreakerSettings {
+    fn default() -> Self {
+        BreakerSettings { failures: 10, open: Duration::from_secs(10) }
+    }
+}
+
+/// How it is found that a connection leads nowhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PingSettings {
+    /// How long a connection is unused before its server is asked; zero: never.
+    pub interval: Duration,
+    /// How long an answer may take.
+    pub timeout: Duration,
+    /// So many unanswered in a row, and the server is connected anew.
+    pub misses: u32,
+}
+
+impl Default for PingSettings {
+    fn default() -> Self {
+        PingSettings { interval: Duration::from_secs(60), timeout: Duration::from_secs(10), misses: 3 }
+    }
+}
+
 impl ServerSettings {
     /// A server with everything at its default.
     pub fn new(name: impl Into<String>, connect: Connect) -> Self {
@@ -153,6 +224,13 @@ impl ServerSettings {
             start_timeout: Duration::from_secs(60),
             list_timeout: Duration::from_secs(30),
             max_message: 16 * 1024 * 1024,
+            start: Start::Eager,
+            idle_stop: Duration::from_secs(600),
+            max_connections: 256,
+            backoff: Backoff::default(),
+            attempts: 2,
+            breaker: BreakerSettings::default(),
+            ping: PingSettings::default(),
             max_concurrency: 64,
             queue: 256,
             max_backlog: 32 * 1024 * 1024,

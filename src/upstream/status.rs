@@ -10,7 +10,7 @@ pub enum State {
     Starting,
     /// It is connected and listed.
     Ready,
-    /// It is connected, but could not be listed in full.
+    /// It is connected, but could not be listed in full, or its calls keep failing.
     Degraded,
     /// It is gone; the next attempt is set.
     BackingOff,
@@ -18,8 +18,10 @@ pub enum State {
     NeedsLogin,
     /// It cannot be started; somebody has to change something.
     Failed,
-    /// It was stopped.
+    /// It was stopped, or is started when it is needed.
     Stopped,
+    /// The config switches it off.
+    Disabled,
 }
 
 /// A state, why, and what comes next.
@@ -31,6 +33,10 @@ pub struct Status {
     pub reason: String,
     /// When the next attempt to connect is made, if one is planned.
     pub next_attempt: Option<Instant>,
+    /// From when on a call that needs it causes one.
+    pub wake: Option<Instant>,
+    /// Since when it is not connected; `None`: it is.
+    pub away: Option<Instant>,
     /// The process, if there is one.
     pub pid: Option<u32>,
     /// The last lines that the process wrote to its stderr.
@@ -39,7 +45,7 @@ pub struct Status {
 
 impl State {
     /// Every state.
-    pub const ALL: [State; 7] = [
+    pub const ALL: [State; 8] = [
         State::Starting,
         State::Ready,
         State::Degraded,
@@ -47,6 +53,7 @@ impl State {
         State::NeedsLogin,
         State::Failed,
         State::Stopped,
+        State::Disabled,
     ];
 
     /// The state's name in logs, metrics and answers.
@@ -59,11 +66,7 @@ impl State {
             State::NeedsLogin => "needs_login",
             State::Failed => "failed",
             State::Stopped => "stopped",
+            State::Disabled => "disabled",
         }
-    }
-
-    /// Whether it makes sense for a call to wait.
-    pub fn may_become_ready(self) -> bool {
-        matches!(self, State::Starting | State::BackingOff | State::Ready | State::Degraded)
     }
 }

@@ -50,8 +50,9 @@ async fn a_lost_stream_fails_its_calls_at_once_and_is_opened_again() {
             tokio::spawn(async move { client.call("a__hang", json!({})).await })
         };
         until("the call is there", || async { (mock.counters().of("tools/call") > 0).then_some(()) }).await;
-        mock.set_fault(Fault::on("tools/call:add", act).times(1));
-        let failure = client.call("a__add", json!({"a": 1, "b": 1})).await.failure();
+        // A tool that says nothing of being repeatable.
+        mock.set_fault(Fault::on("tools/call:sleep", act).times(1));
+        let failure = client.call("a__sleep", json!({})).await.failure();
         assert!(failure.contains("Server \"a\" is not available"), "{failure}");
         let failure = waiting.await.unwrap().failure();
         assert!(failure.contains("stream"), "{failure}");

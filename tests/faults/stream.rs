@@ -51,8 +51,9 @@ async fn a_stream_that_ends_or_breaks_without_an_answer_fails_its_call_only() {
                 (Act::Reset, "Server \"a\""),
                 (Act::WrongId, "without an answer"),
             ] {
-                mock.set_fault(Fault::on("tools/call:add", act.clone()).times(1));
-                let failure = client.call("a__add", json!({"a": 1, "b": 1})).await.failure();
+                // A tool that says nothing of being repeatable.
+                mock.set_fault(Fault::on("tools/call:sleep", act.clone()).times(1));
+                let failure = client.call("a__sleep", json!({})).await.failure();
                 assert!(failure.contains(word), "{era:?}, {act:?}: {failure}");
                 mock.clear_faults();
                 assert_eq!(client.call("a__add", json!({"a": 1, "b": 1})).await.text(), "2", "{era:?}, {act:?}");

@@ -86,10 +86,9 @@ async fn users_07_calls_while_a_server_is_away_cause_one_attempt_and_find_it_whe
     let address = mock.addr.unwrap();
     let gateway = Setup::new().with("defaults", "connect_timeout = \"10s\"").http("a", &mock.url).start().await;
     gateway.ready(&["a"]).await;
+    holds("the gateway listens", || mock.listeners() > 0).await;
     mock.stop().await;
     let client = gateway.client(Era::Modern).await;
-    // The first call finds out.
-    assert!(client.call("a__echo", json!({})).await.failure().contains("Server \"a\""));
     gateway.state("a", "backing_off").await;
     let attempts = || gateway.metric("moongate_server_reconnects_total{mcp_server=\"a\"}");
     let before = attempts().await.unwrap_or_default();
@@ -131,7 +130,15 @@ async fn users_12_a_call_to_a_server_that_is_not_up_names_the_setting() {
     client.call("a__echo", json!({})).await.failure();
     gateway.state("a", "backing_off").await;
     let failure = client.call("a__echo", json!({})).await.failure();
-    assert!(failure.contains("servers.a.connect_timeout") && failure.contains("Connection refused"), "{failure}");
+    assert!(failure.contains("the next attempt is in") && failure.contains("Connection refused"), "{failure}");
+    // One that an attempt is under way to is waited for, so long.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/mcp", silent.local_addr().unwrap());
+    let gateway = Setup::new().http("a", &url).with("servers.a", "connect_timeout = \"200ms\"").start().await;
+    let client = Client::open(&gateway.url("/mcp/a"), Era::Modern).await;
+    let reply = client.request("resources/read", json!({"uri": "x:y"})).await;
+    let message = reply.error()["message"].as_str().unwrap().to_owned();
+    assert!(message.contains("servers.a.connect_timeout") && message.contains("200ms"), "{message}");
 }
 
 #[test]
@@ -175,8 +182,9 @@ async fn users_13_a_failing_server_is_a_readable_result_over_http_200() {
         for era in ERAS {
             let client = gateway.client(era).await;
             for (what, act, word) in failures() {
-                mock.set_fault(Fault::on("tools/call:add", act).times(1));
-                let reply = client.call("shop__add", json!({"a": 1, "b": 2})).await;
+                // A tool that says nothing of being repeatable.
+                mock.set_fault(Fault::on("tools/call:sleep", act).times(1));
+                let reply = client.call("shop__sleep", json!({})).await;
                 let failure = reply.failure();
                 assert!(failure.contains("\"shop\"") && failure.contains(word), "{era:?}, {what}: {failure}");
                 assert!(!reply.headers.contains_key("www-authenticate"), "{what}");

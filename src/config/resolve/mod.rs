@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::check::{alternatives, nearest};
-use super::file::{DurationText, File, LogFormat, RateText, SizeText};
+use super::file::{DurationText, File, LogFormat, RateText, Server, SizeText};
 use super::plan::{Limits, LogSettings, NameSettings, Plan};
 use super::problem::{Faults, Kind};
 use super::tree::{Node, Path, Value};
@@ -56,6 +56,7 @@ impl<'a> Resolver<'a> {
             names,
             servers: self.servers(file).into_iter().map(|server| ServerSettings { ask_timeout, ..server }).collect(),
             ask_timeout,
+            disabled: disabled(file),
             views: self.views(file),
             keys: self.keys(file),
             limits: self.limits(file),
@@ -356,4 +357,10 @@ fn is_name_character(c: char) -> bool {
 
 fn count(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+/// The servers that say so themselves, or by the defaults.
+fn disabled(file: &File) -> Vec<String> {
+    let is_off = |server: &Server| server.common.enabled.or(file.defaults.enabled) == Some(false);
+    file.servers.iter().filter(|(_, server)| is_off(server)).map(|(name, _)| name.clone()).collect()
 }

@@ -11,14 +11,16 @@ use http::{HeaderName, HeaderValue};
 use super::{Resolver, count, is_name_character};
 use crate::config::check::alternatives;
 use crate::config::file::{
-    Common, DurationText, File, Items, Server, ServerKind, Share as FileShare, SizeText, Transport,
+    Common, DurationText, File, Items, Server, ServerKind, Share as FileShare, SizeText, Start as FileStart, Transport,
 };
 use crate::config::is_used;
 use crate::config::problem::Kind;
 use crate::config::tree::Path;
 use crate::link::socket::Address;
 use crate::policy::{Globs, ItemRules};
-use crate::upstream::{Connect, HttpTransport, ListLimits, ServerSettings, Share};
+use crate::upstream::{
+    Backoff, BreakerSettings, Connect, HttpTransport, ListLimits, PingSettings, ServerSettings, Share, Start,
+};
 
 /// Headers that the transport itself sets.
 const RESERVED: [&str; 10] = [
@@ -89,6 +91,16 @@ impl Resolver<'_> {
     fn server(&mut self, name: &str, server: &Server, path: &Path, defaults: &Common) -> Option<ServerSettings> {
         let connect = self.connect(server, path);
         let common = self.common(name, path, &server.common, Some(defaults));
+        if server.common.idle_stop.is_some() && common.start == Start::Eager {
+            let key = path.key("idle_stop");
+            let fix = "write `start = \"lazy\"` beside it, or remove it";
+            self.error_at_key(
+                Kind::Conflict,
+                &key,
+                format!("`{key}` is only for a server that is started on use"),
+                fix,
+            );
+        }
         Some(ServerSettings {
             title: server.title.clone(),
             description: server.description.clone(),
@@ -125,6 +137,16 @@ impl Resolver<'_> {
                 Some(FileShare::Principal) => Share::Principal,
                 Some(FileShare::Auto) | None => Share::Auto,
             },
+            start: match own.start.or(base.start) {
+                Some(FileStart::Lazy) => Start::Lazy,
+                Some(FileStart::Eager) | None => Start::Eager,
+            },
+            idle_stop: self.time(path, "idle_stop", &own.idle_stop, &base.idle_stop),
+            max_connections: count(own.max_connections.or(base.max_connections).unwrap_or_default()),
+            backoff: self.backoff(path, own, base),
+            attempts: attempts(own, base),
+            breaker: self.breaker(path, own, base),
+            ping: self.ping(path, own, base),
             timeout: self.time(path, "timeout", &own.timeout, &base.timeout),
             // The gateway's, which is not known here.
             ask_timeout: Duration::ZERO,
@@ -150,6 +172,55 @@ impl Resolver<'_> {
             (Some(own), _) => self.size(&path.key(key), own),
             (None, Some(base)) => self.size(&Path::of(&["defaults", key]), base),
             (None, None) => 0,
+        }
+    }
+
+    fn backoff(&mut self, path: &Path, own: &Common, base: &Common) -> Backoff {
+        let (own, base) = (own.backoff.clone().unwrap_or_default(), base.backoff.clone().unwrap_or_default());
+        let min = self.part(path, ["backoff", "min"], &own.min, &base.min);
+        let max = self.part(path, ["backoff", "max"], &own.max, &base.max);
+        if min > max && !max.is_zero() {
+            let path = path.key("backoff");
+            let message = format!("`{path}`: the first pause is longer than the longest");
+            self.error_at_key(Kind::Value, &path, message, "make `min` at most as long as `max`");
+        }
+        Backoff { min, max }
+    }
+
+    fn breaker(&mut self, path: &Path, own: &Common, base: &Common) -> BreakerSettings {
+        let (own, base) = (own.breaker.clone().unwrap_or_default(), base.breaker.clone().unwrap_or_default());
+        BreakerSettings {
+            failures: small(own.failures.or(base.failures)),
+            open: self.part(path, ["breaker", "open"], &own.open, &base.open),
+        }
+    }
+
+    fn ping(&mut self, path: &Path, own: &Common, base: &Common) -> PingSettings {
+        let (own, base) = (own.ping.clone().unwrap_or_default(), base.ping.clone().unwrap_or_default());
+        let interval = match (&own.interval, &base.interval) {
+            (Some(own), _) => self.duration_or_zero(&path.key("ping").key("interval"), own),
+            (None, Some(base)) => self.duration_or_zero(&Path::of(&["defaults", "ping", "interval"]), base),
+            (None, None) => Duration::ZERO,
+        };
+        PingSettings {
+            interval,
+            timeout: self.part(path, ["ping", "timeout"], &own.timeout, &base.timeout),
+            misses: small(own.misses.or(base.misses)),
+        }
+    }
+
+    /// A duration in a table of a server's.
+    fn part(
+        &mut self,
+        path: &Path,
+        [table, key]: [&str; 2],
+        own: &Option<DurationText>,
+        base: &Option<DurationText>,
+    ) -> Duration {
+        match (own, base) {
+            (Some(own), _) => self.duration(&path.key(table).key(key), own),
+            (None, Some(base)) => self.duration(&Path::of(&["defaults", table, key]), base),
+            (None, None) => Duration::ZERO,
         }
     }
 
@@ -432,6 +503,16 @@ impl Resolver<'_> {
         }
         Some(Globs::new(patterns).unwrap_or_default())
     }
+}
+
+fn attempts(own: &Common, base: &Common) -> u32 {
+    let attempts = |common: &Common| common.retry.as_ref().and_then(|retry| retry.attempts);
+    small(attempts(own).or(attempts(base)))
+}
+
+/// A number whose range was checked.
+fn small(number: Option<u64>) -> u32 {
+    number.and_then(|number| u32::try_from(number).ok()).unwrap_or_default()
 }
 
 /// Patterns of the defaults, which were checked there.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, stream};
 use tokio::sync::{Mutex as AsyncMutex, broadcast};
 use tokio_util::sync::CancellationToken;
@@ -315,6 +316,29 @@ impl Server for Shared {
 
     fn let_go(&self) {
         self.0.handed_over.store(true, Ordering::Relaxed);
+    }
+
+    /// 2025-11-25/basic/utilities/ping.mdx: "The receiver MUST respond promptly with an empty response". Whatever it
+    /// answers, it is there.
+    fn ping(&self) -> Option<BoxFuture<'static, bool>> {
+        let server = self.0.clone();
+        if !server.link.is_pipe() && !server.has_session() {
+            return None;
+        }
+        Some(Box::pin(async move {
+            let id = server.calls.next_id();
+            let body = to_bytes(64, |out| write_request(out, &Id::number(id), "ping", &Object::new()));
+            let answer = async {
+                let reply = server.send(body, Some(id), &Headers::new()).await?;
+                super::open::first_answer(reply.messages).await
+            };
+            match answer.await {
+                Ok(_) | Err(ConnectError::Answered(_)) => true,
+                // A session that is gone is renewed by the next call; its host is there.
+                Err(ConnectError::Link(LinkError::Status { .. })) => true,
+                Err(_) => false,
+            }
+        }))
     }
 }
 

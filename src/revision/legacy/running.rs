@@ -90,14 +90,15 @@ impl Running {
             entry.attend(task.clone(), None);
         }
         let as_task = call.task != TaskWish::Never;
-        let Call { method, params, meta, progress, .. } = call;
+        let Call { method, params, meta, progress, received, .. } = call;
         let params = with_meta(params, meta, progress.then_some(entry.id));
         let body =
             to_bytes(params.size_hint(), |out| write_request(out, &Id::number(entry.id), method.name(), &params));
         let forwarded = forwarded_headers(&caller);
         // "It MUST block the response until the task reaches a terminal status": longer than a call may take.
         let wait = if task.is_some() { server.hello.ask_timeout } else { Duration::ZERO };
-        let deadline = Instant::now() + server.hello.timeout + wait;
+        // What the call waited for its turn is part of its time.
+        let deadline = received + server.hello.timeout + wait;
         Running {
             token: entry.id,
             task,

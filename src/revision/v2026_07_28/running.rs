@@ -53,7 +53,7 @@ impl Running {
     /// The exchange of a call; nothing is sent before it is asked for its first event.
     pub(super) fn start(server: Arc<Inner>, caller: Arc<Caller>, call: Call) -> Exchange {
         let target = call.target();
-        let Call { method, mut params, meta, progress, definition, resume, task, .. } = call;
+        let Call { method, mut params, meta, progress, definition, resume, task, received, .. } = call;
         let may_task = task != TaskWish::Never || matches!(method, Method::Task(_));
         // "The server MUST NOT emit `notifications/message` for a request that does not include this field": none can be
         // about a call that did not ask (server/utilities/logging.mdx).
@@ -72,7 +72,8 @@ impl Running {
             headers::write(method.name(), target.as_deref(), definition.as_deref(), params.get("arguments"))
         };
         headers.extend(forwarded_headers(&caller));
-        let deadline = Instant::now() + server.hello.timeout;
+        // What the call waited for its turn is part of its time.
+        let deadline = received + server.hello.timeout;
         let running = Running {
             server,
             entry,

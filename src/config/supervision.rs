@@ -1,0 +1,53 @@
+//! The tables of a server's section that say how it is supervised.
+//!
+//! Owns their form in the file. Does not know their defaults (`file`) or what they become (`resolve`). Invariant: each key
+//! is optional, and says nothing where it is absent.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::text::DurationText;
+
+/// The pauses between attempts to connect.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+pub(super) struct Backoff {
+    /// The first pause; each failure doubles it.
+    pub(super) min: Option<DurationText>,
+    /// The longest pause.
+    pub(super) max: Option<DurationText>,
+}
+
+/// Which calls are sent again.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+pub(super) struct Retry {
+    /// How often a call is sent in all; 1: never again. Only lists, reads, prompts, completions, tools that say that they
+    /// only read or may be repeated, and what never reached the server.
+    #[schemars(range(min = 1, max = 5))]
+    pub(super) attempts: Option<u64>,
+}
+
+/// When calls to a server that keeps failing end at once.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+pub(super) struct Breaker {
+    /// After so many transport faults in a row (not errors that the server answers); 0: never.
+    #[schemars(range(min = 0, max = 1_000_000))]
+    pub(super) failures: Option<u64>,
+    /// For how long; then one call is sent to see.
+    pub(super) open: Option<DurationText>,
+}
+
+/// How it is found that an unused connection leads nowhere.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+pub(super) struct Ping {
+    /// How long a connection is unused before the server is asked; `0s`: never.
+    pub(super) interval: Option<DurationText>,
+    /// How long an answer may take.
+    pub(super) timeout: Option<DurationText>,
+    /// So many unanswered pings in a row, and the server is connected anew.
+    #[schemars(range(min = 1, max = 100))]
+    pub(super) misses: Option<u64>,
+}

@@ -1,0 +1,259 @@
+//! The connections of one server: the main one, those beside it, and which of them a call uses.
+//!
+//! Owns the pools; who shares what is decided in `sharing`. Does not bring the main connection up (`supervise`).
+//! Invariant: between the choice of a connection that questions make ambiguous and the start of the call on it, nobody
+//! else's call begins there.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arc_swap::{ArcSwapOption, Guard};
+
+use crate::model::{Caller, Error, Face};
+use crate::revision::Era;
+use crate::upstream::asked::{self, Reserved};
+use crate::upstream::connect::{Active, For};
+use crate::upstream::lease::{Claim, Leases, Used};
+use crate::upstream::sharing::{self, Beside, Ends};
+use crate::upstream::{ServerSettings, Share, Upstream, own_caller};
+
+/// The connections of one server.
+pub(super) struct Connections {
+    share: Share,
+    as_client: bool,
+    main: ArcSwapOption<Active>,
+    /// How it was connected last.
+    spoke: ArcSwapOption<Spoke>,
+    /// Whether it refused to be connected in the legacy era since then.
+    modern_only: AtomicBool,
+    /// Whether it was ever seen to ask clients for something on a pipe.
+    asks: AtomicBool,
+    leases: Leases,
+    in_use: asked::InUse,
+    turns: Mutex<()>,
+}
+
+/// What is remembered of the main connection while there is none.
+pub(super) struct Spoke {
+    pub(super) era: Era,
+    pub(super) is_pipe: bool,
+    pub(super) face: Face,
+}
+
+/// What a call keeps from others while it runs.
+#[derive(Default)]
+pub(super) struct Held {
+    reserved: Option<Reserved>,
+    _used: Option<Used>,
+}
+
+/// The main connection, for a call that begins before this is dropped.
+pub(super) struct AtHand<'a> {
+    main: Guard<Option<Arc<Active>>>,
+    _turn: Option<MutexGuard<'a, ()>>,
+}
+
+impl AtHand<'_> {
+    pub(super) fn active(&self) -> Option<&Active> {
+        self.main.as_deref()
+    }
+}
+
+impl Connections {
+    pub(super) fn new(settings: &ServerSettings) -> Self {
+        Connections {
+            share: settings.share,
+            as_client: settings.as_client,
+            main: ArcSwapOption::empty(),
+            spoke: ArcSwapOption::empty(),
+            modern_only: AtomicBool::new(false),
+            asks: AtomicBool::new(false),
+            leases: Leases::default(),
+            in_use: asked::InUse::default(),
+            turns: Mutex::default(),
+        }
+    }
+
+    // === the main connection ===
+
+    /// It, while there is one.
+    pub(super) fn main(&self) -> Option<Arc<Active>> {
+        self.main.load_full()
+    }
+
+    /// Takes it into use.
+    pub(super) fn open(&self, active: Arc<Active>) {
+        let face = active.server.describe(&own_caller());
+        self.spoke.store(Some(Arc::new(Spoke { era: active.era, is_pipe: active.link.is_pipe(), face })));
+        self.main.store(Some(active));
+        self.modern_only.store(false, Ordering::Relaxed);
+    }
+
+    /// Takes it out of use. What was learned of the server stays.
+    pub(super) fn close(&self) {
+        if let (Some(active), Some(spoke)) = (self.main.swap(None), self.spoke.load_full()) {
+            let face = active.server.describe(&own_caller());
+            self.spoke.store(Some(Arc::new(Spoke { face, ..*spoke })));
+        }
+    }
+
+    /// Takes over how it was connected in an earlier run.
+    pub(super) fn remember(&self, spoke: Spoke) {
+        self.spoke.store(Some(Arc::new(spoke)));
+    }
+
+    /// How it was connected last, if it ever was.
+    pub(super) fn spoke(&self) -> Option<Arc<Spoke>> {
+        self.spoke.load_full()
+    }
+
+    // === the choice ===
+
+    /// The main connection, if this call goes there and nothing has to be waited for.
+    pub(super) fn at_hand(&self, caller: &Caller, about_task: bool) -> Option<AtHand<'_>> {
+        if self.share != Share::Auto || self.legacy_first(caller) {
+            return None;
+        }
+        let main = self.main.load();
+        let active = main.as_ref()?;
+        // One at a time: of two that begin together, the second sees the first.
+        let turn = self.turn(active, caller);
+        if self.needs_own(active, caller, about_task) {
+            return None;
+        }
+        Some(AtHand { main, _turn: turn })
+    }
+
+    /// The connection for a call, waited for; the call begins under [`Connections::turn`].
+    pub(super) async fn for_call(
+        &self,
+        upstream: &Upstream,
+        caller: &Arc<Caller>,
+        about_task: bool,
+    ) -> Result<(Arc<Active>, Held), Error> {
+        let (active, held) = self.choose(upstream, caller, about_task).await?;
+        if held.reserved.is_none() && self.is_taken(&active, caller, about_task) {
+            // Somebody else's call began meanwhile.
+            return self.choose(upstream, caller, about_task).await;
+        }
+        Ok((active, held))
+    }
+
+    /// Held while it is decided whether a call of a client that can be asked is alone on a pipe, and until it is open.
+    pub(super) fn turn(&self, active: &Active, caller: &Caller) -> Option<MutexGuard<'_, ()>> {
+        asked::is_ambiguous(active, caller).then(|| self.turns.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    async fn choose(
+        &self,
+        upstream: &Upstream,
+        caller: &Arc<Caller>,
+        about_task: bool,
+    ) -> Result<(Arc<Active>, Held), Error> {
+        let (active, used) = self.shared_or_leased(upstream, caller).await?;
+        if !self.needs_own(&active, caller, about_task) {
+            return Ok((active, Held { reserved: None, _used: used }));
+        }
+        let reserved = self.in_use.reserve(caller, &upstream.shared.metrics);
+        let own = Claim {
+            key: reserved.key.clone(),
+            whom: For::one(caller, Some(active.era)),
+            ends: if caller.session.is_some() { Ends::WithSession } else { Ends::Unused },
+        };
+        match self.leases.get(own, caller, upstream).await {
+            Ok((active, used)) => Ok((active, Held { reserved: Some(reserved), _used: Some(used) })),
+            // On the shared one the call runs at least, and its questions find it if it is alone.
+            Err(error) => {
+                tracing::warn!(server = upstream.settings.name, "no connection of its own for a call: {error}");
+                Ok((active, Held { reserved: None, _used: used }))
+            }
+        }
+    }
+
+    async fn shared_or_leased(
+        &self,
+        upstream: &Upstream,
+        caller: &Arc<Caller>,
+    ) -> Result<(Arc<Active>, Option<Used>), Error> {
+        if self.legacy_first(caller)
+            && let Some(beside) = sharing::beside(self.share, caller, true)
+        {
+            match self.leased(upstream, caller, beside, Some(Era::Legacy)).await {
+                Ok((active, used)) => return Ok((active, Some(used))),
+                Err(error) => {
+                    self.modern_only.store(true, Ordering::Relaxed);
+                    let server = &upstream.settings.name;
+                    tracing::info!(server, "it does not speak to legacy clients in their era: {error}");
+                }
+            }
+        }
+        match sharing::beside(self.share, caller, false) {
+            None => Ok((upstream.connected().await?, None)),
+            Some(beside) => {
+                let (active, used) = self.leased(upstream, caller, beside, None).await?;
+                Ok((active, Some(used)))
+            }
+        }
+    }
+
+    async fn leased(
+        &self,
+        upstream: &Upstream,
+        caller: &Arc<Caller>,
+        beside: Beside,
+        era: Option<Era>,
+    ) -> Result<(Arc<Active>, Used), Error> {
+        let whom = if beside.as_caller { For::one(caller, era) } else { For::everybody(era) };
+        self.leases.get(Claim { key: beside.key, whom, ends: beside.ends }, caller, upstream).await
+    }
+
+    fn is_taken(&self, active: &Active, caller: &Caller, about_task: bool) -> bool {
+        let _turn = self.turn(active, caller);
+        self.needs_own(active, caller, about_task)
+    }
+
+    /// Whether a call needs a connection on which no other call can be asked something.
+    fn needs_own(&self, active: &Active, caller: &Caller, about_task: bool) -> bool {
+        if about_task || !sharing::is_shared(self.share, caller) || !asked::is_ambiguous(active, caller) {
+            return false;
+        }
+        // Remembered longer than the connection that showed it.
+        if active.calls.were_asked() {
+            self.asks.store(true, Ordering::Relaxed);
+        }
+        let crowded = || active.calls.have_others(caller) || self.leases.has_own(caller);
+        sharing::leaves(self.share, caller, self.asks.load(Ordering::Relaxed), crowded)
+    }
+
+    /// Whether a call should go to the server in the legacy era, even if it is connected in the modern one.
+    ///
+    /// A server that speaks both may be able to ask its caller only in the era that it was written for: what sends
+    /// requests in the middle of a call cannot do that where they do not exist. With `protocol = "client"` a legacy
+    /// client meets it as it would without us.
+    ///
+    /// 2026-07-28/basic/versioning.mdx, Compatibility Matrix: "A dual-era server **MAY** serve both eras concurrently
+    /// on the same endpoint or process", and for a legacy client at one: "Works."
+    fn legacy_first(&self, caller: &Caller) -> bool {
+        self.as_client
+            && crate::revision::era(caller.revision) == Era::Legacy
+            && !self.modern_only.load(Ordering::Relaxed)
+            && self.spoke.load().as_ref().is_some_and(|spoke| spoke.era == Era::Modern)
+    }
+
+    // === those beside ===
+
+    /// The caller's own connection, if it has one.
+    pub(super) fn own(&self, caller: &Caller) -> Option<Arc<Active>> {
+        self.leases.find(self.share, caller)
+    }
+
+    /// How many there are beside the main one.
+    pub(super) fn beside(&self) -> usize {
+        self.leases.len()
+    }
+
+    /// Closes all but the main one.
+    pub(super) async fn close_beside(&self) {
+        self.leases.close_all().await;
+    }
+}

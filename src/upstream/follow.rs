@@ -1,0 +1,388 @@
+//! What happens while a server is connected: its lists, its news, its health.
+//!
+//! Owns when lists are taken again and what a server says by itself. Does not connect (`supervise`). Invariant: a list
+//! that fails stays as it was, and a server that is listened to is listened to until another listener takes over.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::model::{Filter, Kind, Notice, Notices, Reason};
+use crate::upstream::connect::Active;
+use crate::upstream::items::{self, list_all};
+use crate::upstream::settings::Backoff;
+use crate::upstream::supervise::set;
+use crate::upstream::{News, Start, State, Upstream, health, own_caller, pace};
+
+/// Lists are taken again at least so often, for servers that do not tell of changes.
+const RELIST: Duration = Duration::from_secs(300);
+/// A server that refuses all lists so often in a row is opened anew.
+const REFUSALS_MAX: u32 = 3;
+/// How long a server may take to say that it is listened to.
+const OPENING: Duration = Duration::from_secs(5);
+/// Changes that come within this time are taken together.
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// Why a connection is over.
+pub(super) enum End {
+    /// The server is gone, or should be connected anew.
+    Lost(String),
+    /// Nobody needs it.
+    Idle,
+    /// The gateway no longer wants it.
+    Stopped,
+}
+
+/// Lists the server and follows its changes; returns why that ended.
+pub(super) async fn serve(upstream: &Arc<Upstream>, active: Arc<Active>) -> End {
+    // In use before it is listed: what is known from before can be called while the lists are taken again.
+    upstream.breaker.reset();
+    upstream.need.touch();
+    upstream.connections.open(active.clone());
+    // Calls that wait for a connection look at the state: tell them.
+    upstream.status.send_modify(|status| status.away = None);
+    let mut notices = listen(upstream, &active);
+    let listed = tokio::select! {
+        listed = relist(upstream, &active, &Kind::ALL) => listed,
+        reason = active.link.broken() => Err(Trouble { reason: reason.to_string(), down: true, refused: false }),
+        () = upstream.stop.cancelled() => Ok(()),
+    };
+    if listed.is_ok() && !upstream.stop.is_cancelled() {
+        upstream.confirmed(&active);
+    }
+    report(upstream, &active, &listed);
+    (upstream.sink)(&upstream.settings.name, News::Items);
+    let end = tokio::select! {
+        biased;
+        end = over(upstream, &active) => end,
+        reason = follow(upstream, &active, &mut notices, Due::after(upstream.settings.backoff, &listed)) => End::Lost(reason),
+    };
+    drop(notices);
+    let stderr = active.stderr.as_ref().map(|tail| tail.lines());
+    upstream.connections.close();
+    if matches!(end, End::Idle) {
+        let _ = tokio::time::timeout(upstream.settings.timeout, finished(&active)).await;
+    }
+    upstream.status.send_modify(|status| {
+        status.stderr = stderr.unwrap_or_default();
+        status.away = Some(Instant::now());
+    });
+    active.link.close(Vec::new()).await;
+    end
+}
+
+/// Waits for calls that were given the connection just before it was taken out of use.
+async fn finished(active: &Active) {
+    loop {
+        tokio::time::sleep(SETTLE).await;
+        if active.calls.are_over() {
+            return;
+        }
+    }
+}
+
+/// Waits for what ends a connection whatever else happens.
+async fn over(upstream: &Upstream, active: &Active) -> End {
+    let idle = async {
+        match upstream.settings.start {
+            Start::Eager => std::future::pending().await,
+            // Others may be on connections of their own: those end with their clients.
+            Start::Lazy => {
+                let otherwise = || upstream.is_subscribed() || upstream.connections.beside() > 0;
+                upstream.need.over(upstream.settings.idle_stop, otherwise).await;
+            }
+        }
+    };
+    tokio::select! {
+        reason = active.link.broken() => End::Lost(reason.to_string()),
+        () = upstream.stop.cancelled() => End::Stopped,
+        reason = health::lost(upstream, active) => End::Lost(reason),
+        () = idle => End::Idle,
+    }
+}
+
+/// Why a server could not be listed in full.
+struct Trouble {
+    reason: String,
+    /// Whether it is not there at all.
+    down: bool,
+    /// Whether it refused every list: perhaps it is another server by now.
+    refused: bool,
+}
+
+fn report(upstream: &Upstream, active: &Active, listed: &Result<(), Trouble>) {
+    let name = &upstream.settings.name;
+    let items = upstream.items();
+    match listed {
+        Ok(()) => {
+            let tools = items.get(Kind::Tools).items.len();
+            tracing::info!(server = name, revision = active.revision, tools, "connected");
+            set(upstream, State::Ready, String::new(), None, None);
+        }
+        Err(Trouble { reason, .. }) => {
+            tracing::warn!(server = name, revision = active.revision, "connected, but not listed: {reason}");
+            set(upstream, State::Degraded, reason.clone(), None, None);
+        }
+    }
+}
+
+/// Calls are shut out, or let in again.
+fn report_breaker(upstream: &Upstream) {
+    let name = &upstream.settings.name;
+    match upstream.breaker.shut() {
+        Some(shut) => {
+            tracing::warn!(server = name, "its calls end at once for {:?}: {}", shut.left, shut.reason);
+            upstream.shared.metrics.breaker_opened.with_label_values(&[name]).inc();
+            set(
+                upstream,
+                State::Degraded,
+                format!("its calls keep failing: {}", shut.reason),
+                Some(Instant::now() + shut.left),
+                None,
+            );
+        }
+        None => {
+            tracing::info!(server = name, "its calls succeed again");
+            set(upstream, State::Ready, String::new(), None, None);
+        }
+    }
+}
+
+fn listen(upstream: &Upstream, active: &Active) -> Notices {
+    let filter = Filter { uris: (**upstream.wanted.load()).clone(), ..Filter::everything() };
+    active.server.listen(&own_caller(), filter)
+}
+
+/// Nothing to hear.
+fn silence() -> Notices {
+    Notices { honoured: Filter::default(), stream: stream::pending().boxed(), opened: None }
+}
+
+/// Waits until a server is listened to; not for ever, since some never say so.
+async fn opening(opened: Option<CancellationToken>, until: Instant) {
+    let Some(opened) = opened else { return };
+    let _ = tokio::time::timeout_at(until, opened.cancelled()).await;
+}
+
+/// What is to be done when, while a server is connected.
+struct Due {
+    /// The lists are taken again: soon after a failure, and at last in any case.
+    relist: Instant,
+    failed: u32,
+    /// The stream of changes is opened again; `None` while it is open.
+    hear: Option<Instant>,
+    /// Until when a stream of changes may say that it is open, before the next may take its place.
+    open: Instant,
+    /// How often that stream ended before it told anything.
+    deaf: u32,
+    backoff: Backoff,
+}
+
+impl Due {
+    fn after(backoff: Backoff, listed: &Result<(), Trouble>) -> Self {
+        let now = Instant::now();
+        let mut due = Due { relist: now, failed: 0, hear: None, open: now + OPENING, deaf: 0, backoff };
+        due.listed(listed);
+        due
+    }
+
+    fn pause(&self, failures: u32) -> Duration {
+        pace::pause(self.backoff, failures)
+    }
+
+    fn listed(&mut self, listed: &Result<(), Trouble>) {
+        self.failed = if listed.is_ok() { 0 } else { self.failed + 1 };
+        self.relist = Instant::now() + if listed.is_ok() { RELIST } else { self.pause(self.failed) };
+    }
+
+    /// The stream of changes ended.
+    fn stopped_hearing(&mut self) {
+        self.deaf += 1;
+        self.hear = Some(Instant::now() + self.pause(self.deaf));
+    }
+}
+
+async fn follow(upstream: &Arc<Upstream>, active: &Arc<Active>, notices: &mut Notices, mut due: Due) -> String {
+    loop {
+        let hear = due.hear;
+        let kinds = tokio::select! {
+            () = upstream.breaker.changed() => {
+                // A server that could not be listed stays degraded for that reason.
+                if due.failed == 0 {
+                    report_breaker(upstream);
+                }
+                continue;
+            }
+            () = upstream.resubscribe.notified(), if !notices.is_opening() => {
+                // The new stream is there before the old one goes; one change at a time.
+                due.open = Instant::now() + OPENING;
+                let fresh = listen(upstream, active);
+                let before = std::mem::replace(notices, silence());
+                *notices = fresh.in_place_of(before);
+                due.hear = None;
+                continue;
+            }
+            () = opening(notices.opened.clone(), due.open), if notices.is_opening() => {
+                notices.opened = None;
+                continue;
+            }
+            notice = notices.stream.next(), if hear.is_none() => {
+                match notice {
+                    Some(_) => due.deaf = 0,
+                    None => due.stopped_hearing(),
+                }
+                match notice {
+                    Some(Notice::Changed(kind)) => settle(upstream, notices, kind).await,
+                    Some(other) => {
+                        tell(upstream, other);
+                        continue;
+                    }
+                    None => continue,
+                }
+            }
+            () = tokio::time::sleep_until(hear.unwrap_or(due.relist)), if hear.is_some() => {
+                // What changed while nobody listened is found by listing again.
+                *notices = listen(upstream, active);
+                due.hear = None;
+                Kind::ALL.to_vec()
+            }
+            () = upstream.suspect.notified() => match check(upstream, active).await {
+                Ok(()) => continue,
+                Err(reason) => return reason,
+            },
+            // After a failure the next attempt has its time already.
+            () = upstream.stale.notified(), if due.failed == 0 => {
+                if !upstream.is_stale() {
+                    continue;
+                }
+                Kind::ALL.to_vec()
+            }
+            () = tokio::time::sleep_until(due.relist) => Kind::ALL.to_vec(),
+        };
+        // After a failure everything is due: which lists are missing is not kept.
+        let kinds = if due.failed > 0 { Kind::ALL.to_vec() } else { kinds };
+        let listed = refresh(upstream, active, &kinds).await;
+        due.listed(&listed);
+        match listed {
+            // Opened anew, in whatever it speaks now. On a pipe that would take a child away from its calls.
+            Err(Trouble { reason, down, refused })
+                if !active.link.is_pipe() && (down || refused && due.failed >= REFUSALS_MAX) =>
+            {
+                return reason;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Passes on what a server says by itself, other than that its lists changed.
+fn tell(upstream: &Upstream, notice: Notice) {
+    let news = match notice {
+        Notice::Updated(uri, params) => News::Updated(uri, params),
+        Notice::Elicited(id, params) => News::Elicited(id, params),
+        Notice::Task(task) => News::Task(task),
+        Notice::Log(level, params) => News::Logged(level, params),
+        _ => return,
+    };
+    (upstream.sink)(&upstream.settings.name, news);
+}
+
+/// Gathers the changes that come together.
+async fn settle(upstream: &Upstream, notices: &mut Notices, first: Kind) -> Vec<Kind> {
+    let mut kinds = vec![first];
+    let end = Instant::now() + SETTLE;
+    while let Ok(Some(notice)) = tokio::time::timeout_at(end, notices.stream.next()).await {
+        match notice {
+            Notice::Changed(kind) if !kinds.contains(&kind) => kinds.push(kind),
+            other => tell(upstream, other),
+        }
+    }
+    // Templates have no notification of their own.
+    if kinds.contains(&Kind::Resources) && !kinds.contains(&Kind::Templates) {
+        kinds.push(Kind::Templates);
+    }
+    kinds
+}
+
+async fn refresh(upstream: &Arc<Upstream>, active: &Arc<Active>, kinds: &[Kind]) -> Result<(), Trouble> {
+    let before = upstream.items();
+    let listed = tokio::select! {
+        listed = relist(upstream, active, kinds) => listed,
+        () = upstream.stop.cancelled() => Ok(()),
+    };
+    let degraded = upstream.status.borrow().state == State::Degraded && upstream.breaker.shut().is_none();
+    match &listed {
+        Ok(()) if degraded => report(upstream, active, &listed),
+        Ok(()) => {}
+        Err(Trouble { reason, .. }) => {
+            tracing::warn!(server = upstream.settings.name, "not listed again: {reason}");
+        }
+    }
+    if listed.is_ok() && !upstream.stop.is_cancelled() {
+        upstream.confirmed(active);
+    }
+    if !Arc::ptr_eq(&before, &upstream.items()) {
+        (upstream.sink)(&upstream.settings.name, News::Items);
+    }
+    listed
+}
+
+/// A call found the server away: is it? On a pipe the link knows; elsewhere a list shows.
+async fn check(upstream: &Arc<Upstream>, active: &Arc<Active>) -> Result<(), String> {
+    if active.link.is_pipe() {
+        return Ok(());
+    }
+    let listing = list_all(&*active.server, Kind::Tools, &upstream.settings.lists);
+    match tokio::time::timeout(upstream.settings.connect_timeout, listing).await {
+        Ok(Err(error)) if error.reason == Reason::ServerDown => Err(error.to_string()),
+        Err(_) => Err(format!("no answer within {:?}", upstream.settings.connect_timeout)),
+        _ => Ok(()),
+    }
+}
+
+/// Takes lists again. A list that fails stays as it was; the others are published.
+async fn relist(upstream: &Upstream, active: &Active, kinds: &[Kind]) -> Result<(), Trouble> {
+    let features = active.server.describe(&own_caller()).features;
+    let mut trouble: Option<Trouble> = None;
+    let mut answered = false;
+    for kind in kinds.iter().copied() {
+        let list = if items::offers(&features, kind) {
+            let limit = upstream.settings.list_timeout;
+            match tokio::time::timeout(limit, list_all(&*active.server, kind, &upstream.settings.lists)).await {
+                Ok(Ok(list)) => {
+                    answered = true;
+                    list
+                }
+                Ok(Err(error)) => {
+                    let down = error.reason == Reason::ServerDown;
+                    let reason = format!("{}: {error}", kind.list_method());
+                    trouble = Some(Trouble { reason, down, refused: true });
+                    if down {
+                        break;
+                    }
+                    continue;
+                }
+                Err(_) => {
+                    let (method, name) = (kind.list_method(), &upstream.settings.name);
+                    let reason = format!("{method} took longer than {limit:?} (servers.{name}.list_timeout)");
+                    trouble = Some(Trouble { reason, down: false, refused: false });
+                    continue;
+                }
+            }
+        } else {
+            items::List::default()
+        };
+        upstream.fresh.taken(kind, &features);
+        let mut items = (*upstream.items()).clone();
+        if items.set(kind, list) {
+            upstream.items.store(Arc::new(items));
+        }
+    }
+    match trouble {
+        Some(trouble) => Err(Trouble { refused: trouble.refused && !answered, ..trouble }),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,203 @@
+//! One call at a server, from its start to its end: a slot, a connection, and another attempt where that is allowed.
+//!
+//! Owns what the call holds meanwhile. Does not spell it (`revision`). Invariant: a call is made again only before
+//! anything was heard of it, and its client hears of one attempt.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, Stream, StreamExt};
+use tokio::time::Instant;
+
+use crate::model::{Again, Caller, Error, Event, Exchange, Outcome, Reason};
+use crate::upstream::Upstream;
+use crate::upstream::breaker::{Pass, Verdict};
+use crate::upstream::connections::Held;
+use crate::upstream::need::Needed;
+use crate::upstream::retry::{Decision, Spare};
+use crate::upstream::slots::Slot;
+
+/// A call that has what it needs.
+pub(super) struct Begun {
+    pub(super) exchange: Exchange,
+    pub(super) held: Held,
+    pub(super) is_pipe: bool,
+    /// `None` where an earlier attempt has it already.
+    pub(super) slot: Option<Slot>,
+    pub(super) pass: Pass,
+}
+
+/// A call in progress.
+pub(super) struct Run {
+    pub(super) upstream: Arc<Upstream>,
+    pub(super) step: Step,
+    pub(super) slot: Option<Slot>,
+    pub(super) pass: Option<Pass>,
+    pub(super) held: Held,
+    pub(super) is_pipe: bool,
+    /// To make it again.
+    pub(super) spare: Option<Box<Spare>>,
+    /// Whether its client brought credentials of its own: what the server's host says of those is about nobody else.
+    pub(super) own_credentials: bool,
+    pub(super) deadline: Instant,
+    /// Keeps a server up that is started on use.
+    pub(super) needed: Option<Needed>,
+}
+
+/// Where it is.
+pub(super) enum Step {
+    Starting(BoxFuture<'static, Result<Begun, Error>>),
+    Running(Exchange),
+    Over,
+}
+
+impl Stream for Run {
+    type Item = Event;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+        let this = self.get_mut();
+        loop {
+            match &mut this.step {
+                Step::Over => return Poll::Ready(None),
+                Step::Starting(start) => match ready!(start.poll_unpin(cx)) {
+                    Ok(begun) => this.begin(begun),
+                    Err(error) => {
+                        this.end();
+                        return Poll::Ready(Some(Event::Done(Err(error))));
+                    }
+                },
+                Step::Running(exchange) => {
+                    let Some(event) = ready!(exchange.poll_next_unpin(cx)) else {
+                        this.end();
+                        return Poll::Ready(None);
+                    };
+                    if let Some(event) = this.happened(event) {
+                        return Poll::Ready(Some(event));
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Run {
+    fn begin(&mut self, begun: Begun) {
+        let Begun { exchange, held, is_pipe, slot, pass } = begun;
+        (self.step, self.held, self.is_pipe, self.pass) = (Step::Running(exchange), held, is_pipe, Some(pass));
+        self.slot = slot.or(self.slot.take());
+    }
+
+    fn end(&mut self) {
+        (self.step, self.slot, self.pass, self.spare) = (Step::Over, None, None, None);
+        self.held = Held::default();
+        self.needed = None;
+    }
+
+    fn happened(&mut self, event: Event) -> Option<Event> {
+        match event {
+            Event::Notify(_) => self.spare = None,
+            // A user's time is no load on the server: a call that waits for an answer keeps nobody out, and goes on
+            // afterwards without another turn.
+            Event::Ask(_) => (self.spare, self.slot) = (None, None),
+            Event::Done(end) => {
+                self.learn(&end);
+                if let Err(error) = &end
+                    && self.again(error)
+                {
+                    return None;
+                }
+                self.end();
+                return Some(Event::Done(end));
+            }
+        }
+        Some(event)
+    }
+
+    /// What the end shows of the server.
+    fn learn(&mut self, end: &Result<Outcome, Error>) {
+        let upstream = &self.upstream;
+        let verdict = verdict(end, self.is_pipe, self.own_credentials);
+        if verdict == Verdict::Good && self.spare.is_some() {
+            upstream.budget.earn();
+        }
+        upstream.breaker.record(verdict, &self.pass.take().unwrap_or_default());
+        match end {
+            Err(error) if error.reason == Reason::ServerDown => upstream.suspect.notify_one(),
+            Ok(Outcome { task: Some(task), .. }) if self.needed.is_some() => upstream.need.task(task),
+            _ => {}
+        }
+    }
+
+    /// Starts another attempt, if there may be one.
+    fn again(&mut self, error: &Error) -> bool {
+        let Some(mut spare) = self.spare.take() else { return false };
+        let upstream = self.upstream.clone();
+        let name = upstream.settings.name.as_str();
+        let count = |outcome: &str| upstream.shared.metrics.retries.with_label_values(&[name, outcome]).inc();
+        let pause = match spare.decide(error, &upstream.budget, self.deadline) {
+            Decision::No => return false,
+            Decision::Spent => {
+                count("over_budget");
+                return false;
+            }
+            Decision::After(pause) => pause,
+        };
+        count("sent");
+        let Some(call) = spare.call.again() else { return false };
+        let caller: Arc<Caller> = spare.caller.clone();
+        self.spare = Some(spare);
+        self.held = Held::default();
+        self.step = Step::Starting(Box::pin(async move {
+            tokio::time::sleep(pause).await;
+            let pass = upstream.admit()?;
+            upstream.begin(&caller, call, None, pass).await
+        }));
+        true
+    }
+}
+
+/// What the end of a call shows of its server as a whole.
+fn verdict(end: &Result<Outcome, Error>, is_pipe: bool, own_credentials: bool) -> Verdict {
+    let Err(error) = end else { return Verdict::Good };
+    let fault = |wait| Verdict::Fault(error.message.to_string(), wait);
+    match (&error.reason, error.again) {
+        (Reason::Answered(_), _) => Verdict::Good,
+        // A pipe that ends is opened anew, which has its own pauses.
+        (Reason::ServerDown, _) if is_pipe => Verdict::Nothing,
+        (Reason::ServerDown | Reason::ServerTimeout, _) => fault(None),
+        (Reason::ServerRefused, Again::Later(wait)) if !own_credentials => fault(wait),
+        _ => Verdict::Nothing,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::json::Object;
+    use crate::jsonrpc::RpcError;
+
+    #[test]
+    fn only_transport_faults_count_against_a_server() {
+        let with = |reason, again| Err(Error { again, ..Error::new(reason, "why") });
+        let answered = |code| RpcError { code, message: "no".into(), data: None };
+        let good = [Ok(Outcome::of(Object::new())), with(Reason::Answered(answered(-32602)), Again::No)];
+        for end in good {
+            assert_eq!(verdict(&end, false, false), Verdict::Good);
+        }
+        let wait = Some(Duration::from_secs(2));
+        let fault = |wait| Verdict::Fault("why".to_owned(), wait);
+        assert_eq!(verdict(&with(Reason::ServerRefused, Again::Later(wait)), false, false), fault(wait));
+        assert_eq!(verdict(&with(Reason::ServerRefused, Again::Later(wait)), false, true), Verdict::Nothing);
+        assert_eq!(verdict(&with(Reason::ServerRefused, Again::No), false, false), Verdict::Nothing);
+        assert_eq!(verdict(&with(Reason::ServerTimeout, Again::No), true, false), fault(None));
+        assert_eq!(verdict(&with(Reason::ServerDown, Again::Unsent), false, false), fault(None));
+        assert_eq!(verdict(&with(Reason::ServerDown, Again::Later(None)), true, false), Verdict::Nothing);
+        for reason in [Reason::Cancelled, Reason::InvalidParams, Reason::Overloaded, Reason::ServerProtocol] {
+            assert_eq!(verdict(&with(reason, Again::No), false, false), Verdict::Nothing);
+        }
+    }
+}

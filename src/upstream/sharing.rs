@@ -1,0 +1,138 @@
+//! Who shares a connection with whom.
+//!
+//! A pure decision: from the settings, the caller and what a connection has shown, to a name of a connection. Knows no
+//! connection. Invariant: callers that must not meet get different names.
+
+use crate::json::Text;
+use crate::model::{Call, Caller, Method, TaskWish};
+use crate::upstream::Share;
+
+/// When a connection beside the main one ends that does not break.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ends {
+    /// With the session that it was opened for.
+    WithSession,
+    /// When no call has used it for a while.
+    Unused,
+    /// With the server, or where another client needs its place.
+    Never,
+}
+
+/// A connection beside the main one.
+#[derive(Debug, PartialEq)]
+pub(super) struct Beside {
+    /// What it is found by.
+    pub(super) key: Text,
+    /// When it ends.
+    pub(super) ends: Ends,
+    /// Whether it is opened as the caller says of itself, or for everybody.
+    pub(super) as_caller: bool,
+}
+
+/// Where a caller's calls go by the settings alone; `None`: to the main connection. `legacy`: whether it is to meet the
+/// server in the legacy era, although the main connection is not.
+pub(super) fn beside(share: Share, caller: &Caller, legacy: bool) -> Option<Beside> {
+    let ends = match (share, &caller.session) {
+        (Share::Session, Some(_)) => Ends::WithSession,
+        (Share::Session, None) => Ends::Unused,
+        _ => Ends::Never,
+    };
+    match key(share, caller) {
+        Some(key) => Some(Beside { key, ends, as_caller: true }),
+        // No session and no principal is called so.
+        None => legacy.then(|| Beside { key: Text::literal("legacy"), ends, as_caller: false }),
+    }
+}
+
+/// What a caller's connection is found by; `None`: it uses the main one.
+///
+/// A stateless client has no session. What comes nearest is who it is and what it can be asked for: its calls share a
+/// connection that was opened with its own capabilities.
+pub(super) fn key(share: Share, caller: &Caller) -> Option<Text> {
+    let principal = caller.principal.id;
+    match (share, &caller.session) {
+        (Share::Auto, _) => None,
+        (Share::Session, Some(session)) => Some(session.clone()),
+        (Share::Session, None) => Some(stateless_key(caller, 0)),
+        (Share::Principal, _) => Some(Text::from(format!("principal {principal}"))),
+    }
+}
+
+/// The name of a connection that a session has because its server asks.
+pub(super) fn session_key(session: &Text) -> Text {
+    Text::from(format!("asked {session}"))
+}
+
+/// The name of a connection of a principal's stateless clients; they are told apart by what they can be asked for.
+pub(super) fn stateless_key(caller: &Caller, n: usize) -> Text {
+    Text::from(format!("principal {}, {:?}, {n}", caller.principal.id, caller.can))
+}
+
+/// Whether a caller shares its connection with clients that a question could be meant for, too.
+pub(super) fn is_shared(share: Share, caller: &Caller) -> bool {
+    match share {
+        Share::Auto => true,
+        Share::Session => caller.session.is_none(),
+        Share::Principal => false,
+    }
+}
+
+/// Whether a call leaves a connection on which questions name no call. `asks`: the server was seen to ask; `crowded`:
+/// another client's call is open there, or the session left it before.
+pub(super) fn leaves(share: Share, caller: &Caller, asks: bool, crowded: impl FnOnce() -> bool) -> bool {
+    match caller.session {
+        // Where each client is to have a connection, nobody waits to be shown.
+        None => asks || share == Share::Session,
+        // What a session did before is on the shared one: it leaves that only when a question could be another's, and
+        // then for good.
+        Some(_) => asks && crowded(),
+    }
+}
+
+/// Whether a call is about a task, or may become one: tasks outlive their calls, and are found on the connection that
+/// everybody shares. What they ask names them.
+pub(super) fn is_about_task(call: &Call) -> bool {
+    matches!(call.method, Method::Task(_))
+        || (call.task != TaskWish::Never && crate::revision::may_be_task(call.definition.as_deref()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::testing;
+
+    #[test]
+    fn who_must_not_meet_gets_another_connection() {
+        let (first, second) = (testing::caller(1, Some("a")), testing::caller(1, Some("b")));
+        let (stateless, other) = (testing::caller(1, None), testing::caller(2, None));
+        let key = |share, caller: &Caller| beside(share, caller, false).map(|beside| (beside.key, beside.ends));
+        assert_eq!(key(Share::Auto, &first), None);
+        assert_ne!(key(Share::Session, &first), key(Share::Session, &second));
+        assert_eq!(key(Share::Session, &first).unwrap().1, Ends::WithSession);
+        assert_ne!(key(Share::Session, &stateless), key(Share::Session, &other));
+        assert_eq!(key(Share::Session, &stateless).unwrap().1, Ends::Unused);
+        assert_eq!(key(Share::Principal, &first), key(Share::Principal, &second), "the same principal");
+        assert_ne!(key(Share::Principal, &first), key(Share::Principal, &other));
+    }
+
+    #[test]
+    fn legacy_clients_share_the_connection_in_their_era() {
+        let (first, second) = (testing::caller(1, Some("a")), testing::caller(2, Some("b")));
+        let legacy = beside(Share::Auto, &first, true).unwrap();
+        assert_eq!((legacy.as_caller, legacy.ends), (false, Ends::Never));
+        assert_eq!(beside(Share::Auto, &second, true).unwrap(), legacy);
+        assert!(beside(Share::Principal, &first, true).unwrap().as_caller);
+    }
+
+    #[test]
+    fn a_session_leaves_only_a_crowded_connection_of_a_server_that_asks() {
+        let (session, stateless) = (testing::caller(1, Some("a")), testing::caller(1, None));
+        let leaves = |share, caller: &Caller, asks, crowded| super::leaves(share, caller, asks, || crowded);
+        assert!(!leaves(Share::Auto, &session, false, true) && !leaves(Share::Auto, &session, true, false));
+        assert!(leaves(Share::Auto, &session, true, true));
+        assert!(leaves(Share::Auto, &stateless, true, false) && !leaves(Share::Auto, &stateless, false, true));
+        assert!(leaves(Share::Session, &stateless, false, false));
+        assert!(!is_shared(Share::Session, &session) && is_shared(Share::Session, &stateless));
+        assert!(is_shared(Share::Auto, &session) && !is_shared(Share::Principal, &stateless));
+    }
+}

@@ -1,0 +1,124 @@
+//! How many calls a server has at once, and how many may wait for their turn.
+//!
+//! Invariant: turns are given in the order of asking, and nobody waits longer than the call's own time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+
+use crate::model::{Error, Reason};
+use crate::telemetry::Metrics;
+use crate::upstream::ServerSettings;
+
+/// The slots of one server.
+pub(super) struct Slots {
+    free: Arc<Semaphore>,
+    waiting: AtomicUsize,
+}
+
+/// A call's slot.
+pub(super) type Slot = OwnedSemaphorePermit;
+
+impl Slots {
+    pub(super) fn new(settings: &ServerSettings) -> Self {
+        Slots { free: Arc::new(Semaphore::new(settings.max_concurrency)), waiting: AtomicUsize::new(0) }
+    }
+
+    /// A slot, if one is free and nobody waits for it.
+    pub(super) fn at_hand(&self) -> Option<Slot> {
+        self.free.clone().try_acquire_owned().ok()
+    }
+
+    /// How many calls wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Acquire)
+    }
+
+    /// A slot, waited for.
+    pub(super) async fn take(
+        &self,
+        settings: &ServerSettings,
+        metrics: &Metrics,
+        deadline: Instant,
+    ) -> Result<Slot, Error> {
+        if let Some(slot) = self.at_hand() {
+            return Ok(slot);
+        }
+        let ServerSettings { name, queue, max_concurrency, timeout, .. } = settings;
+        let _place = Waiting::enter(self, settings, metrics).ok_or_else(|| {
+            metrics.refused.with_label_values(&["queue"]).inc();
+            let message = format!("Server \"{name}\" is busy: {max_concurrency} calls run and {queue} wait; raise servers.{name}.max_concurrency or .queue");
+            Error::new(Reason::Overloaded, message)
+        })?;
+        match tokio::time::timeout_at(deadline, self.free.clone().acquire_owned()).await {
+            Ok(Ok(slot)) => Ok(slot),
+            _ => {
+                let message = format!(
+                    "Server \"{name}\" is busy: the call waited for its turn until its time was over (servers.{name}.max_concurrency, and .timeout = {timeout:?})"
+                );
+                Err(Error::new(Reason::Overloaded, message))
+            }
+        }
+    }
+}
+
+/// A place in the queue for a slot.
+struct Waiting<'a> {
+    slots: &'a Slots,
+    name: &'a str,
+    metrics: &'a Metrics,
+}
+
+impl<'a> Waiting<'a> {
+    fn enter(slots: &'a Slots, settings: &'a ServerSettings, metrics: &'a Metrics) -> Option<Self> {
+        let place = Waiting { slots, name: &settings.name, metrics };
+        let before = slots.waiting.fetch_add(1, Ordering::AcqRel);
+        place.count(1);
+        (before < settings.queue).then_some(place)
+    }
+
+    fn count(&self, change: i64) {
+        self.metrics.queue_depth.with_label_values(&[self.name]).add(change);
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.slots.waiting.fetch_sub(1, Ordering::AcqRel);
+        self.count(-1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::upstream::Connect;
+
+    #[tokio::test(start_paused = true)]
+    async fn turns_are_in_order_and_within_the_calls_time() {
+        let connect = Connect::Stdio { command: String::new(), args: Vec::new(), env: Vec::new(), cwd: None };
+        let settings = ServerSettings { max_concurrency: 1, queue: 2, ..ServerSettings::new("a", connect) };
+        let (slots, metrics) = (Slots::new(&settings), Metrics::new());
+        let late = Instant::now() + Duration::from_secs(60);
+        let first = slots.take(&settings, &metrics, late).await.unwrap();
+        let mut second = Box::pin(slots.take(&settings, &metrics, late));
+        let mut third = Box::pin(slots.take(&settings, &metrics, Instant::now() + Duration::from_secs(1)));
+        assert!((&mut second).now_or_never().is_none() && (&mut third).now_or_never().is_none());
+        assert_eq!(slots.waiting(), 2);
+        let error = slots.take(&settings, &metrics, late).now_or_never().unwrap().unwrap_err();
+        assert!(error.message.contains("servers.a.max_concurrency or .queue"), "{error}");
+        assert_eq!(slots.waiting(), 2, "who is refused does not wait");
+        let error = third.await.unwrap_err();
+        assert!(error.message.contains("its time was over"), "{error}");
+        drop(first);
+        assert!(slots.at_hand().is_none(), "it is the second's turn");
+        let _slot = second.await.unwrap();
+        assert_eq!(slots.waiting(), 0);
+    }
+}
