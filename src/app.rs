@@ -72,20 +72,9 @@ impl App {
         let draining = CancellationToken::new();
         let (keys, access) = KeyRing::new(&plan.keys);
         let gateway = Gateway::new(gateway_settings(&plan, access), shared.clone());
-        let hosts = hosts(&plan);
         let memory = Memory::new(plan.limits.memory, &metrics);
-        let front = Arc::new(Front {
-            endpoints: gateway.endpoints(),
-            state: Arc::new(front_state(&plan, &metrics, &draining, (&store, keys.owners()))),
-            keys,
-            hosts: hosts.clone(),
-            limits: RequestLimits {
-                body: plan.limits.body,
-                read_timeout: plan.limits.read_timeout,
-                batch: plan.limits.batch,
-            },
-            gate: gate(&plan, memory.clone()),
-        });
+        let front_state = front_state(&plan, &metrics, &draining, (&store, keys.owners()));
+        let front = Arc::new(front(&plan, &gateway, keys, front_state, memory.clone()));
         let state = state::State::of(&front.state, &gateway, &shared, plan.catalog_age);
         state.begin(plan.state.required).await?;
         let settings = ListenSettings {
@@ -108,7 +97,7 @@ impl App {
             metrics.server_up.with_label_values(&[name, State::Disabled.name()]).set(1);
         }
         for listener in admin_listener {
-            let (gateway, metrics, hosts) = (gateway.clone(), metrics.clone(), hosts.clone());
+            let (gateway, metrics, hosts) = (gateway.clone(), metrics.clone(), front.hosts.clone());
             let (disabled, draining) = (plan.disabled.clone(), draining.clone());
             let admin = Admin { gateway, disabled, metrics, hosts, local: listener.is_local(), draining };
             serve_admin(listener, admin, settings.clone());
@@ -239,6 +228,13 @@ fn gate(plan: &Plan, memory: Arc<Memory>) -> Gate {
     Gate::new(GateSettings { calls, calls_per_key, rate }, &plan.keys, memory)
 }
 
+fn front(plan: &Plan, gateway: &Arc<Gateway>, keys: KeyRing, state: FrontState, memory: Arc<Memory>) -> Front {
+    let Limits { body, read_timeout, batch, .. } = plan.limits;
+    let limits = RequestLimits { body, read_timeout, batch };
+    let (hosts, gate, state) = (hosts(plan), gate(plan, memory), Arc::new(state));
+    Front { endpoints: gateway.endpoints(), keys, state, hosts, limits, gate }
+}
+
 /// A gateway without listeners or processes: its requests and its servers come another way.
 pub struct Core {
     /// The servers; nothing is connected before [`Gateway::start`].
@@ -255,10 +251,7 @@ impl Core {
         let store = Store::memory();
         let state = front_state(plan, &shared.metrics, &CancellationToken::new(), (&store, keys.owners()));
         let gateway = Gateway::new(gateway_settings(plan, access), shared);
-        let Limits { body, read_timeout, batch, .. } = plan.limits;
-        let limits = RequestLimits { body, read_timeout, batch };
-        let (gate, state) = (gate(plan, memory), Arc::new(state));
-        let front = Front { endpoints: gateway.endpoints(), keys, state, hosts: hosts(plan), limits, gate };
+        let front = front(plan, &gateway, keys, state, memory);
         Core { gateway, front: Arc::new(front) }
     }
 }
