@@ -150,13 +150,16 @@ mod tests {
     use super::*;
     use crate::link::guard::Guard;
     use crate::telemetry::Metrics;
-    use crate::upstream::Shared;
+    use crate::upstream::{Shared, Start, State};
 
     const DAY: Duration = Duration::from_secs(86_400);
 
     fn settings(args: &[&str]) -> ServerSettings {
         let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-        ServerSettings::new("a", Connect::Stdio { command: "server".to_owned(), args, env: Vec::new(), cwd: None })
+        ServerSettings::new(
+            "a",
+            Connect::Stdio { command: "no-such-server".to_owned(), args, env: Vec::new(), cwd: None },
+        )
     }
 
     fn upstream(settings: ServerSettings) -> Arc<Upstream> {
@@ -188,6 +191,24 @@ mod tests {
             ServerSettings { protocol: Some("x".into()), ..settings(&["a", "b"]) },
         ] {
             assert!(!upstream(other).restore(&row(&settings(&["a", "b"]), unix_now()), DAY));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_is_started_on_use_is_not_started_to_learn_what_is_known() {
+        let lazy = ServerSettings { start: Start::Lazy, ..settings(&[]) };
+        let (known, unknown) = (upstream(lazy.clone()), upstream(lazy.clone()));
+        assert!(known.restore(&row(&lazy, unix_now()), DAY));
+        let (mut asleep, mut started) = (known.watch(), unknown.watch());
+        let running = [tokio::spawn(known.clone().run()), tokio::spawn(unknown.clone().run())];
+        // Its command does not exist.
+        started.wait_for(|status| status.state == State::Failed).await.unwrap();
+        let status = asleep.wait_for(|status| status.state != State::Starting).await.unwrap().clone();
+        assert!(status.state == State::Stopped && status.reason.contains("not started yet"), "{status:?}");
+        assert_eq!(known.items().get(Kind::Tools).items.len(), 1);
+        for (upstream, running) in [known, unknown].into_iter().zip(running) {
+            upstream.stop().await;
+            running.await.unwrap();
         }
     }
 
