@@ -39,7 +39,11 @@ pub(crate) const ROWS: &[Row] = &[
         "F2",
         "a child ends at its start, again and again",
         "pauses between attempts grow to a cap; the reason and its last words are in the status",
-        &["a_crash_loop_is_slowed_down", "users_19_a_child_that_dies_at_start_says_why_and_is_not_hammered"],
+        &[
+            "a_crash_loop_is_slowed_down",
+            "users_19_a_child_that_dies_at_start_says_why_and_is_not_hammered",
+            "a_loop_of_crashes_keeps_its_tools_listed_and_leaves_others_alone",
+        ],
         "",
     ),
     row(
@@ -72,7 +76,7 @@ pub(crate) const ROWS: &[Row] = &[
         "progress for ever, and no result",
         "progress does not move the deadline",
         &[],
-        "a total time in spite of progress is tested with the supervision of servers",
+        "no test yet: the deadline of a call does not move at all",
     ),
     row(
         "F7",
@@ -246,7 +250,7 @@ pub(crate) const ROWS: &[Row] = &[
         "F26",
         "429 with `Retry-After`",
         "the server is left alone for so long, within a cap",
-        &["a_server_that_asks_to_wait_is_left_alone_for_as_long"],
+        &["a_server_that_asks_to_wait_is_left_alone_for_as_long", "a_wish_to_wait_is_granted_within_reason"],
         "",
     ),
     row(
@@ -256,6 +260,7 @@ pub(crate) const ROWS: &[Row] = &[
         &[
             "users_13_a_failing_server_is_a_readable_result_over_http_200",
             "a_server_that_answers_nonsense_at_first_says_so_in_its_status_and_recovers",
+            "a_failing_server_gets_a_tenth_more_calls_at_most",
         ],
         "",
     ),
@@ -281,8 +286,8 @@ pub(crate) const ROWS: &[Row] = &[
         "F30",
         "a TLS handshake that stalls",
         "the attempt ends at `connect_timeout`",
-        &[],
-        "stalled handshakes are tested with the TLS of the fronts",
+        &["a_handshake_that_never_ends_holds_up_nobody"],
+        "a server's handshake; this is a client's",
     ),
     row(
         "F31",
@@ -356,7 +361,7 @@ pub(crate) const ROWS: &[Row] = &[
         "a TCP server that accepts and closes",
         "as a child that crashes",
         &[],
-        "servers over TCP come with their links",
+        "no test of its own: `tests/faults/links.rs` breaks and restarts a server over every link in the same way",
     ),
     row(
         "F40",
@@ -383,15 +388,15 @@ pub(crate) const ROWS: &[Row] = &[
         "F42",
         "a client stops reading",
         "its stream is bounded, and delays nobody",
-        &["who_does_not_read_delays_nobody_else"],
+        &["who_does_not_read_delays_nobody_else", "a_reader_that_stops_reading_holds_up_nobody"],
         "",
     ),
     row(
         "F43",
         "10,000 idle streams",
         "they are held, and new calls are served",
-        &[],
-        "counted and measured with the limits of streams",
+        &["idle_streams_are_held_and_calls_go_on"],
+        "so many of them: `benches/` measures those (`--parts memory`)",
     ),
     row(
         "F44",
@@ -404,7 +409,10 @@ pub(crate) const ROWS: &[Row] = &[
         "F45",
         "batches where there are none, and very long ones",
         "400, and nothing of them runs",
-        &["what_a_client_may_not_send_is_refused_without_harm"],
+        &[
+            "what_a_client_may_not_send_is_refused_without_harm",
+            "batches_are_refused_where_there_are_none_and_where_they_are_too_long",
+        ],
         "",
     ),
     row(
@@ -415,6 +423,7 @@ pub(crate) const ROWS: &[Row] = &[
             "users_48_a_body_over_the_limit_is_a_413_that_names_it",
             "a_malformed_body_is_one_error_over_400_and_the_session_lives_on",
             "users_36_arguments_pass_byte_for_byte",
+            "bodies_that_are_too_large_or_no_json_are_refused",
         ],
         "",
     ),
@@ -432,6 +441,7 @@ pub(crate) const ROWS: &[Row] = &[
         &[
             "users_01_after_a_restart_an_old_session_is_a_404_and_initialize_works",
             "users_23_a_session_answers_its_own_key_only",
+            "a_session_id_that_is_none_mints_none",
         ],
         "",
     ),
@@ -449,6 +459,7 @@ pub(crate) const ROWS: &[Row] = &[
         &[
             "users_11_idle_sessions_go_and_nothing_of_them_stays",
             "users_11_a_full_table_makes_room_among_the_same_keys_sessions_only",
+            "abandoned_sessions_make_room_and_end_in_time",
         ],
         "",
     ),
@@ -473,30 +484,34 @@ pub(crate) const ROWS: &[Row] = &[
         &[
             "a_stop_lets_open_calls_end_and_ends_streams",
             "users_02_a_second_signal_ends_it_at_once_and_leaves_nothing_either",
+            "users_35_a_stop_drains_and_leaves_nothing_behind",
         ],
         "",
     ),
-    row("F54", "a reload with a bad config", "nothing changes", &[], "reloading comes with its own tests"),
+    row("F54", "a reload with a bad config", "nothing changes", &[], "the config is read once, at the start"),
     row(
         "F55",
         "the gateway is killed while it writes its state",
         "the state opens again",
-        &[],
-        "the gateway keeps no state on disk yet",
+        &[
+            "twenty_kills_while_it_writes_leave_the_state_whole",
+            "kills_under_load_lose_nothing_that_was_answered_and_no_session",
+        ],
+        "",
     ),
     row(
         "F56",
         "no descriptors are left",
         "accepting pauses and recovers",
-        &[],
-        "tested with the limits of connections",
+        &["out_of_descriptors_accepting_waits_and_recovers"],
+        "",
     ),
     row(
         "F57",
         "the disk is full or cannot be written",
         "what is kept there degrades, and nothing panics",
-        &[],
-        "the gateway writes nothing to disk yet",
+        &["a_state_that_cannot_be_kept_is_a_warning_or_the_reason_not_to_start"],
+        "a disk that fills up is tried on a store that fails, not on a file system",
     ),
     row(
         "F58",
@@ -505,7 +520,7 @@ pub(crate) const ROWS: &[Row] = &[
         &["the_clock_on_the_wall_ends_nothing"],
         "",
     ),
-    row("F59", "a limit of memory", "work is refused before it does harm", &[], "tested with the limits of memory"),
+    row("F59", "a limit of memory", "work is refused before it does harm", &["memory_is_shed_before_it_is_short"], ""),
     row(
         "F60",
         "no CPU",
@@ -519,8 +534,8 @@ pub(crate) const ROWS: &[Row] = &[
         "F63",
         "a panic in a handler",
         "that request fails, and nothing else",
-        &[],
-        "tested with the limits of requests",
+        &["a_panic_is_answered_and_counted"],
+        "",
     ),
     row("F64", "replicas are replaced one by one", "", &[], "replicas come with shared state"),
 ];
