@@ -3,7 +3,10 @@
 //! Owns the order of starting and stopping. Invariant: the listeners are up before anything is connected, and nothing
 //! that was started is left behind.
 
+mod diff;
+mod reload;
 mod state;
+mod watch;
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -11,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use arc_swap::ArcSwap;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::task::JoinSet;
@@ -20,8 +24,8 @@ use crate::admin::{self, Admin};
 use crate::auth::KeyRing;
 use crate::config::{Limits, Plan};
 use crate::front::{
-    self, Front, Gate, GateSettings, HostRules, Inherited, ListenAddress, ListenSettings, Listener, NoPipe, PipeFront,
-    RequestLimits, Service, Tls, TlsSettings,
+    self, Front, Fronts, Gate, GateSettings, HostRules, Inherited, ListenAddress, ListenSettings, Listener, NoPipe,
+    PipeFront, RequestLimits, Service, Tls, TlsSettings,
 };
 use crate::gateway::{Gateway, GatewaySettings, NameRules, ViewRules};
 use crate::link::guard::Guard;
@@ -29,7 +33,12 @@ use crate::revision::FrontState;
 use crate::session::{Owners, Parking, ParkingSettings, ReplaySettings, SessionSettings, Sessions};
 use crate::store::Store;
 use crate::telemetry::{Memory, MemoryLimit, Metrics};
-use crate::upstream::{Connect, Shared, State};
+use crate::upstream::{Connect, Shared};
+
+pub use diff::{Diff, diff};
+pub use reload::{Outcome, Preview, Reloader, Source};
+
+use reload::Parts;
 
 /// A running gateway.
 pub struct App {
@@ -45,30 +54,39 @@ pub struct App {
     pub gateway: Arc<Gateway>,
     /// Metrics.
     pub metrics: Arc<Metrics>,
-    front: Arc<Front>,
+    /// To change its config.
+    pub reloader: Arc<Reloader>,
+    fronts: Fronts,
     tls: Option<Arc<Tls>>,
     drain: Duration,
     shared: Arc<Shared>,
     parking: Arc<Parking>,
     sessions: Arc<Sessions>,
     store: Store,
+    watching: Option<tokio::task::JoinHandle<()>>,
     expiring: tokio::task::JoinHandle<()>,
     draining: CancellationToken,
     listeners: JoinSet<()>,
 }
 
 impl App {
-    /// Starts everything. `program` is this binary, for the guard that ends children if we cannot; without it there
-    /// is none.
+    /// Starts everything, with a config that is not read again.
+    pub async fn start(plan: Plan, program: Option<&Path>) -> anyhow::Result<App> {
+        App::start_from(plan, None, program).await
+    }
+
+    /// Starts everything. `source` is where the plan came from. `program` is this binary, for the guard that ends
+    /// children if we cannot; without it there is none.
     ///
     /// Fails where an address cannot be bound.
-    pub async fn start(plan: Plan, program: Option<&Path>) -> anyhow::Result<App> {
+    pub async fn start_from(plan: Plan, source: Option<Source>, program: Option<&Path>) -> anyhow::Result<App> {
         let metrics = Arc::new(Metrics::new());
         // First, since the disk may take its time.
         let store = Store::open(plan.state.clone(), metrics.clone());
-        let Bound { clients: bound, admin: admin_listener } = bind(&plan).await?;
+        let bound = bind(&plan).await?;
         let tls = tls(&plan, &metrics)?;
-        let shared = Arc::new(Shared::kept(metrics.clone(), guard(&plan, program), store.clone()));
+        let shared = Arc::new(Shared::kept(metrics.clone(), Guard::none(), store.clone()));
+        guard_children(&plan, program, &shared.guard);
         let draining = CancellationToken::new();
         let (keys, access) = KeyRing::new(&plan.keys);
         let gateway = Gateway::new(gateway_settings(&plan, access), shared.clone());
@@ -77,31 +95,20 @@ impl App {
         let front = Arc::new(front(&plan, &gateway, keys, front_state, memory.clone()));
         let state = state::State::of(&front.state, &gateway, &shared, plan.catalog_age);
         state.begin(plan.state.required).await?;
-        let settings = ListenSettings {
-            connections: plan.limits.connections,
-            head: plan.limits.head,
-            read_timeout: plan.limits.read_timeout,
+        let fronts: Fronts = Arc::new(ArcSwap::new(front.clone()));
+        let is_read_again = source.is_some();
+        let parts = Parts {
+            program: program.map(Path::to_owned),
+            gateway: gateway.clone(),
+            fronts: fronts.clone(),
+            shared: shared.clone(),
+            tls: tls.clone(),
+            open: bound.clients.iter().find(|listener| is_open(listener)).map(Listener::name),
         };
-        let mut listeners = JoinSet::new();
-        let addresses = bound.iter().filter_map(Listener::address).collect();
-        let sockets = bound.iter().filter(|listener| listener.is_local()).map(Listener::name).collect();
-        for listener in bound {
-            let local = listener.is_local();
-            let listener = listener.with_tls(tls.clone());
-            let service = Service::new(front::router(front.clone(), local), Some(front.clone()), local);
-            listeners.spawn(listener.serve(service, settings.clone(), metrics.clone(), draining.clone(), plan.drain));
-        }
-        let admin = admin_listener.iter().find_map(Listener::address);
-        let admin_socket = admin_listener.iter().find(|listener| listener.is_local()).map(Listener::name);
-        for name in &plan.disabled {
-            metrics.server_up.with_label_values(&[name, State::Disabled.name()]).set(1);
-        }
-        for listener in admin_listener {
-            let (gateway, metrics, hosts) = (gateway.clone(), metrics.clone(), front.hosts.clone());
-            let (disabled, draining) = (plan.disabled.clone(), draining.clone());
-            let admin = Admin { gateway, disabled, metrics, hosts, local: listener.is_local(), draining };
-            serve_admin(listener, admin, settings.clone());
-        }
+        let reloader = Reloader::new(plan.clone(), source, parts);
+        let (addresses, sockets) = places(&bound.clients);
+        let (admins, admin_sockets) = places(&bound.admin);
+        let mut listeners = bound.serve(&plan, &reloader, &draining);
         let until_drained = |work: BoxFuture<'static, ()>| draining.clone().run_until_cancelled_owned(work).map(drop);
         listeners.spawn(until_drained(keep(memory, front.state.sessions.clone()).boxed()));
         if let Some(tls) = &tls {
@@ -110,21 +117,21 @@ impl App {
         let parking = front.state.parking.clone();
         let expiring = tokio::spawn(parking.clone().expire_forever());
         gateway.start();
-        let sessions = front.state.sessions.clone();
-        let drain = plan.drain;
         Ok(App {
-            front,
-            drain,
+            watching: is_read_again.then(|| tokio::spawn(watch::run(reloader.clone()))),
+            sessions: front.state.sessions.clone(),
+            drain: plan.drain,
+            admin: admins.into_iter().next(),
+            admin_socket: admin_sockets.into_iter().next(),
+            reloader,
+            fronts,
             tls,
             addresses,
             sockets,
-            admin,
-            admin_socket,
             gateway,
             metrics,
             shared,
             parking,
-            sessions,
             store,
             expiring,
             draining,
@@ -134,14 +141,12 @@ impl App {
 
     /// A client on a pipe, at this endpoint (empty: the one over everything).
     pub fn pipe(&self, endpoint: &str, credentials: &http::HeaderMap) -> Result<PipeFront, NoPipe> {
-        self.front.pipe(endpoint, credentials, self.drain)
+        self.fronts.load_full().pipe(endpoint, credentials, self.drain)
     }
 
-    /// Looks at the certificate's files now, instead of within ten seconds: for a signal, or a reload of the config.
+    /// Looks at the certificate's files now, instead of within ten seconds; a reload of the config does that, too.
     pub async fn reload_certificate(&self) {
-        if let Some(tls) = self.tls.clone() {
-            let _ = tokio::task::spawn_blocking(move || tls.reload()).await;
-        }
+        self.reloader.reload_certificate().await;
     }
 
     /// Whether clients connect by https.
@@ -157,6 +162,9 @@ impl App {
     /// Stops: no new requests, streams end, calls may finish within the drain time, then the servers are stopped.
     pub async fn stop(mut self) {
         self.draining.cancel();
+        if let Some(watching) = self.watching.take() {
+            watching.abort();
+        }
         // Now, not at the end: a process that takes over has clients already.
         self.sessions.keep_all();
         self.store.close().await;
@@ -190,6 +198,44 @@ struct Bound {
     admin: Vec<Listener>,
 }
 
+impl Bound {
+    /// Serves all of it until the gateway drains.
+    fn serve(self, plan: &Plan, reloader: &Arc<Reloader>, draining: &CancellationToken) -> JoinSet<()> {
+        let parts = &reloader.parts;
+        let metrics = &parts.shared.metrics;
+        let settings = ListenSettings {
+            connections: plan.limits.connections,
+            head: plan.limits.head,
+            read_timeout: plan.limits.read_timeout,
+        };
+        let mut listeners = JoinSet::new();
+        for listener in self.clients {
+            let local = listener.is_local();
+            let listener = listener.with_tls(parts.tls.clone());
+            let service = Service::new(front::router(parts.fronts.clone(), local), Some(parts.fronts.clone()), local);
+            listeners.spawn(listener.serve(service, settings.clone(), metrics.clone(), draining.clone(), plan.drain));
+        }
+        for listener in self.admin {
+            let admin = Admin {
+                gateway: parts.gateway.clone(),
+                metrics: metrics.clone(),
+                fronts: parts.fronts.clone(),
+                local: listener.is_local(),
+                control: reloader.clone(),
+                draining: draining.clone(),
+            };
+            serve_admin(listener, admin, settings.clone());
+        }
+        listeners
+    }
+}
+
+/// Where these are: addresses, and Unix sockets.
+fn places(listeners: &[Listener]) -> (Vec<SocketAddr>, Vec<String>) {
+    let sockets = listeners.iter().filter(|listener| listener.is_local()).map(Listener::name);
+    (listeners.iter().filter_map(Listener::address).collect(), sockets.collect())
+}
+
 async fn bind(plan: &Plan) -> anyhow::Result<Bound> {
     let mut inherited = Inherited::from_env().context("the sockets of the service manager cannot be used")?;
     let all = plan.listen.iter().map(|address| (address, "listen")).chain(plan.admin.iter().map(|a| (a, "admin")));
@@ -201,8 +247,7 @@ async fn bind(plan: &Plan) -> anyhow::Result<Bound> {
         let opened = Listener::open(address, &plan.sockets, &mut inherited).await;
         let opened = opened.with_context(|| format!("cannot listen on {address} (gateway.{setting})"))?;
         for listener in &opened {
-            let open = listener.address().is_some_and(|address| ListenAddress::Tcp(address).is_open());
-            if setting == "listen" && open && plan.keys.is_empty() {
+            if setting == "listen" && is_open(listener) && plan.keys.is_empty() {
                 let name = listener.name();
                 anyhow::bail!("{name} can be reached from other machines, but there are no [[auth.keys]]: add a key");
             }
@@ -218,20 +263,24 @@ async fn bind(plan: &Plan) -> anyhow::Result<Bound> {
     Ok(bound)
 }
 
+/// Whether other machines may reach it.
+fn is_open(listener: &Listener) -> bool {
+    listener.address().is_some_and(|address| ListenAddress::Tcp(address).is_open())
+}
+
 /// Looks after what may not grow, until the gateway drains.
 async fn keep(memory: Arc<Memory>, sessions: Arc<Sessions>) {
     tokio::join!(memory.watch(), sessions.reap_forever());
 }
 
-fn gate(plan: &Plan, memory: Arc<Memory>) -> Gate {
+fn gate_settings(plan: &Plan) -> GateSettings {
     let Limits { calls, calls_per_key, rate, .. } = plan.limits;
-    Gate::new(GateSettings { calls, calls_per_key, rate }, &plan.keys, memory)
+    GateSettings { calls, calls_per_key, rate }
 }
 
 fn front(plan: &Plan, gateway: &Arc<Gateway>, keys: KeyRing, state: FrontState, memory: Arc<Memory>) -> Front {
-    let Limits { body, read_timeout, batch, .. } = plan.limits;
-    let limits = RequestLimits { body, read_timeout, batch };
-    let (hosts, gate, state) = (hosts(plan), gate(plan, memory), Arc::new(state));
+    let gate = Gate::new(gate_settings(plan), &keys, &plan.keys, memory);
+    let (hosts, limits, state) = (hosts(plan), request_limits(plan), Arc::new(state));
     Front { endpoints: gateway.endpoints(), keys, state, hosts, limits, gate }
 }
 
@@ -240,7 +289,7 @@ pub struct Core {
     /// The servers; nothing is connected before [`Gateway::start`].
     pub gateway: Arc<Gateway>,
     /// What answers clients' requests.
-    pub front: Arc<Front>,
+    pub fronts: Fronts,
 }
 
 impl Core {
@@ -252,21 +301,21 @@ impl Core {
         let state = front_state(plan, &shared.metrics, &CancellationToken::new(), (&store, keys.owners()));
         let gateway = Gateway::new(gateway_settings(plan, access), shared);
         let front = front(plan, &gateway, keys, state, memory);
-        Core { gateway, front: Arc::new(front) }
+        Core { gateway, fronts: Arc::new(ArcSwap::from_pointee(front)) }
     }
 }
 
 /// Only children need a guard.
-fn guard(plan: &Plan, program: Option<&Path>) -> Guard {
+fn guard_children(plan: &Plan, program: Option<&Path>, guard: &Guard) {
     let children = plan.servers.iter().any(|server| matches!(server.connect, Connect::Stdio { .. }));
-    match program.filter(|_| children).map(Guard::start) {
-        Some(Ok(guard)) => guard,
-        Some(Err(e)) => {
-            tracing::warn!("the guard cannot be started; children may outlive a kill -9 of the gateway: {e}");
-            Guard::none()
-        }
-        None => Guard::none(),
+    if let Some(Err(e)) = program.filter(|_| children).map(|program| guard.ensure(program)) {
+        tracing::warn!("the guard cannot be started; children may outlive a kill -9 of the gateway: {e}");
     }
+}
+
+fn request_limits(plan: &Plan) -> RequestLimits {
+    let limits = &plan.limits;
+    RequestLimits { body: limits.body, read_timeout: limits.read_timeout, batch: limits.batch }
 }
 
 fn gateway_settings(plan: &Plan, access: crate::policy::AccessTable) -> GatewaySettings {
@@ -274,8 +323,10 @@ fn gateway_settings(plan: &Plan, access: crate::policy::AccessTable) -> GatewayS
     GatewaySettings {
         names: NameRules { separator: plan.names.separator.clone(), max_length: plan.names.max_length },
         servers: plan.servers.clone(),
+        disabled: plan.disabled.clone(),
         views: views.collect(),
         access,
+        drain: plan.drain,
     }
 }
 
@@ -300,6 +351,44 @@ fn front_state(
         outbox_total: limits.outbox_total,
         subscriptions: limits.subscriptions,
     };
+    FrontState {
+        parking: Arc::new(Parking::new(parking_settings(plan), metrics.clone())),
+        seal: Arc::default(),
+        ask_timeout: plan.ask_timeout,
+        sessions: Arc::new(Sessions::kept(sessions, metrics.clone(), store.clone(), owners)),
+        metrics: metrics.clone(),
+        keep_alive: plan.keep_alive,
+        streams_max: plan.limits.streams,
+        subscriptions: limits.subscriptions,
+        forwarded: forwarded(plan),
+        stream_time: limits.stream_time,
+        draining: draining.clone(),
+    }
+}
+
+/// The same after a change of the config: what is kept for clients stays.
+fn front_state_of(plan: &Plan, before: &FrontState) -> FrontState {
+    FrontState {
+        parking: before.parking.clone(),
+        seal: before.seal.clone(),
+        ask_timeout: plan.ask_timeout,
+        sessions: before.sessions.clone(),
+        metrics: before.metrics.clone(),
+        keep_alive: plan.keep_alive,
+        streams_max: plan.limits.streams,
+        subscriptions: plan.limits.subscriptions,
+        forwarded: forwarded(plan),
+        stream_time: plan.limits.stream_time,
+        draining: before.draining.clone(),
+    }
+}
+
+fn parking_settings(plan: &Plan) -> ParkingSettings {
+    ParkingSettings { max: plan.limits.parked, life: plan.ask_timeout }
+}
+
+/// The headers of clients that some server wants.
+fn forwarded(plan: &Plan) -> Vec<http::HeaderName> {
     let mut forwarded = Vec::new();
     for server in &plan.servers {
         if let Connect::Http { forward_headers, .. } = &server.connect {
@@ -308,20 +397,7 @@ fn front_state(
     }
     forwarded.sort_by(|a, b| a.as_str().cmp(b.as_str()));
     forwarded.dedup();
-    let parking = ParkingSettings { max: plan.limits.parked, life: plan.ask_timeout };
-    FrontState {
-        parking: Arc::new(Parking::new(parking, metrics.clone())),
-        seal: Arc::default(),
-        ask_timeout: plan.ask_timeout,
-        sessions: Arc::new(Sessions::kept(sessions, metrics.clone(), store.clone(), owners)),
-        metrics: metrics.clone(),
-        keep_alive: plan.keep_alive,
-        streams_max: plan.limits.streams,
-        subscriptions: limits.subscriptions,
-        forwarded,
-        stream_time: limits.stream_time,
-        draining: draining.clone(),
-    }
+    forwarded
 }
 
 fn hosts(plan: &Plan) -> HostRules {

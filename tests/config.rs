@@ -380,7 +380,7 @@ fn files_that_cannot_be_read_are_named() {
 fn check_says_by_its_exit_code_whether_a_config_can_be_used() {
     let check = |path: &str| {
         let config = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join(path)];
-        cli::check::run(&cli::check::CheckArgs { config, print: false }, REVISIONS)
+        cli::check::run(&cli::check::CheckArgs { config, ..cli::check::CheckArgs::default() }, REVISIONS)
     };
     assert_eq!(check("config/minimal.toml"), ExitCode::SUCCESS);
     assert_eq!(check("tests/config/invalid/units.toml"), ExitCode::from(2));

@@ -107,7 +107,7 @@ impl World {
         let shared = Arc::new(Shared::new(Arc::new(Metrics::new()), Guard::none()).dialing(dialing));
         let (routes, gateway) = {
             let core = Core::new(&plan, shared);
-            (front::router(core.front.clone(), false), core.gateway)
+            (front::router(core.fronts.clone(), false), core.gateway)
         };
         let mut world = World { runtime, routes, calls, session: String::new() };
         world.runtime.block_on(async {

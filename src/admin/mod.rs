@@ -3,6 +3,8 @@
 //! Owns its routes. Invariant: nothing here shows a secret, an argument or a result, and probes never depend on a
 //! server.
 
+mod actions;
+
 use std::sync::Arc;
 
 use axum::Router;
@@ -10,11 +12,12 @@ use axum::body::Body as AxumBody;
 use axum::extract::{Request, State as Shared};
 use axum::middleware::{self, Next};
 use axum::response::Response;
-use axum::routing::get;
+use axum::routing::{get, post};
+use futures_util::future::BoxFuture;
 use http::{HeaderValue, StatusCode, header};
 use tokio_util::sync::CancellationToken;
 
-use crate::front::{HostRules, plain};
+use crate::front::{Fronts, plain};
 use crate::gateway::Gateway;
 use crate::model::Kind;
 use crate::telemetry::{Metrics, logs};
@@ -24,16 +27,25 @@ use crate::upstream::State;
 pub struct Admin {
     /// The servers.
     pub gateway: Arc<Gateway>,
-    /// Names of the servers that the config switches off.
-    pub disabled: Vec<String>,
     /// Metrics.
     pub metrics: Arc<Metrics>,
     /// Hosts and origins.
-    pub hosts: HostRules,
+    pub fronts: Fronts,
     /// Whether it listens where no browser can connect, so that the host says nothing.
     pub local: bool,
+    /// What can be done to it.
+    pub control: Arc<dyn Control>,
     /// Cancelled when the gateway drains: it is then no longer ready.
     pub draining: CancellationToken,
+}
+
+/// What operators can have done. Each answers whether it could be done, and how it is told.
+pub trait Control: Send + Sync {
+    /// Reads the config again and applies it.
+    fn reload(&self) -> BoxFuture<'_, (bool, serde_json::Value)>;
+
+    /// Says what that would change.
+    fn plan(&self) -> BoxFuture<'_, (bool, serde_json::Value)>;
 }
 
 /// The routes of the admin listener.
@@ -44,6 +56,9 @@ pub fn router(admin: Arc<Admin>) -> Router {
         .route("/livez", get(alive))
         .route("/readyz", get(ready))
         .route("/api/v1/status", get(status))
+        .route("/api/v1/plan", get(actions::plan))
+        .route("/api/v1/reload", post(actions::reload))
+        .route("/api/v1/servers/{name}/restart", post(actions::restart))
         .fallback(not_found)
         .layer(middleware::from_fn_with_state(admin.clone(), guard))
         .with_state(admin)
@@ -51,9 +66,10 @@ pub fn router(admin: Arc<Admin>) -> Router {
 
 /// Pages of other origins see nothing; scrapers and probes come under whatever name they were given.
 async fn guard(Shared(admin): Shared<Arc<Admin>>, request: Request, next: Next) -> Response {
+    let front = admin.fronts.load_full();
     let host = request.headers().get(header::HOST).and_then(|v| v.to_str().ok());
     let open = matches!(request.uri().path(), "/metrics" | "/healthz" | "/livez" | "/readyz");
-    if !open && !admin.local && !host.is_some_and(|host| admin.hosts.accepts_host(host)) {
+    if !open && !admin.local && !host.is_some_and(|host| front.hosts.accepts_host(host)) {
         return plain(
             StatusCode::FORBIDDEN,
             "host_not_allowed",
@@ -61,7 +77,7 @@ async fn guard(Shared(admin): Shared<Arc<Admin>>, request: Request, next: Next) 
         );
     }
     let origin = request.headers().get(header::ORIGIN);
-    if origin.is_some_and(|o| !o.to_str().is_ok_and(|o| admin.hosts.accepts_origin(o, host))) {
+    if origin.is_some_and(|o| !o.to_str().is_ok_and(|o| front.hosts.accepts_origin(o, host))) {
         return plain(
             StatusCode::FORBIDDEN,
             "origin_not_allowed",
@@ -100,7 +116,11 @@ async fn not_found() -> Response {
 /// How every server is, and why.
 async fn status(Shared(admin): Shared<Arc<Admin>>) -> Response {
     let snapshot = admin.gateway.snapshot();
-    let servers = admin.gateway.servers().iter().map(|upstream| {
+    let members = admin.gateway.servers();
+    let servers = members.iter().map(|upstream| {
+        let pending = admin.gateway.pending(&upstream.settings.name).map(
+            |pending| serde_json::json!({ "state": pending.state.name(), "reason": logs::redact(&pending.reason) }),
+        );
         let status = upstream.status();
         let items = upstream.items();
         let left_out = snapshot.left_out.iter().filter(|l| l.server == upstream.settings.name);
@@ -111,6 +131,8 @@ async fn status(Shared(admin): Shared<Arc<Admin>>) -> Response {
             "state": status.state.name(),
             "reason": logs::redact(&status.reason),
             "next_attempt_seconds": wait,
+            // What is to take its place, and has not come up yet.
+            "replacement": pending,
             "revision": upstream.revision(),
             "pid": status.pid,
             "connections": upstream.connections(),
@@ -123,7 +145,8 @@ async fn status(Shared(admin): Shared<Arc<Admin>>) -> Response {
             "stderr": status.stderr.iter().map(|line| logs::redact(line)).collect::<Vec<_>>(),
         })
     });
-    let disabled = admin.disabled.iter().map(|name| {
+    let disabled = admin.gateway.disabled();
+    let disabled = disabled.iter().map(|name| {
         serde_json::json!({
             "name": name, "state": State::Disabled.name(), "reason": "the config says enabled = false",
             "next_attempt_seconds": null, "revision": null, "pid": null, "connections": 0, "waiting": 0,
@@ -132,7 +155,12 @@ async fn status(Shared(admin): Shared<Arc<Admin>>) -> Response {
     });
     let servers = servers.chain(disabled);
     let body = serde_json::json!({ "version": env!("CARGO_PKG_VERSION"), "servers": servers.collect::<Vec<_>>() });
+    json(StatusCode::OK, &body)
+}
+
+fn json(status: StatusCode, body: &serde_json::Value) -> Response {
     let mut response = Response::new(AxumBody::from(body.to_string()));
+    *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }

@@ -14,6 +14,8 @@ use crate::policy::{ANYBODY, Access, AccessTable};
 pub struct KeyRing {
     keys: HashMap<KeyHash, Known>,
     anybody: Arc<Principal>,
+    /// The id of the next principal. None is given twice, so that nothing that was kept for one is found by another.
+    next: u32,
 }
 
 struct Known {
@@ -32,20 +34,43 @@ pub enum Denied {
 }
 
 impl KeyRing {
-    /// The ring, and the table of what each key opens; the principals' ids are its rows.
+    /// The ring, and the table of what each key opens.
     pub fn new(settings: &[KeySettings]) -> (Self, AccessTable) {
-        let mut keys = HashMap::new();
-        let mut rows = Vec::new();
-        for (row, key) in settings.iter().enumerate() {
-            let id = u32::try_from(row).unwrap_or(u32::MAX);
-            let principal = Arc::new(Principal { name: key.name.clone(), id });
-            keys.insert(key.hash, Known { hash: key.hash, principal, expires: key.expires });
+        let anybody = Arc::new(Principal { name: "anybody".to_owned(), id: ANYBODY });
+        KeyRing { keys: HashMap::new(), anybody, next: 0 }.followed_by(settings)
+    }
+
+    /// The ring after a change of the keys: a key that keeps its name and its hash stays the same principal, wherever it
+    /// stands by now; any other is a new one.
+    pub fn followed_by(&self, settings: &[KeySettings]) -> (Self, AccessTable) {
+        let (mut keys, mut rows, mut next) = (HashMap::new(), Vec::new(), self.next);
+        for key in settings {
+            let same = |known: &&Known| known.hash.matches(&key.hash) && known.principal.name == key.name;
+            let principal = match self.keys.get(&key.hash).filter(same) {
+                Some(known) => known.principal.clone(),
+                None => {
+                    let id = next;
+                    next = next.saturating_add(1).min(ANYBODY - 1);
+                    Arc::new(Principal { name: key.name.clone(), id })
+                }
+            };
             let endpoints = key.views.as_ref().map(|names| names.iter().cloned().collect());
             let secret = key.hash.secret("handles of tasks");
-            rows.push(Access { endpoints, tools: key.tools.clone(), secret });
+            rows.push((principal.id, Access { endpoints, tools: key.tools.clone(), secret }));
+            keys.insert(key.hash, Known { hash: key.hash, principal, expires: key.expires });
         }
-        let anybody = Arc::new(Principal { name: "anybody".to_owned(), id: ANYBODY });
-        (KeyRing { keys, anybody }, AccessTable::new(rows))
+        (KeyRing { keys, anybody: self.anybody.clone(), next }, AccessTable::new(rows))
+    }
+
+    /// The principal of a key by its name and hash, if it has this key.
+    pub fn principal(&self, name: &str, hash: &KeyHash) -> Option<Arc<Principal>> {
+        let known = self.keys.get(hash).filter(|known| known.hash.matches(hash))?;
+        (known.principal.name == name).then(|| known.principal.clone())
+    }
+
+    /// Who comes in without a key, where that is allowed.
+    pub fn anybody(&self) -> Option<Arc<Principal>> {
+        self.keys.is_empty().then(|| self.anybody.clone())
     }
 
     /// By what each principal is known in another run of the gateway: made of its key, so that another key of the same
@@ -121,5 +146,25 @@ mod tests {
         for wrong in ["Bearer mg_c", "Bearer ", "Bearer", "Basic mg_a", "mg_a", "Bearer mg_old"] {
             assert_eq!(who(with("authorization", wrong)), Err(Denied::Wrong), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_key_that_stays_is_the_same_principal_and_no_id_is_used_twice() {
+        let who = |ring: &KeyRing, key: &str| ring.authenticate(&with("x-api-key", key)).map(|p| p.id).ok();
+        let (first, _) = KeyRing::new(&[key("a", "mg_a"), key("b", "mg_b")]);
+        // `a` goes, `b` moves up, `c` is new, and then `a` comes back.
+        let (second, access) = first.followed_by(&[key("b", "mg_b"), key("c", "mg_c")]);
+        let (third, _) = second.followed_by(&[key("a", "mg_a"), key("b", "mg_b2")]);
+        assert_eq!(who(&second, "mg_b"), who(&first, "mg_b"));
+        assert_eq!(who(&second, "mg_a"), None);
+        let gone = first.authenticate(&with("x-api-key", "mg_a")).unwrap();
+        assert!(!access.knows(gone.id) && !access.tool(&gone, "x") && !access.endpoint(&gone, ""));
+        let old = [who(&first, "mg_a"), who(&first, "mg_b"), who(&second, "mg_c")];
+        for new in [who(&third, "mg_a"), who(&third, "mg_b2")] {
+            assert!(new.is_some() && !old.contains(&new), "{new:?} of {old:?}");
+        }
+        let (open, access) = third.followed_by(&[]);
+        assert!(access.knows(open.authenticate(&HeaderMap::new()).unwrap().id));
+        assert!(!access.knows(third.authenticate(&with("x-api-key", "mg_a")).unwrap().id));
     }
 }

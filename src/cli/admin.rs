@@ -1,19 +1,19 @@
-//! Asking the admin listener of a running gateway.
+//! Requests to the admin listener of a running gateway.
 //!
-//! Owns the request, its limits and what goes wrong with it. Invariant: it ends, and reads no more than it can hold.
+//! Owns one small exchange over plain HTTP. Invariant: what it reads is bounded, and it waits no longer than it is told.
 
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::front::UNIX;
 
-/// Longest time for an answer.
-const TIME: Duration = Duration::from_secs(3);
-/// Largest answer.
-const BYTES: u64 = 64 << 20;
+/// Longest time for a page that is there at once.
+const PAGE_TIME: Duration = Duration::from_secs(3);
+/// The largest answer.
+const ANSWER_MAX: u64 = 64 * 1024 * 1024;
 
 /// Where the admin listener is.
 #[derive(Clone, Debug, clap::Args)]
@@ -23,33 +23,59 @@ pub struct AdminArgs {
     pub admin: String,
 }
 
-impl AdminArgs {
-    /// The status and the body of a page.
-    pub(super) async fn get(&self, path: &str) -> anyhow::Result<(u16, Vec<u8>)> {
-        tokio::time::timeout(TIME, self.ask(path)).await.with_context(|| format!("no answer within {TIME:?}"))?
-    }
-
-    async fn ask(&self, path: &str) -> anyhow::Result<(u16, Vec<u8>)> {
-        // A listener on every address is asked on this machine.
-        let address = self.admin.replacen("0.0.0.0", "127.0.0.1", 1).replacen("[::]", "[::1]", 1);
-        let cannot = || format!("cannot connect to {address}");
-        let mut answer = match address.strip_prefix(UNIX) {
-            Some(socket) => talk(UnixStream::connect(socket).await.with_context(cannot)?, "localhost", path).await?,
-            None => talk(TcpStream::connect(&address).await.with_context(cannot)?, &address, path).await?,
-        };
-        let status = answer.split(|b| *b == b' ').nth(1).and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
-        let head = memchr::memmem::find(&answer, b"\r\n\r\n");
-        let (Some(status), Some(head)) = (status, head) else {
-            anyhow::bail!("what answers at {address} is no gateway")
-        };
-        Ok((status, answer.split_off(head + 4)))
+impl Default for AdminArgs {
+    fn default() -> Self {
+        AdminArgs { admin: "127.0.0.1:9090".to_owned() }
     }
 }
 
-async fn talk<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, host: &str, path: &str) -> std::io::Result<Vec<u8>> {
-    // Of this version, so that the body comes as it is and ends with the connection.
-    stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: {host}\r\n\r\n").as_bytes()).await?;
+/// An answer: its status and its body.
+pub(super) struct Answer {
+    pub(super) status: u16,
+    body: Vec<u8>,
+}
+
+impl Answer {
+    /// The body, which is JSON wherever the gateway is what answers.
+    pub(super) fn json(&self) -> anyhow::Result<serde_json::Value> {
+        serde_json::from_slice(&self.body).context("what answered is no Moongate: its answer is not JSON")
+    }
+}
+
+impl AdminArgs {
+    /// The status and the body of a page that is there at once.
+    pub(super) async fn get(&self, path: &str) -> anyhow::Result<(u16, Vec<u8>)> {
+        let answer = self.ask("GET", path, PAGE_TIME).await?;
+        Ok((answer.status, answer.body))
+    }
+
+    /// Sends a request without a body and waits for the answer.
+    pub(super) async fn ask(&self, method: &str, path: &str, limit: Duration) -> anyhow::Result<Answer> {
+        let answer = tokio::time::timeout(limit, self.exchange(method, path)).await;
+        answer.with_context(|| format!("no answer within {limit:?}"))?
+    }
+
+    async fn exchange(&self, method: &str, path: &str) -> anyhow::Result<Answer> {
+        // A listener on every address is asked on this machine.
+        let address = self.admin.replacen("0.0.0.0", "127.0.0.1", 1).replacen("[::]", "[::1]", 1);
+        let cannot = || format!("cannot connect to {address}; is the gateway running?");
+        let head = |host: &str| format!("{method} {path} HTTP/1.0\r\nHost: {host}\r\nContent-Length: 0\r\n\r\n");
+        let mut answer = match address.strip_prefix(UNIX) {
+            Some(path) => talk(UnixStream::connect(path).await.with_context(cannot)?, &head("localhost")).await?,
+            None => talk(TcpStream::connect(&address).await.with_context(cannot)?, &head(&address)).await?,
+        };
+        let status = answer.split(|b| *b == b' ').nth(1).and_then(|code| std::str::from_utf8(code).ok()?.parse().ok());
+        let body = memchr::memmem::find(&answer, b"\r\n\r\n").map(|at| answer.split_off(at + 4));
+        match (status, body) {
+            (Some(status), Some(body)) => Ok(Answer { status, body }),
+            _ => bail!("what answered at {address} does not speak HTTP"),
+        }
+    }
+}
+
+async fn talk<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, head: &str) -> std::io::Result<Vec<u8>> {
+    stream.write_all(head.as_bytes()).await?;
     let mut answer = Vec::new();
-    stream.take(BYTES).read_to_end(&mut answer).await?;
+    stream.take(ANSWER_MAX).read_to_end(&mut answer).await?;
     Ok(answer)
 }

@@ -8,6 +8,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use crate::cli::admin::AdminArgs;
+use crate::cli::plan::{self, Format};
+use crate::cli::{block_on, say};
 use crate::config::{self, LoadOptions, Loaded, Problems};
 
 /// Exit code for a config that cannot be used.
@@ -22,6 +25,21 @@ pub struct CheckArgs {
     /// Print the config with everything filled in, as JSON, secrets masked.
     #[arg(long)]
     pub print: bool,
+    /// Show what would change: what a reload would do to the running gateway, or with --against, how two configs differ.
+    #[arg(long, conflicts_with = "print")]
+    pub plan: bool,
+    /// The config to compare with (repeatable); the new one is the argument, or --config.
+    #[arg(long, value_name = "OLD", requires = "plan")]
+    pub against: Vec<PathBuf>,
+    /// The new config (repeatable).
+    #[arg(value_name = "NEW", conflicts_with = "config", requires = "against")]
+    pub new: Vec<PathBuf>,
+    /// How --plan is written.
+    #[arg(long, value_enum, default_value_t, requires = "plan")]
+    pub format: Format,
+    /// Where the running gateway is asked.
+    #[command(flatten)]
+    pub admin: AdminArgs,
 }
 
 /// Validates the config. Exit code 0: it can be used; 2: it cannot.
@@ -29,10 +47,23 @@ pub struct CheckArgs {
 /// `revisions` are the protocol revisions that a server can be made to speak.
 pub fn run(args: &CheckArgs, revisions: &[&str]) -> ExitCode {
     let env = environment();
-    let paths = match args.config.is_empty() {
+    let given = if args.new.is_empty() { &args.config } else { &args.new };
+    if args.plan && args.against.is_empty() {
+        if !given.is_empty() && std::env::var_os("MOONGATE_CONFIG").is_none() {
+            say(
+                "error: a running gateway compares what it runs with its own config; for another one say --against OLD",
+            );
+            return ExitCode::from(BAD_CONFIG);
+        }
+        return block_on(plan::of_running(&args.admin, args.format));
+    }
+    let paths = match given.is_empty() {
         true => config::search(Path::new("."), &env).into_iter().collect(),
-        false => args.config.clone(),
+        false => given.clone(),
     };
+    if args.plan {
+        return plan::between(args.against.clone(), paths, revisions, args.format);
+    }
     let result = config::load(&LoadOptions { paths, env, revisions, ..LoadOptions::default() });
     let loaded = match result {
         Ok(loaded) => loaded,

@@ -9,6 +9,8 @@ pub mod client;
 pub mod health;
 pub mod key;
 pub mod mock;
+mod plan;
+pub mod restart;
 pub mod schema;
 pub mod serve;
 pub mod status;
@@ -56,6 +58,10 @@ enum Command {
     Schema(schema::SchemaArgs),
     /// Make keys for clients
     Key(key::KeyArgs),
+    /// Have a running gateway read its config again
+    Reload(restart::ReloadArgs),
+    /// Start a server of a running gateway anew; the old one serves until the new one is ready
+    Restart(restart::RestartArgs),
     /// Show how each server of a running gateway is, and why
     Status(status::StatusArgs),
     /// Exit 0 if a running gateway is ready (for a container's HEALTHCHECK)
@@ -74,6 +80,8 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Check(args) => check::run(&args, &SUPPORTED),
         Command::Schema(args) => schema::run(&args),
         Command::Key(args) => key::run(&args),
+        Command::Reload(args) => block_on(restart::reload(args)),
+        Command::Restart(args) => block_on(restart::restart(args)),
         Command::Status(args) => block_on(status::run(args)),
         Command::Health(args) => block_on(health::run(args)),
         Command::Client(verb) => client::run(verb),

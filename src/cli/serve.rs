@@ -1,12 +1,13 @@
 //! `moongate serve`: runs the gateway until it is told to stop.
 
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::app::App;
+use crate::app::{App, Source};
 use crate::cli::{check, fail, runtime, say};
 use crate::config::{self, LoadOptions, Loaded, Problems};
 use crate::revision::SUPPORTED;
@@ -37,7 +38,9 @@ pub fn run(args: &ServeArgs) -> ExitCode {
     for warning in &loaded.warnings {
         say(warning.render("warning").trim_end());
     }
-    match runtime().and_then(|runtime| runtime.block_on(serve(loaded, demo))) {
+    let again = args.clone();
+    let source = Source { load: Box::new(move || load(&again).map(|(loaded, _)| loaded)), files: loaded.files.clone() };
+    match runtime().and_then(|runtime| runtime.block_on(serve(loaded, source, demo))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => fail(&e),
     }
@@ -72,12 +75,14 @@ fn demo_server(program: &std::path::Path) -> ServerSettings {
     ServerSettings::new("demo", connect)
 }
 
-async fn serve(loaded: Loaded, demo: bool) -> anyhow::Result<()> {
+async fn serve(loaded: Loaded, source: Source, demo: bool) -> anyhow::Result<()> {
     let mut stop = signals()?;
+    let hangup = loaded.plan.reload.signal.then(|| signal(SignalKind::hangup())).transpose();
+    let mut hangup = hangup.context("signals cannot be received")?;
     let program = std::env::current_exe().ok();
     let servers = loaded.plan.servers.len();
     let public = loaded.plan.public_url.clone();
-    let app = App::start(loaded.plan, program.as_deref()).await?;
+    let app = App::start_from(loaded.plan, Some(source), program.as_deref()).await?;
     if demo {
         say("no config found: serving a built-in demo server");
     }
@@ -100,7 +105,23 @@ async fn serve(loaded: Loaded, demo: bool) -> anyhow::Result<()> {
     }
     // Where nobody asked to be told, this does nothing.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
-    stop.recv().await;
+    let terminal = std::io::stderr().is_terminal();
+    loop {
+        tokio::select! {
+            () = stop.recv() => break,
+            () = hung_up(hangup.as_mut()) => {
+                // The terminal that it ran in was closed: nobody meant the config.
+                if terminal && !std::io::stderr().is_terminal() {
+                    break;
+                }
+                // Signals that come meanwhile are one more; a stop does not wait for it.
+                tokio::select! {
+                    _ = app.reloader.reload(true) => {}
+                    () = stop.recv() => break,
+                }
+            }
+        }
+    }
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     tracing::info!("stopping; a second signal ends it at once");
     tokio::select! {
@@ -111,6 +132,16 @@ async fn serve(loaded: Loaded, demo: bool) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Waits for SIGHUP, where it is not left to end the process.
+async fn hung_up(signal: Option<&mut tokio::signal::unix::Signal>) {
+    match signal {
+        Some(signal) => {
+            signal.recv().await;
+        }
+        None => std::future::pending().await,
+    }
 }
 
 /// SIGTERM and SIGINT.

@@ -4,6 +4,7 @@
 //! read the process's environment: it is given. Invariant: what was put in is never expanded again, and never quoted
 //! in a message.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path as FilePath, PathBuf};
 
@@ -16,6 +17,8 @@ use super::tree::{Node, Path, Value};
 pub(super) struct Lookup<'a> {
     pub(super) env: &'a BTreeMap<String, String>,
     pub(super) sources: &'a Sources,
+    /// The files that texts name, whether they are there or not.
+    pub(super) files: RefCell<Vec<PathBuf>>,
 }
 
 /// A text with its references replaced.
@@ -49,6 +52,7 @@ pub(super) fn expand(
     match &mut node.value {
         Value::Text(text) => {
             let directory = lookup.sources.directory(node.place);
+            lookup.files.borrow_mut().extend(files(text, directory));
             match expand_text(text, lookup.env, directory) {
                 Ok(expanded) => {
                     node.expanded |= expanded.any;
@@ -163,8 +167,19 @@ fn not_a_name(name: &str) -> Dangling {
     }
 }
 
+/// The files that a text names, and perhaps some that it only seems to.
+fn files(text: &str, directory: Option<&FilePath>) -> Vec<PathBuf> {
+    let named = text.split("${file:").skip(1).filter_map(|rest| rest.split('}').next());
+    named.map(|path| beside(path, directory)).collect()
+}
+
+/// A path in a file is relative to that file.
+fn beside(path: &str, directory: Option<&FilePath>) -> PathBuf {
+    directory.map_or_else(|| PathBuf::from(path), |directory| directory.join(path))
+}
+
 fn read_file(path: &str, directory: Option<&FilePath>) -> Result<String, Dangling> {
-    let path: PathBuf = directory.map_or_else(|| PathBuf::from(path), |directory| directory.join(path));
+    let path = beside(path, directory);
     let text = std::fs::read_to_string(&path).map_err(|error| Dangling {
         message: format!("the file {} cannot be read: {}", path.display(), reason(&error)),
         fix: "create it as UTF-8 text that the gateway's user may read, or correct the path".to_owned(),

@@ -78,6 +78,8 @@ pub(super) struct Gateway {
     pub(super) keep_alive: DurationText,
     /// The longest time for a user to answer what a server asks.
     pub(super) ask_timeout: DurationText,
+    /// When the config is read again.
+    pub(super) reload: Reload,
     /// Where lists, sessions and keys outlive a restart; default: in a file, if there can be one.
     pub(super) state: Option<StateKind>,
     /// The directory of that file; default: `$STATE_DIRECTORY`, `$XDG_STATE_HOME/moongate` or `~/.local/state/moongate`.
@@ -100,6 +102,7 @@ impl Default for Gateway {
             drain: "30s".into(),
             keep_alive: "15s".into(),
             ask_timeout: "10m".into(),
+            reload: Reload::default(),
             state: None,
             state_dir: None,
             catalog_age: "7d".into(),
@@ -118,6 +121,24 @@ pub(super) struct Tls {
     pub(super) key: Option<String>,
     /// A file with the authorities of clients, PEM; with it, only clients with a certificate of theirs may connect.
     pub(super) client_ca: Option<String>,
+}
+
+/// When the config is read again.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+pub(super) struct Reload {
+    /// When one of its files changed, those of `${file:…}` included.
+    pub(super) watch: bool,
+    /// How often it is looked whether one did.
+    pub(super) interval: DurationText,
+    /// On SIGHUP; `false`: SIGHUP ends the gateway.
+    pub(super) signal: bool,
+}
+
+impl Default for Reload {
+    fn default() -> Self {
+        Reload { watch: true, interval: "1s".into(), signal: true }
+    }
 }
 
 /// How the servers' names are exposed.

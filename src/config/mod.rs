@@ -22,10 +22,11 @@ mod text;
 mod tree;
 mod units;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-pub use plan::{Limits, LogSettings, NameSettings, Plan, ViewSettings};
+pub use plan::{Limits, LogSettings, NameSettings, Plan, ReloadSettings, ViewSettings};
 pub use problem::{Kind, Origin, Problem, Problems, Snippet};
 pub use schema::json_schema;
 pub use source::search;
@@ -64,6 +65,8 @@ pub struct Loaded {
     pub warnings: Vec<Problem>,
     /// The files that were read, weakest first.
     pub sources: Vec<PathBuf>,
+    /// Those, and the files that values refer to.
+    pub files: Vec<PathBuf>,
     resolved: serde_json::Value,
 }
 
@@ -90,7 +93,7 @@ pub fn load(options: &LoadOptions<'_>) -> Result<Loaded, Problems> {
     }
     // What is left of such a file would only lead to problems that are none.
     if layers.len() < options.paths.len() || faults.errors.iter().any(|fault| fault.kind == Kind::Syntax) {
-        return Err(faults.finish(&sources));
+        return Err(Problems { files: options.paths.clone(), ..faults.finish(&sources) });
     }
     let (mut variables, names) = layers::environment(&options.env, sources.next(), &layers, &mut faults);
     sources.variables(names);
@@ -102,7 +105,8 @@ pub fn load(options: &LoadOptions<'_>) -> Result<Loaded, Problems> {
         broken(&mut faults, &error);
         Node::table(Place::BUILT_IN)
     });
-    expand_all(&mut merged, options, &sources, &mut faults);
+    let mut files = options.paths.clone();
+    files.extend(expand_all(&mut merged, options, &sources, &mut faults));
     let mut checked = merged.clone();
     check::check(&mut checked, &mut faults);
     let json = checked.to_json(&|_, _| false);
@@ -121,13 +125,13 @@ pub fn load(options: &LoadOptions<'_>) -> Result<Loaded, Problems> {
     let plan = resolver.plan(&file);
     let problems = faults.finish(&sources);
     if !problems.errors.is_empty() {
-        return Err(problems);
+        return Err(Problems { files, ..problems });
     }
     let mut resolved = merged.to_json(&|path, node| {
         node.secret || node.as_text().is_some_and(|text| mask::is_secret(path, text, before(&merged, path)))
     });
     escape(&mut resolved);
-    Ok(Loaded { plan, warnings: problems.warnings, sources: options.paths.clone(), resolved })
+    Ok(Loaded { plan, warnings: problems.warnings, sources: options.paths.clone(), files, resolved })
 }
 
 /// Reports what cannot happen: saying so is better than running with less.
@@ -166,15 +170,17 @@ fn read(path: &Path, sources: &mut Sources, faults: &mut Faults) -> Option<Node>
     Some(tree)
 }
 
-/// Replaces references, except those of servers that are not used: what only they need may be missing.
-fn expand_all(tree: &mut Node, options: &LoadOptions<'_>, sources: &Sources, faults: &mut Faults) {
+/// Replaces references, except those of servers that are not used: what only they need may be missing. Gives the files
+/// that are referred to.
+fn expand_all(tree: &mut Node, options: &LoadOptions<'_>, sources: &Sources, faults: &mut Faults) -> Vec<PathBuf> {
     let before = tree.clone();
     let unused = |path: &tree::Path| match path.steps().as_slice() {
         ["servers", name] => !is_used(&before, name, &options.only),
         _ => false,
     };
-    let lookup = expand::Lookup { env: &options.env, sources };
+    let lookup = expand::Lookup { env: &options.env, sources, files: RefCell::default() };
     expand::expand(tree, &tree::Path::root(), &lookup, &unused, faults);
+    lookup.files.into_inner()
 }
 
 /// Whether a server is to run: it is enabled, and among those asked for.

@@ -32,6 +32,8 @@ pub struct Plan {
     pub keep_alive: Duration,
     /// Longest time for a user to answer what a server asks.
     pub ask_timeout: Duration,
+    /// When the config is read again.
+    pub reload: ReloadSettings,
     /// Where what outlives a restart is kept.
     pub state: StoreSettings,
     /// How long a server's lists are kept without being confirmed.
@@ -50,6 +52,17 @@ pub struct Plan {
     pub limits: Limits,
     /// How to log.
     pub log: LogSettings,
+}
+
+/// When the config is read again.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReloadSettings {
+    /// When one of its files changed.
+    pub watch: bool,
+    /// How often it is looked at them.
+    pub interval: Duration,
+    /// On SIGHUP.
+    pub signal: bool,
 }
 
 /// How names are exposed.

@@ -83,6 +83,8 @@ pub struct Problems {
     pub errors: Vec<Problem>,
     /// What works, but probably not as meant.
     pub warnings: Vec<Problem>,
+    /// The files that were read, and those that values refer to as far as that was seen: what to watch for a change.
+    pub files: Vec<PathBuf>,
 }
 
 /// A problem while the config is still being read: its place is not resolved yet.
@@ -127,7 +129,7 @@ impl Faults {
             }
             problems
         };
-        Problems { errors: resolve(self.errors), warnings: resolve(self.warnings) }
+        Problems { errors: resolve(self.errors), warnings: resolve(self.warnings), files: Vec::new() }
     }
 }
 

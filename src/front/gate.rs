@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use http::{HeaderValue, Response, StatusCode, header};
 
-use crate::auth::KeySettings;
+use crate::auth::{KeyRing, KeySettings};
 use crate::body::Body;
 use crate::gateway::Endpoints;
 use crate::model::{Error, Principal, Reason};
@@ -25,7 +25,7 @@ pub struct Gate {
     calls: usize,
     calls_per_key: usize,
     /// Of each principal that has a rate.
-    rates: HashMap<u32, Bucket>,
+    rates: HashMap<u32, Arc<Bucket>>,
     memory: Arc<Memory>,
 }
 
@@ -49,15 +49,24 @@ pub(super) struct Closed {
 }
 
 impl Gate {
-    /// A gate for these keys; their places are the principals' ids.
-    pub fn new(settings: GateSettings, keys: &[KeySettings], memory: Arc<Memory>) -> Self {
-        let rated = keys.iter().enumerate().map(|(row, key)| {
-            let rate = key.rate.unwrap_or(settings.rate)?;
-            Some((u32::try_from(row).unwrap_or(u32::MAX), Bucket::new(rate)))
-        });
-        let mut rates: HashMap<u32, Bucket> = rated.flatten().collect();
-        rates.extend(settings.rate.filter(|_| keys.is_empty()).map(|rate| (ANYBODY, Bucket::new(rate))));
-        Gate { calls: settings.calls, calls_per_key: settings.calls_per_key, rates, memory }
+    /// A gate for these keys, which the ring knows.
+    pub fn new(settings: GateSettings, ring: &KeyRing, keys: &[KeySettings], memory: Arc<Memory>) -> Self {
+        let none = Gate { calls: 0, calls_per_key: 0, rates: HashMap::new(), memory };
+        none.followed_by(settings, ring, keys)
+    }
+
+    /// The gate after a change of the keys or the limits; what somebody used of a rate that stays as it was is still used.
+    pub fn followed_by(&self, settings: GateSettings, ring: &KeyRing, keys: &[KeySettings]) -> Self {
+        let rated = keys
+            .iter()
+            .filter_map(|key| Some((ring.principal(&key.name, &key.hash)?.id, key.rate.unwrap_or(settings.rate)?)));
+        let anybody = ring.anybody().and_then(|anybody| Some((anybody.id, settings.rate?)));
+        let bucket = |(id, rate)| {
+            let same = self.rates.get(&id).filter(|bucket| bucket.rate() == rate);
+            (id, same.cloned().unwrap_or_else(|| Arc::new(Bucket::new(rate))))
+        };
+        let rates = rated.chain(anybody).map(bucket).collect();
+        Gate { calls: settings.calls, calls_per_key: settings.calls_per_key, rates, memory: self.memory.clone() }
     }
 
     /// Whether anything large may be read, or anything begun, at all.

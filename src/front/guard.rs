@@ -4,7 +4,6 @@
 //! incoming connections to prevent DNS rebinding attacks."
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use axum::body::Body as AxumBody;
 use axum::extract::{Request, State};
@@ -12,7 +11,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 
-use crate::front::{Front, plain};
+use crate::front::{Fronts, plain};
 use crate::revision::cors;
 
 /// Which hosts and origins are accepted.
@@ -78,7 +77,8 @@ fn without_port(value: &str) -> &str {
 }
 
 /// Checks every request of the listener, answers preflights, and adds what browsers want to see.
-pub(super) async fn check(State((front, local)): State<(Arc<Front>, bool)>, request: Request, next: Next) -> Response {
+pub(super) async fn check(State((fronts, local)): State<(Fronts, bool)>, request: Request, next: Next) -> Response {
+    let front = fronts.load_full();
     let denied = |rule: &str| front.state.metrics.policy_denied.with_label_values(&[rule]).inc();
     if !local && let Err(host) = front.hosts.accepts(request.headers(), request.uri()) {
         denied("host");

@@ -103,7 +103,7 @@ impl Listener {
         let service = service.closing(closing.clone());
         let start = |stream: Incoming, slot: Option<OwnedSemaphorePermit>| {
             let held = (slot, CountGuard::new(&metrics.connections));
-            let (builder, service, draining) = (builder.clone(), service.clone(), draining.clone());
+            let (builder, service, draining) = (builder.clone(), service.for_peer(stream.peer()), draining.clone());
             let (tls, limit) = (self.tls.clone(), settings.read_timeout);
             open.spawn(async move {
                 let _held = held;

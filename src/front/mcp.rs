@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use crate::auth::Denied;
 use crate::body::Body;
 use crate::front::patience::within;
-use crate::front::{Front, small};
+use crate::front::{Front, Fronts, small};
 use crate::json::Text;
 use crate::jsonrpc::{Message, Payload};
 use crate::model::{Error, Principal, Reason};
@@ -27,27 +27,23 @@ use crate::telemetry::Metrics;
 const SMALL: u64 = 64 * 1024;
 
 /// `/mcp`.
-pub(super) async fn over_everything(State(front): State<Arc<Front>>, request: Request) -> Response {
-    serve(&front, "", request).await.map(AxumBody::new)
+pub(super) async fn over_everything(State(fronts): State<Fronts>, request: Request) -> Response {
+    serve(&fronts.load_full(), "", request).await.map(AxumBody::new)
 }
 
 /// `/mcp/{view}` and `/mcp/{server}`.
-pub(super) async fn over_one(State(front): State<Arc<Front>>, Path(name): Path<String>, request: Request) -> Response {
-    serve(&front, &name, request).await.map(AxumBody::new)
+pub(super) async fn over_one(State(fronts): State<Fronts>, Path(name): Path<String>, request: Request) -> Response {
+    serve(&fronts.load_full(), &name, request).await.map(AxumBody::new)
 }
 
 /// `/sse`.
-pub(super) async fn sse_over_everything(State(front): State<Arc<Front>>, request: Request) -> Response {
-    serve_as(&front, "", request, Some(revision::http_sse())).await.map(AxumBody::new)
+pub(super) async fn sse_over_everything(State(fronts): State<Fronts>, request: Request) -> Response {
+    serve_as(&fronts.load_full(), "", request, Some(revision::http_sse())).await.map(AxumBody::new)
 }
 
 /// `/sse/{view}` and `/sse/{server}`.
-pub(super) async fn sse_over_one(
-    State(front): State<Arc<Front>>,
-    Path(name): Path<String>,
-    request: Request,
-) -> Response {
-    serve_as(&front, &name, request, Some(revision::http_sse())).await.map(AxumBody::new)
+pub(super) async fn sse_over_one(State(fronts): State<Fronts>, Path(name): Path<String>, request: Request) -> Response {
+    serve_as(&fronts.load_full(), &name, request, Some(revision::http_sse())).await.map(AxumBody::new)
 }
 
 /// Answers a request to an endpoint.

@@ -19,6 +19,7 @@ mod tls;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use axum::Router;
 use axum::body::Body as AxumBody;
 use axum::middleware;
@@ -38,7 +39,7 @@ pub use guard::HostRules;
 pub use inherited::Inherited;
 pub use listen::{ListenSettings, Listener};
 pub use pipe::PipeFront;
-pub use service::Service;
+pub use service::{Peer, Service};
 pub use socket::SocketSettings;
 pub use tls::{Tls, TlsProblem, TlsSettings};
 
@@ -57,6 +58,9 @@ pub struct Front {
     /// What may be started.
     pub gate: Gate,
 }
+
+/// What answers clients now; replaced as a whole.
+pub type Fronts = Arc<ArcSwap<Front>>;
 
 /// Limits of a request.
 #[derive(Clone, Debug, PartialEq)]
@@ -94,7 +98,7 @@ pub enum NoPipe {
 }
 
 /// The routes of the MCP listener; `local`: connections cannot come from a browser, whatever they call the host.
-pub fn router(front: Arc<Front>, local: bool) -> Router {
+pub fn router(fronts: Fronts, local: bool) -> Router {
     // Whatever a client may try that only has a meaning where OAuth is spoken: a clear "no", as JSON, since clients
     // parse it; anything else is taken as a sign that there is something to log in to.
     let no_oauth = ["/.well-known/{*path}", "/mcp/.well-known/{*path}", "/register", "/authorize", "/token"];
@@ -114,8 +118,8 @@ pub fn router(front: Arc<Front>, local: bool) -> Router {
         .route("/healthz", any(alive))
         .route("/livez", any(alive))
         .fallback(not_found)
-        .layer(middleware::from_fn_with_state((front.clone(), local), guard::check))
-        .with_state(front)
+        .layer(middleware::from_fn_with_state((fronts.clone(), local), guard::check))
+        .with_state(fronts)
 }
 
 /// A small JSON body, for what never became MCP.

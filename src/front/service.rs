@@ -4,6 +4,7 @@
 //! and leads to the same function as the router's.
 
 use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,19 +19,24 @@ use hyper::body::Incoming;
 use tower::ServiceExt;
 
 use crate::body::Body;
-use crate::front::{Front, mcp};
+use crate::front::{Front, Fronts, mcp};
 
 /// What a connection calls.
 #[derive(Clone)]
 pub struct Service {
     router: Router,
     /// Only the listener for clients has endpoints.
-    front: Option<Arc<Front>>,
+    fronts: Option<Fronts>,
     /// Whether the host of a request says nothing.
     local: bool,
     /// Whether each answer says that its connection ends.
     closing: Arc<AtomicBool>,
+    peer: Option<Peer>,
 }
+
+/// Who is at the other end of a connection, for routes that ask: an extension of the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer(pub IpAddr);
 
 /// A response body of either way.
 pub enum Answer {
@@ -42,13 +48,18 @@ pub enum Answer {
 
 impl Service {
     /// The routes, and the endpoints where there are any.
-    pub fn new(router: Router, front: Option<Arc<Front>>, local: bool) -> Self {
-        Service { router, front, local, closing: Arc::default() }
+    pub fn new(router: Router, fronts: Option<Fronts>, local: bool) -> Self {
+        Service { router, fronts, local, closing: Arc::default(), peer: None }
     }
 
     /// Says in each answer that its connection ends, once this is true.
     pub(super) fn closing(self, closing: Arc<AtomicBool>) -> Self {
         Service { closing, ..self }
+    }
+
+    /// The same for one connection.
+    pub(super) fn for_peer(&self, address: Option<SocketAddr>) -> Self {
+        Service { peer: address.map(|address| Peer(address.ip().to_canonical())), ..self.clone() }
     }
 }
 
@@ -84,11 +95,11 @@ impl hyper::service::Service<Request<Incoming>> for Service {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let closing = self.closing.clone();
-        if let Some(front) = &self.front
+        if let Some(fronts) = &self.fronts
             && endpoint(request.uri().path()).is_some()
-            && is_unguarded(front, self.local, &request)
+            && let front = fronts.load_full()
+            && is_unguarded(&front, self.local, &request)
         {
-            let front = front.clone();
             return Box::pin(async move {
                 let path = request.uri().path_and_query().cloned();
                 let name = path.as_ref().and_then(|path| endpoint(path.path())).unwrap_or_default();
@@ -97,7 +108,10 @@ impl hyper::service::Service<Request<Incoming>> for Service {
                 Ok(told(response, version, &closing))
             });
         }
-        let router = self.router.clone();
+        let (router, mut request) = (self.router.clone(), request);
+        if let Some(peer) = self.peer {
+            request.extensions_mut().insert(peer);
+        }
         Box::pin(async move {
             let version = request.version();
             let Ok(response) = router.oneshot(request.map(AxumBody::new)).await;

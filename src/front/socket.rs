@@ -37,6 +37,16 @@ pub(super) enum Incoming {
     Unix(UnixStream),
 }
 
+impl Incoming {
+    /// Who connected, where that is an address.
+    pub(super) fn peer(&self) -> Option<SocketAddr> {
+        match self {
+            Incoming::Tcp(stream) => stream.peer_addr().ok(),
+            Incoming::Unix(_) => None,
+        }
+    }
+}
+
 impl Socket {
     pub(super) async fn bind(address: &ListenAddress, settings: &SocketSettings) -> io::Result<Self> {
         match address {

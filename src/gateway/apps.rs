@@ -7,11 +7,11 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::gateway::catalog::{Snapshot, Taken, name_of};
+use crate::gateway::generation::Member;
 use crate::gateway::uris;
 use crate::json::{Object, Raw, Text};
 use crate::model::Kind;
 use crate::revision;
-use crate::upstream::Upstream;
 
 /// The pages that the tools name and the lists of resources do not, for routes behind those of `listed`: "Servers MAY
 /// omit UI-only resources from `resources/list`" (ext-apps, 2026-01-26, Resource Discovery). There are at most two for
@@ -30,14 +30,14 @@ pub(super) fn pages<'a>(tools: &[Taken<'a>], listed: &[Taken<'a>]) -> Vec<Taken<
     pages
 }
 
-fn page<'a>(upstream: &'a Arc<Upstream>, uri: Text) -> Taken<'a> {
+fn page<'a>(upstream: &'a Arc<Member>, uri: Text) -> Taken<'a> {
     let definition = Object::new().with("uri", Raw::string(&uri)).with("name", Raw::string(&uri));
     Taken { upstream, stem: uri.to_string(), local: uri, definition: Arc::new(definition), implied: true }
 }
 
 /// The tool as it is listed through the endpoint over everything; without a change, the bytes are the same. `snapshot`
 /// has the resources already.
-pub(super) fn with_pages(listed: Raw, upstream: &Upstream, snapshot: &Snapshot) -> Raw {
+pub(super) fn with_pages(listed: Raw, upstream: &Member, snapshot: &Snapshot) -> Raw {
     let server = name_of(upstream);
     let exposed = |uri: &Text| match snapshot.find_local(Kind::Resources, &server, uri) {
         Some(route) => (route.exposed != *uri).then(|| route.exposed.clone()),

@@ -4,8 +4,10 @@
 //! replaced; what it lists, it can route, and what it cannot expose is named with the reason.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::gateway::generation::Member;
 use crate::gateway::names::{NameRules, Wanting, assign};
 use crate::gateway::{apps, merge, uris};
 use crate::json::{Object, Raw, Text};
@@ -22,7 +24,7 @@ const METERS_MAX: usize = 5_000;
 /// One item and where it leads.
 pub struct Route {
     /// Its server.
-    pub upstream: Arc<Upstream>,
+    pub upstream: Arc<Member>,
     /// The server's own key: a name, a URI, a template.
     pub local: Text,
     /// The same as JSON, as calls carry it.
@@ -62,15 +64,26 @@ pub struct Snapshot {
     /// What could not be exposed.
     pub left_out: Vec<LeftOut>,
     hints: HashMap<(Text, Kind), Option<CacheHint>>,
-    lists: Mutex<HashMap<ListKey, (Object, CacheHint)>>,
+    lists: Mutex<HashMap<ListKey, Listed>>,
 }
 
 /// Which list it is: the endpoint, the row of the policy, the kind, whether it says what may become a task.
 type ListKey = (Text, u32, Kind, bool);
 
+/// A list as an endpoint shows it.
+#[derive(Clone)]
+pub struct Listed {
+    /// The result.
+    pub result: Object,
+    /// How long it may be kept.
+    pub hint: CacheHint,
+    /// The same for lists of the same bytes, in this process.
+    pub digest: u64,
+}
+
 impl Snapshot {
     /// Merges what the servers offer. `servers` are sorted by name.
-    pub fn build(servers: &[Arc<Upstream>], rules: &NameRules, meters: &Meters) -> Self {
+    pub fn build(servers: &[Arc<Member>], rules: &NameRules, meters: &Meters) -> Self {
         let mut snapshot = Snapshot::default();
         let mut found = Kind::ALL.map(|kind| snapshot.gather(kind, servers));
         let pages = apps::pages(&found[Kind::Tools as usize], &found[Kind::Resources as usize]);
@@ -91,7 +104,7 @@ impl Snapshot {
     }
 
     /// What the servers list of a kind and may be exposed; the rest is noted.
-    fn gather<'a>(&mut self, kind: Kind, servers: &'a [Arc<Upstream>]) -> Vec<Taken<'a>> {
+    fn gather<'a>(&mut self, kind: Kind, servers: &'a [Arc<Member>]) -> Vec<Taken<'a>> {
         let mut found = Vec::new();
         for upstream in servers {
             let items = upstream.items();
@@ -138,7 +151,7 @@ impl Snapshot {
     }
 
     /// A list, made once for each endpoint and row of the policy.
-    pub fn list(&self, key: ListKey, public: bool, visible: impl Fn(&Route) -> Option<Raw>) -> (Object, CacheHint) {
+    pub fn list(&self, key: ListKey, public: bool, visible: impl Fn(&Route) -> Option<Raw>) -> Listed {
         if let Some(list) = self.lock_lists().get(&key) {
             return list.clone();
         }
@@ -155,12 +168,13 @@ impl Snapshot {
             }
         }
         let array = Raw::array(items.iter().map(|(_, item)| item));
-        let list = (Object::new().with(kind.member(), array).sealed(), hint);
+        let digest = BuildHasherDefault::<DefaultHasher>::default().hash_one(array.bytes());
+        let list = Listed { result: Object::new().with(kind.member(), array).sealed(), hint, digest };
         self.lock_lists().insert(key, list.clone());
         list
     }
 
-    fn lock_lists(&self) -> std::sync::MutexGuard<'_, HashMap<ListKey, (Object, CacheHint)>> {
+    fn lock_lists(&self) -> std::sync::MutexGuard<'_, HashMap<ListKey, Listed>> {
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -185,7 +199,7 @@ impl Snapshot {
     }
 
     /// Puts sizes into the metrics.
-    pub fn measure(&self, servers: &[Arc<Upstream>], metrics: &Metrics) {
+    pub fn measure(&self, servers: &[Arc<Member>], metrics: &Metrics) {
         for upstream in servers {
             let name = &upstream.settings.name;
             for kind in Kind::ALL {
@@ -214,7 +228,7 @@ pub(super) fn name_of(upstream: &Upstream) -> Text {
 
 /// An item that will be exposed, before it has its key.
 pub(super) struct Taken<'a> {
-    pub(super) upstream: &'a Arc<Upstream>,
+    pub(super) upstream: &'a Arc<Member>,
     pub(super) local: Text,
     /// What it is called before prefix and separator.
     pub(super) stem: String,
@@ -222,7 +236,7 @@ pub(super) struct Taken<'a> {
     pub(super) implied: bool,
 }
 
-fn rules_of(upstream: &Upstream, kind: Kind) -> &ItemRules {
+fn rules_of(upstream: &Member, kind: Kind) -> &ItemRules {
     match kind {
         Kind::Tools => &upstream.settings.tools,
         Kind::Prompts => &upstream.settings.prompts,
@@ -231,7 +245,7 @@ fn rules_of(upstream: &Upstream, kind: Kind) -> &ItemRules {
 }
 
 /// Applies the config's rules and checks the item. `None`: the config says that it does not exist.
-fn take<'a>(kind: Kind, upstream: &'a Arc<Upstream>, item: &Arc<Object>) -> Result<Option<Taken<'a>>, LeftOut> {
+fn take<'a>(kind: Kind, upstream: &'a Arc<Member>, item: &Arc<Object>) -> Result<Option<Taken<'a>>, LeftOut> {
     let left_out = |reason: String| LeftOut {
         server: upstream.settings.name.clone(),
         item: format!("{} {}", kind.member(), item.text(kind.item_key()).map(|t| t.to_string()).unwrap_or_default()),

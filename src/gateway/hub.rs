@@ -23,6 +23,8 @@ pub(super) const URI_MAX: usize = 8 * 1024;
 pub(super) enum Happened {
     /// What it lists changed.
     Changed(Text, Kind),
+    /// Anything may be different: servers, names, rules.
+    Reloaded,
     /// One of its resources did: the server, its own URI, the params.
     Updated(Text, Text, Object),
     /// It told of one of its tasks.
@@ -66,11 +68,11 @@ impl Hub {
     }
 
     /// One listener more or less. False: there is no room for another resource.
-    fn count(&self, upstream: &Upstream, uri: &Text, more: bool) -> bool {
+    fn count(&self, upstream: &Arc<Upstream>, uri: &Text, more: bool) -> bool {
         let mut subscribed = self.subscribed.lock().unwrap_or_else(PoisonError::into_inner);
         let uris = subscribed.entry(upstream.name.clone()).or_default();
         let before = uris.get(uri).copied().unwrap_or(0);
-        if more && before == 0 && uris.len() >= upstream.settings.max_subscriptions {
+        if more && before == 0 && uris.len() >= upstream.live().max_subscriptions {
             return false;
         }
         let after = if more { before + 1 } else { before.saturating_sub(1) };
@@ -81,9 +83,19 @@ impl Hub {
         }
         // The server hears of it only where the first comes or the last goes.
         if (before == 0) != (after == 0) {
-            upstream.subscribe(uris.keys().cloned().collect());
+            upstream.latest().subscribe(uris.keys().cloned().collect());
         }
         true
+    }
+}
+
+impl Hub {
+    /// Subscribes a server to what somebody listens to at the one that it takes the place of.
+    pub(super) fn move_to(&self, upstream: &Upstream) {
+        let subscribed = self.subscribed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(uris) = subscribed.get(&upstream.name).filter(|uris| !uris.is_empty()) {
+            upstream.subscribe(uris.keys().cloned().collect());
+        }
     }
 }
 

@@ -23,6 +23,11 @@ impl InFlight {
         })
     }
 
+    /// Forgets principals that are gone; their calls still count among all.
+    pub(super) fn retain(&self, stays: impl Fn(u32) -> bool) {
+        self.each.write().unwrap_or_else(PoisonError::into_inner).retain(|principal, _| stays(*principal));
+    }
+
     /// Calls of one principal.
     pub(super) fn of(&self, principal: u32) -> usize {
         self.count(principal).load(Ordering::Relaxed)

@@ -5,18 +5,22 @@
 
 mod apps;
 mod catalog;
+mod change;
+mod generation;
 mod handles;
 mod hub;
 mod inflight;
 mod links;
 mod merge;
 mod names;
+mod preview;
 mod tasks;
 mod uris;
 mod view;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -30,8 +34,15 @@ use crate::telemetry::{Meter, Meters, Metrics, logs};
 use crate::upstream::{News, ServerSettings, Shared, Sink, State, Upstream};
 
 pub use catalog::{LeftOut, Snapshot};
+pub use change::{Pending, Restarted};
+pub use generation::Member;
 pub use names::NameRules;
+pub use preview::{Gains, Who};
 pub use view::View;
+
+use generation::{Current, Generation};
+use hub::{Happened, Hub};
+use links::Learned;
 
 /// Pure functions on which much depends, for `fuzz/`.
 #[doc(hidden)]
@@ -39,9 +50,6 @@ pub mod pure {
     pub use super::names::{Wanting, assign};
     pub use super::uris::{looks_wrapped, matches, unwrap, wrap};
 }
-
-use hub::{Happened, Hub};
-use links::Learned;
 
 /// Items that are logged as left out, of one snapshot; the status shows them all.
 const LEFT_OUT_LOGGED: usize = 20;
@@ -54,10 +62,14 @@ pub struct GatewaySettings {
     pub names: NameRules,
     /// The servers.
     pub servers: Vec<ServerSettings>,
+    /// Names of servers that the config switches off.
+    pub disabled: Vec<String>,
     /// Named subsets.
     pub views: Vec<ViewRules>,
     /// What each principal may do.
     pub access: AccessTable,
+    /// How long the calls of a server that goes may go on.
+    pub drain: Duration,
 }
 
 /// A named subset of servers and tools.
@@ -73,10 +85,14 @@ pub struct ViewRules {
 
 /// Everything behind the endpoints.
 pub struct Gateway {
-    servers: Vec<Arc<Upstream>>,
-    names: NameRules,
-    access: AccessTable,
-    snapshot: ArcSwap<Snapshot>,
+    current: ArcSwap<Current>,
+    /// Held while a catalogue is built and put in place.
+    changing: Mutex<()>,
+    candidates: change::Candidates,
+    shared: Arc<Shared>,
+    sink: Sink,
+    /// Whether log messages that belong to no call are passed on.
+    shares_logs: Arc<AtomicBool>,
     hub: Arc<Hub>,
     learned: Learned,
     inflight: inflight::InFlight,
@@ -84,58 +100,69 @@ pub struct Gateway {
     metrics: Arc<Metrics>,
     /// What calls without an item of the catalogue are measured by.
     unrouted: HashMap<&'static str, Arc<Meter>>,
-    views: HashMap<String, view::Scope>,
     dirty: Arc<Notify>,
+    drain_ms: AtomicU64,
+    /// No server is started any more.
+    stopped: AtomicBool,
 }
 
-/// Everything that clients can connect to, made once.
+/// Everything that clients can connect to.
 pub struct Endpoints {
     gateway: Arc<Gateway>,
-    views: HashMap<String, Arc<View>>,
 }
 
 impl Gateway {
     /// Builds everything; nothing is connected before [`Gateway::start`].
     pub fn new(settings: GatewaySettings, shared: Arc<Shared>) -> Arc<Self> {
         let metrics = shared.metrics.clone();
-        let meters = Meters(metrics.clone());
+        let (meters, drain_ms) = (Meters(metrics.clone()), settings.drain_ms());
         let (hub, dirty) = (Arc::new(Hub::default()), Arc::new(Notify::new()));
-        let sink = sink(hub.clone(), dirty.clone(), metrics.clone(), settings.access.principals() <= 1);
-        let mut servers: Vec<Arc<Upstream>> =
-            settings.servers.into_iter().map(|server| Upstream::new(server, shared.clone(), sink.clone())).collect();
-        servers.sort_by(|a, b| a.settings.name.cmp(&b.settings.name));
-        let mut views: HashMap<String, view::Scope> =
-            servers.iter().map(|s| (s.settings.name.clone(), view::Scope::Server(s.clone()))).collect();
-        views.extend(settings.views.into_iter().map(|v| (v.name.clone(), view::Scope::View(Arc::new(v)))));
-        views.insert(String::new(), view::Scope::All);
-        Arc::new(Gateway {
-            names: settings.names,
-            access: settings.access,
-            snapshot: ArcSwap::default(),
+        let shares_logs = Arc::new(AtomicBool::new(settings.access.principals() <= 1));
+        let sink = sink(hub.clone(), dirty.clone(), metrics.clone(), shares_logs.clone());
+        let member = |settings: ServerSettings| {
+            let upstream = Upstream::new(settings, shared.clone(), sink.clone());
+            Arc::new(Member { settings: upstream.settings.clone(), upstream })
+        };
+        let servers = settings.servers.into_iter().map(member).collect();
+        let generation = Arc::new(Generation {
+            disabled: settings.disabled,
+            ..Generation::new(servers, settings.names, settings.access, settings.views)
+        });
+        let gateway = Arc::new(Gateway {
+            current: ArcSwap::from_pointee(Current::closed(generation.clone())),
+            changing: Mutex::default(),
+            candidates: change::Candidates::default(),
             learned: Learned::default(),
             inflight: inflight::InFlight::default(),
             unrouted: unrouted(&meters),
-            servers,
+            shares_logs,
+            shared,
+            sink,
             hub,
             meters,
             metrics,
-            views,
             dirty,
-        })
+            drain_ms: AtomicU64::new(drain_ms),
+            stopped: AtomicBool::new(false),
+        });
+        gateway.show_disabled(&generation);
+        gateway.current.store(Arc::new(Current::new(&gateway, generation)));
+        gateway
     }
 
     /// Starts to connect every server, all at once, and to keep the catalogue.
     pub fn start(self: &Arc<Self>) {
-        for upstream in &self.servers {
-            tokio::spawn(upstream.clone().run());
+        for member in self.servers() {
+            tokio::spawn(member.upstream.clone().run());
         }
         tokio::spawn(self.clone().keep_catalog());
     }
 
     /// Waits until every server is connected or has failed once, and is in the catalogue as it is then.
     pub async fn settled(&self) {
-        let settled = self.servers.iter().map(|upstream| async {
-            let mut status = upstream.watch();
+        let servers = self.servers();
+        let settled = servers.iter().map(|member| async {
+            let mut status = member.watch();
             // It cannot end before the server does.
             let _ = status.wait_for(|status| status.state != State::Starting).await;
         });
@@ -146,10 +173,10 @@ impl Gateway {
     /// Serves what an earlier run knew of the servers, until they say it themselves. What is not of use any more is
     /// removed: of servers that are not configured, that were configured otherwise, or older than `longest`.
     pub fn restore(&self, rows: Rows, longest: Duration, store: &Store) {
-        let mut restored = 0;
+        let (mut restored, servers) = (0, self.servers());
         for (name, row) in rows {
-            let upstream = self.servers.iter().find(|upstream| upstream.name.as_bytes() == &name[..]);
-            if upstream.is_some_and(|upstream| upstream.restore(&row, longest)) {
+            let member = servers.iter().find(|member| member.name.as_bytes() == &name[..]);
+            if member.is_some_and(|member| member.restore(&row, longest)) {
                 restored += 1;
             } else {
                 store.remove(Table::Catalog, name);
@@ -162,25 +189,49 @@ impl Gateway {
 
     /// Stops every server, all at once, and waits for their ends.
     pub async fn stop(&self) {
-        futures_util::future::join_all(self.servers.iter().map(|upstream| upstream.stop())).await;
+        self.stopped.store(true, Ordering::Release);
+        let candidates = self.candidates.give_up_all();
+        let servers = self.servers();
+        // The endpoints hold the gateway, and it them.
+        self.current.store(Arc::new(Current::closed(self.generation())));
+        let upstreams = servers.iter().map(|member| &member.upstream).chain(&candidates);
+        futures_util::future::join_all(upstreams.map(|upstream| upstream.stop())).await;
     }
 
     /// Everything that clients can connect to.
     pub fn endpoints(self: &Arc<Self>) -> Endpoints {
-        let view = |(name, scope): (&String, &view::Scope)| {
-            (name.clone(), Arc::new(View::new(self.clone(), scope.clone(), Text::from(name.as_str()))))
-        };
-        Endpoints { gateway: self.clone(), views: self.views.iter().map(view).collect() }
+        Endpoints { gateway: self.clone() }
     }
 
     /// The servers, sorted by name.
-    pub fn servers(&self) -> &[Arc<Upstream>] {
-        &self.servers
+    pub fn servers(&self) -> Vec<Arc<Member>> {
+        self.current.load().generation.servers.clone()
+    }
+
+    /// The servers that the config switches off.
+    pub fn disabled(&self) -> Vec<String> {
+        self.current.load().generation.disabled.clone()
+    }
+
+    fn show_disabled(&self, generation: &Generation) {
+        for name in &generation.disabled {
+            self.metrics.server_up.with_label_values(&[name, State::Disabled.name()]).set(1);
+        }
     }
 
     /// The catalogue as it is now.
     pub fn snapshot(&self) -> Arc<Snapshot> {
-        self.snapshot.load_full()
+        self.current.load().generation.snapshot.load_full()
+    }
+
+    fn generation(&self) -> Arc<Generation> {
+        self.current.load().generation.clone()
+    }
+
+    /// The endpoint as it is now, if there still is one and the principal may use it.
+    fn view(&self, name: &str, principal: &Principal) -> Option<Arc<View>> {
+        let current = self.current.load();
+        current.view(name, principal).filter(|(_, allowed)| *allowed).map(|(view, _)| view.clone())
     }
 
     /// Replaces the snapshot when servers changed, and tells of what differs.
@@ -193,18 +244,29 @@ impl Gateway {
     }
 
     fn rebuild(&self) {
-        let fresh = Arc::new(Snapshot::build(&self.servers, &self.names, &self.meters));
-        let before = self.snapshot.swap(fresh.clone());
-        fresh.measure(&self.servers, &self.metrics);
-        let known: HashSet<&LeftOut> = before.left_out.iter().collect();
-        for left_out in fresh.left_out.iter().filter(|l| !known.contains(l)).take(LEFT_OUT_LOGGED) {
-            let (item, reason) = (logs::one_line(&left_out.item), logs::one_line(&left_out.reason));
-            tracing::warn!(server = left_out.server, "left out: {item}: {reason}");
-        }
+        let _held = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let generation = self.generation();
+        let fresh = Arc::new(self.build(&generation));
+        let before = generation.snapshot.swap(fresh.clone());
+        self.note_left_out(&before, &fresh);
         for kind in Kind::ALL {
             for server in fresh.changed(&before, kind) {
                 self.hub.publish(Happened::Changed(server, kind));
             }
+        }
+    }
+
+    fn build(&self, generation: &Generation) -> Snapshot {
+        let fresh = Snapshot::build(&generation.servers, &generation.names, &self.meters);
+        fresh.measure(&generation.servers, &self.metrics);
+        fresh
+    }
+
+    fn note_left_out(&self, before: &Snapshot, fresh: &Snapshot) {
+        let known: HashSet<&LeftOut> = before.left_out.iter().collect();
+        for left_out in fresh.left_out.iter().filter(|l| !known.contains(l)).take(LEFT_OUT_LOGGED) {
+            let (item, reason) = (logs::one_line(&left_out.item), logs::one_line(&left_out.reason));
+            tracing::warn!(server = left_out.server, "left out: {item}: {reason}");
         }
     }
 }
@@ -218,28 +280,37 @@ impl Endpoints {
 
     /// The endpoint of this name (empty: the one over everything), if there is one and the principal may use it.
     pub fn find(&self, name: &str, principal: &Principal) -> Option<Arc<View>> {
-        let view = self.views.get(name)?;
-        if !self.gateway.access.endpoint(principal, name) {
+        let current = self.gateway.current.load();
+        let (view, allowed) = current.view(name, principal)?;
+        if !allowed {
             self.gateway.metrics.policy_denied.with_label_values(&["endpoint"]).inc();
             return None;
         }
         Some(view.clone())
     }
+
+    /// Whether there is such an endpoint and the principal may use it.
+    pub fn allows(&self, name: &str, principal: &Principal) -> bool {
+        self.gateway.view(name, principal).is_some()
+    }
 }
 
 /// What servers tell. A log message that belongs to no call may be about anybody's: it is passed on only where there
 /// is one principal.
-fn sink(hub: Arc<Hub>, dirty: Arc<Notify>, metrics: Arc<Metrics>, shares_logs: bool) -> Sink {
+fn sink(hub: Arc<Hub>, dirty: Arc<Notify>, metrics: Arc<Metrics>, shares_logs: Arc<AtomicBool>) -> Sink {
     Arc::new(move |server, news| match news {
         News::Items => dirty.notify_one(),
         News::Updated(uri, params) => hub.publish(Happened::Updated(Text::from(server), uri, params)),
         News::Elicited(id, params) => hub.publish(Happened::Elicited(Text::from(server), id, params)),
         News::Task(task) => hub.publish(Happened::Task(Text::from(server), task)),
-        News::Logged(level, params) if shares_logs => hub.publish(Happened::Logged(Text::from(server), level, params)),
+        News::Logged(level, params) if shares_logs.load(Ordering::Relaxed) => {
+            hub.publish(Happened::Logged(Text::from(server), level, params))
+        }
         News::Logged(..) => metrics.dropped.with_label_values(&["log"]).inc(),
     })
 }
 
+/// A meter for each method.
 fn unrouted(meters: &Meters) -> HashMap<&'static str, Arc<Meter>> {
     let methods = ["tools/call", "resources/read", "prompts/get", "completion/complete", "_OTHER"];
     let tasks = TaskMethod::ALL.map(TaskMethod::name);

@@ -9,6 +9,7 @@ use futures_util::{Stream, stream};
 use tokio::time::Instant;
 
 use crate::gateway::catalog::name_of;
+use crate::gateway::generation::Member;
 use crate::gateway::view::{Routed, Scope, View};
 use crate::gateway::{handles, links};
 use crate::json::{Object, Raw, Text};
@@ -35,16 +36,16 @@ fn features(upstream: &Upstream) -> Option<TaskFeatures> {
 impl View {
     /// Whether tasks keep their servers' own names: on one server's own endpoint, where nobody can be told apart.
     fn is_plain(&self, caller: &Caller) -> bool {
-        matches!(self.scope, Scope::Server(_)) && self.gateway.access.secret(&caller.principal).is_none()
+        matches!(self.scope, Scope::Server(_)) && self.now.access.secret(&caller.principal).is_none()
     }
 
     /// The task that a client names, if there can be one of this name that it may use.
-    fn locate_task(&self, caller: &Caller, handle: &Text) -> Result<(Arc<Upstream>, Text), Error> {
-        let secret = self.gateway.access.secret(&caller.principal);
+    fn locate_task(&self, caller: &Caller, handle: &Text) -> Result<(Arc<Member>, Text), Error> {
+        let secret = self.now.access.secret(&caller.principal);
         let found = match &self.scope {
             Scope::Server(only) if secret.is_none() => Some((only.clone(), handle.clone())),
             _ => handles::open(handle, secret).and_then(|(server, local)| {
-                let upstream = self.gateway.servers.iter().find(|u| u.settings.name == server)?;
+                let upstream = self.now.servers.iter().find(|u| u.settings.name == server)?;
                 self.includes(server).then(|| (upstream.clone(), Text::from(local)))
             }),
         };
@@ -86,15 +87,15 @@ impl View {
         (!all.is_empty()).then_some(TaskFeatures { list, cancel, any_tool: false })
     }
 
-    fn members(&self) -> impl Iterator<Item = &Arc<Upstream>> {
-        self.gateway.servers.iter().filter(|u| self.includes(&u.settings.name))
+    fn members(&self) -> impl Iterator<Item = &Arc<Member>> {
+        self.now.servers.iter().filter(|u| self.includes(&u.settings.name))
     }
 
     /// The servers whose lists of tasks hold one principal's only.
-    fn listers(&self) -> Vec<Arc<Upstream>> {
-        let alone = self.gateway.access.principals() <= 1;
+    fn listers(&self) -> Vec<Arc<Member>> {
+        let alone = self.now.access.principals() <= 1;
         let own = |upstream: &Upstream| alone || upstream.settings.share != Share::Auto;
-        let lists = |upstream: &&Arc<Upstream>| own(upstream) && features(upstream).is_some_and(|f| f.list);
+        let lists = |upstream: &&Arc<Member>| own(upstream) && features(upstream).is_some_and(|f| f.list);
         self.members().filter(lists).cloned().collect()
     }
 
@@ -167,7 +168,7 @@ impl Naming {
         if self.view.is_plain(&self.caller) {
             return None;
         }
-        let secret = self.view.gateway.access.secret(&self.caller.principal);
+        let secret = self.view.now.access.secret(&self.caller.principal);
         Some(Text::from(handles::make(&self.server, local, secret)))
     }
 
@@ -217,7 +218,7 @@ impl Naming {
 /// One task that somebody wants to hear of.
 struct Watch {
     naming: Naming,
-    upstream: Arc<Upstream>,
+    upstream: Arc<Member>,
     local: Text,
     /// What was told last.
     seen: Option<Seen>,

@@ -9,13 +9,14 @@ use futures_util::{StreamExt, stream};
 use tokio::sync::broadcast;
 use tokio::time::Instant;
 
-use crate::gateway::catalog::{Route, name_of};
+use crate::gateway::catalog::{Listed, Route, name_of};
+use crate::gateway::generation::{Generation, Member};
 use crate::gateway::hub::{Happened, Subscription, URI_MAX};
 use crate::gateway::{Gateway, Snapshot, ViewRules, links, merge, unrouted_label, uris};
 use crate::json::{Object, Raw, Text};
 use crate::model::{
-    Ask, Call, Caller, Error, Event, Exchange, Face, Features, Filter, Kind, Method, Notice, Notices, Outcome, Reason,
-    Server, TaskMethod, TaskWish,
+    Ask, Call, Caller, Error, Event, Exchange, Face, Features, Filter, Kind, Method, Notice, Notices, Outcome,
+    Principal, Reason, Server, TaskMethod, TaskWish,
 };
 use crate::policy::ANYBODY;
 use crate::revision;
@@ -29,32 +30,35 @@ const INSTRUCTIONS_MAX: usize = 2048;
 #[derive(Clone)]
 pub(super) enum Scope {
     All,
-    Server(Arc<Upstream>),
+    Server(Arc<Member>),
     View(Arc<ViewRules>),
 }
 
 /// An endpoint, as a server.
 pub struct View {
     pub(super) gateway: Arc<Gateway>,
+    /// The servers and the rules that it is made of.
+    pub(super) now: Arc<Generation>,
     pub(super) scope: Scope,
     name: Text,
 }
 
 /// Where a call goes.
 pub(super) struct Routed {
-    pub(super) upstream: Arc<Upstream>,
+    pub(super) upstream: Arc<Member>,
     pub(super) meter: Arc<Meter>,
     pub(super) call: Call,
 }
 
 impl View {
-    pub(super) fn new(gateway: Arc<Gateway>, scope: Scope, name: Text) -> Self {
-        View { gateway, scope, name }
+    pub(super) fn new(gateway: Arc<Gateway>, now: Arc<Generation>, scope: Scope, name: Text) -> Self {
+        View { gateway, now, scope, name }
     }
 
     /// Another hold on the same endpoint.
     pub(super) fn again(&self) -> View {
-        View { gateway: self.gateway.clone(), scope: self.scope.clone(), name: self.name.clone() }
+        let View { gateway, now, scope, name } = self;
+        View { gateway: gateway.clone(), now: now.clone(), scope: scope.clone(), name: name.clone() }
     }
 
     /// Whether items keep their servers' own names here.
@@ -71,7 +75,7 @@ impl View {
     }
 
     /// Whether this caller may see and use an item through this endpoint.
-    fn permits(&self, caller: &Caller, kind: Kind, route: &Route) -> bool {
+    pub(super) fn permits(&self, principal: &Principal, kind: Kind, route: &Route) -> bool {
         if !self.includes(&route.upstream.settings.name) {
             return false;
         }
@@ -82,7 +86,7 @@ impl View {
             Scope::View(view) => view.tools.matches(&route.exposed),
             _ => true,
         };
-        viewed && self.gateway.access.tool(&caller.principal, &route.exposed)
+        viewed && self.now.access.tool(principal, &route.exposed)
     }
 
     /// The item that a client names, if it exists and may be used.
@@ -92,7 +96,7 @@ impl View {
             _ => snapshot.find(kind, key),
         };
         let route = route?;
-        if self.permits(caller, kind, route) {
+        if self.permits(&caller.principal, kind, route) {
             return Some(route.clone());
         }
         self.gateway.metrics.policy_denied.with_label_values(&[kind.member()]).inc();
@@ -106,7 +110,17 @@ impl View {
             // Everything is on the first page, so that no cursor was ever given out.
             return Err(Error::new(Reason::InvalidParams, "Invalid params: unknown cursor"));
         }
-        let snapshot = self.gateway.snapshot.load();
+        let Listed { result, mut hint, .. } = self.listed(caller, kind, with_tasks);
+        for upstream in self.now.servers.iter().filter(|upstream| self.includes(&upstream.name)) {
+            if let Some(fresh) = upstream.fresh_for(kind) {
+                hint.ttl_ms = hint.ttl_ms.min(fresh);
+            }
+        }
+        Ok(Outcome { result, cache: Some(hint), task: None })
+    }
+
+    /// What a list holds, without the age of its parts.
+    fn listed(&self, caller: &Caller, kind: Kind, with_tasks: bool) -> Listed {
         let key = (self.name.clone(), caller.principal.id, kind, with_tasks);
         let public = caller.principal.id == ANYBODY;
         let visible = |route: &Route| {
@@ -118,21 +132,15 @@ impl View {
                 }
                 false => plain(),
             };
-            self.permits(caller, kind, route).then(listed)
+            self.permits(&caller.principal, kind, route).then(listed)
         };
-        let (result, mut hint) = snapshot.list(key, public, visible);
-        for upstream in self.gateway.servers.iter().filter(|upstream| self.includes(&upstream.name)) {
-            if let Some(fresh) = upstream.fresh_for(kind) {
-                hint.ttl_ms = hint.ttl_ms.min(fresh);
-            }
-        }
-        Ok(Outcome { result, cache: Some(hint), task: None })
+        self.now.snapshot.load().list(key, public, visible)
     }
 
     // === calls ===
 
     fn resolve(&self, caller: &Caller, call: Call) -> Result<Routed, Error> {
-        let snapshot = self.gateway.snapshot.load();
+        let snapshot = self.now.snapshot.load();
         match call.method {
             Method::CallTool => self.named(&snapshot, caller, Kind::Tools, call),
             Method::GetPrompt => self.named(&snapshot, caller, Kind::Prompts, call),
@@ -173,7 +181,7 @@ impl View {
     }
 
     /// Whose a URI is, and what that server calls it.
-    fn locate(&self, snapshot: &Snapshot, caller: &Caller, uri: &Text) -> Result<(Arc<Upstream>, Text), Error> {
+    fn locate(&self, snapshot: &Snapshot, caller: &Caller, uri: &Text) -> Result<(Arc<Member>, Text), Error> {
         if let Scope::Server(upstream) = &self.scope {
             let exists = upstream.settings.resources.exists(uri);
             return if exists { Ok((upstream.clone(), uri.clone())) } else { Err(not_found(uri)) };
@@ -190,7 +198,7 @@ impl View {
                 (known.or_else(|| self.only_server(snapshot)).ok_or_else(unknown)?, uri.clone())
             }
         };
-        let upstream = self.gateway.servers.iter().find(|u| u.settings.name == server && self.includes(&server));
+        let upstream = self.now.servers.iter().find(|u| u.settings.name == server && self.includes(&server));
         let upstream = upstream.filter(|u| u.settings.resources.exists(&local)).ok_or_else(unknown)?;
         Ok((upstream.clone(), local))
     }
@@ -282,11 +290,12 @@ impl View {
             Happened::Logged(server, level, params) => self.includes(&server).then_some(Notice::Log(level, params)),
             Happened::Elicited(server, id, params) => self.includes(&server).then_some(Notice::Elicited(id, params)),
             Happened::Task(server, mut task) => {
-                let upstream = self.gateway.servers.iter().find(|u| u.name == server && self.includes(&server))?;
+                let upstream = self.now.servers.iter().find(|u| u.name == server && self.includes(&server))?;
                 self.naming(caller, upstream).restore(&mut task);
                 Some(Notice::Task(task))
             }
-            Happened::Changed(server, kind) => self.includes(&server).then_some(Notice::Changed(kind)),
+            // The listener finds out whether it is shown what changed.
+            Happened::Changed(..) | Happened::Reloaded => None,
             Happened::Updated(server, local, mut params) => {
                 if !self.includes(&server) {
                     return None;
@@ -336,7 +345,7 @@ fn merge_raw(kind: Kind, route: &Route) -> Raw {
 impl Gateway {
     /// The exposed form of a server's own URI, if it differs; learns what stands in no list.
     pub(super) fn exposed_uri(&self, server: &Text, uri: &Text) -> Option<Text> {
-        let snapshot = self.snapshot.load();
+        let snapshot = self.snapshot();
         if let Some(route) = snapshot.find_local(Kind::Resources, server, uri) {
             return (route.exposed != *uri).then(|| route.exposed.clone());
         }
@@ -351,7 +360,7 @@ impl Gateway {
 
 impl Server for View {
     fn describe(&self, _: &Caller) -> Face {
-        let servers = || self.gateway.servers.iter().filter(|u| self.includes(&u.settings.name));
+        let servers = || self.now.servers.iter().filter(|u| self.includes(&u.settings.name));
         let faces: Vec<Face> = servers().filter_map(|upstream| upstream.face()).collect();
         let features = Features {
             tools: true,
@@ -367,7 +376,7 @@ impl Server for View {
             extensions: merge::announced(faces.iter().map(|face| &face.features.extensions)),
             experimental: merge::announced(faces.iter().map(|face| &face.features.experimental)),
         };
-        let text = |upstream: &Upstream| {
+        let text = |upstream: &Member| {
             upstream.settings.description.clone().or_else(|| upstream.face().and_then(|face| face.instructions))
         };
         let instructions = match &self.scope {
@@ -398,31 +407,18 @@ impl Server for View {
     }
 
     fn listen(&self, caller: &Arc<Caller>, filter: Filter) -> Notices {
-        // First listen, then subscribe: nothing is missed in between.
+        // First listen, then subscribe: nothing is missed in between. Nor is a change of the rules: either it is in what
+        // holds now, or it is heard of.
         let receiver = self.gateway.hub.listen();
-        let snapshot = self.gateway.snapshot.load();
-        let mut subscriptions = Vec::new();
-        let mut honoured = Filter { uris: Vec::new(), ..filter.clone() };
-        for uri in &filter.uris {
-            let Ok((upstream, local)) = self.locate(&snapshot, caller, uri) else { continue };
-            if upstream.face().is_some_and(|face| !face.features.subscribe) || local.len() > URI_MAX {
-                continue;
-            }
-            match self.gateway.hub.subscribe(&upstream, &local) {
-                Some(subscription) => {
-                    subscriptions.push(subscription);
-                    honoured.uris.push(uri.clone());
-                }
-                None => {
-                    self.gateway.metrics.refused.with_label_values(&["max_subscriptions"]).inc();
-                    honoured.full = Some(Text::from(format!("servers.{}.max_subscriptions", upstream.settings.name)));
-                }
-            }
-        }
+        let Some(view) = self.gateway.view(&self.name, &caller.principal) else { return Notices::over() };
+        let (subscriptions, uris, full) = view.subscribe(caller, &filter.uris);
+        let mut honoured = Filter { uris, full, ..filter.clone() };
         let listening = Listening {
-            view: self.again(),
+            seen: view.digests(caller, &filter),
+            view: view.again(),
             caller: caller.clone(),
             filter: honoured.clone(),
+            wanted: filter.uris.clone(),
             receiver,
             owed: Vec::new(),
             _subscriptions: subscriptions,
@@ -443,9 +439,44 @@ impl Server for View {
     }
 
     fn tell(&self, caller: &Arc<Caller>, notice: Notice) {
-        for upstream in self.gateway.servers.iter().filter(|u| self.includes(&u.settings.name)) {
+        for upstream in self.now.servers.iter().filter(|u| self.includes(&u.settings.name)) {
             upstream.tell(caller, notice.clone());
         }
+    }
+}
+
+impl View {
+    /// Subscribes to those resources that there are here.
+    ///
+    /// Also says which limit kept others out, if one did.
+    fn subscribe(&self, caller: &Arc<Caller>, uris: &[Text]) -> (Vec<Subscription>, Vec<Text>, Option<Text>) {
+        let snapshot = self.now.snapshot.load();
+        let (mut subscriptions, mut honoured, mut full) = (Vec::new(), Vec::new(), None);
+        for uri in uris {
+            let Ok((member, local)) = self.locate(&snapshot, caller, uri) else { continue };
+            if member.face().is_some_and(|face| !face.features.subscribe) || local.len() > URI_MAX {
+                continue;
+            }
+            match self.gateway.hub.subscribe(&member.upstream, &local) {
+                Some(subscription) => {
+                    subscriptions.push(subscription);
+                    honoured.push(uri.clone());
+                }
+                None => {
+                    self.gateway.metrics.refused.with_label_values(&["max_subscriptions"]).inc();
+                    full = Some(Text::from(format!("servers.{}.max_subscriptions", member.settings.name)));
+                }
+            }
+        }
+        (subscriptions, honoured, full)
+    }
+
+    /// What tells each list that is listened to from another; those that are not are all the same.
+    fn digests(&self, caller: &Caller, filter: &Filter) -> [u64; 4] {
+        Kind::ALL.map(|kind| match filter.wants(&Notice::Changed(kind)) {
+            true => self.listed(caller, kind, false).digest,
+            false => 0,
+        })
     }
 }
 
@@ -454,8 +485,12 @@ struct Listening {
     view: View,
     caller: Arc<Caller>,
     filter: Filter,
+    /// The resources that it asked for, also those that are not there.
+    wanted: Vec<Text>,
+    /// What it could list when it was told last.
+    seen: [u64; 4],
     receiver: broadcast::Receiver<Happened>,
-    /// What it is told after it fell behind: it cannot know what it missed.
+    /// What it is still to be told.
     owed: Vec<Notice>,
     _subscriptions: Vec<Subscription>,
 }
@@ -467,6 +502,15 @@ impl Listening {
                 return Some(notice);
             }
             match self.receiver.recv().await {
+                Ok(Happened::Changed(server, kind)) => {
+                    if self.view.includes(&server) && self.filter.wants(&Notice::Changed(kind)) {
+                        self.compare();
+                    }
+                }
+                Ok(Happened::Reloaded) => {
+                    self.follow()?;
+                    self.compare();
+                }
                 Ok(happened) => {
                     if let Some(notice) =
                         self.view.heard(&self.caller, happened).filter(|notice| self.filter.wants(notice))
@@ -475,11 +519,38 @@ impl Listening {
                     }
                 }
                 Err(broadcast::error::RecvError::Lagged(_)) => {
+                    // It cannot know what it missed, nor can we.
+                    self.follow()?;
+                    self.compare();
                     let lists = [Kind::Tools, Kind::Prompts, Kind::Resources].map(Notice::Changed);
-                    self.owed.extend(lists.into_iter().filter(|notice| self.filter.wants(notice)));
+                    self.owed = lists.into_iter().filter(|notice| self.filter.wants(notice)).collect();
                 }
                 Err(broadcast::error::RecvError::Closed) => return None,
             }
         }
+    }
+
+    /// Goes on with the endpoint as it is now; `None`: it is no longer there for this principal.
+    fn follow(&mut self) -> Option<()> {
+        self.view = self.view.gateway.view(&self.view.name, &self.caller.principal)?.again();
+        if !self.wanted.is_empty() {
+            // The new ones are there before the old ones go.
+            (self._subscriptions, self.filter.uris, _) = self.view.subscribe(&self.caller, &self.wanted);
+        }
+        Some(())
+    }
+
+    /// Owes it news of the lists that are no longer as it saw them.
+    fn compare(&mut self) {
+        let now = self.view.digests(&self.caller, &self.filter);
+        for kind in Kind::ALL.into_iter().filter(|kind| now[*kind as usize] != self.seen[*kind as usize]) {
+            // Templates have no notification of their own.
+            let kind = if kind == Kind::Templates { Kind::Resources } else { kind };
+            let notice = Notice::Changed(kind);
+            if !self.owed.iter().any(|owed| matches!(owed, Notice::Changed(other) if *other == kind)) {
+                self.owed.push(notice);
+            }
+        }
+        self.seen = now;
     }
 }

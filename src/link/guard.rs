@@ -32,14 +32,25 @@ impl Guard {
 
     /// Starts `program guard`.
     pub fn start(program: &Path) -> std::io::Result<Self> {
+        let guard = Guard::none();
+        guard.ensure(program)?;
+        Ok(guard)
+    }
+
+    /// Starts `program guard`, unless it runs.
+    pub fn ensure(&self, program: &Path) -> std::io::Result<()> {
         use std::os::unix::process::CommandExt;
-        let run = new_run();
+        let mut process = self.lock();
+        if process.is_some() {
+            return Ok(());
+        }
         let mut command = Command::new(program);
         // A process group of its own: an interrupt from the terminal must not reach it before its time.
-        command.args(["guard", &run]).env_clear().process_group(0);
+        command.args(["guard", &self.run]).env_clear().process_group(0);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
         let input = child.stdin.take().ok_or_else(|| std::io::Error::other("the guard has no input"))?;
-        Ok(Guard { process: Mutex::new(Some((child, input))), run })
+        *process = Some((child, input));
+        Ok(())
     }
 
     /// The mark for a child, unique in this run.

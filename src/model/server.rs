@@ -129,6 +129,11 @@ pub struct Notices {
 }
 
 impl Notices {
+    /// Nothing to hear, and the end at once.
+    pub fn over() -> Self {
+        Notices { honoured: Filter::default(), stream: stream::empty().boxed(), opened: None }
+    }
+
     /// Whether it is not listened to yet.
     pub fn is_opening(&self) -> bool {
         self.opened.as_ref().is_some_and(|opened| !opened.is_cancelled())

@@ -48,17 +48,23 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// All rows; a principal's id is its row.
+/// All rows, sorted by the ids of their principals.
 #[derive(Clone, Debug, Default)]
-pub struct AccessTable(Vec<Access>);
+pub struct AccessTable(Vec<(u32, Access)>);
 
 /// The id of whoever calls where no credentials are asked for.
 pub const ANYBODY: u32 = Principal::ANYBODY;
 
 impl AccessTable {
-    /// A table; the rows' places are the principals' ids.
-    pub fn new(rows: Vec<Access>) -> Self {
+    /// A table of rows by the principals' ids.
+    pub fn new(mut rows: Vec<(u32, Access)>) -> Self {
+        rows.sort_unstable_by_key(|(id, _)| *id);
         AccessTable(rows)
+    }
+
+    /// Whether the principal may come in at all.
+    pub fn knows(&self, principal: u32) -> bool {
+        !matches!(self.row(principal), Row::Nothing)
     }
 
     /// Whether there are rows at all: without, anybody may do anything.
@@ -73,7 +79,7 @@ impl AccessTable {
 
     /// Whether the principal may use an endpoint; the empty name is the one over everything.
     pub fn endpoint(&self, principal: &Principal, name: &str) -> bool {
-        match self.row(principal) {
+        match self.row(principal.id) {
             Row::Everything => true,
             Row::Nothing => false,
             Row::Some(access) => access.endpoints.as_ref().is_none_or(|names| names.contains(name)),
@@ -82,7 +88,7 @@ impl AccessTable {
 
     /// Whether the principal may see and call a tool.
     pub fn tool(&self, principal: &Principal, exposed: &str) -> bool {
-        match self.row(principal) {
+        match self.row(principal.id) {
             Row::Everything => true,
             Row::Nothing => false,
             Row::Some(access) => access.tools.matches(exposed),
@@ -91,17 +97,18 @@ impl AccessTable {
 
     /// The principal's secret; `None` where anybody may do anything, and nobody can be told apart.
     pub fn secret(&self, principal: &Principal) -> Option<&Secret> {
-        match self.row(principal) {
+        match self.row(principal.id) {
             Row::Some(access) => Some(&access.secret),
             Row::Everything | Row::Nothing => None,
         }
     }
 
-    fn row(&self, principal: &Principal) -> Row<'_> {
-        if principal.id == ANYBODY && self.is_open() {
+    fn row(&self, principal: u32) -> Row<'_> {
+        if principal == ANYBODY && self.is_open() {
             return Row::Everything;
         }
-        usize::try_from(principal.id).ok().and_then(|id| self.0.get(id)).map_or(Row::Nothing, Row::Some)
+        let at = self.0.binary_search_by_key(&principal, |(id, _)| *id);
+        at.map_or(Row::Nothing, |at| Row::Some(&self.0[at].1))
     }
 }
 

@@ -33,6 +33,11 @@ impl Bucket {
         Bucket { rate, epoch: Instant::now(), full_at: AtomicU64::new(0) }
     }
 
+    /// The rate that it is filled at.
+    pub fn rate(&self) -> Rate {
+        self.rate
+    }
+
     /// Takes what `count` requests need. Fails with how long to wait until there is as much again; what the bucket can
     /// never hold is let through once it is full.
     pub fn take(&self, count: usize) -> Result<(), Duration> {

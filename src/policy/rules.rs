@@ -83,6 +83,11 @@ impl Globs {
         Globs::new(&["*".to_owned()]).expect("a lone star is a pattern")
     }
 
+    /// The patterns as they were written.
+    pub fn spelling(&self) -> &[String] {
+        &self.spelling
+    }
+
     /// Whether `name` matches.
     pub fn matches(&self, name: &str) -> bool {
         self.allow.contain(name) && !self.deny.contain(name)

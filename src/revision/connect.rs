@@ -4,6 +4,7 @@
 //! once opened in an era is opened in it again without a probe, until that fails.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
@@ -28,10 +29,8 @@ pub struct Hello {
     pub capabilities: Raw,
     /// Who we say we are: an `Implementation`.
     pub info: Raw,
-    /// Longest time for a call.
-    pub timeout: Duration,
-    /// Longest time for a user to answer what the server asks.
-    pub ask_timeout: Duration,
+    /// How long calls may take.
+    pub times: Arc<Times>,
     /// Bytes of what the server said that may wait for clients: of its tasks' questions, too.
     pub max_backlog: usize,
     /// Metrics.
@@ -40,6 +39,39 @@ pub struct Hello {
     pub closing: tokio_util::task::TaskTracker,
     /// What an earlier process left of the connection.
     pub handed_over: Option<Raw>,
+}
+
+/// How long calls to a server may take; what is changed holds for the calls that begin afterwards.
+#[derive(Debug)]
+pub struct Times {
+    call_ms: AtomicU64,
+    ask_ms: AtomicU64,
+}
+
+impl Times {
+    /// `call`: a call, from sending it to its end. `ask`: a user's answer to what the server asks.
+    pub fn new(call: Duration, ask: Duration) -> Self {
+        let times = Times { call_ms: AtomicU64::new(0), ask_ms: AtomicU64::new(0) };
+        times.set(call, ask);
+        times
+    }
+
+    /// Changes both.
+    pub fn set(&self, call: Duration, ask: Duration) {
+        let whole = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1);
+        self.call_ms.store(whole(call), Ordering::Relaxed);
+        self.ask_ms.store(whole(ask), Ordering::Relaxed);
+    }
+
+    /// Longest time for a call.
+    pub fn call(&self) -> Duration {
+        Duration::from_millis(self.call_ms.load(Ordering::Relaxed))
+    }
+
+    /// Longest time for a user to answer what the server asks.
+    pub fn ask(&self) -> Duration {
+        Duration::from_millis(self.ask_ms.load(Ordering::Relaxed))
+    }
 }
 
 /// Whether a server keeps sessions.

@@ -34,7 +34,7 @@ use crate::telemetry::Metrics;
 
 pub use apps::{APP_SCHEME, app_pages, with_app_pages};
 pub use calls::Calls;
-pub use connect::{ConnectError, Connected, Era, Hello, connect, connect_http_sse, may_be_http_sse};
+pub use connect::{ConnectError, Connected, Era, Hello, Times, connect, connect_http_sse, may_be_http_sse};
 pub use extensions::shared_capabilities;
 pub use pipe::{Gone, PipeClient};
 

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
@@ -88,7 +89,7 @@ fn remove(digest: &Digest, store: &Store) {
 /// Those that wait for their clients.
 pub(super) struct Dormant {
     table: Mutex<HashMap<Digest, Record>>,
-    owners: Owners,
+    owners: ArcSwap<Owners>,
     run: AtomicU64,
     restored: watch::Sender<bool>,
 }
@@ -97,6 +98,7 @@ impl Dormant {
     /// `waits`: whether what an earlier run left is still to come.
     pub(super) fn new(owners: Owners, waits: bool) -> Self {
         let restored = watch::Sender::new(!waits);
+        let owners = ArcSwap::from_pointee(owners);
         Dormant { table: Mutex::default(), owners, run: AtomicU64::new(0), restored }
     }
 
@@ -110,7 +112,7 @@ impl Dormant {
 
     /// The row of a session; nothing where nothing is kept.
     pub(super) fn row(&self, id: &str, principal: &Principal, store: &Store) -> Option<Row> {
-        let owner = *self.owners.get(&principal.id).filter(|_| store.keeps())?;
+        let owner = *self.owners.load().get(&principal.id).filter(|_| store.keeps())?;
         Some(Row { digest: digest(id), owner, store: store.clone(), written: AtomicU64::new(0) })
     }
 
@@ -131,11 +133,11 @@ impl Sessions {
     pub fn restore(&self, contents: &mut Contents) {
         self.dormant.run.store(contents.run, Ordering::Relaxed);
         let mut records = Vec::new();
+        let (settings, owners) = (self.settings.load_full(), self.dormant.owners.load_full());
         for (key, row) in contents.take(Table::Sessions) {
             let digest = Digest::try_from(&key[..]).ok();
             let record = serde_json::from_slice::<Record>(&row).ok();
-            let record = record
-                .filter(|r| !r.is_over(self.settings.idle) && self.dormant.owners.values().any(|o| *o == r.owner));
+            let record = record.filter(|r| !r.is_over(settings.idle) && owners.values().any(|o| *o == r.owner));
             match digest.zip(record) {
                 Some(found) => records.push(found),
                 None => self.store.remove(Table::Sessions, key),
@@ -144,7 +146,7 @@ impl Sessions {
         // The last used ones, if there are too many.
         records.sort_by_key(|(_, record)| std::cmp::Reverse(record.used));
         let table = lock(&self.table);
-        let room = self.settings.max.saturating_sub(table.len());
+        let room = settings.max.saturating_sub(table.len());
         for (digest, _) in records.drain(room.min(records.len())..) {
             remove(&digest, &self.store);
         }
@@ -174,8 +176,9 @@ impl Sessions {
         if table.is_empty() {
             return None;
         }
-        let record = table.get(&digest(id)).filter(|record| !record.is_over(self.settings.idle))?;
-        let owned = self.dormant.owners.get(&principal.id) == Some(&record.owner) && record.scope == scope.as_str();
+        let record = table.get(&digest(id)).filter(|record| !record.is_over(self.settings.load().idle))?;
+        let owned =
+            self.dormant.owners.load().get(&principal.id) == Some(&record.owner) && record.scope == scope.as_str();
         owned.then(|| record.clone())
     }
 
@@ -198,12 +201,32 @@ impl Sessions {
     /// Forgets the longest unused of those that wait, of one principal or of all; false: there is none.
     pub(super) fn forget_dormant(&self, principal: Option<&Principal>) -> bool {
         let mut table = lock(&self.dormant.table);
-        let owner = principal.map(|principal| self.dormant.owners.get(&principal.id));
-        let meant = table.iter().filter(|(_, record)| owner.is_none_or(|owner| owner == Some(&record.owner)));
+        let owner = principal.map(|principal| self.dormant.owners.load().get(&principal.id).copied());
+        let meant = table.iter().filter(|(_, record)| owner.is_none_or(|owner| owner == Some(record.owner)));
         let Some(digest) = meant.min_by_key(|(_, record)| record.used).map(|(digest, _)| *digest) else { return false };
         table.remove(&digest);
         remove(&digest, &self.store);
         true
+    }
+
+    /// By what the principals are known from now on.
+    pub fn know(&self, owners: Owners) {
+        self.dormant.owners.store(Arc::new(owners));
+    }
+
+    /// Forgets those that wait for principals, on endpoints, that are no longer allowed; says how many.
+    pub(super) fn retain_dormant(&self, allowed: impl Fn(&Principal, &str) -> bool) -> usize {
+        let owners = self.dormant.owners.load();
+        let of = |owner: &Owner| owners.iter().find(|(_, known)| *known == owner).map(|(id, _)| *id);
+        let stays = |record: &Record| {
+            let principal = of(&record.owner).map(|id| Principal { name: String::new(), id });
+            principal.is_some_and(|principal| allowed(&principal, &record.scope))
+        };
+        let mut table = lock(&self.dormant.table);
+        let over: Vec<Digest> = table.extract_if(|_, record| !stays(record)).map(|(digest, _)| digest).collect();
+        drop(table);
+        over.iter().for_each(|digest| remove(digest, &self.store));
+        over.len()
     }
 
     /// Writes down what all sessions are now.

@@ -53,7 +53,7 @@ pub struct Sessions {
     /// The ends of calls that were to become tasks.
     pub finished: Finished,
     table: Mutex<HashMap<Text, Arc<Session>>>,
-    settings: SessionSettings,
+    settings: ArcSwap<SessionSettings>,
     metrics: Arc<Metrics>,
     replay: Arc<replay::Shared>,
     outboxes: Arc<Budget>,
@@ -154,6 +154,7 @@ impl Sessions {
         let dropped = metrics.dropped.with_label_values(&["outbox"]);
         let dormant = dormant::Dormant::new(owners, store.keeps());
         let (table, epoch) = (Mutex::default(), Instant::now());
+        let settings = ArcSwap::from_pointee(settings);
         Sessions { table, settings, metrics, replay, outboxes, dropped, finished, epoch, dormant, store }
     }
 
@@ -164,10 +165,10 @@ impl Sessions {
     pub fn open(&self, caller: Caller, scope: Text, pipe: Option<Pipe>) -> Result<Arc<Session>, Error> {
         let principal = caller.principal.clone();
         let session = self.make(new_id(), caller, scope, pipe);
+        let max = self.settings.load().max;
         let mut table = lock(&self.table);
-        if table.len() + self.dormant.len() >= self.settings.max && !self.make_room(&mut table, &principal) {
+        if table.len() + self.dormant.len() >= max && !self.make_room(&mut table, &principal) {
             self.metrics.refused.with_label_values(&["sessions"]).inc();
-            let max = self.settings.max;
             return Err(Error::new(
                 Reason::Overloaded,
                 format!("There are {max} sessions, and no more are allowed (limits.sessions)"),
@@ -196,8 +197,9 @@ impl Sessions {
         let ended = CancellationToken::new();
         let principal = caller.principal.clone();
         let caller = Caller { session: Some(id.clone()), ended: ended.clone(), ..caller };
+        let settings = self.settings.load();
         Arc::new(Session {
-            outbox: Outbox::new(self.settings.outbox, self.outboxes.share(&principal), self.dropped.clone()),
+            outbox: Outbox::new(settings.outbox, self.outboxes.share(&principal), self.dropped.clone()),
             replay: Arc::new(Replay::new(self.replay.clone(), &principal, self.dormant.run())),
             // What ends with its stream need not outlive it.
             row: if pipe.is_none() { self.dormant.row(&id, &principal, &self.store) } else { None },
@@ -205,7 +207,7 @@ impl Sessions {
             principal,
             scope,
             caller: ArcSwap::from_pointee(caller),
-            subscriptions_max: self.settings.subscriptions,
+            subscriptions_max: settings.subscriptions,
             pipe,
             ended,
             epoch: self.epoch,
@@ -246,30 +248,49 @@ impl Sessions {
         session.end();
     }
 
+    /// Changes how many there may be, for how long, and how much a new one may subscribe to; what is kept of their
+    /// streams stays as it was.
+    pub fn adjust(&self, max: usize, idle: Duration, subscriptions: usize) {
+        let before = (**self.settings.load()).clone();
+        self.settings.store(Arc::new(SessionSettings { max, idle, subscriptions, ..before }));
+    }
+
+    /// Ends the sessions of principals, on endpoints, that are no longer allowed; says how many.
+    pub fn retain(&self, allowed: impl Fn(&Principal, &str) -> bool) -> usize {
+        let mut table = lock(&self.table);
+        let ended: Vec<_> = table.extract_if(|_, s| !allowed(&s.principal, &s.scope)).map(|(_, s)| s).collect();
+        let dormant = self.retain_dormant(allowed);
+        self.count(&table);
+        drop(table);
+        ended.iter().for_each(|session| session.end());
+        ended.len() + dormant
+    }
+
     /// Ends the sessions that have been idle for too long; says how many.
     pub fn reap(&self) -> usize {
         self.finished.sweep();
         let now = self.now_ms();
-        let idle = u64::try_from(self.settings.idle.as_millis()).unwrap_or(u64::MAX);
+        let time = self.settings.load().idle;
+        let idle = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let mut table = lock(&self.table);
         let before = table.len();
         table.retain(|_, session| {
             session.replay.sweep();
             let keep = !session.is_idle() || now.saturating_sub(session.used_ms.load(Ordering::Relaxed)) < idle;
             match keep {
-                true => session.keep_used(self.settings.idle),
+                true => session.keep_used(time),
                 false => session.end(),
             }
             keep
         });
-        let dormant = self.dormant.reap(self.settings.idle, &self.store);
+        let dormant = self.dormant.reap(time, &self.store);
         self.count(&table);
         before - table.len() + dormant
     }
 
     /// Reaps for as long as it runs.
     pub async fn reap_forever(self: Arc<Self>) {
-        let mut clock = tokio::time::interval(self.settings.idle.min(Duration::from_secs(10)));
+        let mut clock = tokio::time::interval(self.settings.load().idle.min(Duration::from_secs(10)));
         loop {
             clock.tick().await;
             let reaped = self.reap();

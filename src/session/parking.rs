@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
@@ -59,7 +60,7 @@ pub struct ParkingSettings {
 /// All parked exchanges.
 pub struct Parking {
     table: Mutex<HashMap<Ticket, Entry>>,
-    settings: ParkingSettings,
+    settings: ArcSwap<ParkingSettings>,
     metrics: Arc<Metrics>,
     changed: Notify,
 }
@@ -73,12 +74,13 @@ struct Entry {
 impl Parking {
     /// An empty table.
     pub fn new(settings: ParkingSettings, metrics: Arc<Metrics>) -> Self {
+        let settings = ArcSwap::from_pointee(settings);
         Parking { table: Mutex::default(), settings, metrics, changed: Notify::new() }
     }
 
     /// How long an exchange waits.
     pub fn life(&self) -> Duration {
-        self.settings.life
+        self.settings.load().life
     }
 
     /// Keeps an exchange until it is fetched or its time is over.
@@ -86,7 +88,7 @@ impl Parking {
     /// Where there are too many, the oldest one of the principal that has the most makes room: nobody's walk away from
     /// the screen costs another their place. `None`: none may be kept at all.
     pub fn park(&self, principal: Arc<Principal>, parked: Parked) -> Option<Ticket> {
-        if self.settings.max == 0 {
+        if self.settings.load().max == 0 {
             return None;
         }
         let ticket = Ticket(crate::random::bytes());
@@ -95,9 +97,9 @@ impl Parking {
     }
 
     fn insert(&self, ticket: Ticket, principal: Arc<Principal>, parked: Parked) {
-        let until = Instant::now() + self.settings.life;
+        let until = Instant::now() + self.settings.load().life;
         let mut table = self.lock();
-        let evicted = if table.len() >= self.settings.max { oldest(&table) } else { None };
+        let evicted = if table.len() >= self.settings.load().max { oldest(&table) } else { None };
         let evicted = evicted.and_then(|oldest| table.remove(&oldest));
         table.insert(ticket, Entry { parked, principal, until });
         self.count(&table);
@@ -140,6 +142,21 @@ impl Parking {
                 () = self.changed.notified() => {}
             }
         }
+    }
+
+    /// Changes how many there may be and for how long, for those that are parked from now on.
+    pub fn adjust(&self, settings: ParkingSettings) {
+        self.settings.store(Arc::new(settings));
+    }
+
+    /// Cancels what is parked for principals that are no longer there.
+    pub fn retain(&self, known: impl Fn(&Principal) -> bool) {
+        let mut table = self.lock();
+        let gone: Vec<Entry> = table.extract_if(|_, entry| !known(&entry.principal)).map(|(_, e)| e).collect();
+        self.count(&table);
+        drop(table);
+        // Dropping an exchange cancels it, which may take a while.
+        drop(gone);
     }
 
     /// Cancels everything that is parked.

@@ -1,9 +1,15 @@
 //! Logs: one line an event on stderr, as text or JSON.
 
+use std::sync::OnceLock;
+
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::time::FormatTime;
 use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt;
+
+/// Changes what is logged; there is none where nothing was started.
+static CHANGE: OnceLock<Box<dyn Fn(Targets) + Send + Sync>> = OnceLock::new();
 
 /// Reads a filter: a level, or levels of modules, such as `info,moongate::link=debug`.
 ///
@@ -14,14 +20,29 @@ pub fn filter(text: &str) -> Result<Targets, String> {
 
 /// Starts logging; a second call changes nothing.
 pub fn start(text: &str, json: bool) {
-    let filter = filter(text).unwrap_or_else(|_| Targets::new().with_default(LevelFilter::INFO));
+    let (filter, handle) = reload::Layer::new(parse(text));
     let registry = tracing_subscriber::registry().with(filter);
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_timer(Utc);
-    let _ = if json {
+    let started = if json {
         registry.with(lines.json().flatten_event(true)).try_init()
     } else {
         registry.with(lines.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))).try_init()
     };
+    if started.is_ok() {
+        // It fails only where the log is gone, and then there is nothing to change.
+        let _ = CHANGE.set(Box::new(move |filter| handle.reload(filter).unwrap_or_default()));
+    }
+}
+
+/// Changes what is logged from now on.
+pub fn change(text: &str) {
+    if let Some(change) = CHANGE.get() {
+        change(parse(text));
+    }
+}
+
+fn parse(text: &str) -> Targets {
+    filter(text).unwrap_or_else(|_| Targets::new().with_default(LevelFilter::INFO))
 }
 
 /// RFC 3339, in UTC, to the millisecond.

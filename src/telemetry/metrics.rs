@@ -68,6 +68,9 @@ pub struct Metrics {
     pub garbage: IntCounterVec,
     pub dropped: IntCounterVec,
     pub refused: IntCounterVec,
+    pub config_reloads: IntCounterVec,
+    pub config_reload_failed: IntGauge,
+    pub config_reloaded_at: Gauge,
     pub tls_not_after: IntGauge,
     pub tls_reloads: IntCounterVec,
     pub panics: Counter,
@@ -251,6 +254,20 @@ impl Metrics {
             ),
             dropped: counters(r, "moongate_dropped_total", "Messages that could not be delivered.", &["what"]),
             refused: counters(r, "moongate_refused_total", "Requests refused because a limit was reached.", &["limit"]),
+            config_reloads: counters(
+                r,
+                "moongate_config_reloads_total",
+                "Reloads of the config: applied, unchanged, refused (nothing changed).",
+                &["outcome"],
+            ),
+            config_reload_failed: gauge(r, "moongate_config_reload_failed", "1 while the last reload was refused."),
+            config_reloaded_at: register(
+                r,
+                Gauge::new(
+                    "moongate_config_last_reload_success_timestamp_seconds",
+                    "When the config that is in use was read (Unix time).",
+                ),
+            ),
             tls_not_after: gauge(
                 r,
                 "moongate_tls_not_after_seconds",
@@ -307,12 +324,19 @@ impl Metrics {
         text
     }
 
-    /// Forgets the series of a server that is no longer configured.
-    pub fn forget_server(&self, server: &str) {
+    /// Forgets the gauges of a server that is no longer configured, whose states and kinds of items these are; what was
+    /// counted stays.
+    pub fn forget_server(&self, server: &str, states: &[&str], kinds: &[&str]) {
         let each = [&self.queue_depth, &self.catalog_bytes, &self.catalog_tokens, &self.catalog_left_out];
         let each = each.into_iter().chain([&self.backlog_bytes, &self.subscriptions, &self.catalog_stale]);
         for gauges in each.chain([&self.server_connections]) {
             let _ = gauges.remove_label_values(&[server]);
+        }
+        for state in states {
+            let _ = self.server_up.remove_label_values(&[server, state]);
+        }
+        for kind in kinds {
+            let _ = self.catalog_items.remove_label_values(&[server, kind]);
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::link::stdio::{StderrTail, StdioLink, StdioSettings};
 use crate::link::ws::{WsLink, WsSettings};
 use crate::link::{Backlog, Headers, Link, LinkError};
 use crate::model::{Caller, Server};
-use crate::revision::{self, Calls, ConnectError, Connected, Era, Hello};
+use crate::revision::{self, Calls, ConnectError, Connected, Era, Hello, Times};
 use crate::telemetry::{Counter, Metrics, logs};
 use crate::upstream::{Connect, HttpTransport, ServerSettings, Shared};
 
@@ -69,14 +69,24 @@ impl For {
 
 /// Opens a connection, within the time that the settings give.
 pub async fn open(settings: &ServerSettings, shared: &Shared, whom: For) -> Result<Active, ConnectError> {
+    let times = Arc::new(Times::new(settings.timeout, settings.ask_timeout));
+    open_with(settings, shared, whom, times).await
+}
+
+/// The same, with the times of calls in other hands.
+pub(super) async fn open_with(
+    settings: &ServerSettings,
+    shared: &Shared,
+    whom: For,
+    times: Arc<Times>,
+) -> Result<Active, ConnectError> {
     let hello = Hello {
         server: settings.name.clone(),
         revision: settings.protocol.as_deref().and_then(revision::by_name),
         era: whom.era,
         capabilities: whom.capabilities,
         info: whom.info,
-        timeout: settings.timeout,
-        ask_timeout: settings.ask_timeout,
+        times,
         max_backlog: settings.max_backlog,
         metrics: shared.metrics.clone(),
         closing: shared.closing.clone(),

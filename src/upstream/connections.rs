@@ -252,6 +252,16 @@ impl Connections {
         self.leases.len()
     }
 
+    /// Closes those of principals that are gone.
+    pub(super) async fn close_of(&self, gone: &(dyn Fn(u32) -> bool + Sync)) {
+        self.leases.close_of(gone).await;
+    }
+
+    /// No other run goes on with those beside the main one.
+    pub(super) fn keep_none(&self) {
+        self.leases.keep_none();
+    }
+
     /// Closes all but the main one.
     pub(super) async fn close_beside(&self) {
         self.leases.close_all().await;

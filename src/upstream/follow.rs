@@ -64,7 +64,7 @@ pub(super) async fn serve(upstream: &Arc<Upstream>, active: Arc<Active>) -> End 
     let stderr = active.stderr.as_ref().map(|tail| tail.lines());
     upstream.connections.close();
     if matches!(end, End::Idle) {
-        let _ = tokio::time::timeout(upstream.settings.timeout, finished(&active)).await;
+        let _ = tokio::time::timeout(upstream.times.call(), finished(&active)).await;
     }
     upstream.status.send_modify(|status| {
         status.stderr = stderr.unwrap_or_default();
@@ -336,9 +336,10 @@ async fn check(upstream: &Arc<Upstream>, active: &Arc<Active>) -> Result<(), Str
         return Ok(());
     }
     let listing = list_all(&*active.server, Kind::Tools, &upstream.settings.lists);
-    match tokio::time::timeout(upstream.settings.connect_timeout, listing).await {
+    let limit = upstream.live.load().connect_timeout;
+    match tokio::time::timeout(limit, listing).await {
         Ok(Err(error)) if error.reason == Reason::ServerDown => Err(error.to_string()),
-        Err(_) => Err(format!("no answer within {:?}", upstream.settings.connect_timeout)),
+        Err(_) => Err(format!("no answer within {limit:?}")),
         _ => Ok(()),
     }
 }
@@ -350,7 +351,7 @@ async fn relist(upstream: &Upstream, active: &Active, kinds: &[Kind]) -> Result<
     let mut answered = false;
     for kind in kinds.iter().copied() {
         let list = if items::offers(&features, kind) {
-            let limit = upstream.settings.list_timeout;
+            let limit = upstream.live.load().list_timeout;
             match tokio::time::timeout(limit, list_all(&*active.server, kind, &upstream.settings.lists)).await {
                 Ok(Ok(list)) => {
                     answered = true;

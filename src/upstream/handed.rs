@@ -18,7 +18,7 @@ use crate::session::{Digest, digest};
 use crate::store::{Rows, Store, Table};
 use crate::upstream::connect::Active;
 use crate::upstream::sharing::Ends;
-use crate::upstream::{Connect, ServerSettings, Shared};
+use crate::upstream::{Connect, ServerSettings, Shared, kept};
 
 /// What an earlier run left, by key.
 #[derive(Default)]
@@ -48,7 +48,8 @@ impl<'a> Row<'a> {
     pub(super) fn of(settings: &ServerSettings, shared: &'a Shared, caller: &Caller, ends: Ends) -> Option<Self> {
         let id = caller.session.as_ref().filter(|_| ends == Ends::WithSession && shared.store.keeps())?;
         let Connect::Http { .. } = settings.connect else { return None };
-        let purpose = format!("a session at the server {}", settings.name);
+        // With other settings it may be another server, which must not be shown a session of this one.
+        let purpose = format!("a session at the server {} {}", settings.name, kept::digest(settings));
         let secret = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, id.as_bytes()), purpose.as_bytes());
         let secret = LessSafeKey::new(UnboundKey::new(&AES_256_GCM_SIV, secret.as_ref()).ok()?);
         Some(Row { key: [&digest(id)[..], settings.name.as_bytes()].concat().into(), secret, shared })

@@ -80,8 +80,9 @@ impl Upstream {
         self.measure_staleness();
         let (items, now) = (self.items(), unix_now());
         let same = self.kept.lists.load().as_ref().is_some_and(|lists| Arc::ptr_eq(lists, &items));
-        if !self.shared.store.keeps() || (same && now.saturating_sub(self.kept.written.load(Ordering::Relaxed)) < AGAIN)
-        {
+        // What another took the place of, or nobody configures any more, has nothing to leave.
+        let leaves = self.shared.store.keeps() && !self.leaving.load(Ordering::Acquire);
+        if !leaves || (same && now.saturating_sub(self.kept.written.load(Ordering::Relaxed)) < AGAIN) {
             return;
         }
         let row = Row {
@@ -106,6 +107,12 @@ impl Upstream {
         }
     }
 
+    /// What is known of the server is as doubtful as it is to another.
+    pub(super) fn inherit_doubt(&self, other: &Upstream) {
+        self.kept.unconfirmed.store(other.is_unconfirmed(), Ordering::Relaxed);
+        self.measure_staleness();
+    }
+
     fn measure_staleness(&self) {
         let stale = &self.shared.metrics.catalog_stale;
         stale.with_label_values(&[&self.settings.name]).set(i64::from(self.is_unconfirmed()));
@@ -114,7 +121,7 @@ impl Upstream {
 
 /// A digest of what decides which server it is and what it offers us: credentials too, since what one of them is shown
 /// may be hidden from another.
-fn digest(settings: &ServerSettings) -> String {
+pub(super) fn digest(settings: &ServerSettings) -> String {
     let mut context = Context::new(&SHA256);
     let mut add = |part: &[u8]| {
         // The lengths keep apart what would read the same in a row.

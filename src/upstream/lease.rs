@@ -17,7 +17,7 @@ use crate::json::Text;
 use crate::model::{Caller, Error, Filter, Notice, Reason};
 use crate::revision;
 use crate::telemetry::Metrics;
-use crate::upstream::connect::{Active, For, open};
+use crate::upstream::connect::{Active, For, open_with};
 use crate::upstream::sharing::{self, Ends};
 use crate::upstream::{News, Share, Sink, Upstream, handed};
 
@@ -64,7 +64,7 @@ impl Leases {
         caller: &Arc<Caller>,
         upstream: &Upstream,
     ) -> Result<(Arc<Active>, Used), Error> {
-        let Upstream { settings, shared, .. } = upstream;
+        let (settings, shared) = (upstream.live.load_full(), &upstream.shared);
         let Claim { key, mut whom, ends } = claim;
         let used = self.claim(key, settings.max_connections).ok_or_else(|| {
             shared.metrics.refused.with_label_values(&["max_connections"]).inc();
@@ -74,9 +74,9 @@ impl Leases {
         })?;
         self.measure(&settings.name, &shared.metrics);
         let opened = used.lease.active.get_or_try_init(|| async {
-            let row = handed::Row::of(settings, shared, caller, ends);
+            let row = handed::Row::of(&settings, shared, caller, ends);
             whom.handed_over = row.as_ref().and_then(handed::Row::take);
-            let active = Arc::new(open(settings, shared, whom).await?);
+            let active = Arc::new(open_with(&settings, shared, whom, upstream.times.clone()).await?);
             if let Some(row) = row {
                 row.keep(&active, &caller.ended, &used.lease.evicted);
             }
@@ -136,15 +136,33 @@ impl Leases {
         self.lock().len()
     }
 
+    /// Closes those of principals that are gone; those of sessions go with their sessions.
+    pub(super) async fn close_of(&self, gone: &(dyn Fn(u32) -> bool + Sync)) {
+        let theirs = |key: &Text| {
+            let id = key.strip_prefix("principal ").and_then(|rest| rest.split(',').next()?.parse().ok());
+            id.is_some_and(gone)
+        };
+        let all: Vec<Arc<Lease>> = self.lock().extract_if(|key, _| theirs(key)).map(|(_, lease)| lease).collect();
+        close(&all).await;
+    }
+
+    /// From now on their servers hear that their sessions end, even where another run could have gone on with them.
+    pub(super) fn keep_none(&self) {
+        for active in self.lock().values().filter_map(|lease| lease.active.get()) {
+            active.is_kept.store(false, Ordering::Relaxed);
+        }
+    }
+
     /// Closes all.
     pub(super) async fn close_all(&self) {
         let all: Vec<Arc<Lease>> = self.lock().drain().map(|(_, lease)| lease).collect();
-        let all = || all.iter().filter_map(|lease| lease.active.get());
-        for active in all().filter(|active| active.is_kept.load(Ordering::Relaxed)) {
+        for active in all.iter().filter_map(|lease| lease.active.get()) {
+            if !active.is_kept.load(Ordering::Relaxed) {
+                continue;
+            }
             active.server.let_go();
         }
-        let closing = all().map(|active| active.link.close(Vec::new()));
-        futures_util::future::join_all(closing).await;
+        close(&all).await;
     }
 
     /// Takes a connection out of the table, if it is still that one: another may stand there by now.
@@ -217,6 +235,11 @@ impl Drop for Used {
             }
         }
     }
+}
+
+async fn close(leases: &[Arc<Lease>]) {
+    let open = leases.iter().filter_map(|lease| lease.active.get());
+    futures_util::future::join_all(open.map(|active| active.link.close(Vec::new()))).await;
 }
 
 /// Where a connection is kept.

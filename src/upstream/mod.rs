@@ -5,6 +5,7 @@
 
 mod asked;
 mod breaker;
+mod change;
 mod connect;
 mod connections;
 mod follow;
@@ -24,6 +25,7 @@ mod slots;
 mod status;
 mod supervise;
 
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -40,6 +42,7 @@ use crate::link::guard::Guard;
 use crate::model::{
     Again, Call, Caller, Can, Error, Exchange, Face, Kind, Level, LogWish, Notice, Principal, Reason, Task,
 };
+use crate::revision::Times;
 use crate::store::Store;
 use crate::telemetry::Metrics;
 use crate::upstream::breaker::Pass;
@@ -136,8 +139,21 @@ pub type Sink = Arc<dyn Fn(&str, News) + Send + Sync>;
 
 /// One configured server.
 pub struct Upstream {
-    /// Its settings.
+    /// The settings that it is connected with.
     pub settings: Arc<ServerSettings>,
+    /// The same where they can change on a connection: times and sizes.
+    live: ArcSwap<ServerSettings>,
+    times: Arc<Times>,
+    attempts: AtomicU32,
+    /// What took its place.
+    next: OnceLock<Arc<Upstream>>,
+    open: change::Open,
+    /// Whether another stands for the server in the metrics.
+    quiet: AtomicBool,
+    /// Whether it ends with its calls, before the gateway does.
+    leaving: AtomicBool,
+    /// Whether what it knows of the server is of the one that it takes the place of.
+    heir: AtomicBool,
     shared: Arc<Shared>,
     connections: Connections,
     /// Its name, as routes and news carry it.
@@ -166,6 +182,14 @@ impl Upstream {
     pub fn new(settings: ServerSettings, shared: Arc<Shared>, sink: Sink) -> Arc<Self> {
         Arc::new(Upstream {
             name: Text::from(settings.name.as_str()),
+            live: ArcSwap::from_pointee(settings.clone()),
+            times: Arc::new(Times::new(settings.timeout, settings.ask_timeout)),
+            attempts: AtomicU32::new(settings.attempts),
+            next: OnceLock::new(),
+            open: change::Open::default(),
+            quiet: AtomicBool::new(false),
+            leaving: AtomicBool::new(false),
+            heir: AtomicBool::new(false),
             connections: Connections::new(&settings),
             slots: slots::Slots::new(&settings),
             breaker: breaker::Breaker::new(settings.breaker),
@@ -292,20 +316,23 @@ impl Upstream {
 
     /// Starts a call; waits for its turn and for a server that is on its way, within limits.
     pub fn call(self: &Arc<Self>, caller: &Arc<Caller>, call: Call) -> Exchange {
+        if let Some(next) = self.next.get() {
+            return next.call(caller, call);
+        }
         let caller = self.with_own_headers(caller);
         let pass = match self.admit() {
             Ok(pass) => pass,
             Err(error) => return Exchange::done(Err(error)),
         };
-        let deadline = call.received + self.settings.timeout;
+        let deadline = call.received + self.times.call();
         let mut run = Run {
-            upstream: self.clone(),
+            upstream: change::InCall::begin(self),
             step: Step::Over,
             slot: None,
             pass: None,
             held: Held::default(),
             is_pipe: false,
-            spare: Spare::of(&caller, &call, self.settings.attempts),
+            spare: Spare::of(&caller, &call, self.attempts.load(Ordering::Relaxed)),
             own_credentials: !caller.headers.is_empty(),
             deadline,
             needed: (self.settings.start == Start::Lazy).then(|| self.need.call()),
@@ -322,7 +349,7 @@ impl Upstream {
         run.step = Step::Starting(Box::pin(async move {
             let slot = match slot {
                 Some(slot) => slot,
-                None => upstream.slots.take(&upstream.settings, &upstream.shared.metrics, deadline).await?,
+                None => upstream.slots.take(&upstream.live.load_full(), &upstream.shared.metrics, deadline).await?,
             };
             upstream.begin(&caller, call, Some(slot), pass).await
         }));
@@ -361,7 +388,7 @@ impl Upstream {
             return Ok(active);
         }
         let _waiter = self.wake.wait();
-        let settings = &self.settings;
+        let settings = self.live.load_full();
         let (limit, setting) = match settings.start {
             Start::Eager => (settings.connect_timeout, "connect_timeout"),
             // It was not even started: that takes its time.

@@ -12,8 +12,8 @@ use futures_util::{FutureExt, Stream, StreamExt};
 use tokio::time::Instant;
 
 use crate::model::{Again, Caller, Error, Event, Exchange, Outcome, Reason};
-use crate::upstream::Upstream;
 use crate::upstream::breaker::{Pass, Verdict};
+use crate::upstream::change::InCall;
 use crate::upstream::connections::Held;
 use crate::upstream::need::Needed;
 use crate::upstream::retry::{Decision, Spare};
@@ -31,7 +31,7 @@ pub(super) struct Begun {
 
 /// A call in progress.
 pub(super) struct Run {
-    pub(super) upstream: Arc<Upstream>,
+    pub(super) upstream: InCall,
     pub(super) step: Step,
     pub(super) slot: Option<Slot>,
     pub(super) pass: Option<Pass>,
@@ -133,7 +133,7 @@ impl Run {
     /// Starts another attempt, if there may be one.
     fn again(&mut self, error: &Error) -> bool {
         let Some(mut spare) = self.spare.take() else { return false };
-        let upstream = self.upstream.clone();
+        let upstream = Arc::clone(&self.upstream);
         let name = upstream.settings.name.as_str();
         let count = |outcome: &str| upstream.shared.metrics.retries.with_label_values(&[name, outcome]).inc();
         let pause = match spare.decide(error, &upstream.budget, self.deadline) {

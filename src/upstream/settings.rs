@@ -8,7 +8,8 @@ use http::{HeaderName, HeaderValue};
 use crate::link::socket::Address;
 use crate::policy::ItemRules;
 
-/// One configured server. Equal settings mean that nothing needs to be restarted.
+/// One configured server. Equal settings mean that nothing needs to be done; see also
+/// [`ServerSettings::same_connection`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerSettings {
     /// Its name in the config: letters, digits, `-` and `_`, no `__`.
@@ -203,6 +204,36 @@ impl Default for PingSettings {
 }
 
 impl ServerSettings {
+    /// Whether these settings can take the place of `other` on the connection that was opened with those: what differs
+    /// is how the server's items look, and how long or how much. Whatever is not named here needs another connection.
+    pub fn same_connection(&self, other: &ServerSettings) -> bool {
+        other.tuned(self) == *self
+    }
+
+    /// These settings, with those of `other` that can change on a connection.
+    pub(super) fn tuned(&self, other: &ServerSettings) -> ServerSettings {
+        let ServerSettings { prefix, title, description, tools, resources, prompts, .. } = other.clone();
+        ServerSettings {
+            prefix,
+            title,
+            description,
+            tools,
+            resources,
+            prompts,
+            timeout: other.timeout,
+            ask_timeout: other.ask_timeout,
+            connect_timeout: other.connect_timeout,
+            start_timeout: other.start_timeout,
+            list_timeout: other.list_timeout,
+            max_concurrency: other.max_concurrency,
+            queue: other.queue,
+            max_subscriptions: other.max_subscriptions,
+            max_connections: other.max_connections,
+            attempts: other.attempts,
+            ..self.clone()
+        }
+    }
+
     /// A server with everything at its default.
     pub fn new(name: impl Into<String>, connect: Connect) -> Self {
         let name = name.into();

@@ -31,6 +31,22 @@ impl Slots {
         self.free.clone().try_acquire_owned().ok()
     }
 
+    /// Changes how many there are.
+    pub(super) fn resize(&self, from: usize, to: usize) {
+        if to > from {
+            self.free.add_permits(to - from);
+        } else if to < from {
+            let owed = from - to - self.free.forget_permits(from - to);
+            // What is in use is taken away when it is given back.
+            let free = self.free.clone();
+            tokio::spawn(async move {
+                if let Ok(permits) = free.acquire_many_owned(u32::try_from(owed).unwrap_or(u32::MAX)).await {
+                    permits.forget();
+                }
+            });
+        }
+    }
+
     /// How many calls wait.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Acquire)

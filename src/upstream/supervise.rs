@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::revision::Era;
 use crate::telemetry::logs;
-use crate::upstream::connect::{For, open};
+use crate::upstream::connect::{For, open_with};
 use crate::upstream::follow::{End, serve};
 use crate::upstream::pace::{Pace, Rest};
 use crate::upstream::{Connect, Start, State, Status, Upstream};
@@ -19,7 +19,7 @@ use crate::upstream::{Connect, Start, State, Status, Upstream};
 pub(super) async fn run(upstream: Arc<Upstream>) {
     let mut life = Life { pace: Pace::new(upstream.settings.backoff), era: None, first: true };
     // What a server offers that is started on use has to be learned once.
-    if upstream.settings.start == Start::Lazy && upstream.knows_items() {
+    if upstream.settings.start == Start::Lazy && upstream.knows_items() && !upstream.is_heir() {
         sleep(&upstream, "not started yet".to_owned()).await;
     }
     while !upstream.stop.is_cancelled() {
@@ -75,9 +75,9 @@ impl Life {
             count_attempt(upstream);
         }
         self.pace.attempt(Instant::now());
-        let whom = For::everybody(self.era);
+        let (whom, settings) = (For::everybody(self.era), upstream.live.load_full());
         let opened = tokio::select! {
-            opened = open(&upstream.settings, &upstream.shared, whom) => opened,
+            opened = open_with(&settings, &upstream.shared, whom, upstream.times.clone()) => opened,
             () = upstream.stop.cancelled() => return Came::Stopped,
         };
         match opened {
@@ -153,9 +153,6 @@ pub(super) fn set(
         None => before.stderr,
     };
     let away = if active.is_some() { None } else { before.away.or_else(|| Some(Instant::now())) };
-    for other in State::ALL {
-        let gauge = upstream.shared.metrics.server_up.with_label_values(&[&upstream.settings.name, other.name()]);
-        gauge.set(i64::from(other == state));
-    }
+    upstream.show(state);
     upstream.status.send_replace(Status { state, reason, next_attempt, wake, away, pid, stderr });
 }

@@ -120,5 +120,10 @@ async fn operators_ask_by_a_socket_too() {
     let mut health = tokio::process::Command::new(PROGRAM);
     health.args(["health", "--admin", &format!("unix:{}", socket.display())]);
     assert!(within("health ends", health.status()).await.unwrap().success());
+    // Nobody but this machine can, so it may do what only this machine may; unless a proxy brought it.
+    let restart = || Request::post("/api/v1/servers/x/restart");
+    assert_eq!(send(&socket, restart().body(Full::default()).unwrap()).await.0, 404, "there is no such server");
+    let proxied = restart().header("x-forwarded-for", "192.0.2.1").body(Full::default()).unwrap();
+    assert_eq!(send(&socket, proxied).await.0, 403);
     app.stop().await;
 }

@@ -169,9 +169,9 @@ pub(crate) async fn run(seed: u64, plan: &Plan) -> Seen {
     };
     let shared = Arc::new(Shared::new(metrics.clone(), Guard::none()).dialing(dialing));
     let core = Core::new(plan, shared);
-    let routes = front::router(core.front.clone(), false);
+    let routes = front::router(core.fronts.clone(), false);
     core.gateway.start();
-    let state = core.front.state.clone();
+    let state = core.fronts.load().state.clone();
     let expiring = tokio::spawn(state.parking.clone().expire_forever());
     let mut living = Vec::new();
     for number in 0..3 + dice.below(4) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use moongate::app::App;
+use moongate::app::{App, Outcome};
 use moongate::config::{self, LoadOptions, Problems};
 use moongate::mock::Script;
 use moongate::revision::SUPPORTED;
@@ -56,6 +56,12 @@ impl Setup {
         self.with(&format!("servers.{name}"), &format!("command = {PROGRAM:?}\nargs = [{args}]"))
     }
 
+    /// Takes a table out, such as `servers.a`.
+    pub(crate) fn without(mut self, table: &str) -> Self {
+        self.sections.remove(table);
+        self
+    }
+
     /// A file beside the config.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
@@ -89,7 +95,8 @@ impl Setup {
     pub(crate) async fn start(self) -> Gateway {
         let loaded = self.load().unwrap_or_else(|problems| panic!("{problems}"));
         let app = App::start(loaded.plan, Some(Path::new(PROGRAM))).await.unwrap();
-        Gateway { base: format!("http://{}", app.addresses[0]), app, dir: self.dir, http: Http::new() }
+        let base = format!("http://{}", app.addresses[0]);
+        Gateway { base, app, dir: self.dir, sections: self.sections, http: Http::new() }
     }
 
     /// Listens on a port that stays the same over restarts, and keeps what outlives them beside the config.
@@ -107,6 +114,7 @@ impl Setup {
             base: format!("http://{}", app.addresses[0]),
             app,
             dir: tempfile::tempdir().unwrap(),
+            sections: self.sections.clone(),
             http: Http::new(),
         }
     }
@@ -147,10 +155,25 @@ pub(crate) struct Gateway {
     pub(crate) app: App,
     /// Where its files are.
     pub(crate) dir: TempDir,
+    sections: BTreeMap<String, Vec<String>>,
     http: Http,
 }
 
 impl Gateway {
+    /// Changes the config: writes it, reads it, and has the running gateway apply it.
+    pub(crate) async fn change(&mut self, change: impl FnOnce(Setup) -> Setup) -> Outcome {
+        let dir = std::mem::replace(&mut self.dir, tempfile::tempdir().unwrap());
+        let setup = change(Setup { sections: self.sections.clone(), dir });
+        let loaded = setup.load().unwrap_or_else(|problems| panic!("{problems}"));
+        (self.sections, self.dir) = (setup.sections, setup.dir);
+        self.app.reloader.change_to(loaded.plan).await
+    }
+
+    /// A POST to the admin listener.
+    pub(crate) async fn order(&self, path: &str) -> Reply {
+        self.http.send("POST", &format!("http://{}{path}", self.app.admin.unwrap()), &[], "").await
+    }
+
     /// A URL on the MCP listener.
     pub(crate) fn url(&self, path: &str) -> String {
         format!("{}{path}", self.base)

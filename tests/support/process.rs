@@ -23,6 +23,11 @@ pub(crate) struct Process {
 }
 
 impl Process {
+    /// Starts the program with a config file.
+    pub(crate) async fn of(config: &Path, dir: TempDir) -> Process {
+        Process::start(config, dir, &[]).await
+    }
+
     pub(super) async fn start(config: &Path, dir: TempDir, variables: &[(&str, &Path)]) -> Process {
         let mut command = Command::new(PROGRAM);
         command.envs(variables.iter().copied());

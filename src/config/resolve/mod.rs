@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use super::check::{alternatives, nearest};
 use super::file::{DurationText, File, LogFormat, RateText, Server, SizeText};
-use super::plan::{Limits, LogSettings, NameSettings, Plan};
+use super::plan::{Limits, LogSettings, NameSettings, Plan, ReloadSettings};
 use super::problem::{Faults, Kind};
 use super::tree::{Node, Path, Value};
 use super::units;
@@ -60,6 +60,11 @@ impl<'a> Resolver<'a> {
             views: self.views(file),
             keys: self.keys(file),
             limits: self.limits(file),
+            reload: ReloadSettings {
+                watch: file.gateway.reload.watch,
+                interval: self.duration(&path(&["gateway", "reload", "interval"]), &file.gateway.reload.interval),
+                signal: file.gateway.reload.signal,
+            },
             log: self.log(file),
             sockets: self.sockets(&file.gateway),
             tls: self.tls(&file.gateway),

@@ -387,8 +387,8 @@ fn drive(server: Arc<LegacyServer>, caller: Arc<Caller>, call: Call) -> Exchange
                 tokio::spawn(async move { drop(cancelling.await) });
             }
         }),
-        limit: server.hello.timeout,
-        late: fault::timeout(&server.hello.server, server.hello.timeout),
+        limit: server.hello.times.call(),
+        late: fault::timeout(&server.hello.server, server.hello.times.call()),
     };
     driven::drive(created, steps)
 }

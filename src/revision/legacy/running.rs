@@ -96,9 +96,9 @@ impl Running {
             to_bytes(params.size_hint(), |out| write_request(out, &Id::number(entry.id), method.name(), &params));
         let forwarded = forwarded_headers(&caller);
         // "It MUST block the response until the task reaches a terminal status": longer than a call may take.
-        let wait = if task.is_some() { server.hello.ask_timeout } else { Duration::ZERO };
+        let wait = if task.is_some() { server.hello.times.ask() } else { Duration::ZERO };
         // What the call waited for its turn is part of its time.
-        let deadline = received + server.hello.timeout + wait;
+        let deadline = received + server.hello.times.call() + wait;
         Running {
             token: entry.id,
             task,
@@ -207,7 +207,7 @@ impl Running {
     /// While the user is being asked, the call's own time stands still; after the answer it begins anew. How long a
     /// question may stay open, and how often a call may ask, is bounded.
     fn more_time(&self) -> Option<Instant> {
-        let timeout = self.server.hello.timeout;
+        let timeout = self.server.hello.times.call();
         if self.asks.open.load(Ordering::Acquire) > 0 {
             return Some(Instant::now() + timeout);
         }
@@ -217,7 +217,7 @@ impl Running {
 
     fn timed_out(&mut self) -> Event {
         self.cancel("the gateway's timeout passed");
-        Event::Done(Err(fault::timeout(&self.server.hello.server, self.server.hello.timeout)))
+        Event::Done(Err(fault::timeout(&self.server.hello.server, self.server.hello.times.call())))
     }
 
     fn fault(&self, error: &LinkError) -> Error {
@@ -436,7 +436,7 @@ async fn reply(
     answers: oneshot::Receiver<Answers>,
     guard: AskGuard,
 ) {
-    let answers = tokio::time::timeout(server.hello.ask_timeout, answers).await;
+    let answers = tokio::time::timeout(server.hello.times.ask(), answers).await;
     let mut outcome = match answers {
         Ok(Ok(mut answers)) if !answers.is_empty() => answers.swap_remove(0).1,
         _ => Err(RpcError { code: code::INTERNAL, message: "The client did not answer".into(), data: None }),

@@ -229,8 +229,8 @@ fn as_task(server: Arc<Inner>, caller: Arc<Caller>, call: Call) -> Exchange {
                 tokio::spawn(async move { drop(cancelling.await) });
             }
         }),
-        limit: server.hello.timeout,
-        late: fault::timeout(&server.hello.server, server.hello.timeout),
+        limit: server.hello.times.call(),
+        late: fault::timeout(&server.hello.server, server.hello.times.call()),
     };
     driven::drive(Running::start(server, caller, call), steps)
 }

@@ -73,7 +73,7 @@ impl Running {
         };
         headers.extend(forwarded_headers(&caller));
         // What the call waited for its turn is part of its time.
-        let deadline = received + server.hello.timeout;
+        let deadline = received + server.hello.times.call();
         let running = Running {
             server,
             entry,
@@ -159,7 +159,7 @@ impl Running {
         let responses = (!responses.is_empty()).then(|| responses.raw());
         let params = with_round(self.params.clone(), responses, state);
         self.entry = self.server.calls.open(&self.caller, self.logs, true);
-        self.deadline = Instant::now() + self.server.hello.timeout;
+        self.deadline = Instant::now() + self.server.hello.times.call();
         self.send(&params).await
     }
 
@@ -263,7 +263,7 @@ impl Running {
 
     fn timed_out(&mut self) -> Error {
         self.cancel("the gateway's timeout passed");
-        fault::timeout(&self.server.hello.server, self.server.hello.timeout)
+        fault::timeout(&self.server.hello.server, self.server.hello.times.call())
     }
 
     /// On HTTP, closing the stream is the cancellation; on a pipe it must be said.

@@ -1,0 +1,101 @@
+//! What operators can do: reload the config, restart a server.
+//!
+//! There is no admin key, so that only this machine may: a request that came through a proxy, or from a page of another
+//! origin, is refused whatever address the listener has. Invariant: nothing is done before that is checked.
+
+use std::sync::Arc;
+
+use axum::extract::{Extension, Path, State};
+use axum::response::Response;
+use http::{HeaderMap, StatusCode};
+
+use crate::admin::{Admin, json};
+use crate::front::{Peer, plain};
+use crate::gateway::Restarted;
+use crate::telemetry::logs;
+
+/// Headers by which proxies say that they are one.
+const PROXIED: [&str; 4] = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
+
+/// `None`: the request may go on.
+fn refused(admin: &Admin, peer: Option<Extension<Peer>>, headers: &HeaderMap) -> Option<Response> {
+    // Whoever can open the file of a Unix socket is on this machine.
+    let local = admin.local || peer.is_some_and(|Extension(Peer(address))| address.is_loopback());
+    if !local || PROXIED.iter().any(|name| headers.contains_key(*name)) {
+        let message = "Only this machine may do this, directly and on a loopback address; elsewhere send SIGHUP, or change the config file";
+        return Some(plain(StatusCode::FORBIDDEN, "not_local", message));
+    }
+    // Browsers say so of each request. Those to our own pages are of the same origin, which the guard checked; this is for
+    // a page that is let through under an origin of `gateway.allowed_origins`, which may call tools but no more.
+    let site = headers.get("sec-fetch-site").map(|site| site.as_bytes());
+    if site.is_some_and(|site| !matches!(site, b"same-origin" | b"none")) {
+        return Some(plain(StatusCode::FORBIDDEN, "origin_not_allowed", "Pages of other origins may not do this"));
+    }
+    None
+}
+
+fn answer((done, body): (bool, serde_json::Value)) -> Response {
+    json(if done { StatusCode::OK } else { StatusCode::UNPROCESSABLE_ENTITY }, &body)
+}
+
+/// `GET /api/v1/plan`: what a reload would change.
+pub(super) async fn plan(
+    State(admin): State<Arc<Admin>>,
+    peer: Option<Extension<Peer>>,
+    headers: HeaderMap,
+) -> Response {
+    match refused(&admin, peer, &headers) {
+        Some(refused) => refused,
+        None => answer(admin.control.plan().await),
+    }
+}
+
+/// `POST /api/v1/reload`.
+pub(super) async fn reload(
+    State(admin): State<Arc<Admin>>,
+    peer: Option<Extension<Peer>>,
+    headers: HeaderMap,
+) -> Response {
+    match refused(&admin, peer, &headers) {
+        Some(refused) => refused,
+        None => answer(admin.control.reload().await),
+    }
+}
+
+/// `POST /api/v1/servers/{name}/restart`: answers when it is over.
+pub(super) async fn restart(
+    State(admin): State<Arc<Admin>>,
+    peer: Option<Extension<Peer>>,
+    headers: HeaderMap,
+    Path(name): Path<String>,
+) -> Response {
+    if let Some(refused) = refused(&admin, peer, &headers) {
+        return refused;
+    }
+    let gateway = admin.gateway.clone();
+    // It goes on if whoever asked for it does not wait.
+    let restarting = tokio::spawn({
+        let name = name.clone();
+        async move { gateway.restart(&name).await }
+    });
+    let Ok(restarted) = restarting.await else {
+        return plain(StatusCode::INTERNAL_SERVER_ERROR, "internal", "The restart broke off");
+    };
+    match restarted {
+        Restarted::Done(pid) => {
+            json(StatusCode::OK, &serde_json::json!({ "outcome": "restarted", "server": name, "pid": pid }))
+        }
+        Restarted::Failed { reason, kept } => {
+            let after = if kept { "the old one serves on" } else { "there was none before, and it is tried again" };
+            let message = format!("The new one did not come up, {after}: {}", logs::redact(&reason));
+            let body = serde_json::json!({ "outcome": "failed", "server": name, "kept": kept, "message": message });
+            json(StatusCode::BAD_GATEWAY, &body)
+        }
+        Restarted::Busy => plain(StatusCode::CONFLICT, "busy", "A restart of this server is under way"),
+        Restarted::Unknown => {
+            let names: Vec<String> = admin.gateway.servers().iter().map(|m| m.settings.name.clone()).collect();
+            let message = format!("There is no server {name:?}; the servers are {}", names.join(", "));
+            plain(StatusCode::NOT_FOUND, "not_found", &message)
+        }
+    }
+}

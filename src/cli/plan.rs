@@ -1,0 +1,142 @@
+//! `moongate check --plan`: what another config would change.
+//!
+//! Owns how that is told. Does not decide what differs (`app`) or who may do what (`gateway`). Invariant: data goes to
+//! standard output, and exit code 0 means that the config can be used.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::app::diff;
+use crate::auth::{KeyHash, KeySettings};
+use crate::cli::admin::AdminArgs;
+use crate::cli::check::{environment, refuse};
+use crate::cli::{fail, say};
+use crate::config::{self, LoadOptions, Plan, Problems};
+
+/// How the plan is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// For programs.
+    Json,
+}
+
+/// What a reload of the running gateway would change: it knows its files, and its servers' tools.
+pub(super) async fn of_running(admin: &AdminArgs, format: Format) -> anyhow::Result<ExitCode> {
+    let answer = admin.ask("GET", "/api/v1/plan", Duration::from_secs(60)).await?;
+    let body = answer.json()?;
+    match (answer.status, body["outcome"].as_str()) {
+        (200, Some("fine")) => Ok(print(&body, format)),
+        (_, Some("refused")) => {
+            say(body["message"].as_str().unwrap_or_default().trim_end());
+            Ok(ExitCode::from(2))
+        }
+        _ => anyhow::bail!("{}", body["message"].as_str().unwrap_or("this gateway cannot say")),
+    }
+}
+
+/// What differs between two configs that nobody runs.
+pub(super) fn between(old: Vec<PathBuf>, new: Vec<PathBuf>, revisions: &[&str], format: Format) -> ExitCode {
+    let load = |paths: Vec<PathBuf>| -> Result<Plan, Problems> {
+        let options = LoadOptions { paths, env: environment(), revisions, ..LoadOptions::default() };
+        config::load(&options).map(|loaded| loaded.plan)
+    };
+    match load(old).and_then(|old| Ok((old, load(new)?))) {
+        Err(problems) => refuse(&problems),
+        Ok((old, new)) => print(&json!({ "changes": diff(&old, &new), "rules": rules(&old, &new) }), format),
+    }
+}
+
+/// What the rules of each key become, for keys that have other rules.
+fn rules(old: &Plan, new: &Plan) -> Vec<Value> {
+    let described = |plan: &Plan| -> BTreeMap<String, (Value, KeyHash)> {
+        let key = |key: &KeySettings| {
+            let expires = key.expires.map(|at| at.to_string());
+            let rules = json!({ "tools": key.tools.spelling(), "views": key.views, "expires": expires });
+            (key.name.clone(), (rules, key.hash))
+        };
+        plan.keys.iter().map(key).collect()
+    };
+    let (old, new) = (described(old), described(new));
+    let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+    let changed = names.into_iter().filter(|name| old.get(*name) != new.get(*name));
+    let entry = |name: &String| {
+        let (before, after) = (old.get(name), new.get(name));
+        let secret = before.zip(after).is_some_and(|(before, after)| before.1 != after.1);
+        json!({ "key": name, "before": before.map(|b| &b.0), "after": after.map(|a| &a.0), "new_secret": secret })
+    };
+    changed.map(entry).collect()
+}
+
+fn print(body: &Value, format: Format) -> ExitCode {
+    let mut text = match format {
+        Format::Json => serde_json::to_string_pretty(body).unwrap_or_default(),
+        Format::Text => described(body),
+    };
+    text.push('\n');
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => fail(&e.into()),
+    }
+}
+
+/// The parts of a difference, a line each.
+pub(super) fn changes(changes: &Value) -> String {
+    let parts = [
+        ("added", "servers that are connected"),
+        ("removed", "servers that end after their calls"),
+        ("replaced", "servers that get a new connection, while the old one serves"),
+        ("changed", "servers that change in place"),
+        ("settings", "settings"),
+        ("needs_restart", "needs a restart of the gateway"),
+    ];
+    let mut lines = Vec::new();
+    for (key, what) in parts {
+        let names = list(&changes[key]);
+        if !names.is_empty() {
+            lines.push(format!("{what}: {}", names.join(", ")));
+        }
+    }
+    if lines.is_empty() { "nothing is different".to_owned() } else { lines.join("\n") }
+}
+
+fn list(value: &Value) -> Vec<&str> {
+    value.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+fn described(body: &Value) -> String {
+    let mut out = changes(&body["changes"]);
+    let who = |key: &Value| key.as_str().map_or("whoever has no key".to_owned(), |name| format!("key {name}"));
+    for change in body["keys"].as_array().into_iter().flatten() {
+        for (verb, mark) in [("gains", '+'), ("loses", '-')] {
+            let tools = list(&change[verb]);
+            if !tools.is_empty() {
+                let _ = write!(out, "\n{} {verb} {}:", who(&change["key"]), tools.len());
+                tools.iter().for_each(|tool| {
+                    let _ = write!(out, "\n  {mark} {tool}");
+                });
+            }
+        }
+    }
+    if body["keys"].is_array() && !list(&body["changes"]["added"]).is_empty() {
+        out.push_str("\nthe tools of added servers are known once they are connected");
+    }
+    for change in body["rules"].as_array().into_iter().flatten() {
+        let (key, before, after) = (who(&change["key"]), &change["before"], &change["after"]);
+        let _ = match (before.is_null(), after.is_null()) {
+            (true, _) => write!(out, "\n{key} is new: {after}"),
+            (_, true) => write!(out, "\n{key} is gone, and its sessions end"),
+            _ if before == after => write!(out, "\n{key} is another secret: its sessions end"),
+            _ => write!(out, "\n{key}: {before}\n  becomes {after}"),
+        };
+    }
+    out
+}

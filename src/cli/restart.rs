@@ -1,0 +1,113 @@
+//! `moongate restart` and `moongate reload`: act on a running gateway.
+//!
+//! Owns the flags and what is told of the progress. Invariant: exit code 0 means that what was asked for is in use.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::cli::admin::AdminArgs;
+use crate::cli::say;
+
+/// Longer than any `start_timeout` that makes sense.
+const LONGEST: Duration = Duration::from_secs(3600);
+/// How often the progress is looked at.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Flags of `restart`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct RestartArgs {
+    /// The server, as the config names it
+    pub server: String,
+    #[command(flatten)]
+    admin: AdminArgs,
+}
+
+/// Flags of `reload`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ReloadArgs {
+    #[command(flatten)]
+    admin: AdminArgs,
+}
+
+/// Starts a server anew; the old one serves until the new one is ready.
+pub async fn restart(args: RestartArgs) -> anyhow::Result<ExitCode> {
+    let name = &args.server;
+    // What no server can be called need not be asked for, and does not fit into a path.
+    if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')) {
+        say(&format!("error: {name:?} cannot be the name of a server"));
+        return Ok(ExitCode::from(2));
+    }
+    if let Some(server) = status(&args).await? {
+        let (state, pid) = (text(&server, "state"), server["pid"].as_u64());
+        let process = pid.map(|pid| format!(", pid {pid}")).unwrap_or_default();
+        say(&format!("{name}: {state}{process}; starting another"));
+    }
+    let path = format!("/api/v1/servers/{name}/restart");
+    let restarting = args.admin.ask("POST", &path, LONGEST);
+    let answer = tokio::select! {
+        answer = restarting => answer?,
+        never = progress(&args) => never,
+    };
+    let body = answer.json()?;
+    match body["outcome"].as_str() {
+        Some("restarted") => {
+            let process = body["pid"].as_u64().map(|pid| format!(" as pid {pid}")).unwrap_or_default();
+            say(&format!("{name}: the new one serves{process}; the old one ends with its calls"));
+            Ok(ExitCode::SUCCESS)
+        }
+        _ => {
+            say(&format!("error: {name}: {}", text(&body, "message")));
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}
+
+/// Tells how the new one is, whenever that changes.
+async fn progress<T>(args: &RestartArgs) -> T {
+    let mut told = String::new();
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let Ok(Some(server)) = status(args).await else { continue };
+        let new = &server["replacement"];
+        let (state, reason) = (text(new, "state"), text(new, "reason"));
+        let line = if reason.is_empty() { state } else { format!("{state}: {reason}") };
+        if !line.is_empty() && line != told {
+            say(&format!("{}: the new one is {line}", args.server));
+            told = line;
+        }
+    }
+}
+
+/// What the status says of the server.
+async fn status(args: &RestartArgs) -> anyhow::Result<Option<Value>> {
+    let status = args.admin.ask("GET", "/api/v1/status", Duration::from_secs(10)).await?.json()?;
+    let found = status["servers"].as_array().and_then(|all| all.iter().find(|s| s["name"] == args.server.as_str()));
+    Ok(found.cloned())
+}
+
+fn text(value: &Value, key: &str) -> String {
+    value[key].as_str().unwrap_or_default().to_owned()
+}
+
+/// Reads the config again.
+pub async fn reload(args: ReloadArgs) -> anyhow::Result<ExitCode> {
+    let answer = args.admin.ask("POST", "/api/v1/reload", Duration::from_secs(60)).await?;
+    let body = answer.json()?;
+    match body["outcome"].as_str() {
+        Some("applied" | "unchanged") => {
+            say(&super::plan::changes(&body["changes"]));
+            Ok(ExitCode::SUCCESS)
+        }
+        Some("refused") => {
+            say(text(&body, "message").trim_end());
+            say("nothing was changed");
+            Ok(ExitCode::from(2))
+        }
+        _ => {
+            say(&format!("error: {}", text(&body, "message")));
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}
