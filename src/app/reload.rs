@@ -22,6 +22,7 @@ use crate::config::{Loaded, Plan, Problems, ReloadSettings};
 use crate::front::{Front, Fronts, Tls};
 use crate::gateway::{Gains, Gateway, Who};
 use crate::policy::AccessTable;
+use crate::store::unix_now;
 use crate::telemetry::{Metrics, logs};
 use crate::upstream::Shared;
 
@@ -335,7 +336,7 @@ fn who(before: &KeyRing, running: &Plan, after: &KeyRing, plan: &Plan) -> Vec<Wh
 }
 
 fn now() -> f64 {
-    jiff::Timestamp::now().as_second() as f64
+    unix_now() as f64
 }
 
 impl Control for Reloader {
