@@ -7,4 +7,4 @@ mod key;
 mod ring;
 
 pub use key::{KeyHash, KeySettings, new_key};
-pub use ring::{Denied, KeyRing};
+pub use ring::{Denied, KeyRing, Remembered};

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use http::HeaderMap;
+use aws_lc_rs::constant_time::verify_slices_are_equal;
 use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderValue};
 
 use crate::auth::{KeyHash, KeySettings};
 use crate::model::Principal;
@@ -16,6 +17,16 @@ pub struct KeyRing {
     anybody: Arc<Principal>,
     /// The id of the next principal. None is given twice, so that nothing that was kept for one is found by another.
     next: u32,
+    /// What is remembered of another ring does not hold here.
+    mark: Arc<()>,
+}
+
+/// A key that opened the gateway on a connection, so that the same need not be hashed again with each request.
+pub struct Remembered {
+    ring: Arc<()>,
+    said: Vec<u8>,
+    principal: Arc<Principal>,
+    expires: Option<jiff::Timestamp>,
 }
 
 struct Known {
@@ -37,7 +48,7 @@ impl KeyRing {
     /// The ring, and the table of what each key opens.
     pub fn new(settings: &[KeySettings]) -> (Self, AccessTable) {
         let anybody = Arc::new(Principal { name: "anybody".to_owned(), id: ANYBODY });
-        KeyRing { keys: HashMap::new(), anybody, next: 0 }.followed_by(settings)
+        KeyRing { keys: HashMap::new(), anybody, next: 0, mark: Arc::default() }.followed_by(settings)
     }
 
     /// The ring after a change of the keys: a key that keeps its name and its hash stays the same principal, wherever it
@@ -59,7 +70,7 @@ impl KeyRing {
             rows.push((principal.id, Access { endpoints, tools: key.tools.clone(), secret }));
             keys.insert(key.hash, Known { hash: key.hash, principal, expires: key.expires });
         }
-        (KeyRing { keys, anybody: self.anybody.clone(), next }, AccessTable::new(rows))
+        (KeyRing { keys, anybody: self.anybody.clone(), next, mark: Arc::default() }, AccessTable::new(rows))
     }
 
     /// The principal of a key by its name and hash, if it has this key.
@@ -88,14 +99,45 @@ impl KeyRing {
         if self.keys.is_empty() {
             return Ok(self.anybody.clone());
         }
-        let key = credential(headers)?;
-        let hash = KeyHash::of(key);
-        // The table is found by hash, which tells nothing of a key; equality is decided in constant time.
-        let known = self.keys.get(&hash).filter(|known| known.hash.matches(&hash)).ok_or(Denied::Wrong)?;
-        match known.expires {
-            Some(expires) if jiff::Timestamp::now() >= expires => Err(Denied::Wrong),
-            _ => Ok(known.principal.clone()),
+        let known = self.known(headers)?;
+        still(known.expires)?;
+        Ok(known.principal.clone())
+    }
+
+    /// Who sends another request on a connection.
+    pub fn authenticate_again(
+        &self,
+        headers: &HeaderMap,
+        remembered: &mut Option<Remembered>,
+    ) -> Result<Arc<Principal>, Denied> {
+        let said = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes).filter(|_| !self.keys.is_empty());
+        let Some(said) = said else { return self.authenticate(headers) };
+        if let Some(known) = &*remembered
+            && Arc::ptr_eq(&known.ring, &self.mark)
+            && verify_slices_are_equal(&known.said, said).is_ok()
+        {
+            still(known.expires)?;
+            return Ok(known.principal.clone());
         }
+        let Known { principal, expires, .. } = self.known(headers)?;
+        still(*expires)?;
+        let (ring, said) = (self.mark.clone(), said.to_vec());
+        *remembered = Some(Remembered { ring, said, principal: principal.clone(), expires: *expires });
+        Ok(principal.clone())
+    }
+
+    fn known(&self, headers: &HeaderMap) -> Result<&Known, Denied> {
+        let hash = KeyHash::of(credential(headers)?);
+        // The table is found by hash, which tells nothing of a key; equality is decided in constant time.
+        self.keys.get(&hash).filter(|known| known.hash.matches(&hash)).ok_or(Denied::Wrong)
+    }
+}
+
+/// Whether a key holds now.
+fn still(expires: Option<jiff::Timestamp>) -> Result<(), Denied> {
+    match expires {
+        Some(expires) if jiff::Timestamp::now() >= expires => Err(Denied::Wrong),
+        _ => Ok(()),
     }
 }
 

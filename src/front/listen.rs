@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::front::socket::{Incoming, Socket};
-use crate::front::{Inherited, ListenAddress, Service, SocketSettings, Tls};
+use crate::front::{Inherited, ListenAddress, Service, SocketSettings, Tls, short};
 use crate::selfwake::SelfWake;
 use crate::telemetry::{CountGuard, Metrics};
 
@@ -96,18 +96,18 @@ impl Listener {
         draining: CancellationToken,
         drain: Duration,
     ) {
-        let builder = Arc::new(builder(&settings));
+        let speaking = Arc::new(Speaking::new(&settings));
         let slots = Arc::new(Semaphore::new(settings.connections));
         let open = TaskTracker::new();
         let closing = Arc::new(AtomicBool::new(false));
         let service = service.closing(closing.clone());
         let start = |stream: Incoming, slot: Option<OwnedSemaphorePermit>| {
             let held = (slot, CountGuard::new(&metrics.connections));
-            let (builder, service, draining) = (builder.clone(), service.for_peer(stream.peer()), draining.clone());
+            let (speaking, service, draining) = (speaking.clone(), service.for_peer(stream.peer()), draining.clone());
             let (tls, limit) = (self.tls.clone(), settings.read_timeout);
             open.spawn(async move {
                 let _held = held;
-                let connection = Connection { builder, service, draining };
+                let connection = Connection { speaking, service, draining };
                 connection.run(stream, tls, limit).await;
             });
         };
@@ -137,7 +137,7 @@ impl Listener {
 
 /// One connection.
 struct Connection {
-    builder: Arc<auto::Builder<TokioExecutor>>,
+    speaking: Arc<Speaking>,
     service: Service,
     draining: CancellationToken,
 }
@@ -157,7 +157,16 @@ impl Connection {
     }
 
     async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, stream: S) {
-        let mut connection = pin!(self.builder.serve_connection(TokioIo::new(stream), self.service));
+        let terms = short::Terms {
+            service: &self.service,
+            head: self.speaking.head,
+            read_timeout: self.speaking.read_timeout,
+            draining: &self.draining,
+            linger: LINGER,
+        };
+        let Some(rest) = short::converse(stream, terms).await else { return };
+        let builder = if rest.is_h2() { &self.speaking.http2 } else { &self.speaking.http1 };
+        let mut connection = pin!(builder.serve_connection(TokioIo::new(rest), self.service));
         let mut told = pin!(async {
             self.draining.cancelled().await;
             tokio::time::sleep(LINGER).await;
@@ -178,6 +187,21 @@ impl Connection {
             })
         })
         .await;
+    }
+}
+
+/// How connections are served: their first bytes say in which version.
+struct Speaking {
+    http1: auto::Builder<TokioExecutor>,
+    http2: auto::Builder<TokioExecutor>,
+    head: usize,
+    read_timeout: Duration,
+}
+
+impl Speaking {
+    fn new(settings: &ListenSettings) -> Self {
+        let (http1, http2) = (builder(settings).http1_only(), builder(settings).http2_only());
+        Speaking { http1, http2, head: settings.head, read_timeout: settings.read_timeout }
     }
 }
 

@@ -9,6 +9,7 @@ use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use bytes::Bytes;
 use futures_util::FutureExt;
+use http::request::Parts;
 use http::{HeaderValue, Method, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use tokio::time::Instant;
@@ -16,6 +17,7 @@ use tokio::time::Instant;
 use crate::auth::Denied;
 use crate::body::Body;
 use crate::front::patience::within;
+use crate::front::service::endpoint;
 use crate::front::{Front, Fronts, small};
 use crate::json::Text;
 use crate::jsonrpc::{Message, Payload};
@@ -68,7 +70,32 @@ where
     B::Data: Send,
     B::Error: Into<BoxError>,
 {
-    isolated(&front.state.metrics, take(front, name, request, dialect)).await
+    let received = Instant::now();
+    let (head, body) = request.into_parts();
+    let arrived = Arrived { principal: front.keys.authenticate(&head.headers), head, received };
+    isolated(&front.state.metrics, take(front, name, arrived, read(front, body), dialect)).await
+}
+
+/// Answers a request to an endpoint whose body is here already.
+pub(super) async fn serve_whole(
+    front: &Front,
+    head: Parts,
+    body: Bytes,
+    principal: Result<Arc<Principal>, Denied>,
+    received: Instant,
+) -> http::Response<Body> {
+    let path = head.uri.path_and_query().cloned();
+    let name = path.as_ref().and_then(|path| endpoint(path.path())).unwrap_or_default();
+    let arrived = Arrived { principal, head, received };
+    let body = if body.len() > front.limits.body { Err(too_large(front)) } else { Ok(body) };
+    isolated(&front.state.metrics, take(front, name, arrived, std::future::ready(body), None)).await
+}
+
+/// A request, without its body.
+struct Arrived {
+    principal: Result<Arc<Principal>, Denied>,
+    head: Parts,
+    received: Instant,
 }
 
 /// A request's panic is that request's alone: whatever lock it held is taken again by the next, and its connection and
@@ -85,19 +112,15 @@ async fn isolated(metrics: &Metrics, work: impl Future<Output = http::Response<B
     })
 }
 
-async fn take<B>(
+async fn take(
     front: &Front,
     name: &str,
-    request: http::Request<B>,
+    arrived: Arrived,
+    body: impl Future<Output = Result<Bytes, Error>> + Send,
     dialect: Option<&'static dyn revision::Front>,
-) -> http::Response<Body>
-where
-    B: http_body::Body + Send,
-    B::Data: Send,
-    B::Error: Into<BoxError>,
-{
-    let received = Instant::now();
-    let principal = match front.keys.authenticate(request.headers()) {
+) -> http::Response<Body> {
+    let Arrived { principal, head, received } = arrived;
+    let principal = match principal {
         Ok(principal) => principal,
         Err(denied) => return unauthorized(front, denied),
     };
@@ -105,7 +128,6 @@ where
     let Some(server) = front.endpoints.find(name, &principal) else {
         return small(StatusCode::NOT_FOUND, "not_found", "There is no such server or view");
     };
-    let (head, body) = request.into_parts();
     if !is_small(&head)
         && let Err(closed) = front.gate.memory()
     {
@@ -115,7 +137,7 @@ where
         let response = dialect.refuse(None, &closed.error);
         return closed.seal(response, &front.state.metrics);
     }
-    let payload = match read(front, body).await {
+    let payload = match body.await {
         Ok(bytes) => Payload::parse(&bytes, front.limits.batch),
         Err(error) => {
             let peek = Peek { message: None };
@@ -148,7 +170,7 @@ where
 
 /// Whether a request costs next to nothing to read: what ends something (an answer, a cancellation, DELETE) is taken
 /// even where memory is short.
-fn is_small(head: &http::request::Parts) -> bool {
+fn is_small(head: &Parts) -> bool {
     let length = head.headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
     match head.method {
         Method::DELETE => true,
@@ -158,13 +180,13 @@ fn is_small(head: &http::request::Parts) -> bool {
 }
 
 fn inbound(
-    head: http::request::Parts,
+    head: Parts,
     payload: Result<Payload, crate::jsonrpc::Malformed>,
     principal: Arc<Principal>,
     name: &str,
     received: Instant,
 ) -> Inbound {
-    let http::request::Parts { method, uri, headers, .. } = head;
+    let Parts { method, uri, headers, .. } = head;
     Inbound { method, uri, headers, payload, principal, scope: Text::from(name), received }
 }
 
@@ -179,8 +201,7 @@ where
     match within(front.limits.read_timeout, reading).await {
         Some(Ok(collected)) => Ok(collected.to_bytes()),
         Some(Err(e)) if e.is::<http_body_util::LengthLimitError>() => {
-            front.state.metrics.refused.with_label_values(&["body"]).inc();
-            Err(Error::new(Reason::TooLarge, format!("The body is larger than {limit} bytes (limits.body)")))
+            Err(too_large(front))
         }
         Some(Err(_)) => Err(Error::new(Reason::InvalidRequest, "The body broke off")),
         None => {
@@ -191,6 +212,11 @@ where
             ))
         }
     }
+}
+
+fn too_large(front: &Front) -> Error {
+    front.state.metrics.refused.with_label_values(&["body"]).inc();
+    Error::new(Reason::TooLarge, format!("The body is larger than {} bytes (limits.body)", front.limits.body))
 }
 
 /// 401, in a way that makes no client look for OAuth: no `resource_metadata`.

@@ -13,6 +13,7 @@ mod not_after;
 mod patience;
 mod pipe;
 mod service;
+mod short;
 mod socket;
 mod tls;
 

@@ -6,14 +6,15 @@
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use axum::Router;
 use axum::body::Body as AxumBody;
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, Version, header};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Request, Response, Uri, Version, header};
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 use tower::ServiceExt;
@@ -38,6 +39,18 @@ pub struct Service {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer(pub IpAddr);
 
+/// What was accepted on a connection, so that the same need not be looked at again.
+#[derive(Default)]
+pub(super) struct Known {
+    front: Weak<Front>,
+    host: Option<HeaderValue>,
+}
+
+/// A copy that does not keep the rest of its request.
+fn own(value: Option<&HeaderValue>) -> Option<HeaderValue> {
+    HeaderValue::from_bytes(value?.as_bytes()).ok()
+}
+
 /// A response body of either way.
 pub enum Answer {
     /// An endpoint's.
@@ -52,6 +65,30 @@ impl Service {
         Service { router, fronts, local, closing: Arc::default(), peer: None }
     }
 
+    /// Whether the connections are to end with their next answers.
+    pub(super) fn is_closing(&self) -> &AtomicBool {
+        &self.closing
+    }
+
+    /// The front that answers a plain request, if the request goes to an endpoint and the guard has nothing to add.
+    pub(super) fn takes(&self, head: &Parts, known: &mut Known) -> Option<Arc<Front>> {
+        endpoint(head.uri.path())?;
+        let front = self.fronts.as_ref()?.load_full();
+        let same = known.front.as_ptr() == Arc::as_ptr(&front) && known.host.as_ref() == head.headers.get(header::HOST);
+        let only_host = same && head.headers.get_all(header::HOST).iter().count() == 1;
+        let unguarded = match only_host {
+            true => !head.headers.contains_key(header::ORIGIN),
+            false => is_unguarded(&front, self.local, &head.headers, &head.uri),
+        };
+        if !unguarded {
+            return None;
+        }
+        if !same {
+            *known = Known { front: Arc::downgrade(&front), host: own(head.headers.get(header::HOST)) };
+        }
+        Some(front)
+    }
+
     /// Says in each answer that its connection ends, once this is true.
     pub(super) fn closing(self, closing: Arc<AtomicBool>) -> Self {
         Service { closing, ..self }
@@ -64,7 +101,7 @@ impl Service {
 }
 
 /// The endpoint that a path names, as the routes do it: `/mcp`, `/mcp/{name}`, with a slash behind it or not.
-fn endpoint(path: &str) -> Option<&str> {
+pub(super) fn endpoint(path: &str) -> Option<&str> {
     let rest = path.strip_prefix("/mcp")?;
     let name = match rest.strip_prefix('/') {
         Some(name) => name.strip_suffix('/').unwrap_or(name),
@@ -75,9 +112,8 @@ fn endpoint(path: &str) -> Option<&str> {
 }
 
 /// Whether the guard would let the request pass as it is.
-fn is_unguarded(front: &Front, local: bool, request: &Request<Incoming>) -> bool {
-    let headers = request.headers();
-    !headers.contains_key(header::ORIGIN) && (local || front.hosts.accepts(headers, request.uri()).is_ok())
+fn is_unguarded(front: &Front, local: bool, headers: &HeaderMap, uri: &Uri) -> bool {
+    !headers.contains_key(header::ORIGIN) && (local || front.hosts.accepts(headers, uri).is_ok())
 }
 
 /// The answer, with the end of its connection if that is near; HTTP/2 has other means.
@@ -98,7 +134,7 @@ impl hyper::service::Service<Request<Incoming>> for Service {
         if let Some(fronts) = &self.fronts
             && endpoint(request.uri().path()).is_some()
             && let front = fronts.load_full()
-            && is_unguarded(&front, self.local, &request)
+            && is_unguarded(&front, self.local, request.headers(), request.uri())
         {
             return Box::pin(async move {
                 let path = request.uri().path_and_query().cloned();
