@@ -362,6 +362,7 @@ fn front_state(
         subscriptions: limits.subscriptions,
         forwarded: forwarded(plan),
         stream_time: limits.stream_time,
+        alarms: Arc::default(),
         draining: draining.clone(),
     }
 }
@@ -379,6 +380,7 @@ fn front_state_of(plan: &Plan, before: &FrontState) -> FrontState {
         subscriptions: plan.limits.subscriptions,
         forwarded: forwarded(plan),
         stream_time: plan.limits.stream_time,
+        alarms: before.alarms.clone(),
         draining: before.draining.clone(),
     }
 }

@@ -7,6 +7,7 @@ pub mod jsonrpc;
 pub mod sse;
 pub mod body;
 pub mod selfwake;
+pub mod alarm;
 pub mod model;
 pub mod telemetry;
 pub mod store;

@@ -8,6 +8,8 @@ mod bounds;
 mod h2;
 #[path = "fronts/pipe.rs"]
 mod pipe;
+#[path = "fronts/short.rs"]
+mod short;
 #[path = "fronts/stdio.rs"]
 mod stdio;
 #[allow(dead_code, unused_imports, reason = "each test crate uses a part of it")]

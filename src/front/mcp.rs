@@ -200,9 +200,7 @@ where
     let reading = Limited::new(body, limit).collect();
     match within(front.limits.read_timeout, reading).await {
         Some(Ok(collected)) => Ok(collected.to_bytes()),
-        Some(Err(e)) if e.is::<http_body_util::LengthLimitError>() => {
-            Err(too_large(front))
-        }
+        Some(Err(e)) if e.is::<http_body_util::LengthLimitError>() => Err(too_large(front)),
         Some(Err(_)) => Err(Error::new(Reason::InvalidRequest, "The body broke off")),
         None => {
             front.state.metrics.refused.with_label_values(&["read_timeout"]).inc();

@@ -12,6 +12,7 @@ use http::{HeaderValue, Response, header};
 use tokio::sync::mpsc;
 use tokio::time::{Duration, Instant};
 
+use crate::alarm::Alarms;
 use crate::body::Body;
 use crate::model::{Ask, Error, Event, Exchange, Notice, Outcome};
 use crate::revision::json_response;
@@ -82,17 +83,19 @@ pub(super) struct Writing {
     pub(super) stream: bool,
     /// Counts open streams.
     pub(super) metrics: Arc<Metrics>,
+    /// The timers for that silence.
+    pub(super) alarms: Arc<Alarms>,
 }
 
 /// Answers with what happens in `exchange`.
 pub(super) async fn answer<S: Spell>(exchange: Exchange, spell: S, writing: Writing) -> Response<Body> {
     let mut running = Running { exchange: Some(exchange), spell };
-    let quiet_until = Instant::now() + writing.keep_alive;
+    let mut quiet = writing.alarms.at(Instant::now() + writing.keep_alive);
     loop {
         let step = tokio::select! {
             biased;
             step = running.step() => step,
-            () = tokio::time::sleep_until(quiet_until), if writing.stream => Step::Write(Bytes::from_static(sse::KEEP_ALIVE)),
+            () = &mut quiet, if writing.stream => Step::Write(Bytes::from_static(sse::KEEP_ALIVE)),
         };
         match step {
             Step::End(status, parts) => return json_response(status, parts),
@@ -320,7 +323,12 @@ mod tests {
         let taken = tokio_util::sync::CancellationToken::new();
         // A server that always has something to say.
         let events = stream::repeat_with(|| Event::Notify(Notice::Progress(Object::new())));
-        let writing = Writing { keep_alive: Duration::from_secs(60), stream: true, metrics: Arc::new(Metrics::new()) };
+        let writing = Writing {
+            keep_alive: Duration::from_secs(60),
+            stream: true,
+            metrics: Arc::new(Metrics::new()),
+            alarms: Arc::default(),
+        };
         let response = answer(Exchange::new(events), TakenOver(taken.clone()), writing).await;
         let mut body = response.into_body();
         for _ in 0..3 {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 
+use crate::alarm::Alarms;
 use crate::json::Raw;
 use crate::jsonrpc::RpcError;
 use crate::link::{Link, LinkError};
@@ -46,12 +47,13 @@ pub struct Hello {
 pub struct Times {
     call_ms: AtomicU64,
     ask_ms: AtomicU64,
+    alarms: Arc<Alarms>,
 }
 
 impl Times {
     /// `call`: a call, from sending it to its end. `ask`: a user's answer to what the server asks.
     pub fn new(call: Duration, ask: Duration) -> Self {
-        let times = Times { call_ms: AtomicU64::new(0), ask_ms: AtomicU64::new(0) };
+        let times = Times { call_ms: AtomicU64::new(0), ask_ms: AtomicU64::new(0), alarms: Arc::default() };
         times.set(call, ask);
         times
     }
@@ -61,6 +63,11 @@ impl Times {
         let whole = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1);
         self.call_ms.store(whole(call), Ordering::Relaxed);
         self.ask_ms.store(whole(ask), Ordering::Relaxed);
+    }
+
+    /// The timers of its calls.
+    pub fn alarms(&self) -> &Arc<Alarms> {
+        &self.alarms
     }
 
     /// Longest time for a call.

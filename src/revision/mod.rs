@@ -25,6 +25,7 @@ use futures_util::future::BoxFuture;
 use http::{HeaderMap, Response};
 use tokio::time::Instant;
 
+use crate::alarm::Alarms;
 use crate::body::Body;
 use crate::json::{Object, Raw, Text};
 use crate::jsonrpc::{Id, Malformed, Message, Payload};
@@ -86,6 +87,8 @@ pub struct FrontState {
     pub forwarded: Vec<http::HeaderName>,
     /// How long a connection stays open for one stream, where the client can come back for the rest.
     pub stream_time: Duration,
+    /// Timers of answers that keep their clients waiting.
+    pub alarms: Arc<Alarms>,
     /// Cancelled when the gateway drains: streams end in their revision's way.
     pub draining: tokio_util::sync::CancellationToken,
 }

@@ -45,7 +45,8 @@ impl Turn<'_> {
             Started::Running(exchange, spell) => (exchange, spell),
         };
         let keep_alive = spell.patience.map_or(self.state.keep_alive, |time| time.min(self.state.keep_alive));
-        let writing = Writing { keep_alive, stream, metrics: self.state.metrics.clone() };
+        let (metrics, alarms) = (self.state.metrics.clone(), self.state.alarms.clone());
+        let writing = Writing { keep_alive, stream, metrics, alarms };
         Ok(answer::answer(exchange, *spell, writing).await)
     }
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, stream};
 use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use crate::json::{Object, Raw, Text};
 use crate::jsonrpc::{Id, Message, Notification, Request, Response, RpcError, code, to_bytes, write_request};
@@ -139,7 +139,7 @@ impl Running {
             if self.entry.injected.is_some() {
                 self.sending = Some(Box::pin(sending));
             } else {
-                match timeout_at(self.deadline, sending).await {
+                match self.server.hello.times.alarms().within(self.deadline, sending).await {
                     Ok((Ok(messages), sent_in)) => (self.messages, self.sent_in) = (Some(messages), sent_in),
                     Ok((Err(error), _)) => return Event::Done(Err(error)),
                     Err(_) => return self.timed_out(),
@@ -193,7 +193,7 @@ impl Running {
                 None => std::future::pending().await,
             }
         };
-        let received = timeout_at(self.deadline, async {
+        let received = server.hello.times.alarms().within(self.deadline, async {
             tokio::select! {
                 biased;
                 received = own => received,

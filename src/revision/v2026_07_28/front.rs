@@ -206,7 +206,8 @@ async fn serve_request(request: Checked, server: Arc<dyn Server>, state: &Arc<Fr
         Begun::Now(status, parts) => json_response(status, parts),
         Begun::Listening(open) => listen::respond(open),
         Begun::Running(exchange, spell) => {
-            let writing = Writing { keep_alive: state.keep_alive, stream, metrics: state.metrics.clone() };
+            let (metrics, alarms) = (state.metrics.clone(), state.alarms.clone());
+            let writing = Writing { keep_alive: state.keep_alive, stream, metrics, alarms };
             answer(exchange, spell, writing).await
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
 use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use crate::json::{Object, Raw, Text};
 use crate::jsonrpc::{Id, Message, Notification, Response, to_bytes, write_request};
@@ -131,7 +131,8 @@ impl Running {
         let outgoing = Outgoing { body, id: Some(id), headers: self.headers.clone() };
         self.phase = Phase::Sent;
         let name = &self.server.hello.server;
-        match timeout_at(self.deadline, self.server.link.send(outgoing)).await {
+        let alarms = self.server.hello.times.alarms();
+        match alarms.within(self.deadline, self.server.link.send(outgoing)).await {
             Ok(Ok(reply)) => {
                 self.messages = Some(reply.messages);
                 Ok(())
@@ -169,7 +170,7 @@ impl Running {
             let Some(messages) = &mut self.messages else {
                 return Event::Done(Err(Error::internal("a call was read before it was sent")));
             };
-            match timeout_at(self.deadline, messages.next()).await {
+            match self.server.hello.times.alarms().within(self.deadline, messages.next()).await {
                 Ok(Some(Ok(Message::Response(response)))) => {
                     self.entry.answered();
                     return self.end(response);

@@ -1,0 +1,138 @@
+//! Timers that are set for every call and go off for hardly any.
+//!
+//! Owns [`Alarms`], which hands out timers that were set before. The runtime's timers are in one structure under one lock,
+//! and nearly all that go in come out again a moment later, twice or three times with each call. An alarm takes over a
+//! timer that somebody else left set, lets it go off too early, if it ever does, and only then sets it to its own time.
+//! Invariant: an alarm is never early.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use tokio::time::{Instant, Sleep};
+
+/// Timers that are kept; they hold what they woke last until they go off.
+const KEPT_MAX: usize = 256;
+
+/// Timers that are set, and that nobody waits for.
+#[derive(Debug, Default)]
+pub struct Alarms(Mutex<Vec<Pin<Box<Sleep>>>>);
+
+/// Waits until a time.
+pub struct Alarm {
+    until: Instant,
+    timer: Option<Pin<Box<Sleep>>>,
+    home: Arc<Alarms>,
+}
+
+/// The time was over first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Late;
+
+impl Alarms {
+    /// An alarm; it costs nothing before it is waited for.
+    pub fn at(self: &Arc<Self>, until: Instant) -> Alarm {
+        Alarm { until, timer: None, home: self.clone() }
+    }
+
+    /// What comes of `work`, if that is there by `until`.
+    pub async fn within<T>(self: &Arc<Self>, until: Instant, work: impl Future<Output = T>) -> Result<T, Late> {
+        let alarm = self.at(until);
+        tokio::select! {
+            biased;
+            done = work => Ok(done),
+            () = alarm => Err(Late),
+        }
+    }
+
+    fn take(&self) -> Option<Pin<Box<Sleep>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    }
+}
+
+impl Future for Alarm {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let Alarm { until, timer, home } = &mut *self;
+        let timer = timer.get_or_insert_with(|| match home.take() {
+            Some(timer) if timer.deadline() <= *until => timer,
+            _ => Box::pin(tokio::time::sleep_until(*until)),
+        });
+        loop {
+            ready!(timer.as_mut().poll(cx));
+            if timer.deadline() >= *until {
+                return Poll::Ready(());
+            }
+            timer.as_mut().reset(*until);
+        }
+    }
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        let Some(timer) = self.timer.take().filter(|timer| !timer.is_elapsed()) else { return };
+        let mut kept = self.home.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() < KEPT_MAX {
+            kept.push(timer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_alarm_goes_off_in_time_with_whichever_timer() {
+        let alarms = Arc::new(Alarms::default());
+        let (second, start) = (Duration::from_secs(1), Instant::now());
+        // Leaves a timer for the first second, and one for the third.
+        for n in [3, 1] {
+            assert!(alarms.at(start + second * n).now_or_never().is_none());
+        }
+        assert_eq!(alarms.0.lock().unwrap().len(), 1, "the second took the place of the first");
+        alarms.at(start + second * 2).await;
+        assert_eq!(start.elapsed(), second * 2);
+        alarms.at(start + second * 5).await;
+        assert_eq!(start.elapsed(), second * 5);
+        alarms.at(start).await;
+        assert_eq!(start.elapsed(), second * 5, "it was over already");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_timer_that_is_taken_over_wakes_its_new_owner() {
+        let alarms = Arc::new(Alarms::default());
+        let (second, start) = (Duration::from_secs(1), Instant::now());
+        assert!(alarms.at(start + second).now_or_never().is_none());
+        let others = (2..20).map(|n| {
+            let alarm = alarms.at(start + second * n);
+            tokio::spawn(async move {
+                alarm.await;
+                assert_eq!(start.elapsed(), second * n);
+            })
+        });
+        for task in others.collect::<Vec<_>>() {
+            task.await.unwrap();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_that_is_late_is_given_up() {
+        let alarms = Arc::new(Alarms::default());
+        let (second, start) = (Duration::from_secs(1), Instant::now());
+        for _ in 0..3 {
+            let until = Instant::now() + second;
+            assert_eq!(alarms.within(until, std::future::pending::<()>()).await, Err(Late));
+            assert_eq!(alarms.within(until, async { 7 }).await, Ok(7), "it was there at once");
+        }
+        assert_eq!(start.elapsed(), second * 3);
+        let until = Instant::now() + second;
+        assert_eq!(alarms.within(until, tokio::time::sleep(second / 2)).await, Ok(()));
+        assert_eq!(alarms.0.lock().unwrap().len(), 1);
+    }
+}
