@@ -58,7 +58,7 @@ impl Raw {
 
     /// The JSON spelling of a whole number.
     pub fn number(value: u64) -> Self {
-        Raw(Bytes::from(value.to_string()))
+        Raw(Bytes::copy_from_slice(itoa::Buffer::new().format(value).as_bytes()))
     }
 
     /// Serialises a value of ours; not for payloads.

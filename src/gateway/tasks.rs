@@ -69,8 +69,8 @@ impl View {
     /// "Servers SHOULD return a `-32601` (Method not found) error" (2025-11-25/basic/utilities/tasks.mdx).
     pub(super) fn check_wish(upstream: &Upstream, call: &Call) -> Result<(), Error> {
         // A server that is away says what it can do when it is back.
-        let possible = upstream.face().is_none_or(|face| face.features.tasks.is_some());
-        if possible || !matches!(call.task, TaskWish::Must(_)) {
+        let possible = || upstream.face().is_none_or(|face| face.features.tasks.is_some());
+        if !matches!(call.task, TaskWish::Must(_)) || possible() {
             return Ok(());
         }
         let message = format!("Server \"{}\" has no tasks: call its tools without one", upstream.settings.name);

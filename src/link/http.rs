@@ -348,7 +348,12 @@ impl Media {
 }
 
 fn media_type(headers: &HeaderMap) -> Option<&str> {
-    let value = headers.get(CONTENT_TYPE)?.to_str().ok()?;
+    let value = headers.get(CONTENT_TYPE)?;
+    // As most spell it.
+    if value == "application/json" {
+        return Some("application/json");
+    }
+    let value = value.to_str().ok()?;
     Some(value.split(';').next().unwrap_or(value).trim())
 }
 

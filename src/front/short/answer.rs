@@ -35,27 +35,36 @@ where
     let (head, body) = response.into_parts();
     let bare = head.status == StatusCode::NO_CONTENT || head.status == StatusCode::NOT_MODIFIED;
     let mut text = Vec::with_capacity(512);
-    // Writing to a vector does not fail.
-    let _ = write!(text, "HTTP/1.1 {} {}\r\n", head.status.as_str(), head.status.canonical_reason().unwrap_or(""));
+    let mut put = |parts: &[&str]| parts.iter().for_each(|part| text.extend_from_slice(part.as_bytes()));
+    put(&[
+        "HTTP/1.1 ",
+        head.status.as_str(),
+        " ",
+        head.status.canonical_reason().unwrap_or(""),
+        "\r\ndate: ",
+        date,
+        "\r\n",
+    ]);
+    if closing {
+        put(&["connection: close\r\n"]);
+    }
+    match &body {
+        Body::Parts(_) if bare => {}
+        Body::Parts(parts) => {
+            let length: usize = parts.iter().map(Bytes::len).sum();
+            put(&["content-length: ", itoa::Buffer::new().format(length), "\r\n"]);
+        }
+        Body::Stream(_) => put(&["transfer-encoding: chunked\r\n"]),
+    }
     for (name, value) in &head.headers {
         for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
             text.extend_from_slice(part);
         }
     }
-    if closing {
-        text.extend_from_slice(b"connection: close\r\n");
-    }
+    text.extend_from_slice(b"\r\n");
     let mut out = match body {
-        Body::Parts(parts) => {
-            let length: usize = parts.iter().map(Bytes::len).sum();
-            if !bare {
-                let _ = write!(text, "content-length: {length}\r\n");
-            }
-            let _ = write!(text, "date: {date}\r\n\r\n");
-            Out::whole(text, parts, length)
-        }
+        Body::Parts(parts) => Out::whole(text, parts),
         Body::Stream(chunks) => {
-            let _ = write!(text, "transfer-encoding: chunked\r\ndate: {date}\r\n\r\n");
             let queue = Queue { queued: text.len(), parts: VecDeque::from([text.into()]) };
             Out { queue, chunks: Some(chunks), is_flushed: false }
         }
@@ -72,8 +81,8 @@ struct Out {
 }
 
 impl Out {
-    fn whole(mut head: Vec<u8>, mut parts: VecDeque<Bytes>, length: usize) -> Self {
-        let queued = head.len() + length;
+    fn whole(mut head: Vec<u8>, mut parts: VecDeque<Bytes>) -> Self {
+        let queued = head.len() + parts.iter().map(Bytes::len).sum::<usize>();
         if queued <= JOINED_MAX {
             parts.drain(..).for_each(|part| head.extend_from_slice(&part));
         }
@@ -133,6 +142,7 @@ impl Queue {
             Some(chunk) if chunk.is_empty() => {}
             Some(chunk) if chunk.len() <= JOINED_MAX => {
                 let mut whole = Vec::with_capacity(chunk.len() + 12);
+                // Writing to a vector does not fail.
                 let _ = write!(whole, "{:x}\r\n", chunk.len());
                 whole.extend_from_slice(chunk);
                 whole.extend_from_slice(b"\r\n");

@@ -3,7 +3,7 @@
 //! Owns the spelling of a request's head and how much of a request was sent. Does not know what the headers mean.
 //! Invariant: a header of the request replaces one of the template, and the length is that of the body.
 
-use std::io::{self, IoSlice, Write};
+use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -58,8 +58,9 @@ impl Template {
         // RFC 9110, section 8.6: "A user agent SHOULD send Content-Length in a request when the method defines a meaning
         // for enclosed content".
         if *method == Method::POST {
-            // Writing to a vector does not fail.
-            let _ = write!(head, "content-type: application/json\r\ncontent-length: {}\r\n", body.len());
+            head.extend_from_slice(b"content-type: application/json\r\ncontent-length: ");
+            head.extend_from_slice(itoa::Buffer::new().format(body.len()).as_bytes());
+            head.extend_from_slice(b"\r\n");
         }
         head.extend_from_slice(b"\r\n");
         Box::new(Request { head, body, sent: 0 })

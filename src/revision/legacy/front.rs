@@ -138,9 +138,15 @@ pub(in crate::revision) fn check_content_type(headers: &HeaderMap) -> Result<(),
     Ok(())
 }
 
+/// What clients accept, as nearly all of them spell it.
+const USUAL_ACCEPT: &str = "application/json, text/event-stream";
+
 /// Whether the client takes event streams. Fails where it takes neither them nor JSON.
 fn accepts_stream(headers: &HeaderMap) -> Result<bool, Error> {
     let Some(accept) = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()) else { return Ok(true) };
+    if accept == USUAL_ACCEPT {
+        return Ok(true);
+    }
     let any = accept.contains("*/*");
     if any || accept.contains("text/event-stream") {
         return Ok(true);
