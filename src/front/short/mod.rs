@@ -106,11 +106,11 @@ where
 }
 
 async fn serve(
-    request: Request,
+    request: Box<Request>,
     remembered: &mut Option<Remembered>,
     received: Instant,
 ) -> http::Response<crate::body::Body> {
-    let Request { front, head, body } = request;
+    let Request { front, head, body } = *request;
     let principal = front.keys.authenticate_again(&head.headers, remembered);
     mcp::serve_whole(&front, head, body, principal, received).await
 }
@@ -122,9 +122,18 @@ struct Request {
     body: Bytes,
 }
 
+/// A request whose body is not whole yet.
+struct Begun {
+    front: Arc<Front>,
+    head: Parts,
+    body: BytesMut,
+    /// How much is to come.
+    missing: usize,
+}
+
 /// What comes next on a connection.
 enum Next {
-    Request(Request),
+    Request(Box<Request>),
     /// Something for the general server: all that was read of it is in `ahead`.
     Other,
     Over,
@@ -136,8 +145,8 @@ struct Connection<'a, S> {
     ahead: Vec<u8>,
     /// Whether more has to come before it can be told what `ahead` is.
     is_torn: bool,
-    /// A request whose body is not whole yet, and how much of it is missing.
-    begun: Option<Box<(Arc<Front>, Parts, BytesMut, usize)>>,
+    /// A request whose body is not whole yet.
+    begun: Option<Box<Begun>>,
     terms: &'a Terms<'a>,
 }
 
@@ -174,16 +183,15 @@ impl<S: AsyncRead + Unpin> Connection<'_, S> {
     /// What these bytes are or complete; `None`: more has to come.
     fn take(&mut self, bytes: &[u8], known: &mut Known) -> Option<Next> {
         if let Some(begun) = &mut self.begun {
-            let (_, _, body, missing) = &mut **begun;
-            let (here, rest) = bytes.split_at(bytes.len().min(*missing));
-            body.extend_from_slice(here);
-            *missing -= here.len();
-            if *missing > 0 {
+            let (here, rest) = bytes.split_at(bytes.len().min(begun.missing));
+            begun.body.extend_from_slice(here);
+            begun.missing -= here.len();
+            if begun.missing > 0 {
                 return None;
             }
             self.ahead = rest.to_vec();
-            let (front, head, body, _) = *self.begun.take()?;
-            return Some(Next::Request(Request { front, head, body: body.freeze() }));
+            let Begun { front, head, body, .. } = *self.begun.take()?;
+            return Some(Next::Request(Box::new(Request { front, head, body: body.freeze() })));
         }
         if bytes.len() < PREFACE.len() && PREFACE.starts_with(bytes) {
             (self.ahead, self.is_torn) = (bytes.to_vec(), true);
@@ -199,12 +207,12 @@ impl<S: AsyncRead + Unpin> Connection<'_, S> {
         if rest.len() < length {
             let mut body = BytesMut::with_capacity(length);
             body.extend_from_slice(rest);
-            self.begun = Some(Box::new((front, head, body, length - rest.len())));
+            self.begun = Some(Box::new(Begun { front, head, body, missing: length - rest.len() }));
             return None;
         }
         let (body, rest) = rest.split_at(length);
         self.ahead = rest.to_vec();
-        Some(Next::Request(Request { front, head, body: Bytes::copy_from_slice(body) }))
+        Some(Next::Request(Box::new(Request { front, head, body: Bytes::copy_from_slice(body) })))
     }
 
     /// Whether the client went away; what it sends meanwhile is kept, within bounds.
