@@ -2,8 +2,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
@@ -15,5 +13,5 @@ fn main() -> ExitCode {
         moongate::link::guard::run_guard(&run);
         return ExitCode::SUCCESS;
     }
-    moongate::cli::run(moongate::cli::Cli::parse())
+    moongate::cli::run(moongate::cli::Cli::of_process())
 }

@@ -16,6 +16,7 @@ pub mod serve;
 pub mod status;
 pub mod stdio;
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -72,6 +73,33 @@ enum Command {
     Mock(mock::MockArgs),
 }
 
+impl Cli {
+    /// The command line of this process; one that cannot be read ends it.
+    ///
+    /// `serve` is tried by itself first: what it takes to read all the others would be in the memory of the one process
+    /// that runs for months. They know what to say where it does not fit.
+    pub fn of_process() -> Self {
+        match serve_alone(std::env::args_os()) {
+            Some(serve) => Cli { command: None, serve },
+            None => Cli::parse(),
+        }
+    }
+}
+
+/// `serve` with its flags, and nothing else.
+#[derive(Debug, Parser)]
+#[command(disable_help_flag = true)]
+struct Alone {
+    #[command(flatten)]
+    serve: serve::ServeArgs,
+}
+
+fn serve_alone(args: impl Iterator<Item = OsString>) -> Option<serve::ServeArgs> {
+    let named = |(place, word): &(usize, OsString)| *place == 1 && word == "serve";
+    let args = args.enumerate().filter(|arg| !named(arg)).map(|(_, word)| word);
+    Alone::try_parse_from(args).ok().map(|alone| alone.serve)
+}
+
 /// Runs the command that was given.
 pub fn run(cli: Cli) -> ExitCode {
     match cli.command.unwrap_or(Command::Serve(cli.serve)) {
@@ -123,4 +151,33 @@ fn say(message: &str) {
 fn fail(error: &anyhow::Error) -> ExitCode {
     say(&format!("error: {error:#}"));
     ExitCode::FAILURE
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn alone(line: &str) -> Option<serve::ServeArgs> {
+        serve_alone(line.split(' ').map(OsString::from))
+    }
+
+    #[test]
+    fn serve_is_read_alone_as_with_all_the_others() {
+        for line in ["moongate -c a.toml", "moongate serve --config a.toml --listen 127.0.0.1:0 --only one --only two"]
+        {
+            let all = Cli::try_parse_from(line.split(' ')).unwrap();
+            let (Cli { command: Some(Command::Serve(all)), .. } | Cli { command: None, serve: all }) = all else {
+                panic!("{line} is serve");
+            };
+            assert_eq!(format!("{:?}", alone(line).unwrap()), format!("{all:?}"), "{line}");
+        }
+        let others =
+            ["moongate check", "moongate -h", "moongate --version", "moongate help serve", "moongate serve --help"];
+        let wrong =
+            ["moongate serve serve", "moongate serve --confg x", "moongate -c a.toml check", "moongate --listen"];
+        for line in others.into_iter().chain(wrong) {
+            assert!(alone(line).is_none(), "{line}");
+        }
+    }
 }

@@ -5,12 +5,12 @@
 
 use super::file::UNAVAILABLE;
 use super::problem::{Faults, Kind};
-use super::schema::Rule;
+use super::schema::{Rule, Schema};
 use super::tree::{Node, Path, Value};
 
 /// Checks the whole tree. Whatever is wrong is reported and taken out.
 pub(super) fn check(tree: &mut Node, faults: &mut Faults) {
-    Check { faults }.node(tree, Rule::root(), &Path::root());
+    Check { faults }.node(tree, Schema::read().root(), &Path::root());
 }
 
 struct Check<'a> {

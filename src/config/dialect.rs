@@ -8,7 +8,7 @@ use std::collections::btree_map::Entry;
 
 use super::check::nearest;
 use super::problem::{Faults, Kind};
-use super::schema::Rule;
+use super::schema::Schema;
 use super::tree::{Node, Path, Value};
 
 /// Other names of the server map at the top of a file.
@@ -118,7 +118,8 @@ fn ignore_inputs(inputs: &Node, faults: &mut Faults) {
 
 /// A client's file may hold its other settings too: whatever is not near one of our keys is left to it.
 fn ignore_settings_of_client(table: &mut BTreeMap<String, Node>, faults: &mut Faults) {
-    let keys = Rule::root().keys().unwrap_or_default();
+    let schema = Schema::read();
+    let keys = schema.root().keys().unwrap_or_default();
     table.retain(|name, node| {
         let ours = keys.contains(&name.as_str()) || name.starts_with("x-") || name == "$schema" || name == "admin";
         if ours || nearest(name, &keys).is_some() {

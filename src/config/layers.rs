@@ -13,7 +13,7 @@ use figment::{Figment, Metadata, Profile, Provider};
 use super::file::File;
 use super::parse;
 use super::problem::{Faults, Kind};
-use super::schema::Rule;
+use super::schema::{Rule, Schema};
 use super::source::Format;
 use super::tree::{Node, Place, Value};
 
@@ -108,7 +108,8 @@ pub(super) fn environment(
 ) -> (Node, Vec<String>) {
     let mut tree = Node::table(Place { source, start: 0, end: 0 });
     let mut names = Vec::new();
-    let sections = Rule::root().keys().unwrap_or_default();
+    let schema = Schema::read();
+    let sections = schema.root().keys().unwrap_or_default();
     for (variable, text) in env {
         let Some(rest) = variable.strip_prefix(PREFIX) else { continue };
         let lower = rest.to_ascii_lowercase();
@@ -126,7 +127,7 @@ pub(super) fn environment(
         names.push(variable.clone());
         let levels: Vec<&Node> = known.iter().collect();
         let steps: Vec<&str> = rest.split("__").collect();
-        Variable { text, place, faults }.put(&mut tree, &steps, Some(Rule::root()), &levels);
+        Variable { text, place, faults }.put(&mut tree, &steps, Some(schema.root()), &levels);
     }
     (tree, names)
 }
