@@ -74,9 +74,9 @@ pub(crate) const ROWS: &[Row] = &[
     row(
         "F6",
         "progress for ever, and no result",
-        "progress does not move the deadline",
-        &[],
-        "no test yet: the deadline of a call does not move at all",
+        "the call ends at its deadline, which progress does not move, and its server hears that it is cancelled",
+        &["f06_progress_for_ever_does_not_move_the_deadline"],
+        "",
     ),
     row(
         "F7",
@@ -285,9 +285,12 @@ pub(crate) const ROWS: &[Row] = &[
     row(
         "F30",
         "a TLS handshake that stalls",
-        "the attempt ends at `connect_timeout`",
-        &["a_handshake_that_never_ends_holds_up_nobody"],
-        "a server's handshake; this is a client's",
+        "a server's: the attempt ends at `connect_timeout`, and the next one is made anew; a client's: it is closed at `limits.read_timeout`",
+        &[
+            "f30_a_servers_handshake_that_stalls_ends_at_its_limit_and_heals",
+            "a_handshake_that_never_ends_holds_up_nobody",
+        ],
+        "",
     ),
     row(
         "F31",
@@ -358,10 +361,14 @@ pub(crate) const ROWS: &[Row] = &[
     ),
     row(
         "F39",
-        "a TCP server that accepts and closes",
-        "as a child that crashes",
-        &[],
-        "no test of its own: `tests/faults/links.rs` breaks and restarts a server over every link in the same way",
+        "a TCP server that accepts and closes; frames in pieces, or run into each other",
+        "as a child that crashes; pieces are put together; what is no message fails the call that it answers",
+        &[
+            "f39_a_server_that_accepts_and_closes_is_one_that_crashed",
+            "f39_frames_in_pieces_are_put_together",
+            "f39_frames_that_run_into_each_other_cost_their_own_call",
+        ],
+        "",
     ),
     row(
         "F40",
@@ -394,8 +401,8 @@ pub(crate) const ROWS: &[Row] = &[
     row(
         "F43",
         "10,000 idle streams",
-        "they are held, and new calls are served",
-        &["idle_streams_are_held_and_calls_go_on"],
+        "they are held, each hears of changes, and new calls are served",
+        &["f43_hundreds_of_idle_streams_are_held_and_calls_go_on", "idle_streams_are_held_and_calls_go_on"],
         "so many of them: `benches/` measures those (`--parts memory`)",
     ),
     row(
@@ -472,10 +479,15 @@ pub(crate) const ROWS: &[Row] = &[
     ),
     row(
         "F52",
-        "pipelined requests, keep-alive after an error",
-        "answered in order, or closed",
-        &["a_malformed_body_leaves_the_connection_usable"],
-        "pipelining and PROXY headers",
+        "pipelined requests, keep-alive after an error, two lengths, a PROXY header",
+        "answered in order, or 400 and closed; nothing that is hidden behind another request runs",
+        &[
+            "f52_requests_in_a_row_are_answered_in_their_order",
+            "f52_a_connection_goes_on_after_an_error_or_is_closed",
+            "f52_what_is_not_http_is_refused_and_nothing_behind_it_runs",
+            "a_malformed_body_leaves_the_connection_usable",
+        ],
+        "",
     ),
     row(
         "F53",
