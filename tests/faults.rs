@@ -9,6 +9,8 @@ mod cancel;
 mod child;
 #[path = "faults/clients.rs"]
 mod clients;
+#[path = "faults/disk.rs"]
+mod disk;
 #[path = "faults/framing.rs"]
 mod framing;
 #[path = "faults/hostile.rs"]

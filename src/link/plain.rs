@@ -17,6 +17,7 @@ use crate::link::LinkError;
 use crate::link::answer::Answer;
 use crate::link::hints::unreachable;
 use crate::link::http1::{Broken, Connection, Failure, Request};
+use crate::link::way::InTime;
 
 /// How long a connection may lie idle before the kernel is asked whether it still stands. Until then the runtime's word
 /// will do, which costs nothing.
@@ -24,7 +25,7 @@ const SURE_TIME: Duration = Duration::from_millis(5);
 
 /// The connections of one server that nobody uses at the moment.
 pub(super) struct Plain {
-    connector: HttpConnector,
+    connector: InTime<HttpConnector>,
     target: Uri,
     limits: Limits,
     idle: Mutex<Idle>,
@@ -46,7 +47,7 @@ struct Idle {
 }
 
 impl Plain {
-    pub(super) fn new(connector: HttpConnector, target: Uri, limits: Limits) -> Arc<Self> {
+    pub(super) fn new(connector: InTime<HttpConnector>, target: Uri, limits: Limits) -> Arc<Self> {
         Arc::new(Plain { connector, target, limits, idle: Mutex::default() })
     }
 
@@ -74,7 +75,7 @@ impl Plain {
 
     async fn connect(&self) -> Result<Box<Connection>, LinkError> {
         let connected = self.connector.clone().oneshot(self.target.clone()).await;
-        let stream = connected.map_err(|e| unreachable(&e, self.target.host()))?;
+        let stream = connected.map_err(|e| unreachable(&*e, self.target.host()))?;
         Ok(Box::new(Connection::new(stream.into_inner())))
     }
 
@@ -176,7 +177,11 @@ mod tests {
                 });
             }
         });
-        Server { pool: Plain::new(HttpConnector::new(), target, limits), opened, closed }
+        Server {
+            pool: Plain::new(InTime::new(HttpConnector::new(), Duration::from_secs(10)), target, limits),
+            opened,
+            closed,
+        }
     }
 
     const LIMITS: Limits = Limits { idle: 4, idle_time: Duration::from_secs(60) };

@@ -22,7 +22,8 @@ async fn rig(test: &'static str) -> Rig {
 fn post(rig: &Rig, user: &User, extra: &[(&str, String)], more: &str, body: &str) -> String {
     let host = rig.gateway.base.trim_start_matches("http://");
     let headers = user.client.headers();
-    let all = headers.iter().map(|(name, value)| (*name, value)).chain(extra.iter().map(|(name, value)| (*name, value)));
+    let all =
+        headers.iter().map(|(name, value)| (*name, value)).chain(extra.iter().map(|(name, value)| (*name, value)));
     let head: String = all.map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     format!("POST /mcp HTTP/1.1\r\nhost: {host}\r\n{head}{more}\r\n{body}")
 }

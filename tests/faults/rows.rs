@@ -500,7 +500,21 @@ pub(crate) const ROWS: &[Row] = &[
         ],
         "",
     ),
-    row("F54", "a reload with a bad config", "nothing changes", &[], "the config is read once, at the start"),
+    row(
+        "F54",
+        "a reload with a bad config, half of one, a certificate that cannot be used, a hundred at once",
+        "nothing changes, each problem is told with its place, and `moongate_config_reload_failed` says so; what is good touches only what it changes",
+        &[
+            "users_20_a_file_that_changes_is_read_again_and_a_bad_one_changes_nothing",
+            "a_file_in_any_format_is_refused_or_applied_as_a_whole",
+            "a_file_that_is_still_written_is_not_complained_of",
+            "a_hundred_hangups_while_calls_run",
+            "a_hangup_takes_a_new_certificate_and_leaves_connections_and_a_bad_one_alone",
+            "users_20_one_server_of_five_changes_and_four_are_not_touched",
+            "a_call_that_runs_ends_on_the_server_that_it_began_at",
+        ],
+        "",
+    ),
     row(
         "F55",
         "the gateway is killed while it writes its state",
@@ -521,9 +535,12 @@ pub(crate) const ROWS: &[Row] = &[
     row(
         "F57",
         "the disk is full or cannot be written",
-        "what is kept there degrades, and nothing panics",
-        &["a_state_that_cannot_be_kept_is_a_warning_or_the_reason_not_to_start"],
-        "a disk that fills up is tried on a store that fails, not on a file system",
+        "calls go on, failures are counted, and what waits is written once there is room; with `state = \"embedded\"` a place that cannot be used is the reason not to start",
+        &[
+            "f57_a_disk_that_fills_up_costs_only_what_was_to_be_kept_there_until_there_is_room",
+            "a_state_that_cannot_be_kept_is_a_warning_or_the_reason_not_to_start",
+        ],
+        "",
     ),
     row(
         "F58",
@@ -540,8 +557,14 @@ pub(crate) const ROWS: &[Row] = &[
         &["f60_a_starved_gateway_answers_and_ends_nobody"],
         "",
     ),
-    row("F61", "a shared store is down", "", &[], "there is no shared store"),
-    row("F62", "an issuer of tokens is down", "", &[], "there is no OAuth yet"),
+    row("F61", "a shared store is down", "", &[], "there is no shared store yet: state is one process's own file"),
+    row(
+        "F62",
+        "an issuer of tokens is down",
+        "",
+        &[],
+        "there are no tokens of issuers yet: clients show keys of the config",
+    ),
     row(
         "F63",
         "a panic in a handler",
@@ -549,5 +572,11 @@ pub(crate) const ROWS: &[Row] = &[
         &["a_panic_is_answered_and_counted"],
         "",
     ),
-    row("F64", "replicas are replaced one by one", "", &[], "replicas come with shared state"),
+    row(
+        "F64",
+        "replicas are replaced one by one",
+        "two processes on one port: every call of a stateless client is answered, and with its own answer",
+        &["processes_on_one_port_are_replaced_in_turn_and_no_call_is_lost_or_anothers"],
+        "sessions, which are their own process's until there is a shared store",
+    ),
 ];

@@ -106,7 +106,8 @@ async fn f39_frames_that_run_into_each_other_cost_their_own_call() {
         let script = script.with_fault(Fault::on("tools/call:odd", Act::Bytes { text: format!("{text}\n") }));
         script.with_fault(Fault::on("tools/call:odd", Act::Hang))
     };
-    let (setting, _relays) = over_tcp(setting.counts(GARBAGE.0, GARBAGE.1), Does::Pass, mixed, "timeout = \"1s\"").await;
+    let (setting, _relays) =
+        over_tcp(setting.counts(GARBAGE.0, GARBAGE.1), Does::Pass, mixed, "timeout = \"1s\"").await;
     let rig = setting.start().await;
     rig.all(async |bad, user| {
         let failure = user.call(bad, "odd", json!({})).await.failure();
