@@ -15,16 +15,16 @@ use crate::upstream::connect::Active;
 use crate::upstream::items::{self, list_all};
 use crate::upstream::settings::Backoff;
 use crate::upstream::supervise::set;
-use crate::upstream::{News, Start, State, Upstream, health, own_caller, pace};
+use crate::upstream::{News, Start, State, Upstream, ears, health, own_caller, pace};
 
 /// Lists are taken again at least so often, for servers that do not tell of changes.
 const RELIST: Duration = Duration::from_secs(300);
 /// A server that refuses all lists so often in a row is opened anew.
 const REFUSALS_MAX: u32 = 3;
 /// How long a server may take to say that it is listened to.
-const OPENING: Duration = Duration::from_secs(5);
+pub(super) const OPENING: Duration = Duration::from_secs(5);
 /// Changes that come within this time are taken together.
-const SETTLE: Duration = Duration::from_millis(100);
+pub(super) const SETTLE: Duration = Duration::from_millis(100);
 
 /// Why a connection is over.
 pub(super) enum End {
@@ -157,12 +157,12 @@ fn listen(upstream: &Upstream, active: &Active) -> Notices {
 }
 
 /// Nothing to hear.
-fn silence() -> Notices {
+pub(super) fn silence() -> Notices {
     Notices { honoured: Filter::default(), stream: stream::pending().boxed(), opened: None }
 }
 
 /// Waits until a server is listened to; not for ever, since some never say so.
-async fn opening(opened: Option<CancellationToken>, until: Instant) {
+pub(super) async fn opening(opened: Option<CancellationToken>, until: Instant) {
     let Some(opened) = opened else { return };
     let _ = tokio::time::timeout_at(until, opened.cancelled()).await;
 }
@@ -208,6 +208,7 @@ impl Due {
 async fn follow(upstream: &Arc<Upstream>, active: &Arc<Active>, notices: &mut Notices, mut due: Due) -> String {
     loop {
         let hear = due.hear;
+        let mut own = Vec::new();
         let kinds = tokio::select! {
             () = upstream.breaker.changed() => {
                 // A server that could not be listed stays degraded for that reason.
@@ -249,6 +250,10 @@ async fn follow(upstream: &Arc<Upstream>, active: &Arc<Active>, notices: &mut No
                 due.hear = None;
                 Kind::ALL.to_vec()
             }
+            told = upstream.elsewhere.gather() => {
+                own = told;
+                ears::kinds(&own)
+            }
             () = upstream.suspect.notified() => match check(upstream, active).await {
                 Ok(()) => continue,
                 Err(reason) => return reason,
@@ -265,6 +270,10 @@ async fn follow(upstream: &Arc<Upstream>, active: &Arc<Active>, notices: &mut No
         // After a failure everything is due: which lists are missing is not kept.
         let kinds = if due.failed > 0 { Kind::ALL.to_vec() } else { kinds };
         let listed = refresh(upstream, active, &kinds).await;
+        for (owner, kind) in own {
+            let notice = Box::new(Notice::Changed(kind));
+            (upstream.sink)(&upstream.settings.name, News::Own(owner, notice));
+        }
         due.listed(&listed);
         match listed {
             // Opened anew, in whatever it speaks now. On a pipe that would take a child away from its calls.
