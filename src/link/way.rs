@@ -5,6 +5,7 @@
 //! that it was made for.
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -23,7 +24,7 @@ use tower::{BoxError, Service};
 use crate::link::answer::Answer;
 use crate::link::http::unreachable_error;
 use crate::link::http1::Template;
-use crate::link::plain::{Limits, Plain};
+use crate::link::plain::{Connector, Limits, Plain};
 use crate::link::{Headers, LinkError};
 
 /// Idle connections kept for each server.
@@ -45,21 +46,26 @@ pub(super) enum Way {
 type TlsPool = Client<InTime<HttpsConnector<HttpConnector>>, Full<Bytes>>;
 
 impl Way {
-    /// The way to the origin of a URL; nothing is connected yet.
+    /// The way to the origin of a URL, through a Unix socket if there is one; nothing is connected yet.
     ///
     /// Fails where the URL cannot be used.
     pub(super) fn to(
         url: &url::Url,
+        socket: Option<&Path>,
         connect_timeout: Duration,
         tls: &Arc<rustls::ClientConfig>,
     ) -> Result<Self, LinkError> {
+        let limits = Limits { idle: POOL_IDLE, idle_time: POOL_IDLE_TIME };
+        if let Some(path) = socket {
+            let connector = Connector::Unix(path.to_owned(), connect_timeout);
+            return Ok(Way::Plain(Plain::new(connector, whole(url)?, limits)));
+        }
         let tcp = tcp(connect_timeout);
         if url.scheme() == "https" {
             return Ok(Way::Tls(Box::new(over_tls(tcp, connect_timeout, tls))));
         }
-        let limits = Limits { idle: POOL_IDLE, idle_time: POOL_IDLE_TIME };
-        let tcp = InTime::new(tcp, connect_timeout);
-        Ok(Way::Plain(Plain::new(tcp, whole(url)?, limits)))
+        let connector = Connector::Tcp(InTime::new(tcp, connect_timeout));
+        Ok(Way::Plain(Plain::new(connector, whole(url)?, limits)))
     }
 
     /// A URL of this origin, with the headers of each request to it beside our name: it fails where that cannot be sent.
@@ -267,7 +273,7 @@ mod tests {
     async fn a_connection_of_http2_on_which_nobody_answers_is_given_up() {
         let (port, tls, serving) = silent().await;
         let url = url::Url::parse(&format!("https://localhost:{port}/mcp")).unwrap();
-        let way = Way::to(&url, Duration::from_secs(10), &tls).unwrap();
+        let way = Way::to(&url, None, Duration::from_secs(10), &tls).unwrap();
         let target = way.target(&url, Vec::new()).unwrap();
         let request = Request::post("application/json", Vec::new(), Bytes::from_static(b"{}"));
         let error = target.request(request).await.err().unwrap().to_string();

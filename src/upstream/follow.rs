@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::model::{Filter, Kind, Notice, Notices, Reason};
 use crate::upstream::connect::Active;
 use crate::upstream::items::{self, list_all};
+use crate::upstream::run::is_refused;
 use crate::upstream::settings::Backoff;
 use crate::upstream::supervise::set;
 use crate::upstream::{News, Start, State, Upstream, ears, health, own_caller, pace};
@@ -21,6 +22,8 @@ use crate::upstream::{News, Start, State, Upstream, ears, health, own_caller, pa
 const RELIST: Duration = Duration::from_secs(300);
 /// A server that refuses all lists so often in a row is opened anew.
 const REFUSALS_MAX: u32 = 3;
+/// It is not looked more often whether a server that refuses calls refuses everything.
+const REFUSED: Duration = Duration::from_secs(10);
 /// How long a server may take to say that it is listened to.
 pub(super) const OPENING: Duration = Duration::from_secs(5);
 /// Changes that come within this time are taken together.
@@ -178,13 +181,15 @@ struct Due {
     open: Instant,
     /// How often that stream ended before it told anything.
     deaf: u32,
+    /// When it was looked last whether the server refuses everything.
+    refused: Option<Instant>,
     backoff: Backoff,
 }
 
 impl Due {
     fn after(backoff: Backoff, listed: &Result<(), Trouble>) -> Self {
         let now = Instant::now();
-        let mut due = Due { relist: now, failed: 0, hear: None, open: now + OPENING, deaf: 0, backoff };
+        let mut due = Due { relist: now, failed: 0, hear: None, open: now + OPENING, deaf: 0, refused: None, backoff };
         due.listed(listed);
         due
     }
@@ -253,6 +258,17 @@ async fn follow(upstream: &Arc<Upstream>, active: &Arc<Active>, notices: &mut No
             told = upstream.elsewhere.gather() => {
                 own = told;
                 ears::kinds(&own)
+            }
+            () = upstream.refused.notified(), if due.failed == 0 => {
+                // Not for each call: one that may not be made is made again and again.
+                if due.refused.is_some_and(|at| at.elapsed() < REFUSED) {
+                    continue;
+                }
+                due.refused = Some(Instant::now());
+                match refuses(upstream, active).await {
+                    Some(reason) => return reason,
+                    None => continue,
+                }
             }
             () = upstream.suspect.notified() => match check(upstream, active).await {
                 Ok(()) => continue,
@@ -351,6 +367,16 @@ async fn check(upstream: &Arc<Upstream>, active: &Arc<Active>) -> Result<(), Str
         Err(_) => Err(format!("no answer within {limit:?}")),
         _ => Ok(()),
     }
+}
+
+/// A call was refused: is everything? Then the next attempt to connect finds out what is wrong, and says so.
+async fn refuses(upstream: &Upstream, active: &Active) -> Option<String> {
+    if active.link.is_pipe() {
+        return None;
+    }
+    let listing = list_all(&*active.server, Kind::Tools, &upstream.settings.lists);
+    let listed = tokio::time::timeout(upstream.live.load().list_timeout, listing).await;
+    listed.ok()?.err().filter(is_refused).map(|error| error.to_string())
 }
 
 /// Takes lists again. A list that fails stays as it was; the others are published.

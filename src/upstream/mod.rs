@@ -172,6 +172,8 @@ pub struct Upstream {
     status: watch::Sender<Status>,
     wake: pace::Wake,
     suspect: Notify,
+    /// A call was refused by the server's host.
+    refused: Notify,
     elsewhere: Arc<ears::Elsewhere>,
     wanted: ArcSwap<Vec<Text>>,
     resubscribe: Notify,
@@ -212,6 +214,7 @@ impl Upstream {
             status: watch::Sender::new(Status { away: Some(Instant::now()), ..Status::default() }),
             wake: pace::Wake::default(),
             suspect: Notify::new(),
+            refused: Notify::new(),
             elsewhere: Arc::default(),
             wanted: ArcSwap::default(),
             resubscribe: Notify::new(),

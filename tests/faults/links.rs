@@ -357,5 +357,6 @@ every_link! {
     unix_legacy = Unix, legacy();
     websocket_legacy = WebSocket, legacy();
     websocket_modern = WebSocket, modern();
+    websocket_tls_legacy = WebSocketTls, legacy();
     websocket_tls_modern = WebSocketTls, modern();
 }

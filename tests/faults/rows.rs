@@ -239,8 +239,9 @@ pub(crate) const ROWS: &[Row] = &[
     row(
         "F25",
         "401 or 403",
-        "the error names the server; its challenge is not passed on",
+        "the error names the server; its challenge is not passed on; where it refuses everything, its state says so and it is parked",
         &[
+            "users_07_credentials_that_are_no_longer_good_are_told_in_the_state_and_a_refused_call_is_not",
             "users_07_what_repeating_cannot_mend_is_parked",
             "users_13_a_failing_server_is_a_readable_result_over_http_200",
         ],
@@ -248,9 +249,14 @@ pub(crate) const ROWS: &[Row] = &[
     ),
     row(
         "F26",
-        "429 with `Retry-After`",
-        "the server is left alone for so long, within a cap",
-        &["a_server_that_asks_to_wait_is_left_alone_for_as_long", "a_wish_to_wait_is_granted_within_reason"],
+        "429 with `Retry-After`: seconds, a date, too long, nonsense",
+        "the server is left alone for so long, within a cap; what cannot be read is no wish",
+        &[
+            "both_spellings_are_read",
+            "what_is_over_or_cannot_be_read_is_no_wish",
+            "a_server_that_asks_to_wait_is_left_alone_for_as_long",
+            "a_wish_to_wait_is_granted_within_reason",
+        ],
         "",
     ),
     row(
