@@ -102,6 +102,26 @@ pub enum Payload {
     Batch(Vec<Result<Message, Malformed>>),
 }
 
+impl Payload {
+    /// How many requests it holds.
+    pub fn requests(&self) -> usize {
+        self.ids().count()
+    }
+
+    /// The ids of its requests.
+    pub fn ids(&self) -> impl Iterator<Item = &Id> {
+        let (one, all) = match self {
+            Payload::One(message) => (Some(message), None),
+            Payload::Batch(items) => (None, Some(items)),
+        };
+        let all = all.into_iter().flatten().filter_map(|item| item.as_ref().ok());
+        one.into_iter().chain(all).filter_map(|message| match message {
+            Message::Request(request) => Some(&request.id),
+            _ => None,
+        })
+    }
+}
+
 // === impl Id ===
 
 /// The longest id that we will remember and echo, in bytes.

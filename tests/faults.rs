@@ -9,6 +9,8 @@ mod cancel;
 mod child;
 #[path = "faults/clients.rs"]
 mod clients;
+#[path = "faults/disk.rs"]
+mod disk;
 #[path = "faults/framing.rs"]
 mod framing;
 #[path = "faults/hostile.rs"]
@@ -19,12 +21,16 @@ mod limits;
 mod links;
 #[path = "faults/parked.rs"]
 mod parked;
+#[path = "faults/http1.rs"]
+mod http1;
 #[path = "faults/pipe.rs"]
 mod pipe;
 #[path = "faults/raw.rs"]
 mod raw;
 #[path = "faults/reconnect.rs"]
 mod reconnect;
+#[path = "faults/relay.rs"]
+mod relay;
 #[path = "faults/resume.rs"]
 mod resume;
 #[path = "faults/rig.rs"]
@@ -39,6 +45,8 @@ mod stream;
 mod supervise;
 #[path = "faults/table.rs"]
 mod table;
+#[path = "faults/tcp.rs"]
+mod tcp;
 #[path = "faults/tasks.rs"]
 mod tasks;
 #[path = "faults/web.rs"]

@@ -6,6 +6,8 @@
 mod bounds;
 #[path = "fronts/h2.rs"]
 mod h2;
+#[path = "fronts/own.rs"]
+mod own;
 #[path = "fronts/pipe.rs"]
 mod pipe;
 #[path = "fronts/short.rs"]

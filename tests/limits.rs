@@ -66,6 +66,15 @@ fn every_limit_of_clients_is_on_the_page_and_in_the_schema() {
 }
 
 #[test]
+fn the_defaults_have_room_for_each_other() {
+    let schema: Value = serde_json::from_str(&json_schema()).unwrap();
+    let default = |key: &str| schema["properties"]["limits"]["default"][key].as_u64().unwrap();
+    // Over HTTP/1.1 each has a connection to itself.
+    assert!(default("connections") >= default("streams") + default("calls"));
+    assert!(default("calls_per_key") <= default("calls") && default("parked") <= default("calls"));
+}
+
+#[test]
 fn every_limit_of_servers_is_on_the_page_and_in_the_schema() {
     let seen = check("## What servers can make grow", "defaults");
     let schema: Value = serde_json::from_str(&json_schema()).unwrap();

@@ -13,5 +13,7 @@ mod outlive;
 mod restart;
 #[path = "reload/same.rs"]
 mod same;
+#[path = "reload/tls.rs"]
+mod tls;
 #[allow(dead_code, unused_imports, reason = "each test crate uses a part of it")]
 mod support;

@@ -15,6 +15,8 @@ mod input;
 mod lists;
 #[path = "users/names.rs"]
 mod names;
+#[path = "users/own.rs"]
+mod own;
 #[path = "users/pages.rs"]
 mod pages;
 #[path = "users/restarts.rs"]

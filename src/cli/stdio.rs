@@ -41,7 +41,7 @@ const BRIDGE_CALLS: usize = 1000;
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct StdioArgs {
-    /// Lead to this MCP endpoint of a running gateway, instead of being one
+    /// Lead to this MCP endpoint of a running gateway (http://..., or unix:PATH), instead of being one
     #[arg(long, value_name = "URL", conflicts_with_all = ["only", "listen", "endpoint"])]
     url: Option<String>,
     /// The key to use: for the URL, or of the config; safer in the environment than on the command line

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::supervision::{Backoff, Breaker, Ping, Retry};
+use super::supervision::{Backoff, Breaker, Ping, Retry, WebSocketPing};
 pub(super) use super::text::{DurationText, RateText, SizeText};
 
 /// Moongate's configuration.
@@ -225,6 +225,8 @@ pub(super) struct Common {
     pub(super) breaker: Option<Breaker>,
     /// How it is found that an unused connection leads nowhere (servers with sessions).
     pub(super) ping: Option<Ping>,
+    /// Pings of WebSockets, below the protocol (`ws://`, `wss://`).
+    pub(super) websocket_ping: Option<WebSocketPing>,
     /// The longest time for a call.
     pub(super) timeout: Option<DurationText>,
     /// The longest time to open a connection, and for a call to wait for a server that is on its way.
@@ -279,6 +281,7 @@ impl Common {
             retry: Some(Retry { attempts: Some(2) }),
             breaker: Some(Breaker { failures: Some(10), open: Some("10s".into()) }),
             ping: Some(Ping { interval: Some("60s".into()), timeout: Some("10s".into()), misses: Some(3) }),
+            websocket_ping: Some(WebSocketPing { interval: Some("20s".into()), timeout: Some("20s".into()) }),
             timeout: Some("60s".into()),
             connect_timeout: Some("10s".into()),
             start_timeout: Some("60s".into()),
@@ -431,7 +434,8 @@ impl Default for Limits {
             outbox: "1MiB".into(),
             outbox_total: "64MiB".into(),
             subscriptions: 1000,
-            connections: 4096,
+            // All streams and calls of clients that have a connection for each, and some more.
+            connections: 16_384,
             head: "64KiB".into(),
             body: "4MiB".into(),
             batch: 100,

@@ -51,3 +51,13 @@ pub(super) struct Ping {
     #[schemars(range(min = 1, max = 100))]
     pub(super) misses: Option<u64>,
 }
+
+/// How it is found that a WebSocket leads nowhere, and kept that those in between do not close it.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default)]
+pub(super) struct WebSocketPing {
+    /// Between two pings; `0s`: never.
+    pub(super) interval: Option<DurationText>,
+    /// How long nothing may be heard after one, before the server is connected anew.
+    pub(super) timeout: Option<DurationText>,
+}

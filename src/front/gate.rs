@@ -105,13 +105,24 @@ impl Closed {
         Closed { limit, status: StatusCode::SERVICE_UNAVAILABLE, error, again: SOON }
     }
 
+    /// Counts the refusal of a client that has no HTTP: what it is told is all in the error.
+    pub(super) fn count(self, metrics: &Metrics) -> Error {
+        metrics.refused.with_label_values(&[self.limit]).inc();
+        let seconds = self.seconds();
+        Error { message: format!("{}; come again in {seconds} s", self.error.message).into(), ..self.error }
+    }
+
+    fn seconds(&self) -> u64 {
+        // Never zero: that would ask for another attempt at once.
+        (self.again.as_secs() + u64::from(self.again.subsec_nanos() > 0)).max(1)
+    }
+
     /// Counts the refusal, and says in the response when to come again.
     pub(super) fn seal(self, mut response: Response<Body>, metrics: &Metrics) -> Response<Body> {
         metrics.refused.with_label_values(&[self.limit]).inc();
         *response.status_mut() = self.status;
-        // Whole seconds (RFC 9110, Retry-After), never zero: that would ask for another attempt at once.
-        let seconds = self.again.as_secs() + u64::from(self.again.subsec_nanos() > 0);
-        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds.max(1)));
+        // Whole seconds (RFC 9110, Retry-After).
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(self.seconds()));
         response
     }
 }

@@ -153,11 +153,7 @@ async fn take(
     let detect = || revision::detect(&Head { method: &head.method, headers: &head.headers }, &Peek { message });
     let dialect = dialect.unwrap_or_else(detect);
     // Only what starts a call: answers and cancellations are what ends them.
-    let starts = match &payload {
-        Ok(Payload::One(Message::Request(_))) => 1,
-        Ok(Payload::Batch(items)) => items.iter().filter(|item| matches!(item, Ok(Message::Request(_)))).count(),
-        _ => 0,
-    };
+    let starts = payload.as_ref().map_or(0, Payload::requests);
     if starts > 0
         && let Err(closed) = front.gate.pass(&principal, starts, &front.endpoints)
     {

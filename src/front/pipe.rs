@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::front::{Front, RequestLimits};
+use crate::front::Front;
 use crate::json::Text;
 use crate::jsonrpc::{Id, Payload};
 use crate::link::IdScan;
@@ -49,12 +49,14 @@ impl PipeFront {
         let writing = tokio::spawn(write_lines(writer, lines, over.clone()));
         let state = self.front.state.clone();
         let draining = state.draining.clone();
-        let mut client = PipeClient::new(self.server, self.principal, self.scope, state, out.clone());
+        let client = PipeClient::new(self.server, self.principal.clone(), self.scope, state, out.clone());
+        let mut client = Guarded { client, front: &self.front, principal: &self.principal };
         let read = tokio::select! {
-            ended = read_lines(reader, &self.front.limits, &mut client) => Some(ended),
+            ended = read_lines(reader, &mut client) => Some(ended),
             () = draining.cancelled() => None,
             () = out.closed() => Some(Ended::Unread),
         };
+        let client = client.client;
         let grace = match read {
             Some(Ended::Unread) => Duration::ZERO,
             Some(Ended::Input) => {
@@ -83,8 +85,15 @@ enum Ended {
     Unread,
 }
 
-async fn read_lines<R: AsyncRead + Unpin>(mut reader: R, limits: &RequestLimits, client: &mut PipeClient) -> Ended {
-    let limit = limits.body;
+/// A client behind the gate that clients over HTTP have to pass.
+struct Guarded<'a> {
+    client: PipeClient,
+    front: &'a Front,
+    principal: &'a Principal,
+}
+
+async fn read_lines<R: AsyncRead + Unpin>(mut reader: R, client: &mut Guarded<'_>) -> Ended {
+    let limit = client.front.limits.body;
     let mut buffer = BytesMut::with_capacity(16 * 1024);
     let mut scanned = 0;
     // Inside a line that is too long: all of it is thrown away, but for the id of the request that it was.
@@ -94,9 +103,9 @@ async fn read_lines<R: AsyncRead + Unpin>(mut reader: R, limits: &RequestLimits,
             let line = buffer.split_to(scanned + at + 1).freeze();
             scanned = 0;
             let taken = match skipping.take() {
-                Some((mut scan, id)) => too_long(client, id.or(scan.feed(&line)), limit).await,
-                None if line.len() > limit => too_long(client, IdScan::default().feed(&line), limit).await,
-                None => take(client, &line, limits.batch).await,
+                Some((mut scan, id)) => client.too_long(id.or(scan.feed(&line)), limit).await,
+                None if line.len() > limit => client.too_long(IdScan::default().feed(&line), limit).await,
+                None => client.take(&line).await,
             };
             if taken.is_err() {
                 return Ended::Unread;
@@ -117,7 +126,7 @@ async fn read_lines<R: AsyncRead + Unpin>(mut reader: R, limits: &RequestLimits,
             // The last line needs no end.
             end => {
                 let rest = buffer.freeze();
-                if end.is_ok() && skipping.is_none() && take(client, &rest, limits.batch).await.is_err() {
+                if end.is_ok() && skipping.is_none() && client.take(&rest).await.is_err() {
                     return Ended::Unread;
                 }
                 return Ended::Input;
@@ -126,19 +135,34 @@ async fn read_lines<R: AsyncRead + Unpin>(mut reader: R, limits: &RequestLimits,
     }
 }
 
-async fn take(client: &mut PipeClient, line: &Bytes, batch: usize) -> Result<(), crate::revision::Gone> {
-    let mut text = line.trim_ascii();
-    text = text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text);
-    if text.is_empty() {
-        return Ok(());
+impl Guarded<'_> {
+    async fn take(&mut self, line: &Bytes) -> Result<(), crate::revision::Gone> {
+        let mut text = line.trim_ascii();
+        text = text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text);
+        if text.is_empty() {
+            return Ok(());
+        }
+        let payload = Payload::parse(&line.slice_ref(text), self.front.limits.batch);
+        let starts = payload.as_ref().map_or(0, Payload::requests);
+        if starts > 0
+            && let Err(closed) = self.front.gate.pass(self.principal, starts, &self.front.endpoints)
+        {
+            let ids = payload.iter().flat_map(Payload::ids);
+            let error = closed.count(&self.front.state.metrics);
+            // Of a batch each has its answer: whoever waits for one does so by its id.
+            for id in ids {
+                self.client.refuse(Some(id), &error).await?;
+            }
+            return Ok(());
+        }
+        self.client.take(payload).await
     }
-    client.take(Payload::parse(&line.slice_ref(text), batch)).await
-}
 
-async fn too_long(client: &PipeClient, id: Option<u64>, limit: usize) -> Result<(), crate::revision::Gone> {
-    let error = Error::new(Reason::TooLarge, format!("The message is larger than {limit} bytes (limits.body)"));
-    client.count_too_large();
-    client.refuse(id.map(Id::number).as_ref(), &error).await
+    async fn too_long(&self, id: Option<u64>, limit: usize) -> Result<(), crate::revision::Gone> {
+        let error = Error::new(Reason::TooLarge, format!("The message is larger than {limit} bytes (limits.body)"));
+        self.client.count_too_large();
+        self.client.refuse(id.map(Id::number).as_ref(), &error).await
+    }
 }
 
 /// Writes until it is told that it is over, and then what is left.

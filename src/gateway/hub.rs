@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::broadcast;
 
 use crate::json::{Object, Text};
-use crate::model::{Kind, Level, Task};
-use crate::upstream::Upstream;
+use crate::model::{Kind, Level, Notice, Task};
+use crate::upstream::{Owner, Upstream};
 
 /// News that may wait for a slow listener; one that falls further behind is told that everything may have changed.
 const NEWS: usize = 1024;
@@ -31,6 +31,8 @@ pub(super) enum Happened {
     Task(Text, Box<Task>),
     /// It logged something that belongs to no call: the server, the level, the params.
     Logged(Text, Option<Level>, Object),
+    /// It said this on a connection of one client's.
+    Own(Text, Owner, Box<Notice>),
     /// A user is done with a page that it sent them to: the server, the elicitation's id, the params.
     Elicited(Text, Text, Object),
 }
@@ -104,6 +106,13 @@ pub(super) struct Subscription {
     hub: Arc<Hub>,
     upstream: Arc<Upstream>,
     uri: Text,
+}
+
+impl Subscription {
+    /// The server and its own URI.
+    pub(super) fn place(&self) -> (Text, Text) {
+        (self.upstream.name.clone(), self.uri.clone())
+    }
 }
 
 impl Drop for Subscription {

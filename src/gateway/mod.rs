@@ -27,11 +27,11 @@ use arc_swap::ArcSwap;
 use tokio::sync::Notify;
 
 use crate::json::Text;
-use crate::model::{Kind, Method, Principal, TaskMethod};
+use crate::model::{Kind, Method, Notice, Principal, TaskMethod};
 use crate::policy::{AccessTable, Globs};
 use crate::store::{Rows, Store, Table};
 use crate::telemetry::{Meter, Meters, Metrics, logs};
-use crate::upstream::{News, ServerSettings, Shared, Sink, State, Upstream};
+use crate::upstream::{News, Owner, ServerSettings, Shared, Sink, State, Upstream};
 
 pub use catalog::{LeftOut, Snapshot};
 pub use change::{Pending, Restarted};
@@ -94,6 +94,8 @@ pub struct Gateway {
     /// Whether log messages that belong to no call are passed on.
     shares_logs: Arc<AtomicBool>,
     hub: Arc<Hub>,
+    /// Changes of lists of single clients' connections, to be told with the next catalogue.
+    owed: Owed,
     learned: Learned,
     inflight: inflight::InFlight,
     meters: Meters,
@@ -105,6 +107,9 @@ pub struct Gateway {
     /// No server is started any more.
     stopped: AtomicBool,
 }
+
+/// The server, whose connection it was, and what changed.
+type Owed = Arc<Mutex<Vec<(Text, Owner, Kind)>>>;
 
 /// Everything that clients can connect to.
 pub struct Endpoints {
@@ -118,7 +123,8 @@ impl Gateway {
         let (meters, drain_ms) = (Meters(metrics.clone()), settings.drain_ms());
         let (hub, dirty) = (Arc::new(Hub::default()), Arc::new(Notify::new()));
         let shares_logs = Arc::new(AtomicBool::new(settings.access.principals() <= 1));
-        let sink = sink(hub.clone(), dirty.clone(), metrics.clone(), shares_logs.clone());
+        let owed = Owed::default();
+        let sink = sink(hub.clone(), dirty.clone(), metrics.clone(), shares_logs.clone(), owed.clone());
         let member = |settings: ServerSettings| {
             let upstream = Upstream::new(settings, shared.clone(), sink.clone());
             Arc::new(Member { settings: upstream.settings.clone(), upstream })
@@ -139,6 +145,7 @@ impl Gateway {
             shared,
             sink,
             hub,
+            owed,
             meters,
             metrics,
             dirty,
@@ -249,6 +256,10 @@ impl Gateway {
         let fresh = Arc::new(self.build(&generation));
         let before = generation.snapshot.swap(fresh.clone());
         self.note_left_out(&before, &fresh);
+        // First: who hears of its own change finds those of everybody's lists, too, and needs no second word.
+        for (server, owner, kind) in std::mem::take(&mut *self.owed.lock().unwrap_or_else(PoisonError::into_inner)) {
+            self.hub.publish(Happened::Own(server, owner, Box::new(Notice::Changed(kind))));
+        }
         for kind in Kind::ALL {
             for server in fresh.changed(&before, kind) {
                 self.hub.publish(Happened::Changed(server, kind));
@@ -297,8 +308,15 @@ impl Endpoints {
 
 /// What servers tell. A log message that belongs to no call may be about anybody's: it is passed on only where there
 /// is one principal.
-fn sink(hub: Arc<Hub>, dirty: Arc<Notify>, metrics: Arc<Metrics>, shares_logs: Arc<AtomicBool>) -> Sink {
+fn sink(hub: Arc<Hub>, dirty: Arc<Notify>, metrics: Arc<Metrics>, shares_logs: Arc<AtomicBool>, owed: Owed) -> Sink {
     Arc::new(move |server, news| match news {
+        News::Own(owner, notice) => match *notice {
+            Notice::Changed(kind) => {
+                owed.lock().unwrap_or_else(PoisonError::into_inner).push((Text::from(server), owner, kind));
+                dirty.notify_one();
+            }
+            other => hub.publish(Happened::Own(Text::from(server), owner, Box::new(other))),
+        },
         News::Items => dirty.notify_one(),
         News::Updated(uri, params) => hub.publish(Happened::Updated(Text::from(server), uri, params)),
         News::Elicited(id, params) => hub.publish(Happened::Elicited(Text::from(server), id, params)),

@@ -21,7 +21,7 @@ use crate::model::{
 use crate::policy::ANYBODY;
 use crate::revision;
 use crate::telemetry::Meter;
-use crate::upstream::Upstream;
+use crate::upstream::{Ear, Upstream};
 
 /// Longest instructions; clients cut at about this.
 const INSTRUCTIONS_MAX: usize = 2048;
@@ -296,6 +296,13 @@ impl View {
             }
             // The listener finds out whether it is shown what changed.
             Happened::Changed(..) | Happened::Reloaded => None,
+            Happened::Own(server, owner, notice) if owner.is(caller) => match *notice {
+                Notice::Updated(uri, params) => self.heard(caller, Happened::Updated(server, uri, params)),
+                Notice::Log(level, params) => self.heard(caller, Happened::Logged(server, level, params)),
+                Notice::Changed(kind) => self.includes(&server).then_some(Notice::Changed(kind)),
+                _ => None,
+            },
+            Happened::Own(..) => None,
             Happened::Updated(server, local, mut params) => {
                 if !self.includes(&server) {
                     return None;
@@ -421,6 +428,7 @@ impl Server for View {
             wanted: filter.uris.clone(),
             receiver,
             owed: Vec::new(),
+            _ear: view.ear(caller, &filter, &subscriptions),
             _subscriptions: subscriptions,
         };
         let stream = stream::unfold(listening, |mut listening| async move {
@@ -471,6 +479,12 @@ impl View {
         (subscriptions, honoured, full)
     }
 
+    /// Has connections that are the client's own listen to what it listens to.
+    fn ear(&self, caller: &Caller, filter: &Filter, subscriptions: &[Subscription]) -> Ear {
+        let lists = filter.tools || filter.prompts || filter.resources || filter.logs;
+        self.gateway.shared.ears.listen(caller, lists, subscriptions.iter().map(Subscription::place).collect())
+    }
+
     /// What tells each list that is listened to from another; those that are not are all the same.
     fn digests(&self, caller: &Caller, filter: &Filter) -> [u64; 4] {
         Kind::ALL.map(|kind| match filter.wants(&Notice::Changed(kind)) {
@@ -493,6 +507,8 @@ struct Listening {
     /// What it is still to be told.
     owed: Vec<Notice>,
     _subscriptions: Vec<Subscription>,
+    /// What connections of its client's own listen to for it.
+    _ear: Ear,
 }
 
 impl Listening {
@@ -512,10 +528,15 @@ impl Listening {
                     self.compare();
                 }
                 Ok(happened) => {
-                    if let Some(notice) =
-                        self.view.heard(&self.caller, happened).filter(|notice| self.filter.wants(notice))
-                    {
-                        return Some(notice);
+                    let heard = self.view.heard(&self.caller, happened);
+                    match heard.filter(|notice| self.filter.wants(notice)) {
+                        // Its own connection says so: told whether or not what everybody lists differs, and once.
+                        Some(Notice::Changed(kind)) => {
+                            self.compare();
+                            self.owe(kind);
+                        }
+                        Some(notice) => return Some(notice),
+                        None => {}
                     }
                 }
                 Err(broadcast::error::RecvError::Lagged(_)) => {
@@ -536,6 +557,7 @@ impl Listening {
         if !self.wanted.is_empty() {
             // The new ones are there before the old ones go.
             (self._subscriptions, self.filter.uris, _) = self.view.subscribe(&self.caller, &self.wanted);
+            self._ear = self.view.ear(&self.caller, &self.filter, &self._subscriptions);
         }
         Some(())
     }
@@ -543,14 +565,18 @@ impl Listening {
     /// Owes it news of the lists that are no longer as it saw them.
     fn compare(&mut self) {
         let now = self.view.digests(&self.caller, &self.filter);
-        for kind in Kind::ALL.into_iter().filter(|kind| now[*kind as usize] != self.seen[*kind as usize]) {
-            // Templates have no notification of their own.
-            let kind = if kind == Kind::Templates { Kind::Resources } else { kind };
-            let notice = Notice::Changed(kind);
-            if !self.owed.iter().any(|owed| matches!(owed, Notice::Changed(other) if *other == kind)) {
-                self.owed.push(notice);
-            }
+        let seen = std::mem::replace(&mut self.seen, now);
+        for kind in Kind::ALL.into_iter().filter(|kind| now[*kind as usize] != seen[*kind as usize]) {
+            self.owe(kind);
         }
-        self.seen = now;
+    }
+
+    /// Owes it the news of a list, once.
+    fn owe(&mut self, kind: Kind) {
+        // Templates have no notification of their own.
+        let kind = if kind == Kind::Templates { Kind::Resources } else { kind };
+        if !self.owed.iter().any(|owed| matches!(owed, Notice::Changed(other) if *other == kind)) {
+            self.owed.push(Notice::Changed(kind));
+        }
     }
 }

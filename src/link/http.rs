@@ -3,6 +3,7 @@
 //! Owns the reading of answers; requests and connections are in `way` and below. Does not know sessions or revisions:
 //! their headers come with each message. Invariant: no answer is read past `max_message`, and no redirect is followed.
 
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -11,7 +12,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream, StreamExt, stream};
-use http::header::{CONTENT_TYPE, LOCATION, RETRY_AFTER};
+use http::header::{CONTENT_TYPE, LOCATION};
 use http::{HeaderMap, HeaderName, Method, StatusCode};
 
 use crate::jsonrpc::{Message, Payload, Response};
@@ -19,6 +20,7 @@ use crate::link::answer::Answer;
 use crate::link::duplex::OnGarbage;
 use crate::link::hints;
 use crate::link::resume::{OnResume, Resume, resumable};
+use crate::link::wait::retry_after;
 use crate::link::way::{Request, Target, Way};
 use crate::link::{BATCH_MAX, Headers, Link, LinkError, Messages, Outgoing, Reply};
 use crate::sse;
@@ -34,6 +36,8 @@ const EITHER: &str = "application/json, text/event-stream";
 pub struct HttpSettings {
     /// The MCP endpoint.
     pub url: url::Url,
+    /// The Unix socket through which it is reached, whatever host the URL names.
+    pub socket: Option<PathBuf>,
     /// Sent with each request.
     pub headers: Headers,
     /// Longest time for TCP and TLS together.
@@ -59,8 +63,8 @@ impl HttpLink {
     ///
     /// Fails where the URL cannot be used.
     pub fn new(settings: HttpSettings, tls: Arc<rustls::ClientConfig>) -> Result<Self, LinkError> {
-        let HttpSettings { url, headers, connect_timeout, max_message, on_garbage, on_resume } = settings;
-        let target = Way::to(&url, connect_timeout, &tls)?.target(&url, headers)?;
+        let HttpSettings { url, socket, headers, connect_timeout, max_message, on_garbage, on_resume } = settings;
+        let target = Way::to(&url, socket.as_deref(), connect_timeout, &tls)?.target(&url, headers)?;
         Ok(HttpLink { target, max_message, on_garbage, on_resume })
     }
 
@@ -371,7 +375,7 @@ pub(super) async fn refusal(response: http::Response<Answer>) -> LinkError {
 
 /// The same of a response that was read already.
 pub(super) fn refused(status: StatusCode, headers: &HeaderMap, body: Option<Bytes>) -> LinkError {
-    let retry_after = header(headers, RETRY_AFTER).and_then(|v| v.parse().ok());
+    let retry_after = retry_after(headers);
     let hint = match (status, header(headers, LOCATION)) {
         (status, Some(to)) if status.is_redirection() => {
             format!(": it redirects to {to:?}, which is not followed; configure that URL")

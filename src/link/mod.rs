@@ -16,6 +16,7 @@ mod resume;
 pub mod socket;
 pub mod sse;
 pub mod stdio;
+mod wait;
 mod way;
 pub mod ws;
 

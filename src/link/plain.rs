@@ -5,6 +5,7 @@
 //! Invariant: a connection carries one request at a time, is kept only after its answer was read to the end, and a
 //! request goes out a second time only if none of it was sent.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -16,7 +17,9 @@ use tower::ServiceExt;
 use crate::link::LinkError;
 use crate::link::answer::Answer;
 use crate::link::hints::unreachable;
-use crate::link::http1::{Broken, Connection, Failure, Request};
+use crate::link::http1::{Broken, Connection, Failure, Request, Wire};
+use crate::link::socket::unix;
+use crate::link::way::InTime;
 
 /// How long a connection may lie idle before the kernel is asked whether it still stands. Until then the runtime's word
 /// will do, which costs nothing.
@@ -24,10 +27,17 @@ const SURE_TIME: Duration = Duration::from_millis(5);
 
 /// The connections of one server that nobody uses at the moment.
 pub(super) struct Plain {
-    connector: HttpConnector,
+    connector: Connector,
     target: Uri,
     limits: Limits,
     idle: Mutex<Idle>,
+}
+
+/// How a connection is made.
+pub(super) enum Connector {
+    Tcp(InTime<HttpConnector>),
+    /// To the socket at this path, within this time.
+    Unix(PathBuf, Duration),
 }
 
 /// How many idle connections are kept, and for how long.
@@ -46,7 +56,7 @@ struct Idle {
 }
 
 impl Plain {
-    pub(super) fn new(connector: HttpConnector, target: Uri, limits: Limits) -> Arc<Self> {
+    pub(super) fn new(connector: Connector, target: Uri, limits: Limits) -> Arc<Self> {
         Arc::new(Plain { connector, target, limits, idle: Mutex::default() })
     }
 
@@ -73,9 +83,15 @@ impl Plain {
     }
 
     async fn connect(&self) -> Result<Box<Connection>, LinkError> {
-        let connected = self.connector.clone().oneshot(self.target.clone()).await;
-        let stream = connected.map_err(|e| unreachable(&e, self.target.host()))?;
-        Ok(Box::new(Connection::new(stream.into_inner())))
+        let tcp = match &self.connector {
+            Connector::Tcp(tcp) => tcp.clone(),
+            Connector::Unix(path, limit) => {
+                return Ok(Box::new(Connection::new(Wire::Unix(unix(path, *limit).await?))));
+            }
+        };
+        let connected = tcp.oneshot(self.target.clone()).await;
+        let stream = connected.map_err(|e| unreachable(&*e, self.target.host()))?;
+        Ok(Box::new(Connection::new(Wire::Tcp(stream.into_inner()))))
     }
 
     /// The connection used last, if it still stands.
@@ -176,7 +192,15 @@ mod tests {
                 });
             }
         });
-        Server { pool: Plain::new(HttpConnector::new(), target, limits), opened, closed }
+        Server {
+            pool: Plain::new(
+                Connector::Tcp(InTime::new(HttpConnector::new(), Duration::from_secs(10))),
+                target,
+                limits,
+            ),
+            opened,
+            closed,
+        }
     }
 
     const LIMITS: Limits = Limits { idle: 4, idle_time: Duration::from_secs(60) };

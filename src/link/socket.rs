@@ -61,16 +61,14 @@ impl SocketLink {
     /// Connects.
     pub async fn open(settings: SocketSettings) -> Result<Self, LinkError> {
         let limit = settings.connect_timeout;
-        let late = |_| LinkError::Unreachable(format!("cannot connect: nobody accepted within {limit:?}"));
         match settings.address.clone() {
             Address::Tcp(address) => {
-                let stream = timeout(limit, tcp(&address, limit)).await.map_err(late)??;
+                let stream = timeout(limit, tcp(&address, limit)).await.map_err(|_| late(limit))??;
                 let (reader, writer) = stream.into_split();
                 Ok(SocketLink::over(reader, writer, settings))
             }
             Address::Unix(path) => {
-                let connecting = timeout(limit, UnixStream::connect(&path)).await.map_err(late)?;
-                let stream = connecting.map_err(|e| no_socket(&path, &e))?;
+                let stream = unix(&path, limit).await?;
                 let (reader, writer) = stream.into_split();
                 Ok(SocketLink::over(reader, writer, settings))
             }
@@ -92,6 +90,16 @@ impl SocketLink {
         };
         SocketLink { duplex: Duplex::start(reader, writer, settings) }
     }
+}
+
+/// Connects to the Unix socket at this path.
+pub(super) async fn unix(path: &Path, limit: Duration) -> Result<UnixStream, LinkError> {
+    let connecting = timeout(limit, UnixStream::connect(path)).await.map_err(|_| late(limit))?;
+    connecting.map_err(|e| no_socket(path, &e))
+}
+
+fn late(limit: Duration) -> LinkError {
+    LinkError::Unreachable(format!("cannot connect: nobody accepted within {limit:?}"))
 }
 
 async fn tcp(address: &str, limit: Duration) -> Result<tokio::net::TcpStream, LinkError> {

@@ -4,10 +4,14 @@
 //! requests to one target have in common. Does not know messages. Invariant: whatever goes this way goes to the origin
 //! that it was made for.
 
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use http::header::{ACCEPT, CONTENT_TYPE, HOST, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Response, Uri};
 use http_body_util::Full;
@@ -15,11 +19,12 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tower::{BoxError, Service};
 
 use crate::link::answer::Answer;
 use crate::link::http::unreachable_error;
 use crate::link::http1::Template;
-use crate::link::plain::{Limits, Plain};
+use crate::link::plain::{Connector, Limits, Plain};
 use crate::link::{Headers, LinkError};
 
 /// Idle connections kept for each server.
@@ -38,23 +43,29 @@ pub(super) enum Way {
     Tls(Box<TlsPool>),
 }
 
-type TlsPool = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+type TlsPool = Client<InTime<HttpsConnector<HttpConnector>>, Full<Bytes>>;
 
 impl Way {
-    /// The way to the origin of a URL; nothing is connected yet.
+    /// The way to the origin of a URL, through a Unix socket if there is one; nothing is connected yet.
     ///
     /// Fails where the URL cannot be used.
     pub(super) fn to(
         url: &url::Url,
+        socket: Option<&Path>,
         connect_timeout: Duration,
         tls: &Arc<rustls::ClientConfig>,
     ) -> Result<Self, LinkError> {
+        let limits = Limits { idle: POOL_IDLE, idle_time: POOL_IDLE_TIME };
+        if let Some(path) = socket {
+            let connector = Connector::Unix(path.to_owned(), connect_timeout);
+            return Ok(Way::Plain(Plain::new(connector, whole(url)?, limits)));
+        }
         let tcp = tcp(connect_timeout);
         if url.scheme() == "https" {
-            return Ok(Way::Tls(Box::new(over_tls(tcp, tls))));
+            return Ok(Way::Tls(Box::new(over_tls(tcp, connect_timeout, tls))));
         }
-        let limits = Limits { idle: POOL_IDLE, idle_time: POOL_IDLE_TIME };
-        Ok(Way::Plain(Plain::new(tcp, whole(url)?, limits)))
+        let connector = Connector::Tcp(InTime::new(tcp, connect_timeout));
+        Ok(Way::Plain(Plain::new(connector, whole(url)?, limits)))
     }
 
     /// A URL of this origin, with the headers of each request to it beside our name: it fails where that cannot be sent.
@@ -156,7 +167,48 @@ fn whole(url: &url::Url) -> Result<Uri, LinkError> {
     url.as_str().parse().map_err(|e| unusable(&e))
 }
 
-fn over_tls(tcp: HttpConnector, tls: &Arc<rustls::ClientConfig>) -> TlsPool {
+/// A connector whose time counts for all that it does: HTTP's own does not count the search for a name, nor the one for
+/// TLS its handshake, and a server that stalls in it would keep each call for the call's whole time.
+#[derive(Clone)]
+pub(super) struct InTime<C> {
+    inner: C,
+    limit: Duration,
+}
+
+impl<C> InTime<C> {
+    pub(super) fn new(inner: C, limit: Duration) -> Self {
+        InTime { inner, limit }
+    }
+}
+
+impl<C> Service<Uri> for InTime<C>
+where
+    C: Service<Uri, Error: Into<BoxError>, Future: Send + 'static>,
+{
+    type Response = C::Response;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<C::Response, BoxError>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let (limit, secure) = (self.limit, uri.scheme_str() == Some("https"));
+        let connecting = self.inner.call(uri);
+        Box::pin(async move {
+            match tokio::time::timeout(limit, connecting).await {
+                Ok(connected) => connected.map_err(Into::into),
+                Err(_) => {
+                    let what = if secure { "connection and TLS handshake" } else { "connection" };
+                    Err(io::Error::new(io::ErrorKind::TimedOut, format!("no {what} within {limit:?}")).into())
+                }
+            }
+        })
+    }
+}
+
+fn over_tls(tcp: HttpConnector, connect_timeout: Duration, tls: &Arc<rustls::ClientConfig>) -> TlsPool {
     let connector = HttpsConnectorBuilder::new()
         .with_tls_config((**tls).clone())
         .https_only()
@@ -167,7 +219,10 @@ fn over_tls(tcp: HttpConnector, tls: &Arc<rustls::ClientConfig>) -> TlsPool {
         .timer(TokioTimer::new())
         .pool_idle_timeout(POOL_IDLE_TIME)
         .pool_max_idle_per_host(POOL_IDLE)
-        .build(connector)
+        // All calls share one connection of HTTP/2: without pings one that hangs would be used for ever.
+        .http2_keep_alive_interval(KEEPALIVE.0)
+        .http2_keep_alive_timeout(KEEPALIVE.1)
+        .build(InTime::new(connector, connect_timeout))
 }
 
 /// The `Host` of requests: the URL's host, with the port unless it is the usual one.
@@ -178,4 +233,51 @@ fn host(uri: &Uri) -> Result<HeaderValue, LinkError> {
         _ => name.to_owned(),
     };
     HeaderValue::try_from(host).map_err(|_| LinkError::Unstartable("the URL's host cannot be sent".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, KeyPair};
+    use rustls::pki_types::PrivateKeyDer;
+    use tokio::net::TcpListener;
+    use tokio_rustls::TlsAcceptor;
+
+    use super::*;
+
+    /// Whoever connects gets HTTP/2 by ALPN, and nothing after that.
+    async fn silent() -> (u16, Arc<rustls::ClientConfig>, tokio::task::JoinHandle<()>) {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let key = KeyPair::generate().unwrap();
+        let own = CertificateParams::new(["localhost".to_owned()]).unwrap().self_signed(&key).unwrap();
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(own.der().clone()).unwrap();
+        let client = rustls::ClientConfig::builder_with_provider(provider.clone());
+        let client = client.with_safe_default_protocol_versions().unwrap().with_root_certificates(roots);
+        let server = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        let mut server = server.unwrap().with_no_client_auth().with_single_cert(vec![own.der().clone()], key).unwrap();
+        server.alpn_protocols = vec![b"h2".to_vec()];
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let serving = tokio::spawn(async move {
+            let (stream, _) = listener.accept().await.unwrap();
+            let _held = TlsAcceptor::from(Arc::new(server)).accept(stream).await.unwrap();
+            // From here on it is time that is missing, not bytes.
+            tokio::time::pause();
+            std::future::pending().await
+        });
+        (port, Arc::new(client.with_no_client_auth()), serving)
+    }
+
+    #[tokio::test]
+    async fn a_connection_of_http2_on_which_nobody_answers_is_given_up() {
+        let (port, tls, serving) = silent().await;
+        let url = url::Url::parse(&format!("https://localhost:{port}/mcp")).unwrap();
+        let way = Way::to(&url, None, Duration::from_secs(10), &tls).unwrap();
+        let target = way.target(&url, Vec::new()).unwrap();
+        let request = Request::post("application/json", Vec::new(), Bytes::from_static(b"{}"));
+        let error = target.request(request).await.err().unwrap().to_string();
+        assert!(error.contains("keep-alive timed out"), "{error}");
+        serving.abort();
+    }
 }

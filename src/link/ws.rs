@@ -36,14 +36,44 @@ use crate::telemetry::logs;
 
 /// What both sides have to agree on.
 const SUBPROTOCOL: &str = "mcp";
-/// Between two pings.
-const PING: Duration = Duration::from_secs(20);
-/// How long nothing may be heard: an answer to a ping is due before that.
-const SILENCE: Duration = Duration::from_secs(40);
 /// How long the closing handshake may take.
 const CLOSE_TIME: Duration = Duration::from_secs(1);
 /// What is read at once, and kept for it by each connection.
 const READ_BUFFER: usize = 16 * 1024;
+
+/// Pings of a connection: whoever stands in between would else close it, or be there without the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WebSocketPing {
+    /// Between two; zero: none.
+    pub interval: Duration,
+    /// How long nothing may be heard after one, not even an answer to it.
+    pub timeout: Duration,
+}
+
+impl Default for WebSocketPing {
+    fn default() -> Self {
+        WebSocketPing { interval: Duration::from_secs(20), timeout: Duration::from_secs(20) }
+    }
+}
+
+/// Longer than any process lives: when whoever wants no pings gets one.
+const NEVER: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+impl WebSocketPing {
+    fn next(self) -> Instant {
+        Instant::now() + if self.interval.is_zero() { NEVER } else { self.interval }
+    }
+
+    /// When a connection is given up on which nothing is heard any more.
+    fn end(self, heard: &Heard) -> Instant {
+        heard.last() + if self.interval.is_zero() { NEVER } else { self.silence() }
+    }
+
+    /// How long nothing may be heard at all.
+    fn silence(self) -> Duration {
+        self.interval.saturating_add(self.timeout)
+    }
+}
 
 /// What is needed to reach one server.
 pub struct WsSettings {
@@ -55,6 +85,8 @@ pub struct WsSettings {
     pub connect_timeout: Duration,
     /// Largest message accepted, in bytes.
     pub max_message: usize,
+    /// Its pings.
+    pub ping: WebSocketPing,
     /// What may wait to be read, and the same again to be written.
     pub backlog: Arc<Backlog>,
     /// Which open call a message is about.
@@ -88,7 +120,7 @@ impl WsLink {
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let limit = settings.max_message;
+        let (limit, ping) = (settings.max_message, settings.ping);
         let config = WebSocketConfig::default()
             .max_message_size(Some(limit))
             .max_frame_size(Some(limit))
@@ -110,7 +142,7 @@ impl WsLink {
         };
         let (duplex, outbox) = Duplex::framed(messages, settings);
         duplex.refuse_on_pipe();
-        tokio::spawn(write(sink, outbox, heard));
+        tokio::spawn(write(sink, outbox, heard, ping));
         Ok(WsLink { duplex })
     }
 }
@@ -183,8 +215,8 @@ impl Heard {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
-    fn is_long_ago(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).elapsed() >= SILENCE
+    fn last(&self) -> Instant {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -242,22 +274,31 @@ fn closed(close: Option<&CloseFrame>) -> String {
 }
 
 /// Writes until there is nothing more to write, and pings while there is nothing to write; says goodbye.
-async fn write<S>(mut sink: SplitSink<WebSocketStream<S>, Frame>, mut outbox: Outbox, heard: Heard)
-where
+async fn write<S>(
+    mut sink: SplitSink<WebSocketStream<S>, Frame>,
+    mut outbox: Outbox,
+    heard: Heard,
+    pings: WebSocketPing,
+) where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let mut waiting = Vec::new();
-    let mut ping = Instant::now() + PING;
+    let mut ping = pings.next();
     let mut failed = std::pin::pin!(outbox.failed());
     loop {
         let more = tokio::select! {
             more = outbox.next(&mut waiting) => more,
-            () = tokio::time::sleep_until(ping) => {
-                ping = Instant::now() + PING;
-                if heard.is_long_ago() {
-                    let silence = format!("nothing came from the server for {SILENCE:?}, not even an answer to a ping");
+            () = tokio::time::sleep_until(ping.min(pings.end(&heard))) => {
+                if Instant::now() >= pings.end(&heard) {
+                    let silence = pings.silence();
+                    let silence = format!("nothing came from the server for {silence:?}, not even an answer to a ping");
                     return outbox.fail(LinkError::Gone(silence));
                 }
+                if Instant::now() < ping {
+                    // Something was heard meanwhile.
+                    continue;
+                }
+                ping = pings.next();
                 if outbox.written(sink.send(Frame::Ping(Bytes::new()))).await {
                     continue;
                 }
@@ -328,6 +369,7 @@ mod tests {
         secret.set_sensitive(true);
         WsSettings {
             url: url::Url::parse("ws://example.com:8080/mcp?x=1").unwrap(),
+            ping: WebSocketPing::default(),
             headers: vec![(http::header::AUTHORIZATION, secret)],
             connect_timeout: Duration::from_secs(20),
             max_message: 1024,
@@ -387,6 +429,22 @@ mod tests {
         assert!(reason.contains("not even an answer to a ping"), "{reason}");
         assert_eq!(open.next().await.unwrap().unwrap_err().to_string(), reason);
         drop(server);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pings_come_as_often_as_is_set_and_an_answer_is_due_in_time() {
+        let ping = WebSocketPing { interval: Duration::from_secs(300), timeout: Duration::from_secs(5) };
+        let (link, server) = pair(WsSettings { ping, ..settings() }).await;
+        let began = Instant::now();
+        let reason = link.broken().await.to_string();
+        assert!(reason.contains("305s") && began.elapsed() < Duration::from_secs(306), "{reason}");
+        drop(server);
+        let never = WebSocketPing { interval: Duration::ZERO, ..ping };
+        let (link, mut server) = pair(WsSettings { ping: never, ..settings() }).await;
+        tokio::time::sleep(Duration::from_secs(100_000)).await;
+        assert!(link.broken().now_or_never().is_none());
+        link.close(Vec::new()).await;
+        assert!(!matches!(server.next().await, Some(Ok(Frame::Ping(_)))), "nobody was pinged");
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,5 +1,6 @@
 //! One connection to a server: the link, and what is spoken on it.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -124,12 +125,12 @@ async fn over_http_sse(
     hello: Hello,
     deadline: Instant,
 ) -> Result<Active, ConnectError> {
-    let Connect::Http { url, headers, .. } = &settings.connect else {
+    let Connect::Http { url, socket, headers, .. } = &settings.connect else {
         return Err(LinkError::Unstartable("there is no URL".to_owned()).into());
     };
     let calls = Calls::default();
     let opening = async {
-        let (http, tls) = http(settings, shared, url, headers);
+        let (http, tls) = http(settings, shared, (url, socket.as_ref()), headers);
         Ok(SseLink::open(http, tls, calls.correlate(), backlog(settings, shared)).await?)
     };
     let link: Arc<dyn Link> = Arc::new(until(deadline, settings, opening).await?);
@@ -226,14 +227,15 @@ async fn link(
                 headers: headers.clone(),
                 connect_timeout: settings.connect_timeout,
                 max_message: settings.max_message,
+                ping: settings.websocket_ping,
                 backlog: backlog(settings, shared),
                 correlate: calls.correlate(),
                 on_garbage: on_garbage(&settings.name, &shared.metrics),
             };
             Ok((Arc::new(WsLink::open(link, &tls(shared, url)).await?), None))
         }
-        Connect::Http { url, headers, .. } => {
-            let (http, tls) = http(settings, shared, url, headers);
+        Connect::Http { url, socket, headers, .. } => {
+            let (http, tls) = http(settings, shared, (url, socket.as_ref()), headers);
             Ok((Arc::new(HttpLink::new(http, tls)?), None))
         }
     }
@@ -242,12 +244,13 @@ async fn link(
 fn http(
     settings: &ServerSettings,
     shared: &Shared,
-    url: &url::Url,
+    (url, socket): (&url::Url, Option<&PathBuf>),
     headers: &Headers,
 ) -> (HttpSettings, Arc<rustls::ClientConfig>) {
     let resumed = shared.metrics.server_resumed.with_label_values(&[&settings.name]);
     let http = HttpSettings {
         url: url.clone(),
+        socket: socket.cloned(),
         headers: headers.clone(),
         connect_timeout: settings.connect_timeout,
         max_message: settings.max_message,

@@ -158,6 +158,7 @@ impl Connections {
         let own = Claim {
             key: reserved.key.clone(),
             whom: For::one(caller, Some(active.era)),
+            owner: sharing::owner(Share::Session, caller),
             ends: if caller.session.is_some() { Ends::WithSession } else { Ends::Unused },
         };
         match self.leases.get(own, caller, upstream).await {
@@ -204,7 +205,8 @@ impl Connections {
         era: Option<Era>,
     ) -> Result<(Arc<Active>, Used), Error> {
         let whom = if beside.as_caller { For::one(caller, era) } else { For::everybody(era) };
-        self.leases.get(Claim { key: beside.key, whom, ends: beside.ends }, caller, upstream).await
+        let claim = Claim { key: beside.key, whom, ends: beside.ends, owner: beside.owner };
+        self.leases.get(claim, caller, upstream).await
     }
 
     fn is_taken(&self, active: &Active, caller: &Caller, about_task: bool) -> bool {

@@ -13,18 +13,21 @@ use tokio_util::sync::CancellationToken;
 use crate::model::{Filter, Kind, Notice, Notices, Reason};
 use crate::upstream::connect::Active;
 use crate::upstream::items::{self, list_all};
+use crate::upstream::run::is_refused;
 use crate::upstream::settings::Backoff;
 use crate::upstream::supervise::set;
-use crate::upstream::{News, Start, State, Upstream, health, own_caller, pace};
+use crate::upstream::{News, Start, State, Upstream, ears, health, own_caller, pace};
 
 /// Lists are taken again at least so often, for servers that do not tell of changes.
 const RELIST: Duration = Duration::from_secs(300);
 /// A server that refuses all lists so often in a row is opened anew.
 const REFUSALS_MAX: u32 = 3;
+/// It is not looked more often whether a server that refuses calls refuses everything.
+const REFUSED: Duration = Duration::from_secs(10);
 /// How long a server may take to say that it is listened to.
-const OPENING: Duration = Duration::from_secs(5);
+pub(super) const OPENING: Duration = Duration::from_secs(5);
 /// Changes that come within this time are taken together.
-const SETTLE: Duration = Duration::from_millis(100);
+pub(super) const SETTLE: Duration = Duration::from_millis(100);
 
 /// Why a connection is over.
 pub(super) enum End {
@@ -157,12 +160,12 @@ fn listen(upstream: &Upstream, active: &Active) -> Notices {
 }
 
 /// Nothing to hear.
-fn silence() -> Notices {
+pub(super) fn silence() -> Notices {
     Notices { honoured: Filter::default(), stream: stream::pending().boxed(), opened: None }
 }
 
 /// Waits until a server is listened to; not for ever, since some never say so.
-async fn opening(opened: Option<CancellationToken>, until: Instant) {
+pub(super) async fn opening(opened: Option<CancellationToken>, until: Instant) {
     let Some(opened) = opened else { return };
     let _ = tokio::time::timeout_at(until, opened.cancelled()).await;
 }
@@ -178,13 +181,15 @@ struct Due {
     open: Instant,
     /// How often that stream ended before it told anything.
     deaf: u32,
+    /// When it was looked last whether the server refuses everything.
+    refused: Option<Instant>,
     backoff: Backoff,
 }
 
 impl Due {
     fn after(backoff: Backoff, listed: &Result<(), Trouble>) -> Self {
         let now = Instant::now();
-        let mut due = Due { relist: now, failed: 0, hear: None, open: now + OPENING, deaf: 0, backoff };
+        let mut due = Due { relist: now, failed: 0, hear: None, open: now + OPENING, deaf: 0, refused: None, backoff };
         due.listed(listed);
         due
     }
@@ -208,6 +213,7 @@ impl Due {
 async fn follow(upstream: &Arc<Upstream>, active: &Arc<Active>, notices: &mut Notices, mut due: Due) -> String {
     loop {
         let hear = due.hear;
+        let mut own = Vec::new();
         let kinds = tokio::select! {
             () = upstream.breaker.changed() => {
                 // A server that could not be listed stays degraded for that reason.
@@ -249,6 +255,21 @@ async fn follow(upstream: &Arc<Upstream>, active: &Arc<Active>, notices: &mut No
                 due.hear = None;
                 Kind::ALL.to_vec()
             }
+            told = upstream.elsewhere.gather() => {
+                own = told;
+                ears::kinds(&own)
+            }
+            () = upstream.refused.notified(), if due.failed == 0 => {
+                // Not for each call: one that may not be made is made again and again.
+                if due.refused.is_some_and(|at| at.elapsed() < REFUSED) {
+                    continue;
+                }
+                due.refused = Some(Instant::now());
+                match refuses(upstream, active).await {
+                    Some(reason) => return reason,
+                    None => continue,
+                }
+            }
             () = upstream.suspect.notified() => match check(upstream, active).await {
                 Ok(()) => continue,
                 Err(reason) => return reason,
@@ -265,6 +286,10 @@ async fn follow(upstream: &Arc<Upstream>, active: &Arc<Active>, notices: &mut No
         // After a failure everything is due: which lists are missing is not kept.
         let kinds = if due.failed > 0 { Kind::ALL.to_vec() } else { kinds };
         let listed = refresh(upstream, active, &kinds).await;
+        for (owner, kind) in own {
+            let notice = Box::new(Notice::Changed(kind));
+            (upstream.sink)(&upstream.settings.name, News::Own(owner, notice));
+        }
         due.listed(&listed);
         match listed {
             // Opened anew, in whatever it speaks now. On a pipe that would take a child away from its calls.
@@ -342,6 +367,16 @@ async fn check(upstream: &Arc<Upstream>, active: &Arc<Active>) -> Result<(), Str
         Err(_) => Err(format!("no answer within {limit:?}")),
         _ => Ok(()),
     }
+}
+
+/// A call was refused: is everything? Then the next attempt to connect finds out what is wrong, and says so.
+async fn refuses(upstream: &Upstream, active: &Active) -> Option<String> {
+    if active.link.is_pipe() {
+        return None;
+    }
+    let listing = list_all(&*active.server, Kind::Tools, &upstream.settings.lists);
+    let listed = tokio::time::timeout(upstream.live.load().list_timeout, listing).await;
+    listed.ok()?.err().filter(is_refused).map(|error| error.to_string())
 }
 
 /// Takes lists again. A list that fails stays as it was; the others are published.

@@ -8,16 +8,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use tokio::sync::{Notify, OnceCell};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::json::Text;
-use crate::model::{Caller, Error, Filter, Notice, Reason};
+use crate::model::{Caller, Error, Notice, Reason};
 use crate::revision;
 use crate::telemetry::Metrics;
 use crate::upstream::connect::{Active, For, open_with};
+use crate::upstream::ears::{self, Elsewhere, Hearing, Owner};
+use crate::upstream::settings::Backoff;
 use crate::upstream::sharing::{self, Ends};
 use crate::upstream::{News, Share, Sink, Upstream, handed};
 
@@ -32,6 +33,8 @@ pub(super) struct Claim {
     pub(super) whom: For,
     /// When it ends.
     pub(super) ends: Ends,
+    /// Whose it is.
+    pub(super) owner: Owner,
 }
 
 /// The connections kept for single clients.
@@ -65,7 +68,7 @@ impl Leases {
         upstream: &Upstream,
     ) -> Result<(Arc<Active>, Used), Error> {
         let (settings, shared) = (upstream.live.load_full(), &upstream.shared);
-        let Claim { key, mut whom, ends } = claim;
+        let Claim { key, mut whom, ends, owner } = claim;
         let used = self.claim(key, settings.max_connections).ok_or_else(|| {
             shared.metrics.refused.with_label_values(&["max_connections"]).inc();
             let (name, max) = (&settings.name, settings.max_connections);
@@ -88,8 +91,11 @@ impl Leases {
                 stop: upstream.stop.clone(),
                 server: settings.name.clone(),
                 metrics: shared.metrics.clone(),
+                backoff: settings.backoff,
+                hearing: shared.ears.hear(owner.clone(), upstream.name.clone()),
+                told: Told { owner: owner.clone(), elsewhere: upstream.elsewhere.clone(), sink: upstream.sink.clone() },
             };
-            tokio::spawn(watch(place, active.clone(), caller.clone(), upstream.sink.clone()));
+            tokio::spawn(watch(place, active.clone(), caller.clone()));
             Ok(active)
         });
         let opened: Result<Arc<Active>, revision::ConnectError> = opened.await.cloned();
@@ -252,45 +258,59 @@ struct Place {
     stop: CancellationToken,
     server: String,
     metrics: Arc<Metrics>,
+    backoff: Backoff,
+    hearing: Hearing,
+    told: Told,
+}
+
+/// Where news go of a connection that is one client's.
+struct Told {
+    owner: Owner,
+    elsewhere: Arc<Elsewhere>,
+    sink: Sink,
+}
+
+impl Told {
+    fn tell(&self, server: &str, notice: Notice) {
+        match notice {
+            Notice::Changed(kind) => self.elsewhere.add(&self.owner, kind),
+            // Which of its owner's clients was sent to that page is known by the elicitation's id.
+            Notice::Elicited(id, params) => (self.sink)(server, News::Elicited(id, params)),
+            notice @ (Notice::Updated(..) | Notice::Log(..)) => {
+                (self.sink)(server, News::Own(self.owner.clone(), Box::new(notice)));
+            }
+            _ => {}
+        }
+    }
 }
 
 /// Takes the connection out when its time is over or it breaks.
-async fn watch(place: Place, active: Arc<Active>, caller: Arc<Caller>, sink: Sink) {
+async fn watch(place: Place, active: Arc<Active>, caller: Arc<Caller>) {
+    let Place { leases, key, lease, ends, stop, server, metrics, backoff, hearing, told } = place;
     let ended = async {
-        match place.ends {
+        match ends {
             Ends::WithSession => caller.ended.cancelled().await,
-            Ends::Unused => place.lease.unused().await,
+            Ends::Unused => lease.unused().await,
             Ends::Never => std::future::pending().await,
         }
     };
-    // Of what it says by itself only this is about its own client; changes are told on the shared connection.
-    let filter = Filter { elicitations: true, ..Filter::default() };
-    let mut pages = active.server.listen(&caller, filter).stream;
-    let told = async {
-        while let Some(notice) = pages.next().await {
-            if let Notice::Elicited(id, params) = notice {
-                sink(&place.server, News::Elicited(id, params));
-            }
-        }
-        std::future::pending::<()>().await;
-    };
     tokio::select! {
         () = ended => {}
-        () = told => {}
-        () = place.lease.evicted.cancelled() => {}
+        () = ears::pass_on(&active, &caller, hearing, backoff, |notice| told.tell(&server, notice)) => {}
+        () = lease.evicted.cancelled() => {}
         _ = active.link.broken() => {}
-        () = place.stop.cancelled() => {
+        () = stop.cancelled() => {
             if active.is_kept.load(Ordering::Relaxed) {
                 active.server.let_go();
             }
         }
     }
-    place.leases.remove(&place.key, &place.lease);
-    place.leases.measure(&place.server, &place.metrics);
-    if place.ends == Ends::Unused && !place.stop.is_cancelled() {
+    leases.remove(&key, &lease);
+    leases.measure(&server, &metrics);
+    if ends == Ends::Unused && !stop.is_cancelled() {
         // Somebody may have been given it a moment ago.
         tokio::select! {
-            () = place.lease.free() => {}
+            () = lease.free() => {}
             _ = active.link.broken() => {}
         }
     }

@@ -8,6 +8,7 @@ mod breaker;
 mod change;
 mod connect;
 mod connections;
+mod ears;
 mod follow;
 mod fresh;
 mod handed;
@@ -52,6 +53,7 @@ use crate::upstream::run::{Begun, Run, Step};
 use crate::upstream::slots::Slot;
 
 pub use connect::{Active, For, open};
+pub use ears::{Ear, Ears, Owner};
 pub use handed::owner_of;
 pub use items::{Items, List, depth, list_all, offers};
 pub use settings::{
@@ -72,6 +74,8 @@ pub struct Shared {
     pub store: Store,
     /// Sessions at servers that are being ended.
     pub closing: TaskTracker,
+    /// What single clients listen to.
+    pub(crate) ears: Arc<Ears>,
     handed: handed::Handed,
     tls: OnceLock<Arc<rustls::ClientConfig>>,
     dialer: Option<Dialer>,
@@ -95,6 +99,7 @@ impl Shared {
             guard: Arc::new(guard),
             store,
             closing: TaskTracker::new(),
+            ears: Arc::default(),
             handed: handed::Handed::default(),
             tls: OnceLock::new(),
             dialer: None,
@@ -132,6 +137,8 @@ pub enum News {
     Elicited(Text, Object),
     /// It told of one of its tasks.
     Task(Box<Task>),
+    /// It said this on a connection of one client's.
+    Own(Owner, Box<Notice>),
 }
 
 /// Takes news of an upstream, by the server's name. Must not block.
@@ -165,6 +172,9 @@ pub struct Upstream {
     status: watch::Sender<Status>,
     wake: pace::Wake,
     suspect: Notify,
+    /// A call was refused by the server's host.
+    refused: Notify,
+    elsewhere: Arc<ears::Elsewhere>,
     wanted: ArcSwap<Vec<Text>>,
     resubscribe: Notify,
     slots: slots::Slots,
@@ -204,6 +214,8 @@ impl Upstream {
             status: watch::Sender::new(Status { away: Some(Instant::now()), ..Status::default() }),
             wake: pace::Wake::default(),
             suspect: Notify::new(),
+            refused: Notify::new(),
+            elsewhere: Arc::default(),
             wanted: ArcSwap::default(),
             resubscribe: Notify::new(),
             sink,

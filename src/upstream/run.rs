@@ -125,6 +125,8 @@ impl Run {
         upstream.breaker.record(verdict, &self.pass.take().unwrap_or_default());
         match end {
             Err(error) if error.reason == Reason::ServerDown => upstream.suspect.notify_one(),
+            // Perhaps it is that call alone that may not be made, or credentials of ours that are no longer good.
+            Err(error) if is_refused(error) && !self.own_credentials => upstream.refused.notify_one(),
             Ok(Outcome { task: Some(task), .. }) if self.needed.is_some() => upstream.need.task(task),
             _ => {}
         }
@@ -156,6 +158,11 @@ impl Run {
         }));
         true
     }
+}
+
+/// Whether the host refused, and would again: its credentials, its path, its method.
+pub(super) fn is_refused(error: &Error) -> bool {
+    error.reason == Reason::ServerRefused && error.again == Again::No
 }
 
 /// What the end of a call shows of its server as a whole.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue};
 
 use crate::link::socket::Address;
+use crate::link::ws::WebSocketPing;
 use crate::policy::ItemRules;
 
 /// One configured server. Equal settings mean that nothing needs to be done; see also
@@ -60,6 +61,8 @@ pub struct ServerSettings {
     pub breaker: BreakerSettings,
     /// How it is found that a connection leads nowhere.
     pub ping: PingSettings,
+    /// The same below the protocol, where it is a WebSocket.
+    pub websocket_ping: WebSocketPing,
     /// Calls at once; more wait.
     pub max_concurrency: usize,
     /// Calls that may wait; more are refused.
@@ -111,6 +114,8 @@ pub enum Connect {
     Http {
         /// The MCP endpoint.
         url: url::Url,
+        /// The Unix socket through which it is reached, whatever host the URL names.
+        socket: Option<PathBuf>,
         /// What is spoken there.
         transport: HttpTransport,
         /// Sent with every request. Values may be secret (and are marked sensitive).
@@ -262,6 +267,7 @@ impl ServerSettings {
             attempts: 2,
             breaker: BreakerSettings::default(),
             ping: PingSettings::default(),
+            websocket_ping: WebSocketPing::default(),
             max_concurrency: 64,
             queue: 256,
             max_backlog: 32 * 1024 * 1024,

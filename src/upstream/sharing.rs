@@ -6,6 +6,7 @@
 use crate::json::Text;
 use crate::model::{Call, Caller, Method, TaskWish};
 use crate::upstream::Share;
+use crate::upstream::ears::Owner;
 
 /// When a connection beside the main one ends that does not break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub(super) struct Beside {
     pub(super) ends: Ends,
     /// Whether it is opened as the caller says of itself, or for everybody.
     pub(super) as_caller: bool,
+    /// Whose it is.
+    pub(super) owner: Owner,
 }
 
 /// Where a caller's calls go by the settings alone; `None`: to the main connection. `legacy`: whether it is to meet the
@@ -38,9 +41,9 @@ pub(super) fn beside(share: Share, caller: &Caller, legacy: bool) -> Option<Besi
         _ => Ends::Never,
     };
     match key(share, caller) {
-        Some(key) => Some(Beside { key, ends, as_caller: true }),
+        Some(key) => Some(Beside { key, ends, as_caller: true, owner: owner(share, caller) }),
         // No session and no principal is called so.
-        None => legacy.then(|| Beside { key: Text::literal("legacy"), ends, as_caller: false }),
+        None => legacy.then(|| Beside { key: Text::literal("legacy"), ends, as_caller: false, owner: Owner::Legacy }),
     }
 }
 
@@ -55,6 +58,15 @@ pub(super) fn key(share: Share, caller: &Caller) -> Option<Text> {
         (Share::Session, Some(session)) => Some(session.clone()),
         (Share::Session, None) => Some(stateless_key(caller, 0)),
         (Share::Principal, _) => Some(Text::from(format!("principal {principal}"))),
+    }
+}
+
+/// Whose a connection beside the main one is that is opened for this caller.
+pub(super) fn owner(share: Share, caller: &Caller) -> Owner {
+    match (share, &caller.session) {
+        (Share::Principal, _) => Owner::Principal(caller.principal.id),
+        (_, Some(session)) => Owner::Session(session.clone()),
+        (_, None) => Owner::Stateless(caller.principal.id),
     }
 }
 

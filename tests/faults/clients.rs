@@ -1,4 +1,4 @@
-//! Faults of clients, and of the machine: F41, F44, F47, F49, F51, F58, F60.
+//! Faults of clients, and of the machine: F41, F43, F44, F47, F49, F51, F58, F60.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use moongate::mock::Script;
 use serde_json::{Value, json};
 
-use super::rig::{How, Rig, Setting, User, assert_one_outcome};
-use crate::support::{Client, Era, Http, body_of, modern_meta, until, within};
+use super::rig::{Rig, Setting, User, assert_one_outcome};
+use crate::support::{Client, ERAS, Era, Http, body_of, modern_meta, tool, until, within};
 
 fn plain(script: Script) -> Script {
     script
@@ -51,6 +51,39 @@ async fn cancel(user: &User, id: Value) {
     let params = json!({"requestId": id});
     let body = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
     assert_eq!(user.client.post(body.to_string()).await.status, 202);
+}
+
+#[tokio::test]
+async fn f43_hundreds_of_idle_streams_are_held_and_calls_go_on() {
+    let setting = Setting::new("F43", "f43_hundreds_of_idle_streams_are_held_and_calls_go_on");
+    let rig = setting.children(&["odd"], plain, "").webs(&["odd"], plain, "").await.start().await;
+    let mut idle = Vec::new();
+    for n in 0..300 {
+        let user = rig.user(ERAS[n % 2]).await;
+        let stream = user.client.listen().await;
+        idle.push((user, stream));
+    }
+    assert!(rig.metric("moongate_streams", &[]).await >= 300.0);
+    rig.each(async |bad, user| {
+        for n in 0..3 {
+            assert_eq!(user.call(bad, "odd", json!({"n": n})).await.text(), format!("{{\"n\":{n}}}"));
+        }
+    })
+    .await;
+    // They are held, and not only open: each of them hears of a change.
+    for mock in &rig.webs {
+        let told = || std::future::ready((mock.listeners() > 0).then_some(()));
+        until("the gateway listens to the server", told).await;
+        mock.change_tools_and_notify(&[tool("echo"), tool("odd"), tool("new")]);
+    }
+    for (_, stream) in &mut idle {
+        stream.notification("notifications/tools/list_changed").await;
+    }
+    for (user, stream) in idle {
+        drop(stream);
+        user.leave().await;
+    }
+    rig.end().await;
 }
 
 #[tokio::test]
@@ -246,6 +279,10 @@ fn the_clock_on_the_wall_ends_nothing() {
         "config/resolve/access.rs",
         "auth/ring.rs",
         "session/finished.rs",
+        // When the config was read last, as a metric.
+        "app/reload.rs",
+        // A date until when a host asks to be left alone, if it does not show its own clock.
+        "link/wait.rs",
     ];
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let (mut folders, mut found) = (vec![root.clone()], Vec::new());
@@ -273,7 +310,7 @@ fn the_clock_on_the_wall_ends_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f60_a_starved_gateway_answers_and_ends_nobody() {
     let setting = Setting::new("F60", "f60_a_starved_gateway_answers_and_ends_nobody");
-    let rig = setting.shared(&["odd"], plain, "").start().await;
+    let rig = setting.children(&["odd"], plain, "").start().await;
     let stop = Arc::new(AtomicBool::new(false));
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     let hogs: Vec<_> = (0..cores * 2)
@@ -294,7 +331,6 @@ async fn f60_a_starved_gateway_answers_and_ends_nobody() {
         .await;
     }
     for (bad, pid) in rig.bads.iter().zip(pids) {
-        assert_eq!(bad.how, How::Shared);
         let status = rig.status(&bad.name).await;
         assert_eq!((&status["pid"], &status["state"]), (&pid, &json!("ready")), "nobody was ended for being slow");
     }

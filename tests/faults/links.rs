@@ -9,9 +9,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 
 use moongate::mock::{Http, Revision, Script};
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustix::process::{Pid, Signal, kill_process};
-use rustls::pki_types::PrivateKeyDer;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -19,6 +17,7 @@ use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
+use crate::support::tls::Authority;
 use crate::support::{Client, ERAS, Era, Process, Setup, legacy, modern, record_of, until, within};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_moongate");
@@ -91,18 +90,9 @@ async fn begin(script: &Path, record: &Path, flag: &str, address: &str) -> (Chil
 
 /// TLS in front of a server; gives the URL's port, and writes what has to be trusted.
 async fn secure(behind: String, trusted: &Path, tasks: &mut JoinSet<()>) -> u16 {
-    let mut params = CertificateParams::default();
-    params.distinguished_name.push(DnType::CommonName, "test");
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let key = KeyPair::generate().unwrap();
-    std::fs::write(trusted, params.self_signed(&key).unwrap().pem()).unwrap();
-    let issuer = Issuer::new(params, key);
-    let key = KeyPair::generate().unwrap();
-    let shown = CertificateParams::new(["localhost".to_owned()]).unwrap().signed_by(&key, &issuer).unwrap();
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-    let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
-    let config = builder.with_no_client_auth().with_single_cert(vec![shown.der().clone()], key).unwrap();
+    let authority = Authority::new("test");
+    std::fs::write(trusted, &authority.pem).unwrap();
+    let config = authority.sign().server(&[]);
     let (tls, listener) = (TlsAcceptor::from(Arc::new(config)), TcpListener::bind("127.0.0.1:0").await.unwrap());
     let port = listener.local_addr().unwrap().port();
     tasks.spawn(async move {
@@ -367,5 +357,6 @@ every_link! {
     unix_legacy = Unix, legacy();
     websocket_legacy = WebSocket, legacy();
     websocket_modern = WebSocket, modern();
+    websocket_tls_legacy = WebSocketTls, legacy();
     websocket_tls_modern = WebSocketTls, modern();
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use moongate::mock::{Act, Answer, Fault, Http, Script, Stdio};
+use moongate::mock::{Act, Answer, Fault, Flow, Http, Script, Stdio, Step};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -51,6 +51,35 @@ async fn f04_a_call_that_hangs_ends_at_its_deadline_and_is_cancelled() {
     rig.all(async |bad, user| {
         let failure = user.call(bad, "odd", json!({})).await.failure();
         assert!(failure.contains(&format!("servers.{}.timeout", bad.name)), "{failure}");
+    })
+    .await;
+    for bad in &rig.bads {
+        let told = || std::future::ready((rig.got(bad, "notifications/cancelled") >= 2).then_some(()));
+        until(&format!("{} is told", bad.name), told).await;
+    }
+    rig.end().await;
+}
+
+#[tokio::test]
+async fn f06_progress_for_ever_does_not_move_the_deadline() {
+    // "Implementations ... SHOULD always enforce a maximum timeout, regardless of progress notifications" (2026-07-28,
+    // basic/utilities/cancellation).
+    let endless = |mut script: Script| {
+        let steps = (1..=2000).flat_map(|n| [Step::Progress(n, 2000), Step::WaitMs(20)]).collect();
+        script.flows.insert("odd".to_owned(), Flow { steps, ..Flow::default() });
+        script
+    };
+    let settings = "timeout = \"1s\"";
+    let setting = Setting::new("F6", "f06_progress_for_ever_does_not_move_the_deadline");
+    let setting = setting.counts(TIMED_OUT.0, TIMED_OUT.1).children(&["odd"], endless, settings);
+    let rig = setting.webs(&["odd"], endless, settings).await.start().await;
+    rig.all(async |bad, user| {
+        let params = json!({"name": format!("{}__odd", bad.name), "arguments": {}, "_meta": {"progressToken": "p"}});
+        let reply = user.request("tools/call", params).await;
+        let failure = reply.failure();
+        assert!(failure.contains(&format!("servers.{}.timeout", bad.name)), "{failure}");
+        let told = reply.messages().iter().filter(|told| told["params"]["progressToken"] == "p").count();
+        assert!((1..2000).contains(&told), "{}: {told} messages of progress came before the end", bad.name);
     })
     .await;
     for bad in &rig.bads {
@@ -262,7 +291,8 @@ async fn f15_a_server_that_closes_its_input_is_started_again() {
 
 async fn half_alive(rig: Rig) {
     rig.each(async |bad, user| {
-        let pid = rig.status(&bad.name).await["pid"].as_u64();
+        user.call(bad, "echo", json!({"t": "before"})).await.text();
+        let before = rig.pids(bad);
         // It may end before its answer has left.
         user.call(bad, "echo", json!({"t": "close-now"})).await;
         let again = async || {
@@ -270,8 +300,11 @@ async fn half_alive(rig: Rig) {
             (reply.answer()["result"]["isError"] != true).then_some(())
         };
         until(&format!("{} works again", bad.name), again).await;
-        let fresh = async || (rig.status(&bad.name).await["pid"].as_u64() != pid).then_some(());
-        until("it is another process", fresh).await;
+        let gone = async || {
+            let now = rig.pids(bad);
+            before.iter().any(|pid| !now.contains(pid)).then_some(())
+        };
+        until("the half of it that stayed is gone", gone).await;
     })
     .await;
     rig.end().await;
@@ -281,28 +314,34 @@ async fn half_alive(rig: Rig) {
 async fn f16_a_server_that_reads_nothing_costs_its_own_calls() {
     let setting = Setting::new("F16", "f16_a_server_that_reads_nothing_costs_its_own_calls");
     let setting = setting.counts(TIMED_OUT.0, TIMED_OUT.1);
-    let rig = setting.shared(&["odd"], odd(vec![]), "timeout = \"1s\"").start().await;
-    let pid = async |bad: &Bad| {
-        let pid = rig.status(&bad.name).await["pid"].as_i64().unwrap();
-        Pid::from_raw(i32::try_from(pid).unwrap()).unwrap()
-    };
-    let mut stopped = Vec::new();
-    for bad in &rig.bads {
-        stopped.push(pid(bad).await);
-        kill_process(stopped[stopped.len() - 1], Signal::STOP).unwrap();
+    let rig = setting.children(&["odd"], odd(vec![]), "timeout = \"1s\"").start().await;
+    let mut users = Vec::new();
+    for (bad, era) in rig.bads.iter().flat_map(|bad| ERAS.map(|era| (bad, era))) {
+        let user = rig.user(era).await;
+        // It has its connection.
+        user.call(bad, "echo", json!({})).await.text();
+        users.push((bad, era, user));
     }
+    let signal = |signal| {
+        for pid in rig.bads.iter().flat_map(|bad| rig.pids(bad)) {
+            // One that was given up meanwhile may be gone.
+            let _ = kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), signal);
+        }
+    };
+    signal(Signal::STOP);
     // More than a pipe holds.
     let filler = "x".repeat(40_000);
-    rig.all(async |bad, user| {
-        let calls = (0..10).map(|_| async {
+    let calls = users.iter().flat_map(|(bad, era, user)| {
+        rig.went(bad, *era);
+        (0..10).map(|_| async {
             let failure = user.call(bad, "odd", json!({"filler": filler})).await.failure();
             assert!(failure.contains(&bad.name), "{failure}");
-        });
-        futures_util::future::join_all(calls).await;
-    })
-    .await;
-    for pid in stopped {
-        kill_process(pid, Signal::CONT).unwrap();
+        })
+    });
+    futures_util::future::join_all(calls).await;
+    signal(Signal::CONT);
+    for (_, _, user) in users {
+        user.leave().await;
     }
     rig.end().await;
 }

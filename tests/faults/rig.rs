@@ -40,6 +40,9 @@ pub(crate) struct Setting {
     row: &'static str,
     test: &'static str,
     setup: Setup,
+    trusted: Option<std::path::PathBuf>,
+    /// What a shell does before it becomes the gateway.
+    first: Option<&'static str>,
     secret: String,
     bads: Vec<Bad>,
     webs: Vec<Handle>,
@@ -66,6 +69,23 @@ pub(crate) enum How {
     Own,
     /// HTTP; the place of its mock in [`Rig::webs`].
     Web(usize),
+    /// TCP, over one connection for all; the same.
+    Tcp(usize),
+    /// TCP, over a connection for each client; the same.
+    OwnTcp(usize),
+}
+
+impl How {
+    /// What the table calls it.
+    fn name(self) -> &'static str {
+        match self {
+            How::Shared => "shared child",
+            How::Own => "own child",
+            How::Web(_) => "HTTP",
+            How::Tcp(_) => "shared TCP",
+            How::OwnTcp(_) => "own TCP",
+        }
+    }
 }
 
 /// A row that is being tested.
@@ -87,7 +107,7 @@ pub(crate) struct Rig {
     counted: Vec<f64>,
     said: Arc<Mutex<Vec<u8>>>,
     healthy: Healthy,
-    ways: Mutex<BTreeSet<&'static str>>,
+    ways: Mutex<BTreeSet<String>>,
 }
 
 impl Setting {
@@ -95,7 +115,17 @@ impl Setting {
     pub(crate) fn new(row: &'static str, test: &'static str) -> Self {
         let secret = format!("canary-of-a-server-{}-{row}-{test}", std::process::id());
         let setup = Setup::new().with("auth.keys.1", &format!("name = \"one\"\nkey = {KEY:?}"));
-        Setting { row, test, setup, secret, bads: Vec::new(), webs: Vec::new(), counts: Vec::new() }
+        Setting {
+            row,
+            test,
+            setup,
+            trusted: None,
+            first: None,
+            secret,
+            bads: Vec::new(),
+            webs: Vec::new(),
+            counts: Vec::new(),
+        }
     }
 
     /// The fault is counted in this metric, in a series with these labels.
@@ -127,9 +157,16 @@ impl Setting {
         self
     }
 
-    /// The fault in a child of another kind: a line for the shell, in which `MOCK` is the mock over stdio.
+    /// The fault in children of another kind, shared and one for each client: a line for the shell, in which `MOCK` is
+    /// the mock over stdio.
     pub(crate) fn shell(mut self, line: &str, tools: &[&str], settings: &str) -> Self {
-        for (name, era) in [("old", Era::Legacy), ("new", Era::Modern)] {
+        let own = format!("share = \"session\"\n{settings}");
+        for (name, era, how, settings) in [
+            ("old", Era::Legacy, How::Shared, settings),
+            ("new", Era::Modern, How::Shared, settings),
+            ("old_own", Era::Legacy, How::Own, &own),
+            ("new_own", Era::Modern, How::Own, &own),
+        ] {
             let file = self.setup.path(&format!("{name}.json"));
             std::fs::write(&file, serde_json::to_string(&script(era, tools)).unwrap()).unwrap();
             let record = self.setup.path(&format!("{name}.record"));
@@ -139,7 +176,7 @@ impl Setting {
                 &format!("servers.{name}"),
                 &format!("command = \"sh\"\nargs = [\"-c\", {}]", serde_json::to_string(&line).unwrap()),
             );
-            self = self.child(name, era, How::Shared, settings);
+            self = self.child(name, era, how, settings);
         }
         self
     }
@@ -170,6 +207,46 @@ impl Setting {
         self
     }
 
+    /// A server over TCP at an address where somebody passes on to `mock`.
+    pub(crate) fn tcp(mut self, name: &str, era: Era, is_own: bool, address: &str, settings: &str) -> Self {
+        let n = self.webs.len() - 1;
+        let (share, how) = if is_own { ("session", How::OwnTcp(n)) } else { ("auto", How::Tcp(n)) };
+        let lines = format!("tcp = {address:?}\nshare = {share:?}\n{settings}");
+        self.setup = self.setup.with(&format!("servers.{name}"), lines.trim_end());
+        self.bads.push(Bad { name: name.to_owned(), era, how });
+        self
+    }
+
+    /// Adds a mock on TCP that something else stands in front of; gives its address.
+    pub(crate) async fn behind_tcp(&mut self, script: Script) -> std::net::SocketAddr {
+        let mock = moongate::mock::serve_tcp(script, crate::support::loopback(), None).await.unwrap();
+        let address = mock.addr.unwrap();
+        self.webs.push(mock);
+        address
+    }
+
+    /// Lines for a table of the config.
+    pub(crate) fn with(mut self, table: &str, lines: &str) -> Self {
+        self.setup = self.setup.with(table, lines);
+        self
+    }
+
+    /// The gateway keeps its state in a file; a limit of its files' sizes fails its writes and does not end it.
+    pub(crate) fn keeping_state(mut self) -> Self {
+        let dir = self.setup.path("state");
+        self.setup = self.setup.with("gateway", &format!("state_dir = {dir:?}"));
+        self.first = Some("trap '' XFSZ");
+        self
+    }
+
+    /// The gateway trusts this authority of servers.
+    pub(crate) fn trusting(mut self, authority: &crate::support::tls::Authority) -> Self {
+        let file = self.setup.path("trusted.pem");
+        std::fs::write(&file, &authority.pem).unwrap();
+        self.trusted = Some(file);
+        self
+    }
+
     /// Adds a mock that something else stands in front of; gives its address.
     pub(crate) async fn behind(&mut self, era: Era, tools: &[&str]) -> std::net::SocketAddr {
         let mock = serve(script(era, tools)).await;
@@ -186,7 +263,12 @@ impl Setting {
     /// The same, with servers that cannot be used before their fault is over.
     pub(crate) async fn start_without(self, faulty: &[&str]) -> Rig {
         let ok = serve(only(legacy(), &["echo"])).await;
-        let gateway = self.setup.http("ok", &ok.url).spawn().await;
+        let setup = self.setup.http("ok", &ok.url);
+        let gateway = match (&self.trusted, self.first) {
+            (Some(file), _) => setup.spawn_with("SSL_CERT_FILE", file).await,
+            (None, Some(first)) => setup.spawn_after(first).await,
+            (None, None) => setup.spawn().await,
+        };
         let admin_url = until("the address for operators is printed", || {
             let log = gateway.log();
             let url = log.split_once("metrics and health on ").and_then(|(_, rest)| rest.lines().next());
@@ -222,7 +304,8 @@ impl Setting {
     }
 }
 
-fn script(era: Era, tools: &[&str]) -> Script {
+/// What a server of a rig has: these tools, and `echo`.
+pub(crate) fn script(era: Era, tools: &[&str]) -> Script {
     only(if era == Era::Legacy { legacy() } else { modern() }, &[tools, &["echo"]].concat())
 }
 
@@ -259,28 +342,16 @@ impl Rig {
 
     /// Notes that a client of this era met the fault at this server.
     pub(crate) fn went(&self, bad: &Bad, era: Era) {
-        let way = match (bad.how, bad.era, era) {
-            (How::Shared, Era::Legacy, Era::Legacy) => "shared child old/old",
-            (How::Shared, Era::Modern, Era::Legacy) => "shared child old/new",
-            (How::Shared, Era::Legacy, Era::Modern) => "shared child new/old",
-            (How::Shared, Era::Modern, Era::Modern) => "shared child new/new",
-            (How::Own, Era::Legacy, Era::Legacy) => "own child old/old",
-            (How::Own, Era::Modern, Era::Legacy) => "own child old/new",
-            (How::Own, Era::Legacy, Era::Modern) => "own child new/old",
-            (How::Own, Era::Modern, Era::Modern) => "own child new/new",
-            (How::Web(_), Era::Legacy, Era::Legacy) => "HTTP old/old",
-            (How::Web(_), Era::Modern, Era::Legacy) => "HTTP old/new",
-            (How::Web(_), Era::Legacy, Era::Modern) => "HTTP new/old",
-            (How::Web(_), Era::Modern, Era::Modern) => "HTTP new/new",
-        };
+        let name = |era| if era == Era::Legacy { "old" } else { "new" };
+        let way = format!("{} {}/{}", bad.how.name(), name(era), name(bad.era));
         self.ways.lock().unwrap().insert(way);
     }
 
-    /// The mock behind a faulty server over HTTP.
+    /// The mock behind a faulty server that is no child.
     pub(crate) fn web(&self, bad: &Bad) -> Option<&Handle> {
         match bad.how {
-            How::Web(n) => Some(&self.webs[n]),
-            _ => None,
+            How::Web(n) | How::Tcp(n) | How::OwnTcp(n) => Some(&self.webs[n]),
+            How::Shared | How::Own => None,
         }
     }
 
@@ -291,6 +362,16 @@ impl Rig {
             Some(mock) => mock.counters().of(method).try_into().unwrap(),
             None => self.record(bad).matches(&format!("\"{method}\"")).count(),
         }
+    }
+
+    /// The processes of a faulty child, all of its connections.
+    pub(crate) fn pids(&self, bad: &Bad) -> Vec<u32> {
+        let file = format!("/{}.json", bad.name);
+        let is_its = |pid: &u32| {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            memchr::memmem::find(&line, file.as_bytes()).is_some()
+        };
+        marked(&self.secret).into_iter().filter(is_its).collect()
     }
 
     /// What a faulty child received.

@@ -74,9 +74,9 @@ pub(crate) const ROWS: &[Row] = &[
     row(
         "F6",
         "progress for ever, and no result",
-        "progress does not move the deadline",
-        &[],
-        "no test yet: the deadline of a call does not move at all",
+        "the call ends at its deadline, which progress does not move, and its server hears that it is cancelled",
+        &["f06_progress_for_ever_does_not_move_the_deadline"],
+        "",
     ),
     row(
         "F7",
@@ -239,8 +239,9 @@ pub(crate) const ROWS: &[Row] = &[
     row(
         "F25",
         "401 or 403",
-        "the error names the server; its challenge is not passed on",
+        "the error names the server; its challenge is not passed on; where it refuses everything, its state says so and it is parked",
         &[
+            "users_07_credentials_that_are_no_longer_good_are_told_in_the_state_and_a_refused_call_is_not",
             "users_07_what_repeating_cannot_mend_is_parked",
             "users_13_a_failing_server_is_a_readable_result_over_http_200",
         ],
@@ -248,9 +249,14 @@ pub(crate) const ROWS: &[Row] = &[
     ),
     row(
         "F26",
-        "429 with `Retry-After`",
-        "the server is left alone for so long, within a cap",
-        &["a_server_that_asks_to_wait_is_left_alone_for_as_long", "a_wish_to_wait_is_granted_within_reason"],
+        "429 with `Retry-After`: seconds, a date, too long, nonsense",
+        "the server is left alone for so long, within a cap; what cannot be read is no wish",
+        &[
+            "both_spellings_are_read",
+            "what_is_over_or_cannot_be_read_is_no_wish",
+            "a_server_that_asks_to_wait_is_left_alone_for_as_long",
+            "a_wish_to_wait_is_granted_within_reason",
+        ],
         "",
     ),
     row(
@@ -285,9 +291,12 @@ pub(crate) const ROWS: &[Row] = &[
     row(
         "F30",
         "a TLS handshake that stalls",
-        "the attempt ends at `connect_timeout`",
-        &["a_handshake_that_never_ends_holds_up_nobody"],
-        "a server's handshake; this is a client's",
+        "a server's: the attempt ends at `connect_timeout`, and the next one is made anew; a client's: it is closed at `limits.read_timeout`",
+        &[
+            "f30_a_servers_handshake_that_stalls_ends_at_its_limit_and_heals",
+            "a_handshake_that_never_ends_holds_up_nobody",
+        ],
+        "",
     ),
     row(
         "F31",
@@ -358,10 +367,14 @@ pub(crate) const ROWS: &[Row] = &[
     ),
     row(
         "F39",
-        "a TCP server that accepts and closes",
-        "as a child that crashes",
-        &[],
-        "no test of its own: `tests/faults/links.rs` breaks and restarts a server over every link in the same way",
+        "a TCP server that accepts and closes; frames in pieces, or run into each other",
+        "as a child that crashes; pieces are put together; what is no message fails the call that it answers",
+        &[
+            "f39_a_server_that_accepts_and_closes_is_one_that_crashed",
+            "f39_frames_in_pieces_are_put_together",
+            "f39_frames_that_run_into_each_other_cost_their_own_call",
+        ],
+        "",
     ),
     row(
         "F40",
@@ -394,8 +407,8 @@ pub(crate) const ROWS: &[Row] = &[
     row(
         "F43",
         "10,000 idle streams",
-        "they are held, and new calls are served",
-        &["idle_streams_are_held_and_calls_go_on"],
+        "they are held, each hears of changes, and new calls are served",
+        &["f43_hundreds_of_idle_streams_are_held_and_calls_go_on", "idle_streams_are_held_and_calls_go_on"],
         "so many of them: `benches/` measures those (`--parts memory`)",
     ),
     row(
@@ -472,10 +485,15 @@ pub(crate) const ROWS: &[Row] = &[
     ),
     row(
         "F52",
-        "pipelined requests, keep-alive after an error",
-        "answered in order, or closed",
-        &["a_malformed_body_leaves_the_connection_usable"],
-        "pipelining and PROXY headers",
+        "pipelined requests, keep-alive after an error, two lengths, a PROXY header",
+        "answered in order, or 400 and closed; nothing that is hidden behind another request runs",
+        &[
+            "f52_requests_in_a_row_are_answered_in_their_order",
+            "f52_a_connection_goes_on_after_an_error_or_is_closed",
+            "f52_what_is_not_http_is_refused_and_nothing_behind_it_runs",
+            "a_malformed_body_leaves_the_connection_usable",
+        ],
+        "",
     ),
     row(
         "F53",
@@ -488,7 +506,21 @@ pub(crate) const ROWS: &[Row] = &[
         ],
         "",
     ),
-    row("F54", "a reload with a bad config", "nothing changes", &[], "the config is read once, at the start"),
+    row(
+        "F54",
+        "a reload with a bad config, half of one, a certificate that cannot be used, a hundred at once",
+        "nothing changes, each problem is told with its place, and `moongate_config_reload_failed` says so; what is good touches only what it changes",
+        &[
+            "users_20_a_file_that_changes_is_read_again_and_a_bad_one_changes_nothing",
+            "a_file_in_any_format_is_refused_or_applied_as_a_whole",
+            "a_file_that_is_still_written_is_not_complained_of",
+            "a_hundred_hangups_while_calls_run",
+            "a_hangup_takes_a_new_certificate_and_leaves_connections_and_a_bad_one_alone",
+            "users_20_one_server_of_five_changes_and_four_are_not_touched",
+            "a_call_that_runs_ends_on_the_server_that_it_began_at",
+        ],
+        "",
+    ),
     row(
         "F55",
         "the gateway is killed while it writes its state",
@@ -509,9 +541,12 @@ pub(crate) const ROWS: &[Row] = &[
     row(
         "F57",
         "the disk is full or cannot be written",
-        "what is kept there degrades, and nothing panics",
-        &["a_state_that_cannot_be_kept_is_a_warning_or_the_reason_not_to_start"],
-        "a disk that fills up is tried on a store that fails, not on a file system",
+        "calls go on, failures are counted, and what waits is written once there is room; with `state = \"embedded\"` a place that cannot be used is the reason not to start",
+        &[
+            "f57_a_disk_that_fills_up_costs_only_what_was_to_be_kept_there_until_there_is_room",
+            "a_state_that_cannot_be_kept_is_a_warning_or_the_reason_not_to_start",
+        ],
+        "",
     ),
     row(
         "F58",
@@ -528,8 +563,14 @@ pub(crate) const ROWS: &[Row] = &[
         &["f60_a_starved_gateway_answers_and_ends_nobody"],
         "",
     ),
-    row("F61", "a shared store is down", "", &[], "there is no shared store"),
-    row("F62", "an issuer of tokens is down", "", &[], "there is no OAuth yet"),
+    row("F61", "a shared store is down", "", &[], "there is no shared store yet: state is one process's own file"),
+    row(
+        "F62",
+        "an issuer of tokens is down",
+        "",
+        &[],
+        "there are no tokens of issuers yet: clients show keys of the config",
+    ),
     row(
         "F63",
         "a panic in a handler",
@@ -537,5 +578,11 @@ pub(crate) const ROWS: &[Row] = &[
         &["a_panic_is_answered_and_counted"],
         "",
     ),
-    row("F64", "replicas are replaced one by one", "", &[], "replicas come with shared state"),
+    row(
+        "F64",
+        "replicas are replaced one by one",
+        "two processes on one port: every call of a stateless client is answered, and with its own answer",
+        &["processes_on_one_port_are_replaced_in_turn_and_no_call_is_lost_or_anothers"],
+        "sessions, which are their own process's until there is a shared store",
+    ),
 ];

@@ -31,7 +31,7 @@ fn updating() -> bool {
 }
 
 /// A test of a row came to its end: its line in the table says what it did.
-pub(crate) fn passed(row: &str, test: &str, ways: &BTreeSet<&str>, counts: &[(&str, &[&str])]) {
+pub(crate) fn passed(row: &str, test: &str, ways: &BTreeSet<String>, counts: &[(&str, &[&str])]) {
     let entry = ROWS.iter().find(|one| one.id == row).unwrap_or_else(|| panic!("no row {row}"));
     assert!(entry.tests.contains(&test), "{row} does not name {test} in tests/faults/rows.rs");
     let counted: Vec<String> = counts.iter().map(|(name, labels)| metric(name, labels)).collect();
@@ -55,7 +55,7 @@ fn metric(name: &str, labels: &[&str]) -> String {
 }
 
 /// `shared child: all; HTTP: old/new`.
-fn spelled(ways: &BTreeSet<&str>) -> String {
+fn spelled(ways: &BTreeSet<String>) -> String {
     let mut by: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for way in ways {
         let (how, eras) = way.rsplit_once(' ').unwrap();

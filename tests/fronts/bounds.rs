@@ -1,7 +1,7 @@
 //! What a client on a pipe cannot make grow.
 
 use http::HeaderMap;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 
 use crate::support::{Setup, holds, within};
@@ -39,4 +39,80 @@ async fn who_does_not_read_is_not_read_and_loses_nothing() {
     within("it ends with its input", serving).await.unwrap();
     assert_eq!(gateway.app.metrics.sessions.get(), 0);
     holds("nothing is left of it", || gateway.app.metrics.streams.get() == 0).await;
+}
+
+/// A client on a pipe of this process.
+struct Near {
+    out: tokio::io::DuplexStream,
+    lines: tokio::io::Lines<BufReader<tokio::io::DuplexStream>>,
+}
+
+impl Near {
+    fn of(gateway: &crate::support::Gateway) -> Near {
+        let (client_in, server_out) = tokio::io::duplex(1 << 20);
+        let (server_in, out) = tokio::io::duplex(1 << 20);
+        tokio::spawn(gateway.app.pipe("", &HeaderMap::new()).unwrap().serve(server_in, server_out));
+        Near { out, lines: BufReader::new(client_in).lines() }
+    }
+
+    async fn say(&mut self, message: &Value) {
+        self.out.write_all(format!("{message}\n").as_bytes()).await.unwrap();
+    }
+
+    async fn ask(&mut self, id: u64, method: &str, params: Value) {
+        self.say(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})).await;
+    }
+
+    async fn answer(&mut self, id: u64) -> Value {
+        let line = within("an answer", self.lines.next_line()).await.unwrap().unwrap();
+        let answer: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(answer["id"], id, "{line}");
+        answer
+    }
+}
+
+fn opening() -> Value {
+    json!({"protocolVersion": "2025-03-26", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}})
+}
+
+#[tokio::test]
+async fn a_client_on_a_pipe_passes_the_same_gate_as_all_others() {
+    let gateway = Setup::new().with("limits", "rate = \"5/h\"").start().await;
+    let mut client = Near::of(&gateway);
+    client.ask(0, "initialize", opening()).await;
+    assert!(client.answer(0).await["result"].is_object());
+    for id in 1..5 {
+        client.ask(id, "ping", json!({})).await;
+        assert_eq!(client.answer(id).await["result"], json!({}));
+        // What is no request is no part of the rate.
+        client.say(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
+    }
+    client.ask(5, "ping", json!({})).await;
+    let error = client.answer(5).await["error"]["message"].as_str().unwrap().to_owned();
+    assert!(error.contains("limits.rate") && error.contains("come again in"), "{error}");
+    let ping = |id: u64| json!({"jsonrpc": "2.0", "id": id, "method": "ping"});
+    client.say(&json!([ping(6), ping(7)])).await;
+    for id in [6, 7] {
+        assert!(client.answer(id).await["error"].is_object(), "each of a batch has its answer");
+    }
+    assert_eq!(gateway.metric("moongate_refused_total{limit=\"rate\"}").await, Some(2.0));
+}
+
+#[tokio::test]
+async fn calls_on_a_pipe_count_among_all() {
+    let setup = Setup::new().stdio("s", &crate::support::legacy()).with("limits", "calls = 1");
+    let gateway = setup.start().await;
+    gateway.ready(&["s"]).await;
+    let mut client = Near::of(&gateway);
+    client.ask(0, "initialize", opening()).await;
+    client.answer(0).await;
+    client.ask(1, "tools/call", json!({"name": "s__hang", "arguments": {}})).await;
+    holds("it hangs", || gateway.app.metrics.inflight.get() == 1).await;
+    client.ask(2, "tools/call", json!({"name": "s__add", "arguments": {"a": 1, "b": 2}})).await;
+    let error = client.answer(2).await["error"]["message"].as_str().unwrap().to_owned();
+    assert!(error.contains("limits.calls"), "{error}");
+    client.say(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}})).await;
+    holds("there is room", || gateway.app.metrics.inflight.get() == 0).await;
+    client.ask(3, "tools/call", json!({"name": "s__add", "arguments": {"a": 1, "b": 2}})).await;
+    assert_eq!(client.answer(3).await["result"]["content"][0]["text"], "3");
 }

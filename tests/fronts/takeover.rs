@@ -88,6 +88,79 @@ async fn a_second_process_takes_the_port_over_under_load() {
     }
 }
 
+/// Calls as one principal until told to stop, each with a nonce; gives what went wrong. A call whose connection ended
+/// before anything was answered is sent once more, as clients do.
+async fn roll(base: String, key: &'static str, stop: Arc<AtomicBool>, answered: Arc<AtomicUsize>) -> Vec<String> {
+    let pool: Pool<HttpConnector, Full<Bytes>> = Pool::builder(TokioExecutor::new()).build_http();
+    let (mut wrong, mut n) = (Vec::new(), 0);
+    while !stop.load(Ordering::Relaxed) {
+        n += 1;
+        let nonce = format!("{key}-{n}");
+        let mut attempts = 0;
+        let body = loop {
+            attempts += 1;
+            let params = json!({"name": "s__echo", "arguments": {"nonce": nonce}, "_meta": modern_meta()});
+            let mut request = call(&base);
+            *request.body_mut() = Full::new(Bytes::from(body_of(n, "tools/call", params)));
+            request.headers_mut().insert("authorization", format!("Bearer {key}").parse().unwrap());
+            match within("an answer", pool.request(request)).await {
+                Ok(response) => break response.into_body().collect().await.map(|b| b.to_bytes()).unwrap_or_default(),
+                Err(_) if attempts < 3 => {}
+                Err(error) => break Bytes::from(format!("{error:?}")),
+            }
+        };
+        let body = String::from_utf8_lossy(&body).into_owned();
+        if body.contains(&nonce) && body.contains(&format!("\"id\":{n}")) {
+            answered.fetch_add(1, Ordering::Relaxed);
+        } else {
+            wrong.push(body);
+        }
+    }
+    wrong
+}
+
+/// Fault F64, as far as one machine has it: two processes on a port, replaced one after the other under load.
+#[tokio::test]
+async fn processes_on_one_port_are_replaced_in_turn_and_no_call_is_lost_or_anothers() {
+    const KEYS: [&str; 2] = ["mg_one_0123456789", "mg_two_0123456789"];
+    let mock = serve(modern()).await;
+    let setup = |listen: &str| {
+        let keyed = KEYS.iter().enumerate().fold(Setup::new(), |setup, (n, key)| {
+            setup.with(&format!("auth.keys.{n}"), &format!("name = \"key{n}\"\nkey = {key:?}"))
+        });
+        keyed.http("s", &mock.url).with("gateway", &format!("listen = {listen}\nreuse_port = true"))
+    };
+    let listed = async |url: &str| {
+        let client = crate::support::Client::with_key(url, crate::support::Era::Modern, Some(KEYS[0])).await;
+        crate::support::until("it lists", || async { (!client.tools().await.is_empty()).then_some(()) }).await;
+    };
+    let first = setup("\"127.0.0.1:0\"").spawn().await;
+    let (base, port) = (first.base.clone(), first.base.rsplit_once(':').unwrap().1.to_owned());
+    listed(&first.mcp()).await;
+    let again = format!("[\"127.0.0.1:0\", \"127.0.0.1:{port}\"]");
+    let second = setup(&again).spawn().await;
+    listed(&second.mcp()).await;
+    let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let callers = (0..6).map(|n| tokio::spawn(roll(base.clone(), KEYS[n % 2], stop.clone(), answered.clone())));
+    let callers: Vec<_> = callers.collect();
+    let mut serving = std::collections::VecDeque::from([first, second]);
+    for round in 0..10 {
+        let before = answered.load(Ordering::Relaxed);
+        holds("calls are answered", || answered.load(Ordering::Relaxed) > before + 30).await;
+        let mut old = serving.pop_front().unwrap();
+        old.signal(Signal::TERM);
+        assert!(old.ended().await.success(), "round {round}: {}", old.log());
+        let new = setup(&again).spawn().await;
+        listed(&new.mcp()).await;
+        serving.push_back(new);
+    }
+    stop.store(true, Ordering::Relaxed);
+    for caller in callers {
+        let wrong = caller.await.unwrap();
+        assert!(wrong.is_empty(), "{wrong:?}");
+    }
+}
+
 #[tokio::test]
 async fn without_the_setting_the_port_is_one_processes_own() {
     let first = Setup::new().spawn().await;

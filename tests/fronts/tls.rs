@@ -2,76 +2,16 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Request, Version};
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
 use serde_json::json;
 use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 
+use crate::support::tls::{Authority, Pair, connect, shown};
 use crate::support::{Gateway, Setup, body_of, holds, legacy, modern_meta, within};
-
-/// A private authority.
-struct Authority {
-    certificate: CertificateDer<'static>,
-    pem: String,
-    issuer: Issuer<'static, KeyPair>,
-}
-
-/// A certificate with its key.
-struct Pair {
-    certificate: CertificateDer<'static>,
-    pem: String,
-    key: KeyPair,
-}
-
-impl Authority {
-    fn new(name: &str) -> Self {
-        let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::CommonName, name);
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().unwrap();
-        let own = params.self_signed(&key).unwrap();
-        Authority { certificate: own.der().clone(), pem: own.pem(), issuer: Issuer::new(params, key) }
-    }
-
-    fn sign(&self) -> Pair {
-        let key = KeyPair::generate().unwrap();
-        let signed = CertificateParams::new(["localhost".to_owned()]).unwrap().signed_by(&key, &self.issuer).unwrap();
-        Pair { certificate: signed.der().clone(), pem: signed.pem(), key }
-    }
-
-    fn client(&self, protocols: &[&str], own: Option<&Pair>) -> ClientConfig {
-        let mut roots = RootCertStore::empty();
-        roots.add(self.certificate.clone()).unwrap();
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-        let builder = builder.with_root_certificates(roots);
-        let mut config = match own {
-            Some(pair) => {
-                let key = PrivateKeyDer::try_from(pair.key.serialize_der()).unwrap();
-                builder.with_client_auth_cert(vec![pair.certificate.clone()], key).unwrap()
-            }
-            None => builder.with_no_client_auth(),
-        };
-        config.alpn_protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
-        config
-    }
-}
-
-impl Pair {
-    fn write(&self, dir: &Path) {
-        std::fs::write(dir.join("cert.pem"), &self.pem).unwrap();
-        std::fs::write(dir.join("key.pem"), self.key.serialize_pem()).unwrap();
-    }
-}
 
 fn secured(setup: Setup, more: &str) -> Setup {
     let (cert, key) = (setup.path("cert.pem"), setup.path("key.pem"));
@@ -85,18 +25,6 @@ async fn started(pair: &Pair) -> Gateway {
     let gateway = setup.start().await;
     gateway.ready(&["s"]).await;
     gateway
-}
-
-async fn connect(address: SocketAddr, config: ClientConfig) -> std::io::Result<TlsStream<TcpStream>> {
-    let stream = TcpStream::connect(address).await?;
-    let name = ServerName::try_from("localhost").unwrap();
-    within("the handshake", TlsConnector::from(Arc::new(config)).connect(name, stream)).await
-}
-
-/// What a new connection is shown.
-async fn shown(address: SocketAddr, authority: &Authority) -> CertificateDer<'static> {
-    let stream = connect(address, authority.client(&["h2"], None)).await.unwrap();
-    stream.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned()
 }
 
 fn call(version: Version) -> Request<Full<Bytes>> {

@@ -127,3 +127,36 @@ async fn operators_ask_by_a_socket_too() {
     assert_eq!(send(&socket, proxied).await.0, 403);
     app.stop().await;
 }
+
+/// What `moongate` says with these arguments.
+async fn run(args: &[&str]) -> (Option<i32>, String) {
+    let mut command = tokio::process::Command::new(PROGRAM);
+    let output = command.args(args).env_remove("MOONGATE_KEY").kill_on_drop(true).output();
+    let output = within("it ends", output).await.unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8_lossy(&text).into_owned())
+}
+
+#[tokio::test]
+async fn verbs_and_bridges_find_a_gateway_by_its_socket() {
+    let gateway = gateway().await;
+    let url = format!("unix:{}", gateway.dir.path().join("m.sock").display());
+    let (code, said) = run(&["tools", "--url", &url]).await;
+    assert!(code == Some(0) && said.contains("s__echo"), "{said}");
+    for protocol in ["2025-11-25", "2026-07-28"] {
+        let (code, said) = run(&["call", "s__add", "a=1", "b=2", "--protocol", protocol, "--url", &url]).await;
+        assert!(code == Some(0) && said.contains('3'), "{protocol}: {said}");
+    }
+    // The endpoint of one server, under its own names.
+    let (code, said) = run(&["tools", "--url", &format!("{url}:/mcp/s")]).await;
+    assert!(code == Some(0) && said.contains("echo") && !said.contains("s__echo"), "{said}");
+    let mut pipe = crate::pipe::Pipe::launch(&["--url", &url], &[]);
+    pipe.initialize("2025-11-25", json!({})).await;
+    pipe.ask(1, "tools/call", json!({"name": "s__echo", "arguments": {"n": 1}})).await;
+    assert_eq!(pipe.result(1).await["content"][0]["text"], r#"{"n":1}"#);
+    let nowhere = format!("unix:{}", gateway.dir.path().join("none.sock").display());
+    let (code, said) = run(&["tools", "--url", &nowhere]).await;
+    assert!(code == Some(1) && said.contains("there is no socket at") && said.contains("none.sock"), "{said}");
+    let (code, said) = run(&["tools", "--url", "unix:"]).await;
+    assert!(code == Some(2) && said.contains("unix:PATH"), "{said}");
+}

@@ -51,7 +51,9 @@ function watchArrivals(face) {
         set: inner => {
             handler = inner && ((message, ...rest) => {
                 face.revision ??= message.result?.protocolVersion;
-                face.arrivals.push(message.method ?? 'result');
+                // A result that asks for something is not the call's: what the call tells goes on after the answer.
+                const interim = message.result?.resultType === 'input_required';
+                face.arrivals.push(message.method ?? (interim ? 'question' : 'result'));
                 return inner(message, ...rest);
             });
         },
@@ -63,7 +65,7 @@ class Face {
     asked = {};
     /** Every notification that no handler of the SDK took. */
     notifications = [];
-    /** The methods of all messages that came, "result" for answers. */
+    /** The methods of all messages that came, "result" for answers, "question" for those that ask for input. */
     arrivals = [];
 
     constructor(client, sdk, modern) {

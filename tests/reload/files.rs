@@ -81,12 +81,17 @@ async fn users_20_a_file_that_changes_is_read_again_and_a_bad_one_changes_nothin
     let process = start(|setup| setup).await;
     let pid = ready(&process).await;
     let good = std::fs::read_to_string(config(&process)).unwrap();
+    let certificate =
+        |cert: &str| good.replace("[gateway]\n", &format!("[gateway]\ntls = {{ cert = {cert:?}, key = \"/k\" }}\n"));
     let bad = [
         ("no TOML", format!("{good}\n[[[")),
         ("an unknown key", format!("{good}\n[gatewayy]\nlisten = 1\n")),
         ("a wrong value", format!("{good}\n[limits]\nbody = \"much\"\n")),
         ("two views of one server's name", format!("{good}\n[views.a]\n")),
         ("half of it", good[..good.len() / 2 - 3].to_owned()),
+        ("two servers of one name", format!("{good}\n[servers.a]\nurl = \"http://127.0.0.1:1/mcp\"\n")),
+        ("a certificate that is not there", certificate("/nonexistent/cert.pem")),
+        ("a certificate that cannot be read", certificate("/")),
     ];
     for (n, (what, text)) in bad.into_iter().enumerate() {
         replace(&config(&process), &text);
@@ -108,16 +113,22 @@ async fn a_file_in_any_format_is_refused_or_applied_as_a_whole() {
         (
             "c.yaml",
             "gateway: {listen: '127.0.0.1:0', admin: '127.0.0.1:0', reload: {interval: 100ms}}\nservers: {}\n",
-            "a: [\n",
+            ["a: [\n", "gateway: {listen: '127.0.0.1:0', no_such_key: 1}\n"],
         ),
-        ("c.json", r#"{"gateway":{"listen":"127.0.0.1:0","admin":"127.0.0.1:0","reload":{"interval":"100ms"}}}"#, "{"),
+        (
+            "c.json",
+            r#"{"gateway":{"listen":"127.0.0.1:0","admin":"127.0.0.1:0","reload":{"interval":"100ms"}}}"#,
+            ["{", r#"{"gateway":{"no_such_key":1}}"#],
+        ),
     ] {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join(name);
         std::fs::write(&file, good).unwrap();
         let process = Process::of(&file, dir).await;
-        replace(&process.dir.path().join(name), bad);
-        reloaded(&process, "refused", 1.0).await;
+        for (n, bad) in (1..).zip(bad) {
+            replace(&process.dir.path().join(name), bad);
+            reloaded(&process, "refused", f64::from(n)).await;
+        }
         assert!(process.log().contains(name), "{}", process.log());
         replace(&process.dir.path().join(name), &good.replace("100ms", "110ms"));
         reloaded(&process, "applied", 1.0).await;

@@ -8,6 +8,7 @@ mod gateway;
 mod process;
 mod scripts;
 mod stream;
+pub(crate) mod tls;
 
 use std::time::Duration;
 

@@ -81,6 +81,44 @@ async fn users_07_what_repeating_cannot_mend_is_parked() {
 }
 
 #[tokio::test]
+async fn users_07_credentials_that_are_no_longer_good_are_told_in_the_state_and_a_refused_call_is_not() {
+    let refuse = |on: &str, status: u16| {
+        let (headers, body) = ([("www-authenticate".to_owned(), "Bearer".to_owned())].into(), String::new());
+        Fault::on(on, Act::Status { status, headers, body, content_type: None })
+    };
+    for script in [legacy(), modern()] {
+        let mock = serve(script).await;
+        let gateway = Setup::new().http("a", &mock.url).start().await;
+        gateway.ready(&["a"]).await;
+        let clients = [gateway.client(ERAS[0]).await, gateway.client(ERAS[1]).await];
+        // What one tool does not let us do says nothing of the server.
+        mock.set_fault(refuse("tools/call:sleep", 403));
+        for client in &clients {
+            let failure = client.call("a__sleep", json!({"ms": 0})).await.failure();
+            assert!(failure.contains("HTTP status 403") && failure.contains("credentials"), "{failure}");
+            assert_eq!(client.call("a__add", json!({"a": 1, "b": 2})).await.text(), "3");
+        }
+        assert_eq!(gateway.status("a").await["state"], "ready");
+    }
+    for (script, status) in [(legacy(), 401), (modern(), 403)] {
+        let mock = serve(script).await;
+        let gateway = Setup::new().http("a", &mock.url).start().await;
+        gateway.ready(&["a"]).await;
+        let client = gateway.client(Era::Legacy).await;
+        mock.set_fault(refuse("*", status));
+        let failure = client.call("a__sleep", json!({"ms": 0})).await.failure();
+        assert!(failure.contains(&format!("HTTP status {status}")), "{failure}");
+        let told = gateway.state("a", "needs_login").await;
+        assert!(told["reason"].as_str().unwrap().contains("credentials are missing or refused"), "{told}");
+        // Its tools are still listed, and whoever gave it good ones restarts it.
+        assert!(client.tools().await.contains(&"a__add".to_owned()));
+        mock.clear_faults();
+        assert_eq!(gateway.order("/api/v1/servers/a/restart").await.status, 200);
+        assert_eq!(client.call("a__add", json!({"a": 1, "b": 2})).await.text(), "3");
+    }
+}
+
+#[tokio::test]
 async fn users_07_calls_while_a_server_is_away_cause_one_attempt_and_find_it_when_it_is_back() {
     let mock = serve(only(legacy(), &["echo"])).await;
     let address = mock.addr.unwrap();

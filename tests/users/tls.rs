@@ -10,45 +10,13 @@ use hyper_util::client::legacy::{Client as Pool, connect::HttpConnector};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use moongate::mock::{Handle, Script};
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
-use rustls::pki_types::PrivateKeyDer;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
+use crate::support::tls::Authority;
 use crate::support::{Client, ERAS, Setup, holds, legacy, loopback, modern, serve, until};
-
-/// A private authority.
-struct Authority {
-    pem: String,
-    issuer: Issuer<'static, KeyPair>,
-}
-
-impl Authority {
-    fn new(name: &str) -> Self {
-        let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::CommonName, name);
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().unwrap();
-        let pem = params.self_signed(&key).unwrap().pem();
-        Authority { pem, issuer: Issuer::new(params, key) }
-    }
-
-    /// What a server of this name shows; `protocols` are what it offers by ALPN.
-    fn server(&self, name: &str, protocols: &[&str]) -> rustls::ServerConfig {
-        let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new([name.to_owned()]).unwrap();
-        let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let builder =
-            rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
-        let mut config = builder.with_no_client_auth().with_single_cert(vec![certificate.der().clone()], key).unwrap();
-        config.alpn_protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
-        config
-    }
-}
 
 /// A mock behind TLS.
 struct Secure {
@@ -129,7 +97,7 @@ async fn users_64_servers_over_https_are_reached_in_the_version_that_alpn_gives(
             ("none", &[], Version::HTTP_11),
         ] {
             let name = format!("{era}-{number}");
-            let server = Secure::start(script.clone(), authority.server("localhost", protocols)).await;
+            let server = Secure::start(script.clone(), authority.sign().server(protocols)).await;
             setup = setup.http(&name, &server.url());
             servers.push((name, version, server));
         }
@@ -160,8 +128,8 @@ async fn users_64_servers_over_https_are_reached_in_the_version_that_alpn_gives(
 #[tokio::test]
 async fn users_64_a_certificate_that_is_not_trusted_is_refused_and_explained() {
     let (trusted, stranger) = (Authority::new("trusted"), Authority::new("stranger"));
-    let strange = Secure::start(legacy(), stranger.server("localhost", &["h2"])).await;
-    let misnamed = Secure::start(modern(), trusted.server("elsewhere.example", &["http/1.1"])).await;
+    let strange = Secure::start(legacy(), stranger.sign().server(&["h2"])).await;
+    let misnamed = Secure::start(modern(), trusted.sign_for("elsewhere.example").server(&["http/1.1"])).await;
     let setup = Setup::new().http("strange", &strange.url()).http("misnamed", &misnamed.url());
     let file = setup.path("trusted.pem");
     std::fs::write(&file, &trusted.pem).unwrap();

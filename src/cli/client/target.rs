@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use http::{HeaderValue, header};
+use http::{HeaderName, HeaderValue, header};
 use url::{Host, Url};
 
 use crate::cli::check;
 use crate::config::{self, LoadOptions, Origin};
+use crate::front::UNIX;
 use crate::link::LinkError;
 use crate::link::guard::Guard;
 use crate::revision::{ConnectError, SUPPORTED};
@@ -38,7 +39,7 @@ const MAX_MESSAGE: usize = 256 * 1024 * 1024;
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Server")]
 pub(super) struct TargetArgs {
-    /// The MCP endpoint of a running gateway, or of any other server
+    /// The MCP endpoint of a running gateway, or of any other server; unix:PATH for one that listens on a Unix socket
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080/mcp", conflicts_with_all = ["server", "command"])]
     url: String,
     /// The key for the URL, sent as `Authorization: Bearer KEY`; safer in the environment than on the command line
@@ -129,25 +130,46 @@ impl TargetArgs {
 /// A running gateway, or any other server, by its URL; fails with what is wrong with the flags.
 pub(in crate::cli) fn remote(url: &str, key: Option<&str>) -> Result<ServerSettings, String> {
     let bad = |what: String| format!("--url {url:?} {what}");
+    if let Some(place) = url.strip_prefix(UNIX) {
+        return through_socket(place, key).map_err(bad);
+    }
     let url = Url::parse(url).map_err(|e| bad(format!("is not a URL: {e}")))?;
     let transport = match url.scheme() {
         "http" | "https" => HttpTransport::Auto,
         "ws" | "wss" => HttpTransport::WebSocket,
-        _ => return Err(bad("does not start with http://, https://, ws:// or wss://".to_owned())),
+        _ => return Err(bad("does not start with http://, https://, ws://, wss:// or unix:".to_owned())),
     };
-    let mut headers = Vec::new();
-    if let Some(key) = key.map(str::trim).filter(|key| !key.is_empty()) {
-        let value = HeaderValue::from_str(&format!("Bearer {key}"));
-        let mut value = value.map_err(|_| "the key has characters that no key has".to_owned())?;
-        value.set_sensitive(true);
-        if matches!(url.scheme(), "http" | "ws") && !is_loopback(&url) {
-            say("warning: the key goes over the network unencrypted; use https if anybody else can listen there");
-        }
-        headers.push((header::AUTHORIZATION, value));
+    let headers = credentials(key)?;
+    if !headers.is_empty() && matches!(url.scheme(), "http" | "ws") && !is_loopback(&url) {
+        say("warning: the key goes over the network unencrypted; use https if anybody else can listen there");
     }
     let name = url.authority().rsplit('@').next().unwrap_or_default().to_owned();
-    let connect = Connect::Http { url, transport, headers, forward_headers: Vec::new() };
+    let connect = Connect::Http { url, socket: None, transport, headers, forward_headers: Vec::new() };
     Ok(ServerSettings::new(name, connect))
+}
+
+/// A gateway that listens on a Unix socket: `PATH`, or `PATH:/mcp/NAME` for another endpoint than `/mcp`.
+fn through_socket(place: &str, key: Option<&str>) -> Result<ServerSettings, String> {
+    let (path, endpoint) = match place.rsplit_once(":/") {
+        Some((path, endpoint)) => (path, format!("/{endpoint}")),
+        None => (place, "/mcp".to_owned()),
+    };
+    if path.is_empty() {
+        return Err("names no socket; write unix:PATH, or unix:PATH:/mcp/NAME".to_owned());
+    }
+    let url = Url::parse(&format!("http://localhost{endpoint}")).map_err(|e| format!("names no endpoint: {e}"))?;
+    let (socket, transport) = (Some(PathBuf::from(path)), HttpTransport::Auto);
+    let connect = Connect::Http { url, socket, transport, headers: credentials(key)?, forward_headers: Vec::new() };
+    Ok(ServerSettings::new(path.to_owned(), connect))
+}
+
+/// The header that shows a key, if there is one.
+fn credentials(key: Option<&str>) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
+    let Some(key) = key.map(str::trim).filter(|key| !key.is_empty()) else { return Ok(Vec::new()) };
+    let value = HeaderValue::from_str(&format!("Bearer {key}"));
+    let mut value = value.map_err(|_| "the key has characters that no key has".to_owned())?;
+    value.set_sensitive(true);
+    Ok(vec![(header::AUTHORIZATION, value)])
 }
 
 fn is_loopback(url: &Url) -> bool {

@@ -17,6 +17,7 @@ use crate::config::is_used;
 use crate::config::problem::Kind;
 use crate::config::tree::Path;
 use crate::link::socket::Address;
+use crate::link::ws::WebSocketPing;
 use crate::policy::{Globs, ItemRules};
 use crate::upstream::{
     Backoff, BreakerSettings, Connect, HttpTransport, ListLimits, PingSettings, ServerSettings, Share, Start,
@@ -147,6 +148,7 @@ impl Resolver<'_> {
             attempts: attempts(own, base),
             breaker: self.breaker(path, own, base),
             ping: self.ping(path, own, base),
+            websocket_ping: self.websocket_ping(path, own, base),
             timeout: self.time(path, "timeout", &own.timeout, &base.timeout),
             // The gateway's, which is not known here.
             ask_timeout: Duration::ZERO,
@@ -207,6 +209,17 @@ impl Resolver<'_> {
             timeout: self.part(path, ["ping", "timeout"], &own.timeout, &base.timeout),
             misses: small(own.misses.or(base.misses)),
         }
+    }
+
+    fn websocket_ping(&mut self, path: &Path, own: &Common, base: &Common) -> WebSocketPing {
+        let ping = |common: &Common| common.websocket_ping.clone().unwrap_or_default();
+        let (own, base) = (ping(own), ping(base));
+        let interval = match (&own.interval, &base.interval) {
+            (Some(own), _) => self.duration_or_zero(&path.key("websocket_ping").key("interval"), own),
+            (None, Some(base)) => self.duration_or_zero(&Path::of(&["defaults", "websocket_ping", "interval"]), base),
+            (None, None) => Duration::ZERO,
+        };
+        WebSocketPing { interval, timeout: self.part(path, ["websocket_ping", "timeout"], &own.timeout, &base.timeout) }
     }
 
     /// A duration in a table of a server's.
@@ -405,7 +418,7 @@ impl Resolver<'_> {
         }
         let url = self.url(&path.key("url"), url, &["https", "http", "wss", "ws"])?;
         let transport = self.transport(&url, server, path)?;
-        Some(Connect::Http { url, transport, headers, forward_headers })
+        Some(Connect::Http { url, socket: None, transport, headers, forward_headers })
     }
 
     /// What is spoken at a URL; its scheme has to agree.

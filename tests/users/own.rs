@@ -1,0 +1,126 @@
+//! What a server says on a connection that is one client's: that client hears it, and nobody else. (Behind a bridge:
+//! `tests/fronts/own.rs`.)
+
+use moongate::mock::Script;
+use serde_json::{Value, json};
+
+use crate::support::{Client, ERAS, Era, Gateway, Setup, Stream, legacy, modern, serve, until};
+
+const WATCHED: &str = "mock://watched";
+
+/// Each client has a child of its own, so that what happens in one shows in no other.
+async fn children(script: &Script) -> Gateway {
+    let gateway = Setup::new().stdio("a", script).with("servers.a", "share = \"session\"").start().await;
+    gateway.ready(&["a"]).await;
+    gateway
+}
+
+/// Calls a tool until it is told what is wanted: a server without sessions may be listened to a moment later.
+async fn heard(client: &Client, stream: &mut Stream, tool: &str, arguments: Value, method: &str) -> Value {
+    let hearing = stream.notification(method);
+    tokio::pin!(hearing);
+    loop {
+        client.call(tool, arguments.clone()).await.text();
+        tokio::select! {
+            heard = &mut hearing => return heard,
+            () = tokio::time::sleep(std::time::Duration::from_millis(200)) => {}
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_change_on_a_clients_own_connection_is_told_to_that_client_alone() {
+    for script in [legacy(), modern()] {
+        let aside = serve(legacy()).await;
+        let setup = Setup::new().stdio("a", &script).with("servers.a", "share = \"session\"");
+        let gateway = setup.http("aside", &aside.url).start().await;
+        gateway.ready(&["a", "aside"]).await;
+        let (one, other) = (gateway.client(Era::Legacy).await, gateway.client(Era::Modern).await);
+        for (client, silent) in [(&one, &other), (&other, &one)] {
+            let (mut stream, mut silence) = (client.listen().await, silent.listen().await);
+            silent.call("a__echo", json!({})).await.text();
+            let method = "notifications/tools/list_changed";
+            heard(client, &mut stream, "a__change", json!({}), method).await;
+            // What everybody hears comes behind whatever the other client might have heard.
+            until("the gateway listens", || std::future::ready((aside.listeners() > 0).then_some(()))).await;
+            aside.set_prompts(&[json!({"name": format!("for-{:?}", client.era)})]);
+            aside.notify_list("prompts");
+            loop {
+                let message = silence.message().await.unwrap();
+                assert_ne!(message["method"], method, "{:?} hears of what is {:?}'s", silent.era, client.era);
+                if message["method"] == "notifications/prompts/list_changed" {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_update_on_a_clients_own_connection_is_told() {
+    for script in [legacy(), modern()] {
+        let gateway = children(&script).await;
+        for era in ERAS {
+            let client = gateway.client(era).await;
+            let mut stream = match era {
+                Era::Legacy => {
+                    let stream = client.listen().await;
+                    client.request("resources/subscribe", json!({"uri": WATCHED})).await.result();
+                    stream
+                }
+                Era::Modern => {
+                    let asked = json!({"notifications": {"resourceSubscriptions": [WATCHED]}});
+                    Stream::new(client.start("listening", "subscriptions/listen", asked).await)
+                }
+            };
+            let method = "notifications/resources/updated";
+            let updated = heard(&client, &mut stream, "a__touch", json!({"uri": WATCHED}), method).await;
+            assert_eq!(updated["params"]["uri"], WATCHED, "{era:?}");
+            // Its own server is subscribed to for as long as it wants that.
+            let told = async |some: bool| {
+                let told = async || client.call("a__touch", json!({"uri": WATCHED})).await.text() != "told 0";
+                until("its server knows", || async { (told().await == some).then_some(()) }).await;
+            };
+            told(true).await;
+            if era == Era::Legacy {
+                client.request("resources/unsubscribe", json!({"uri": WATCHED})).await.result();
+            }
+            drop(stream);
+            told(false).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_a_server_logs_outside_of_calls_goes_to_the_session_that_it_tells() {
+    let mock = serve(legacy()).await;
+    let key = |n: usize| format!("name = \"key{n}\"\nkey = \"mg_key_{n}_0123456789\"");
+    let setup = Setup::new().with("auth.keys.1", &key(1)).with("auth.keys.2", &key(2));
+    let gateway = setup.http("a", &mock.url).with("servers.a", "share = \"session\"").start().await;
+    gateway.ready(&["a"]).await;
+    let url = gateway.url("/mcp");
+    let one = Client::with_key(&url, Era::Legacy, Some("mg_key_1_0123456789")).await;
+    let other = Client::with_key(&url, Era::Legacy, Some("mg_key_2_0123456789")).await;
+    let (mut stream, mut silence) = (one.listen().await, other.listen().await);
+    for client in [&one, &other] {
+        client.request("logging/setLevel", json!({"level": "info"})).await.result();
+    }
+    one.call("a__echo", json!({})).await.text();
+    let log = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"error","data":"to one"}}"#;
+    until("it is told", || async {
+        // The shared session, and the one that is a client's.
+        (mock.tell_sessions(log) >= 2).then_some(())
+    })
+    .await;
+    let heard = stream.notification("notifications/message").await;
+    assert_eq!(heard["params"]["data"], "to one");
+    mock.set_tools(&[json!({"name": "new", "inputSchema": {"type": "object"}})]);
+    mock.notify_list("tools");
+    loop {
+        let message = silence.message().await.unwrap();
+        assert_ne!(message["method"], "notifications/message", "another key hears of it");
+        if message["method"] == "notifications/tools/list_changed" {
+            break;
+        }
+    }
+}
