@@ -18,6 +18,14 @@
 mod client;
 #[path = "sim/dice.rs"]
 mod dice;
+#[path = "sim/door.rs"]
+mod door;
+#[path = "sim/http.rs"]
+mod http;
+#[path = "sim/link.rs"]
+mod link;
+#[path = "sim/plans.rs"]
+mod plans;
 #[path = "sim/server.rs"]
 mod server;
 #[path = "sim/world.rs"]
@@ -26,16 +34,16 @@ mod world;
 use moongate::config::Plan;
 
 /// How many worlds are run, over all of the tests below, unless `SIM_SEEDS` says otherwise.
-const SEEDS: u64 = 400;
+const SEEDS: u64 = 4000;
 /// How many tests share them, so that they can run side by side.
-const PARTS: u64 = 4;
+const PARTS: u64 = 8;
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable}={text} is no number")))
 }
 
 fn part(part: u64) {
-    let plan = world::plan();
+    let plan = plans::all();
     if let Some(seed) = number("SIM_SEED") {
         if seed % PARTS == part {
             run(seed, &plan);
@@ -48,7 +56,7 @@ fn part(part: u64) {
         seen.add(&run(seed, &plan));
     }
     // A simulation in which nothing happens shows nothing.
-    if seeds >= 400 {
+    if seeds / PARTS >= 400 {
         seen.assert_all_happened();
     }
 }
@@ -70,22 +78,22 @@ impl Drop for Replay {
     }
 }
 
-#[test]
-fn worlds_of_the_first_part() {
-    part(0);
+macro_rules! parts {
+    ($($name:ident: $part:literal,)*) => {
+        $(#[test]
+        fn $name() {
+            part($part);
+        })*
+    };
 }
 
-#[test]
-fn worlds_of_the_second_part() {
-    part(1);
-}
-
-#[test]
-fn worlds_of_the_third_part() {
-    part(2);
-}
-
-#[test]
-fn worlds_of_the_fourth_part() {
-    part(3);
+parts! {
+    worlds_1_of_8: 0,
+    worlds_2_of_8: 1,
+    worlds_3_of_8: 2,
+    worlds_4_of_8: 3,
+    worlds_5_of_8: 4,
+    worlds_6_of_8: 5,
+    worlds_7_of_8: 6,
+    worlds_8_of_8: 7,
 }

@@ -13,10 +13,10 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use tokio::time::Instant;
 use tower::ServiceExt;
 
-use crate::link::LinkError;
 use crate::link::answer::Answer;
 use crate::link::hints::unreachable;
-use crate::link::http1::{Broken, Connection, Failure, Request};
+use crate::link::http1::{Broken, Connection, Failure, Request, Wire};
+use crate::link::{Dial, LinkError};
 
 /// How long a connection may lie idle before the kernel is asked whether it still stands. Until then the runtime's word
 /// will do, which costs nothing.
@@ -24,10 +24,17 @@ const SURE_TIME: Duration = Duration::from_millis(5);
 
 /// The connections of one server that nobody uses at the moment.
 pub(super) struct Plain {
-    connector: HttpConnector,
+    connector: Connector,
     target: Uri,
     limits: Limits,
     idle: Mutex<Idle>,
+}
+
+/// What opens connections.
+pub(super) enum Connector {
+    Tcp(HttpConnector),
+    /// To a server in memory.
+    Memory(Dial),
 }
 
 /// How many idle connections are kept, and for how long.
@@ -46,7 +53,7 @@ struct Idle {
 }
 
 impl Plain {
-    pub(super) fn new(connector: HttpConnector, target: Uri, limits: Limits) -> Arc<Self> {
+    pub(super) fn new(connector: Connector, target: Uri, limits: Limits) -> Arc<Self> {
         Arc::new(Plain { connector, target, limits, idle: Mutex::default() })
     }
 
@@ -73,9 +80,14 @@ impl Plain {
     }
 
     async fn connect(&self) -> Result<Box<Connection>, LinkError> {
-        let connected = self.connector.clone().oneshot(self.target.clone()).await;
-        let stream = connected.map_err(|e| unreachable(&e, self.target.host()))?;
-        Ok(Box::new(Connection::new(stream.into_inner())))
+        let wire = match &self.connector {
+            Connector::Tcp(tcp) => {
+                let connected = tcp.clone().oneshot(self.target.clone()).await;
+                Wire::Tcp(connected.map_err(|e| unreachable(&e, self.target.host()))?.into_inner())
+            }
+            Connector::Memory(dial) => Wire::from(dial()?),
+        };
+        Ok(Box::new(Connection::new(wire)))
     }
 
     /// The connection used last, if it still stands.
@@ -176,7 +188,7 @@ mod tests {
                 });
             }
         });
-        Server { pool: Plain::new(HttpConnector::new(), target, limits), opened, closed }
+        Server { pool: Plain::new(Connector::Tcp(HttpConnector::new()), target, limits), opened, closed }
     }
 
     const LIMITS: Limits = Limits { idle: 4, idle_time: Duration::from_secs(60) };

@@ -51,7 +51,7 @@ impl SseLink {
         correlate: Correlate,
         backlog: Arc<Backlog>,
     ) -> Result<Self, LinkError> {
-        let way = Way::to(&settings.url, settings.connect_timeout, &tls)?;
+        let way = Way::to(&settings.url, settings.connect_timeout, &tls, settings.dial.as_ref())?;
         let stream = way.target(&settings.url, settings.headers.clone())?;
         let late = |_| LinkError::Timeout(format!("the server named no endpoint within {ENDPOINT_TIME:?}"));
         let opening = async {

@@ -19,8 +19,8 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use crate::link::answer::Answer;
 use crate::link::http::unreachable_error;
 use crate::link::http1::Template;
-use crate::link::plain::{Limits, Plain};
-use crate::link::{Headers, LinkError};
+use crate::link::plain::{Connector, Limits, Plain};
+use crate::link::{Dial, Headers, LinkError};
 
 /// Idle connections kept for each server.
 const POOL_IDLE: usize = 64;
@@ -41,20 +41,24 @@ pub(super) enum Way {
 type TlsPool = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
 impl Way {
-    /// The way to the origin of a URL; nothing is connected yet.
+    /// The way to the origin of a URL; nothing is connected yet. `dial` opens connections in place of the network.
     ///
     /// Fails where the URL cannot be used.
     pub(super) fn to(
         url: &url::Url,
         connect_timeout: Duration,
         tls: &Arc<rustls::ClientConfig>,
+        dial: Option<&Dial>,
     ) -> Result<Self, LinkError> {
+        let limits = Limits { idle: POOL_IDLE, idle_time: POOL_IDLE_TIME };
+        if let Some(dial) = dial {
+            return Ok(Way::Plain(Plain::new(Connector::Memory(dial.clone()), whole(url)?, limits)));
+        }
         let tcp = tcp(connect_timeout);
         if url.scheme() == "https" {
             return Ok(Way::Tls(Box::new(over_tls(tcp, tls))));
         }
-        let limits = Limits { idle: POOL_IDLE, idle_time: POOL_IDLE_TIME };
-        Ok(Way::Plain(Plain::new(tcp, whole(url)?, limits)))
+        Ok(Way::Plain(Plain::new(Connector::Tcp(tcp), whole(url)?, limits)))
     }
 
     /// A URL of this origin, with the headers of each request to it beside our name: it fails where that cannot be sent.

@@ -10,6 +10,7 @@ mod body;
 mod chunked;
 mod head;
 mod request;
+mod wire;
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -17,12 +18,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use http::Response;
-use rustix::net::RecvFlags;
 use tokio::io::{AsyncRead, ReadBuf};
-use tokio::net::TcpStream;
 
 pub(super) use body::Body;
 pub(super) use request::{Request, Template};
+pub(super) use wire::Wire;
 
 use crate::link::LinkError;
 use crate::link::http::chain;
@@ -71,7 +71,7 @@ pub(super) enum Failure {
 
 /// A connection.
 pub(super) struct Connection {
-    stream: TcpStream,
+    stream: Wire,
     /// The request, while some of it is still to be sent.
     request: Option<Box<Request>>,
     /// Why the rest of the request cannot be sent.
@@ -81,7 +81,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(stream: TcpStream) -> Self {
+    pub(super) fn new(stream: Wire) -> Self {
         Connection { stream, request: None, refused: None, is_kept: true }
     }
 
@@ -99,14 +99,12 @@ impl Connection {
     /// Whether it can take another request: the last answer was read to its end, and nothing came after that.
     pub(super) fn is_ready(&self) -> bool {
         // Reads only where the runtime was told that there is something, be it the end; what it is ends the connection.
-        let nothing_more = || matches!(self.stream.try_read(&mut [0]), Err(e) if e.kind() == io::ErrorKind::WouldBlock);
-        self.is_kept && self.request.is_none() && nothing_more()
+        self.is_kept && self.request.is_none() && self.stream.is_quiet()
     }
 
     /// The same from the kernel, for a connection that lay idle: the runtime may not have been told yet.
     pub(super) fn is_open(&self) -> bool {
-        let nothing = rustix::net::recv(&self.stream, &mut [0; 1][..], RecvFlags::PEEK | RecvFlags::DONTWAIT);
-        matches!(nothing, Err(rustix::io::Errno::WOULDBLOCK))
+        self.stream.is_quiet_for_sure()
     }
 
     /// Sends what is left of the request, as far as the connection takes it. A server may refuse the rest, and have
@@ -214,7 +212,7 @@ mod tests {
     use bytes::{Bytes, BytesMut};
     use http::{HeaderMap, Method};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
 
@@ -224,7 +222,7 @@ mod tests {
         let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (server, _) = listener.accept().await.unwrap();
         server.set_nodelay(true).unwrap();
-        (Connection::new(client), server)
+        (Connection::new(Wire::Tcp(client)), server)
     }
 
     fn request(body: usize) -> Box<Request> {
