@@ -255,7 +255,7 @@ pub fn differential(data: &[u8]) {
 /// The first byte is the size of the pieces; calls 1 to 4 are open.
 pub fn lines(data: &[u8]) {
     let Some((cut, text)) = data.split_first() else { return };
-    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     let whole = runtime.block_on(read(text, text.len().max(1)));
     assert_eq!(runtime.block_on(read(text, usize::from(*cut).max(1))), whole);
 }
