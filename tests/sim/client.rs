@@ -60,7 +60,7 @@ impl Client {
 
     /// Some things that clients do, one after the other.
     pub(crate) async fn live(&mut self, mut dice: Dice) {
-        for _ in 0..3 + dice.below(7) {
+        for _ in 0..2 + dice.below(6) {
             tokio::time::sleep(dice.time(Duration::from_secs(5))).await;
             if self.era == Era::Legacy && self.session.is_none() {
                 self.initialize().await;
@@ -304,7 +304,7 @@ impl Client {
                 None if !broke => return End::Status(status),
                 None => self.world.count("a client's connection broke"),
             }
-            let Some(last) = asked.events.last().filter(|_| !asked.dice.one_in(3)) else { return End::Left };
+            let Some(last) = asked.events.last().filter(|_| !asked.dice.one_in(4)) else { return End::Left };
             let last = [("last-event-id", last.clone())];
             tokio::time::sleep(asked.dice.time(Duration::from_secs(30))).await;
             response = match self.send("GET", &Value::Null, &last).await {

@@ -72,7 +72,7 @@ impl Door {
 
     async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, Broken> {
         let Door::Connections { house, world, dice, .. } = self else { return Err(Broken) };
-        let (ours, theirs) = link::connection(world, &mut dice.lock().unwrap(), 30);
+        let (ours, theirs) = link::connection(world, &mut dice.lock().unwrap(), 100);
         let House { service, settings, draining, .. } = house.clone();
         world.spawn("a connection of a client, there", async move {
             front::converse(theirs, service, &settings, draining).await;

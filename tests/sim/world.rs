@@ -50,8 +50,9 @@ impl Seen {
         }
     }
 
-    pub(crate) fn assert_all_happened(&self) {
-        for what in [
+    /// Whether so many worlds were enough for all that can happen in one.
+    pub(crate) fn assert_all_happened(&self, worlds: u64) {
+        let mut all = vec![
             "a call succeeded",
             "a call failed",
             "a server broke down",
@@ -94,7 +95,13 @@ impl Seen {
             "a server's limits were changed",
             "a key was taken out of the config",
             "the rules of names were changed",
-        ] {
+        ];
+        if worlds < 1000 {
+            all.retain(|what| {
+                !["a client resumed a stream", "a stream was resumed", "a stream could not be resumed"].contains(what)
+            });
+        }
+        for what in all {
             assert!(self.0.contains_key(what), "it never happened that {what}: {:?}", self.0);
         }
     }
@@ -214,7 +221,7 @@ pub(crate) async fn run(seed: u64, all: &Plan) -> Seen {
     tokio::join!(lives, operating);
     world.calm.store(true, Ordering::Relaxed);
     quiet(&kinds, &metrics).await;
-    recovers(&world, &house).await;
+    recovers(&world, &house, dice.fork()).await;
     quiet(&kinds, &metrics).await;
     drop(house);
     core.draining.cancel();
@@ -280,22 +287,21 @@ async fn quiet(kinds: &[Kind], metrics: &Metrics) {
     panic!("something is left: {:?}", levels());
 }
 
-/// Every server works again, for clients of both eras and principals.
-async fn recovers(world: &Arc<World>, house: &House) {
+/// Every server works again, for a client of either era and principal.
+async fn recovers(world: &Arc<World>, house: &House, mut dice: Dice) {
     for (number, kind) in (1000..).zip(&world.kinds) {
-        for (who, era) in [(0, Era::Legacy), (1, Era::Modern)] {
-            let mut client = Client::new(world, Door::Routes(house.routes.clone()), era, who, number, false);
-            let mut worked = false;
-            for _ in 0..600 {
-                worked = client.works(kind.name).await;
-                if worked {
-                    break;
-                }
-                tokio::time::sleep(Duration::from_secs(1)).await;
+        let (who, era) = (dice.pick(2), if dice.one_in(2) { Era::Legacy } else { Era::Modern });
+        let mut client = Client::new(world, Door::Routes(house.routes.clone()), era, who, number, false);
+        let mut worked = false;
+        for _ in 0..600 {
+            worked = client.works(kind.name).await;
+            if worked {
+                break;
             }
-            assert!(worked, "{} does not work for a client of {era:?} once it behaves", kind.name);
-            client.leave().await;
+            tokio::time::sleep(Duration::from_secs(1)).await;
         }
+        assert!(worked, "{} does not work for a client of {era:?} once it behaves", kind.name);
+        client.leave().await;
     }
 }
 
