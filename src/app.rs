@@ -290,6 +290,10 @@ pub struct Core {
     pub gateway: Arc<Gateway>,
     /// What answers clients' requests.
     pub fronts: Fronts,
+    /// To change its config.
+    pub reloader: Arc<Reloader>,
+    /// Cancelled when it takes no new requests any more.
+    pub draining: CancellationToken,
 }
 
 impl Core {
@@ -298,10 +302,14 @@ impl Core {
         let (keys, access) = KeyRing::new(&plan.keys);
         let memory = Memory::new(MemoryLimit::None, &shared.metrics);
         let store = Store::memory();
-        let state = front_state(plan, &shared.metrics, &CancellationToken::new(), (&store, keys.owners()));
-        let gateway = Gateway::new(gateway_settings(plan, access), shared);
-        let front = front(plan, &gateway, keys, state, memory);
-        Core { gateway, fronts: Arc::new(ArcSwap::from_pointee(front)) }
+        let draining = CancellationToken::new();
+        let state = front_state(plan, &shared.metrics, &draining, (&store, keys.owners()));
+        let gateway = Gateway::new(gateway_settings(plan, access), shared.clone());
+        let fronts: Fronts = Arc::new(ArcSwap::from_pointee(front(plan, &gateway, keys, state, memory)));
+        let (program, tls, open) = (None, None, None);
+        let parts = Parts { program, gateway: gateway.clone(), fronts: fronts.clone(), shared, tls, open };
+        let reloader = Reloader::new(plan.clone(), None, parts);
+        Core { gateway, fronts, reloader, draining }
     }
 }
 

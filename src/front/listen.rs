@@ -135,6 +135,16 @@ impl Listener {
     }
 }
 
+/// Serves a connection that no socket accepted, until it ends.
+pub async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    stream: S,
+    service: Service,
+    settings: &ListenSettings,
+    draining: CancellationToken,
+) {
+    Connection { speaking: Arc::new(Speaking::new(settings)), service, draining }.converse(stream).await;
+}
+
 /// One connection.
 struct Connection {
     speaking: Arc<Speaking>,

@@ -38,7 +38,7 @@ pub use address::{INHERITED, ListenAddress, UNIX};
 pub use gate::{Gate, GateSettings};
 pub use guard::HostRules;
 pub use inherited::Inherited;
-pub use listen::{ListenSettings, Listener};
+pub use listen::{ListenSettings, Listener, converse};
 pub use pipe::PipeFront;
 pub use service::{Peer, Service};
 pub use socket::SocketSettings;

@@ -197,6 +197,8 @@ impl Gateway {
     /// Stops every server, all at once, and waits for their ends.
     pub async fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
+        // Who keeps the catalogue ends, and lets go of the gateway.
+        self.dirty.notify_one();
         let candidates = self.candidates.give_up_all();
         let servers = self.servers();
         // The endpoints hold the gateway, and it them.
@@ -246,6 +248,9 @@ impl Gateway {
         loop {
             self.dirty.notified().await;
             tokio::time::sleep(SETTLE).await;
+            if self.stopped.load(Ordering::Acquire) {
+                return;
+            }
             self.rebuild();
         }
     }

@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::jsonrpc::{Message, RpcError, code, to_bytes, write_error};
+use crate::jsonrpc::{Message, Request, RpcError, code, to_bytes, write_error};
 use crate::link::backlog::{Backlog, Weight};
 use crate::link::{Correlate, Headers, Link, LinkError, Messages, Outgoing, Reply};
 pub(super) use lines::Outbox;
@@ -378,6 +378,9 @@ impl Shared {
                 return;
             }
         }
+        if answer_to.is_none() && self.events.is_closed() {
+            return self.unwanted(&message);
+        }
         match self.backlog.take(size).filter(|_| answer_to.is_none()) {
             Some(weight) => {
                 if let Err(unsent) = self.events.try_send((message, weight)) {
@@ -397,11 +400,19 @@ impl Shared {
         self.backlog.dropped.inc();
         let Message::Request(request) = message else { return };
         self.backlog.refused.inc();
-        let error = RpcError {
-            code: code::INTERNAL,
-            message: "Too much waits for the client; ask again later".into(),
-            data: None,
-        };
+        self.refuse(request, code::INTERNAL, "Too much waits for the client; ask again later");
+    }
+
+    /// The same where nobody listens to what belongs to no call: it takes no room from what does.
+    fn unwanted(&self, message: &Message) {
+        self.backlog.dropped.inc();
+        if let Message::Request(request) = message {
+            self.refuse(request, code::METHOD_NOT_FOUND, "Nobody is here who could answer");
+        }
+    }
+
+    fn refuse(&self, request: &Request, code: i64, message: &'static str) {
+        let error = RpcError { code, message: message.into(), data: None };
         let answer = to_bytes(160, |out| write_error(out, Some(&request.id), &error));
         if !self.refuse.get().is_some_and(|refuse| refuse(answer)) {
             tracing::debug!("a request of a server could not even be refused");
@@ -530,6 +541,23 @@ mod tests {
         server.write_all(ask(11).as_bytes()).await.unwrap();
         let next = tokio::time::timeout(Duration::from_secs(20), events.next()).await;
         assert!(matches!(next, Ok(Some(Ok(Message::Request(_))))));
+    }
+
+    #[tokio::test]
+    async fn what_nobody_listens_to_takes_no_room() {
+        let metrics = Metrics::new();
+        let (duplex, mut server) = pipe(160, &metrics);
+        drop(duplex.listen(Vec::new()).await.unwrap());
+        let told = "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\"}\n".repeat(10);
+        let ask = "{\"jsonrpc\":\"2.0\",\"id\":\"q\",\"method\":\"roots/list\"}\n";
+        server.write_all(format!("{told}{ask}").as_bytes()).await.unwrap();
+        let mut line = String::new();
+        let read = server.read_line(&mut line);
+        tokio::time::timeout(Duration::from_secs(20), read).await.expect("no answer").unwrap();
+        assert!(line.contains(r#""id":"q""#) && line.contains("-32601"), "{line}");
+        assert_eq!(metrics.backlog_bytes.with_label_values(&["a"]).get(), 0);
+        assert_eq!(metrics.dropped.with_label_values(&["server_message"]).get(), 11);
+        assert_eq!(metrics.refused.with_label_values(&["max_backlog"]).get(), 0);
     }
 
     #[tokio::test(start_paused = true)]

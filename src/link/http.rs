@@ -22,7 +22,7 @@ use crate::link::hints;
 use crate::link::resume::{OnResume, Resume, resumable};
 use crate::link::wait::retry_after;
 use crate::link::way::{Request, Target, Way};
-use crate::link::{BATCH_MAX, Headers, Link, LinkError, Messages, Outgoing, Reply};
+use crate::link::{BATCH_MAX, Dial, Headers, Link, LinkError, Messages, Outgoing, Reply};
 use crate::sse;
 
 /// How much of the body of a refusal is read.
@@ -48,6 +48,8 @@ pub struct HttpSettings {
     pub on_garbage: OnGarbage,
     /// Told about each stream that is asked for again.
     pub on_resume: OnResume,
+    /// Opens connections in place of the network.
+    pub dial: Option<Dial>,
 }
 
 /// A server behind HTTP.
@@ -63,8 +65,8 @@ impl HttpLink {
     ///
     /// Fails where the URL cannot be used.
     pub fn new(settings: HttpSettings, tls: Arc<rustls::ClientConfig>) -> Result<Self, LinkError> {
-        let HttpSettings { url, socket, headers, connect_timeout, max_message, on_garbage, on_resume } = settings;
-        let target = Way::to(&url, socket.as_deref(), connect_timeout, &tls)?.target(&url, headers)?;
+        let HttpSettings { url, socket, headers, connect_timeout, max_message, on_garbage, on_resume, dial } = settings;
+        let target = Way::to(&url, socket.as_deref(), connect_timeout, &tls, dial.as_ref())?.target(&url, headers)?;
         Ok(HttpLink { target, max_message, on_garbage, on_resume })
     }
 

@@ -27,6 +27,7 @@ use ::http::{HeaderMap, HeaderName, HeaderValue};
 use bytes::Bytes;
 use futures_util::Stream;
 use futures_util::future::BoxFuture;
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::jsonrpc::Message;
 
@@ -66,6 +67,15 @@ pub trait Link: Send + Sync {
         None
     }
 }
+
+/// What is read from a pipe in memory.
+pub type PipeReader = Box<dyn AsyncRead + Send + Unpin>;
+/// What a pipe in memory is told.
+pub type PipeWriter = Box<dyn AsyncWrite + Send + Unpin>;
+/// The two ends of a pipe that leads to no process and no socket.
+pub type Pipe = (PipeReader, PipeWriter);
+/// Opens such a pipe, in place of a connection.
+pub type Dial = Arc<dyn Fn() -> Result<Pipe, LinkError> + Send + Sync>;
 
 /// Messages that a server may put into one batch.
 const BATCH_MAX: usize = 1000;

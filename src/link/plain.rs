@@ -14,12 +14,12 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use tokio::time::Instant;
 use tower::ServiceExt;
 
-use crate::link::LinkError;
 use crate::link::answer::Answer;
 use crate::link::hints::unreachable;
 use crate::link::http1::{Broken, Connection, Failure, Request, Wire};
 use crate::link::socket::unix;
 use crate::link::way::InTime;
+use crate::link::{Dial, LinkError};
 
 /// How long a connection may lie idle before the kernel is asked whether it still stands. Until then the runtime's word
 /// will do, which costs nothing.
@@ -38,6 +38,8 @@ pub(super) enum Connector {
     Tcp(InTime<HttpConnector>),
     /// To the socket at this path, within this time.
     Unix(PathBuf, Duration),
+    /// To a server in memory.
+    Memory(Dial),
 }
 
 /// How many idle connections are kept, and for how long.
@@ -83,15 +85,15 @@ impl Plain {
     }
 
     async fn connect(&self) -> Result<Box<Connection>, LinkError> {
-        let tcp = match &self.connector {
-            Connector::Tcp(tcp) => tcp.clone(),
-            Connector::Unix(path, limit) => {
-                return Ok(Box::new(Connection::new(Wire::Unix(unix(path, *limit).await?))));
+        let wire = match &self.connector {
+            Connector::Tcp(tcp) => {
+                let connected = tcp.clone().oneshot(self.target.clone()).await;
+                Wire::Tcp(connected.map_err(|e| unreachable(&*e, self.target.host()))?.into_inner())
             }
+            Connector::Unix(path, limit) => Wire::Unix(unix(path, *limit).await?),
+            Connector::Memory(dial) => Wire::from(dial()?),
         };
-        let connected = tcp.oneshot(self.target.clone()).await;
-        let stream = connected.map_err(|e| unreachable(&*e, self.target.host()))?;
-        Ok(Box::new(Connection::new(Wire::Tcp(stream.into_inner()))))
+        Ok(Box::new(Connection::new(wire)))
     }
 
     /// The connection used last, if it still stands.

@@ -51,7 +51,8 @@ impl SseLink {
         correlate: Correlate,
         backlog: Arc<Backlog>,
     ) -> Result<Self, LinkError> {
-        let way = Way::to(&settings.url, settings.socket.as_deref(), settings.connect_timeout, &tls)?;
+        let HttpSettings { url, socket, connect_timeout, dial, .. } = &settings;
+        let way = Way::to(url, socket.as_deref(), *connect_timeout, &tls, dial.as_ref())?;
         let stream = way.target(&settings.url, settings.headers.clone())?;
         let late = |_| LinkError::Timeout(format!("the server named no endpoint within {ENDPOINT_TIME:?}"));
         let opening = async {

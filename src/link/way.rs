@@ -25,7 +25,7 @@ use crate::link::answer::Answer;
 use crate::link::http::unreachable_error;
 use crate::link::http1::Template;
 use crate::link::plain::{Connector, Limits, Plain};
-use crate::link::{Headers, LinkError};
+use crate::link::{Dial, Headers, LinkError};
 
 /// Idle connections kept for each server.
 const POOL_IDLE: usize = 64;
@@ -46,7 +46,8 @@ pub(super) enum Way {
 type TlsPool = Client<InTime<HttpsConnector<HttpConnector>>, Full<Bytes>>;
 
 impl Way {
-    /// The way to the origin of a URL, through a Unix socket if there is one; nothing is connected yet.
+    /// The way to the origin of a URL, through a Unix socket if there is one; nothing is connected yet. `dial` opens
+    /// connections in place of the network.
     ///
     /// Fails where the URL cannot be used.
     pub(super) fn to(
@@ -54,11 +55,15 @@ impl Way {
         socket: Option<&Path>,
         connect_timeout: Duration,
         tls: &Arc<rustls::ClientConfig>,
+        dial: Option<&Dial>,
     ) -> Result<Self, LinkError> {
         let limits = Limits { idle: POOL_IDLE, idle_time: POOL_IDLE_TIME };
         if let Some(path) = socket {
             let connector = Connector::Unix(path.to_owned(), connect_timeout);
             return Ok(Way::Plain(Plain::new(connector, whole(url)?, limits)));
+        }
+        if let Some(dial) = dial {
+            return Ok(Way::Plain(Plain::new(Connector::Memory(dial.clone()), whole(url)?, limits)));
         }
         let tcp = tcp(connect_timeout);
         if url.scheme() == "https" {

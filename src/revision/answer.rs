@@ -58,6 +58,11 @@ pub(super) trait Spell: Send + 'static {
         std::future::pending()
     }
 
+    /// Why a request that is taken back has an answer all the same: it was not the client that took it back.
+    fn withdrawn(&self) -> Option<Error> {
+        None
+    }
+
     /// What is to be done with an exchange whose client went away.
     fn abandoned(&mut self, exchange: Exchange) {
         drop(exchange);
@@ -245,7 +250,9 @@ impl<S: Spell> Running<S> {
             () = self.spell.cancelled() => {
                 // Dropped here, on purpose: that is what cancels it towards the server.
                 self.exchange = None;
-                return Step::Cancelled;
+                let Some(error) = self.spell.withdrawn() else { return Step::Cancelled };
+                let (status, parts) = self.spell.done(Err(error));
+                return Step::End(status, parts);
             }
         };
         match event {

@@ -14,7 +14,7 @@ use crate::link::socket::{SocketLink, SocketSettings};
 use crate::link::sse::SseLink;
 use crate::link::stdio::{StderrTail, StdioLink, StdioSettings};
 use crate::link::ws::{WsLink, WsSettings};
-use crate::link::{Backlog, Headers, Link, LinkError};
+use crate::link::{Backlog, Dial, Headers, Link, LinkError};
 use crate::model::{Caller, Server};
 use crate::revision::{self, Calls, ConnectError, Connected, Era, Hello, Times};
 use crate::telemetry::{Counter, Metrics, logs};
@@ -181,7 +181,9 @@ async fn link(
     shared: &Shared,
     calls: &Calls,
 ) -> Result<(Arc<dyn Link>, Option<StderrTail>), LinkError> {
-    if let Some(dial) = &shared.dialer {
+    let is_http =
+        matches!(&settings.connect, Connect::Http { transport, .. } if *transport != HttpTransport::WebSocket);
+    if let Some(dial) = shared.dialer.as_ref().filter(|_| !is_http) {
         let (reader, writer) = dial(&settings.name)?;
         let duplex = DuplexSettings {
             max_message: settings.max_message,
@@ -256,6 +258,10 @@ fn http(
         max_message: settings.max_message,
         on_garbage: on_garbage(&settings.name, &shared.metrics),
         on_resume: Arc::new(move || resumed.inc()),
+        dial: shared.dialer.clone().map(|dialer| {
+            let name = settings.name.clone();
+            Arc::new(move || dialer(&name)) as Dial
+        }),
     };
     (http, tls(shared, url))
 }

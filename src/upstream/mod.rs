@@ -31,7 +31,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -39,6 +38,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::json::{Object, Raw, Text};
 use crate::link::LinkError;
+pub use crate::link::Pipe;
 use crate::link::guard::Guard;
 use crate::model::{
     Again, Call, Caller, Can, Error, Exchange, Face, Kind, Level, LogWish, Notice, Principal, Reason, Task,
@@ -83,8 +83,6 @@ pub struct Shared {
 
 /// Opens a pipe to the server of this name: what it says, and what it is told.
 pub type Dialer = Arc<dyn Fn(&str) -> Result<Pipe, LinkError> + Send + Sync>;
-/// The two ends of a pipe.
-pub type Pipe = (Box<dyn AsyncRead + Send + Unpin>, Box<dyn AsyncWrite + Send + Unpin>);
 
 impl Shared {
     /// Shared parts with a guard for children.
@@ -112,7 +110,8 @@ impl Shared {
         let _ = tokio::time::timeout(CLOSE_TIME, self.closing.wait()).await;
     }
 
-    /// The same, with pipes that lead to no process: whatever the config says, servers are where the dialer says.
+    /// The same, with pipes that lead to no process and no socket: whatever the config says, servers are where the dialer
+    /// says. What is configured with a URL speaks HTTP there.
     #[must_use]
     pub fn dialing(self, dialer: Dialer) -> Self {
         Shared { dialer: Some(dialer), ..self }

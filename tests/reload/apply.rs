@@ -272,6 +272,27 @@ async fn users_24_a_key_that_is_removed_is_gone_at_once_and_one_that_stays_notic
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_call_whose_session_ends_with_its_key_is_answered() {
+    let mock = serve(legacy()).await;
+    let key = |n: u8, key: &str| format!("name = \"k{n}\"\nkey = {key:?}");
+    let mut gateway = Setup::new()
+        .http("a", &mock.url)
+        .with("auth.keys.1", &key(1, ONE))
+        .with("auth.keys.2", &key(2, TWO))
+        .start()
+        .await;
+    gateway.ready(&["a"]).await;
+    let one = Client::with_key(&gateway.url("/mcp"), Era::Legacy, Some(ONE)).await;
+    let calling = tokio::spawn(async move { one.call("a__hang", json!({})).await });
+    until("the call runs", || async { gateway.metric("moongate_inflight").await.filter(|n| *n == 1.0) }).await;
+    gateway.change(|setup| setup.without("auth.keys.1")).await;
+    // Nobody cancelled it: a stream that just ended would leave the client waiting.
+    let answered = calling.await.unwrap().error();
+    assert!(answered["message"].as_str().unwrap().contains("session ended"), "{answered}");
+    gateway.app.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_gateway_that_others_can_reach_is_never_without_keys() {
     let keys = "name = \"k\"\nkey = \"key-number-1-0123456789\"";
     let open = Setup::new().with("gateway", "listen = \"0.0.0.0:0\"").with("auth.keys.1", keys);

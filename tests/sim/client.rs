@@ -1,19 +1,20 @@
 //! A client of either era that does what chance says, and checks what it is given.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
-use tower::ServiceExt as _;
 
 use crate::dice::Dice;
+use crate::door::{Broken, Door};
+use crate::plans::KEYS;
 use crate::server::Era;
-use crate::world::{KEYS, World};
+use crate::world::World;
 
 /// Longer than any call may take, its wait for a turn and its questions included.
 const PATIENCE: Duration = Duration::from_secs(3600);
@@ -25,7 +26,7 @@ pub(crate) struct Client {
     /// Its name, which all of its nonces begin with.
     pub(crate) name: String,
     world: Arc<World>,
-    routes: Router,
+    door: Door,
     session: Option<String>,
     next: u64,
     /// Whether it can be asked.
@@ -36,21 +37,30 @@ pub(crate) struct Client {
 enum End {
     Answer(Value),
     Status(u16),
-    /// The client left before.
+    /// The client left before, or its connection did.
     Left,
 }
 
+/// A request that is being answered.
+struct Asked<'a> {
+    id: u64,
+    nonce: &'a str,
+    end: Option<Value>,
+    /// Ids of the events that came, the last one last.
+    events: Vec<String>,
+    dice: Dice,
+}
+
 impl Client {
-    pub(crate) fn new(world: &Arc<World>, routes: &Router, era: Era, who: usize, number: u64, able: bool) -> Self {
+    pub(crate) fn new(world: &Arc<World>, door: Door, era: Era, who: usize, number: u64, able: bool) -> Self {
         // No principal's canary is in another's.
         let name = format!("canary-{}-{number}", ["anna", "bert"][who]);
-        let (world, routes) = (world.clone(), routes.clone());
-        Client { era, who, name, world, routes, session: None, next: 1, able }
+        Client { era, who, name, world: world.clone(), door, session: None, next: 1, able }
     }
 
     /// Some things that clients do, one after the other.
     pub(crate) async fn live(&mut self, mut dice: Dice) {
-        for _ in 0..4 + dice.below(8) {
+        for _ in 0..2 + dice.below(6) {
             tokio::time::sleep(dice.time(Duration::from_secs(5))).await;
             if self.era == Era::Legacy && self.session.is_none() {
                 self.initialize().await;
@@ -102,22 +112,39 @@ impl Client {
         let params = json!({"protocolVersion": "2025-11-25", "capabilities": self.capabilities(),
             "clientInfo": {"name": self.name, "version": "1"}});
         let body = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params});
-        let response = self.send("POST", &body, &[]).await;
-        if response.status() == 503 {
+        let Ok(response) = self.send("POST", &body, &[]).await else {
+            return self.world.count("a client's connection broke");
+        };
+        match response.status().as_u16() {
             // The table is full of the other principal's, which make no room.
-            return self.world.count("a session was refused");
+            503 => return self.world.count("a session was refused"),
+            401 if self.world.is_locked() => return self.world.count("a client was locked out"),
+            200 => {}
+            status => {
+                let why = response.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+                let slow = memchr::memmem::find(&why, b"limits.read_timeout").is_some();
+                assert!(slow, "a session cannot be opened: {status} {why:?}");
+                return self.world.count("a client was too slow");
+            }
         }
-        assert_eq!(response.status(), 200, "a session can be opened");
         self.session = Some(response.headers()["mcp-session-id"].to_str().unwrap().to_owned());
+        drop(response.into_body().collect().await);
         let done = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
-        self.send("POST", &done, &[]).await;
+        self.tell(&done).await;
     }
 
     /// Ends its session.
     pub(crate) async fn leave(&mut self) {
         if self.session.is_some() {
-            self.send("DELETE", &Value::Null, &[]).await;
+            drop(self.send("DELETE", &Value::Null, &[]).await);
             self.session = None;
+        }
+    }
+
+    /// Says what has no answer.
+    async fn tell(&self, message: &Value) {
+        if let Ok(response) = self.send("POST", message, &[]).await {
+            drop(response.into_body().collect().await);
         }
     }
 
@@ -139,6 +166,7 @@ impl Client {
                 self.send("POST", &body, &[("mcp-method", "subscriptions/listen".to_owned())]).await
             }
         };
+        let Ok(response) = response else { return };
         let mut body = response.into_body();
         let hearing = async {
             while let Some(Ok(frame)) = body.frame().await {
@@ -150,7 +178,7 @@ impl Client {
 
     /// One call; true if the session turned out to be gone.
     async fn call(&self, id: u64, mut dice: Dice) -> bool {
-        let server = ["s0", "s1", "s2"][usize::try_from(dice.below(3)).unwrap()];
+        let server = self.world.kinds[dice.pick(self.world.kinds.len())].name;
         let nonce = format!("{}-{id}-{}", self.name, dice.below(u64::MAX));
         let mut params = json!({"name": format!("{server}__echo"), "arguments": {"nonce": nonce}});
         params["_meta"] = json!({"progressToken": nonce});
@@ -158,11 +186,15 @@ impl Client {
             match self.request(id * 10 + round, "tools/call", params.clone(), dice.fork()).await {
                 End::Left => return false,
                 End::Status(404) => return true,
-                End::Status(status) => {
-                    // What has no answer was cancelled.
-                    assert!([200, 202].contains(&status), "{nonce}: status {status}");
-                    return false;
+                End::Status(401) if self.world.is_locked() => {
+                    self.world.count("a client was locked out");
+                    return true;
                 }
+                End::Status(status) => panic!(
+                    "P3: {nonce} of {} ended with status {status} alone{}",
+                    self.name,
+                    if self.world.is_locked() { ", after a key was taken away" } else { "" }
+                ),
                 End::Answer(answer) => {
                     let result = &answer["result"];
                     if result["resultType"] != "input_required" {
@@ -199,7 +231,7 @@ impl Client {
         if answer["error"].is_object() || result["isError"] == true {
             return self.world.count("a call failed");
         }
-        assert_eq!(result["content"][0]["text"], nonce, "P3: another call's answer");
+        assert_eq!(result["content"][0]["text"], nonce, "P3: another call's answer: {answer}");
         self.world.count("a call succeeded");
     }
 
@@ -219,10 +251,13 @@ impl Client {
         let body = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
         let leaves = dice.one_in(8).then(|| dice.time(Duration::from_secs(20)));
         let cancels = (self.era == Era::Legacy && dice.one_in(8)).then(|| dice.time(Duration::from_secs(20)));
-        let answering = dice.fork();
+        let cancelled = AtomicBool::new(false);
+        let asked = Asked { id, nonce: &nonce, end: None, events: Vec::new(), dice: dice.fork() };
         let asking = async {
-            let response = self.send("POST", &body, &more).await;
-            self.read(response, id, &nonce, answering).await
+            match self.send("POST", &body, &more).await {
+                Ok(response) => self.read(response, asked).await,
+                Err(Broken) => End::Left,
+            }
         };
         let leaving = async {
             match leaves {
@@ -234,13 +269,13 @@ impl Client {
             if let Some(after) = cancels {
                 tokio::time::sleep(after).await;
                 self.world.count("a client cancelled");
+                cancelled.store(true, Ordering::Relaxed);
                 let params = json!({"requestId": id});
-                let body = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
-                self.send("POST", &body, &[]).await;
+                self.tell(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})).await;
             }
             std::future::pending::<()>().await;
         };
-        tokio::select! {
+        let end = tokio::select! {
             biased;
             end = tokio::time::timeout(PATIENCE, asking) => {
                 end.unwrap_or_else(|_| panic!("P3: {method} of {} has no outcome: {nonce}", self.name))
@@ -250,46 +285,85 @@ impl Client {
                 End::Left
             }
             () = cancelling => End::Left,
+        };
+        match end {
+            // What was cancelled has no answer.
+            End::Status(200 | 202) if cancelled.load(Ordering::Relaxed) => End::Left,
+            end => end,
         }
     }
 
-    /// Reads a response to its end.
-    async fn read(&self, response: Response<Body>, id: u64, nonce: &str, mut dice: Dice) -> End {
+    /// Reads a response to its end; where its connection breaks, what follows is asked for.
+    async fn read(&self, mut response: Response<Body>, mut asked: Asked<'_>) -> End {
         let status = response.status().as_u16();
+        loop {
+            let broke = self.read_one(response, &mut asked).await;
+            match asked.end.take() {
+                _ if [401, 404].contains(&status) => return End::Status(status),
+                Some(answer) => return End::Answer(answer),
+                None if !broke => return End::Status(status),
+                None => self.world.count("a client's connection broke"),
+            }
+            let Some(last) = asked.events.last().filter(|_| !asked.dice.one_in(4)) else { return End::Left };
+            let last = [("last-event-id", last.clone())];
+            tokio::time::sleep(asked.dice.time(Duration::from_secs(30))).await;
+            response = match self.send("GET", &Value::Null, &last).await {
+                Ok(response) => response,
+                Err(Broken) => return End::Left,
+            };
+            match response.status().as_u16() {
+                200 => self.world.count("a client resumed a stream"),
+                // It is not kept any more, or the session is not; or there are too many streams.
+                400 | 401 | 404 | 503 => return End::Left,
+                status => panic!("P3: {} may not resume {}: {status}", self.name, asked.nonce),
+            }
+        }
+    }
+
+    /// Whether the connection broke before the end.
+    async fn read_one(&self, response: Response<Body>, asked: &mut Asked<'_>) -> bool {
         let events = response.headers().get("content-type").is_some_and(|kind| kind == "text/event-stream");
         let mut body = response.into_body();
-        let (mut read, mut end) = (Vec::new(), None);
-        while let Some(Ok(frame)) = body.frame().await {
-            let data = frame.into_data().unwrap_or_default();
+        let mut read = Vec::new();
+        loop {
+            let data = match body.frame().await {
+                Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
+                Some(Err(_)) => return true,
+                None => break,
+            };
+            if !self.world.is_calm() && asked.dice.one_in(60) {
+                self.world.count("a client stopped reading");
+                tokio::time::sleep(asked.dice.time(Duration::from_secs(50))).await;
+            }
             self.check(&data);
             read.extend_from_slice(&data);
             while events && let Some(at) = memchr::memmem::find(&read, b"\n\n") {
                 let event: Vec<u8> = read.drain(..at + 2).collect();
                 let event = String::from_utf8(event).unwrap();
-                let Some(data) = event.lines().find_map(|line| line.strip_prefix("data: ")).filter(|d| !d.is_empty())
-                else {
-                    continue;
-                };
-                self.heard(serde_json::from_str(data).unwrap(), id, nonce, &mut end, &mut dice).await;
+                if let Some(id) = event.lines().find_map(|line| line.strip_prefix("id: ")) {
+                    assert!(!asked.events.iter().any(|had| had == id), "P4: {} had the event {id}", asked.nonce);
+                    asked.events.push(id.to_owned());
+                }
+                let data = event.lines().find_map(|line| line.strip_prefix("data: ")).filter(|data| !data.is_empty());
+                if let Some(data) = data {
+                    self.heard(serde_json::from_str(data).unwrap(), asked).await;
+                }
             }
         }
         if !events && !read.is_empty() {
-            self.heard(serde_json::from_slice(&read).unwrap(), id, nonce, &mut end, &mut dice).await;
+            self.heard(serde_json::from_slice(&read).unwrap(), asked).await;
         }
-        match end {
-            _ if status == 404 => End::Status(404),
-            Some(answer) => End::Answer(answer),
-            None => End::Status(status),
-        }
+        false
     }
 
-    async fn heard(&self, message: Value, id: u64, nonce: &str, end: &mut Option<Value>, dice: &mut Dice) {
+    async fn heard(&self, message: Value, asked: &mut Asked<'_>) {
+        let (id, nonce) = (asked.id, asked.nonce);
         let method = message["method"].as_str().unwrap_or_default();
         match method {
             "" => {
-                assert!(end.is_none(), "P3: {nonce} has two outcomes: {message}");
+                assert!(asked.end.is_none(), "P3: {nonce} has two outcomes: {message}");
                 assert!(message["id"] == id || message["id"].is_null(), "P1: {message} for {id}");
-                *end = Some(message);
+                asked.end = Some(message);
             }
             "notifications/progress" => {
                 assert_eq!(message["params"]["progressToken"], nonce, "progress of another call");
@@ -299,12 +373,12 @@ impl Client {
                 // On a pipe nobody can say which of one client's calls it is about; it is this client's.
                 let about = message["params"]["message"].as_str().unwrap_or_default();
                 assert!(about.starts_with(&format!("{}-", self.name)), "P6: {nonce} was asked about {about}");
-                if dice.one_in(4) {
+                if asked.dice.one_in(4) {
                     return self.world.count("a client did not answer");
                 }
                 let content = json!({"action": "accept", "content": {"name": about}});
                 let answer = json!({"jsonrpc": "2.0", "id": message["id"], "result": content});
-                self.send("POST", &answer, &[]).await;
+                self.tell(&answer).await;
             }
             _ => {}
         }
@@ -335,8 +409,9 @@ impl Client {
             more = vec![("mcp-method", "tools/call".to_owned()), ("mcp-name", format!("{server}__echo"))];
         }
         let body = json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params});
-        let response = self.send("POST", &body, &more).await;
-        match self.read(response, id, &nonce, Dice::new(0)).await {
+        let Ok(response) = self.send("POST", &body, &more).await else { return false };
+        let asked = Asked { id, nonce: &nonce, end: None, events: Vec::new(), dice: Dice::new(0) };
+        match self.read(response, asked).await {
             End::Answer(answer) => answer["result"]["content"][0]["text"] == nonce.as_str(),
             _ => false,
         }
@@ -352,7 +427,7 @@ impl Client {
             "io.modelcontextprotocol/clientCapabilities": self.capabilities()})
     }
 
-    async fn send(&self, verb: &str, body: &Value, more: &[(&str, String)]) -> Response<Body> {
+    async fn send(&self, verb: &str, body: &Value, more: &[(&str, String)]) -> Result<Response<Body>, Broken> {
         let revision = if self.era == Era::Legacy { "2025-11-25" } else { "2026-07-28" };
         let accept = if verb == "GET" { "text/event-stream" } else { "application/json, text/event-stream" };
         let mut request = Request::builder()
@@ -369,7 +444,7 @@ impl Client {
         if let Some(session) = &self.session {
             request = request.header("mcp-session-id", session);
         }
-        let body = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
-        self.routes.clone().oneshot(request.body(body).unwrap()).await.unwrap_or_else(|never| match never {})
+        let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
+        self.door.send(request.body(body).unwrap()).await
     }
 }

@@ -29,6 +29,11 @@ impl Dice {
         self.next() % n
     }
 
+    /// One of so many places.
+    pub(crate) fn pick(&mut self, n: usize) -> usize {
+        usize::try_from(self.below(n as u64)).unwrap()
+    }
+
     /// Whether one of `n` equal chances came.
     pub(crate) fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0

@@ -1,15 +1,16 @@
-//! A server of either era over a pipe in memory, which does what chance says.
+//! A server of either era, which does what chance says, over whatever carries its messages.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::dice::Dice;
+use crate::http::Events;
+use crate::plans::{Carrier, Kind};
 use crate::world::World;
 
 /// Which revision a server speaks.
@@ -19,103 +20,98 @@ pub(crate) enum Era {
     Modern,
 }
 
-struct Connection {
-    world: Arc<World>,
-    name: String,
-    era: Era,
-    out: mpsc::Sender<Vec<u8>>,
-    broken: CancellationToken,
+/// What is between a server and one client of it, whatever carries it.
+#[derive(Default)]
+pub(crate) struct Talk {
     /// Questions that wait for their answers.
     asked: Mutex<HashMap<String, oneshot::Sender<Value>>>,
     cancelled: Mutex<HashSet<String>>,
+    /// Ids of requests.
+    seen: Mutex<HashSet<String>>,
+    /// Who is told of changes, and as which subscription.
+    listeners: Mutex<Vec<(Out, Value)>>,
 }
 
-/// Serves one pipe until it breaks.
-pub(crate) async fn serve(world: Arc<World>, name: String, era: Era, stream: DuplexStream, mut dice: Dice) {
-    let (reader, mut writer) = tokio::io::split(stream);
-    let (out, mut lines) = mpsc::channel::<Vec<u8>>(64);
-    let broken = CancellationToken::new();
-    let connection = Arc::new(Connection {
-        world,
-        name,
-        era,
-        out,
-        broken: broken.clone(),
-        asked: Mutex::default(),
-        cancelled: Mutex::default(),
-    });
-    let writing = async {
-        while let Some(line) = lines.recv().await {
-            if writer.write_all(&line).await.is_err() {
-                break;
-            }
-        }
-    };
-    let reading = async {
-        let mut reader = BufReader::new(reader).lines();
-        let mut seen = HashSet::new();
-        while let Ok(Some(line)) = reader.next_line().await {
-            connection.receive(&line, &mut seen, &mut dice);
-            if !connection.world.is_calm() && dice.one_in(60) {
-                connection.world.count("a server stopped reading");
-                tokio::time::sleep(dice.time(Duration::from_secs(50))).await;
-            }
-        }
-    };
-    tokio::select! {
-        () = writing => {}
-        () = reading => {}
-        () = broken.cancelled() => {}
+/// Where what a server says goes.
+#[derive(Clone)]
+pub(crate) enum Out {
+    Pipe(mpsc::Sender<Vec<u8>>),
+    Events(Arc<Events>),
+}
+
+/// A server's part in one pipe, or in one request over HTTP.
+pub(crate) struct Server {
+    pub(crate) world: Arc<World>,
+    pub(crate) kind: Kind,
+    pub(crate) out: Out,
+    /// Ends what it is doing, and what carries it.
+    pub(crate) broken: CancellationToken,
+    pub(crate) talk: Arc<Talk>,
+}
+
+impl Talk {
+    /// Whether a request has an id of its own here.
+    pub(crate) fn is_new(&self, id: &Value) -> bool {
+        self.seen.lock().unwrap().insert(id.to_string())
     }
-    broken.cancel();
+
+    /// Takes what is no request: an answer, or a notification.
+    pub(crate) fn hear(&self, message: Value) {
+        if message["method"] == "notifications/cancelled" {
+            self.cancelled.lock().unwrap().insert(message["params"]["requestId"].to_string());
+        } else if message["method"].is_null() {
+            let question = message["id"].as_str().unwrap_or_default();
+            if let Some(waits) = self.asked.lock().unwrap().remove(question) {
+                // Who asked may have been cancelled.
+                let _ = waits.send(message);
+            }
+        }
+    }
+
+    pub(crate) fn listens(&self, out: &Out, subscription: &Value) {
+        self.listeners.lock().unwrap().push((out.clone(), subscription.clone()));
+    }
 }
 
-impl Connection {
-    fn receive(self: &Arc<Self>, line: &str, seen: &mut HashSet<String>, dice: &mut Dice) {
-        let Ok(message) = serde_json::from_str::<Value>(line) else {
-            return self.world.fail(format!("{} got what is no JSON: {line}", self.name));
+impl Server {
+    /// Takes a line of a pipe.
+    pub(crate) fn receive(self: &Arc<Self>, line: &[u8], dice: &mut Dice) {
+        let Ok(message) = serde_json::from_slice::<Value>(line) else {
+            return self.world.fail(format!(
+                "{} got what is no JSON: {}",
+                self.kind.name,
+                String::from_utf8_lossy(line)
+            ));
         };
-        let method = message["method"].as_str().unwrap_or_default().to_owned();
         let id = message["id"].clone();
-        match (method.as_str(), id.is_null()) {
-            ("", _) => {
-                let question = id.as_str().unwrap_or_default().to_owned();
-                if let Some(waits) = self.asked.lock().unwrap().remove(&question) {
-                    // Who asked may have been cancelled.
-                    let _ = waits.send(message);
-                }
-            }
-            ("notifications/cancelled", _) => {
-                self.cancelled.lock().unwrap().insert(message["params"]["requestId"].to_string());
-            }
-            (_, true) => {}
-            _ => {
-                if !seen.insert(id.to_string()) {
-                    self.world.fail(format!("P1: {} got the id {id} twice on a connection", self.name));
-                }
-                let (connection, dice) = (self.clone(), dice.fork());
-                tokio::spawn(async move {
-                    let broken = connection.broken.clone();
-                    let answering = connection.request(&method, id, &message["params"], dice);
-                    let _ = broken.run_until_cancelled(answering).await;
-                });
-            }
+        if message["method"].is_null() || id.is_null() {
+            return self.talk.hear(message);
         }
+        if !self.talk.is_new(&id) {
+            self.world.fail(format!("P1: {} got the id {id} twice on a connection", self.kind.name));
+        }
+        let (server, dice) = (self.clone(), dice.fork());
+        self.world.spawn("a request to a server over a pipe", async move {
+            let _ = server.broken.run_until_cancelled(server.request(&message, dice)).await;
+        });
     }
 
-    async fn request(&self, method: &str, id: Value, params: &Value, mut dice: Dice) {
-        let modern = self.era == Era::Modern;
+    /// Does what a request wants.
+    pub(crate) async fn request(&self, message: &Value, mut dice: Dice) {
+        let (id, params) = (&message["id"], &message["params"]);
+        let method = message["method"].as_str().unwrap_or_default();
+        let modern = self.kind.era == Era::Modern;
         let capabilities = json!({"tools": {"listChanged": true}});
         let result = match method {
             "server/discover" if modern => json!({"supportedVersions": ["2026-07-28"], "capabilities": capabilities}),
-            "initialize" if !modern => json!({"protocolVersion": "2025-11-25", "capabilities": capabilities,
-                "serverInfo": {"name": self.name, "version": "1"}}),
+            "initialize" if !modern => json!({"protocolVersion": self.revision(), "capabilities": capabilities,
+                "serverInfo": {"name": self.kind.name, "version": "1"}}),
             "ping" if !modern => json!({}),
             "tools/list" => {
                 if !self.world.is_calm() && dice.one_in(12) {
-                    return self.error(&id, "not now").await;
+                    return self.error(id, "not now").await;
                 }
-                let changing = format!("changing_{}", self.world.version(&self.name));
+                let changing = format!("changing_{}", self.world.version(self.kind.name));
                 let tools = ["echo", &changing].map(|name| json!({"name": name, "inputSchema": {"type": "object"}}));
                 json!({ "tools": tools })
             }
@@ -124,15 +120,16 @@ impl Connection {
                     "notifications": params["notifications"]});
                 let told =
                     json!({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": params});
+                self.talk.listens(&self.out, id);
                 return self.say(&told).await;
             }
-            "tools/call" => return self.call(&id, params, dice).await,
-            _ => return self.answer(&id, json!({"code": -32601, "message": "no such method"}), "error").await,
+            "tools/call" => return self.call(id, params, dice).await,
+            _ => return self.answer(id, json!({"code": -32601, "message": "no such method"}), "error").await,
         };
         if !self.world.is_calm() {
             tokio::time::sleep(dice.time(Duration::from_secs(3))).await;
         }
-        self.result(&id, result).await;
+        self.result(id, result).await;
     }
 
     /// A call: its arguments say whose it is, and are its result.
@@ -141,7 +138,7 @@ impl Connection {
         let nonce = arguments["nonce"].as_str().unwrap_or_default().to_owned();
         let again = !params["inputResponses"].is_null();
         if !again && !self.world.runs(&nonce) {
-            self.world.fail(format!("a call reached {} twice: {nonce}", self.name));
+            self.world.fail(format!("a call reached {} twice: {nonce}", self.kind.name));
         }
         if self.world.is_calm() || again {
             return self.echo(id, &arguments).await;
@@ -163,7 +160,7 @@ impl Connection {
                 tokio::time::sleep(dice.time(Duration::from_secs(2))).await;
                 if dice.one_in(2) {
                     // In the middle of a line.
-                    let _ = self.out.send(br#"{"jsonrpc":"2.0","id":"#.to_vec()).await;
+                    self.out.write(br#"{"jsonrpc":"2.0","id":"#.to_vec()).await;
                     tokio::task::yield_now().await;
                 }
                 return self.broken.cancel();
@@ -171,17 +168,12 @@ impl Connection {
             4 => return self.error(id, "no").await,
             5 => {
                 world.count("a list changed");
-                world.change(&self.name);
-                let mut told = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
-                if self.era == Era::Modern {
-                    // Its subscription is the fifth request of a connection, mostly; whose it is not is ignored.
-                    told["params"] = json!({"_meta": {"io.modelcontextprotocol/subscriptionId": dice.below(8)}});
-                }
-                self.say(&told).await;
+                world.change(self.kind.name);
+                self.tell_of_change().await;
             }
             6 => {
                 world.count("a server said what is no message");
-                let _ = self.out.send(b"Listening...\n".to_vec()).await;
+                self.out.write(b"Listening...\n".to_vec()).await;
             }
             7 => {
                 let other = json!(id.as_u64().unwrap_or_default() + dice.below(4));
@@ -199,11 +191,11 @@ impl Connection {
                     self.say(&json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})).await;
                 }
             }
-            12..=14 => return self.ask(id, &arguments, &nonce, dice).await,
+            12..=14 if self.kind.carrier != Carrier::HttpSse => return self.ask(id, &arguments, &nonce, dice).await,
             _ => {}
         }
         tokio::time::sleep(dice.time(Duration::from_secs(10))).await;
-        if dice.one_in(2) && self.cancelled.lock().unwrap().contains(&id.to_string()) {
+        if dice.one_in(2) && self.talk.cancelled.lock().unwrap().contains(&id.to_string()) {
             return;
         }
         self.echo(id, &arguments).await;
@@ -213,7 +205,7 @@ impl Connection {
     async fn ask(&self, id: &Value, arguments: &Value, nonce: &str, mut dice: Dice) {
         let params = json!({"mode": "form", "message": nonce,
             "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}}});
-        if self.era == Era::Modern {
+        if self.kind.era == Era::Modern {
             self.world.count("a modern server asked");
             let questions = json!({"q": {"method": "elicitation/create", "params": params}});
             let result = json!({"resultType": "input_required", "inputRequests": questions, "requestState": nonce});
@@ -222,7 +214,7 @@ impl Connection {
         self.world.count("a legacy server asked");
         let question = format!("question about {nonce}");
         let (answer, answered) = oneshot::channel();
-        self.asked.lock().unwrap().insert(question.clone(), answer);
+        self.talk.asked.lock().unwrap().insert(question.clone(), answer);
         self.say(&json!({"jsonrpc": "2.0", "id": question, "method": "elicitation/create", "params": params})).await;
         let wait = Duration::from_secs(1) + dice.time(Duration::from_secs(200));
         if let Ok(Ok(answer)) = tokio::time::timeout(wait, answered).await
@@ -242,7 +234,7 @@ impl Connection {
     }
 
     async fn result(&self, id: &Value, mut result: Value) {
-        if self.era == Era::Modern {
+        if self.kind.era == Era::Modern {
             result["resultType"] = json!("complete");
         }
         self.answer(id, result, "result").await;
@@ -257,7 +249,36 @@ impl Connection {
     }
 
     async fn say(&self, message: &Value) {
-        // Nobody is left to hear it when the pipe broke.
-        let _ = self.out.send(format!("{message}\n").into_bytes()).await;
+        self.out.write(format!("{message}\n").into_bytes()).await;
+    }
+
+    /// Tells whoever listens that a list changed.
+    async fn tell_of_change(&self) {
+        let told = |params| json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed", "params": params});
+        if self.kind.era == Era::Legacy && self.kind.carrier != Carrier::Http {
+            return self.say(&told(json!({}))).await;
+        }
+        let listeners = self.talk.listeners.lock().unwrap().clone();
+        for (out, subscription) in listeners {
+            let params = match subscription {
+                Value::Null => json!({}),
+                id => json!({"_meta": {"io.modelcontextprotocol/subscriptionId": id}}),
+            };
+            out.write(format!("{}\n", told(params)).into_bytes()).await;
+        }
+    }
+
+    fn revision(&self) -> &'static str {
+        if self.kind.carrier == Carrier::HttpSse { "2024-11-05" } else { "2025-11-25" }
+    }
+}
+
+impl Out {
+    async fn write(&self, bytes: Vec<u8>) {
+        match self {
+            // Nobody is left to hear it when the pipe broke.
+            Out::Pipe(pipe) => drop(pipe.send(bytes).await),
+            Out::Events(events) => events.write(bytes),
+        }
     }
 }

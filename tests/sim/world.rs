@@ -5,73 +5,38 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use moongate::app::Core;
-use moongate::config::{self, LoadOptions, Plan};
-use moongate::front;
+use moongate::app::{Core, Outcome};
+use moongate::config::Plan;
+use moongate::front::{self, ListenSettings, Service};
+use moongate::gateway::Restarted;
 use moongate::link::LinkError;
 use moongate::link::guard::Guard;
-use moongate::revision::SUPPORTED;
 use moongate::telemetry::Metrics;
 use moongate::upstream::{Pipe, Shared};
 
 use crate::client::Client;
 use crate::dice::Dice;
-use crate::server::{self, Era};
-
-/// The keys of the two principals.
-pub(crate) const KEYS: [&str; 2] = ["key-of-anna-0123456789", "key-of-bert-0123456789"];
-
-/// Two servers that all share, one of each era, and one with a connection for each client.
-const SERVERS: [(&str, Era); 3] = [("s0", Era::Legacy), ("s1", Era::Modern), ("s2", Era::Legacy)];
-
-/// The config of every world.
-pub(crate) fn plan() -> Plan {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("sim.toml");
-    let [anna, bert] = KEYS;
-    let text = format!(
-        r#"
-        [gateway]
-        ask_timeout = "60s"
-        [servers.s0]
-        command = "memory"
-        timeout = "30s"
-        [servers.s1]
-        command = "memory"
-        timeout = "30s"
-        max_concurrency = 2
-        queue = 2
-        [servers.s2]
-        command = "memory"
-        share = "session"
-        timeout = "30s"
-        [limits]
-        parked = 3
-        sessions = 4
-        replay_time = "60s"
-        [[auth.keys]]
-        name = "anna"
-        key = "{anna}"
-        [[auth.keys]]
-        name = "bert"
-        key = "{bert}"
-        "#
-    );
-    std::fs::write(&path, text).unwrap();
-    let loaded = config::load(&LoadOptions { paths: vec![path], revisions: &SUPPORTED, ..LoadOptions::default() });
-    loaded.unwrap_or_else(|problems| panic!("{problems}")).plan
-}
+use crate::door::{Door, House};
+use crate::http::Site;
+use crate::link;
+use crate::plans::{self, Carrier, Kind};
+use crate::server::Era;
 
 /// What its clients and servers share.
 #[derive(Default)]
 pub(crate) struct World {
+    pub(crate) kinds: Vec<Kind>,
     calm: AtomicBool,
+    /// Whether a key was taken away at some time.
+    locked: AtomicBool,
     failures: Mutex<Vec<String>>,
     /// Nonces of the calls that servers got.
     ran: Mutex<HashSet<String>>,
     /// How often each server's list changed.
     versions: Mutex<HashMap<String, u64>>,
     seen: Mutex<Seen>,
+    /// What runs in this world, besides the gateway.
+    tasks: Mutex<BTreeMap<&'static str, usize>>,
 }
 
 /// What happened, and how often.
@@ -85,8 +50,9 @@ impl Seen {
         }
     }
 
-    pub(crate) fn assert_all_happened(&self) {
-        for what in [
+    /// Whether so many worlds were enough for all that can happen in one.
+    pub(crate) fn assert_all_happened(&self, worlds: u64) {
+        let mut all = vec![
             "a call succeeded",
             "a call failed",
             "a server broke down",
@@ -108,7 +74,34 @@ impl Seen {
             "a client left",
             "a client cancelled",
             "a client listened",
-        ] {
+            "a client's connection broke",
+            "a client resumed a stream",
+            "a client stopped reading",
+            "a client was locked out",
+            "a connection was cut",
+            "a connection stood still",
+            "a connection broke before anything ran",
+            "a connection broke after a request ran",
+            "a server was slow over HTTP",
+            "a server refused over HTTP",
+            "a server forgot its sessions",
+            "an event stream was cut",
+            "a stream was resumed",
+            "a stream could not be resumed",
+            "a server was restarted",
+            "a server could not be restarted",
+            "a server was replaced",
+            "a server was taken out of the config",
+            "a server's limits were changed",
+            "a key was taken out of the config",
+            "the rules of names were changed",
+        ];
+        if worlds < 1000 {
+            all.retain(|what| {
+                !["a client resumed a stream", "a stream was resumed", "a stream could not be resumed"].contains(what)
+            });
+        }
+        for what in all {
             assert!(self.0.contains_key(what), "it never happened that {what}: {:?}", self.0);
         }
     }
@@ -118,6 +111,11 @@ impl World {
     /// Whether servers behave.
     pub(crate) fn is_calm(&self) -> bool {
         self.calm.load(Ordering::Relaxed)
+    }
+
+    /// Whether a principal may be without its key.
+    pub(crate) fn is_locked(&self) -> bool {
+        self.locked.load(Ordering::Relaxed)
     }
 
     /// Notes what no test may let pass, from a task whose panic nobody would see.
@@ -142,75 +140,142 @@ impl World {
         *self.seen.lock().unwrap().0.entry(what).or_default() += 1;
     }
 
-    fn dial(self: &Arc<Self>, name: &str, dice: &Mutex<Dice>) -> Result<Pipe, LinkError> {
+    /// Runs something that has to end by itself once the gateway is gone.
+    pub(crate) fn spawn(self: &Arc<Self>, what: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        *self.tasks.lock().unwrap().entry(what).or_default() += 1;
+        let world = self.clone();
+        tokio::spawn(async move {
+            task.await;
+            *world.tasks.lock().unwrap().get_mut(what).unwrap() -= 1;
+        });
+    }
+
+    fn dial(self: &Arc<Self>, name: &str, dice: &Mutex<Dice>, sites: &[Arc<Site>]) -> Result<Pipe, LinkError> {
         let mut dice = dice.lock().unwrap().fork();
         if !self.is_calm() && dice.one_in(10) {
             self.count("a server could not be reached");
             return Err(LinkError::Unreachable("it is not there".to_owned()));
         }
-        let (_, era) = SERVERS.into_iter().find(|(known, _)| *known == name).unwrap();
-        // Some pipes hold little: whoever writes then waits for whoever reads.
-        let size = [256, 2048, 64 * 1024][usize::try_from(dice.below(3)).unwrap()];
-        let (ours, theirs) = tokio::io::duplex(size);
-        tokio::spawn(server::serve(self.clone(), name.to_owned(), era, theirs, dice));
-        let (reader, writer) = tokio::io::split(ours);
-        Ok((Box::new(reader), Box::new(writer)))
+        let at = self.kinds.iter().position(|kind| kind.name == name).unwrap();
+        let (kind, site) = (self.kinds[at], sites[at].clone());
+        let (ours, theirs) = link::connection(self, &mut dice, 8);
+        if kind.carrier != Carrier::Pipe {
+            self.spawn("a connection of a server", site.serve(theirs));
+            let (reader, writer) = tokio::io::split(ours);
+            return Ok((Box::new(reader), Box::new(writer)));
+        }
+        // As of a process: its input ends before its output does.
+        let (writer, reader) = link::connection(self, &mut dice, 8);
+        self.spawn("a pipe of a server", link::serve(self.clone(), kind, (reader, theirs), dice));
+        Ok((Box::new(ours), Box::new(writer)))
     }
 }
 
 /// Runs the world of a seed to its end; gives what happened in it.
-pub(crate) async fn run(seed: u64, plan: &Plan) -> Seen {
+pub(crate) async fn run(seed: u64, all: &Plan) -> Seen {
     let mut dice = Dice::new(seed);
-    let world = Arc::new(World::default());
+    let (kinds, plan) = plans::chosen(all, &mut dice);
+    let world = Arc::new(World { kinds: kinds.clone(), ..World::default() });
     let metrics = Arc::new(Metrics::new());
+    let sites: Vec<_> = kinds.iter().map(|kind| Site::new(world.clone(), *kind, dice.fork())).collect();
     let dialing = {
         let (world, dice) = (world.clone(), Mutex::new(dice.fork()));
-        Arc::new(move |name: &str| world.dial(name, &dice))
+        Arc::new(move |name: &str| world.dial(name, &dice, &sites))
     };
     let shared = Arc::new(Shared::new(metrics.clone(), Guard::none()).dialing(dialing));
-    let core = Core::new(plan, shared);
+    let core = Core::new(&plan, shared.clone());
     let routes = front::router(core.fronts.clone(), false);
+    let house = House {
+        service: Service::new(routes.clone(), Some(core.fronts.clone()), false),
+        routes,
+        settings: ListenSettings {
+            connections: plan.limits.connections,
+            head: plan.limits.head,
+            read_timeout: plan.limits.read_timeout,
+        },
+        draining: core.draining.clone(),
+    };
     core.gateway.start();
-    let state = core.fronts.load().state.clone();
-    let expiring = tokio::spawn(state.parking.clone().expire_forever());
+    let parking = core.fronts.load().state.parking.clone();
+    let sessions = core.fronts.load().state.sessions.clone();
+    let keeping = [tokio::spawn(parking.expire_forever()), tokio::spawn(sessions.reap_forever())];
     let mut living = Vec::new();
-    for number in 0..3 + dice.below(4) {
+    for number in 0..2 + dice.below(3) {
         let era = if dice.one_in(2) { Era::Legacy } else { Era::Modern };
-        let (who, able) = (usize::try_from(dice.below(2)).unwrap(), !dice.one_in(4));
-        let mut client = Client::new(&world, &routes, era, who, number, able);
+        let (who, able) = (dice.pick(2), !dice.one_in(4));
+        let door = Door::new(&house, &world, &mut dice);
+        let mut client = Client::new(&world, door, era, who, number, able);
         let dice = dice.fork();
         living.push(tokio::spawn(async move { client.live(dice).await }));
     }
-    for client in living {
-        if let Err(panic) = client.await {
-            std::panic::resume_unwind(panic.into_panic());
+    let operating = operate(&world, &core, &plan, dice.fork());
+    let lives = async {
+        for client in living {
+            if let Err(panic) = client.await {
+                std::panic::resume_unwind(panic.into_panic());
+            }
+            let (parked, sessions) = (metrics.parked.get(), metrics.sessions.get());
+            assert!(parked <= 2 && sessions <= 2, "P5: {parked} parked, {sessions} sessions");
         }
-        let (parked, sessions) = (metrics.parked.get(), metrics.sessions.get());
-        assert!(parked <= 3 && sessions <= 4, "P5: {parked} parked, {sessions} sessions");
-    }
+    };
+    tokio::join!(lives, operating);
     world.calm.store(true, Ordering::Relaxed);
-    quiet(&metrics).await;
-    recovers(&world, &routes).await;
-    quiet(&metrics).await;
+    quiet(&kinds, &metrics).await;
+    recovers(&world, &house, dice.fork()).await;
+    quiet(&kinds, &metrics).await;
+    drop(house);
+    core.draining.cancel();
     tokio::time::timeout(Duration::from_secs(60), core.gateway.stop()).await.expect("it stops");
-    expiring.abort();
+    tokio::time::timeout(Duration::from_secs(60), shared.closed()).await.expect("it stops");
+    keeping.iter().for_each(tokio::task::JoinHandle::abort);
+    drop((core, shared));
+    nothing_runs(&world).await;
     let failures = std::mem::take(&mut *world.failures.lock().unwrap());
     assert!(failures.is_empty(), "{failures:#?}");
     std::mem::take(&mut *world.seen.lock().unwrap())
 }
 
+/// What an operator does meanwhile: the config changes, and back; servers are restarted.
+async fn operate(world: &World, core: &Core, plan: &Plan, mut dice: Dice) {
+    for _ in 0..dice.below(4) {
+        tokio::time::sleep(dice.time(Duration::from_secs(60))).await;
+        if dice.one_in(3) {
+            let name = world.kinds[dice.pick(world.kinds.len())].name;
+            match core.gateway.restart(name).await {
+                Restarted::Done(_) => world.count("a server was restarted"),
+                Restarted::Failed { .. } => world.count("a server could not be restarted"),
+                Restarted::Busy | Restarted::Unknown => world.fail(format!("{name} cannot be restarted")),
+            }
+            continue;
+        }
+        let (what, changed) = plans::changed(plan, &mut dice);
+        if changed.keys.len() < plan.keys.len() {
+            world.locked.store(true, Ordering::Relaxed);
+        }
+        world.count(what);
+        for plan in [&changed, plan] {
+            let outcome = core.reloader.change_to(plan.clone()).await;
+            assert!(matches!(outcome, Outcome::Applied(_)), "{what}: {outcome:?}");
+            tokio::time::sleep(dice.time(Duration::from_secs(40))).await;
+        }
+    }
+}
+
 /// Nobody wants anything any more: nothing is left, once all times are over.
-async fn quiet(metrics: &Metrics) {
+async fn quiet(kinds: &[Kind], metrics: &Metrics) {
     let levels = || {
-        let queued: i64 = SERVERS.iter().map(|(name, _)| metrics.queue_depth.with_label_values(&[*name]).get()).sum();
-        [
+        let mut levels = vec![
             ("inflight", metrics.inflight.get()),
             ("streams", metrics.streams.get()),
             ("parked", metrics.parked.get()),
             ("sessions", metrics.sessions.get()),
             ("replay_bytes", metrics.replay_bytes.get()),
-            ("queue_depth", queued),
-        ]
+        ];
+        for kind in kinds {
+            levels.push((kind.name, metrics.queue_depth.with_label_values(&[kind.name]).get()));
+            levels.push((kind.name, metrics.backlog_bytes.with_label_values(&[kind.name]).get()));
+        }
+        levels
     };
     // Longer than calls, questions, and what is kept for clients that may come back.
     for _ in 0..120 {
@@ -222,21 +287,32 @@ async fn quiet(metrics: &Metrics) {
     panic!("something is left: {:?}", levels());
 }
 
-/// Every server works again, for clients of both eras and principals.
-async fn recovers(world: &Arc<World>, routes: &axum::Router) {
-    for (number, (server, _)) in (1000..).zip(SERVERS) {
-        for (who, era) in [(0, Era::Legacy), (1, Era::Modern)] {
-            let mut client = Client::new(world, routes, era, who, number, false);
-            let mut worked = false;
-            for _ in 0..600 {
-                worked = client.works(server).await;
-                if worked {
-                    break;
-                }
-                tokio::time::sleep(Duration::from_secs(1)).await;
+/// Every server works again, for a client of either era and principal.
+async fn recovers(world: &Arc<World>, house: &House, mut dice: Dice) {
+    for (number, kind) in (1000..).zip(&world.kinds) {
+        let (who, era) = (dice.pick(2), if dice.one_in(2) { Era::Legacy } else { Era::Modern });
+        let mut client = Client::new(world, Door::Routes(house.routes.clone()), era, who, number, false);
+        let mut worked = false;
+        for _ in 0..600 {
+            worked = client.works(kind.name).await;
+            if worked {
+                break;
             }
-            assert!(worked, "{server} does not work for a client of {era:?} once it behaves");
-            client.leave().await;
+            tokio::time::sleep(Duration::from_secs(1)).await;
         }
+        assert!(worked, "{} does not work for a client of {era:?} once it behaves", kind.name);
+        client.leave().await;
     }
+}
+
+/// Everything has stopped: no task is left, once what waits for a time has seen that there is nothing to do.
+async fn nothing_runs(world: &World) {
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    for _ in 0..120 {
+        if tasks() == 0 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_secs(10)).await;
+    }
+    panic!("{} tasks are left, of which this world has {:?}", tasks(), world.tasks.lock().unwrap());
 }

@@ -99,13 +99,12 @@ impl Connection {
     /// Whether it can take another request: the last answer was read to its end, and nothing came after that.
     pub(super) fn is_ready(&self) -> bool {
         // Reads only where the runtime was told that there is something, be it the end; what it is ends the connection.
-        let nothing_more = || matches!(self.stream.try_read(&mut [0]), Err(e) if e.kind() == io::ErrorKind::WouldBlock);
-        self.is_kept && self.request.is_none() && nothing_more()
+        self.is_kept && self.request.is_none() && self.stream.is_quiet()
     }
 
     /// The same from the kernel, for a connection that lay idle: the runtime may not have been told yet.
     pub(super) fn is_open(&self) -> bool {
-        matches!(self.stream.peek(), Err(rustix::io::Errno::WOULDBLOCK))
+        self.stream.is_quiet_for_sure()
     }
 
     /// Sends what is left of the request, as far as the connection takes it. A server may refuse the rest, and have

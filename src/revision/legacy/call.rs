@@ -322,6 +322,13 @@ impl Spell for LegacySpell {
         self.open.token().clone().cancelled_owned()
     }
 
+    /// 2025-11-25/basic/utilities/cancellation.mdx has no answer only for what `notifications/cancelled` names: whoever did
+    /// not send that waits for one.
+    fn withdrawn(&self) -> Option<Error> {
+        let ended = self.open.session().caller.load().ended.is_cancelled();
+        ended.then(|| Error::new(Reason::UnknownSession, "The session ended before the call did"))
+    }
+
     /// 2025-11-25/basic/transports.mdx, Sending Messages to the Server: "Disconnection SHOULD NOT be interpreted as
     /// the client cancelling its request." The call goes on; its timeout bounds it. A client that has an event's id
     /// may come back for the rest.

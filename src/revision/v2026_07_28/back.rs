@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::{StreamExt, stream};
+use futures_util::{FutureExt, StreamExt, stream};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::json::{Object, Raw, Text};
@@ -39,6 +39,11 @@ pub(super) struct Inner {
 impl ModernServer {
     /// Takes the server into use.
     pub(in crate::revision) fn attach(link: Arc<dyn Link>, calls: Calls, hello: Hello, face: Face) -> Arc<Self> {
+        if link.is_pipe() {
+            // What belongs to no request is nobody's here, such as the progress of one that is over: it must not wait, and
+            // take the room of what is about a call.
+            drop(link.listen(Headers::new()).now_or_never());
+        }
         Arc::new(ModernServer(Arc::new(Inner { link, calls, hello, face })))
     }
 }
