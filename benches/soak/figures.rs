@@ -1,0 +1,8 @@
+//! Figures of recovery.
+
+use crate::args::Args;
+use anyhow::{Result, bail};
+
+pub(crate) async fn measure(_: &Args) -> Result<()> {
+    bail!("not yet")
+}
