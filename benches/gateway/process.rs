@@ -85,6 +85,22 @@ impl Process {
         }
     }
 
+    /// Waits until it says this on its standard error.
+    #[allow(dead_code, reason = "for the soak, which shares this file")]
+    pub(crate) async fn says(&mut self, what: &str, patience: Duration) -> Result<()> {
+        let end = Instant::now() + patience;
+        while !self.tail().contains(what) {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("{} ended ({status}); it said:\n{}", self.name, self.tail());
+            }
+            if Instant::now() > end {
+                bail!("{} does not say {what:?}; it said:\n{}", self.name, self.tail());
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    }
+
     /// The last lines of its standard error.
     pub(crate) fn tail(&self) -> String {
         let output = self.output.lock().unwrap_or_else(PoisonError::into_inner);

@@ -11,7 +11,11 @@ use std::time::Duration;
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::{Instant, timeout};
 
-const CALLERS: usize = 48;
+/// The most callers; and the calls a second of each, so that no session of theirs ends for being idle.
+const CALLERS: f64 = 120.0;
+const EACH: f64 = 3.0;
+/// Those of them that have children of their own, each a process.
+const FEW: usize = 12;
 const LISTENERS: usize = 16;
 const VISITORS: usize = 8;
 /// One session for so many calls.
@@ -21,7 +25,7 @@ const REVISIONS: [&str; 5] = ["2025-11-25", MODERN, "2025-06-18", MODERN, "2025-
 /// Starts everybody; they end with the phase.
 pub(crate) fn start(soak: &Rc<Soak>, rate: f64) -> Vec<JoinHandle<()>> {
     let mut tasks = Vec::new();
-    for n in 0..CALLERS {
+    for n in 0..(rate / EACH).clamp(1.0, CALLERS) as usize {
         tasks.push(spawn_local(caller(soak.clone(), n)));
     }
     for n in 0..LISTENERS {
@@ -62,8 +66,7 @@ async fn caller(soak: Rc<Soak>, n: usize) {
     if let Some(session) = &client.session {
         soak.board.borrow_mut().push((session.clone(), client.key));
     }
-    // Few have children of their own: each is a process.
-    let few = n % 8 < 2;
+    let few = n < FEW;
     while soak.turn().await {
         one(&soak, &mut client, few).await;
     }

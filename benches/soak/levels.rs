@@ -1,6 +1,7 @@
 //! What a gateway holds while nobody uses it: the same before and after.
 
 use crate::admin::{self, Metrics};
+use crate::calls;
 use crate::client::{Client, KEYS, MODERN};
 use crate::processes;
 use crate::soak::Soak;
@@ -66,6 +67,8 @@ pub(crate) struct Levels {
     /// By what they run.
     pub(crate) children: BTreeMap<String, usize>,
     pub(crate) zombies: usize,
+    /// Processes of servers, whoever started them.
+    pub(crate) processes: usize,
     /// Every value of every label of all metrics.
     labels: BTreeSet<String>,
     pub(crate) series: usize,
@@ -89,6 +92,7 @@ impl Levels {
             descriptors: processes::descriptors(world.pid, &world.ports),
             children,
             zombies,
+            processes: processes::marked(&world.mark()),
             labels: metrics.labels(),
             series: metrics.count(),
         })
@@ -115,6 +119,9 @@ impl Levels {
         };
         all.extend(different("descriptors: ", &kinds(before), &kinds(self)));
         all.extend(different("children: ", &before.children, &self.children));
+        if self.processes != before.processes {
+            all.push(format!("processes of servers: {} before, {} after", before.processes, self.processes));
+        }
         if self.zombies > 0 {
             all.push(format!("{} zombies", self.zombies));
         }
@@ -170,6 +177,10 @@ pub(crate) async fn touch(soak: &Soak) -> Result<()> {
                     sleep(Duration::from_millis(100)).await;
                 }
             }
+            // Before a server on a pipe has asked once, nobody knows that clients must not share it.
+            if let Some(spec) = SERVERS.iter().find(|spec| spec.name == "asks").filter(|_| !client.is_modern()) {
+                calls::asked(soak, &mut client, spec).await;
+            }
             client.end().await?;
         }
     }
@@ -190,7 +201,11 @@ pub(crate) async fn settled(soak: &Soak, pooled: bool) -> Result<Levels> {
         }
         sleep(Duration::from_millis(200)).await;
         let now = Levels::look(&soak.world).await?;
-        if now.gauges != before.gauges || now.children != before.children || now.descriptors != before.descriptors {
+        if now.gauges != before.gauges
+            || now.children != before.children
+            || now.processes != before.processes
+            || now.descriptors != before.descriptors
+        {
             since = Instant::now();
         }
         before = now;

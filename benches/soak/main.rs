@@ -70,6 +70,7 @@ fn main() -> Result<()> {
 
 /// Becomes another program that the kernel ends when our parent ends.
 fn exec(program: &str, args: &[String]) -> Result<()> {
+    #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
     Err(std::process::Command::new(program).args(args).exec()).with_context(|| format!("cannot run {program}"))
 }

@@ -29,6 +29,13 @@ pub(crate) fn with_argument(pid: u32, end: &str) -> Vec<u32> {
     children(pid).into_iter().filter(|(_, words)| has(words)).map(|(pid, _)| pid).collect()
 }
 
+/// How many processes have this in their environment.
+pub(crate) fn marked(mark: &str) -> usize {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return 0 };
+    let environments = entries.filter_map(|entry| std::fs::read(entry.ok()?.path().join("environ")).ok());
+    environments.filter(|environment| memchr::memmem::find(environment, mark.as_bytes()).is_some()).count()
+}
+
 /// Whether a process is there, and no zombie.
 pub(crate) fn alive(pid: u32) -> bool {
     state(pid).is_some_and(|state| state != 'Z')

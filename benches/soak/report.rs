@@ -131,6 +131,7 @@ impl Report<'_> {
             "heap": self.heap, "samples": self.samples, "recoveries_ms": tally.recoveries,
             "descriptors": [self.before.descriptors, self.after.descriptors],
             "children": [self.before.children, self.after.children],
+            "processes": [self.before.processes, self.after.processes],
             "gauges": [self.before.gauges, self.after.gauges],
             "series": [self.before.series, self.after.series],
         })

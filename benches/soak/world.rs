@@ -38,6 +38,17 @@ pub(crate) enum How {
     Web,
     /// HTTP, every answer a stream of events with ids, cut after the second one.
     Polled,
+    /// TCP, a message a line.
+    Tcp,
+    /// WebSocket.
+    Ws,
+}
+
+impl How {
+    /// Whether the gateway starts it.
+    pub(crate) fn is_child(self) -> bool {
+        matches!(self, How::Pipe | How::Own | How::Each)
+    }
 }
 
 /// One server.
@@ -72,6 +83,8 @@ pub(crate) const SERVERS: &[Spec] = &[
     spec("killed_own", How::Own, "2025-11-25", Fate::Mortal),
     spec("killed_web", How::Web, "2025-11-25", Fate::Mortal),
     spec("killed_web_new", How::Web, "2026-07-28", Fate::Mortal),
+    spec("killed_tcp", How::Tcp, "2025-06-18", Fate::Mortal),
+    spec("killed_ws", How::Ws, "2025-11-25", Fate::Mortal),
     spec("replaced", How::Pipe, "2025-11-25", Fate::Changing),
     spec("replaced_web", How::Web, "2026-07-28", Fate::Changing),
     spec("tuned", How::Pipe, "2026-07-28", Fate::Changing),
@@ -116,7 +129,7 @@ impl World {
         for spec in SERVERS {
             let plant = plant.filter(|_| matches!(spec.name, "pipe" | "web"));
             std::fs::write(files.path().join(format!("{}.json", spec.name)), script(spec, plant).to_string())?;
-            if matches!(spec.how, How::Web | How::Polled) {
+            if !spec.how.is_child() {
                 // Below those that the system gives to connections, since a server comes back at its own.
                 port += 1;
                 while TcpListener::bind(("127.0.0.1", port)).is_err() {
@@ -168,20 +181,31 @@ impl World {
         self.files.path().join("moongate.toml")
     }
 
+    /// What all processes of the servers carry in their environment.
+    pub(crate) fn mark(&self) -> String {
+        self.files.path().display().to_string()
+    }
+
     pub(crate) fn tail(&self) -> String {
         self.gateway.borrow().as_ref().map(Process::tail).unwrap_or_default()
     }
 
-    /// Starts a server over HTTP at its own port, or starts it again.
+    /// Starts a server that is no child of the gateway's, or starts it again, at its own port.
     pub(crate) async fn web(&self, name: &'static str) -> Result<()> {
         let port = self.webs.borrow().iter().find(|(web, _, _)| *web == name).context("no such server")?.1;
         let file = self.files.path().join(format!("{name}.json"));
-        let words = ["mock", &file.display().to_string(), "--http", &format!("127.0.0.1:{port}")].map(str::to_owned);
+        let kind = match SERVERS.iter().find(|spec| spec.name == name).map(|spec| spec.how) {
+            Some(How::Tcp) => "--tcp",
+            Some(How::Ws) => "--ws",
+            _ => "--http",
+        };
+        let address = format!("127.0.0.1:{port}");
+        let words = ["mock", &file.display().to_string(), kind, &address].map(str::to_owned);
         let end = Instant::now() + Duration::from_secs(30);
         let process = loop {
             let mut process = Process::program(name, &self.bin, &words)?;
-            match process.address(Duration::from_secs(20)).await {
-                Ok(_) => break process,
+            match process.says("listening on", Duration::from_secs(20)).await {
+                Ok(()) => break process,
                 // Some connection has the port for a moment.
                 Err(error) if Instant::now() > end => return Err(error),
                 Err(_) => sleep(Duration::from_millis(100)).await,
@@ -193,7 +217,7 @@ impl World {
         Ok(())
     }
 
-    /// Kills a server over HTTP.
+    /// Kills such a server.
     pub(crate) async fn kill_web(&self, name: &str) {
         let process = self.webs.borrow_mut().iter_mut().find(|(web, _, _)| *web == name).and_then(|web| web.2.take());
         if let Some(process) = process {
@@ -242,15 +266,20 @@ impl World {
             }
             writeln!(out, "[servers.{}]", spec.name)?;
             match self.webs.borrow().iter().find(|(name, _, _)| *name == spec.name) {
-                Some((_, port, _)) => writeln!(out, "url = \"http://127.0.0.1:{port}/mcp\"")?,
+                Some((_, port, _)) if spec.how == How::Tcp => writeln!(out, "tcp = \"127.0.0.1:{port}\"")?,
+                Some((_, port, _)) => {
+                    let scheme = if spec.how == How::Ws { "ws" } else { "http" };
+                    writeln!(out, "url = \"{scheme}://127.0.0.1:{port}/mcp\"")?;
+                }
                 None => {
                     let file = self.files.path().join(format!("{}.json", spec.name));
                     let args = json!(["mock", file, "--stdio"]);
-                    writeln!(out, "command = {}\nargs = {args}", json!(self.bin))?;
+                    let variant = if spec.name == "replaced" { variant.replaced } else { 0 };
+                    let env = format!("{{ SOAK_RUN = {}, VARIANT = \"{variant}\" }}", json!(self.mark()));
+                    writeln!(out, "command = {}\nargs = {args}\nenv = {env}", json!(self.bin))?;
                 }
             }
             match (spec.name, spec.how) {
-                ("replaced", _) => writeln!(out, "env = {{ VARIANT = \"{}\" }}", variant.replaced)?,
                 ("replaced_web", _) => writeln!(out, "headers = {{ X-Variant = \"{}\" }}", variant.replaced)?,
                 ("tuned", _) => writeln!(out, "max_concurrency = {}", 100 + variant.tuned % 20)?,
                 (_, How::Own) => writeln!(out, "share = \"session\"")?,
@@ -284,7 +313,7 @@ fn script(spec: &Spec, plant: Option<&str>) -> serde_json::Value {
     json!({
         "name": name,
         "revisions": [spec.revision],
-        "tools": (["echo", "sleep", "elicit", "steps"].map(tool)),
+        "tools": (["echo", "sleep", "elicit", "steps", "mock_counters"].map(tool)),
         "flows": {
             "steps": {
                 "steps": [{"progress": [1, 3]}, {"wait_ms": 3}, {"progress": [2, 3]}, {"wait_ms": 3}, {"progress": [3, 3]}],
@@ -295,6 +324,8 @@ fn script(spec: &Spec, plant: Option<&str>) -> serde_json::Value {
         "templates": [{"uriTemplate": format!("soak://{name}/{{id}}"), "name": "item"}],
         "contents": {(format!("soak://{name}/{{id}}")): "{id}"},
         "prompts": [{"name": "say", "arguments": [{"name": "nonce", "required": true}]}],
+        // A process that is not the gateway's child, and that ignores SIGTERM.
+        "stdio": {"grandchild": name == "killed_6"},
         "http": {"answer": if spec.how == How::Polled { "sse" } else { "auto" }, "sse": sse},
         "faults": faults,
     })
