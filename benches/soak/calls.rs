@@ -238,6 +238,19 @@ pub(crate) async fn cancelled(soak: &Soak, client: &mut Client, spec: &Spec) {
     soak.called("cancelled calls", spec.name, began, outcome);
 }
 
+/// A tool that nobody has is an error that names it, and nothing else.
+pub(crate) async fn nothing(soak: &Soak, client: &mut Client) {
+    let tool = soak.nonce(client.key);
+    let request = client.call(&tool, json!({}), None);
+    let began = Instant::now();
+    let answer = client.exchange(&request.bytes).await;
+    let outcome = match seen(&answer, request.id, "an error", |_| false) {
+        Outcome::Failed(why) if why == format!("Unknown tool: {tool}") => Outcome::Right,
+        other => other,
+    };
+    soak.called("calls of nothing", "pipe", began, outcome);
+}
+
 /// The list has every server that is always there, each tool once.
 pub(crate) async fn list(soak: &Soak, client: &mut Client) {
     let request = client.request("tools/list", None, json!({}));

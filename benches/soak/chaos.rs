@@ -56,7 +56,8 @@ async fn kills(soak: Rc<Soak>) -> Result<()> {
         let (name, pid) = if turn % 4 == 0 {
             ("killed_own", soak.pick(&processes::with_argument(soak.world.pid, "killed_own.json")).copied())
         } else {
-            let name = shared[turn % shared.len()];
+            // Counted without the turns of the others, so that it hits all alike.
+            let name = shared[(turn - turn / 4) % shared.len()];
             (name, pid_of(&soak, name).await?)
         };
         let Some(pid) = pid.and_then(|pid| Pid::from_raw(pid.cast_signed())) else { continue };

@@ -72,6 +72,8 @@ pub(crate) struct Levels {
     /// Every value of every label of all metrics.
     labels: BTreeSet<String>,
     pub(crate) series: usize,
+    /// In bytes: see [`memory`].
+    pub(crate) memory: f64,
 }
 
 impl Levels {
@@ -95,6 +97,7 @@ impl Levels {
             processes: processes::marked(&world.mark()),
             labels: metrics.labels(),
             series: metrics.count(),
+            memory: memory(&metrics).0,
         })
     }
 
@@ -135,12 +138,12 @@ impl Levels {
     }
 }
 
-/// Whether a label is one that comes late: a server, a tool, or the name of a failure.
+/// Whether a label is one that comes late: a server, a tool, or the name of a failure. What clients make up here has a
+/// number in it.
 fn is_word(label: &str) -> bool {
-    let tool = label.split("__").next().unwrap_or(label);
-    let name =
-        !label.is_empty() && label.len() < 32 && label.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
-    SERVERS.iter().any(|spec| spec.name == tool) || (name && !label.starts_with("nonce"))
+    let server = label.split("__").next().unwrap_or(label);
+    let is_name = label.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+    is_name || SERVERS.iter().any(|spec| spec.name == server)
 }
 
 fn different<T: PartialEq + std::fmt::Debug>(

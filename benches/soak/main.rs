@@ -39,8 +39,15 @@ use world::World;
 
 /// From this length on the slope of the heap means something.
 const SLOPE_FROM: Duration = Duration::from_secs(30 * 60);
-/// Between two lines of progress.
+/// From this length on it is worth waiting until connections that are kept for later calls have gone.
+const EXACT_FROM: Duration = Duration::from_secs(10 * 60);
+/// Seconds between two lines of progress, and between two samples.
 const TELL: u32 = 5;
+const SAMPLE: u32 = 15;
+/// How long nobody calls for a sample, at most: what a call holds while it runs is no growth.
+const HOLD: Duration = Duration::from_secs(1);
+/// Calls that may still run then: those that wait for a server that is on its way.
+const FEW: f64 = 5.0;
 
 fn main() -> Result<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -78,7 +85,7 @@ fn exec(program: &str, args: &[String]) -> Result<()> {
 async fn run(args: &Args) -> Result<()> {
     let time = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_micros();
     let seed = args.seed.unwrap_or(u64::try_from(time).unwrap_or(1) % 1_000_000);
-    let long = args.length() >= SLOPE_FROM;
+    let (long, exact) = (args.length() >= SLOPE_FROM, args.length() >= EXACT_FROM);
     eprintln!("soak of {:?} at {} calls/s, seed {seed}, {}", args.length(), args.rate, args.bin.display());
     let world = World::start(&args.bin, args.plant.as_deref()).await?;
     let soak = Rc::new(Soak::new(world, seed, args.rate));
@@ -86,14 +93,14 @@ async fn run(args: &Args) -> Result<()> {
     let mut samples = Vec::new();
     phase(&soak, args.warm_up(), args.rate, &mut samples).await;
     eprintln!("warm; waiting for rest");
-    let before = levels::settled(&soak, long).await?;
+    let before = levels::settled(&soak, exact).await?;
     // What went wrong in the warm-up counts; what went well does not.
     let broken = soak.tally(|tally| std::mem::take(tally).broken);
     soak.tally(|tally| broken.into_iter().for_each(|how| tally.broken("in the warm-up", how)));
     samples.clear();
     let took = phase(&soak, args.length(), args.rate, &mut samples).await;
     eprintln!("over; waiting for rest");
-    let (left, after) = levels::back(&soak, &before, long).await?;
+    let (left, after) = levels::back(&soak, &before, exact).await?;
     for difference in &left {
         soak.broken("not as before", difference.clone());
     }
@@ -109,7 +116,7 @@ async fn run(args: &Args) -> Result<()> {
     soak.tally(|tally| report.finish(tally))
 }
 
-/// Runs everything for a time; samples the gateway's memory each second.
+/// Runs everything for a time, and samples the gateway's memory.
 async fn phase(soak: &Rc<Soak>, length: Duration, rate: f64, samples: &mut Vec<(f64, f64)>) -> Duration {
     soak.begin(length);
     let began = Instant::now();
@@ -121,9 +128,15 @@ async fn phase(soak: &Rc<Soak>, length: Duration, rate: f64, samples: &mut Vec<(
         if soak.is_over() {
             break;
         }
-        match admin::metrics(soak.world.admin).await {
+        if turn % TELL != 0 && turn % SAMPLE != 0 {
+            continue;
+        }
+        let metrics = if turn % SAMPLE == 0 { at_ease(soak).await } else { admin::metrics(soak.world.admin).await };
+        match metrics {
             Ok(metrics) => {
-                samples.push((began.elapsed().as_secs_f64(), memory(&metrics).0));
+                if turn % SAMPLE == 0 {
+                    samples.push((began.elapsed().as_secs_f64(), memory(&metrics).0));
+                }
                 if turn % TELL == 0 {
                     report::progress(soak, began.elapsed(), &metrics);
                 }
@@ -138,6 +151,21 @@ async fn phase(soak: &Rc<Soak>, length: Duration, rate: f64, samples: &mut Vec<(
         }
     }
     took
+}
+
+/// The metrics while nobody calls.
+async fn at_ease(soak: &Soak) -> Result<admin::Metrics> {
+    soak.hold.set(true);
+    let end = Instant::now() + HOLD;
+    loop {
+        let metrics = admin::metrics(soak.world.admin).await;
+        let quiet = metrics.as_ref().is_ok_and(|metrics| metrics.sum("moongate_inflight", &[]) <= FEW);
+        if quiet || metrics.is_err() || Instant::now() > end {
+            soak.hold.set(false);
+            return metrics;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
 /// Stops the gateway: it says that all went well, and nothing of it is left.

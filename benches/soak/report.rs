@@ -4,7 +4,7 @@ use crate::admin::Metrics;
 use crate::args::Args;
 use crate::judge::Tally;
 use crate::levels::{Levels, memory};
-use crate::slope::{Slope, smooth, theil_sen};
+use crate::slope::{Slope, theil_sen};
 use crate::soak::Soak;
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
@@ -12,10 +12,9 @@ use std::time::Duration;
 
 /// The steepest slope, in bytes an hour.
 const SLOPE: f64 = 1_000_000.0;
-/// The most that memory may grow in a short run, in bytes: of what is allocated, and of what the system has given.
-const GROWTH: (f64, f64) = (4e6, 48e6);
-/// Samples, of a second each, that are one point of the slope.
-const POINT: usize = 10;
+/// The most that memory may grow in a short run, in bytes, both times at rest: of what is allocated, and of what the
+/// system has given.
+const GROWTH: (f64, f64) = (4e6, 32e6);
 const MB: f64 = 1e6;
 
 /// A finished run.
@@ -54,18 +53,11 @@ pub(crate) fn progress(soak: &Soak, elapsed: Duration, metrics: &Metrics) {
     });
 }
 
-/// The median of a part of the samples.
-fn level(samples: &[(f64, f64)]) -> f64 {
-    smooth(samples, samples.len()).first().map_or(0.0, |(_, value)| *value)
-}
-
 impl Report<'_> {
     /// Prints everything; an error: a promise was broken.
     pub(crate) fn finish(&self, tally: &mut Tally) -> Result<()> {
-        let slope = theil_sen(&smooth(self.samples, POINT));
-        let quarter = self.samples.len() / 4;
-        let first = level(self.samples.get(..quarter).unwrap_or_default());
-        let last = level(self.samples.get(self.samples.len() - quarter..).unwrap_or_default());
+        let slope = theil_sen(self.samples);
+        let (first, last) = (self.before.memory, self.after.memory);
         self.judge_memory(tally, slope, last - first);
         let what = if self.heap { "live heap" } else { "resident memory" };
         println!("\nsoak: {:.0} s at up to {} calls/s, seed {}", self.took.as_secs_f64(), self.args.rate, self.seed);
@@ -73,7 +65,7 @@ impl Report<'_> {
             println!("  {name:<34} {count:>9}");
         }
         println!("  {:<34} {:>9.0}", "calls a second", tally.count("calls") as f64 / self.took.as_secs_f64());
-        println!("  {what}: {:.2} MB in the first quarter, {:.2} MB in the last", first / MB, last / MB);
+        println!("  {what} at rest: {:.2} MB before, {:.2} MB after", first / MB, last / MB);
         if let Some(slope) = slope {
             let per_hour = |value: f64| value * 3600.0 / MB;
             let (median, low, high) = (per_hour(slope.median), per_hour(slope.low), per_hour(slope.high));
@@ -128,7 +120,7 @@ impl Report<'_> {
             "seconds": self.took.as_secs_f64(), "rate": self.args.rate, "seed": self.seed,
             "counts": tally.counts, "allowed": tally.allowed, "broken": tally.broken,
             "slope_bytes_per_hour": slope.map(|s| [s.low * 3600.0, s.median * 3600.0, s.high * 3600.0]),
-            "heap": self.heap, "samples": self.samples, "recoveries_ms": tally.recoveries,
+            "heap": self.heap, "at_rest": [self.before.memory, self.after.memory], "samples": self.samples, "recoveries_ms": tally.recoveries,
             "descriptors": [self.before.descriptors, self.after.descriptors],
             "children": [self.before.children, self.after.children],
             "processes": [self.before.processes, self.after.processes],

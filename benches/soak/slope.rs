@@ -31,13 +31,3 @@ pub(crate) fn theil_sen(samples: &[(f64, f64)]) -> Option<Slope> {
         high: at((pairs + 1.96 * deviation) / 2.0)?,
     })
 }
-
-/// Medians of so many samples each: what a moment's load does to one sample says nothing.
-pub(crate) fn smooth(samples: &[(f64, f64)], each: usize) -> Vec<(f64, f64)> {
-    let median = |part: &[(f64, f64)]| {
-        let mut values: Vec<f64> = part.iter().map(|(_, value)| *value).collect();
-        values.sort_unstable_by(f64::total_cmp);
-        Some((part.get(part.len() / 2)?.0, *values.get(values.len() / 2)?))
-    };
-    samples.chunks(each.max(1)).filter(|part| part.len() == each).filter_map(median).collect()
-}

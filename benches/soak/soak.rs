@@ -4,10 +4,12 @@ use crate::judge::{Outcome, Tally};
 use crate::world::{SERVERS, Spec, World};
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
-/// How far behind its own pace a run may be before it gives up making up for it.
-const BEHIND: Duration = Duration::from_millis(250);
+/// How far behind its own pace a run may be before it gives up making up for it, on a machine that others use too.
+const BEHIND: Duration = Duration::from_secs(30);
+/// How much faster it calls while it makes up.
+const HURRY: f64 = 1.5;
 
 /// A run.
 pub(crate) struct Soak {
@@ -18,7 +20,10 @@ pub(crate) struct Soak {
     /// Between two calls.
     gap: Duration,
     next: Cell<Instant>,
+    last: Cell<Instant>,
     until: Cell<Instant>,
+    /// Nobody calls for a moment.
+    pub(crate) hold: Cell<bool>,
     /// Sessions that somebody else may try to take over: the id, and whose it is.
     pub(crate) board: RefCell<Vec<(String, usize)>>,
 }
@@ -33,7 +38,9 @@ impl Soak {
             nonce: Cell::new(0),
             gap: Duration::from_secs_f64(1.0 / rate.max(1.0)),
             next: Cell::new(now),
+            last: Cell::new(now),
             until: Cell::new(now),
+            hold: Cell::new(false),
             board: RefCell::default(),
         }
     }
@@ -56,10 +63,21 @@ impl Soak {
 
     /// Waits for the next turn to call; false: the phase is over.
     pub(crate) async fn turn(&self) -> bool {
-        let next = self.next.get().max(Instant::now().checked_sub(BEHIND).unwrap_or_else(Instant::now));
+        let now = Instant::now();
+        let next = self.next.get().max(now.checked_sub(BEHIND).unwrap_or(now));
         self.next.set(next + self.gap);
-        sleep_until(next.min(self.until.get())).await;
+        let at = next.max(self.last.get() + self.gap.div_f64(HURRY));
+        self.last.set(at.max(now));
+        sleep_until(at.min(self.until.get())).await;
+        self.held().await;
         !self.is_over()
+    }
+
+    /// Waits until everybody may call.
+    pub(crate) async fn held(&self) {
+        while self.hold.get() && !self.is_over() {
+            sleep(Duration::from_millis(5)).await;
+        }
     }
 
     /// The next number of the dice, below `below` (SplitMix64).
