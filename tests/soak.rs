@@ -76,7 +76,13 @@ async fn only_a_server_that_was_killed_a_moment_ago_may_fail_and_must_be_named()
     assert_eq!(tally.recoveries.len(), 1, "only the first success after an end is its recovery");
     advance(GRACE).await;
     assert!(broken(&mut tally, "a", failed("a")), "that was long ago");
-    assert_eq!((tally.count("calls"), tally.count("allowed failures")), (11, 1));
+    tally.ends.stopped("a");
+    advance(2 * GRACE).await;
+    assert!(!broken(&mut tally, "a", failed("a")), "it is still down");
+    tally.ends.returns("a");
+    advance(2 * GRACE).await;
+    assert!(broken(&mut tally, "a", failed("a")), "it is back for long");
+    assert_eq!((tally.count("calls"), tally.count("allowed failures")), (13, 2));
 }
 
 /// Numbers that look like noise and are the same each time.

@@ -82,7 +82,7 @@ async fn restarts(soak: Rc<Soak>) -> Result<()> {
     while soak.pause(RESTARTS).await {
         let name = ["killed_web", "killed_tcp", "killed_web_new", "killed_ws"][turn % 4];
         turn += 1;
-        soak.tally(|tally| tally.ends.ended(name));
+        soak.tally(|tally| tally.ends.stopped(name));
         soak.world.kill_web(name).await;
         sleep(Duration::from_millis(soak.dice(400))).await;
         soak.world.web(name).await?;

@@ -5,7 +5,7 @@
 
 use crate::client::Answer;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -58,6 +58,8 @@ pub(crate) fn judge(answer: &Answer, id: u64, wanted: &str, is_right: impl Fn(&V
 #[derive(Default)]
 pub(crate) struct Ends {
     last: BTreeMap<&'static str, Instant>,
+    /// Those that are down until they are started again.
+    down: BTreeSet<&'static str>,
     /// The end after which nothing has worked yet.
     away: BTreeMap<&'static str, Instant>,
 }
@@ -69,14 +71,24 @@ impl Ends {
         self.away.insert(server, Instant::now());
     }
 
+    /// A server is stopped, for as long as it is.
+    pub(crate) fn stopped(&mut self, server: &'static str) {
+        self.ended(server);
+        self.down.insert(server);
+    }
+
     /// A server is only about to come back.
     pub(crate) fn returns(&mut self, server: &'static str) {
+        if self.down.remove(server) {
+            // What counts is how long the gateway takes, not the server.
+            self.away.insert(server, Instant::now());
+        }
         self.last.insert(server, Instant::now());
     }
 
     /// Whether a call that began then may have failed by that.
     fn excuse(&self, server: &str, began: Instant) -> bool {
-        self.last.get(server).is_some_and(|end| *end + GRACE >= began)
+        self.down.contains(server) || self.last.get(server).is_some_and(|end| *end + GRACE >= began)
     }
 
     /// A call that began then went well: how long after the end that was, if it is the first.

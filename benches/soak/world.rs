@@ -282,6 +282,10 @@ impl World {
             match (spec.name, spec.how) {
                 ("replaced_web", _) => writeln!(out, "headers = {{ X-Variant = \"{}\" }}", variant.replaced)?,
                 ("tuned", _) => writeln!(out, "max_concurrency = {}", 100 + variant.tuned % 20)?,
+                // In any minute there are at most eight attempts, and this one may take seconds to come back.
+                (_, how) if spec.fate == Fate::Mortal && !how.is_child() => {
+                    writeln!(out, "backoff = {{ min = \"100ms\", max = \"3s\" }}")?;
+                }
                 (_, How::Own) => writeln!(out, "share = \"session\"")?,
                 (_, How::Each) => writeln!(out, "share = \"principal\"")?,
                 _ => {}
