@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # All tests, from a clean clone: format, lints, unit and integration tests, interop with the official SDKs and servers,
-# and the official conformance suite. Everything that is not Rust is fetched here, pinned, into target/interop and
-# target/conformance.
+# the official conformance suite, and two minutes of soak. Everything that is not Rust is fetched here, pinned, into
+# target/interop and target/conformance.
 #
 # Needs: Rust 1.95, Node.js 20 or later with npm, Python 3.11 or later with venv.
 set -euo pipefail
@@ -31,4 +31,9 @@ else
     cargo test --locked --lib --bins --tests
 fi
 cargo test --locked --doc
+
+if [ "$(uname)" = Linux ]; then
+    say "soak, two minutes"
+    cargo test --locked --bench soak -- --seconds 90 --rate 150
+fi
 say "all tests passed"

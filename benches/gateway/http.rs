@@ -39,27 +39,39 @@ impl Connection {
 
     /// Sends one request, which is complete as it stands, and reads the whole answer.
     pub(crate) async fn exchange(&mut self, request: &[u8]) -> Result<Head> {
-        self.stream.write_all(request).await.context("cannot send")?;
-        self.buffer.clear();
-        self.used = 0;
-        self.body.clear();
-        let head = loop {
-            if let Some(end) = memmem::find(&self.buffer, b"\r\n\r\n") {
-                self.used = end + 4;
-                break head(self.buffer.get(..end).unwrap_or_default())?;
-            }
-            ensure!(self.buffer.len() < MAX_HEAD, "the answer's head is too long");
-            self.fill().await?;
-        };
+        let head = self.begin(request).await?;
+        self.rest(&head).await?;
+        ensure!(!head.close, "the other side closes the connection after an answer");
+        Ok(head)
+    }
+
+    /// Reads the body that belongs to a head.
+    pub(crate) async fn rest(&mut self, head: &Head) -> Result<()> {
         if head.chunked {
-            self.read_chunks().await?;
+            while self.chunk().await? {}
         } else {
             let length = head.length.unwrap_or(0);
             ensure!(head.length.is_some() || matches!(head.status, 202 | 204), "an answer without a length");
             self.take(length).await?;
         }
-        ensure!(!head.close, "the other side closes the connection after an answer");
-        Ok(head)
+        Ok(())
+    }
+
+    /// Sends one request and reads the head of its answer.
+    pub(crate) async fn begin(&mut self, request: &[u8]) -> Result<Head> {
+        ensure!(self.used == self.buffer.len(), "more came than the last answer");
+        self.stream.write_all(request).await.context("cannot send")?;
+        self.buffer.clear();
+        self.used = 0;
+        self.body.clear();
+        loop {
+            if let Some(end) = memmem::find(&self.buffer, b"\r\n\r\n") {
+                self.used = end + 4;
+                return head(self.buffer.get(..end).unwrap_or_default());
+            }
+            ensure!(self.buffer.len() < MAX_HEAD, "the answer's head is too long");
+            self.fill().await?;
+        }
     }
 
     async fn fill(&mut self) -> Result<()> {
@@ -79,30 +91,27 @@ impl Connection {
         Ok(())
     }
 
-    async fn read_chunks(&mut self) -> Result<()> {
-        loop {
-            let size = loop {
-                let rest = self.buffer.get(self.used..).unwrap_or_default();
-                if let Some(end) = memmem::find(rest, b"\r\n") {
-                    let line = std::str::from_utf8(rest.get(..end).unwrap_or_default())?;
-                    let size = line.split(';').next().unwrap_or_default().trim();
-                    let size = usize::from_str_radix(size, 16).with_context(|| format!("bad chunk size {line:?}"))?;
-                    self.used += end + 2;
-                    break size;
-                }
-                ensure!(rest.len() < MAX_HEAD, "a chunk's head is too long");
-                self.fill().await?;
-            };
-            self.take(size).await?;
-            while self.buffer.len() < self.used + 2 {
-                self.fill().await?;
+    /// Moves the next chunk into the body; false: that was the last one.
+    pub(crate) async fn chunk(&mut self) -> Result<bool> {
+        let size = loop {
+            let rest = self.buffer.get(self.used..).unwrap_or_default();
+            if let Some(end) = memmem::find(rest, b"\r\n") {
+                let line = std::str::from_utf8(rest.get(..end).unwrap_or_default())?;
+                let size = line.split(';').next().unwrap_or_default().trim();
+                let size = usize::from_str_radix(size, 16).with_context(|| format!("bad chunk size {line:?}"))?;
+                self.used += end + 2;
+                break size;
             }
-            ensure!(self.buffer.get(self.used..self.used + 2) == Some(b"\r\n"), "a chunk, or trailers, not understood");
-            self.used += 2;
-            if size == 0 {
-                return Ok(());
-            }
+            ensure!(rest.len() < MAX_HEAD, "a chunk's head is too long");
+            self.fill().await?;
+        };
+        self.take(size).await?;
+        while self.buffer.len() < self.used + 2 {
+            self.fill().await?;
         }
+        ensure!(self.buffer.get(self.used..self.used + 2) == Some(b"\r\n"), "a chunk, or trailers, not understood");
+        self.used += 2;
+        Ok(size > 0)
     }
 }
 

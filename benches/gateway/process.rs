@@ -85,19 +85,53 @@ impl Process {
         }
     }
 
+    /// Waits until it says this on its standard error.
+    #[allow(dead_code, reason = "for the soak, which shares this file")]
+    pub(crate) async fn says(&mut self, what: &str, patience: Duration) -> Result<()> {
+        let end = Instant::now() + patience;
+        while !self.tail().contains(what) {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("{} ended ({status}); it said:\n{}", self.name, self.tail());
+            }
+            if Instant::now() > end {
+                bail!("{} does not say {what:?}; it said:\n{}", self.name, self.tail());
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    }
+
     /// The last lines of its standard error.
     pub(crate) fn tail(&self) -> String {
         let output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
         output.tail.iter().map(|line| format!("  {line}\n")).collect()
     }
 
-    /// Asks it to end, and kills it if it does not.
-    pub(crate) async fn stop(mut self, patience: Duration) {
+    /// Kills it, and waits until it is gone.
+    #[allow(dead_code, reason = "for the soak, which shares this file")]
+    pub(crate) async fn kill(mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill().await;
+    }
+
+    /// Asks it to end, and waits for that: how it ended, unless it does not.
+    #[allow(dead_code, reason = "for the soak, which shares this file")]
+    pub(crate) async fn ended(mut self, patience: Duration) -> Option<std::process::ExitStatus> {
+        self.terminate();
+        timeout(patience, self.child.wait()).await.ok()?.ok()
+    }
+
+    fn terminate(&mut self) {
         let pid = i32::try_from(self.pid).ok().and_then(rustix::process::Pid::from_raw);
         if let (Some(pid), Ok(None)) = (pid, self.child.try_wait()) {
             // It may have ended by itself in the meantime; it is not reaped yet, so the pid is still its own.
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         }
+    }
+
+    /// Asks it to end, and kills it if it does not.
+    pub(crate) async fn stop(mut self, patience: Duration) {
+        self.terminate();
         if timeout(patience, self.child.wait()).await.is_err() {
             // Dropping it kills it.
             eprintln!("{} did not end on SIGTERM within {patience:?}", self.name);
