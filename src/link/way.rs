@@ -278,7 +278,7 @@ mod tests {
     async fn a_connection_of_http2_on_which_nobody_answers_is_given_up() {
         let (port, tls, serving) = silent().await;
         let url = url::Url::parse(&format!("https://localhost:{port}/mcp")).unwrap();
-        let way = Way::to(&url, None, Duration::from_secs(10), &tls).unwrap();
+        let way = Way::to(&url, None, Duration::from_secs(10), &tls, None).unwrap();
         let target = way.target(&url, Vec::new()).unwrap();
         let request = Request::post("application/json", Vec::new(), Bytes::from_static(b"{}"));
         let error = target.request(request).await.err().unwrap().to_string();

@@ -203,6 +203,15 @@ impl Due {
         self.relist = Instant::now() + if listed.is_ok() { RELIST } else { self.pause(self.failed) };
     }
 
+    /// Not for each call: one that may not be made is made again and again.
+    fn looks_at_refusal(&mut self) -> bool {
+        let looks = self.refused.is_none_or(|at| at.elapsed() >= REFUSED);
+        if looks {
+            self.refused = Some(Instant::now());
+        }
+        looks
+    }
+
     /// The stream of changes ended.
     fn stopped_hearing(&mut self) {
         self.deaf += 1;
@@ -260,15 +269,12 @@ async fn follow(upstream: &Arc<Upstream>, active: &Arc<Active>, notices: &mut No
                 ears::kinds(&own)
             }
             () = upstream.refused.notified(), if due.failed == 0 => {
-                // Not for each call: one that may not be made is made again and again.
-                if due.refused.is_some_and(|at| at.elapsed() < REFUSED) {
-                    continue;
+                if due.looks_at_refusal()
+                    && let Some(reason) = refuses(upstream, active).await
+                {
+                    return reason;
                 }
-                due.refused = Some(Instant::now());
-                match refuses(upstream, active).await {
-                    Some(reason) => return reason,
-                    None => continue,
-                }
+                continue;
             }
             () = upstream.suspect.notified() => match check(upstream, active).await {
                 Ok(()) => continue,
@@ -283,24 +289,33 @@ async fn follow(upstream: &Arc<Upstream>, active: &Arc<Active>, notices: &mut No
             }
             () = tokio::time::sleep_until(due.relist) => Kind::ALL.to_vec(),
         };
-        // After a failure everything is due: which lists are missing is not kept.
-        let kinds = if due.failed > 0 { Kind::ALL.to_vec() } else { kinds };
-        let listed = refresh(upstream, active, &kinds).await;
-        for (owner, kind) in own {
-            let notice = Box::new(Notice::Changed(kind));
-            (upstream.sink)(&upstream.settings.name, News::Own(owner, notice));
-        }
-        due.listed(&listed);
-        match listed {
-            // Opened anew, in whatever it speaks now. On a pipe that would take a child away from its calls.
-            Err(Trouble { reason, down, refused })
-                if !active.link.is_pipe() && (down || refused && due.failed >= REFUSALS_MAX) =>
-            {
-                return reason;
-            }
-            _ => {}
+        if let Some(reason) = list_again(upstream, active, kinds, own, &mut due).await {
+            return reason;
         }
     }
+}
+
+/// Takes lists again, and tells whose connection said that they changed; the reason, where the server is to be opened
+/// anew.
+async fn list_again(
+    upstream: &Arc<Upstream>,
+    active: &Arc<Active>,
+    kinds: Vec<Kind>,
+    own: Vec<(ears::Owner, Kind)>,
+    due: &mut Due,
+) -> Option<String> {
+    // After a failure everything is due: which lists are missing is not kept.
+    let kinds = if due.failed > 0 { Kind::ALL.to_vec() } else { kinds };
+    let listed = refresh(upstream, active, &kinds).await;
+    for (owner, kind) in own {
+        let notice = Box::new(Notice::Changed(kind));
+        (upstream.sink)(&upstream.settings.name, News::Own(owner, notice));
+    }
+    due.listed(&listed);
+    let Trouble { reason, down, refused } = listed.err()?;
+    // Opened anew, in whatever it speaks now. On a pipe that would take a child away from its calls.
+    let anew = !active.link.is_pipe() && (down || refused && due.failed >= REFUSALS_MAX);
+    anew.then_some(reason)
 }
 
 /// Passes on what a server says by itself, other than that its lists changed.
