@@ -16,7 +16,7 @@ use crate::upstream::items::{self, list_all};
 use crate::upstream::run::is_refused;
 use crate::upstream::settings::Backoff;
 use crate::upstream::supervise::set;
-use crate::upstream::{News, Start, State, Upstream, ears, health, own_caller, pace};
+use crate::upstream::{News, Owner, Start, State, Upstream, ears, health, own_caller, pace};
 
 /// Lists are taken again at least so often, for servers that do not tell of changes.
 const RELIST: Duration = Duration::from_secs(300);
@@ -203,10 +203,12 @@ impl Due {
         self.relist = Instant::now() + if listed.is_ok() { RELIST } else { self.pause(self.failed) };
     }
 
-    /// The stream of changes ended.
-    fn stopped_hearing(&mut self) {
-        self.deaf += 1;
-        self.hear = Some(Instant::now() + self.pause(self.deaf));
+    /// The stream of changes told something, or ended.
+    fn heard(&mut self, something: bool) {
+        self.deaf = if something { 0 } else { self.deaf + 1 };
+        if !something {
+            self.hear = Some(Instant::now() + self.pause(self.deaf));
+        }
     }
 }
 
@@ -223,12 +225,7 @@ async fn follow(upstream: &Arc<Upstream>, active: &Arc<Active>, notices: &mut No
                 continue;
             }
             () = upstream.resubscribe.notified(), if !notices.is_opening() => {
-                // The new stream is there before the old one goes; one change at a time.
-                due.open = Instant::now() + OPENING;
-                let fresh = listen(upstream, active);
-                let before = std::mem::replace(notices, silence());
-                *notices = fresh.in_place_of(before);
-                due.hear = None;
+                listen_to_others(upstream, active, notices, &mut due);
                 continue;
             }
             () = opening(notices.opened.clone(), due.open), if notices.is_opening() => {
@@ -236,10 +233,7 @@ async fn follow(upstream: &Arc<Upstream>, active: &Arc<Active>, notices: &mut No
                 continue;
             }
             notice = notices.stream.next(), if hear.is_none() => {
-                match notice {
-                    Some(_) => due.deaf = 0,
-                    None => due.stopped_hearing(),
-                }
+                due.heard(notice.is_some());
                 match notice {
                     Some(Notice::Changed(kind)) => settle(upstream, notices, kind).await,
                     Some(other) => {
@@ -259,17 +253,10 @@ async fn follow(upstream: &Arc<Upstream>, active: &Arc<Active>, notices: &mut No
                 own = told;
                 ears::kinds(&own)
             }
-            () = upstream.refused.notified(), if due.failed == 0 => {
-                // Not for each call: one that may not be made is made again and again.
-                if due.refused.is_some_and(|at| at.elapsed() < REFUSED) {
-                    continue;
-                }
-                due.refused = Some(Instant::now());
-                match refuses(upstream, active).await {
-                    Some(reason) => return reason,
-                    None => continue,
-                }
-            }
+            () = upstream.refused.notified(), if due.failed == 0 => match refuses(upstream, active, &mut due).await {
+                Some(reason) => return reason,
+                None => continue,
+            },
             () = upstream.suspect.notified() => match check(upstream, active).await {
                 Ok(()) => continue,
                 Err(reason) => return reason,
@@ -286,10 +273,7 @@ async fn follow(upstream: &Arc<Upstream>, active: &Arc<Active>, notices: &mut No
         // After a failure everything is due: which lists are missing is not kept.
         let kinds = if due.failed > 0 { Kind::ALL.to_vec() } else { kinds };
         let listed = refresh(upstream, active, &kinds).await;
-        for (owner, kind) in own {
-            let notice = Box::new(Notice::Changed(kind));
-            (upstream.sink)(&upstream.settings.name, News::Own(owner, notice));
-        }
+        tell_own(upstream, own);
         due.listed(&listed);
         match listed {
             // Opened anew, in whatever it speaks now. On a pipe that would take a child away from its calls.
@@ -300,6 +284,20 @@ async fn follow(upstream: &Arc<Upstream>, active: &Arc<Active>, notices: &mut No
             }
             _ => {}
         }
+    }
+}
+
+/// Listens to other resources than before. The new stream is there before the old one goes; one change at a time.
+fn listen_to_others(upstream: &Upstream, active: &Active, notices: &mut Notices, due: &mut Due) {
+    (due.open, due.hear) = (Instant::now() + OPENING, None);
+    let before = std::mem::replace(notices, silence());
+    *notices = listen(upstream, active).in_place_of(before);
+}
+
+/// Passes on which lists changed on connections of single clients.
+fn tell_own(upstream: &Upstream, own: Vec<(Owner, Kind)>) {
+    for (owner, kind) in own {
+        (upstream.sink)(&upstream.settings.name, News::Own(owner, Box::new(Notice::Changed(kind))));
     }
 }
 
@@ -370,10 +368,12 @@ async fn check(upstream: &Arc<Upstream>, active: &Arc<Active>) -> Result<(), Str
 }
 
 /// A call was refused: is everything? Then the next attempt to connect finds out what is wrong, and says so.
-async fn refuses(upstream: &Upstream, active: &Active) -> Option<String> {
-    if active.link.is_pipe() {
+async fn refuses(upstream: &Upstream, active: &Active, due: &mut Due) -> Option<String> {
+    // Not for each call: one that may not be made is made again and again.
+    if active.link.is_pipe() || due.refused.is_some_and(|at| at.elapsed() < REFUSED) {
         return None;
     }
+    due.refused = Some(Instant::now());
     let listing = list_all(&*active.server, Kind::Tools, &upstream.settings.lists);
     let listed = tokio::time::timeout(upstream.live.load().list_timeout, listing).await;
     listed.ok()?.err().filter(is_refused).map(|error| error.to_string())
