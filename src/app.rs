@@ -117,8 +117,9 @@ impl App {
         let parking = front.state.parking.clone();
         let expiring = tokio::spawn(parking.clone().expire_forever());
         gateway.start();
+        let watching = if is_read_again { Some(watch::begin(reloader.clone()).await) } else { None };
         Ok(App {
-            watching: is_read_again.then(|| tokio::spawn(watch::run(reloader.clone()))),
+            watching,
             sessions: front.state.sessions.clone(),
             drain: plan.drain,
             admin: admins.into_iter().next(),

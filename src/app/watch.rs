@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::JoinHandle;
+
 use crate::app::reload::{Outcome, Reloader};
 
 /// Looks that must find the same before a config that is wrong, or empty, is taken as meant: whoever writes a file in
@@ -50,11 +52,16 @@ fn look(files: &[PathBuf], keys: &RandomState) -> Seen {
     Seen { hashes, blank }
 }
 
-/// Reloads when the files changed and have come to rest, for as long as it runs.
-pub(super) async fn run(reloader: Arc<Reloader>) {
+/// Looks at the files, and from then on reloads when they changed and have come to rest. They are looked at before anybody
+/// is told that the gateway is there: what is changed after that is a change.
+pub(super) async fn begin(reloader: Arc<Reloader>) -> JoinHandle<()> {
     let keys = RandomState::new();
-    // What the config in use, or the last one that was refused, came from.
-    let mut known = seen(&reloader, &keys).await;
+    let known = seen(&reloader, &keys).await;
+    tokio::spawn(run(reloader, keys, known))
+}
+
+/// `known`: what the config in use, or the last one that was refused, came from.
+async fn run(reloader: Arc<Reloader>, keys: RandomState, mut known: Seen) {
     let mut pending: Option<(Seen, u32)> = None;
     loop {
         let settings = reloader.settings();

@@ -16,7 +16,7 @@ use crate::upstream::items::{self, list_all};
 use crate::upstream::run::is_refused;
 use crate::upstream::settings::Backoff;
 use crate::upstream::supervise::set;
-use crate::upstream::{News, Start, State, Upstream, ears, health, own_caller, pace};
+use crate::upstream::{News, Owner, Start, State, Upstream, ears, health, own_caller, pace};
 
 /// Lists are taken again at least so often, for servers that do not tell of changes.
 const RELIST: Duration = Duration::from_secs(300);
@@ -203,19 +203,12 @@ impl Due {
         self.relist = Instant::now() + if listed.is_ok() { RELIST } else { self.pause(self.failed) };
     }
 
-    /// Not for each call: one that may not be made is made again and again.
-    fn looks_at_refusal(&mut self) -> bool {
-        let looks = self.refused.is_none_or(|at| at.elapsed() >= REFUSED);
-        if looks {
-            self.refused = Some(Instant::now());
+    /// The stream of changes told something, or ended.
+    fn heard(&mut self, something: bool) {
+        self.deaf = if something { 0 } else { self.deaf + 1 };
+        if !something {
+            self.hear = Some(Instant::now() + self.pause(self.deaf));
         }
-        looks
-    }
-
-    /// The stream of changes ended.
-    fn stopped_hearing(&mut self) {
-        self.deaf += 1;
-        self.hear = Some(Instant::now() + self.pause(self.deaf));
     }
 }
 
@@ -232,12 +225,7 @@ async fn follow(upstream: &Arc<Upstream>, active: &Arc<Active>, notices: &mut No
                 continue;
             }
             () = upstream.resubscribe.notified(), if !notices.is_opening() => {
-                // The new stream is there before the old one goes; one change at a time.
-                due.open = Instant::now() + OPENING;
-                let fresh = listen(upstream, active);
-                let before = std::mem::replace(notices, silence());
-                *notices = fresh.in_place_of(before);
-                due.hear = None;
+                listen_to_others(upstream, active, notices, &mut due);
                 continue;
             }
             () = opening(notices.opened.clone(), due.open), if notices.is_opening() => {
@@ -245,10 +233,7 @@ async fn follow(upstream: &Arc<Upstream>, active: &Arc<Active>, notices: &mut No
                 continue;
             }
             notice = notices.stream.next(), if hear.is_none() => {
-                match notice {
-                    Some(_) => due.deaf = 0,
-                    None => due.stopped_hearing(),
-                }
+                due.heard(notice.is_some());
                 match notice {
                     Some(Notice::Changed(kind)) => settle(upstream, notices, kind).await,
                     Some(other) => {
@@ -268,14 +253,10 @@ async fn follow(upstream: &Arc<Upstream>, active: &Arc<Active>, notices: &mut No
                 own = told;
                 ears::kinds(&own)
             }
-            () = upstream.refused.notified(), if due.failed == 0 => {
-                if due.looks_at_refusal()
-                    && let Some(reason) = refuses(upstream, active).await
-                {
-                    return reason;
-                }
-                continue;
-            }
+            () = upstream.refused.notified(), if due.failed == 0 => match refuses(upstream, active, &mut due).await {
+                Some(reason) => return reason,
+                None => continue,
+            },
             () = upstream.suspect.notified() => match check(upstream, active).await {
                 Ok(()) => continue,
                 Err(reason) => return reason,
@@ -289,33 +270,35 @@ async fn follow(upstream: &Arc<Upstream>, active: &Arc<Active>, notices: &mut No
             }
             () = tokio::time::sleep_until(due.relist) => Kind::ALL.to_vec(),
         };
-        if let Some(reason) = list_again(upstream, active, kinds, own, &mut due).await {
-            return reason;
+        // After a failure everything is due: which lists are missing is not kept.
+        let kinds = if due.failed > 0 { Kind::ALL.to_vec() } else { kinds };
+        let listed = refresh(upstream, active, &kinds).await;
+        tell_own(upstream, own);
+        due.listed(&listed);
+        match listed {
+            // Opened anew, in whatever it speaks now. On a pipe that would take a child away from its calls.
+            Err(Trouble { reason, down, refused })
+                if !active.link.is_pipe() && (down || refused && due.failed >= REFUSALS_MAX) =>
+            {
+                return reason;
+            }
+            _ => {}
         }
     }
 }
 
-/// Takes lists again, and tells whose connection said that they changed; the reason, where the server is to be opened
-/// anew.
-async fn list_again(
-    upstream: &Arc<Upstream>,
-    active: &Arc<Active>,
-    kinds: Vec<Kind>,
-    own: Vec<(ears::Owner, Kind)>,
-    due: &mut Due,
-) -> Option<String> {
-    // After a failure everything is due: which lists are missing is not kept.
-    let kinds = if due.failed > 0 { Kind::ALL.to_vec() } else { kinds };
-    let listed = refresh(upstream, active, &kinds).await;
+/// Listens to other resources than before. The new stream is there before the old one goes; one change at a time.
+fn listen_to_others(upstream: &Upstream, active: &Active, notices: &mut Notices, due: &mut Due) {
+    (due.open, due.hear) = (Instant::now() + OPENING, None);
+    let before = std::mem::replace(notices, silence());
+    *notices = listen(upstream, active).in_place_of(before);
+}
+
+/// Passes on which lists changed on connections of single clients.
+fn tell_own(upstream: &Upstream, own: Vec<(Owner, Kind)>) {
     for (owner, kind) in own {
-        let notice = Box::new(Notice::Changed(kind));
-        (upstream.sink)(&upstream.settings.name, News::Own(owner, notice));
+        (upstream.sink)(&upstream.settings.name, News::Own(owner, Box::new(Notice::Changed(kind))));
     }
-    due.listed(&listed);
-    let Trouble { reason, down, refused } = listed.err()?;
-    // Opened anew, in whatever it speaks now. On a pipe that would take a child away from its calls.
-    let anew = !active.link.is_pipe() && (down || refused && due.failed >= REFUSALS_MAX);
-    anew.then_some(reason)
 }
 
 /// Passes on what a server says by itself, other than that its lists changed.
@@ -385,10 +368,12 @@ async fn check(upstream: &Arc<Upstream>, active: &Arc<Active>) -> Result<(), Str
 }
 
 /// A call was refused: is everything? Then the next attempt to connect finds out what is wrong, and says so.
-async fn refuses(upstream: &Upstream, active: &Active) -> Option<String> {
-    if active.link.is_pipe() {
+async fn refuses(upstream: &Upstream, active: &Active, due: &mut Due) -> Option<String> {
+    // Not for each call: one that may not be made is made again and again.
+    if active.link.is_pipe() || due.refused.is_some_and(|at| at.elapsed() < REFUSED) {
         return None;
     }
+    due.refused = Some(Instant::now());
     let listing = list_all(&*active.server, Kind::Tools, &upstream.settings.lists);
     let listed = tokio::time::timeout(upstream.live.load().list_timeout, listing).await;
     listed.ok()?.err().filter(is_refused).map(|error| error.to_string())

@@ -280,7 +280,6 @@ fn the_clock_on_the_wall_ends_nothing() {
         "auth/ring.rs",
         "session/finished.rs",
         // When the config was read last, as a metric.
-        "app/reload.rs",
         // A date until when a host asks to be left alone, if it does not show its own clock.
         "link/wait.rs",
     ];

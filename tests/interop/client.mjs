@@ -100,7 +100,10 @@ const kinds = {
     async progress(sdk, step, name) {
         const seen = [];
         const from = sdk.arrivals.length;
-        const result = await sdk.call(name(step.tool), step.arguments, { onprogress: one => seen.push(one.progress) });
+        // What the SDK itself tells of a question that it answers in the middle of the call is not the server's.
+        const servers = one => !one.message?.startsWith('Fulfilling input required');
+        const onprogress = one => servers(one) && seen.push(one.progress);
+        const result = await sdk.call(name(step.tool), step.arguments, { onprogress });
         const arrivals = sdk.arrivals.slice(from);
         expectMatch(step, result);
         const before = arrivals.slice(0, arrivals.indexOf('result')).filter(one => one === 'notifications/progress').length;
