@@ -14,8 +14,10 @@ use super::problem::{Faults, Kind};
 use super::source::Format;
 use super::tree::{Node, Place, Value};
 
-/// Deeper nesting than this is refused: no config needs it.
-const DEEPEST: usize = 64;
+/// Deeper nesting than this is refused: no config needs it, and parsers that call themselves run out of stack.
+const DEEPEST: usize = 32;
+/// What is said of that.
+const TOO_DEEP: (&str, &str) = ("nested too deeply", "no setting is nested this deeply; remove it");
 
 /// Reads one file. What cannot be parsed is reported; the rest, if there is a rest, is returned.
 pub(super) fn parse(format: Format, text: &str, source: usize, faults: &mut Faults) -> Node {
@@ -96,8 +98,7 @@ impl Reader<'_> {
     fn json(&self, faults: &mut Faults) -> Node {
         // The parser has no limit of its own, and would run out of stack.
         if let Some(at) = too_deep(self.text) {
-            let fix = "no setting is nested this deeply; remove it";
-            faults.error(Kind::Syntax, self.place(at, at + 1), "nested too deeply", fix);
+            faults.error(Kind::Syntax, self.place(at, at + 1), TOO_DEEP.0, TOO_DEEP.1);
             return Node::table(self.whole());
         }
         let options = jsonc_parser::ParseOptions { allow_loose_object_property_names: false, ..Default::default() };
@@ -141,15 +142,23 @@ impl Reader<'_> {
     }
 
     fn yaml(&self, faults: &mut Faults) -> Node {
-        match serde_saphyr::from_str::<serde_saphyr::Spanned<Yaml>>(self.text) {
+        let options = serde_saphyr::options! { budget: serde_saphyr::budget! { max_depth: DEEPEST } };
+        match serde_saphyr::from_str_with_options::<serde_saphyr::Spanned<Yaml>>(self.text, options) {
             Ok(tree) => match self.yaml_value(tree, faults, 0) {
                 Node { value: Value::Null, .. } => Node::table(self.whole()),
                 node => node,
             },
             Err(error) => {
                 let place = error.location().map_or(self.whole(), |location| self.yaml_place(location));
-                let message = format!("not valid YAML: {}", yaml_message(&error));
-                faults.error(Kind::Syntax, place, message, "correct the syntax here, or in the line before");
+                match yaml_message(&error) {
+                    message if message.starts_with("budget breached: Depth") => {
+                        faults.error(Kind::Syntax, place, TOO_DEEP.0, TOO_DEEP.1);
+                    }
+                    message => {
+                        let message = format!("not valid YAML: {message}");
+                        faults.error(Kind::Syntax, place, message, "correct the syntax here, or in the line before");
+                    }
+                }
                 Node::table(self.whole())
             }
         }
@@ -174,7 +183,7 @@ impl Reader<'_> {
         let place = self.yaml_place(spanned.referenced);
         let value = match spanned.value {
             _ if depth > DEEPEST => {
-                faults.error(Kind::Syntax, place, "nested too deeply", "no setting is nested this deeply; remove it");
+                faults.error(Kind::Syntax, place, TOO_DEEP.0, TOO_DEEP.1);
                 Value::Null
             }
             Yaml::Scalar(value) => value,

@@ -208,7 +208,8 @@ pub(crate) async fn run(seed: u64, all: &Plan) -> Seen {
         let dice = dice.fork();
         living.push(tokio::spawn(async move { client.live(dice).await }));
     }
-    let operating = operate(&world, &core, &plan, dice.fork());
+    // Two of them, who know nothing of each other.
+    let operating = [dice.fork(), dice.fork()].map(|dice| operate(&world, &core, &plan, dice));
     let lives = async {
         for client in living {
             if let Err(panic) = client.await {
@@ -218,7 +219,7 @@ pub(crate) async fn run(seed: u64, all: &Plan) -> Seen {
             assert!(parked <= 2 && sessions <= 2, "P5: {parked} parked, {sessions} sessions");
         }
     };
-    tokio::join!(lives, operating);
+    tokio::join!(lives, futures_util::future::join_all(operating));
     world.calm.store(true, Ordering::Relaxed);
     quiet(&kinds, &metrics).await;
     recovers(&world, &house, dice.fork()).await;
@@ -237,14 +238,16 @@ pub(crate) async fn run(seed: u64, all: &Plan) -> Seen {
 
 /// What an operator does meanwhile: the config changes, and back; servers are restarted.
 async fn operate(world: &World, core: &Core, plan: &Plan, mut dice: Dice) {
-    for _ in 0..dice.below(4) {
+    for _ in 0..dice.below(3) {
         tokio::time::sleep(dice.time(Duration::from_secs(60))).await;
         if dice.one_in(3) {
             let name = world.kinds[dice.pick(world.kinds.len())].name;
             match core.gateway.restart(name).await {
                 Restarted::Done(_) => world.count("a server was restarted"),
                 Restarted::Failed { .. } => world.count("a server could not be restarted"),
-                Restarted::Busy | Restarted::Unknown => world.fail(format!("{name} cannot be restarted")),
+                Restarted::Busy => world.count("a server was being restarted"),
+                // The other one took it out of the config.
+                Restarted::Unknown => world.count("a server was not there to be restarted"),
             }
             continue;
         }
@@ -255,7 +258,7 @@ async fn operate(world: &World, core: &Core, plan: &Plan, mut dice: Dice) {
         world.count(what);
         for plan in [&changed, plan] {
             let outcome = core.reloader.change_to(plan.clone()).await;
-            assert!(matches!(outcome, Outcome::Applied(_)), "{what}: {outcome:?}");
+            assert!(!matches!(outcome, Outcome::Refused(_)), "{what}: {outcome:?}");
             tokio::time::sleep(dice.time(Duration::from_secs(40))).await;
         }
     }
