@@ -198,14 +198,20 @@ where
         Some(Ok(collected)) => Ok(collected.to_bytes()),
         Some(Err(e)) if e.is::<http_body_util::LengthLimitError>() => Err(too_large(front)),
         Some(Err(_)) => Err(Error::new(Reason::InvalidRequest, "The body broke off")),
-        None => {
-            front.state.metrics.refused.with_label_values(&["read_timeout"]).inc();
-            Err(Error::new(
-                Reason::InvalidRequest,
-                format!("The body took longer than {:?} (limits.read_timeout)", front.limits.read_timeout),
-            ))
-        }
+        None => Err(late(front)),
     }
+}
+
+fn late(front: &Front) -> Error {
+    front.state.metrics.refused.with_label_values(&["read_timeout"]).inc();
+    let limit = front.limits.read_timeout;
+    Error::new(Reason::InvalidRequest, format!("The body took longer than {limit:?} (limits.read_timeout)"))
+}
+
+/// Answers a request whose body did not come.
+pub(super) fn refuse_late(front: &Front, head: &Parts) -> http::Response<Body> {
+    let dialect = revision::detect(&Head { method: &head.method, headers: &head.headers }, &Peek { message: None });
+    dialect.refuse(None, &late(front))
 }
 
 fn too_large(front: &Front) -> Error {

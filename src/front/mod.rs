@@ -1,7 +1,8 @@
 //! The listener that clients connect to.
 //!
 //! Owns routes, their order, and what is answered before anything is MCP. Does not read messages (`revision`).
-//! Invariant: Host and Origin are checked before credentials, credentials before the body is read.
+//! Invariant: Host and Origin are checked before credentials, credentials before a body is read that is larger than what
+//! comes along with a head (`short`).
 
 mod address;
 mod gate;

@@ -79,10 +79,15 @@ where
             let again = !std::mem::replace(&mut is_first, false);
             let over = (again || !is_told_first || terms.draining.is_cancelled()) && told.as_mut().poll(cx).is_ready();
             is_told_first = true;
-            if over || timer.poll(cx, until, again).is_ready() { Poll::Ready(Next::Over) } else { Poll::Pending }
+            if over || timer.poll(cx, until, again).is_ready() { Poll::Ready(connection.late()) } else { Poll::Pending }
         });
         let request = match next.await {
             Next::Request(request) => request,
+            Next::Late(begun) => {
+                let response = mcp::refuse_late(&begun.front, &begun.head);
+                answer::write(&mut connection, response, true, dates.now(Instant::now())).await.ok()?;
+                break;
+            }
             Next::Over => break,
             Next::Other => return Some(Rest::new(connection.stream, connection.ahead.into())),
         };
@@ -134,6 +139,8 @@ struct Begun {
 /// What comes next on a connection.
 enum Next {
     Request(Box<Request>),
+    /// Half a request, for too long.
+    Late(Box<Begun>),
     /// Something for the general server: all that was read of it is in `ahead`.
     Other,
     Over,
@@ -213,6 +220,11 @@ impl<S: AsyncRead + Unpin> Connection<'_, S> {
         let (body, rest) = rest.split_at(length);
         self.ahead = rest.to_vec();
         Some(Next::Request(Box::new(Request { front, head, body: Bytes::copy_from_slice(body) })))
+    }
+
+    /// What is to be done where nothing more comes in time.
+    fn late(&mut self) -> Next {
+        self.begun.take().map_or(Next::Over, Next::Late)
     }
 
     /// Whether the client went away; what it sends meanwhile is kept, within bounds.
