@@ -151,7 +151,8 @@ impl Client {
     async fn list(&mut self) {
         let id = self.id();
         if let End::Answer(answer) = self.request(id, "tools/list", json!({}), Dice::new(0)).await {
-            assert!(answer["result"]["tools"].is_array(), "{answer}");
+            let slow = answer["error"]["message"].as_str().is_some_and(|why| why.contains("limits.read_timeout"));
+            assert!(slow || answer["result"]["tools"].is_array(), "{answer}");
         }
     }
 
