@@ -201,7 +201,14 @@ impl Reloader {
             tokio::time::sleep(REST).await;
             looks += 1;
             let rests = seen(self, &keys).await.is_same(&before) && (!before.blank || looks >= BLANK_MAX);
-            if rests || looks >= RESTS_MAX {
+            // Whoever writes a file in place may have emptied and filled it between two looks, and in the middle of the
+            // reading: what is read twice is what is there.
+            if rests {
+                let again = self.load().await;
+                if looks >= RESTS_MAX || is_same(&loaded, &again) {
+                    return again;
+                }
+            } else if looks >= RESTS_MAX {
                 return loaded;
             }
         }
@@ -333,6 +340,15 @@ fn who(before: &KeyRing, running: &Plan, after: &KeyRing, plan: &Plan) -> Vec<Wh
     let mut who: Vec<Who> = names.into_iter().map(key).collect();
     who.push(Who { name: None, before: before.anybody(), after: after.anybody() });
     who
+}
+
+/// Whether two readings came to the same.
+fn is_same(one: &Result<Loaded, String>, other: &Result<Loaded, String>) -> bool {
+    match (one, other) {
+        (Ok(one), Ok(other)) => one.is_same(other),
+        (Err(one), Err(other)) => one == other,
+        _ => false,
+    }
 }
 
 fn now() -> f64 {

@@ -71,6 +71,11 @@ pub struct Loaded {
 }
 
 impl Loaded {
+    /// Whether another one says the same.
+    pub fn is_same(&self, other: &Loaded) -> bool {
+        self.resolved == other.resolved
+    }
+
     /// The merged config with all defaults and references resolved, as JSON (which is a config itself); secrets are
     /// replaced by `***`.
     pub fn print(&self) -> String {
