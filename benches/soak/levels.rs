@@ -50,12 +50,12 @@ const QUIET: &[&str] = &[
 ];
 /// Connections to one server that may be kept for later calls.
 const POOLED: usize = 64;
-/// How long what is left may take to go: sessions end in their time, connections are kept for less than a minute.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// How long what is left may take to go: sessions end in their time, connections that were kept within two minutes.
+const PATIENCE: Duration = Duration::from_secs(150);
 /// How long the levels must stand still to count.
 const STILL: Duration = Duration::from_secs(3);
-/// Longer than connections to servers are kept.
-const POOL_TIME: Duration = Duration::from_secs(60);
+/// Longer than connections to servers are kept, which is looked at every 50 seconds.
+const POOL_TIME: Duration = Duration::from_secs(105);
 
 /// One look.
 #[derive(Clone, Debug, PartialEq)]
@@ -113,10 +113,10 @@ impl Levels {
         let mut all = different("", &before.gauges, &self.gauges);
         let kinds = |levels: &Self| {
             let mut kinds = levels.descriptors.clone();
-            if let (Some(kept), false) = (kinds.remove("pooled connection"), pooled) {
-                // Some are kept for later calls: no more than there may be.
-                let most = POOLED * SERVERS.iter().filter(|spec| matches!(spec.how, How::Web | How::Polled)).count();
-                kinds.insert("pooled connection".to_owned(), kept.saturating_sub(most));
+            // Some are kept for later calls: no more than there may be.
+            let most = POOLED * SERVERS.iter().filter(|spec| matches!(spec.how, How::Web | How::Polled)).count();
+            if !pooled && kinds.get("pooled connection").is_some_and(|kept| *kept <= most) {
+                kinds.remove("pooled connection");
             }
             kinds
         };
