@@ -2,10 +2,10 @@
 //!
 //! Owns a connection for as long as every request on it is a POST of the common spelling to an endpoint, and hands it
 //! over, with what was read of the first request that is not, to the general server. Does not know messages (`mcp`).
-//! Invariant: what it does not understand at a glance it does not judge, and answers nothing by itself.
+//! Invariant: what it does not understand at a glance it does not judge; and every answer is the endpoint's own.
 //!
 //! A general server keeps a buffer for each direction, has a channel between a request's head and its body, and sets a
-//! timer for each head: a fifth of all that a call costs.
+//! timer for each head: a sixth of all instructions of a small call.
 
 mod answer;
 mod date;
@@ -67,7 +67,7 @@ where
         terms.draining.cancelled().await;
         tokio::time::sleep(terms.linger).await;
     });
-    let mut is_told_first = false;
+    let mut hears_of_end = false;
     loop {
         let until = Instant::now() + terms.read_timeout;
         let mut is_first = true;
@@ -77,8 +77,8 @@ where
             }
             // The first time there is nothing, the wakes of an earlier wait still hold.
             let again = !std::mem::replace(&mut is_first, false);
-            let over = (again || !is_told_first || terms.draining.is_cancelled()) && told.as_mut().poll(cx).is_ready();
-            is_told_first = true;
+            let over = (again || !hears_of_end || terms.draining.is_cancelled()) && told.as_mut().poll(cx).is_ready();
+            hears_of_end = true;
             if over || timer.poll(cx, until, again).is_ready() { Poll::Ready(connection.late()) } else { Poll::Pending }
         });
         let request = match next.await {
