@@ -2,6 +2,8 @@
 //!
 //! Owns the pauses between attempts, and who may end them early. Does not connect and does not wait. Invariant: there are
 //! never more than [`BUDGET`] attempts in any [`WINDOW`], however they fail and whoever calls, and there is always a next one.
+//! The last of them are spread over what is left of that time: short pauses spend the first ones in a second, and a server
+//! that is back a moment later must not be left alone for a minute.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,6 +20,8 @@ use crate::upstream::settings::Backoff;
 
 /// Attempts in any [`WINDOW`].
 const BUDGET: usize = 8;
+/// How many of them are made as soon as the pauses allow.
+const FREE: usize = 6;
 /// See [`BUDGET`].
 const WINDOW: Duration = Duration::from_secs(60);
 /// The pause after a failure that repeating will not mend, and the longest that a server can ask for.
@@ -103,14 +107,24 @@ impl Pace {
     }
 
     fn rest(&self, state: State, pause: Duration, wake: Duration, now: Instant) -> Rest {
-        let earliest = match self.attempts.front() {
-            Some(first) if self.attempts.len() == BUDGET => (*first + WINDOW).max(now),
-            _ => now,
-        };
+        let earliest = self.earliest(now);
         let until = (now + pause).max(earliest);
         // Measured from the attempt that failed: what it took counts.
         let last = self.attempts.back().copied().unwrap_or(now);
         Rest { state, until, wake: (last + wake).max(earliest).min(until) }
+    }
+
+    /// Before when there is no attempt, whatever the pause and whoever calls.
+    fn earliest(&self, now: Instant) -> Instant {
+        let counts = |attempt: &&Instant| **attempt + WINDOW > now;
+        let made = self.attempts.iter().filter(counts).count();
+        let (Some(first), Some(last)) = (self.attempts.iter().find(counts), self.attempts.back()) else { return now };
+        if made < FREE {
+            return now;
+        }
+        // The whole rest of the time where this was the last attempt, half of it where one is left, and so on.
+        let shares = u32::try_from(BUDGET - made).unwrap_or(0) + 1;
+        (*last + (*first + WINDOW).duration_since(*last) / shares).max(now)
     }
 
     fn pause(&self) -> Duration {
@@ -236,6 +250,23 @@ mod tests {
             }
             assert!(starts.len() <= BUDGET, "{starts:?}");
         }
+    }
+
+    #[test]
+    fn short_pauses_leave_no_server_alone_for_long() {
+        let short = Backoff { min: Duration::from_millis(50), max: Duration::from_millis(200) };
+        let (mut pace, start) = (Pace::new(short), Instant::now());
+        let (mut now, mut longest) = (start, Duration::ZERO);
+        for attempt in 1..40 {
+            pace.attempt(now);
+            let rest = pace.failed(&refused(), now);
+            if attempt < FREE {
+                assert!(rest.until - now <= short.max, "the first follow at once");
+            }
+            longest = longest.max(rest.until - now);
+            now = rest.until;
+        }
+        assert!(longest <= WINDOW / 3, "{longest:?}");
     }
 
     #[derive(Clone, Debug)]
