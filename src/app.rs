@@ -25,7 +25,7 @@ use crate::auth::KeyRing;
 use crate::config::{Limits, Plan};
 use crate::front::{
     self, Front, Fronts, Gate, GateSettings, HostRules, Inherited, ListenAddress, ListenSettings, Listener, NoPipe,
-    PipeFront, RequestLimits, Service, Tls, TlsSettings,
+    PipeFront, RequestLimits, Service, Tls, TlsSettings, Unread,
 };
 use crate::gateway::{Gateway, GatewaySettings, NameRules, ViewRules};
 use crate::link::guard::Guard;
@@ -282,7 +282,8 @@ fn gate_settings(plan: &Plan) -> GateSettings {
 fn front(plan: &Plan, gateway: &Arc<Gateway>, keys: KeyRing, state: FrontState, memory: Arc<Memory>) -> Front {
     let gate = Gate::new(gate_settings(plan), &keys, &plan.keys, memory);
     let (hosts, limits, state) = (hosts(plan), request_limits(plan), Arc::new(state));
-    Front { endpoints: gateway.endpoints(), keys, state, hosts, limits, gate }
+    let unread = Unread::new(plan.limits.write_timeout, state.metrics.dropped.with_label_values(&["unread"]));
+    Front { endpoints: gateway.endpoints(), keys, state, hosts, limits, gate, unread }
 }
 
 /// A gateway without listeners or processes: its requests and its servers come another way.

@@ -148,6 +148,7 @@ fn diff_limits(from: &Limits, to: &Limits) -> (Compared, Compared) {
         batch,
         calls,
         read_timeout,
+        write_timeout,
     } = from;
     let applied = vec![
         ("limits.rate", *rate != to.rate),
@@ -161,6 +162,7 @@ fn diff_limits(from: &Limits, to: &Limits) -> (Compared, Compared) {
         ("limits.batch", *batch != to.batch),
         ("limits.body", *body != to.body),
         ("limits.calls", *calls != to.calls),
+        ("limits.write_timeout", *write_timeout != to.write_timeout),
     ];
     let owed = vec![
         ("limits.memory", *memory != to.memory),

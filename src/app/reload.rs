@@ -253,7 +253,9 @@ impl Reloader {
             state: Arc::new(front_state_of(&plan, &before.state)),
             hosts: hosts(&plan),
             limits: request_limits(&plan),
+            unread: before.unread.clone(),
         };
+        front.unread.adjust(plan.limits.write_timeout);
         let state = front.state.clone();
         self.parts.fronts.store(Arc::new(front));
         state.sessions.adjust(plan.limits.sessions, plan.limits.session_idle, plan.limits.subscriptions);

@@ -414,6 +414,8 @@ pub(super) struct Limits {
     pub(super) calls: u64,
     /// The longest time to read a request.
     pub(super) read_timeout: DurationText,
+    /// The longest time that a client may take nothing of a stream that has more for it.
+    pub(super) write_timeout: DurationText,
 }
 
 impl Default for Limits {
@@ -441,6 +443,7 @@ impl Default for Limits {
             batch: 100,
             calls: 4096,
             read_timeout: "30s".into(),
+            write_timeout: "60s".into(),
         }
     }
 }

@@ -130,6 +130,8 @@ pub struct Limits {
     pub calls: usize,
     /// Longest time to read a request's head and body.
     pub read_timeout: Duration,
+    /// Longest time that a client may leave a stream unread.
+    pub write_timeout: Duration,
 }
 
 /// How to log.

@@ -17,6 +17,7 @@ mod service;
 mod short;
 mod socket;
 mod tls;
+mod unread;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,6 +45,7 @@ pub use pipe::PipeFront;
 pub use service::{Peer, Service};
 pub use socket::SocketSettings;
 pub use tls::{Tls, TlsProblem, TlsSettings};
+pub use unread::Unread;
 
 /// What the front needs to answer clients.
 pub struct Front {
@@ -59,6 +61,8 @@ pub struct Front {
     pub limits: RequestLimits,
     /// What may be started.
     pub gate: Gate,
+    /// Ends streams that nobody reads.
+    pub unread: Arc<Unread>,
 }
 
 /// What answers clients now; replaced as a whole.

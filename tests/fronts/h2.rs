@@ -8,7 +8,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::json;
 use tokio::net::TcpStream;
 
-use crate::support::{Gateway, Setup, body_of, holds, legacy, within};
+use crate::support::{Era, Gateway, Setup, body_of, holds, legacy, modern, modern_meta, within};
 
 async fn connect(gateway: &Gateway) -> SendRequest<Full<Bytes>> {
     let stream = TcpStream::connect(gateway.app.addresses[0]).await.unwrap();
@@ -60,6 +60,48 @@ async fn a_session_over_one_connection() {
         assert!(status == 200 && body.contains(&format!("{{\\\"n\\\":{}}}", n + 1)), "{status} {body}");
     }
     assert_eq!(gateway.app.metrics.connections.get(), others + 1);
+}
+
+/// A client without any room for answers (its windows are empty) has calls that end all the same.
+#[tokio::test]
+async fn who_reads_nothing_keeps_no_place_at_a_server() {
+    for script in [legacy(), modern()] {
+        let setup = Setup::new().stdio("s", &script).with("servers.s", "max_concurrency = 2");
+        let gateway = setup.with("limits", "write_timeout = \"200ms\"").start().await;
+        gateway.ready(&["s"]).await;
+        let stream = TcpStream::connect(gateway.app.addresses[0]).await.unwrap();
+        let (sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+            .initial_stream_window_size(0)
+            .handshake(TokioIo::new(stream))
+            .await
+            .unwrap();
+        tokio::spawn(connection);
+        let mut meta = modern_meta();
+        meta["progressToken"] = json!(1);
+        let call = json!({"name": "s__progress", "arguments": {}, "_meta": meta});
+        let headers = [
+            ("mcp-protocol-version", "2026-07-28"),
+            ("mcp-method", "tools/call"),
+            ("mcp-name", "s__progress"),
+            ("accept", "application/json, text/event-stream"),
+        ];
+        let mut unread = Vec::new();
+        for id in 0..4 {
+            let request = post("localhost", &headers, body_of(id, "tools/call", call.clone()));
+            let mut sender = sender.clone();
+            unread.push(tokio::spawn(async move { sender.send_request(request).await }));
+        }
+        holds("its calls have all places", || gateway.app.metrics.inflight.get() >= 2).await;
+        let client = gateway.client(Era::Legacy).await;
+        for n in 0..4 {
+            assert_eq!(client.call("s__echo", json!({"n": n})).await.text(), format!("{{\"n\":{n}}}"));
+        }
+        holds("it is counted", || gateway.app.metrics.dropped.with_label_values(&["unread"]).get() == 4).await;
+        for response in unread {
+            let response = within("an answer", response).await.unwrap().unwrap();
+            assert_eq!(response.headers()["content-type"], "text/event-stream");
+        }
+    }
 }
 
 #[tokio::test]

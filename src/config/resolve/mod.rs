@@ -298,6 +298,7 @@ impl<'a> Resolver<'a> {
             body: self.size(&path("body"), &limits.body),
             calls: count(limits.calls),
             read_timeout: self.duration(&path("read_timeout"), &limits.read_timeout),
+            write_timeout: self.duration(&path("write_timeout"), &limits.write_timeout),
         }
     }
 
