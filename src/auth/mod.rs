@@ -1,7 +1,7 @@
 //! Credentials to principals.
 //!
 //! Owns the named API keys. Does not decide what a principal may do (`policy`). Invariant: a key is compared by its
-//! hash in constant time, and is never kept, logged or forwarded.
+//! hash in constant time, and is never logged or forwarded, nor kept for longer than the connection that it came on.
 
 mod key;
 mod ring;

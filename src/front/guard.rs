@@ -58,6 +58,12 @@ pub(super) fn hosts<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> impl Iterator<I
     named.chain(uri.authority().map(|authority| Some(authority.as_str())))
 }
 
+/// RFC 9112, section 3.2: "A server MUST respond with a 400 (Bad Request) status code to any HTTP/1.1 request message that
+/// lacks a Host header field and to any request message that contains more than one Host header field line".
+pub(super) fn has_several_hosts(headers: &HeaderMap) -> bool {
+    headers.get_all(header::HOST).iter().nth(1).is_some()
+}
+
 fn matches(rule: &str, host: &str) -> bool {
     match rule.strip_prefix("*.") {
         Some(domain) => host.strip_suffix(domain).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.')),
@@ -80,6 +86,10 @@ fn without_port(value: &str) -> &str {
 pub(super) async fn check(State((fronts, local)): State<(Fronts, bool)>, request: Request, next: Next) -> Response {
     let front = fronts.load_full();
     let denied = |rule: &str| front.state.metrics.policy_denied.with_label_values(&[rule]).inc();
+    if has_several_hosts(request.headers()) {
+        denied("host");
+        return plain(StatusCode::BAD_REQUEST, "several_hosts", "The request names its host more than once");
+    }
     if !local && let Err(host) = front.hosts.accepts(request.headers(), request.uri()) {
         denied("host");
         return wrong_host(host);

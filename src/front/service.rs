@@ -20,6 +20,7 @@ use hyper::body::Incoming;
 use tower::ServiceExt;
 
 use crate::body::Body;
+use crate::front::guard::has_several_hosts;
 use crate::front::{Front, Fronts, mcp};
 
 /// What a connection calls.
@@ -75,7 +76,7 @@ impl Service {
         endpoint(head.uri.path())?;
         let front = self.fronts.as_ref()?.load_full();
         let same = known.front.as_ptr() == Arc::as_ptr(&front) && known.host.as_ref() == head.headers.get(header::HOST);
-        let only_host = same && head.headers.get_all(header::HOST).iter().count() == 1;
+        let only_host = same && !has_several_hosts(&head.headers);
         let unguarded = match only_host {
             true => !head.headers.contains_key(header::ORIGIN),
             false => is_unguarded(&front, self.local, &head.headers, &head.uri),
@@ -113,7 +114,8 @@ pub(super) fn endpoint(path: &str) -> Option<&str> {
 
 /// Whether the guard would let the request pass as it is.
 fn is_unguarded(front: &Front, local: bool, headers: &HeaderMap, uri: &Uri) -> bool {
-    !headers.contains_key(header::ORIGIN) && (local || front.hosts.accepts(headers, uri).is_ok())
+    let plain = !headers.contains_key(header::ORIGIN) && !has_several_hosts(headers);
+    plain && (local || front.hosts.accepts(headers, uri).is_ok())
 }
 
 /// The answer, with the end of its connection if that is near; HTTP/2 has other means.

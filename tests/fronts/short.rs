@@ -256,3 +256,60 @@ async fn who_says_nothing_or_half_a_request_is_let_go() {
     assert!(raw.answer().await.is_none());
     gateway.app.stop().await;
 }
+
+/// However long a connection was quiet before, a body has the whole time for itself.
+#[tokio::test]
+async fn a_body_has_its_own_time() {
+    const LIMIT: Duration = Duration::from_millis(900);
+    let setup = Setup::new().stdio("a", &only(legacy(), &["echo"]));
+    let gateway = setup.with("limits", &format!("read_timeout = \"{}ms\"", LIMIT.as_millis())).start().await;
+    gateway.ready(&["a"]).await;
+    for _ in 0..20 {
+        let mut raw = Raw::open(&gateway).await;
+        let request = raw.request(1, "");
+        let (head, body) = request.split_at(request.len() - 20);
+        let opened = std::time::Instant::now();
+        tokio::time::sleep(LIMIT * 7 / 10).await;
+        let begun = std::time::Instant::now();
+        raw.write(head).await;
+        tokio::time::sleep(LIMIT * 6 / 10).await;
+        raw.write(body).await;
+        // A machine that is busy may have taken longer than it was told to.
+        if begun - opened < LIMIT * 8 / 10 && begun.elapsed() < LIMIT * 8 / 10 {
+            raw.answered(1).await;
+            gateway.app.stop().await;
+            return;
+        }
+    }
+    panic!("the machine is too busy to tell");
+}
+
+/// Who is in the middle of a request when the gateway stops may end it.
+#[tokio::test]
+async fn a_request_that_has_begun_is_answered_in_a_stop() {
+    let gateway = gateway().await;
+    let mut raw = Raw::open(&gateway).await;
+    let request = raw.request(1, "");
+    let (head, body) = request.split_at(request.len() - 20);
+    raw.write(head).await;
+    let mut quiet = Raw::open(&gateway).await;
+    let stopping = tokio::spawn(async move { gateway.app.stop().await });
+    assert!(quiet.answer().await.is_none(), "who has not begun is let go");
+    raw.write(body).await;
+    let (status, head, _) = raw.answer().await.expect("an answer");
+    assert!(status == 200 && head.contains("\r\nconnection: close\r\n"), "{head}");
+    assert!(raw.answer().await.is_none(), "and then it ends");
+    stopping.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_request_has_one_host() {
+    let gateway = gateway().await;
+    for more in ["host: localhost\r\n", "origin: http://localhost\r\nhost: localhost\r\n"] {
+        let mut raw = Raw::open(&gateway).await;
+        raw.write(&raw.request(1, more)).await;
+        let (status, _, body) = raw.answer().await.expect("an answer");
+        assert_eq!(status, 400, "{}", String::from_utf8_lossy(&body));
+    }
+    gateway.app.stop().await;
+}

@@ -23,6 +23,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http::request::Parts;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::task::coop;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -67,18 +68,25 @@ where
         terms.draining.cancelled().await;
         tokio::time::sleep(terms.linger).await;
     });
-    let mut hears_of_end = false;
+    let (mut hears_of_end, mut is_told) = (false, false);
     loop {
-        let until = Instant::now() + terms.read_timeout;
-        let mut is_first = true;
+        let mut until = Instant::now() + terms.read_timeout;
+        let (mut is_first, mut has_head) = (true, false);
         let next = std::future::poll_fn(|cx| {
             if let Poll::Ready(next) = connection.poll_next(cx, &mut known) {
                 return Poll::Ready(next);
             }
             // The first time there is nothing, the wakes of an earlier wait still hold.
             let again = !std::mem::replace(&mut is_first, false);
-            let over = (again || !hears_of_end || terms.draining.is_cancelled()) && told.as_mut().poll(cx).is_ready();
+            let looks = !is_told && (again || !hears_of_end || terms.draining.is_cancelled());
+            is_told = is_told || looks && told.as_mut().poll(cx).is_ready();
             hears_of_end = true;
+            if connection.begun.is_some() && !std::mem::replace(&mut has_head, true) {
+                // A body has its own time, however long its connection was quiet before.
+                until = Instant::now() + terms.read_timeout;
+            }
+            // Whoever is in the middle of a request may end it; the answer says that the connection is over.
+            let over = is_told && connection.begun.is_none();
             if over || timer.poll(cx, until, again).is_ready() { Poll::Ready(connection.late()) } else { Poll::Pending }
         });
         let request = match next.await {
@@ -101,7 +109,7 @@ where
         let response = response.await?;
         drop(work);
         let closing = terms.service.is_closing().load(Ordering::Relaxed);
-        answer::write(&mut connection, response, closing, dates.now(received)).await.ok()?;
+        answer::write(&mut connection, response, closing, dates.now(Instant::now())).await.ok()?;
         if closing {
             break;
         }
@@ -269,7 +277,8 @@ impl Timer {
             return Poll::Pending;
         }
         loop {
-            ready!(sleep.as_mut().poll(cx));
+            // A connection that has spent its turn would be told to come back, and its timer would not be set.
+            ready!(pin!(coop::unconstrained(sleep.as_mut())).poll(cx));
             if sleep.deadline() >= until {
                 return Poll::Ready(());
             }
