@@ -230,6 +230,7 @@ impl Duplex {
 
     fn register(&self, id: u64) -> Result<mpsc::Receiver<Waiting>, LinkError> {
         match &mut *lock(&self.shared.open) {
+            Open::Broken(LinkError::Gone(reason)) => Err(LinkError::Unsent(reason.clone())),
             Open::Broken(error) => Err(error.clone()),
             Open::Calls(calls) => {
                 let (sender, receiver) = mpsc::channel(CALL_QUEUE);
@@ -240,7 +241,7 @@ impl Duplex {
     }
 
     async fn write(&self, body: Bytes) -> Result<(), LinkError> {
-        let gone = || LinkError::Gone("the server is being stopped".to_owned());
+        let gone = || LinkError::Unsent("the server is being stopped".to_owned());
         let writer = lock(&self.writer).clone().ok_or_else(gone)?;
         // The largest message may be larger than all that may wait: then it waits alone.
         let size = weight(&body).min(u32::try_from(self.shared.backlog.most()).unwrap_or(u32::MAX));
@@ -265,7 +266,7 @@ impl Duplex {
         };
         match tokio::time::timeout(WRITE_WAIT, written).await {
             Ok(Some(())) => Ok(()),
-            Ok(None) => Err(LinkError::Gone("the server is being stopped".to_owned())),
+            Ok(None) => Err(LinkError::Unsent("the server is being stopped".to_owned())),
             Err(_) => Err(LinkError::Full("the server does not read its input, and too much waits for it".to_owned())),
         }
     }
@@ -495,6 +496,19 @@ mod tests {
             let told = told(&format!("{other}\n"), 1000).await;
             assert_eq!(told[0], "the server closed its output", "{other}");
         }
+    }
+
+    #[tokio::test]
+    async fn what_comes_after_the_end_was_never_sent() {
+        let (duplex, server) = pipe(64 * 1024, &Metrics::new());
+        let call = || Outgoing { body: Bytes::from_static(b"{}"), id: Some(1), headers: Vec::new() };
+        let mut open = duplex.send(call()).await.unwrap().messages;
+        drop(server);
+        assert!(matches!(open.next().await, Some(Err(LinkError::Gone(_)))), "this one may have run");
+        assert!(matches!(duplex.send(call()).await, Err(LinkError::Unsent(_))));
+        let (duplex, _server) = pipe(64 * 1024, &Metrics::new());
+        duplex.close_writer();
+        assert!(matches!(duplex.send(call()).await, Err(LinkError::Unsent(_))));
     }
 
     fn pipe(max_backlog: usize, metrics: &Metrics) -> (Duplex, BufReader<tokio::io::DuplexStream>) {

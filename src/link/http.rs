@@ -3,6 +3,7 @@
 //! Owns the reading of answers; requests and connections are in `way` and below. Does not know sessions or revisions:
 //! their headers come with each message. Invariant: no answer is read past `max_message`, and no redirect is followed.
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -201,13 +202,15 @@ fn client_config(roots: rustls::RootCertStore) -> Arc<rustls::ClientConfig> {
 pub(super) struct EventStream {
     body: Option<Answer>,
     reader: sse::Reader,
+    /// The rest of a batch.
+    batch: VecDeque<Message>,
     id: Option<u64>,
     on_garbage: OnGarbage,
 }
 
 impl EventStream {
     pub(super) fn new(body: Answer, limit: usize, id: Option<u64>, on_garbage: OnGarbage) -> Self {
-        EventStream { body: Some(body), reader: sse::Reader::new(limit), id, on_garbage }
+        EventStream { body: Some(body), reader: sse::Reader::new(limit), batch: VecDeque::new(), id, on_garbage }
     }
 
     /// What it was read with: where it stands, and when to come back to it.
@@ -218,6 +221,11 @@ impl EventStream {
     /// What the next complete event says, if there is one.
     fn next_message(&mut self) -> Option<Result<Message, LinkError>> {
         loop {
+            while let Some(message) = self.batch.pop_front() {
+                if let Some(message) = self.taken(message) {
+                    return Some(Ok(message));
+                }
+            }
             let event = match self.reader.next_event() {
                 Ok(Some(event)) => event,
                 Ok(None) => return None,
@@ -230,20 +238,37 @@ impl EventStream {
             if event.kind.as_deref().is_some_and(|kind| kind != "message") {
                 continue;
             }
-            match Message::parse(&event.data) {
-                Ok(message) => {
-                    if let (Some(id), Message::Response(response)) = (self.id, &message) {
-                        if !is_for(response, id) {
-                            (self.on_garbage)(b"an answer to a request that is not on this stream");
-                            continue;
-                        }
-                        self.finish();
+            // 2025-03-26/basic/transports.mdx, Sending Messages to the Server: "These responses MAY be batched", and
+            // so may requests and notifications, also on the stream of a GET.
+            match Payload::parse(&event.data, BATCH_MAX) {
+                Ok(Payload::One(message)) => {
+                    if let Some(message) = self.taken(message) {
+                        return Some(Ok(message));
                     }
-                    return Some(Ok(message));
+                }
+                Ok(Payload::Batch(messages)) => {
+                    for message in messages {
+                        match message {
+                            Ok(message) => self.batch.push_back(message),
+                            Err(_) => (self.on_garbage)(&event.data),
+                        }
+                    }
                 }
                 Err(_) => (self.on_garbage)(&event.data),
             }
         }
+    }
+
+    /// The message, unless it is an answer to something else; the answer ends the stream.
+    fn taken(&mut self, message: Message) -> Option<Message> {
+        if let (Some(id), Message::Response(response)) = (self.id, &message) {
+            if !is_for(response, id) {
+                (self.on_garbage)(b"an answer to a request that is not on this stream");
+                return None;
+            }
+            self.finish();
+        }
+        Some(message)
     }
 
     /// After the answer: the rest of the body is read aside, so that the connection returns to the pool.

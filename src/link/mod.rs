@@ -122,6 +122,9 @@ pub enum LinkError {
     /// The other end went away.
     #[error("{0}")]
     Gone(String),
+    /// The other end had gone away, or was leaving, before anything of this was written.
+    #[error("{0}")]
+    Unsent(String),
     /// The server answered with a status that is not 2xx.
     #[error("HTTP status {status}{hint}")]
     Status {

@@ -203,5 +203,5 @@ async fn probe_pipe(link: &Arc<dyn Link>, calls: &Calls, hello: &Hello) -> Resul
 }
 
 fn is_broken(error: &ConnectError) -> bool {
-    matches!(error, ConnectError::Link(LinkError::Gone(_) | LinkError::Full(_)))
+    matches!(error, ConnectError::Link(LinkError::Gone(_) | LinkError::Unsent(_) | LinkError::Full(_)))
 }

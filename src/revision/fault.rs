@@ -25,7 +25,7 @@ pub(super) fn of_link(server: &str, error: &LinkError) -> Error {
         LinkError::Full(reason) => {
             Error::new(Reason::Overloaded, format!("Server \"{server}\" is overloaded: {reason}"))
         }
-        LinkError::Unstartable(reason) | LinkError::Unreachable(reason) => {
+        LinkError::Unstartable(reason) | LinkError::Unreachable(reason) | LinkError::Unsent(reason) => {
             down(server, reason).with_again(Again::Unsent)
         }
         LinkError::Gone(reason) => down(server, reason).with_again(Again::Later(None)),

@@ -169,7 +169,7 @@ fn active(
 /// The end of a child that failed to start is explained by what it wrote last.
 fn with_last_words(error: ConnectError, stderr: Option<&StderrTail>) -> ConnectError {
     match (error, stderr.and_then(|tail| tail.lines().pop())) {
-        (ConnectError::Link(LinkError::Gone(reason)), Some(line)) => {
+        (ConnectError::Link(LinkError::Gone(reason) | LinkError::Unsent(reason)), Some(line)) => {
             LinkError::Gone(format!("{reason}; its last line on stderr: {}", logs::redact(&line))).into()
         }
         (error, _) => error,

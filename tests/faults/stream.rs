@@ -1,9 +1,10 @@
 //! Event streams of servers: every spelling that the standard allows, and streams that break.
 
-use moongate::mock::{Act, Answer, Fault, Http, Newline, Script, Sse};
+use moongate::mock::{Act, Answer, Fault, Http, Newline, Revision, Script, Sse};
 use serde_json::json;
 
-use crate::support::{ERAS, Era, Setup, legacy, modern, serve};
+use super::raw;
+use crate::support::{ERAS, Era, Setup, legacy, modern, serve, tool};
 
 fn spellings() -> Vec<Sse> {
     let mut all = Vec::new();
@@ -65,6 +66,25 @@ async fn a_stream_that_ends_or_breaks_without_an_answer_fails_its_call_only() {
             mock.clear_faults();
         }
     }
+}
+
+/// 2025-03-26/basic/transports.mdx, Sending Messages to the Server: "These responses MAY be batched".
+#[tokio::test]
+async fn a_batch_on_a_stream_is_understood() {
+    let script = Script::standard().speaking(&[Revision::V2025_03_26]);
+    let mock = serve(Script { tools: vec![tool("odd")], ..script }).await;
+    let said = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}});
+    let events =
+        format!("data: [{said},{{\"no\":1}},{{\"jsonrpc\":\"2.0\",\"id\":{{id}},\"result\":{{\"content\":[]}}}}]\n\n");
+    let url = raw::serve(mock.addr.unwrap(), raw::answer("content-type: text/event-stream\r\n", &events)).await;
+    let gateway = Setup::new().http("a", &url).start().await;
+    gateway.ready(&["a"]).await;
+    for era in ERAS {
+        let client = gateway.client(era).await;
+        let reply = client.call("a__odd", json!({})).await;
+        assert_eq!(reply.result()["content"], json!([]), "{reply:?}");
+    }
+    assert!(gateway.app.metrics.garbage.with_label_values(&["a"]).get() >= 2, "what is no message is counted");
 }
 
 #[tokio::test]

@@ -45,6 +45,11 @@ struct Said {
     keep: bool,
 }
 
+/// Whether the end of a head is in these bytes, for all that shows at a glance.
+pub(super) fn may_end(bytes: &[u8]) -> bool {
+    memchr::memchr_iter(b'\n', bytes).any(|at| matches!(bytes.get(at + 1..), Some([b'\n', ..] | [b'\r', b'\n', ..])))
+}
+
 /// Reads the head that `bytes` begin with, and how long it is; `None`: more is to come.
 pub(super) fn parse(bytes: &[u8]) -> Result<Option<(Head, usize)>, Wrong> {
     if !b"HTTP/1.".starts_with(&bytes[..bytes.len().min(7)]) {

@@ -168,6 +168,8 @@ impl Connection {
 struct Reading {
     /// What came of it; nothing where it comes in one piece.
     held: Vec<u8>,
+    /// How much of it must be there before it is looked at again, if its end does not show.
+    look_at: usize,
     interim: usize,
 }
 
@@ -181,11 +183,18 @@ impl Reading {
         let mut held = std::mem::take(&mut self.held);
         let mut bytes = bytes;
         if !held.is_empty() {
+            let seen = held.len().saturating_sub(2);
             held.extend_from_slice(bytes);
+            // Looked at from its start with every piece, one that comes byte by byte would cost its length squared.
+            if held.len() < self.look_at && !head::may_end(&held[seen..]) {
+                self.held = held;
+                return Ok(None);
+            }
             bytes = &held;
         }
         loop {
             let Some((head, length)) = head::parse(bytes)? else {
+                self.look_at = (bytes.len() * 2).min(head::HEAD_MAX + 1);
                 self.held = bytes.to_vec();
                 return Ok(None);
             };

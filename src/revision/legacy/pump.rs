@@ -68,7 +68,7 @@ pub(super) async fn pump(server: WeakServer) {
                 return;
             }
             // The server may be away: whoever lists it will find out, and needs to be told once.
-            Err(LinkError::Unreachable(_) | LinkError::Gone(_)) if missed => {
+            Err(LinkError::Unreachable(_) | LinkError::Unsent(_) | LinkError::Gone(_)) if missed => {
                 if !std::mem::replace(&mut away, true) {
                     strong.everything_changed();
                 }

@@ -14,8 +14,8 @@ use crate::json::{Object, Raw, Text};
 use crate::jsonrpc::{Id, Message, Notification, Request, Response, RpcError, code, to_bytes, write_request};
 use crate::link::{Headers, LinkError, Messages};
 use crate::model::{
-    Answers, Ask, AskKind, AskState, Call, Caller, Error, Event, Exchange, LogWish, Method, Notice, Outcome, Principal,
-    Question, TaskMethod, TaskWish,
+    Again, Answers, Ask, AskKind, AskState, Call, Caller, Error, Event, Exchange, LogWish, Method, Notice, Outcome,
+    Principal, Question, TaskMethod, TaskWish,
 };
 use crate::revision::calls::{CallEntry, Logs};
 use crate::revision::legacy::back::LegacyServer;
@@ -242,11 +242,11 @@ impl Running {
                 return (Err(fault(&error)), sent_in);
             }
             if let Err(e) = server.renew(sent_in).await {
-                let error = match e {
+                let failed = match e {
                     connect::ConnectError::Link(e) => fault(&e),
                     e => fault::down(&server.hello.server, &e.to_string()),
                 };
-                return (Err(error), sent_in);
+                return (Err(not_renewed(failed, &proof, changes)), sent_in);
             }
             // A 404 proves that the call never ran. Anything else does not: only what changes nothing is sent again.
             if proof == Lost::Maybe && changes {
@@ -473,6 +473,12 @@ enum Lost {
     Proven,
 }
 
+/// The error of a call whose session was lost and could not be renewed. Where the call may have run, it is not one that
+/// was never sent, however little the server was there for its renewal.
+fn not_renewed(failed: Error, proof: &Lost, changes: bool) -> Error {
+    if *proof == Lost::Maybe && changes { failed.with_again(Again::No) } else { failed }
+}
+
 fn session_lost(error: &LinkError, had_session: bool) -> Lost {
     match error {
         LinkError::Status { status: 404, .. } if had_session => Lost::Proven,
@@ -496,4 +502,18 @@ fn speaks_of_lost_session(error: &RpcError) -> bool {
     let text = error.message.to_lowercase();
     text.contains("session")
         && ["not found", "invalid", "expired", "unknown", "missing", "terminated"].iter().any(|w| text.contains(w))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Reason;
+
+    #[test]
+    fn what_may_have_run_was_not_unsent() {
+        let unreachable = || Error::new(Reason::ServerDown, "away").with_again(Again::Unsent);
+        let again = |proof, changes| not_renewed(unreachable(), &proof, changes).again;
+        assert_eq!(again(Lost::Maybe, true), Again::No);
+        assert_eq!([again(Lost::Maybe, false), again(Lost::Proven, true)], [Again::Unsent; 2]);
+    }
 }
