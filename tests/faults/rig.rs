@@ -40,7 +40,6 @@ pub(crate) struct Setting {
     row: &'static str,
     test: &'static str,
     setup: Setup,
-    trusted: Option<std::path::PathBuf>,
     /// What a shell does before it becomes the gateway.
     first: Option<&'static str>,
     secret: String,
@@ -115,17 +114,7 @@ impl Setting {
     pub(crate) fn new(row: &'static str, test: &'static str) -> Self {
         let secret = format!("canary-of-a-server-{}-{row}-{test}", std::process::id());
         let setup = Setup::new().with("auth.keys.1", &format!("name = \"one\"\nkey = {KEY:?}"));
-        Setting {
-            row,
-            test,
-            setup,
-            trusted: None,
-            first: None,
-            secret,
-            bads: Vec::new(),
-            webs: Vec::new(),
-            counts: Vec::new(),
-        }
+        Setting { row, test, setup, first: None, secret, bads: Vec::new(), webs: Vec::new(), counts: Vec::new() }
     }
 
     /// The fault is counted in this metric, in a series with these labels.
@@ -241,9 +230,7 @@ impl Setting {
 
     /// The gateway trusts this authority of servers.
     pub(crate) fn trusting(mut self, authority: &crate::support::tls::Authority) -> Self {
-        let file = self.setup.path("trusted.pem");
-        std::fs::write(&file, &authority.pem).unwrap();
-        self.trusted = Some(file);
+        self.setup = self.setup.trusting(authority);
         self
     }
 
@@ -264,10 +251,9 @@ impl Setting {
     pub(crate) async fn start_without(self, faulty: &[&str]) -> Rig {
         let ok = serve(only(legacy(), &["echo"])).await;
         let setup = self.setup.http("ok", &ok.url);
-        let gateway = match (&self.trusted, self.first) {
-            (Some(file), _) => setup.spawn_with("SSL_CERT_FILE", file).await,
-            (None, Some(first)) => setup.spawn_after(first).await,
-            (None, None) => setup.spawn().await,
+        let gateway = match self.first {
+            Some(first) => setup.spawn_after(first).await,
+            None => setup.spawn().await,
         };
         let admin_url = until("the address for operators is printed", || {
             let log = gateway.log();

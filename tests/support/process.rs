@@ -25,24 +25,25 @@ pub(crate) struct Process {
 impl Process {
     /// Starts the program with a config file.
     pub(crate) async fn of(config: &Path, dir: TempDir) -> Process {
-        Process::start(config, dir, &[]).await
+        Process::start(config, dir, None).await
     }
 
-    pub(super) async fn start(config: &Path, dir: TempDir, variables: &[(&str, &Path)]) -> Process {
+    /// Starts it with a file of the authorities that it trusts, if not the system's.
+    pub(super) async fn start(config: &Path, dir: TempDir, trusted: Option<&Path>) -> Process {
         let mut command = Command::new(PROGRAM);
-        command.envs(variables.iter().copied());
         command.args(["serve", "--config"]).arg(config);
-        Process::run(command, dir).await
+        Process::run(command, dir, trusted).await
     }
 
     /// Starts it through a shell that first runs `first`.
-    pub(super) async fn start_after(first: &str, config: &Path, dir: TempDir) -> Process {
+    pub(super) async fn start_after(first: &str, config: &Path, dir: TempDir, trusted: Option<&Path>) -> Process {
         let mut command = Command::new("sh");
         command.arg("-c").arg(format!("{first} && exec \"$0\" serve --config \"$1\"")).arg(PROGRAM).arg(config);
-        Process::run(command, dir).await
+        Process::run(command, dir, trusted).await
     }
 
-    async fn run(mut command: Command, dir: TempDir) -> Process {
+    async fn run(mut command: Command, dir: TempDir, trusted: Option<&Path>) -> Process {
+        command.envs(trusted.map(|file| ("SSL_CERT_FILE", file)));
         command.stderr(Stdio::piped()).stdout(Stdio::null());
         let mut child = command.kill_on_drop(true).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
