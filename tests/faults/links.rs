@@ -162,17 +162,12 @@ impl Rig {
     async fn pid(&self, server: &str) -> u32 {
         match &self.peer {
             Some(peer) => peer.child.id().unwrap(),
-            None => u32::try_from(self.status(server).await["pid"].as_u64().unwrap()).unwrap(),
+            None => u32::try_from(self.gateway.status(server).await["pid"].as_u64().unwrap()).unwrap(),
         }
     }
 
     async fn signal(&self, server: &str, signal: Signal) {
         kill_process(Pid::from_raw(self.pid(server).await.cast_signed()).unwrap(), signal).unwrap();
-    }
-
-    async fn status(&self, server: &str) -> Value {
-        let status = self.gateway.admin("/api/v1/status").await.json();
-        status["servers"].as_array().unwrap().iter().find(|s| s["name"] == server).unwrap().clone()
     }
 
     async fn metric(&self, series: &str) -> f64 {
@@ -289,8 +284,9 @@ async fn a_server_that_was_started_again_is_there_for_the_next_call(rig: &mut Ri
         return;
     }
     if rig.link.is_pipe() {
-        until("the end is noticed", || async { (rig.status("a").await["state"] != "ready").then_some(()) }).await;
-        let reason = rig.status("a").await["reason"].as_str().unwrap().to_owned();
+        until("the end is noticed", || async { (rig.gateway.status("a").await["state"] != "ready").then_some(()) })
+            .await;
+        let reason = rig.gateway.status("a").await["reason"].as_str().unwrap().to_owned();
         assert!(!reason.is_empty() && !reason.contains("panicked"), "{reason}");
     }
     rig.again().await;

@@ -368,8 +368,7 @@ impl Rig {
     /// What the status says of a server.
     pub(crate) async fn status(&self, server: &str) -> Value {
         let status = self.admin.get(&format!("{}/api/v1/status", self.admin_url)).await.json();
-        let found = status["servers"].as_array().unwrap().iter().find(|s| s["name"] == server);
-        found.unwrap_or_else(|| panic!("{server} is not in {status}")).clone()
+        crate::support::server_of(&status, server)
     }
 
     /// A page for operators.

@@ -12,7 +12,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::tls::Authority;
-use super::{Client, Era, Http, Process, Reply, until};
+use super::{Client, Era, Http, Process, Reply, server_of, until};
 
 /// The program under test.
 pub(super) const PROGRAM: &str = env!("CARGO_BIN_EXE_moongate");
@@ -204,9 +204,7 @@ impl Gateway {
 
     /// What the status says of a server.
     pub(crate) async fn status(&self, server: &str) -> Value {
-        let status = self.admin("/api/v1/status").await.json();
-        let found = status["servers"].as_array().unwrap().iter().find(|s| s["name"] == server);
-        found.unwrap_or_else(|| panic!("{server} is not in {status}")).clone()
+        server_of(&self.admin("/api/v1/status").await.json(), server)
     }
 
     /// Waits until a server is in a state.

@@ -5,12 +5,13 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
 use super::gateway::PROGRAM;
-use super::{Http, Reply, until, within};
+use super::{Http, Reply, server_of, until, within};
 
 /// A running gateway in a process of its own.
 pub(crate) struct Process {
@@ -74,6 +75,11 @@ impl Process {
         let log = self.log();
         let rest = log.split_once("metrics and health on ").expect("there is an admin listener").1;
         Http::new().get(&format!("{}{path}", rest.split_whitespace().next().unwrap())).await
+    }
+
+    /// What the status says of a server.
+    pub(crate) async fn status(&self, server: &str) -> Value {
+        server_of(&self.admin("/api/v1/status").await.json(), server)
     }
 
     /// What it wrote to stderr.
