@@ -29,8 +29,6 @@ mod pipe;
 mod raw;
 #[path = "faults/reconnect.rs"]
 mod reconnect;
-#[path = "faults/relay.rs"]
-mod relay;
 #[path = "faults/resume.rs"]
 mod resume;
 #[path = "faults/rig.rs"]

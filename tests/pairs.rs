@@ -1,11 +1,13 @@
 //! Every client revision against every server revision, over stdio, TCP and Streamable HTTP, and both eras over every other
-//! link: each feature of the protocol through a gateway with several servers.
+//! link, those with TLS too: each feature of the protocol through a gateway with several servers.
 //!
 //! One test is one cell of the matrix; it runs every feature and names each that fails.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
+#[allow(dead_code, unused_imports, reason = "each test crate uses a part of it")]
+mod support;
 
 #[path = "pairs/asks.rs"]
 mod asks;
@@ -23,6 +25,8 @@ mod eras;
 mod extensions;
 #[path = "pairs/lists.rs"]
 mod lists;
+#[path = "pairs/rig.rs"]
+mod rig;
 #[path = "pairs/rounds.rs"]
 mod rounds;
 #[path = "pairs/tasks.rs"]
@@ -36,7 +40,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 
 use cell::{Cell, OVER_SSE};
-use common::Transport;
+use rig::Transport;
 
 /// No feature takes longer than this.
 const FEATURE: Duration = Duration::from_secs(60);
@@ -177,23 +181,32 @@ matrix!(
 mod links {
     use super::{Transport, run};
 
+    const LEGACY: &str = "2025-11-25";
+    const MODERN: &str = "2026-07-28";
+
     macro_rules! links {
-        ($($name:ident = $client:literal, $server:literal, $transport:ident);+;) => {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $name() {
-                run($client, $server, Transport::$transport).await;
+        ($($link:ident = $transport:ident),+) => {
+            $(mod $link {
+                use super::{LEGACY, MODERN, Transport, run};
+
+                pairing!($transport: legacy_legacy = LEGACY, LEGACY);
+                pairing!($transport: legacy_modern = LEGACY, MODERN);
+                pairing!($transport: modern_legacy = MODERN, LEGACY);
+                pairing!($transport: modern_modern = MODERN, MODERN);
             })+
         };
     }
 
-    links! {
-        unix_legacy_modern = "2025-11-25", "2026-07-28", Unix;
-        unix_modern_legacy = "2026-07-28", "2025-11-25", Unix;
-        websocket_legacy_legacy = "2025-11-25", "2025-11-25", WebSocket;
-        websocket_legacy_modern = "2025-11-25", "2026-07-28", WebSocket;
-        websocket_modern_legacy = "2026-07-28", "2025-11-25", WebSocket;
-        websocket_modern_modern = "2026-07-28", "2026-07-28", WebSocket;
+    macro_rules! pairing {
+        ($transport:ident: $name:ident = $client:ident, $server:ident) => {
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                run($client, $server, Transport::$transport).await;
+            }
+        };
     }
+
+    links!(unix = Unix, websocket = WebSocket, websocket_tls = WebSocketTls, http_tls = HttpTls);
 }
 
 #[test]

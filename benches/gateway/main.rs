@@ -4,6 +4,7 @@
 mod allocations;
 mod answers;
 mod args;
+mod begin;
 mod cases;
 mod ceiling;
 mod crowd;
@@ -24,7 +25,7 @@ mod target;
 mod upstream;
 mod wire;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use args::{Args, Part};
 use cases::Case;
 use clap::Parser;
@@ -36,7 +37,6 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 use tokio::net::TcpStream;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep};
 
 /// How long a peer may take to come up.
@@ -46,8 +46,7 @@ fn main() -> Result<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.as_slice() {
         [first, role, rest @ ..] if first == "--role" => return roles::run(role, rest),
-        // `cargo test --all-targets` and other runners of tests start us too: nothing to test here.
-        words if !words.iter().any(|word| word.starts_with("--")) || words.iter().any(|word| word == "--list") => {
+        words if !begin::is_asked(words) => {
             eprintln!("run this with: cargo bench --bench gateway");
             return Ok(());
         }
@@ -56,15 +55,7 @@ fn main() -> Result<()> {
     let args = Args::parse();
     // On the main thread only: the kernel ties some of the children to the thread that started them.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        let mut terminate = signal(SignalKind::terminate())?;
-        tokio::select! {
-            done = run(&args) => done,
-            _ = interrupt.recv() => bail!("interrupted"),
-            _ = terminate.recv() => bail!("terminated"),
-        }
-    })
+    runtime.block_on(begin::unless_stopped(run(&args)))
 }
 
 async fn run(args: &Args) -> Result<()> {

@@ -12,30 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// Everything that goes up and down, and must come back.
-const GAUGES: &[&str] = &[
-    "moongate_sessions",
-    "moongate_streams",
-    "moongate_inflight",
-    "moongate_parked",
-    "moongate_tasks",
-    "moongate_replay_bytes",
-    "moongate_outbox_bytes",
-    "moongate_backlog_bytes",
-    "moongate_connections",
-    "moongate_subscriptions",
-    "moongate_queue_depth",
-    "moongate_server_connections",
-    "moongate_server_up",
-    "moongate_catalog_items",
-    "moongate_catalog_bytes",
-    "moongate_catalog_left_out",
-    "moongate_catalog_stale",
-    "moongate_store_open",
-    "moongate_store_waiting",
-    "moongate_config_reload_failed",
-];
-/// Those that are zero while nobody uses the gateway.
+/// What goes up and down, and is zero while nobody uses the gateway.
 const QUIET: &[&str] = &[
     "moongate_sessions",
     "moongate_streams",
@@ -47,6 +24,19 @@ const QUIET: &[&str] = &[
     "moongate_backlog_bytes",
     "moongate_queue_depth",
     "moongate_store_waiting",
+];
+/// What goes up and down, and must come back to what it was.
+const STEADY: &[&str] = &[
+    "moongate_connections",
+    "moongate_subscriptions",
+    "moongate_server_connections",
+    "moongate_server_up",
+    "moongate_catalog_items",
+    "moongate_catalog_bytes",
+    "moongate_catalog_left_out",
+    "moongate_catalog_stale",
+    "moongate_store_open",
+    "moongate_config_reload_failed",
 ];
 /// Connections to one server that may be kept for later calls.
 const POOLED: usize = 64;
@@ -90,7 +80,7 @@ impl Levels {
             }
         }
         Ok(Self {
-            gauges: metrics.of(GAUGES),
+            gauges: metrics.of(&[QUIET, STEADY].concat()),
             descriptors: processes::descriptors(world.pid, &world.ports),
             children,
             zombies,

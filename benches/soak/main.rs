@@ -5,6 +5,8 @@
 
 mod admin;
 mod args;
+#[path = "../gateway/begin.rs"]
+mod begin;
 mod calls;
 mod chaos;
 mod client;
@@ -23,7 +25,7 @@ mod slope;
 mod soak;
 mod world;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use args::Args;
 use clap::Parser;
 use levels::memory;
@@ -32,7 +34,6 @@ use soak::Soak;
 use std::os::unix::process::CommandExt;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::LocalSet;
 use tokio::time::{Instant, interval};
 use world::World;
@@ -53,8 +54,7 @@ fn main() -> Result<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.as_slice() {
         [first, role, program, rest @ ..] if first == "--role" && role == "exec" => return exec(program, rest),
-        // `cargo test --all-targets` and other runners of tests start us too: nothing is asked for here.
-        words if !words.iter().any(|word| word.starts_with("--")) || words.iter().any(|word| word == "--list") => {
+        words if !begin::is_asked(words) => {
             eprintln!("run this with: cargo bench --bench soak -- --minutes 2");
             return Ok(());
         }
@@ -64,15 +64,8 @@ fn main() -> Result<()> {
     // On the main thread only: the kernel ties the processes that we start to the thread that started them.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let local = LocalSet::new();
-    local.block_on(&runtime, async {
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        let mut terminate = signal(SignalKind::terminate())?;
-        tokio::select! {
-            done = async { if args.figures { figures::measure(&args).await } else { run(&args).await } } => done,
-            _ = interrupt.recv() => bail!("interrupted"),
-            _ = terminate.recv() => bail!("terminated"),
-        }
-    })
+    let work = async { if args.figures { figures::measure(&args).await } else { run(&args).await } };
+    local.block_on(&runtime, begin::unless_stopped(work))
 }
 
 /// Becomes another program that the kernel ends when our parent ends.

@@ -5,9 +5,10 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Extension, Path, State};
+use axum::extract::{FromRequestParts, Path};
 use axum::response::Response;
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
+use http::request::Parts;
 
 use crate::admin::{Admin, json};
 use crate::front::{Peer, plain};
@@ -17,21 +18,29 @@ use crate::telemetry::logs;
 /// Headers by which proxies say that they are one.
 const PROXIED: [&str; 4] = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
 
-/// `None`: the request may go on.
-fn refused(admin: &Admin, peer: Option<Extension<Peer>>, headers: &HeaderMap) -> Option<Response> {
-    // Whoever can open the file of a Unix socket is on this machine.
-    let local = admin.local || peer.is_some_and(|Extension(Peer(address))| address.is_loopback());
-    if !local || PROXIED.iter().any(|name| headers.contains_key(*name)) {
-        let message = "Only this machine may do this, directly and on a loopback address; elsewhere send SIGHUP, or change the config file";
-        return Some(plain(StatusCode::FORBIDDEN, "not_local", message));
+/// Whoever may do something here: an action gets the gateway from its operator, and nowhere else.
+pub(super) struct Operator(Arc<Admin>);
+
+impl FromRequestParts<Arc<Admin>> for Operator {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, admin: &Arc<Admin>) -> Result<Self, Response> {
+        let peer = parts.extensions.get::<Peer>();
+        // Whoever can open the file of a Unix socket is on this machine.
+        let local = admin.local || peer.is_some_and(|Peer(address)| address.is_loopback());
+        if !local || PROXIED.iter().any(|name| parts.headers.contains_key(*name)) {
+            let message = "Only this machine may do this, directly and on a loopback address; elsewhere send SIGHUP, or change the config file";
+            return Err(plain(StatusCode::FORBIDDEN, "not_local", message));
+        }
+        // Browsers say so of each request. Those to our own pages are of the same origin, which the guard checked; this
+        // is for a page that is let through under an origin of `gateway.allowed_origins`, which may call tools but no
+        // more.
+        let site = parts.headers.get("sec-fetch-site").map(|site| site.as_bytes());
+        if site.is_some_and(|site| !matches!(site, b"same-origin" | b"none")) {
+            return Err(plain(StatusCode::FORBIDDEN, "origin_not_allowed", "Pages of other origins may not do this"));
+        }
+        Ok(Operator(admin.clone()))
     }
-    // Browsers say so of each request. Those to our own pages are of the same origin, which the guard checked; this is for
-    // a page that is let through under an origin of `gateway.allowed_origins`, which may call tools but no more.
-    let site = headers.get("sec-fetch-site").map(|site| site.as_bytes());
-    if site.is_some_and(|site| !matches!(site, b"same-origin" | b"none")) {
-        return Some(plain(StatusCode::FORBIDDEN, "origin_not_allowed", "Pages of other origins may not do this"));
-    }
-    None
 }
 
 fn answer((done, body): (bool, serde_json::Value)) -> Response {
@@ -39,39 +48,17 @@ fn answer((done, body): (bool, serde_json::Value)) -> Response {
 }
 
 /// `GET /api/v1/plan`: what a reload would change.
-pub(super) async fn plan(
-    State(admin): State<Arc<Admin>>,
-    peer: Option<Extension<Peer>>,
-    headers: HeaderMap,
-) -> Response {
-    match refused(&admin, peer, &headers) {
-        Some(refused) => refused,
-        None => answer(admin.control.plan().await),
-    }
+pub(super) async fn plan(Operator(admin): Operator) -> Response {
+    answer(admin.control.plan().await)
 }
 
 /// `POST /api/v1/reload`.
-pub(super) async fn reload(
-    State(admin): State<Arc<Admin>>,
-    peer: Option<Extension<Peer>>,
-    headers: HeaderMap,
-) -> Response {
-    match refused(&admin, peer, &headers) {
-        Some(refused) => refused,
-        None => answer(admin.control.reload().await),
-    }
+pub(super) async fn reload(Operator(admin): Operator) -> Response {
+    answer(admin.control.reload().await)
 }
 
 /// `POST /api/v1/servers/{name}/restart`: answers when it is over.
-pub(super) async fn restart(
-    State(admin): State<Arc<Admin>>,
-    peer: Option<Extension<Peer>>,
-    headers: HeaderMap,
-    Path(name): Path<String>,
-) -> Response {
-    if let Some(refused) = refused(&admin, peer, &headers) {
-        return refused;
-    }
+pub(super) async fn restart(Operator(admin): Operator, Path(name): Path<String>) -> Response {
     let gateway = admin.gateway.clone();
     // It goes on if whoever asked for it does not wait.
     let restarting = tokio::spawn({

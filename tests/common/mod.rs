@@ -12,7 +12,6 @@ use std::time::Duration;
 
 pub(crate) use answer::{Answer, Message, Stream};
 pub(crate) use client::Client;
-pub(crate) use rig::{Behind, Rig, Transport};
 
 /// Whatever takes longer hangs.
 pub(crate) const GUARD: Duration = Duration::from_secs(20);

@@ -6,17 +6,14 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::Arc;
 
 use moongate::mock::{Http, Revision, Script};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
-use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
 
+use crate::support::relay::Relay;
 use crate::support::tls::Authority;
 use crate::support::{Client, ERAS, Era, Process, Setup, legacy, modern, record_of, until, within};
 
@@ -88,34 +85,12 @@ async fn begin(script: &Path, record: &Path, flag: &str, address: &str) -> (Chil
     (child, if flag == "--unix" { url.clone() } else { address.to_owned() })
 }
 
-/// TLS in front of a server; gives the URL's port, and writes what has to be trusted.
-async fn secure(behind: String, trusted: &Path, tasks: &mut JoinSet<()>) -> u16 {
-    let authority = Authority::new("test");
-    std::fs::write(trusted, &authority.pem).unwrap();
-    let config = authority.sign().server(&[]);
-    let (tls, listener) = (TlsAcceptor::from(Arc::new(config)), TcpListener::bind("127.0.0.1:0").await.unwrap());
-    let port = listener.local_addr().unwrap().port();
-    tasks.spawn(async move {
-        let mut connections = JoinSet::new();
-        loop {
-            let (client, _) = listener.accept().await.unwrap();
-            let (tls, behind) = (tls.clone(), behind.clone());
-            connections.spawn(async move {
-                let Ok(mut client) = tls.accept(client).await else { return };
-                let Ok(mut server) = TcpStream::connect(behind).await else { return };
-                let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
-            });
-        }
-    });
-    port
-}
-
 /// A gateway with the server twice: `a` as it is, `b` with little time and small messages; and `aside`, another server.
 struct Rig {
     link: Link,
     peer: Option<Peer>,
     gateway: Process,
-    _tls: JoinSet<()>,
+    _tls: Option<Relay>,
 }
 
 impl Rig {
@@ -140,8 +115,11 @@ impl Rig {
             peer = Some(Peer::start(&setup, &script, flag).await);
         }
         let address = peer.as_ref().map(|peer| peer.address.clone()).unwrap_or_default();
-        let (mut tls, trusted) = (JoinSet::new(), setup.path("trusted.pem"));
-        std::fs::write(&trusted, "").unwrap();
+        let authority = Authority::new("test");
+        let tls = match link {
+            Link::WebSocketTls => Some(Relay::secure(address.parse().unwrap(), authority.sign().server(&[])).await),
+            _ => None,
+        };
         let lines = match link {
             Link::Stdio => String::new(),
             Link::Http => format!("url = \"http://{address}/mcp\""),
@@ -149,9 +127,7 @@ impl Rig {
             Link::Tcp => format!("tcp = {address:?}"),
             Link::Unix => format!("unix = {address:?}"),
             Link::WebSocket => format!("url = \"ws://{address}/mcp\""),
-            Link::WebSocketTls => {
-                format!("url = \"wss://localhost:{}/mcp\"", secure(address, &trusted, &mut tls).await)
-            }
+            Link::WebSocketTls => format!("url = {:?}", tls.as_ref().unwrap().url("wss")),
         };
         for name in ["a", "b"] {
             setup = match link {
@@ -159,7 +135,7 @@ impl Rig {
                 _ => setup.with(&format!("servers.{name}"), &lines),
             };
         }
-        let gateway = setup.stdio("aside", &legacy()).spawn_with("SSL_CERT_FILE", &trusted).await;
+        let gateway = setup.stdio("aside", &legacy()).trusting(&authority).spawn().await;
         let rig = Rig { link, peer, gateway, _tls: tls };
         let client = rig.client(Era::Modern).await;
         until("all servers are listed", || async {
@@ -186,17 +162,12 @@ impl Rig {
     async fn pid(&self, server: &str) -> u32 {
         match &self.peer {
             Some(peer) => peer.child.id().unwrap(),
-            None => u32::try_from(self.status(server).await["pid"].as_u64().unwrap()).unwrap(),
+            None => u32::try_from(self.gateway.status(server).await["pid"].as_u64().unwrap()).unwrap(),
         }
     }
 
     async fn signal(&self, server: &str, signal: Signal) {
         kill_process(Pid::from_raw(self.pid(server).await.cast_signed()).unwrap(), signal).unwrap();
-    }
-
-    async fn status(&self, server: &str) -> Value {
-        let status = self.gateway.admin("/api/v1/status").await.json();
-        status["servers"].as_array().unwrap().iter().find(|s| s["name"] == server).unwrap().clone()
     }
 
     async fn metric(&self, series: &str) -> f64 {
@@ -313,8 +284,9 @@ async fn a_server_that_was_started_again_is_there_for_the_next_call(rig: &mut Ri
         return;
     }
     if rig.link.is_pipe() {
-        until("the end is noticed", || async { (rig.status("a").await["state"] != "ready").then_some(()) }).await;
-        let reason = rig.status("a").await["reason"].as_str().unwrap().to_owned();
+        until("the end is noticed", || async { (rig.gateway.status("a").await["state"] != "ready").then_some(()) })
+            .await;
+        let reason = rig.gateway.status("a").await["reason"].as_str().unwrap().to_owned();
         assert!(!reason.is_empty() && !reason.contains("panicked"), "{reason}");
     }
     rig.again().await;

@@ -1,13 +1,10 @@
 //! Faults of servers on sockets, with somebody in between who closes, cuts, splits or says nothing: F30, F39.
 
-use std::sync::Arc;
-
 use moongate::mock::{Act, Fault, Script};
 use serde_json::json;
-use tokio_rustls::TlsAcceptor;
 
-use super::relay::{Does, Relay};
 use super::rig::{self, How, Setting};
+use crate::support::relay::{Does, Relay};
 use crate::support::tls::Authority;
 use crate::support::{ERAS, Era, until};
 
@@ -31,7 +28,7 @@ async fn over_tcp(
         ("new_own_tcp", Era::Modern, true),
     ] {
         let behind = setting.behind_tcp(fault(rig::script(era, &["odd"]))).await;
-        let relay = Relay::start(behind, None, does).await;
+        let relay = Relay::plain(behind, does).await;
         setting = setting.tcp(name, era, is_own, &relay.address.to_string(), settings);
         relays.push(relay);
     }
@@ -126,10 +123,8 @@ async fn f30_a_servers_handshake_that_stalls_ends_at_its_limit_and_heals() {
     let mut relays = Vec::new();
     for (name, era) in [("old_web", Era::Legacy), ("new_web", Era::Modern)] {
         let behind = setting.behind(era, &["odd"]).await;
-        let tls = TlsAcceptor::from(Arc::new(authority.sign().server(&["http/1.1"])));
-        let relay = Relay::start(behind, Some(tls), Does::Pass).await;
-        let url = format!("https://localhost:{}/mcp", relay.address.port());
-        setting = setting.url(name, era, &url, "connect_timeout = \"500ms\"");
+        let relay = Relay::secure(behind, authority.sign().server(&["http/1.1"])).await;
+        setting = setting.url(name, era, &relay.url("https"), "connect_timeout = \"500ms\"");
         relays.push(relay);
     }
     let rig = setting.counts(DOWN.0, DOWN.1).start().await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::cell::Cell;
-use crate::common::{Answer, Client, Transport, until};
+use crate::common::{Answer, Client, until};
 
 fn reply(method: &str, _: &Value) -> Value {
     match method {
@@ -98,7 +98,7 @@ pub(crate) async fn sampling(cell: Arc<Cell>) {
 pub(crate) async fn roots(cell: Arc<Cell>) {
     // Roots belong to one client: over a shared connection with sessions they are never offered. On a pipe, a stateless
     // client's call has a connection of its own at a server that was seen to ask.
-    let own = cell.modern_client() && cell.transport != Transport::Http;
+    let own = cell.modern_client() && !cell.transport.is_http();
     one_question(&cell, "own__roots", "roots/list", true).await;
     one_question(&cell, "main__roots", "roots/list", cell.modern_server() || own).await;
 }

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::common::{Client, Rig, Transport, client::MODERN};
+use crate::common::{Client, client::MODERN};
+use crate::rig::{Rig, Transport};
 
 /// Behind the revision of a client that uses HTTP+SSE.
 pub(crate) const OVER_SSE: &str = " over HTTP+SSE";
@@ -23,14 +24,8 @@ impl Cell {
             rig.url = rig.url.replace("/mcp", "/sse");
         }
         let client = over_sse.unwrap_or(client);
-        for upstream in rig.app.gateway.servers() {
-            let wanted = if upstream.settings.name == "aside" { MODERN } else { server };
-            assert_eq!(
-                upstream.revision(),
-                Some(wanted),
-                "{} is spoken to at another revision",
-                upstream.settings.name
-            );
+        for (name, wanted) in [("main", server), ("own", server), ("aside", MODERN)] {
+            assert_eq!(rig.status(name).await["revision"], wanted, "{name} is spoken to at another revision");
         }
         Cell { client, server, transport, rig }
     }

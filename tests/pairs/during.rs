@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::cell::Cell;
-use crate::common::{Transport, until};
+use crate::common::until;
 
 pub(crate) async fn progress(cell: Arc<Cell>) {
     let client = cell.client().await;
@@ -111,7 +111,7 @@ pub(crate) async fn cancellation(cell: Arc<Cell>) {
         let answer = calling.await.unwrap();
         assert!(answer.messages.is_empty(), "a cancelled request has no response: {answer:?}");
     }
-    let by_closing = cell.modern_server() && cell.transport == Transport::Http;
+    let by_closing = cell.modern_server() && cell.transport.is_http();
     if by_closing {
         let handle = main.handle.as_ref().unwrap();
         let id = call["id"].to_string();

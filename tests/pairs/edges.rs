@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::cell::Cell;
 use crate::common::{Client, Stream};
+use crate::rig::ODD_TOOL;
 
 pub(crate) async fn opening(cell: Arc<Cell>) {
     let client = cell.client().await;
@@ -160,7 +161,7 @@ pub(crate) async fn an_endpoint_of_its_own(cell: Arc<Cell>) {
     let tools = list.result()["tools"].as_array().unwrap();
     assert!(tools.iter().any(|tool| tool["name"] == "echo"));
     assert!(tools.iter().all(|tool| !tool["name"].as_str().unwrap().contains("__")));
-    let odd = cell.listed(crate::common::rig::ODD_TOOL);
+    let odd = cell.listed(ODD_TOOL);
     assert!(list.raw_result().contains(&odd), "not its own bytes: {list:?}");
     assert_eq!(client.tool("echo", json!({"x": 1})).await.text(), r#"{"x":1}"#);
     assert_eq!(client.tool("main__echo", json!({})).await.code(), -32602);

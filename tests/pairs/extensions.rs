@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::cell::Cell;
 use crate::common::Client;
-use crate::common::rig::{PAGE, PANEL_TOOL};
+use crate::rig::{PAGE, PANEL_TOOL};
 
 const UI: &str = "io.modelcontextprotocol/ui";
 

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::cell::Cell;
-use crate::common::Transport;
-use crate::common::rig::{ODD_RESULT, ODD_TOOL};
+use crate::rig::{ODD_RESULT, ODD_TOOL};
 
 /// Spellings that a parser would not give back.
 const ARGUMENTS: &str = r#"{"z":1.0, "a":1e5,"E":1E+2,"big":123456789012345678901234567890,"neg":-0.0,"esc":"\u00e9\/\u0041","deep":{"b":[ ],"a":null},"":0}"#;
@@ -152,7 +151,7 @@ pub(crate) async fn mirrored_arguments(cell: Arc<Cell>) {
     let encoded = "=?base64?ZXUtc8O8ZA==?=";
     let answer = if cell.modern_client() { ask().header("mcp-param-region", encoded) } else { ask() }.send().await;
     assert_eq!(answer.text(), "eu-süd");
-    let has_headers = cell.modern_server() && cell.transport == Transport::Http;
+    let has_headers = cell.modern_server() && cell.transport.is_http();
     if let Some(handle) = cell.rig.main.handle.as_ref().filter(|_| has_headers) {
         let seen = handle.last("tools/call").unwrap();
         assert_eq!(seen.header("mcp-param-region"), Some(encoded));

@@ -16,6 +16,16 @@ fn is_applied(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Applied(_))
 }
 
+/// The lines of a key.
+fn key(n: u8, key: &str) -> String {
+    format!("name = \"k{n}\"\nkey = {key:?}")
+}
+
+/// The same gateway for those who have one of the two keys.
+fn with_keys(setup: Setup) -> Setup {
+    setup.with("auth.keys.1", &key(1, ONE)).with("auth.keys.2", &key(2, TWO))
+}
+
 /// Waits until a client lists exactly these.
 async fn lists(client: &Client, wanted: &[&str]) {
     until(&format!("{wanted:?} are listed"), || async { (client.tools().await == wanted).then_some(()) }).await;
@@ -179,14 +189,7 @@ async fn a_broken_server_that_is_mended_is_there_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn changes_of_lists_are_told_where_lists_changed() {
     let (one, two) = (serve(only(legacy(), &["x", "y"])).await, serve(only(modern(), &["z"])).await);
-    let key = |n: u8, key: &str| format!("name = \"k{n}\"\nkey = {key:?}");
-    let mut gateway = Setup::new()
-        .http("one", &one.url)
-        .http("two", &two.url)
-        .with("auth.keys.1", &key(1, ONE))
-        .with("auth.keys.2", &key(2, TWO))
-        .start()
-        .await;
+    let mut gateway = with_keys(Setup::new().http("one", &one.url).http("two", &two.url)).start().await;
     gateway.ready(&["one", "two"]).await;
     let mut streams = Vec::new();
     for era in ERAS {
@@ -240,13 +243,7 @@ async fn changes_of_lists_are_told_where_lists_changed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn users_24_a_key_that_is_removed_is_gone_at_once_and_one_that_stays_notices_nothing() {
     let mock = serve(legacy()).await;
-    let key = |n: u8, key: &str| format!("name = \"k{n}\"\nkey = {key:?}");
-    let mut gateway = Setup::new()
-        .http("a", &mock.url)
-        .with("auth.keys.1", &key(1, ONE))
-        .with("auth.keys.2", &key(2, TWO))
-        .start()
-        .await;
+    let mut gateway = with_keys(Setup::new().http("a", &mock.url)).start().await;
     gateway.ready(&["a"]).await;
     let one = Client::with_key(&gateway.url("/mcp"), Era::Legacy, Some(ONE)).await;
     let two = Client::with_key(&gateway.url("/mcp"), Era::Legacy, Some(TWO)).await;
@@ -274,13 +271,7 @@ async fn users_24_a_key_that_is_removed_is_gone_at_once_and_one_that_stays_notic
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_whose_session_ends_with_its_key_is_answered() {
     let mock = serve(legacy()).await;
-    let key = |n: u8, key: &str| format!("name = \"k{n}\"\nkey = {key:?}");
-    let mut gateway = Setup::new()
-        .http("a", &mock.url)
-        .with("auth.keys.1", &key(1, ONE))
-        .with("auth.keys.2", &key(2, TWO))
-        .start()
-        .await;
+    let mut gateway = with_keys(Setup::new().http("a", &mock.url)).start().await;
     gateway.ready(&["a"]).await;
     let one = Client::with_key(&gateway.url("/mcp"), Era::Legacy, Some(ONE)).await;
     let calling = tokio::spawn(async move { one.call("a__hang", json!({})).await });
@@ -294,8 +285,7 @@ async fn a_call_whose_session_ends_with_its_key_is_answered() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gateway_that_others_can_reach_is_never_without_keys() {
-    let keys = "name = \"k\"\nkey = \"key-number-1-0123456789\"";
-    let open = Setup::new().with("gateway", "listen = \"0.0.0.0:0\"").with("auth.keys.1", keys);
+    let open = Setup::new().with("gateway", "listen = \"0.0.0.0:0\"").with("auth.keys.1", &key(1, ONE));
     let mut gateway = open.start().await;
     // Right for a gateway that starts with it; this one listens elsewhere already.
     let outcome =

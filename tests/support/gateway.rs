@@ -11,7 +11,8 @@ use moongate::revision::SUPPORTED;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{Client, Era, Http, Process, Reply, until};
+use super::tls::Authority;
+use super::{Client, Era, Http, Process, Reply, server_of, until};
 
 /// The program under test.
 pub(super) const PROGRAM: &str = env!("CARGO_BIN_EXE_moongate");
@@ -21,12 +22,14 @@ pub(crate) struct Setup {
     /// Lines by table.
     sections: BTreeMap<String, Vec<String>>,
     dir: TempDir,
+    /// Whom the program trusts, if not the system's authorities.
+    trusted: Option<PathBuf>,
 }
 
 impl Setup {
     /// A gateway without servers, on ports that the system picks.
     pub(crate) fn new() -> Self {
-        let setup = Setup { sections: BTreeMap::new(), dir: tempfile::tempdir().unwrap() };
+        let setup = Setup { sections: BTreeMap::new(), dir: tempfile::tempdir().unwrap(), trusted: None };
         setup.with("gateway", "listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\ndrain = \"2s\"")
     }
 
@@ -54,6 +57,15 @@ impl Setup {
             .map(|arg| format!("{arg:?}"))
             .join(", ");
         self.with(&format!("servers.{name}"), &format!("command = {PROGRAM:?}\nargs = [{args}]"))
+    }
+
+    /// This authority of servers is trusted, and no other: by the program, which finds it in its environment. A gateway
+    /// in this process would look into ours.
+    pub(crate) fn trusting(mut self, authority: &Authority) -> Self {
+        let file = self.path("trusted.pem");
+        std::fs::write(&file, &authority.pem).unwrap();
+        self.trusted = Some(file);
+        self
     }
 
     /// Takes a table out, such as `servers.a`.
@@ -121,25 +133,19 @@ impl Setup {
 
     /// Starts the program; it can be started again when it has ended.
     pub(crate) async fn program(&self) -> Process {
-        Process::start(&self.write(), tempfile::tempdir().unwrap(), &[]).await
+        Process::start(&self.write(), tempfile::tempdir().unwrap(), self.trusted.as_deref()).await
     }
 
     /// Starts the program.
     pub(crate) async fn spawn(self) -> Process {
         let config = self.write();
-        Process::start(&config, self.dir, &[]).await
+        Process::start(&config, self.dir, self.trusted.as_deref()).await
     }
 
     /// Starts the program through a shell that first runs a command, such as `ulimit`.
     pub(crate) async fn spawn_after(self, command: &str) -> Process {
         let config = self.write();
-        Process::start_after(command, &config, self.dir).await
-    }
-
-    /// Starts the program with an environment variable that names a file.
-    pub(crate) async fn spawn_with(self, variable: &str, file: &Path) -> Process {
-        let config = self.write();
-        Process::start(&config, self.dir, &[(variable, file)]).await
+        Process::start_after(command, &config, self.dir, self.trusted.as_deref()).await
     }
 }
 
@@ -163,7 +169,7 @@ impl Gateway {
     /// Changes the config: writes it, reads it, and has the running gateway apply it.
     pub(crate) async fn change(&mut self, change: impl FnOnce(Setup) -> Setup) -> Outcome {
         let dir = std::mem::replace(&mut self.dir, tempfile::tempdir().unwrap());
-        let setup = change(Setup { sections: self.sections.clone(), dir });
+        let setup = change(Setup { sections: self.sections.clone(), dir, trusted: None });
         let loaded = setup.load().unwrap_or_else(|problems| panic!("{problems}"));
         (self.sections, self.dir) = (setup.sections, setup.dir);
         self.app.reloader.change_to(loaded.plan).await
@@ -198,9 +204,7 @@ impl Gateway {
 
     /// What the status says of a server.
     pub(crate) async fn status(&self, server: &str) -> Value {
-        let status = self.admin("/api/v1/status").await.json();
-        let found = status["servers"].as_array().unwrap().iter().find(|s| s["name"] == server);
-        found.unwrap_or_else(|| panic!("{server} is not in {status}")).clone()
+        server_of(&self.admin("/api/v1/status").await.json(), server)
     }
 
     /// Waits until a server is in a state.

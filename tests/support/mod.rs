@@ -6,6 +6,7 @@
 mod client;
 mod gateway;
 mod process;
+pub(crate) mod relay;
 mod scripts;
 mod stream;
 pub(crate) mod tls;
@@ -17,6 +18,12 @@ pub(crate) use gateway::{Gateway, Setup};
 pub(crate) use process::{Process, alive, marked};
 pub(crate) use scripts::{legacy, loopback, mock_at, modern, only, record_of, serve, tool};
 pub(crate) use stream::Stream;
+
+/// What a page of the status says of a server.
+pub(crate) fn server_of(status: &serde_json::Value, server: &str) -> serde_json::Value {
+    let found = status["servers"].as_array().unwrap().iter().find(|s| s["name"] == server);
+    found.unwrap_or_else(|| panic!("{server} is not in {status}")).clone()
+}
 
 /// A port that is free, and not one that the system hands to connections meanwhile.
 pub(crate) fn lasting_port() -> u16 {

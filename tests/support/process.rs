@@ -5,12 +5,13 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
 use super::gateway::PROGRAM;
-use super::{Http, Reply, until, within};
+use super::{Http, Reply, server_of, until, within};
 
 /// A running gateway in a process of its own.
 pub(crate) struct Process {
@@ -25,24 +26,25 @@ pub(crate) struct Process {
 impl Process {
     /// Starts the program with a config file.
     pub(crate) async fn of(config: &Path, dir: TempDir) -> Process {
-        Process::start(config, dir, &[]).await
+        Process::start(config, dir, None).await
     }
 
-    pub(super) async fn start(config: &Path, dir: TempDir, variables: &[(&str, &Path)]) -> Process {
+    /// Starts it with a file of the authorities that it trusts, if not the system's.
+    pub(super) async fn start(config: &Path, dir: TempDir, trusted: Option<&Path>) -> Process {
         let mut command = Command::new(PROGRAM);
-        command.envs(variables.iter().copied());
         command.args(["serve", "--config"]).arg(config);
-        Process::run(command, dir).await
+        Process::run(command, dir, trusted).await
     }
 
     /// Starts it through a shell that first runs `first`.
-    pub(super) async fn start_after(first: &str, config: &Path, dir: TempDir) -> Process {
+    pub(super) async fn start_after(first: &str, config: &Path, dir: TempDir, trusted: Option<&Path>) -> Process {
         let mut command = Command::new("sh");
         command.arg("-c").arg(format!("{first} && exec \"$0\" serve --config \"$1\"")).arg(PROGRAM).arg(config);
-        Process::run(command, dir).await
+        Process::run(command, dir, trusted).await
     }
 
-    async fn run(mut command: Command, dir: TempDir) -> Process {
+    async fn run(mut command: Command, dir: TempDir, trusted: Option<&Path>) -> Process {
+        command.envs(trusted.map(|file| ("SSL_CERT_FILE", file)));
         command.stderr(Stdio::piped()).stdout(Stdio::null());
         let mut child = command.kill_on_drop(true).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
@@ -73,6 +75,11 @@ impl Process {
         let log = self.log();
         let rest = log.split_once("metrics and health on ").expect("there is an admin listener").1;
         Http::new().get(&format!("{}{path}", rest.split_whitespace().next().unwrap())).await
+    }
+
+    /// What the status says of a server.
+    pub(crate) async fn status(&self, server: &str) -> Value {
+        server_of(&self.admin("/api/v1/status").await.json(), server)
     }
 
     /// What it wrote to stderr.

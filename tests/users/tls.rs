@@ -3,25 +3,26 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-use http::{HeaderMap, Request, Response, Version, header};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use http::{HeaderMap, Response, StatusCode, Version, header};
 use hyper::body::Incoming;
-use hyper::service::service_fn;
 use hyper_util::client::legacy::{Client as Pool, connect::HttpConnector};
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto;
+use hyper_util::rt::TokioExecutor;
 use moongate::mock::{Handle, Script};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
 
+use crate::support::relay::Relay;
 use crate::support::tls::Authority;
 use crate::support::{Client, ERAS, Setup, holds, legacy, loopback, modern, serve, until};
 
-/// A mock behind TLS.
+/// A mock behind TLS, and behind somebody who speaks both versions of HTTP, since it speaks one.
 struct Secure {
     mock: Handle,
-    port: u16,
+    relay: Relay,
     /// The version of HTTP of each request.
     versions: Arc<Mutex<Vec<Version>>>,
     _serving: JoinSet<()>,
@@ -30,50 +31,36 @@ struct Secure {
 impl Secure {
     async fn start(script: Script, config: rustls::ServerConfig) -> Secure {
         let mock = serve(script).await;
+        let (behind, versions) = (mock.addr.unwrap(), Arc::new(Mutex::new(Vec::new())));
+        let pool: Plain = Pool::builder(TokioExecutor::new()).build_http();
+        let passes = Router::new().fallback({
+            let versions = versions.clone();
+            async move |request: Request| {
+                versions.lock().unwrap().push(request.version());
+                pass(pool, behind, request).await
+            }
+        });
         let listener = TcpListener::bind(loopback()).await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let versions = Arc::new(Mutex::new(Vec::new()));
+        let relay = Relay::secure(listener.local_addr().unwrap(), config).await;
         let mut serving = JoinSet::new();
-        serving.spawn(accept(listener, TlsAcceptor::from(Arc::new(config)), mock.addr.unwrap(), versions.clone()));
-        Secure { mock, port, versions, _serving: serving }
+        serving.spawn(async move { axum::serve(listener, passes).await.unwrap() });
+        Secure { mock, relay, versions, _serving: serving }
     }
 
     fn url(&self) -> String {
-        format!("https://localhost:{}/mcp", self.port)
+        self.relay.url("https")
     }
 }
 
-type Plain = Pool<HttpConnector, Incoming>;
-
-async fn accept(listener: TcpListener, tls: TlsAcceptor, behind: SocketAddr, versions: Arc<Mutex<Vec<Version>>>) {
-    let pool: Plain = Pool::builder(TokioExecutor::new()).build_http();
-    let mut connections = JoinSet::new();
-    loop {
-        let (stream, _) = listener.accept().await.unwrap();
-        let (tls, pool, versions) = (tls.clone(), pool.clone(), versions.clone());
-        connections.spawn(async move {
-            // Who does not trust the certificate goes away in the middle of the handshake.
-            let Ok(stream) = tls.accept(stream).await else { return };
-            let service = service_fn(move |request: Request<Incoming>| {
-                versions.lock().unwrap().push(request.version());
-                pass(pool.clone(), behind, request)
-            });
-            let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
-        });
-    }
-}
+type Plain = Pool<HttpConnector, Body>;
 
 /// Passes a request on to the mock, and its answer back, in whatever version each side speaks.
-async fn pass(
-    pool: Plain,
-    behind: SocketAddr,
-    request: Request<Incoming>,
-) -> Result<Response<Incoming>, hyper_util::client::legacy::Error> {
+async fn pass(pool: Plain, behind: SocketAddr, request: Request) -> Result<Response<Incoming>, StatusCode> {
     let (mut head, body) = request.into_parts();
     head.uri = format!("http://{behind}{}", head.uri.path_and_query().unwrap()).parse().unwrap();
     head.version = Version::HTTP_11;
     forget_hop(&mut head.headers);
-    let mut response = pool.request(Request::from_parts(head, body)).await?;
+    let mut response = pool.request(Request::from_parts(head, body)).await.map_err(|_| StatusCode::BAD_GATEWAY)?;
     forget_hop(response.headers_mut());
     *response.version_mut() = Version::HTTP_11;
     Ok(response)
@@ -102,9 +89,7 @@ async fn users_64_servers_over_https_are_reached_in_the_version_that_alpn_gives(
             servers.push((name, version, server));
         }
     }
-    let trusted = setup.path("trusted.pem");
-    std::fs::write(&trusted, &authority.pem).unwrap();
-    let gateway = setup.spawn_with("SSL_CERT_FILE", &trusted).await;
+    let gateway = setup.trusting(&authority).spawn().await;
     for era in ERAS {
         let client = Client::open(&gateway.mcp(), era).await;
         for (name, version, server) in &servers {
@@ -131,9 +116,7 @@ async fn users_64_a_certificate_that_is_not_trusted_is_refused_and_explained() {
     let strange = Secure::start(legacy(), stranger.sign().server(&["h2"])).await;
     let misnamed = Secure::start(modern(), trusted.sign_for("elsewhere.example").server(&["http/1.1"])).await;
     let setup = Setup::new().http("strange", &strange.url()).http("misnamed", &misnamed.url());
-    let file = setup.path("trusted.pem");
-    std::fs::write(&file, &trusted.pem).unwrap();
-    let gateway = setup.spawn_with("SSL_CERT_FILE", &file).await;
+    let gateway = setup.trusting(&trusted).spawn().await;
     let said = |server: &str, words: &str| {
         let named = |line: &&str| line.contains("not connected") && line.contains(server);
         gateway

@@ -1,4 +1,5 @@
-//! Somebody between the gateway and a server on TCP, who passes bytes on, or does not.
+//! Somebody between the gateway and a server on TCP, with TLS towards the gateway or without, who passes bytes on, or
+//! does not.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, co
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::{TlsAcceptor, rustls::ServerConfig};
 
 /// What becomes of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +35,16 @@ pub(crate) struct Relay {
 
 impl Relay {
     /// Listens in front of `behind`.
-    pub(crate) async fn start(behind: SocketAddr, tls: Option<TlsAcceptor>, does: Does) -> Relay {
+    pub(crate) async fn plain(behind: SocketAddr, does: Does) -> Relay {
+        Relay::start(behind, None, does).await
+    }
+
+    /// Ends TLS in front of `behind`, and passes on what it protected.
+    pub(crate) async fn secure(behind: SocketAddr, tls: ServerConfig) -> Relay {
+        Relay::start(behind, Some(TlsAcceptor::from(Arc::new(tls))), Does::Pass).await
+    }
+
+    async fn start(behind: SocketAddr, tls: Option<TlsAcceptor>, does: Does) -> Relay {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (does, accepted) = (watch::Sender::new(does), Arc::new(AtomicUsize::new(0)));
@@ -46,6 +56,8 @@ impl Relay {
                 count.fetch_add(1, Ordering::Relaxed);
                 let (mut now, tls) = (now.clone(), tls.clone());
                 connections.spawn(async move {
+                    // A packet for each piece.
+                    let _ = client.set_nodelay(true);
                     let does = *now.borrow_and_update();
                     tokio::select! {
                         () = connection(client, behind, tls, does) => {}
@@ -56,6 +68,11 @@ impl Relay {
             }
         });
         Relay { address, does, accepted, _accepting: accepting }
+    }
+
+    /// The endpoint of a server behind it, by the name that certificates have.
+    pub(crate) fn url(&self, scheme: &str) -> String {
+        format!("{scheme}://localhost:{}/mcp", self.address.port())
     }
 
     /// Cuts off who is connected, and does something else with those that come.
@@ -69,30 +86,35 @@ impl Relay {
     }
 }
 
-async fn connection(mut client: TcpStream, behind: SocketAddr, tls: Option<TlsAcceptor>, does: Does) {
-    match (does, tls) {
-        (Does::Close, _) => {}
-        (Does::Stall, _) => std::future::pending().await,
-        // How a connection ends is the gateway's business, or the server's.
-        (Does::Pass, None) => drop(pass(&mut client, behind).await),
-        (Does::Pass | Does::Pieces, Some(tls)) => {
-            let Ok(mut client) = tls.accept(client).await else { return };
-            drop(pass(&mut client, behind).await);
-        }
-        (Does::Pieces, None) => drop(pieces(client, behind).await),
+async fn connection(client: TcpStream, behind: SocketAddr, tls: Option<TlsAcceptor>, does: Does) {
+    match does {
+        Does::Close => return,
+        Does::Stall => return std::future::pending().await,
+        Does::Pass | Does::Pieces => {}
     }
+    // How a connection ends is the gateway's business, or the server's.
+    let _ = match tls {
+        None => pass(client, behind, does).await,
+        // Who does not trust the certificate goes away in the middle of the handshake.
+        Some(tls) => match tls.accept(client).await {
+            Ok(client) => pass(client, behind, does).await,
+            Err(refused) => Err(refused),
+        },
+    };
 }
 
-async fn pass<S: AsyncRead + AsyncWrite + Unpin>(client: &mut S, behind: SocketAddr) -> std::io::Result<()> {
+async fn pass<S: AsyncRead + AsyncWrite + Unpin>(mut client: S, behind: SocketAddr, does: Does) -> std::io::Result<()> {
     let mut server = TcpStream::connect(behind).await?;
-    copy_bidirectional(client, &mut server).await?;
+    if does == Does::Pieces {
+        return pieces(client, server).await;
+    }
+    copy_bidirectional(&mut client, &mut server).await?;
     Ok(())
 }
 
-async fn pieces(client: TcpStream, behind: SocketAddr) -> std::io::Result<()> {
-    client.set_nodelay(true)?;
-    let (mut server_reads, mut server_writes) = TcpStream::connect(behind).await?.into_split();
-    let (mut reads, mut writes) = client.into_split();
+async fn pieces<S: AsyncRead + AsyncWrite>(client: S, server: TcpStream) -> std::io::Result<()> {
+    let (mut server_reads, mut server_writes) = server.into_split();
+    let (mut reads, mut writes) = tokio::io::split(client);
     let there = async { tokio::io::copy(&mut reads, &mut server_writes).await.map(|_| ()) };
     let back = async {
         let mut read = [0; 4096];

@@ -1,0 +1,252 @@
+//! What a row is made of: the faulty servers in every way that they can be reached, what they are told, and the gateway in
+//! front of them.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use moongate::mock::{Handle, Script};
+
+use super::ends::Levels;
+use super::users::Healthy;
+use super::{KEY, Rig};
+use crate::support::tls::Authority;
+use crate::support::{Era, Http, Setup, legacy, modern, only, serve, until};
+use crate::table;
+
+/// A row in the making.
+pub(crate) struct Setting {
+    row: &'static str,
+    test: &'static str,
+    setup: Setup,
+    /// What a shell does before it becomes the gateway.
+    first: Option<&'static str>,
+    secret: String,
+    bads: Vec<Bad>,
+    webs: Vec<Handle>,
+    counts: Vec<(&'static str, &'static [&'static str])>,
+}
+
+/// A faulty server.
+#[derive(Clone)]
+pub(crate) struct Bad {
+    /// Its name in the config.
+    pub(crate) name: String,
+    /// Its own era.
+    pub(crate) era: Era,
+    /// How it is reached.
+    pub(crate) how: How,
+}
+
+/// How a faulty server is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    /// A child that all clients share.
+    Shared,
+    /// A child for each client.
+    Own,
+    /// HTTP; the place of its mock in [`Rig::webs`].
+    Web(usize),
+    /// TCP, over one connection for all; the same.
+    Tcp(usize),
+    /// TCP, over a connection for each client; the same.
+    OwnTcp(usize),
+}
+
+impl How {
+    /// What the table calls it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            How::Shared => "shared child",
+            How::Own => "own child",
+            How::Web(_) => "HTTP",
+            How::Tcp(_) => "shared TCP",
+            How::OwnTcp(_) => "own TCP",
+        }
+    }
+}
+
+impl Setting {
+    /// A gateway with its healthy server, for this row and test.
+    pub(crate) fn new(row: &'static str, test: &'static str) -> Self {
+        let secret = format!("canary-of-a-server-{}-{row}-{test}", std::process::id());
+        let setup = Setup::new().with("auth.keys.1", &format!("name = \"one\"\nkey = {KEY:?}"));
+        Setting { row, test, setup, first: None, secret, bads: Vec::new(), webs: Vec::new(), counts: Vec::new() }
+    }
+
+    /// The fault is counted in this metric, in a series with these labels.
+    pub(crate) fn counts(mut self, metric: &'static str, labels: &'static [&'static str]) -> Self {
+        self.counts.push((metric, labels));
+        self
+    }
+
+    /// The fault in children: of both eras, shared and one for each client.
+    pub(crate) fn children(self, tools: &[&str], fault: impl Fn(Script) -> Script, settings: &str) -> Self {
+        self.shared(tools, &fault, settings).own(tools, &fault, settings)
+    }
+
+    /// The fault in children that all share.
+    pub(crate) fn shared(mut self, tools: &[&str], fault: impl Fn(Script) -> Script, settings: &str) -> Self {
+        for (name, era) in [("old", Era::Legacy), ("new", Era::Modern)] {
+            self.setup = self.setup.stdio(name, &fault(script(era, tools)));
+            self = self.child(name, era, How::Shared, settings);
+        }
+        self
+    }
+
+    /// The fault in children of which each client has its own.
+    pub(crate) fn own(mut self, tools: &[&str], fault: impl Fn(Script) -> Script, settings: &str) -> Self {
+        for (name, era) in [("old_own", Era::Legacy), ("new_own", Era::Modern)] {
+            self.setup = self.setup.stdio(name, &fault(script(era, tools)));
+            self = self.child(name, era, How::Own, &format!("share = \"session\"\n{settings}"));
+        }
+        self
+    }
+
+    /// The fault in children of another kind, shared and one for each client: a line for the shell, in which `MOCK` is
+    /// the mock over stdio.
+    pub(crate) fn shell(mut self, line: &str, tools: &[&str], settings: &str) -> Self {
+        let own = format!("share = \"session\"\n{settings}");
+        for (name, era, how, settings) in [
+            ("old", Era::Legacy, How::Shared, settings),
+            ("new", Era::Modern, How::Shared, settings),
+            ("old_own", Era::Legacy, How::Own, &own),
+            ("new_own", Era::Modern, How::Own, &own),
+        ] {
+            let file = self.setup.path(&format!("{name}.json"));
+            std::fs::write(&file, serde_json::to_string(&script(era, tools)).unwrap()).unwrap();
+            let record = self.setup.path(&format!("{name}.record"));
+            let mock = format!("{} mock {} --stdio --record {}", table::PROGRAM, file.display(), record.display());
+            let line = line.replace("MOCK", &mock);
+            self.setup = self.setup.with(
+                &format!("servers.{name}"),
+                &format!("command = \"sh\"\nargs = [\"-c\", {}]", serde_json::to_string(&line).unwrap()),
+            );
+            self = self.child(name, era, how, settings);
+        }
+        self
+    }
+
+    fn child(mut self, name: &str, era: Era, how: How, settings: &str) -> Self {
+        let lines = format!("env = {{ CANARY = {:?} }}\n{settings}", self.secret);
+        self.setup = self.setup.with(&format!("servers.{name}"), lines.trim_end());
+        self.bads.push(Bad { name: name.to_owned(), era, how });
+        self
+    }
+
+    /// The fault behind HTTP, in both eras.
+    pub(crate) async fn webs(mut self, tools: &[&str], fault: impl Fn(Script) -> Script, settings: &str) -> Self {
+        for (name, era) in [("old_web", Era::Legacy), ("new_web", Era::Modern)] {
+            let mock = serve(fault(script(era, tools))).await;
+            let url = mock.url.clone();
+            self.webs.push(mock);
+            self = self.url(name, era, &url, settings);
+        }
+        self
+    }
+
+    /// The fault behind HTTP, in front of the mock that was added last: whoever listens at `url` passes on to it.
+    pub(crate) fn url(mut self, name: &str, era: Era, url: &str, settings: &str) -> Self {
+        let headers = format!("headers = {{ X-Canary = {:?} }}\n{settings}", self.secret);
+        self.setup = self.setup.http(name, url).with(&format!("servers.{name}"), headers.trim_end());
+        self.bads.push(Bad { name: name.to_owned(), era, how: How::Web(self.webs.len() - 1) });
+        self
+    }
+
+    /// A server over TCP at an address where somebody passes on to `mock`.
+    pub(crate) fn tcp(mut self, name: &str, era: Era, is_own: bool, address: &str, settings: &str) -> Self {
+        let n = self.webs.len() - 1;
+        let (share, how) = if is_own { ("session", How::OwnTcp(n)) } else { ("auto", How::Tcp(n)) };
+        let lines = format!("tcp = {address:?}\nshare = {share:?}\n{settings}");
+        self.setup = self.setup.with(&format!("servers.{name}"), lines.trim_end());
+        self.bads.push(Bad { name: name.to_owned(), era, how });
+        self
+    }
+
+    /// Adds a mock on TCP that something else stands in front of; gives its address.
+    pub(crate) async fn behind_tcp(&mut self, script: Script) -> SocketAddr {
+        let mock = moongate::mock::serve_tcp(script, crate::support::loopback(), None).await.unwrap();
+        let address = mock.addr.unwrap();
+        self.webs.push(mock);
+        address
+    }
+
+    /// Lines for a table of the config.
+    pub(crate) fn with(mut self, table: &str, lines: &str) -> Self {
+        self.setup = self.setup.with(table, lines);
+        self
+    }
+
+    /// The gateway keeps its state in a file; a limit of its files' sizes fails its writes and does not end it.
+    pub(crate) fn keeping_state(mut self) -> Self {
+        let dir = self.setup.path("state");
+        self.setup = self.setup.with("gateway", &format!("state_dir = {dir:?}"));
+        self.first = Some("trap '' XFSZ");
+        self
+    }
+
+    /// The gateway trusts this authority of servers.
+    pub(crate) fn trusting(mut self, authority: &Authority) -> Self {
+        self.setup = self.setup.trusting(authority);
+        self
+    }
+
+    /// Adds a mock that something else stands in front of; gives its address.
+    pub(crate) async fn behind(&mut self, era: Era, tools: &[&str]) -> SocketAddr {
+        let mock = serve(script(era, tools)).await;
+        let address = mock.addr.unwrap();
+        self.webs.push(mock);
+        address
+    }
+
+    /// Starts everything, uses it once in every way, and notes what there is.
+    pub(crate) async fn start(self) -> Rig {
+        self.start_without(&[]).await
+    }
+
+    /// The same, with servers that cannot be used before their fault is over.
+    pub(crate) async fn start_without(self, faulty: &[&str]) -> Rig {
+        let ok = serve(only(legacy(), &["echo"])).await;
+        let setup = self.setup.http("ok", &ok.url);
+        let gateway = match self.first {
+            Some(first) => setup.spawn_after(first).await,
+            None => setup.spawn().await,
+        };
+        let admin_url = until("the address for operators is printed", || {
+            let log = gateway.log();
+            let url = log.split_once("metrics and health on ").and_then(|(_, rest)| rest.lines().next());
+            std::future::ready(url.map(str::to_owned))
+        })
+        .await;
+        let mut rig = Rig {
+            row: self.row,
+            test: self.test,
+            gateway,
+            bads: self.bads,
+            webs: self.webs,
+            ok,
+            admin: Http::new(),
+            admin_url,
+            secret: self.secret,
+            counts: self.counts,
+            before: Levels::default(),
+            counted: Vec::new(),
+            said: Arc::default(),
+            healthy: Healthy::default(),
+            ways: Mutex::default(),
+        };
+        rig.listed("ok").await;
+        for bad in rig.bads.clone().iter().filter(|bad| !faulty.contains(&&*bad.name)) {
+            rig.listed(&bad.name).await;
+        }
+        rig.works(faulty).await;
+        rig.before = rig.settled().await;
+        rig.counted = rig.counted().await;
+        rig.healthy = Healthy::start(&rig.gateway.mcp());
+        rig
+    }
+}
+
+/// What a server of a rig has: these tools, and `echo`.
+pub(crate) fn script(era: Era, tools: &[&str]) -> Script {
+    only(if era == Era::Legacy { legacy() } else { modern() }, &[tools, &["echo"]].concat())
+}
