@@ -208,6 +208,7 @@ impl Bound {
             connections: plan.limits.connections,
             head: plan.limits.head,
             read_timeout: plan.limits.read_timeout,
+            write_timeout: plan.limits.write_timeout,
         };
         let mut listeners = JoinSet::new();
         for listener in self.clients {

@@ -162,7 +162,6 @@ fn diff_limits(from: &Limits, to: &Limits) -> (Compared, Compared) {
         ("limits.batch", *batch != to.batch),
         ("limits.body", *body != to.body),
         ("limits.calls", *calls != to.calls),
-        ("limits.write_timeout", *write_timeout != to.write_timeout),
     ];
     let owed = vec![
         ("limits.memory", *memory != to.memory),
@@ -175,6 +174,7 @@ fn diff_limits(from: &Limits, to: &Limits) -> (Compared, Compared) {
         ("limits.replay_time", *replay_time != to.replay_time),
         ("limits.connections", *connections != to.connections),
         ("limits.read_timeout", *read_timeout != to.read_timeout),
+        ("limits.write_timeout", *write_timeout != to.write_timeout),
     ];
     (applied, owed)
 }
@@ -203,6 +203,7 @@ pub(super) fn applicable(running: &Plan, new: Plan) -> Plan {
             replay_time: limits.replay_time,
             connections: limits.connections,
             read_timeout: limits.read_timeout,
+            write_timeout: limits.write_timeout,
             ..new.limits
         },
         ..new

@@ -255,7 +255,6 @@ impl Reloader {
             limits: request_limits(&plan),
             unread: before.unread.clone(),
         };
-        front.unread.adjust(plan.limits.write_timeout);
         let state = front.state.clone();
         self.parts.fronts.store(Arc::new(front));
         state.sessions.adjust(plan.limits.sessions, plan.limits.session_idle, plan.limits.subscriptions);

@@ -414,7 +414,7 @@ pub(super) struct Limits {
     pub(super) calls: u64,
     /// The longest time to read a request.
     pub(super) read_timeout: DurationText,
-    /// The longest time that a client may take nothing of a stream that has more for it.
+    /// The longest time that a client may take nothing of what is there for it.
     pub(super) write_timeout: DurationText,
 }
 

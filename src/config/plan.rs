@@ -130,7 +130,7 @@ pub struct Limits {
     pub calls: usize,
     /// Longest time to read a request's head and body.
     pub read_timeout: Duration,
-    /// Longest time that a client may leave a stream unread.
+    /// Longest time that a client may take nothing of what is there for it.
     pub write_timeout: Duration,
 }
 

@@ -15,12 +15,15 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::front::socket::{Incoming, Socket};
+use crate::front::written::Written;
 use crate::front::{Inherited, ListenAddress, Service, SocketSettings, Tls, short};
 use crate::selfwake::SelfWake;
 use crate::telemetry::{CountGuard, Metrics};
 
 /// Streams that one HTTP/2 connection may have.
 const H2_STREAMS: u32 = 256;
+/// What of an answer waits for room in its stream, beside the answer itself.
+const H2_SEND_BUFFER: usize = 64 * 1024;
 /// Streams that a peer opened and reset, and that nobody has looked at yet; more end the connection (the default of the
 /// library, which answers CVE-2023-44487).
 const H2_RESETS: usize = 20;
@@ -39,6 +42,8 @@ pub struct ListenSettings {
     pub head: usize,
     /// Longest time to receive a request's head.
     pub read_timeout: Duration,
+    /// Longest time that a connection's writing may stand still.
+    pub write_timeout: Duration,
 }
 
 /// A bound listener.
@@ -174,6 +179,7 @@ impl Connection {
             draining: &self.draining,
             linger: LINGER,
         };
+        let stream = Written::new(stream, self.speaking.write_timeout);
         let Some(rest) = short::converse(stream, terms).await else { return };
         let builder = if rest.is_h2() { &self.speaking.http2 } else { &self.speaking.http1 };
         let mut connection = pin!(builder.serve_connection(TokioIo::new(rest), self.service));
@@ -206,12 +212,14 @@ struct Speaking {
     http2: auto::Builder<TokioExecutor>,
     head: usize,
     read_timeout: Duration,
+    write_timeout: Duration,
 }
 
 impl Speaking {
     fn new(settings: &ListenSettings) -> Self {
         let (http1, http2) = (builder(settings).http1_only(), builder(settings).http2_only());
-        Speaking { http1, http2, head: settings.head, read_timeout: settings.read_timeout }
+        let ListenSettings { head, read_timeout, write_timeout, .. } = *settings;
+        Speaking { http1, http2, head, read_timeout, write_timeout }
     }
 }
 
@@ -227,6 +235,7 @@ fn builder(settings: &ListenSettings) -> auto::Builder<TokioExecutor> {
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(H2_STREAMS)
+        .max_send_buf_size(H2_SEND_BUFFER)
         .max_header_list_size(u32::try_from(settings.head).unwrap_or(u32::MAX))
         .max_pending_accept_reset_streams(H2_RESETS)
         .max_local_error_reset_streams(H2_ERRORS)

@@ -161,7 +161,7 @@ async fn take(
         return closed.seal(response, &front.state.metrics);
     }
     let inbound = inbound(head, payload, principal, name, received);
-    front.unread.watch(dialect.serve(inbound, server, &front.state).await)
+    dialect.serve(inbound, server, &front.state).await
 }
 
 /// Whether a request costs next to nothing to read: what ends something (an answer, a cancellation, DELETE) is taken

@@ -18,6 +18,7 @@ mod short;
 mod socket;
 mod tls;
 mod unread;
+mod written;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,7 +62,7 @@ pub struct Front {
     pub limits: RequestLimits,
     /// What may be started.
     pub gate: Gate,
-    /// Ends streams that nobody reads.
+    /// Drops answers that nobody reads.
     pub unread: Arc<Unread>,
 }
 

@@ -21,6 +21,7 @@ use tower::ServiceExt;
 
 use crate::body::Body;
 use crate::front::guard::has_several_hosts;
+use crate::front::unread::Read;
 use crate::front::{Front, Fronts, mcp};
 
 /// What a connection calls.
@@ -58,6 +59,8 @@ pub enum Answer {
     Mcp(Body),
     /// Of a route.
     Route(AxumBody),
+    /// Either, over HTTP/2: where nobody reads it, nothing else shows that.
+    Read(Read),
 }
 
 impl Service {
@@ -126,6 +129,14 @@ fn told(mut response: Response<Answer>, version: Version, closing: &AtomicBool) 
     response
 }
 
+/// The answer, watched where only that shows whether it is read.
+fn watched(response: Response<Answer>, version: Version, front: Option<&Front>) -> Response<Answer> {
+    match front {
+        Some(front) if version == Version::HTTP_2 => response.map(|body| Answer::Read(front.unread.watch(body))),
+        _ => response,
+    }
+}
+
 impl hyper::service::Service<Request<Incoming>> for Service {
     type Response = Response<Answer>;
     type Error = Infallible;
@@ -143,17 +154,17 @@ impl hyper::service::Service<Request<Incoming>> for Service {
                 let name = path.as_ref().and_then(|path| endpoint(path.path())).unwrap_or_default();
                 let version = request.version();
                 let response = mcp::serve(&front, name, request).await.map(Answer::Mcp);
-                Ok(told(response, version, &closing))
+                Ok(told(watched(response, version, Some(&front)), version, &closing))
             });
         }
-        let (router, mut request) = (self.router.clone(), request);
+        let (router, front, mut request) = (self.router.clone(), self.fronts.as_ref().map(|f| f.load_full()), request);
         if let Some(peer) = self.peer {
             request.extensions_mut().insert(peer);
         }
         Box::pin(async move {
             let version = request.version();
             let Ok(response) = router.oneshot(request.map(AxumBody::new)).await;
-            Ok(told(response.map(Answer::Route), version, &closing))
+            Ok(told(watched(response.map(Answer::Route), version, front.as_deref()), version, &closing))
         })
     }
 }
@@ -166,6 +177,7 @@ impl http_body::Body for Answer {
         match self.get_mut() {
             Answer::Mcp(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
             Answer::Route(body) => Pin::new(body).poll_frame(cx),
+            Answer::Read(body) => Pin::new(body).poll_frame(cx),
         }
     }
 
@@ -173,6 +185,7 @@ impl http_body::Body for Answer {
         match self {
             Answer::Mcp(body) => body.is_end_stream(),
             Answer::Route(body) => body.is_end_stream(),
+            Answer::Read(body) => body.is_end_stream(),
         }
     }
 
@@ -180,6 +193,7 @@ impl http_body::Body for Answer {
         match self {
             Answer::Mcp(body) => body.size_hint(),
             Answer::Route(body) => body.size_hint(),
+            Answer::Read(body) => body.size_hint(),
         }
     }
 }

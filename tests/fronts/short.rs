@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::support::{Gateway, Setup, body_of, legacy, modern_meta, only, within};
+use crate::support::{Gateway, Setup, body_of, holds, legacy, modern_meta, only, within};
 
 const ONE: &str = "key-number-1-0123456789";
 const TWO: &str = "key-number-2-0123456789";
@@ -282,6 +282,34 @@ async fn a_body_has_its_own_time() {
         }
     }
     panic!("the machine is too busy to tell");
+}
+
+/// Whichever way its request took, an answer that is not read does not keep its connection.
+#[tokio::test]
+async fn who_reads_nothing_loses_the_connection() {
+    let setup = Setup::new().stdio("a", &legacy()).with("limits", "write_timeout = \"200ms\"");
+    let gateway = setup.start().await;
+    gateway.ready(&["a"]).await;
+    let connections = || gateway.app.metrics.connections.get();
+    let before = connections();
+    let params = json!({"name": "a__big", "arguments": {"bytes": 12 << 20}, "_meta": modern_meta()});
+    let body = body_of(1, "tools/call", params);
+    for more in ["", "expect: 100-continue\r\n"] {
+        let mut raw = Raw::open(&gateway).await;
+        let head = raw
+            .request(1, more)
+            .replace("tools/list", "tools/call")
+            .replace("mcp-method", "mcp-name: a__big\r\nmcp-method");
+        let (head, _) = head.split_once("content-length").unwrap();
+        raw.write(&format!("{head}content-length: {}\r\n\r\n{body}", body.len())).await;
+        // It begins to come.
+        within("an answer", raw.stream.readable()).await.unwrap();
+        holds("it is let go", || connections() == before).await;
+        let mut rest = Vec::new();
+        let _ = within("the end", raw.stream.read_to_end(&mut rest)).await;
+        assert!(rest.len() < 12 << 20, "it is not whole");
+    }
+    gateway.app.stop().await;
 }
 
 /// Who is in the middle of a request when the gateway stops may end it.

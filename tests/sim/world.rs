@@ -192,6 +192,7 @@ pub(crate) async fn run(seed: u64, all: &Plan) -> Seen {
             connections: plan.limits.connections,
             head: plan.limits.head,
             read_timeout: plan.limits.read_timeout,
+            write_timeout: plan.limits.write_timeout,
         },
         draining: core.draining.clone(),
     };

@@ -1,0 +1,110 @@
+//! Connections that their clients read no more.
+//!
+//! Owns the time that a connection's writing may stand still. Reads and writes are the stream's own. Invariant: a write
+//! that has moved nothing for the limit fails, and one that moves sets no timer.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep};
+
+type Timer = Option<Pin<Box<Sleep>>>;
+
+/// Which of the timers.
+const WRITE: usize = 0;
+const FLUSH: usize = 1;
+
+/// A stream whose writing may not stand still for long.
+pub(super) struct Written<S> {
+    stream: S,
+    limit: Duration,
+    /// Since when nothing could be written, and nothing flushed: a stream without a buffer is always flushed.
+    timers: [Timer; 2],
+}
+
+impl<S> Written<S> {
+    pub(super) fn new(stream: S, limit: Duration) -> Self {
+        Written { stream, limit, timers: [None, None] }
+    }
+
+    fn moved<T>(&mut self, what: usize, cx: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        let timer = &mut self.timers[what];
+        if polled.is_ready() {
+            *timer = None;
+            return polled;
+        }
+        let timer = timer.get_or_insert_with(|| Box::pin(sleep(self.limit)));
+        ready!(timer.as_mut().poll(cx));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Written<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Written<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.moved(WRITE, cx, polled)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        self.moved(WRITE, cx, polled)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let polled = Pin::new(&mut self.stream).poll_flush(cx);
+        self.moved(FLUSH, cx, polled)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let polled = Pin::new(&mut self.stream).poll_shutdown(cx);
+        self.moved(FLUSH, cx, polled)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+    use tokio::time::Instant;
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_stands_still_fails() {
+        let (ours, mut theirs) = duplex(4);
+        let mut written = Written::new(ours, LIMIT);
+        written.write_all(b"full").await.unwrap();
+        let start = Instant::now();
+        assert_eq!(written.write_all(b"more").await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(start.elapsed(), LIMIT);
+        // A reader that takes a little now and then is slow, and no more.
+        let (ours, mut slow) = duplex(4);
+        let writing = tokio::spawn(async move { Written::new(ours, LIMIT).write_all(b"twelve bytes").await });
+        let mut read = [0; 12];
+        for piece in read.chunks_mut(2) {
+            tokio::time::sleep(LIMIT * 9 / 10).await;
+            slow.read_exact(piece).await.unwrap();
+        }
+        writing.await.unwrap().unwrap();
+        assert_eq!(&read, b"twelve bytes");
+        theirs.read_exact(&mut [0; 4]).await.unwrap();
+    }
+}
