@@ -43,6 +43,14 @@ impl Owner {
         }
     }
 
+    /// Whether clients of several principals may share it.
+    pub fn is_of_several(&self) -> bool {
+        match self {
+            Owner::Legacy => true,
+            Owner::Session(_) | Owner::Stateless(_) | Owner::Principal(_) => false,
+        }
+    }
+
     /// Everything that may be this caller's.
     fn all_of(caller: &Caller) -> Vec<Owner> {
         let id = caller.principal.id;
