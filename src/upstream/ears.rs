@@ -202,7 +202,7 @@ pub(super) async fn pass_on(
                 let before = std::mem::replace(&mut notices, silence());
                 notices = fresh.in_place_of(before);
             }
-            () = opening(notices.opened.clone(), open), if notices.is_opening() => notices.opened = None,
+            () = opening(notices.opened.clone(), open), if notices.is_opening() => notices.assume_opened(),
             notice = notices.stream.next() => match notice {
                 Some(notice) => {
                     deaf = 0;

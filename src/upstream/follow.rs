@@ -229,7 +229,7 @@ async fn follow(upstream: &Arc<Upstream>, active: &Arc<Active>, notices: &mut No
                 continue;
             }
             () = opening(notices.opened.clone(), due.open), if notices.is_opening() => {
-                notices.opened = None;
+                notices.assume_opened();
                 continue;
             }
             notice = notices.stream.next(), if hear.is_none() => {
