@@ -149,6 +149,8 @@ impl Leases {
             id.is_some_and(gone)
         };
         let all: Vec<Arc<Lease>> = self.lock().extract_if(|key, _| theirs(key)).map(|(_, lease)| lease).collect();
+        // A connection over HTTP ends with whoever watches it.
+        all.iter().for_each(|lease| lease.evicted.cancel());
         close(&all).await;
     }
 
@@ -368,5 +370,16 @@ mod tests {
         drop(used);
         waiting.await.unwrap();
         assert_eq!(began.elapsed(), UNUSED_TIME * 3);
+    }
+
+    #[tokio::test]
+    async fn whoever_watches_a_connection_of_a_principal_that_is_gone_ends_it() {
+        let leases = Leases::default();
+        let claim = |name: &str| leases.claim(key(name), 3).unwrap();
+        let (gone, other, stateless) = (claim("principal 1"), claim("principal 2"), claim("principal 1, 0"));
+        leases.close_of(&|id| id == 1).await;
+        assert_eq!(leases.len(), 1);
+        assert!(gone.lease.evicted.is_cancelled() && stateless.lease.evicted.is_cancelled());
+        assert!(!other.lease.evicted.is_cancelled());
     }
 }

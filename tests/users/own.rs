@@ -166,3 +166,23 @@ async fn what_a_server_logs_on_the_connection_of_all_legacy_clients_is_told_only
         }
     }
 }
+
+#[tokio::test]
+async fn the_connection_of_a_key_that_is_removed_ends() {
+    let mock = serve(legacy()).await;
+    let setup = with_keys(2).http("a", &mock.url).with("servers.a", "share = \"principal\"");
+    let mut gateway = setup.start().await;
+    gateway.ready(&["a"]).await;
+    for key in [1, 2] {
+        client_of(&gateway, key).await.call("a__echo", json!({})).await.text();
+    }
+    assert_eq!(mock.sessions(), 3, "the main one, and those of two keys");
+    gateway.change(|setup| setup.without("auth.keys.2")).await;
+    until("its session ends", || std::future::ready((mock.sessions() == 2).then_some(()))).await;
+    until("it is no longer counted", || async {
+        (gateway.metric("moongate_server_connections{mcp_server=\"a\"}").await == Some(1.0)).then_some(())
+    })
+    .await;
+    client_of(&gateway, 1).await.call("a__echo", json!({})).await.text();
+    assert_eq!(mock.sessions(), 2, "the other one stays");
+}
