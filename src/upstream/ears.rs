@@ -76,8 +76,8 @@ struct Wanted {
 }
 
 impl Wanted {
-    fn is_unused(&self, watchers: usize) -> bool {
-        self.lists == 0 && self.uris.is_empty() && self.changed.receiver_count() <= watchers
+    fn is_unused(&self) -> bool {
+        self.lists == 0 && self.uris.is_empty() && self.changed.receiver_count() == 0
     }
 }
 
@@ -100,7 +100,7 @@ impl Ears {
     /// What is wanted of a server on a connection of this owner's.
     pub(super) fn hear(self: &Arc<Self>, owner: Owner, server: Text) -> Hearing {
         let changed = self.lock().entry(owner.clone()).or_default().changed.subscribe();
-        Hearing { ears: self.clone(), owner, server, changed }
+        Hearing { ears: self.clone(), owner, server, changed: Some(changed) }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Owner, Wanted>> {
@@ -131,7 +131,7 @@ impl Ear {
             if differs {
                 wanted.changed.send_replace(());
             }
-            if wanted.is_unused(0) {
+            if wanted.is_unused() {
                 table.remove(owner);
             }
         }
@@ -149,7 +149,8 @@ pub(super) struct Hearing {
     ears: Arc<Ears>,
     owner: Owner,
     server: Text,
-    changed: watch::Receiver<()>,
+    /// There until it is dropped.
+    changed: Option<watch::Receiver<()>>,
 }
 
 impl Hearing {
@@ -164,16 +165,21 @@ impl Hearing {
     }
 
     async fn changed(&mut self) {
-        if self.changed.changed().await.is_err() {
-            std::future::pending().await
+        if let Some(changed) = &mut self.changed
+            && changed.changed().await.is_ok()
+        {
+            return;
         }
+        std::future::pending().await
     }
 }
 
 impl Drop for Hearing {
     fn drop(&mut self) {
         let mut table = self.ears.lock();
-        if table.get(&self.owner).is_some_and(|wanted| wanted.is_unused(1)) {
+        // Under the lock: of two that end together, the second is the last.
+        self.changed = None;
+        if table.get(&self.owner).is_some_and(Wanted::is_unused) {
             table.remove(&self.owner);
         }
     }
@@ -274,8 +280,15 @@ pub(super) fn kinds(told: &[(Owner, Kind)]) -> Vec<Kind> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
     use crate::model::testing;
+
+    fn differs(hearing: &Hearing) -> bool {
+        hearing.changed.as_ref().unwrap().has_changed().unwrap()
+    }
 
     fn place(uri: &str) -> (Text, Text) {
         (Text::from("a"), Text::from(uri))
@@ -289,17 +302,17 @@ mod tests {
         let always = Filter { elicitations: true, ..Filter::default() };
         assert_eq!(hearing.filter(), always);
         let _others = ears.listen(&other, true, vec![place("x:other")]);
-        assert!(!hearing.changed.has_changed().unwrap(), "what another client wants is nothing to it");
+        assert!(!differs(&hearing), "what another client wants is nothing to it");
         let ear = ears.listen(&client, true, vec![place("x:1"), (Text::from("b"), Text::from("x:2"))]);
-        assert!(hearing.changed.has_changed().unwrap());
-        hearing.changed.mark_unchanged();
+        assert!(differs(&hearing));
+        hearing.changed.as_mut().unwrap().mark_unchanged();
         let filter = hearing.filter();
         assert!(filter.tools && filter.logs && filter.uris == [Text::from("x:1")], "{filter:?}");
         let (second, third) = (ears.listen(&client, true, vec![place("x:1")]), ears.listen(&client, true, Vec::new()));
         drop(third);
-        assert!(!hearing.changed.has_changed().unwrap(), "nothing differs as long as another one listens");
+        assert!(!differs(&hearing), "nothing differs as long as another one listens");
         drop((ear, second));
-        assert!(hearing.changed.has_changed().unwrap());
+        assert!(differs(&hearing));
         assert_eq!(hearing.filter(), always);
     }
 
@@ -323,5 +336,26 @@ mod tests {
         assert!(Owner::Stateless(1).is(&stateless) && !Owner::Stateless(1).is(&session));
         assert!(Owner::Principal(1).is(&session) && Owner::Principal(1).is(&stateless));
         assert!(!Owner::Principal(1).is(&other));
+    }
+
+    #[test]
+    fn nothing_is_left_of_two_that_end_together() {
+        let (ears, both, left) = (Arc::new(Ears::default()), Barrier::new(2), AtomicUsize::new(0));
+        let end = || {
+            for _ in 0..2000 {
+                let hearing = ears.hear(Owner::Stateless(1), Text::from("a"));
+                both.wait();
+                drop(hearing);
+                both.wait();
+                left.fetch_add(ears.lock().len(), Ordering::Relaxed);
+                both.wait();
+            }
+        };
+        std::thread::scope(|scope| {
+            let other = scope.spawn(end);
+            end();
+            other.join().unwrap();
+        });
+        assert_eq!(left.into_inner(), 0);
     }
 }
