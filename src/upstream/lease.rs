@@ -17,7 +17,8 @@ use crate::model::{Caller, Error, Notice, Reason};
 use crate::revision;
 use crate::telemetry::Metrics;
 use crate::upstream::connect::{Active, For, open_with};
-use crate::upstream::ears::{self, Elsewhere, Hearing, Owner};
+use crate::upstream::ears::{self, Hearing, Owner};
+use crate::upstream::elsewhere::{Elsewhere, Teller};
 use crate::upstream::settings::Backoff;
 use crate::upstream::sharing::{self, Ends};
 use crate::upstream::{News, Share, Sink, Upstream, handed};
@@ -93,7 +94,10 @@ impl Leases {
                 metrics: shared.metrics.clone(),
                 backoff: settings.backoff,
                 hearing: shared.ears.hear(owner.clone(), upstream.name.clone()),
-                told: Told { owner: owner.clone(), elsewhere: upstream.elsewhere.clone(), sink: upstream.sink.clone() },
+                told: Told {
+                    lists: Elsewhere::teller(&upstream.elsewhere, owner.clone()),
+                    sink: upstream.sink.clone(),
+                },
             };
             tokio::spawn(watch(place, active.clone(), caller.clone()));
             Ok(active)
@@ -267,19 +271,19 @@ struct Place {
 
 /// Where news go of a connection that is one client's.
 struct Told {
-    owner: Owner,
-    elsewhere: Arc<Elsewhere>,
+    lists: Teller,
     sink: Sink,
 }
 
 impl Told {
     fn tell(&self, server: &str, notice: Notice) {
         match notice {
-            Notice::Changed(kind) => self.elsewhere.add(&self.owner, kind),
+            Notice::Changed(kind) => self.lists.changed(kind),
+            Notice::Missed(kind) => self.lists.missed(kind),
             // Which of its owner's clients was sent to that page is known by the elicitation's id.
             Notice::Elicited(id, params) => (self.sink)(server, News::Elicited(id, params)),
             notice @ (Notice::Updated(..) | Notice::Log(..)) => {
-                (self.sink)(server, News::Own(self.owner.clone(), Box::new(notice)));
+                (self.sink)(server, News::Own(self.lists.owner().clone(), Box::new(notice)));
             }
             _ => {}
         }
@@ -298,7 +302,7 @@ async fn watch(place: Place, active: Arc<Active>, caller: Arc<Caller>) {
     };
     tokio::select! {
         () = ended => {}
-        () = ears::pass_on(&active, &caller, hearing, backoff, |notice| told.tell(&server, notice)) => {}
+        () = ears::pass_on(&*active.server, &caller, hearing, backoff, |notice| told.tell(&server, notice)) => {}
         () = lease.evicted.cancelled() => {}
         _ = active.link.broken() => {}
         () = stop.cancelled() => {
