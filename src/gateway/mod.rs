@@ -311,14 +311,17 @@ impl Endpoints {
     }
 }
 
-/// What servers tell. A log message that belongs to no call may be about anybody's: it is passed on only where there
-/// is one principal.
+/// What servers tell. A log message that belongs to no call may be about anybody's: where several principals share the
+/// connection that it came on, it is passed on only if there is one principal.
 fn sink(hub: Arc<Hub>, dirty: Arc<Notify>, metrics: Arc<Metrics>, shares_logs: Arc<AtomicBool>, owed: Owed) -> Sink {
     Arc::new(move |server, news| match news {
         News::Own(owner, notice) => match *notice {
             Notice::Changed(kind) => {
                 owed.lock().unwrap_or_else(PoisonError::into_inner).push((Text::from(server), owner, kind));
                 dirty.notify_one();
+            }
+            Notice::Log(..) if owner.is_of_several() && !shares_logs.load(Ordering::Relaxed) => {
+                metrics.dropped.with_label_values(&["log"]).inc();
             }
             other => hub.publish(Happened::Own(Text::from(server), owner, Box::new(other))),
         },

@@ -544,7 +544,8 @@ impl Listening {
                     self.follow()?;
                     self.compare();
                     let lists = [Kind::Tools, Kind::Prompts, Kind::Resources].map(Notice::Changed);
-                    self.owed = lists.into_iter().filter(|notice| self.filter.wants(notice)).collect();
+                    let lists = lists.into_iter().filter(|notice| self.filter.wants(notice));
+                    self.owed = lists.chain(self.filter.updates()).collect();
                 }
                 Err(broadcast::error::RecvError::Closed) => return None,
             }
@@ -578,5 +579,58 @@ impl Listening {
         if !self.owed.iter().any(|owed| matches!(owed, Notice::Changed(other) if *other == kind)) {
             self.owed.push(Notice::Changed(kind));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures_util::FutureExt;
+    use tokio::task::unconstrained;
+
+    use super::*;
+    use crate::gateway::{GatewaySettings, NameRules};
+    use crate::link::guard::Guard;
+    use crate::model::testing;
+    use crate::policy::AccessTable;
+    use crate::telemetry::Metrics;
+    use crate::upstream::{Connect, ServerSettings, Shared};
+
+    fn gateway() -> Arc<Gateway> {
+        let connect = Connect::Stdio { command: "none".to_owned(), args: Vec::new(), env: Vec::new(), cwd: None };
+        let settings = GatewaySettings {
+            names: NameRules { separator: "__".to_owned(), max_length: 64 },
+            servers: vec![ServerSettings::new("a", connect)],
+            disabled: Vec::new(),
+            views: Vec::new(),
+            access: AccessTable::default(),
+            drain: Duration::ZERO,
+        };
+        Gateway::new(settings, Arc::new(Shared::new(Arc::new(Metrics::new()), Guard::none())))
+    }
+
+    #[tokio::test]
+    async fn a_listener_that_falls_behind_is_told_of_what_it_may_have_missed() {
+        let (gateway, caller) = (gateway(), testing::caller(ANYBODY, None));
+        let view = gateway.endpoints().find("a", &caller.principal).unwrap();
+        let filter = Filter { tools: true, uris: vec![Text::from("x:1"), Text::from("x:2")], ..Filter::default() };
+        let mut notices = view.listen(&caller, filter);
+        for _ in 0..2000 {
+            gateway.hub.publish(Happened::Logged(Text::from("a"), None, Object::new()));
+        }
+        let next = || unconstrained(notices.stream.next()).now_or_never().flatten();
+        let mut told: Vec<String> = std::iter::from_fn(next)
+            .map(|notice| match notice {
+                Notice::Updated(uri, params) => {
+                    assert_eq!(params.text("uri").as_ref(), Some(&uri));
+                    uri.to_string()
+                }
+                other => format!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(told.pop().as_deref(), Some("Changed(Tools)"), "lists are looked at last");
+        told.sort();
+        assert_eq!(told, ["x:1", "x:2"]);
     }
 }

@@ -5,11 +5,15 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::select;
-use futures_util::{Stream, StreamExt, stream};
+use futures_util::{FutureExt, Stream, StreamExt, stream};
+use tokio::task::unconstrained;
 use tokio_util::sync::CancellationToken;
 
 use crate::json::{Object, Raw, Text};
 use crate::model::{Call, Caller, Exchange, Kind, Level, Task, TaskFeatures};
+
+/// So much of what waits at a listener is told by the one that takes its place. Backs let fewer wait.
+const WAITING: usize = 1024;
 
 /// An MCP server, seen without its revision.
 pub trait Server: Send + Sync {
@@ -106,6 +110,8 @@ pub enum Notice {
     Log(Option<Level>, Object),
     /// A list changed.
     Changed(Kind),
+    /// A list may have changed: nobody listened for a while.
+    Missed(Kind),
     /// A resource changed: its URI and the params.
     Updated(Text, Object),
     /// A user is done with the page of an elicitation: its id and the params.
@@ -139,10 +145,20 @@ impl Notices {
         self.opened.as_ref().is_some_and(|opened| !opened.is_cancelled())
     }
 
+    /// It is not waited for any longer: taken for listened to, so that what it takes the place of ends.
+    pub fn assume_opened(&mut self) {
+        if let Some(opened) = self.opened.take() {
+            opened.cancel();
+        }
+    }
+
     /// Takes the place of a listener, which is heard until this one is listened to: nothing is missed in between. What
     /// happens just then may be heard on both.
     pub fn in_place_of(self, before: Notices) -> Self {
-        let Some(opened) = self.opened.clone() else { return self };
+        let Some(opened) = self.opened.clone() else {
+            // What had come by now came to the other one.
+            return Notices { stream: stream::iter(waiting(before)).chain(self.stream).boxed(), ..self };
+        };
         let old = stream::unfold((before.stream, opened), |(mut before, opened)| async move {
             tokio::select! {
                 biased;
@@ -152,6 +168,20 @@ impl Notices {
         });
         Notices { stream: select(Box::pin(old), self.stream).boxed(), ..self }
     }
+}
+
+/// What has come to a listener and was not asked for yet.
+fn waiting(mut before: Notices) -> Vec<Notice> {
+    let mut notices = Vec::new();
+    while notices.len() < WAITING {
+        // Unconstrained: what this task did before says nothing of what is there.
+        match unconstrained(before.stream.next()).now_or_never() {
+            Some(Some(notice)) => notices.push(notice),
+            _ => return notices,
+        }
+    }
+    notices.extend(before.honoured.missed());
+    notices
 }
 
 impl Filter {
@@ -170,17 +200,86 @@ impl Filter {
         }
     }
 
+    /// What stands for news that nobody heard: any list may have changed, and so may each resource.
+    pub fn missed(&self) -> impl Iterator<Item = Notice> {
+        // Templates have no news of their own.
+        let lists = [Kind::Tools, Kind::Prompts, Kind::Resources].map(Notice::Missed);
+        lists.into_iter().filter(|notice| self.wants(notice)).chain(self.updates())
+    }
+
+    /// That each of the resources changed, as a server would say it.
+    pub fn updates(&self) -> impl Iterator<Item = Notice> {
+        let updated = |uri: &Text| Notice::Updated(uri.clone(), Object::new().with("uri", Raw::string(uri)));
+        self.uris.iter().map(updated)
+    }
+
     /// Whether the listener wants to hear this.
     pub fn wants(&self, notice: &Notice) -> bool {
         match notice {
-            Notice::Changed(Kind::Tools) => self.tools,
-            Notice::Changed(Kind::Prompts) => self.prompts,
-            Notice::Changed(Kind::Resources | Kind::Templates) => self.resources,
+            Notice::Changed(kind) | Notice::Missed(kind) => match kind {
+                Kind::Tools => self.tools,
+                Kind::Prompts => self.prompts,
+                Kind::Resources | Kind::Templates => self.resources,
+            },
             Notice::Updated(uri, _) => self.uris.contains(uri),
             Notice::Log(..) => self.logs,
             Notice::Elicited(..) => self.elicitations,
             Notice::Task(_) => self.told_tasks,
             _ => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::broadcast;
+
+    use super::*;
+
+    fn uri(n: usize) -> Text {
+        Text::from(format!("x:{n}"))
+    }
+
+    fn told(notices: &mut Notices) -> Vec<Notice> {
+        std::iter::from_fn(|| unconstrained(notices.stream.next()).now_or_never().flatten()).collect()
+    }
+
+    #[tokio::test]
+    async fn what_waits_at_a_listener_is_told_by_the_one_that_takes_its_place() {
+        let (news, receiver) = broadcast::channel(256);
+        let open = |stream| Notices { honoured: Filter::everything(), stream, opened: None };
+        let heard = |receiver: broadcast::Receiver<Notice>| {
+            let next =
+                |mut receiver: broadcast::Receiver<Notice>| async { Some((receiver.recv().await.ok()?, receiver)) };
+            open(stream::unfold(receiver, next).boxed())
+        };
+        let before = heard(receiver);
+        // More than a task may take at once.
+        for n in 0..200 {
+            news.send(Notice::Updated(uri(n), Object::new())).unwrap();
+        }
+        let mut after = heard(news.subscribe()).in_place_of(before);
+        news.send(Notice::Changed(Kind::Tools)).unwrap();
+        let told: Vec<Text> = told(&mut after)
+            .into_iter()
+            .map(|notice| match notice {
+                Notice::Updated(uri, _) => uri,
+                other => Text::from(format!("{other:?}")),
+            })
+            .collect();
+        let expected: Vec<Text> = (0..200).map(uri).chain([Text::literal("Changed(Tools)")]).collect();
+        assert_eq!(told, expected);
+    }
+
+    #[tokio::test]
+    async fn what_is_too_much_to_be_told_counts_as_missed() {
+        let honoured = Filter { tools: true, uris: vec![uri(1)], ..Filter::default() };
+        let endless = stream::repeat_with(|| Notice::RootsChanged).boxed();
+        let before = Notices { honoured: honoured.clone(), stream: endless, opened: None };
+        let silent = Notices { honoured, stream: stream::pending().boxed(), opened: None };
+        let told = told(&mut silent.in_place_of(before));
+        assert_eq!(told.len(), WAITING + 2);
+        assert!(matches!(&told[WAITING], Notice::Missed(Kind::Tools)));
+        assert!(matches!(&told[WAITING + 1], Notice::Updated(changed, _) if *changed == uri(1)));
     }
 }

@@ -48,7 +48,7 @@ pub(super) fn write(notice: &Notice) -> Option<(&str, Object)> {
         // What depends on the revision is spelled there.
         Notice::Progress(_) | Notice::Task(_) => return None,
         Notice::Log(_, params) => ("notifications/message", params.clone()),
-        Notice::Changed(kind) => (changed_method(*kind), Object::new()),
+        Notice::Changed(kind) | Notice::Missed(kind) => (changed_method(*kind), Object::new()),
         Notice::Updated(_, params) => ("notifications/resources/updated", params.clone()),
         Notice::Elicited(_, params) => ("notifications/elicitation/complete", params.clone()),
         Notice::RootsChanged => ("notifications/roots/list_changed", Object::new()),

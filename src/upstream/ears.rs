@@ -1,21 +1,19 @@
 //! What single clients listen to, and what their own connections tell them.
 //!
-//! Owns the count of what is listened to, by whom, and the news of changed lists that wait for the lists to be taken.
-//! Does not know who listens in which way. Invariant: a connection of one client's listens to what that client listens
-//! to, and what it says reaches nobody else.
+//! Owns the count of what is listened to, by whom. Does not know who listens in which way. Invariant: a connection of one
+//! client's listens to what that client listens to, and what it says reaches nobody else.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::StreamExt;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::json::Text;
-use crate::model::{Caller, Filter, Kind, Notice};
+use crate::model::{Caller, Filter, Notice, Server};
 use crate::revision::{Era, era};
-use crate::upstream::connect::Active;
-use crate::upstream::follow::{OPENING, SETTLE, opening, silence};
+use crate::upstream::follow::{OPENING, opening, silence};
 use crate::upstream::pace;
 use crate::upstream::settings::Backoff;
 
@@ -40,6 +38,14 @@ impl Owner {
             Owner::Stateless(id) => caller.session.is_none() && caller.principal.id == *id,
             Owner::Principal(id) => caller.principal.id == *id,
             Owner::Legacy => era(caller.revision) == Era::Legacy,
+        }
+    }
+
+    /// Whether clients of several principals may share it.
+    pub fn is_of_several(&self) -> bool {
+        match self {
+            Owner::Legacy => true,
+            Owner::Session(_) | Owner::Stateless(_) | Owner::Principal(_) => false,
         }
     }
 
@@ -68,8 +74,8 @@ struct Wanted {
 }
 
 impl Wanted {
-    fn is_unused(&self, watchers: usize) -> bool {
-        self.lists == 0 && self.uris.is_empty() && self.changed.receiver_count() <= watchers
+    fn is_unused(&self) -> bool {
+        self.lists == 0 && self.uris.is_empty() && self.changed.receiver_count() == 0
     }
 }
 
@@ -92,7 +98,7 @@ impl Ears {
     /// What is wanted of a server on a connection of this owner's.
     pub(super) fn hear(self: &Arc<Self>, owner: Owner, server: Text) -> Hearing {
         let changed = self.lock().entry(owner.clone()).or_default().changed.subscribe();
-        Hearing { ears: self.clone(), owner, server, changed }
+        Hearing { ears: self.clone(), owner, server, changed: Some(changed) }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Owner, Wanted>> {
@@ -123,7 +129,7 @@ impl Ear {
             if differs {
                 wanted.changed.send_replace(());
             }
-            if wanted.is_unused(0) {
+            if wanted.is_unused() {
                 table.remove(owner);
             }
         }
@@ -141,7 +147,8 @@ pub(super) struct Hearing {
     ears: Arc<Ears>,
     owner: Owner,
     server: Text,
-    changed: watch::Receiver<()>,
+    /// There until it is dropped.
+    changed: Option<watch::Receiver<()>>,
 }
 
 impl Hearing {
@@ -156,16 +163,21 @@ impl Hearing {
     }
 
     async fn changed(&mut self) {
-        if self.changed.changed().await.is_err() {
-            std::future::pending().await
+        if let Some(changed) = &mut self.changed
+            && changed.changed().await.is_ok()
+        {
+            return;
         }
+        std::future::pending().await
     }
 }
 
 impl Drop for Hearing {
     fn drop(&mut self) {
         let mut table = self.ears.lock();
-        if table.get(&self.owner).is_some_and(|wanted| wanted.is_unused(1)) {
+        // Under the lock: of two that end together, the second is the last.
+        self.changed = None;
+        if table.get(&self.owner).is_some_and(Wanted::is_unused) {
             table.remove(&self.owner);
         }
     }
@@ -173,16 +185,22 @@ impl Drop for Hearing {
 
 /// Listens on a connection of one client's to what that client listens to, and passes on what is told there.
 pub(super) async fn pass_on(
-    active: &Active,
+    server: &dyn Server,
     caller: &Arc<Caller>,
     mut hearing: Hearing,
     backoff: Backoff,
     tell: impl Fn(Notice),
 ) {
     let mut wanted = hearing.filter();
-    let mut notices = active.server.listen(caller, wanted.clone());
+    let mut notices = server.listen(caller, wanted.clone());
     let (mut open, mut deaf) = (Instant::now() + OPENING, 0);
+    // Whether a stream ended, and none was open since.
+    let mut gap = false;
     loop {
+        if gap && !notices.is_opening() {
+            gap = false;
+            notices.honoured.missed().for_each(&tell);
+        }
         tokio::select! {
             () = hearing.changed(), if !notices.is_opening() => {
                 let before = std::mem::replace(&mut wanted, hearing.filter());
@@ -190,84 +208,98 @@ pub(super) async fn pass_on(
                     continue;
                 }
                 open = Instant::now() + OPENING;
-                let fresh = active.server.listen(caller, wanted.clone());
+                let fresh = server.listen(caller, wanted.clone());
                 let before = std::mem::replace(&mut notices, silence());
                 notices = fresh.in_place_of(before);
             }
-            () = opening(notices.opened.clone(), open), if notices.is_opening() => notices.opened = None,
+            () = opening(notices.opened.clone(), open), if notices.is_opening() => notices.assume_opened(),
             notice = notices.stream.next() => match notice {
                 Some(notice) => {
                     deaf = 0;
                     tell(notice);
                 }
                 None => {
-                    deaf += 1;
+                    (gap, deaf) = (true, deaf + 1);
                     tokio::time::sleep(pace::pause(backoff, deaf)).await;
                     open = Instant::now() + OPENING;
                     wanted = hearing.filter();
-                    notices = active.server.listen(caller, wanted.clone());
+                    notices = server.listen(caller, wanted.clone());
                 }
             },
         }
     }
 }
 
-/// Changes of lists that were told on connections of single clients. Clients hear of them once the lists have been
-/// taken again: whoever hears of a change and finds what everybody lists has found it.
-#[derive(Default)]
-pub(super) struct Elsewhere {
-    told: Mutex<Vec<(Owner, Kind)>>,
-    /// When the first of them came.
-    since: Mutex<Option<Instant>>,
-    added: Notify,
-}
-
-impl Elsewhere {
-    /// A list changed, as one client's connection says.
-    pub(super) fn add(&self, owner: &Owner, kind: Kind) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        // Each once: bounded by the number of connections.
-        if !told.iter().any(|(other, of)| (other, *of) == (owner, kind)) {
-            told.push((owner.clone(), kind));
-        }
-        self.since().get_or_insert_with(Instant::now);
-        drop(told);
-        self.added.notify_one();
-    }
-
-    /// Waits for changes, and takes those that come together. May be given up and begun again: nothing is lost by that.
-    pub(super) async fn gather(&self) -> Vec<(Owner, Kind)> {
-        loop {
-            let since = *self.since();
-            match since {
-                None => self.added.notified().await,
-                Some(since) => {
-                    tokio::time::sleep_until(since + SETTLE).await;
-                    let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-                    *self.since() = None;
-                    return std::mem::take(&mut *told);
-                }
-            }
-        }
-    }
-
-    fn since(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.since.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The lists to be taken for them.
-pub(super) fn kinds(told: &[(Owner, Kind)]) -> Vec<Kind> {
-    let changed = |kind: Kind| told.iter().any(|(_, of)| *of == kind);
-    // Templates have no notification of their own.
-    let wanted = |kind: &Kind| changed(*kind) || (*kind == Kind::Templates && changed(Kind::Resources));
-    Kind::ALL.into_iter().filter(wanted).collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use futures_util::stream;
+    use tokio::sync::mpsc;
+    use tokio_util::sync::CancellationToken;
+
     use super::*;
-    use crate::model::testing;
+    use crate::json::{Object, Raw};
+    use crate::model::{Call, Exchange, Face, Features, Kind, Notices, testing};
+
+    /// A server that is listened to as it is told.
+    #[derive(Default)]
+    struct Fake(Mutex<Vec<Opened>>);
+
+    /// A stream of it.
+    struct Opened {
+        news: mpsc::Sender<Notice>,
+        opened: CancellationToken,
+    }
+
+    impl Fake {
+        fn streams(&self) -> MutexGuard<'_, Vec<Opened>> {
+            self.0.lock().unwrap()
+        }
+    }
+
+    impl Server for Fake {
+        fn describe(&self, _: &Caller) -> Face {
+            Face { info: Raw::literal("{}"), instructions: None, features: Features::default() }
+        }
+
+        fn call(&self, _: &Arc<Caller>, _: Call) -> Exchange {
+            unreachable!("nobody calls it")
+        }
+
+        fn listen(&self, _: &Arc<Caller>, filter: Filter) -> Notices {
+            let ((news, heard), opened) = (mpsc::channel(8), CancellationToken::new());
+            let next = |mut heard: mpsc::Receiver<Notice>| async { Some((heard.recv().await?, heard)) };
+            self.streams().push(Opened { news, opened: opened.clone() });
+            Notices { honoured: filter, stream: stream::unfold(heard, next).boxed(), opened: Some(opened) }
+        }
+
+        fn tell(&self, _: &Arc<Caller>, _: Notice) {}
+    }
+
+    /// Listens to the server for the session "s"; gives what is told.
+    fn listening(ears: &Arc<Ears>, server: &Arc<Fake>) -> mpsc::Receiver<String> {
+        let (tell, told) = mpsc::channel(64);
+        let hearing = ears.hear(Owner::Session(Text::from("s")), Text::from("a"));
+        let (server, backoff) = (server.clone(), Backoff::default());
+        tokio::spawn(async move {
+            let tell = |notice| {
+                let text = match notice {
+                    Notice::Updated(uri, _) => uri.to_string(),
+                    other => format!("{other:?}"),
+                };
+                tell.try_send(text).unwrap();
+            };
+            pass_on(&*server, &testing::caller(1, Some("s")), hearing, backoff, tell).await;
+        });
+        told
+    }
+
+    fn differs(hearing: &Hearing) -> bool {
+        hearing.changed.as_ref().unwrap().has_changed().unwrap()
+    }
 
     fn place(uri: &str) -> (Text, Text) {
         (Text::from("a"), Text::from(uri))
@@ -281,17 +313,17 @@ mod tests {
         let always = Filter { elicitations: true, ..Filter::default() };
         assert_eq!(hearing.filter(), always);
         let _others = ears.listen(&other, true, vec![place("x:other")]);
-        assert!(!hearing.changed.has_changed().unwrap(), "what another client wants is nothing to it");
+        assert!(!differs(&hearing), "what another client wants is nothing to it");
         let ear = ears.listen(&client, true, vec![place("x:1"), (Text::from("b"), Text::from("x:2"))]);
-        assert!(hearing.changed.has_changed().unwrap());
-        hearing.changed.mark_unchanged();
+        assert!(differs(&hearing));
+        hearing.changed.as_mut().unwrap().mark_unchanged();
         let filter = hearing.filter();
         assert!(filter.tools && filter.logs && filter.uris == [Text::from("x:1")], "{filter:?}");
         let (second, third) = (ears.listen(&client, true, vec![place("x:1")]), ears.listen(&client, true, Vec::new()));
         drop(third);
-        assert!(!hearing.changed.has_changed().unwrap(), "nothing differs as long as another one listens");
+        assert!(!differs(&hearing), "nothing differs as long as another one listens");
         drop((ear, second));
-        assert!(hearing.changed.has_changed().unwrap());
+        assert!(differs(&hearing));
         assert_eq!(hearing.filter(), always);
     }
 
@@ -315,5 +347,73 @@ mod tests {
         assert!(Owner::Stateless(1).is(&stateless) && !Owner::Stateless(1).is(&session));
         assert!(Owner::Principal(1).is(&session) && Owner::Principal(1).is(&stateless));
         assert!(!Owner::Principal(1).is(&other));
+    }
+
+    #[test]
+    fn nothing_is_left_of_two_that_end_together() {
+        let (ears, both, left) = (Arc::new(Ears::default()), Barrier::new(2), AtomicUsize::new(0));
+        let end = || {
+            for _ in 0..2000 {
+                let hearing = ears.hear(Owner::Stateless(1), Text::from("a"));
+                both.wait();
+                drop(hearing);
+                both.wait();
+                left.fetch_add(ears.lock().len(), Ordering::Relaxed);
+                both.wait();
+            }
+        };
+        std::thread::scope(|scope| {
+            let other = scope.spawn(end);
+            end();
+            other.join().unwrap();
+        });
+        assert_eq!(left.into_inner(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_never_says_that_it_is_listened_to_has_one_stream() {
+        let (ears, server, client) =
+            (Arc::new(Ears::default()), Arc::new(Fake::default()), testing::caller(1, Some("s")));
+        let mut told = listening(&ears, &server);
+        let mut wanted = Vec::new();
+        for n in 1..5 {
+            tokio::time::sleep(OPENING * 2).await;
+            wanted.push(ears.listen(&client, true, vec![place(&format!("x:{n}"))]));
+        }
+        tokio::time::sleep(OPENING * 2).await;
+        let open = server.streams().iter().filter(|stream| !stream.news.is_closed()).count();
+        assert_eq!((server.streams().len(), open), (5, 1));
+        for stream in &*server.streams() {
+            let _ = stream.news.try_send(Notice::Changed(Kind::Tools));
+        }
+        tokio::time::sleep(OPENING).await;
+        assert_eq!((told.try_recv().as_deref(), told.try_recv().ok()), (Ok("Changed(Tools)"), None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_may_have_changed_while_nobody_listened_is_told_once_somebody_does() {
+        let (ears, server, client) =
+            (Arc::new(Ears::default()), Arc::new(Fake::default()), testing::caller(1, Some("s")));
+        let _wanted = ears.listen(&client, true, vec![place("x:1")]);
+        let mut told = listening(&ears, &server);
+        let settled = || tokio::time::sleep(Duration::from_secs(1));
+        settled().await;
+        server.streams()[0].opened.cancel();
+        settled().await;
+        assert!(told.try_recv().is_err(), "nothing was missed");
+        // The next attempt fails, too.
+        for n in 0..2 {
+            server.streams()[n].news = mpsc::channel(1).0;
+            while server.streams().len() < n + 2 {
+                settled().await;
+            }
+            assert!(told.try_recv().is_err(), "nobody listens yet");
+        }
+        server.streams()[2].opened.cancel();
+        server.streams()[2].news.try_send(Notice::Updated(Text::from("x:1"), Object::new())).unwrap();
+        settled().await;
+        let mut all: Vec<String> = std::iter::from_fn(|| told.try_recv().ok()).collect();
+        all.sort();
+        assert_eq!(all, ["Missed(Prompts)", "Missed(Resources)", "Missed(Tools)", "x:1", "x:1"]);
     }
 }

@@ -16,7 +16,7 @@ use crate::upstream::items::{self, list_all};
 use crate::upstream::run::is_refused;
 use crate::upstream::settings::Backoff;
 use crate::upstream::supervise::set;
-use crate::upstream::{News, Owner, Start, State, Upstream, ears, health, own_caller, pace};
+use crate::upstream::{News, Start, State, Upstream, health, own_caller, pace};
 
 /// Lists are taken again at least so often, for servers that do not tell of changes.
 const RELIST: Duration = Duration::from_secs(300);
@@ -215,7 +215,6 @@ impl Due {
 async fn follow(upstream: &Arc<Upstream>, active: &Arc<Active>, notices: &mut Notices, mut due: Due) -> String {
     loop {
         let hear = due.hear;
-        let mut own = Vec::new();
         let kinds = tokio::select! {
             () = upstream.breaker.changed() => {
                 // A server that could not be listed stays degraded for that reason.
@@ -229,13 +228,13 @@ async fn follow(upstream: &Arc<Upstream>, active: &Arc<Active>, notices: &mut No
                 continue;
             }
             () = opening(notices.opened.clone(), due.open), if notices.is_opening() => {
-                notices.opened = None;
+                notices.assume_opened();
                 continue;
             }
             notice = notices.stream.next(), if hear.is_none() => {
                 due.heard(notice.is_some());
                 match notice {
-                    Some(Notice::Changed(kind)) => settle(upstream, notices, kind).await,
+                    Some(Notice::Changed(kind) | Notice::Missed(kind)) => settle(upstream, notices, kind).await,
                     Some(other) => {
                         tell(upstream, other);
                         continue;
@@ -249,10 +248,7 @@ async fn follow(upstream: &Arc<Upstream>, active: &Arc<Active>, notices: &mut No
                 due.hear = None;
                 Kind::ALL.to_vec()
             }
-            told = upstream.elsewhere.gather() => {
-                own = told;
-                ears::kinds(&own)
-            }
+            kinds = upstream.elsewhere.gather() => kinds,
             () = upstream.refused.notified(), if due.failed == 0 => match refuses(upstream, active, &mut due).await {
                 Some(reason) => return reason,
                 None => continue,
@@ -273,7 +269,7 @@ async fn follow(upstream: &Arc<Upstream>, active: &Arc<Active>, notices: &mut No
         // After a failure everything is due: which lists are missing is not kept.
         let kinds = if due.failed > 0 { Kind::ALL.to_vec() } else { kinds };
         let listed = refresh(upstream, active, &kinds).await;
-        tell_own(upstream, own);
+        tell_own(upstream);
         due.listed(&listed);
         match listed {
             // Opened anew, in whatever it speaks now. On a pipe that would take a child away from its calls.
@@ -294,9 +290,9 @@ fn listen_to_others(upstream: &Upstream, active: &Active, notices: &mut Notices,
     *notices = listen(upstream, active).in_place_of(before);
 }
 
-/// Passes on which lists changed on connections of single clients.
-fn tell_own(upstream: &Upstream, own: Vec<(Owner, Kind)>) {
-    for (owner, kind) in own {
+/// Passes on which lists changed on connections of single clients, of those that were just taken for them.
+fn tell_own(upstream: &Upstream) {
+    for (owner, kind) in upstream.elsewhere.taken() {
         (upstream.sink)(&upstream.settings.name, News::Own(owner, Box::new(Notice::Changed(kind))));
     }
 }
@@ -319,7 +315,7 @@ async fn settle(upstream: &Upstream, notices: &mut Notices, first: Kind) -> Vec<
     let end = Instant::now() + SETTLE;
     while let Ok(Some(notice)) = tokio::time::timeout_at(end, notices.stream.next()).await {
         match notice {
-            Notice::Changed(kind) if !kinds.contains(&kind) => kinds.push(kind),
+            Notice::Changed(kind) | Notice::Missed(kind) if !kinds.contains(&kind) => kinds.push(kind),
             other => tell(upstream, other),
         }
     }

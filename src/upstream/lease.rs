@@ -17,7 +17,8 @@ use crate::model::{Caller, Error, Notice, Reason};
 use crate::revision;
 use crate::telemetry::Metrics;
 use crate::upstream::connect::{Active, For, open_with};
-use crate::upstream::ears::{self, Elsewhere, Hearing, Owner};
+use crate::upstream::ears::{self, Hearing, Owner};
+use crate::upstream::elsewhere::{Elsewhere, Teller};
 use crate::upstream::settings::Backoff;
 use crate::upstream::sharing::{self, Ends};
 use crate::upstream::{News, Share, Sink, Upstream, handed};
@@ -93,7 +94,10 @@ impl Leases {
                 metrics: shared.metrics.clone(),
                 backoff: settings.backoff,
                 hearing: shared.ears.hear(owner.clone(), upstream.name.clone()),
-                told: Told { owner: owner.clone(), elsewhere: upstream.elsewhere.clone(), sink: upstream.sink.clone() },
+                told: Told {
+                    lists: Elsewhere::teller(&upstream.elsewhere, owner.clone()),
+                    sink: upstream.sink.clone(),
+                },
             };
             tokio::spawn(watch(place, active.clone(), caller.clone()));
             Ok(active)
@@ -149,6 +153,8 @@ impl Leases {
             id.is_some_and(gone)
         };
         let all: Vec<Arc<Lease>> = self.lock().extract_if(|key, _| theirs(key)).map(|(_, lease)| lease).collect();
+        // A connection over HTTP ends with whoever watches it.
+        all.iter().for_each(|lease| lease.evicted.cancel());
         close(&all).await;
     }
 
@@ -265,19 +271,19 @@ struct Place {
 
 /// Where news go of a connection that is one client's.
 struct Told {
-    owner: Owner,
-    elsewhere: Arc<Elsewhere>,
+    lists: Teller,
     sink: Sink,
 }
 
 impl Told {
     fn tell(&self, server: &str, notice: Notice) {
         match notice {
-            Notice::Changed(kind) => self.elsewhere.add(&self.owner, kind),
+            Notice::Changed(kind) => self.lists.changed(kind),
+            Notice::Missed(kind) => self.lists.missed(kind),
             // Which of its owner's clients was sent to that page is known by the elicitation's id.
             Notice::Elicited(id, params) => (self.sink)(server, News::Elicited(id, params)),
             notice @ (Notice::Updated(..) | Notice::Log(..)) => {
-                (self.sink)(server, News::Own(self.owner.clone(), Box::new(notice)));
+                (self.sink)(server, News::Own(self.lists.owner().clone(), Box::new(notice)));
             }
             _ => {}
         }
@@ -296,7 +302,7 @@ async fn watch(place: Place, active: Arc<Active>, caller: Arc<Caller>) {
     };
     tokio::select! {
         () = ended => {}
-        () = ears::pass_on(&active, &caller, hearing, backoff, |notice| told.tell(&server, notice)) => {}
+        () = ears::pass_on(&*active.server, &caller, hearing, backoff, |notice| told.tell(&server, notice)) => {}
         () = lease.evicted.cancelled() => {}
         _ = active.link.broken() => {}
         () = stop.cancelled() => {
@@ -368,5 +374,16 @@ mod tests {
         drop(used);
         waiting.await.unwrap();
         assert_eq!(began.elapsed(), UNUSED_TIME * 3);
+    }
+
+    #[tokio::test]
+    async fn whoever_watches_a_connection_of_a_principal_that_is_gone_ends_it() {
+        let leases = Leases::default();
+        let claim = |name: &str| leases.claim(key(name), 3).unwrap();
+        let (gone, other, stateless) = (claim("principal 1"), claim("principal 2"), claim("principal 1, 0"));
+        leases.close_of(&|id| id == 1).await;
+        assert_eq!(leases.len(), 1);
+        assert!(gone.lease.evicted.is_cancelled() && stateless.lease.evicted.is_cancelled());
+        assert!(!other.lease.evicted.is_cancelled());
     }
 }

@@ -9,6 +9,7 @@ mod change;
 mod connect;
 mod connections;
 mod ears;
+mod elsewhere;
 mod follow;
 mod fresh;
 mod handed;
@@ -173,7 +174,7 @@ pub struct Upstream {
     suspect: Notify,
     /// A call was refused by the server's host.
     refused: Notify,
-    elsewhere: Arc<ears::Elsewhere>,
+    elsewhere: Arc<elsewhere::Elsewhere>,
     wanted: ArcSwap<Vec<Text>>,
     resubscribe: Notify,
     slots: slots::Slots,

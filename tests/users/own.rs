@@ -6,6 +6,8 @@ use serde_json::{Value, json};
 
 use crate::support::{Client, ERAS, Era, Gateway, Setup, Stream, legacy, modern, serve, until};
 
+const LOG: &str = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"error","data":"to one"}}"#;
+
 const WATCHED: &str = "mock://watched";
 
 /// Each client has a child of its own, so that what happens in one shows in no other.
@@ -91,25 +93,29 @@ async fn an_update_on_a_clients_own_connection_is_told() {
     }
 }
 
+fn with_keys(count: usize) -> Setup {
+    let key = |n: usize| format!("name = \"key{n}\"\nkey = \"mg_key_{n}_0123456789\"");
+    (1..=count).fold(Setup::new(), |setup, n| setup.with(&format!("auth.keys.{n}"), &key(n)))
+}
+
+async fn client_of(gateway: &Gateway, key: usize) -> Client {
+    Client::with_key(&gateway.url("/mcp"), Era::Legacy, Some(&format!("mg_key_{key}_0123456789"))).await
+}
+
 #[tokio::test]
 async fn what_a_server_logs_outside_of_calls_goes_to_the_session_that_it_tells() {
     let mock = serve(legacy()).await;
-    let key = |n: usize| format!("name = \"key{n}\"\nkey = \"mg_key_{n}_0123456789\"");
-    let setup = Setup::new().with("auth.keys.1", &key(1)).with("auth.keys.2", &key(2));
-    let gateway = setup.http("a", &mock.url).with("servers.a", "share = \"session\"").start().await;
+    let gateway = with_keys(2).http("a", &mock.url).with("servers.a", "share = \"session\"").start().await;
     gateway.ready(&["a"]).await;
-    let url = gateway.url("/mcp");
-    let one = Client::with_key(&url, Era::Legacy, Some("mg_key_1_0123456789")).await;
-    let other = Client::with_key(&url, Era::Legacy, Some("mg_key_2_0123456789")).await;
+    let (one, other) = (client_of(&gateway, 1).await, client_of(&gateway, 2).await);
     let (mut stream, mut silence) = (one.listen().await, other.listen().await);
     for client in [&one, &other] {
         client.request("logging/setLevel", json!({"level": "info"})).await.result();
     }
     one.call("a__echo", json!({})).await.text();
-    let log = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"error","data":"to one"}}"#;
     until("it is told", || async {
         // The shared session, and the one that is a client's.
-        (mock.tell_sessions(log) >= 2).then_some(())
+        (mock.tell_sessions(LOG) >= 2).then_some(())
     })
     .await;
     let heard = stream.notification("notifications/message").await;
@@ -123,4 +129,60 @@ async fn what_a_server_logs_outside_of_calls_goes_to_the_session_that_it_tells()
             break;
         }
     }
+}
+
+#[tokio::test]
+async fn what_a_server_logs_on_the_connection_of_all_legacy_clients_is_told_only_where_there_is_one_key() {
+    for keys in [1, 2] {
+        // Of both eras: the main connection is in the newer one, and legacy clients share one of their own.
+        let mock = serve(Script::standard()).await;
+        let setup = with_keys(keys).http("a", &mock.url).with("servers.a", "protocol = \"client\"");
+        let gateway = setup.start().await;
+        gateway.ready(&["a"]).await;
+        let mut streams = Vec::new();
+        for client in [client_of(&gateway, 1).await, client_of(&gateway, keys).await] {
+            streams.push(client.listen().await);
+            client.request("logging/setLevel", json!({"level": "debug"})).await.result();
+            client.call("a__echo", json!({})).await.text();
+        }
+        until("it is told", || async { (mock.tell_sessions(LOG) == 1).then_some(()) }).await;
+        if keys > 1 {
+            until("it is dropped", || gateway.metric("moongate_dropped_total{what=\"log\"}")).await;
+        }
+        // What everybody hears comes behind it.
+        mock.set_prompts(&[json!({"name": "new"})]);
+        mock.notify_list("prompts");
+        for mut stream in streams {
+            let mut heard = 0;
+            loop {
+                let message = stream.message().await.unwrap();
+                match message["method"].as_str() {
+                    Some("notifications/message") => heard += 1,
+                    Some("notifications/prompts/list_changed") => break,
+                    _ => {}
+                }
+            }
+            assert_eq!(heard, usize::from(keys == 1), "with {keys} keys");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_connection_of_a_key_that_is_removed_ends() {
+    let mock = serve(legacy()).await;
+    let setup = with_keys(2).http("a", &mock.url).with("servers.a", "share = \"principal\"");
+    let mut gateway = setup.start().await;
+    gateway.ready(&["a"]).await;
+    for key in [1, 2] {
+        client_of(&gateway, key).await.call("a__echo", json!({})).await.text();
+    }
+    assert_eq!(mock.sessions(), 3, "the main one, and those of two keys");
+    gateway.change(|setup| setup.without("auth.keys.2")).await;
+    until("its session ends", || std::future::ready((mock.sessions() == 2).then_some(()))).await;
+    until("it is no longer counted", || async {
+        (gateway.metric("moongate_server_connections{mcp_server=\"a\"}").await == Some(1.0)).then_some(())
+    })
+    .await;
+    client_of(&gateway, 1).await.call("a__echo", json!({})).await.text();
+    assert_eq!(mock.sessions(), 2, "the other one stays");
 }

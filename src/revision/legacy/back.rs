@@ -159,7 +159,7 @@ impl LegacyServer {
     /// Has all lists taken again: changes may have been missed.
     pub(super) fn everything_changed(&self) {
         for kind in Kind::ALL {
-            let _ = self.news.send(Notice::Changed(kind));
+            let _ = self.news.send(Notice::Missed(kind));
         }
     }
 
