@@ -12,11 +12,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::model::{Filter, Kind, Notice, Notices, Reason};
 use crate::upstream::connect::Active;
+use crate::upstream::health::Health;
 use crate::upstream::items::{self, list_all};
 use crate::upstream::run::is_refused;
 use crate::upstream::settings::Backoff;
 use crate::upstream::supervise::set;
-use crate::upstream::{News, Owner, Start, State, Upstream, ears, health, own_caller, pace};
+use crate::upstream::{News, Owner, Start, State, Upstream, ears, own_caller, pace};
 
 /// Lists are taken again at least so often, for servers that do not tell of changes.
 const RELIST: Duration = Duration::from_secs(300);
@@ -99,10 +100,11 @@ async fn over(upstream: &Upstream, active: &Active) -> End {
             }
         }
     };
+    let health = Health::of(upstream);
     tokio::select! {
         reason = active.link.broken() => End::Lost(reason.to_string()),
         () = upstream.stop.cancelled() => End::Stopped,
-        reason = health::lost(upstream, active) => End::Lost(reason),
+        reason = health.lost(active) => End::Lost(reason),
         () = idle => End::Idle,
     }
 }

@@ -18,6 +18,7 @@ use crate::revision;
 use crate::telemetry::Metrics;
 use crate::upstream::connect::{Active, For, open_with};
 use crate::upstream::ears::{self, Elsewhere, Hearing, Owner};
+use crate::upstream::health::Health;
 use crate::upstream::settings::Backoff;
 use crate::upstream::sharing::{self, Ends};
 use crate::upstream::{News, Share, Sink, Upstream, handed};
@@ -92,6 +93,7 @@ impl Leases {
                 server: settings.name.clone(),
                 metrics: shared.metrics.clone(),
                 backoff: settings.backoff,
+                health: Health::of(upstream),
                 hearing: shared.ears.hear(owner.clone(), upstream.name.clone()),
                 told: Told { owner: owner.clone(), elsewhere: upstream.elsewhere.clone(), sink: upstream.sink.clone() },
             };
@@ -259,6 +261,7 @@ struct Place {
     server: String,
     metrics: Arc<Metrics>,
     backoff: Backoff,
+    health: Health,
     hearing: Hearing,
     told: Told,
 }
@@ -286,7 +289,7 @@ impl Told {
 
 /// Takes the connection out when its time is over or it breaks.
 async fn watch(place: Place, active: Arc<Active>, caller: Arc<Caller>) {
-    let Place { leases, key, lease, ends, stop, server, metrics, backoff, hearing, told } = place;
+    let Place { leases, key, lease, ends, stop, server, metrics, backoff, health, hearing, told } = place;
     let ended = async {
         match ends {
             Ends::WithSession => caller.ended.cancelled().await,
@@ -299,6 +302,7 @@ async fn watch(place: Place, active: Arc<Active>, caller: Arc<Caller>) {
         () = ears::pass_on(&active, &caller, hearing, backoff, |notice| told.tell(&server, notice)) => {}
         () = lease.evicted.cancelled() => {}
         _ = active.link.broken() => {}
+        reason = health.lost(&active) => tracing::warn!(server, "a connection of one client's is given up: {reason}"),
         () = stop.cancelled() => {
             if active.is_kept.load(Ordering::Relaxed) {
                 active.server.let_go();

@@ -502,6 +502,9 @@ pub fn own_caller() -> Arc<Caller> {
 }
 
 #[cfg(test)]
+mod testing;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
