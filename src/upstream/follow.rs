@@ -10,14 +10,14 @@ use futures_util::{StreamExt, stream};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::model::{Filter, Kind, Notice, Notices, Reason};
+use crate::model::{Error, Filter, Kind, Notice, Notices, Reason};
 use crate::upstream::connect::Active;
 use crate::upstream::health::Health;
-use crate::upstream::items::{self, list_all};
+use crate::upstream::items::{self, List, list_all};
 use crate::upstream::run::is_refused;
 use crate::upstream::settings::Backoff;
 use crate::upstream::supervise::set;
-use crate::upstream::{News, Owner, Start, State, Upstream, ears, own_caller, pace};
+use crate::upstream::{News, Owner, Start, State, Upstream, ears, own_caller, pace, retry};
 
 /// Lists are taken again at least so often, for servers that do not tell of changes.
 const RELIST: Duration = Duration::from_secs(300);
@@ -74,6 +74,9 @@ pub(super) async fn serve(upstream: &Arc<Upstream>, active: Arc<Active>) -> End 
         status.stderr = stderr.unwrap_or_default();
         status.away = Some(Instant::now());
     });
+    if upstream.stop.is_cancelled() {
+        active.server.end();
+    }
     active.link.close(Vec::new()).await;
     end
 }
@@ -360,13 +363,38 @@ async fn check(upstream: &Arc<Upstream>, active: &Arc<Active>) -> Result<(), Str
     if active.link.is_pipe() {
         return Ok(());
     }
-    let listing = list_all(&*active.server, Kind::Tools, &upstream.settings.lists);
-    let limit = upstream.live.load().connect_timeout;
-    match tokio::time::timeout(limit, listing).await {
+    let live = upstream.live.load_full();
+    let first = tokio::time::timeout(live.connect_timeout, list_once(upstream, active, Kind::Tools)).await;
+    if first.is_ok_and(|listed| !is_down(&listed)) {
+        return Ok(());
+    }
+    // One that does not come at once may still come: then it is as late as lists may be.
+    let limit = live.list_timeout;
+    tokio::time::sleep(retry::PAUSE).await;
+    match tokio::time::timeout(limit, list_once(upstream, active, Kind::Tools)).await {
         Ok(Err(error)) if error.reason == Reason::ServerDown => Err(error.to_string()),
         Err(_) => Err(format!("no answer within {limit:?}")),
         _ => Ok(()),
     }
+}
+
+/// A list as the server has it now.
+async fn list(upstream: &Upstream, active: &Active, kind: Kind) -> Result<List, Error> {
+    let listed = list_once(upstream, active, kind).await;
+    if active.link.is_pipe() || !is_down(&listed) {
+        return listed;
+    }
+    // That one connection broke does not mean that nobody is there.
+    tokio::time::sleep(retry::PAUSE).await;
+    list_once(upstream, active, kind).await
+}
+
+async fn list_once(upstream: &Upstream, active: &Active, kind: Kind) -> Result<List, Error> {
+    list_all(&*active.server, kind, &upstream.settings.lists).await
+}
+
+fn is_down(listed: &Result<List, Error>) -> bool {
+    listed.as_ref().is_err_and(|error| error.reason == Reason::ServerDown)
 }
 
 /// A call was refused: is everything? Then the next attempt to connect finds out what is wrong, and says so.
@@ -376,7 +404,7 @@ async fn refuses(upstream: &Upstream, active: &Active, due: &mut Due) -> Option<
         return None;
     }
     due.refused = Some(Instant::now());
-    let listing = list_all(&*active.server, Kind::Tools, &upstream.settings.lists);
+    let listing = list_once(upstream, active, Kind::Tools);
     let listed = tokio::time::timeout(upstream.live.load().list_timeout, listing).await;
     listed.ok()?.err().filter(is_refused).map(|error| error.to_string())
 }
@@ -389,7 +417,7 @@ async fn relist(upstream: &Upstream, active: &Active, kinds: &[Kind]) -> Result<
     for kind in kinds.iter().copied() {
         let list = if items::offers(&features, kind) {
             let limit = upstream.live.load().list_timeout;
-            match tokio::time::timeout(limit, list_all(&*active.server, kind, &upstream.settings.lists)).await {
+            match tokio::time::timeout(limit, list(upstream, active, kind)).await {
                 Ok(Ok(list)) => {
                     answered = true;
                     list
@@ -411,7 +439,7 @@ async fn relist(upstream: &Upstream, active: &Active, kinds: &[Kind]) -> Result<
                 }
             }
         } else {
-            items::List::default()
+            List::default()
         };
         upstream.fresh.taken(kind, &features);
         let mut items = (*upstream.items()).clone();
@@ -422,5 +450,133 @@ async fn relist(upstream: &Upstream, active: &Active, kinds: &[Kind]) -> Result<
     match trouble {
         Some(trouble) => Err(Trouble { refused: trouble.refused && !answered, ..trouble }),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use serde_json::{Value, json};
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::json::{Object, Raw};
+    use crate::model::{Call, Method, testing};
+    use crate::upstream::testing::{Asked, Becomes, dialing_http, settings_http};
+
+    /// A server with sessions behind HTTP.
+    #[derive(Default)]
+    struct Site {
+        opened: AtomicUsize,
+        ended: Mutex<Vec<String>>,
+        /// How many lists still break off.
+        breaks: AtomicUsize,
+        /// A call that is answered later.
+        call: Mutex<Option<oneshot::Receiver<Value>>>,
+    }
+
+    impl Site {
+        fn serve(&self, asked: &Asked) -> Becomes {
+            match (asked.verb.as_str(), asked.method()) {
+                ("DELETE", _) => {
+                    self.ended.lock().unwrap().extend(asked.session.clone());
+                    Becomes::Status(204)
+                }
+                ("GET", _) => Becomes::Status(405),
+                (_, "initialize") => {
+                    let session = format!("session-{}", self.opened.fetch_add(1, Ordering::Relaxed));
+                    let says =
+                        json!({"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {}});
+                    Becomes::Result(says, Some(session))
+                }
+                (_, "tools/list") if self.is_broken() => Becomes::Broken,
+                (_, "ping") => Becomes::Result(json!({}), None),
+                (_, "tools/list") => Becomes::Result(json!({"tools": []}), None),
+                (_, "tools/call") => Becomes::Later(self.call.lock().unwrap().take().unwrap()),
+                _ => Becomes::Status(202),
+            }
+        }
+
+        fn is_broken(&self) -> bool {
+            self.breaks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+        }
+
+        fn ended(&self) -> Vec<String> {
+            self.ended.lock().unwrap().clone()
+        }
+    }
+
+    async fn start(site: &Arc<Site>) -> Arc<Upstream> {
+        let serves = site.clone();
+        let shared = dialing_http(move |asked| serves.serve(asked));
+        let upstream = Upstream::new(settings_http(), shared, Arc::new(|_, _| {}));
+        tokio::spawn(upstream.clone().run());
+        until(&upstream, State::Ready).await;
+        upstream
+    }
+
+    async fn until(upstream: &Upstream, state: State) {
+        upstream.watch().wait_for(|status| status.state == state).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_that_breaks_off_is_asked_for_again() {
+        let site = Arc::new(Site::default());
+        let upstream = start(&site).await;
+        // Whichever way it comes to be listed.
+        for suspected in [true, false] {
+            site.breaks.store(1, Ordering::Relaxed);
+            if suspected {
+                upstream.suspect.notify_one();
+            }
+            tokio::time::sleep(if suspected { SETTLE * 10 } else { RELIST * 2 }).await;
+            assert_eq!(site.breaks.load(Ordering::Relaxed), 0, "it was listed");
+            assert_eq!((site.opened.load(Ordering::Relaxed), upstream.status().state), (1, State::Ready));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_ends_with_its_last_call() {
+        let site = Arc::new(Site::default());
+        let upstream = start(&site).await;
+        let (answer, later) = oneshot::channel();
+        *site.call.lock().unwrap() = Some(later);
+        let running = tokio::spawn({
+            let (upstream, caller) = (upstream.clone(), testing::caller(1, Some("s")));
+            let params = Object::new().with("name", Raw::string("t"));
+            async move { upstream.call(&caller, Call::new(Method::CallTool, params)).outcome().await }
+        });
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(site.call.lock().unwrap().is_none(), "it runs");
+        site.breaks.store(2, Ordering::Relaxed);
+        upstream.suspect.notify_one();
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert_eq!((site.opened.load(Ordering::Relaxed), upstream.status().state), (2, State::Ready));
+        assert_eq!(site.ended(), [""; 0], "the call still runs in it");
+        answer.send(json!({"content": []})).unwrap();
+        assert!(running.await.unwrap().is_ok());
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert_eq!(site.ended(), ["session-0"]);
+        upstream.stop().await;
+        upstream.shared.closed().await;
+        assert_eq!(site.ended(), ["session-0", "session-1"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stop_ends_sessions_whatever_runs_in_them() {
+        let site = Arc::new(Site::default());
+        let upstream = start(&site).await;
+        let (_answer, later) = oneshot::channel();
+        *site.call.lock().unwrap() = Some(later);
+        let caller = testing::caller(1, Some("s"));
+        let mut exchange = upstream.call(&caller, Call::new(Method::CallTool, Object::new()));
+        let running = tokio::spawn(async move { exchange.next().await });
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        upstream.stop().await;
+        upstream.shared.closed().await;
+        assert_eq!(site.ended(), ["session-0"]);
+        running.abort();
     }
 }

@@ -307,6 +307,7 @@ async fn watch(place: Place, active: Arc<Active>, caller: Arc<Caller>) {
             if active.is_kept.load(Ordering::Relaxed) {
                 active.server.let_go();
             }
+            active.server.end();
         }
     }
     leases.remove(&key, &lease);

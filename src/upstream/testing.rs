@@ -1,15 +1,23 @@
-//! Servers for unit tests: pipes in memory, and a function at their other end.
+//! Servers for unit tests: pipes in memory, and a function at their other end, which may speak HTTP.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use bytes::Bytes;
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::link::guard::Guard;
 use crate::telemetry::Metrics;
-use crate::upstream::{Connect, ServerSettings, Shared};
+use crate::upstream::{Connect, HttpTransport, ServerSettings, Shared};
 
 /// What a server may say before it is read.
 const WAITING: usize = 64;
@@ -81,6 +89,82 @@ async fn converse(
             }
         }
     }
+}
+
+/// A request over HTTP.
+pub(super) struct Asked {
+    pub(super) verb: Method,
+    pub(super) session: Option<String>,
+    pub(super) message: Value,
+}
+
+/// What becomes of it.
+pub(super) enum Becomes {
+    /// A result, in the session of this name where one is opened.
+    Result(Value, Option<String>),
+    /// A result, once it is there.
+    Later(oneshot::Receiver<Value>),
+    /// A status.
+    Status(u16),
+    /// The connection breaks.
+    Broken,
+}
+
+impl Asked {
+    pub(super) fn method(&self) -> &str {
+        self.message["method"].as_str().unwrap_or_default()
+    }
+}
+
+/// The same as [`dialing`] for a server with a URL.
+pub(super) fn dialing_http(serve: impl Fn(&Asked) -> Becomes + Send + Sync + 'static) -> Arc<Shared> {
+    let serve = Arc::new(serve);
+    let shared = Shared::new(Arc::new(Metrics::new()), Guard::none());
+    Arc::new(shared.dialing(Arc::new(move |_| {
+        let (ours, theirs) = tokio::io::duplex(64 * 1024);
+        let serve = serve.clone();
+        tokio::spawn(async move {
+            let service = service_fn(|request| respond(request, serve.clone()));
+            // It breaks where it is meant to.
+            let _ = http1::Builder::new().serve_connection(TokioIo::new(theirs), service).await;
+        });
+        let (reader, writer) = tokio::io::split(ours);
+        Ok((Box::new(reader), Box::new(writer)))
+    })))
+}
+
+async fn respond(
+    request: Request<Incoming>,
+    serve: Arc<impl Fn(&Asked) -> Becomes>,
+) -> io::Result<Response<Full<Bytes>>> {
+    let (head, body) = request.into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    let session = head.headers.get("mcp-session-id").map(|id| id.to_str().unwrap().to_owned());
+    let message = serde_json::from_slice(&body).unwrap_or_default();
+    let asked = Asked { verb: head.method, session, message };
+    let (result, session) = match serve(&asked) {
+        Becomes::Result(result, session) => (result, session),
+        Becomes::Later(result) => (result.await.map_err(io::Error::other)?, None),
+        Becomes::Status(status) => {
+            return Ok(Response::builder().status(status).body(Full::default()).unwrap());
+        }
+        Becomes::Broken => return Err(io::Error::other("broken")),
+    };
+    let answer = json!({"jsonrpc": "2.0", "id": asked.message["id"], "result": result}).to_string();
+    let response = Response::builder().header("content-type", "application/json");
+    let response = match session {
+        Some(id) => response.header("mcp-session-id", id),
+        None => response,
+    };
+    Ok(response.body(Full::from(answer)).unwrap())
+}
+
+/// Settings of a server with a URL, which speaks the legacy revisions.
+pub(super) fn settings_http() -> ServerSettings {
+    let (url, headers) = (url::Url::parse("http://server.test/mcp").unwrap(), Vec::new());
+    let connect =
+        Connect::Http { url, socket: None, headers, forward_headers: Vec::new(), transport: HttpTransport::Streamable };
+    ServerSettings { protocol: Some("2025-11-25".to_owned()), ..ServerSettings::new("a", connect) }
 }
 
 /// Settings of a server on a pipe.

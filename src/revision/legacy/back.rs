@@ -68,10 +68,12 @@ pub(in crate::revision) struct LegacyServer {
     subscribed: Mutex<HashSet<Text>>,
     /// What its tasks ask.
     pub(super) attended: Attended,
-    /// Cancelled when nobody uses the server any more.
+    /// Cancelled when no more calls begin; those that run go on.
     pub(super) gone: CancellationToken,
-    /// Whether another process goes on with the session.
-    handed_over: AtomicBool,
+    /// Cancelled when they are over, too.
+    over: CancellationToken,
+    /// Whether the server is not to hear that the session ends: it did, or another process goes on with it.
+    settled: AtomicBool,
 }
 
 impl LegacyServer {
@@ -90,10 +92,11 @@ impl LegacyServer {
             subscribed: Mutex::default(),
             attended: Attended::new(backlog),
             gone: CancellationToken::new(),
-            handed_over: AtomicBool::new(false),
+            over: CancellationToken::new(),
+            settled: AtomicBool::new(false),
         });
-        let gone = server.gone.clone();
-        tokio::spawn(gone.run_until_cancelled_owned(pump(Arc::downgrade(&server))));
+        let over = server.over.clone();
+        tokio::spawn(over.run_until_cancelled_owned(pump(Arc::downgrade(&server))));
         Arc::new(Shared(server))
     }
 
@@ -247,6 +250,21 @@ impl LegacyServer {
         }
     }
 
+    /// Tells the server that the session ends.
+    ///
+    /// 2025-11-25/basic/transports.mdx, Session Management: "Clients that no longer need a particular session SHOULD send
+    /// an HTTP DELETE". A server may end what runs in it then.
+    fn end(&self) {
+        let settled = self.settled.swap(true, Ordering::Relaxed);
+        if settled || !self.has_session() || self.link.is_pipe() {
+            return;
+        }
+        let (link, headers) = (self.link.clone(), self.headers());
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            self.hello.closing.spawn_on(async move { link.close(headers).await }, &runtime);
+        }
+    }
+
     fn lock_subscribed(&self) -> std::sync::MutexGuard<'_, HashSet<Text>> {
         self.subscribed.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -315,7 +333,11 @@ impl Server for Shared {
     }
 
     fn let_go(&self) {
-        self.0.handed_over.store(true, Ordering::Relaxed);
+        self.0.settled.store(true, Ordering::Relaxed);
+    }
+
+    fn end(&self) {
+        self.0.end();
     }
 
     /// 2025-11-25/basic/utilities/ping.mdx: "The receiver MUST respond promptly with an empty response". Whatever it
@@ -411,15 +433,14 @@ fn about_task(method: TaskMethod, server: Arc<LegacyServer>, caller: Arc<Caller>
 impl Drop for Shared {
     fn drop(&mut self) {
         self.0.gone.cancel();
-        // 2025-11-25/basic/transports.mdx, Session Management: "Clients that no longer need a particular session
-        // SHOULD send an HTTP DELETE".
-        let ends = !self.0.handed_over.load(Ordering::Relaxed);
-        if ends && self.0.has_session() && !self.0.link.is_pipe() {
-            let (link, headers) = (self.0.link.clone(), self.0.headers());
-            if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-                self.0.hello.closing.spawn_on(async move { link.close(headers).await }, &runtime);
-            }
-        }
+    }
+}
+
+/// With the last of its calls, however the connection was given up.
+impl Drop for LegacyServer {
+    fn drop(&mut self) {
+        self.over.cancel();
+        self.end();
     }
 }
 
