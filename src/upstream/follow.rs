@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::{StreamExt, stream};
+use futures_util::{FutureExt, StreamExt, stream};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -48,12 +48,13 @@ pub(super) async fn serve(upstream: &Arc<Upstream>, active: Arc<Active>) -> End 
     upstream.connections.open(active.clone());
     // Calls that wait for a connection look at the state: tell them.
     upstream.status.send_modify(|status| status.away = None);
-    let mut notices = listen(upstream, &active);
+    let (mut notices, mut due) = (listen(upstream, &active), Due::new(upstream.settings.backoff));
     let listed = tokio::select! {
-        listed = relist(upstream, &active, &Kind::ALL) => listed,
+        listed = relist(upstream, &active, &mut notices, &mut due, &Kind::ALL) => listed,
         reason = active.link.broken() => Err(Trouble { reason: reason.to_string(), down: true, refused: false }),
         () = upstream.stop.cancelled() => Ok(()),
     };
+    due.listed(&listed);
     if listed.is_ok() && !upstream.stop.is_cancelled() {
         upstream.confirmed(&active);
     }
@@ -62,7 +63,7 @@ pub(super) async fn serve(upstream: &Arc<Upstream>, active: Arc<Active>) -> End 
     let end = tokio::select! {
         biased;
         end = over(upstream, &active) => end,
-        reason = follow(upstream, &active, &mut notices, Due::after(upstream.settings.backoff, &listed)) => End::Lost(reason),
+        reason = follow(upstream, &active, &mut notices, due) => End::Lost(reason),
     };
     drop(notices);
     let stderr = active.stderr.as_ref().map(|tail| tail.lines());
@@ -184,6 +185,13 @@ struct Due {
     hear: Option<Instant>,
     /// Until when a stream of changes may say that it is open, before the next may take its place.
     open: Instant,
+    /// Whether nothing else was listened to while it opened.
+    alone: bool,
+    /// Lists that were taken before it said so: what changed just then was told to nobody.
+    early: Vec<Kind>,
+    /// Lists that changed, and when they are taken together.
+    changed: Vec<Kind>,
+    settled: Instant,
     /// How often that stream ended before it told anything.
     deaf: u32,
     /// When it was looked last whether the server refuses everything.
@@ -192,11 +200,24 @@ struct Due {
 }
 
 impl Due {
-    fn after(backoff: Backoff, listed: &Result<(), Trouble>) -> Self {
+    /// With a stream that was just opened.
+    fn new(backoff: Backoff) -> Self {
         let now = Instant::now();
-        let mut due = Due { relist: now, failed: 0, hear: None, open: now + OPENING, deaf: 0, refused: None, backoff };
-        due.listed(listed);
-        due
+        let (early, changed) = (Vec::new(), Vec::new());
+        let open = now + OPENING;
+        Due {
+            relist: now,
+            failed: 0,
+            hear: None,
+            open,
+            alone: true,
+            early,
+            changed,
+            settled: now,
+            deaf: 0,
+            refused: None,
+            backoff,
+        }
     }
 
     fn pause(&self, failures: u32) -> Duration {
@@ -208,11 +229,60 @@ impl Due {
         self.relist = Instant::now() + if listed.is_ok() { RELIST } else { self.pause(self.failed) };
     }
 
+    /// A stream of changes is being opened. `alone`: nothing else is heard until it is.
+    fn opening(&mut self, alone: bool) {
+        (self.hear, self.open, self.alone) = (None, Instant::now() + OPENING, alone);
+        self.early.clear();
+    }
+
+    /// A list was taken.
+    fn taken(&mut self, kind: Kind, notices: &Notices) {
+        if self.alone && notices.is_opening() && !self.early.contains(&kind) {
+            self.early.push(kind);
+        }
+    }
+
+    /// A list changed.
+    fn change(&mut self, kind: Kind) {
+        if self.changed.is_empty() {
+            self.settled = Instant::now() + SETTLE;
+        }
+        if !self.changed.contains(&kind) {
+            self.changed.push(kind);
+        }
+    }
+
+    /// The lists that changed.
+    fn take_changed(&mut self) -> Vec<Kind> {
+        let mut kinds = std::mem::take(&mut self.changed);
+        // Templates have no notification of their own.
+        if kinds.contains(&Kind::Resources) && !kinds.contains(&Kind::Templates) {
+            kinds.push(Kind::Templates);
+        }
+        kinds
+    }
+
+    /// A stream of changes is open, or took too long for that.
+    fn opened(&mut self, opened: bool) {
+        for kind in std::mem::take(&mut self.early) {
+            if opened {
+                self.change(kind);
+            }
+        }
+    }
+
     /// The stream of changes told something, or ended.
-    fn heard(&mut self, something: bool) {
-        self.deaf = if something { 0 } else { self.deaf + 1 };
-        if !something {
-            self.hear = Some(Instant::now() + self.pause(self.deaf));
+    fn heard(&mut self, upstream: &Upstream, notices: &mut Notices, notice: Option<Notice>) {
+        self.deaf = if notice.is_some() { 0 } else { self.deaf + 1 };
+        match notice {
+            Some(Notice::Changed(kind)) => self.change(kind),
+            Some(other) => tell(upstream, other),
+            None => {
+                // All lists are taken again once there is another.
+                self.hear = Some(Instant::now() + self.pause(self.deaf));
+                self.early.clear();
+                notices.opened = None;
+            }
         }
     }
 }
@@ -229,29 +299,25 @@ async fn follow(upstream: &Arc<Upstream>, active: &Arc<Active>, notices: &mut No
                 }
                 continue;
             }
-            () = upstream.resubscribe.notified(), if !notices.is_opening() => {
+            // Where the stream has ended, the next one is for what is wanted by then.
+            () = upstream.resubscribe.notified(), if notices.opened.is_none() && hear.is_none() => {
                 listen_to_others(upstream, active, notices, &mut due);
                 continue;
             }
-            () = opening(notices.opened.clone(), due.open), if notices.is_opening() => {
+            () = opening(notices.opened.clone(), due.open), if notices.opened.is_some() => {
+                due.opened(!notices.is_opening());
                 notices.opened = None;
                 continue;
             }
             notice = notices.stream.next(), if hear.is_none() => {
-                due.heard(notice.is_some());
-                match notice {
-                    Some(Notice::Changed(kind)) => settle(upstream, notices, kind).await,
-                    Some(other) => {
-                        tell(upstream, other);
-                        continue;
-                    }
-                    None => continue,
-                }
+                due.heard(upstream, notices, notice);
+                continue;
             }
+            () = tokio::time::sleep_until(due.settled), if !due.changed.is_empty() => due.take_changed(),
             () = tokio::time::sleep_until(hear.unwrap_or(due.relist)), if hear.is_some() => {
                 // What changed while nobody listened is found by listing again.
                 *notices = listen(upstream, active);
-                due.hear = None;
+                due.opening(true);
                 Kind::ALL.to_vec()
             }
             told = upstream.elsewhere.gather() => {
@@ -277,7 +343,7 @@ async fn follow(upstream: &Arc<Upstream>, active: &Arc<Active>, notices: &mut No
         };
         // After a failure everything is due: which lists are missing is not kept.
         let kinds = if due.failed > 0 { Kind::ALL.to_vec() } else { kinds };
-        let listed = refresh(upstream, active, &kinds).await;
+        let listed = refresh(upstream, active, notices, &mut due, &kinds).await;
         tell_own(upstream, own);
         due.listed(&listed);
         match listed {
@@ -294,7 +360,7 @@ async fn follow(upstream: &Arc<Upstream>, active: &Arc<Active>, notices: &mut No
 
 /// Listens to other resources than before. The new stream is there before the old one goes; one change at a time.
 fn listen_to_others(upstream: &Upstream, active: &Active, notices: &mut Notices, due: &mut Due) {
-    (due.open, due.hear) = (Instant::now() + OPENING, None);
+    due.opening(false);
     let before = std::mem::replace(notices, silence());
     *notices = listen(upstream, active).in_place_of(before);
 }
@@ -318,27 +384,16 @@ fn tell(upstream: &Upstream, notice: Notice) {
     (upstream.sink)(&upstream.settings.name, news);
 }
 
-/// Gathers the changes that come together.
-async fn settle(upstream: &Upstream, notices: &mut Notices, first: Kind) -> Vec<Kind> {
-    let mut kinds = vec![first];
-    let end = Instant::now() + SETTLE;
-    while let Ok(Some(notice)) = tokio::time::timeout_at(end, notices.stream.next()).await {
-        match notice {
-            Notice::Changed(kind) if !kinds.contains(&kind) => kinds.push(kind),
-            other => tell(upstream, other),
-        }
-    }
-    // Templates have no notification of their own.
-    if kinds.contains(&Kind::Resources) && !kinds.contains(&Kind::Templates) {
-        kinds.push(Kind::Templates);
-    }
-    kinds
-}
-
-async fn refresh(upstream: &Arc<Upstream>, active: &Arc<Active>, kinds: &[Kind]) -> Result<(), Trouble> {
+async fn refresh(
+    upstream: &Arc<Upstream>,
+    active: &Arc<Active>,
+    notices: &mut Notices,
+    due: &mut Due,
+    kinds: &[Kind],
+) -> Result<(), Trouble> {
     let before = upstream.items();
     let listed = tokio::select! {
-        listed = relist(upstream, active, kinds) => listed,
+        listed = relist(upstream, active, notices, due, kinds) => listed,
         () = upstream.stop.cancelled() => Ok(()),
     };
     let degraded = upstream.status.borrow().state == State::Degraded && upstream.breaker.shut().is_none();
@@ -409,16 +464,41 @@ async fn refuses(upstream: &Upstream, active: &Active, due: &mut Due) -> Option<
     listed.ok()?.err().filter(is_refused).map(|error| error.to_string())
 }
 
+/// Waits for something while the server is listened to: a stream of changes is opened by reading it.
+async fn hearing<T>(upstream: &Upstream, notices: &mut Notices, due: &mut Due, done: impl Future<Output = T>) -> T {
+    let mut done = std::pin::pin!(done);
+    loop {
+        tokio::select! {
+            notice = notices.stream.next(), if due.hear.is_none() => due.heard(upstream, notices, notice),
+            done = &mut done => return done,
+        }
+    }
+}
+
 /// Takes lists again. A list that fails stays as it was; the others are published.
-async fn relist(upstream: &Upstream, active: &Active, kinds: &[Kind]) -> Result<(), Trouble> {
+async fn relist(
+    upstream: &Upstream,
+    active: &Active,
+    notices: &mut Notices,
+    due: &mut Due,
+    kinds: &[Kind],
+) -> Result<(), Trouble> {
+    // The server shall hear that it is listened to before it is listed.
+    if due.hear.is_none()
+        && let Some(notice) = notices.stream.next().now_or_never()
+    {
+        due.heard(upstream, notices, notice);
+    }
     let features = active.server.describe(&own_caller()).features;
     let mut trouble: Option<Trouble> = None;
     let mut answered = false;
     for kind in kinds.iter().copied() {
         let list = if items::offers(&features, kind) {
             let limit = upstream.live.load().list_timeout;
-            match tokio::time::timeout(limit, list(upstream, active, kind)).await {
+            let listing = tokio::time::timeout(limit, list(upstream, active, kind));
+            match hearing(upstream, notices, due, listing).await {
                 Ok(Ok(list)) => {
+                    due.taken(kind, notices);
                     answered = true;
                     list
                 }
@@ -464,7 +544,7 @@ mod tests {
     use super::*;
     use crate::json::{Object, Raw};
     use crate::model::{Call, Method, testing};
-    use crate::upstream::testing::{Asked, Becomes, dialing_http, settings_http};
+    use crate::upstream::testing::{Asked, Becomes, Changing, dialing, dialing_http, settings, settings_http};
 
     /// A server with sessions behind HTTP.
     #[derive(Default)]
@@ -519,6 +599,72 @@ mod tests {
 
     async fn until(upstream: &Upstream, state: State) {
         upstream.watch().wait_for(|status| status.state == state).await.unwrap();
+    }
+
+    async fn listed(server: &Arc<Changing>) -> Arc<Upstream> {
+        let serves = server.clone();
+        let shared = dialing(move |talk, message| serves.serve(talk, message));
+        let upstream = Upstream::new(settings(), shared, Arc::new(|_, _| {}));
+        tokio::spawn(upstream.clone().run());
+        while upstream.items().get(Kind::Tools).items.is_empty() {
+            tokio::time::sleep(SETTLE / 10).await;
+        }
+        upstream
+    }
+
+    /// Well before lists are taken again in any case.
+    const SOON: Duration = Duration::from_secs(30);
+
+    #[tokio::test(start_paused = true)]
+    async fn what_changes_while_a_server_is_listed_is_heard() {
+        let server = Changing::new(Some(Duration::ZERO));
+        let upstream = listed(&server).await;
+        assert_ne!(upstream.status().state, State::Ready, "its prompts take longer");
+        server.grow();
+        tokio::time::sleep(SOON).await;
+        assert_eq!(upstream.items().get(Kind::Tools).items.len(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_changes_before_a_server_listens_is_found() {
+        // Before all lists are there, and afterwards.
+        for after in [1, 4] {
+            let server = Changing::new(Some(Duration::from_secs(after)));
+            let upstream = listed(&server).await;
+            server.grow();
+            tokio::time::sleep(SOON).await;
+            assert_eq!(upstream.items().get(Kind::Tools).items.len(), 2, "after {after} s");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_changes_before_a_server_listens_again_is_found() {
+        let server = Changing::new(Some(Duration::from_secs(1)));
+        let upstream = listed(&server).await;
+        tokio::time::sleep(SOON).await;
+        server.listed.store(0, Ordering::Relaxed);
+        server.end_listening();
+        let before = Instant::now();
+        while server.listed.swap(0, Ordering::Relaxed) == 0 {
+            tokio::time::sleep(SETTLE / 10).await;
+        }
+        assert!(before.elapsed() < SOON);
+        server.grow();
+        tokio::time::sleep(SOON).await;
+        assert_eq!(upstream.items().get(Kind::Tools).items.len(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_for_a_server_to_listen() {
+        let server = Changing::new(None);
+        let began = Instant::now();
+        let upstream = listed(&server).await;
+        assert!(began.elapsed() < Duration::from_secs(1));
+        until(&upstream, State::Ready).await;
+        assert!(began.elapsed() <= server.prompts + SETTLE);
+        assert_eq!(server.listed.load(Ordering::Relaxed), 1);
+        tokio::time::sleep(RELIST + SETTLE).await;
+        assert_eq!(server.listed.load(Ordering::Relaxed), 2);
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,8 +1,9 @@
 //! Servers for unit tests: pipes in memory, and a function at their other end, which may speak HTTP.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response};
@@ -39,6 +40,12 @@ impl Talk {
         self.say(json!({"jsonrpc": "2.0", "id": request["id"], "result": result}));
     }
 
+    /// A notification of a subscription.
+    fn told(&self, method: &str, id: &Value) {
+        let meta = json!({"io.modelcontextprotocol/subscriptionId": id});
+        self.say(json!({"jsonrpc": "2.0", "method": method, "params": {"_meta": meta, "notifications": {}}}));
+    }
+
     /// Does what every legacy server does; false: it is something else.
     pub(super) fn legacy(&self, message: &Value) -> bool {
         let capabilities = json!({"tools": {}});
@@ -51,6 +58,79 @@ impl Talk {
             method => return method.starts_with("notifications/"),
         }
         true
+    }
+}
+
+/// A stateless server on a pipe whose tools change.
+pub(super) struct Changing {
+    /// How many tools there are.
+    pub(super) tools: AtomicUsize,
+    /// How often they were listed.
+    pub(super) listed: AtomicUsize,
+    /// After how long it is said that somebody is listened to, and true from then on; `None`: never.
+    pub(super) acknowledges: Option<Duration>,
+    /// How long the list of prompts takes.
+    pub(super) prompts: Duration,
+    listener: Mutex<Option<(Talk, Value)>>,
+}
+
+impl Changing {
+    pub(super) fn new(acknowledges: Option<Duration>) -> Arc<Self> {
+        let (tools, listed, prompts) = (AtomicUsize::new(1), AtomicUsize::new(0), Duration::from_secs(2));
+        Arc::new(Changing { tools, listed, acknowledges, prompts, listener: Mutex::default() })
+    }
+
+    /// One more tool, which whoever listens is told.
+    pub(super) fn grow(&self) {
+        self.tools.fetch_add(1, Ordering::Relaxed);
+        if let Some((talk, id)) = &*self.listener.lock().unwrap() {
+            talk.told("notifications/tools/list_changed", id);
+        }
+    }
+
+    /// Ends the stream of whoever listens.
+    pub(super) fn end_listening(&self) {
+        if let Some((talk, id)) = self.listener.lock().unwrap().take() {
+            talk.answer(&json!({"id": id}), &json!({"resultType": "complete"}));
+        }
+    }
+
+    pub(super) fn serve(self: &Arc<Self>, talk: &Talk, message: &Value) {
+        let told = json!({"listChanged": true});
+        let result = match message["method"].as_str().unwrap() {
+            "server/discover" => {
+                json!({"supportedVersions": ["2026-07-28"], "capabilities": {"tools": told, "prompts": told}})
+            }
+            "subscriptions/listen" => {
+                let (changing, talk, id) = (self.clone(), talk.clone(), message["id"].clone());
+                if let Some(after) = self.acknowledges {
+                    tokio::spawn(async move {
+                        tokio::time::sleep(after).await;
+                        talk.told("notifications/subscriptions/acknowledged", &id);
+                        *changing.listener.lock().unwrap() = Some((talk, id));
+                    });
+                }
+                return;
+            }
+            "tools/list" => {
+                self.listed.fetch_add(1, Ordering::Relaxed);
+                let tool = |n| json!({"name": format!("t{n}"), "inputSchema": {"type": "object"}});
+                let tools: Vec<Value> = (0..self.tools.load(Ordering::Relaxed)).map(tool).collect();
+                json!({"tools": tools})
+            }
+            "prompts/list" => {
+                let (talk, message, pause) = (talk.clone(), message.clone(), self.prompts);
+                tokio::spawn(async move {
+                    tokio::time::sleep(pause).await;
+                    talk.answer(&message, &json!({"resultType": "complete", "prompts": []}));
+                });
+                return;
+            }
+            _ => return,
+        };
+        let mut result = result;
+        result["resultType"] = json!("complete");
+        talk.answer(message, &result);
     }
 }
 
