@@ -535,6 +535,7 @@ async fn relist(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -542,7 +543,7 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::*;
-    use crate::json::{Object, Raw};
+    use crate::json::{Object, Raw, Text};
     use crate::model::{Call, Method, testing};
     use crate::upstream::testing::{Asked, Becomes, Changing, dialing, dialing_http, settings, settings_http};
 
@@ -681,6 +682,110 @@ mod tests {
             assert_eq!(site.breaks.load(Ordering::Relaxed), 0, "it was listed");
             assert_eq!((site.opened.load(Ordering::Relaxed), upstream.status().state), (1, State::Ready));
         }
+    }
+
+    /// A server whose resources can be subscribed to.
+    #[derive(Default)]
+    struct Watched {
+        subscribed: Mutex<BTreeSet<String>>,
+        /// Requests about them, as they came.
+        asked: Mutex<Vec<String>>,
+        /// How many subscriptions still fail: with an error if that is known, else without a word.
+        fails: AtomicUsize,
+    }
+
+    impl Watched {
+        fn serve(self: &Arc<Self>, asked: &Asked) -> Becomes {
+            let can = json!({"resources": {"subscribe": true}});
+            match (asked.verb.as_str(), asked.method()) {
+                (_, "initialize") => Becomes::Result(
+                    json!({"protocolVersion": "2025-11-25", "capabilities": can, "serverInfo": {}}),
+                    Some("session".to_owned()),
+                ),
+                (_, "resources/list") => Becomes::Result(json!({"resources": []}), None),
+                (_, "resources/templates/list") => Becomes::Result(json!({"resourceTemplates": []}), None),
+                (_, "ping") => Becomes::Result(json!({}), None),
+                (_, method @ ("resources/subscribe" | "resources/unsubscribe")) => {
+                    let uri = asked.message["params"]["uri"].as_str().unwrap().to_owned();
+                    self.asked.lock().unwrap().push(format!("{method} {uri}"));
+                    self.change(method == "resources/subscribe", uri)
+                }
+                ("GET", _) => Becomes::Status(405),
+                _ => Becomes::Status(202),
+            }
+        }
+
+        /// What is no longer wanted takes longer than what is.
+        fn change(self: &Arc<Self>, more: bool, uri: String) -> Becomes {
+            let fails = |left: usize| left.checked_sub(1);
+            if more && self.fails.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fails).is_ok() {
+                return Becomes::Broken;
+            }
+            let (done, later) = oneshot::channel();
+            let watched = self.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(if more { SETTLE } else { SETTLE * 30 }).await;
+                let mut subscribed = watched.subscribed.lock().unwrap();
+                if more {
+                    subscribed.insert(uri)
+                } else {
+                    subscribed.remove(&uri)
+                };
+                let _ = done.send(json!({}));
+            });
+            Becomes::Later(later)
+        }
+
+        fn subscribed(&self) -> Vec<String> {
+            self.subscribed.lock().unwrap().iter().cloned().collect()
+        }
+    }
+
+    async fn watched(server: &Arc<Watched>) -> Arc<Upstream> {
+        let serves = server.clone();
+        let shared = dialing_http(move |asked| serves.serve(asked));
+        let upstream = Upstream::new(settings_http(), shared, Arc::new(|_, _| {}));
+        tokio::spawn(upstream.clone().run());
+        until(&upstream, State::Ready).await;
+        upstream
+    }
+
+    fn uris(names: &[&str]) -> Vec<Text> {
+        names.iter().map(|name| Text::from(*name)).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_word_on_a_resource_counts() {
+        let server = Arc::new(Watched::default());
+        let upstream = watched(&server).await;
+        for wanted in [&["x:1", "x:2"][..], &["x:2"], &["x:1", "x:2"], &["x:1", "x:3"]] {
+            upstream.subscribe(uris(wanted));
+            tokio::time::sleep(SETTLE * 2).await;
+        }
+        tokio::time::sleep(SOON).await;
+        assert_eq!(server.subscribed(), ["x:1", "x:3"]);
+        let asked = server.asked.lock().unwrap().len();
+        assert!(asked <= 7, "no more is asked than differs: {:?}", server.asked);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_subscription_that_fails_is_tried_again_and_not_for_ever() {
+        let server = Arc::new(Watched { fails: AtomicUsize::new(2), ..Watched::default() });
+        let upstream = watched(&server).await;
+        upstream.subscribe(uris(&["x:1"]));
+        tokio::time::sleep(SOON).await;
+        assert_eq!(server.subscribed(), ["x:1"]);
+        server.fails.store(100, Ordering::Relaxed);
+        upstream.subscribe(uris(&["x:1", "x:2"]));
+        tokio::time::sleep(SOON * 20).await;
+        assert!(server.fails.load(Ordering::Relaxed) > 90);
+        // It begins anew once it is wanted anew.
+        server.fails.store(0, Ordering::Relaxed);
+        upstream.subscribe(uris(&["x:1"]));
+        tokio::time::sleep(SOON).await;
+        upstream.subscribe(uris(&["x:1", "x:2"]));
+        tokio::time::sleep(SOON).await;
+        assert_eq!(server.subscribed(), ["x:1", "x:2"]);
     }
 
     #[tokio::test(start_paused = true)]
