@@ -223,7 +223,7 @@ pub(super) struct Common {
     pub(super) retry: Option<Retry>,
     /// When calls to a server that keeps failing end at once.
     pub(super) breaker: Option<Breaker>,
-    /// How it is found that an unused connection leads nowhere (servers with sessions).
+    /// How it is found that a connection leads nowhere on which nothing is heard (servers with sessions, and pipes).
     pub(super) ping: Option<Ping>,
     /// Pings of WebSockets, below the protocol (`ws://`, `wss://`).
     pub(super) websocket_ping: Option<WebSocketPing>,

@@ -39,11 +39,11 @@ pub(super) struct Breaker {
     pub(super) open: Option<DurationText>,
 }
 
-/// How it is found that an unused connection leads nowhere.
+/// How it is found that a connection leads nowhere on which nothing is heard.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default)]
 pub(super) struct Ping {
-    /// How long a connection is unused before the server is asked; `0s`: never.
+    /// How long nothing is heard before the server is asked, and with calls open not before `timeout`; `0s`: never.
     pub(super) interval: Option<DurationText>,
     /// How long an answer may take.
     pub(super) timeout: Option<DurationText>,

@@ -7,6 +7,7 @@
 //! limit, is dropped as if its client had gone.
 
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -31,6 +32,8 @@ pub struct Unread {
     watched: Mutex<Watched>,
     /// Answers that were dropped.
     dropped: Counter,
+    /// Whether somebody looks: from the first answer on.
+    looks: AtomicBool,
 }
 
 struct Watched {
@@ -51,16 +54,17 @@ struct Watch {
 }
 
 impl Unread {
-    /// A watch that drops answers after so long, and counts them. It needs a runtime.
+    /// A watch that drops answers after so long, and counts them.
     pub fn new(limit: Duration, dropped: Counter) -> Arc<Self> {
         let watched = Mutex::new(Watched { seats: Vec::new(), full: FIRST });
-        let unread = Arc::new(Unread { limit, watched, dropped });
-        tokio::spawn(look(Arc::downgrade(&unread), (limit / 4).clamp(LOOKS.0, LOOKS.1)));
-        unread
+        Arc::new(Unread { limit, watched, dropped, looks: AtomicBool::new(false) })
     }
 
-    /// The body, watched.
-    pub(super) fn watch(&self, body: impl Body<Data = Bytes, Error = axum::Error> + Send + 'static) -> Read {
+    /// The body, watched. It needs a runtime.
+    pub(super) fn watch(self: &Arc<Self>, body: impl Body<Data = Bytes, Error = axum::Error> + Send + 'static) -> Read {
+        if !self.looks.swap(true, Ordering::Relaxed) {
+            tokio::spawn(look(Arc::downgrade(self), (self.limit / 4).clamp(LOOKS.0, LOOKS.1)));
+        }
         let watch = Watch { body: Some(Box::pin(body)), is_dropped: false, since: Some(Instant::now()) };
         let seat = Arc::new(Seat(Mutex::new(watch)));
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::jsonrpc::{Message, Request, RpcError, code, to_bytes, write_error};
 use crate::link::backlog::{Backlog, Weight};
-use crate::link::{Correlate, Headers, Link, LinkError, Messages, Outgoing, Reply};
+use crate::link::{Correlate, Headers, Link, LinkError, Messages, Outgoing, Reply, Signs};
 pub(super) use lines::Outbox;
 use lines::{read_lines, take_line, weight, write_lines};
 
@@ -56,6 +56,7 @@ struct Shared {
     backlog: Arc<Backlog>,
     /// Sends the server the answer to a request that had no room; does not wait.
     refuse: OnceLock<Refuse>,
+    signs: Signs,
     broke: watch::Sender<Option<LinkError>>,
     stop: CancellationToken,
 }
@@ -153,6 +154,7 @@ impl Duplex {
             events,
             backlog: settings.backlog,
             refuse: OnceLock::new(),
+            signs: Signs::default(),
             broke: watch::Sender::new(None),
             stop: CancellationToken::new(),
         });
@@ -312,6 +314,10 @@ impl Link for Duplex {
         .boxed()
     }
 
+    fn heard(&self) -> bool {
+        self.shared.signs.take()
+    }
+
     fn is_pipe(&self) -> bool {
         true
     }
@@ -344,6 +350,7 @@ impl Drop for Entry {
 impl Shared {
     /// `size`: the bytes that the message keeps alive.
     fn deliver(&self, message: Message, size: usize) {
+        self.signs.note();
         let answer_to = match &message {
             Message::Response(response) => match response.id.as_ref().and_then(|id| id.as_number()) {
                 Some(id) => Some(id),

@@ -23,7 +23,7 @@ use crate::link::hints;
 use crate::link::resume::{OnResume, Resume, resumable};
 use crate::link::wait::retry_after;
 use crate::link::way::{Request, Target, Way};
-use crate::link::{BATCH_MAX, Dial, Headers, Link, LinkError, Messages, Outgoing, Reply};
+use crate::link::{BATCH_MAX, Dial, Headers, Link, LinkError, Messages, Outgoing, Reply, Signs};
 use crate::sse;
 
 /// How much of the body of a refusal is read.
@@ -59,6 +59,7 @@ pub struct HttpLink {
     max_message: usize,
     on_garbage: OnGarbage,
     on_resume: OnResume,
+    signs: Arc<Signs>,
 }
 
 impl HttpLink {
@@ -68,18 +69,24 @@ impl HttpLink {
     pub fn new(settings: HttpSettings, tls: Arc<rustls::ClientConfig>) -> Result<Self, LinkError> {
         let HttpSettings { url, socket, headers, connect_timeout, max_message, on_garbage, on_resume, dial } = settings;
         let target = Way::to(&url, socket.as_deref(), connect_timeout, &tls, dial.as_ref())?.target(&url, headers)?;
-        Ok(HttpLink { target, max_message, on_garbage, on_resume })
+        Ok(HttpLink { target, max_message, on_garbage, on_resume, signs: Arc::default() })
     }
 
     /// How a stream is asked for again.
     fn resume(&self, headers: Headers, id: Option<u64>) -> Resume {
         let request = Request::bare(Method::GET, "text/event-stream", headers);
-        let (max_message, on_garbage) = (self.max_message, self.on_garbage.clone());
-        Resume { target: self.target.clone(), request, id, max_message, on_garbage, on_resume: self.on_resume.clone() }
+        let read = self.reading(id);
+        Resume { target: self.target.clone(), request, read, on_resume: self.on_resume.clone() }
+    }
+
+    /// How the stream is read that ends with the answer to this request.
+    fn reading(&self, id: Option<u64>) -> Reading {
+        Reading { id, limit: self.max_message, on_garbage: self.on_garbage.clone(), signs: self.signs.clone() }
     }
 
     async fn exchange(&self, request: Request) -> Result<http::Response<Answer>, LinkError> {
         let response = self.target.request(request).await?;
+        self.signs.note();
         if response.status().is_success() { Ok(response) } else { Err(refusal(response).await) }
     }
 
@@ -114,7 +121,7 @@ impl HttpLink {
                 Ok(reply(stream::once(std::future::ready(Ok(message))).boxed()))
             }
             Media::Events => {
-                let events = EventStream::new(body, self.max_message, Some(id), self.on_garbage.clone());
+                let events = EventStream::new(body, self.reading(Some(id)));
                 Ok(reply(match resume {
                     Some(headers) => resumable(events, self.resume(headers, Some(id))),
                     None => events.boxed(),
@@ -144,7 +151,7 @@ impl Link for HttpLink {
             if !is_event_stream(response.headers()) {
                 return Err(LinkError::Protocol("the answer to GET is no event stream".to_owned()));
             }
-            let events = EventStream::new(response.into_body(), self.max_message, None, self.on_garbage.clone());
+            let events = EventStream::new(response.into_body(), self.reading(None));
             Ok(resumable(events, self.resume(headers, None)))
         }
         .boxed()
@@ -163,6 +170,10 @@ impl Link for HttpLink {
 
     fn broken(&self) -> BoxFuture<'_, LinkError> {
         std::future::pending().boxed()
+    }
+
+    fn heard(&self) -> bool {
+        self.signs.take()
     }
 
     fn is_pipe(&self) -> bool {
@@ -198,19 +209,29 @@ fn client_config(roots: rustls::RootCertStore) -> Arc<rustls::ClientConfig> {
 
 // === reading ===
 
+/// How an event stream is read.
+#[derive(Clone)]
+pub(super) struct Reading {
+    /// The request whose answer it ends with, if there is one.
+    pub(super) id: Option<u64>,
+    /// Largest event accepted, in bytes.
+    limit: usize,
+    on_garbage: OnGarbage,
+    signs: Arc<Signs>,
+}
+
 /// The messages of an event stream; with an id, it ends after the answer to that id.
 pub(super) struct EventStream {
     body: Option<Answer>,
     reader: sse::Reader,
     /// The rest of a batch.
     batch: VecDeque<Message>,
-    id: Option<u64>,
-    on_garbage: OnGarbage,
+    how: Reading,
 }
 
 impl EventStream {
-    pub(super) fn new(body: Answer, limit: usize, id: Option<u64>, on_garbage: OnGarbage) -> Self {
-        EventStream { body: Some(body), reader: sse::Reader::new(limit), batch: VecDeque::new(), id, on_garbage }
+    pub(super) fn new(body: Answer, how: Reading) -> Self {
+        EventStream { body: Some(body), reader: sse::Reader::new(how.limit), batch: VecDeque::new(), how }
     }
 
     /// What it was read with: where it stands, and when to come back to it.
@@ -242,28 +263,30 @@ impl EventStream {
             // so may requests and notifications, also on the stream of a GET.
             match Payload::parse(&event.data, BATCH_MAX) {
                 Ok(Payload::One(message)) => {
+                    self.how.signs.note();
                     if let Some(message) = self.taken(message) {
                         return Some(Ok(message));
                     }
                 }
                 Ok(Payload::Batch(messages)) => {
+                    self.how.signs.note();
                     for message in messages {
                         match message {
                             Ok(message) => self.batch.push_back(message),
-                            Err(_) => (self.on_garbage)(&event.data),
+                            Err(_) => (self.how.on_garbage)(&event.data),
                         }
                     }
                 }
-                Err(_) => (self.on_garbage)(&event.data),
+                Err(_) => (self.how.on_garbage)(&event.data),
             }
         }
     }
 
     /// The message, unless it is an answer to something else; the answer ends the stream.
     fn taken(&mut self, message: Message) -> Option<Message> {
-        if let (Some(id), Message::Response(response)) = (self.id, &message) {
+        if let (Some(id), Message::Response(response)) = (self.how.id, &message) {
             if !is_for(response, id) {
-                (self.on_garbage)(b"an answer to a request that is not on this stream");
+                (self.how.on_garbage)(b"an answer to a request that is not on this stream");
                 return None;
             }
             self.finish();

@@ -22,6 +22,7 @@ pub mod ws;
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ::http::{HeaderMap, HeaderName, HeaderValue};
 use bytes::Bytes;
@@ -59,12 +60,34 @@ pub trait Link: Send + Sync {
     /// Waits until the link is beyond use, and says why. A link that is opened anew for each message never is.
     fn broken(&self) -> BoxFuture<'_, LinkError>;
 
+    /// Whether anything was heard since this was asked last: a message, or an answer of whoever hosts the server. What
+    /// was sent, and what was taken without a word, is no sign of a server.
+    fn heard(&self) -> bool;
+
     /// Whether all calls share one stream, so that a message from the server may not say which call it is about.
     fn is_pipe(&self) -> bool;
 
     /// What identifies this link in telemetry: a process id, or nothing.
     fn pid(&self) -> Option<u32> {
         None
+    }
+}
+
+/// Whether anything was heard since somebody looked.
+#[derive(Default)]
+struct Signs(AtomicBool);
+
+impl Signs {
+    /// Something was. Most often that is known already, and nothing is written that other threads read.
+    fn note(&self) {
+        if !self.0.load(Ordering::Relaxed) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Looks, and begins anew.
+    fn take(&self) -> bool {
+        self.0.swap(false, Ordering::Relaxed)
     }
 }
 

@@ -10,8 +10,7 @@ use futures_util::{StreamExt, stream};
 use http::{HeaderName, HeaderValue};
 
 use crate::jsonrpc::Message;
-use crate::link::duplex::OnGarbage;
-use crate::link::http::{EventStream, is_event_stream};
+use crate::link::http::{EventStream, Reading, is_event_stream};
 use crate::link::way::{Request, Target};
 use crate::link::{LinkError, Messages};
 
@@ -41,10 +40,7 @@ pub(super) struct Resume {
     pub(super) target: Target,
     /// The GET, but for the event id.
     pub(super) request: Request,
-    /// The request whose answer the stream ends with, if there is one.
-    pub(super) id: Option<u64>,
-    pub(super) max_message: usize,
-    pub(super) on_garbage: OnGarbage,
+    pub(super) read: Reading,
     pub(super) on_resume: OnResume,
 }
 
@@ -71,7 +67,7 @@ impl Resumable {
             let end = match self.events.next().await {
                 Some(Ok(message)) => {
                     self.quiet = 0;
-                    self.over = self.how.id.is_some() && matches!(message, Message::Response(_));
+                    self.over = self.how.read.id.is_some() && matches!(message, Message::Response(_));
                     return Some(Ok(message));
                 }
                 // A connection that broke is one way in which a stream can end.
@@ -126,8 +122,7 @@ impl Resumable {
                 continue;
             };
             if response.status().is_success() && is_event_stream(response.headers()) {
-                let (limit, on_garbage) = (self.how.max_message, self.how.on_garbage.clone());
-                return Some(EventStream::new(response.into_body(), limit, self.how.id, on_garbage));
+                return Some(EventStream::new(response.into_body(), self.how.read.clone()));
             }
             if !(response.status().is_server_error() || response.status().as_u16() == 429) {
                 return None;

@@ -155,6 +155,10 @@ impl Link for SocketLink {
         self.duplex.broken()
     }
 
+    fn heard(&self) -> bool {
+        self.duplex.heard()
+    }
+
     fn is_pipe(&self) -> bool {
         true
     }

@@ -146,6 +146,10 @@ impl Link for SseLink {
         self.duplex.broken()
     }
 
+    fn heard(&self) -> bool {
+        self.duplex.heard()
+    }
+
     fn is_pipe(&self) -> bool {
         true
     }

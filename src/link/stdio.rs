@@ -154,6 +154,10 @@ impl Link for StdioLink {
         self.duplex.broken()
     }
 
+    fn heard(&self) -> bool {
+        self.duplex.heard()
+    }
+
     fn is_pipe(&self) -> bool {
         true
     }

@@ -343,6 +343,10 @@ impl Link for WsLink {
         self.duplex.broken()
     }
 
+    fn heard(&self) -> bool {
+        self.duplex.heard()
+    }
+
     fn is_pipe(&self) -> bool {
         true
     }

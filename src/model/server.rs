@@ -37,6 +37,9 @@ pub trait Server: Send + Sync {
     /// From now on its end is not told to the server: somebody else goes on with it.
     fn let_go(&self) {}
 
+    /// Tells the server now that the connection ends, whatever still runs on it. Else the end of the last call does.
+    fn end(&self) {}
+
     /// Asks whether it is still there: whether anything at all came back. `None`: it has no such question, or nothing that
     /// could be lost.
     fn ping(&self) -> Option<BoxFuture<'static, bool>> {

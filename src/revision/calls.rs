@@ -4,7 +4,7 @@
 //! belong to two callers goes to neither.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -34,6 +34,8 @@ struct Table {
     last: AtomicU64,
     /// Whether the server ever asked a client for something.
     asked: AtomicBool,
+    /// Questions that users have not answered yet.
+    asking: AtomicUsize,
 }
 
 /// What is known of an open call.
@@ -80,6 +82,15 @@ pub(super) struct CallEntry {
     pub(super) id: u64,
     /// Requests of the server that came on another stream.
     pub(super) injected: Option<Injected>,
+}
+
+/// A question that a user has not answered yet.
+pub(super) struct Asking(Calls);
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.0.0.asking.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Calls {
@@ -167,14 +178,21 @@ impl Calls {
             || self.gone(|gone| mine.as_ref() != Some(gone))
     }
 
-    /// The id that was given out last: it changes with each call.
-    pub fn last(&self) -> u64 {
-        self.0.last.load(Ordering::Relaxed)
-    }
-
     /// Whether no call of a client is open.
     pub fn are_over(&self) -> bool {
         !self.lock().values().any(|open| open.whose.is_some())
+    }
+
+    /// Whether a call is open in which the server may be silent for longer than a call takes: its user is asked, or it
+    /// waits for the end of a task.
+    pub fn may_be_silent(&self) -> bool {
+        self.0.asking.load(Ordering::Relaxed) > 0 || self.lock().values().any(|open| open.task.is_some())
+    }
+
+    /// A user is asked, until this is dropped.
+    pub(super) fn asking(&self) -> Asking {
+        self.0.asking.fetch_add(1, Ordering::Relaxed);
+        Asking(self.clone())
     }
 
     /// How a pipe finds the call that a message is about.

@@ -1,40 +1,222 @@
-//! Whether a connection that nobody uses still leads to its server.
+//! Whether a connection still leads to its server.
 //!
-//! Owns when a server is asked; the question is its revision's, and where that has none, none is put. Invariant: a
-//! server is not asked while its calls show that it is there.
+//! Owns when a server is asked; the question is its revision's, and where that has none, none is put. Invariant: only
+//! what is heard of a server shows that it is there, and none is given up while a call may still take its time.
 
-use tokio::time::timeout;
+use std::sync::Arc;
+use std::time::Duration;
 
+use tokio::time::{Instant, timeout};
+
+use crate::revision::Times;
+use crate::telemetry::Metrics;
+use crate::upstream::settings::PingSettings;
 use crate::upstream::{Active, Upstream};
 
-/// Waits until the server has left so many pings unanswered, and says so.
-pub(super) async fn lost(upstream: &Upstream, active: &Active) -> String {
-    let (settings, name) = (&upstream.settings.ping, &upstream.settings.name);
-    if settings.interval.is_zero() {
-        return std::future::pending().await;
+/// How the connections of one server are looked after.
+pub(super) struct Health {
+    name: String,
+    ping: PingSettings,
+    times: Arc<Times>,
+    metrics: Arc<Metrics>,
+}
+
+impl Health {
+    pub(super) fn of(upstream: &Upstream) -> Self {
+        Health {
+            name: upstream.settings.name.clone(),
+            ping: upstream.settings.ping,
+            times: upstream.times.clone(),
+            metrics: upstream.shared.metrics.clone(),
+        }
     }
-    let mut seen = active.calls.last();
-    let mut missed = 0;
-    loop {
-        // What may be gone is asked again sooner.
-        tokio::time::sleep(if missed == 0 { settings.interval } else { settings.timeout }).await;
-        let busy = !active.calls.are_over() || active.calls.last() != seen;
-        if busy {
-            (missed, seen) = (0, active.calls.last());
-            continue;
+
+    /// Waits until the server has left so many pings unanswered, and says so.
+    pub(super) async fn lost(&self, active: &Active) -> String {
+        let ping = self.ping;
+        if ping.interval.is_zero() {
+            return std::future::pending().await;
         }
-        let Some(ping) = active.server.ping() else { return std::future::pending().await };
-        let answered = timeout(settings.timeout, ping).await.unwrap_or(false);
-        seen = active.calls.last();
-        if answered {
-            missed = 0;
-            continue;
+        let mut missed = 0;
+        // Since when, as far as was looked, calls are open and nothing was heard.
+        let mut waiting = None;
+        active.link.heard();
+        loop {
+            // What may be gone is asked again sooner.
+            tokio::time::sleep(if missed == 0 { ping.interval } else { ping.timeout }).await;
+            if active.link.heard() {
+                (missed, waiting) = (0, None);
+                continue;
+            }
+            if active.calls.are_over() {
+                waiting = None;
+            } else if waiting.get_or_insert_with(Instant::now).elapsed() < self.patience(active) {
+                // It may do one thing after the other, and be at one that takes long.
+                continue;
+            }
+            let Some(answer) = active.server.ping() else { return std::future::pending().await };
+            if timeout(ping.timeout, answer).await.unwrap_or(false) || active.link.heard() {
+                (missed, waiting) = (0, None);
+                continue;
+            }
+            missed += 1;
+            self.metrics.pings_missed.with_label_values(&[&self.name]).inc();
+            if missed >= ping.misses {
+                let (limit, name) = (ping.timeout, &self.name);
+                return format!("it left {missed} pings unanswered, each for {limit:?} (servers.{name}.ping)");
+            }
         }
-        missed += 1;
-        upstream.shared.metrics.pings_missed.with_label_values(&[name]).inc();
-        if missed >= settings.misses {
-            let limit = settings.timeout;
-            return format!("it left {missed} pings unanswered, each for {limit:?} (servers.{name}.ping)");
+    }
+
+    /// How long a server may be silent while calls are open: the time that one of them may take.
+    fn patience(&self, active: &Active) -> Duration {
+        let ask = if active.calls.may_be_silent() { self.times.ask() } else { Duration::ZERO };
+        self.times.call().saturating_add(ask)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use futures_util::StreamExt as _;
+    use serde_json::{Value, json};
+
+    use crate::json::{Object, Raw, Text};
+    use crate::model::{Call, Caller, Can, Error, Event, Method, Outcome, testing};
+    use crate::upstream::testing::{Talk, dialing, settings};
+    use crate::upstream::{PingSettings, ServerSettings, Share, State, Upstream};
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    async fn start(settings: ServerSettings, serve: impl Fn(&Talk, &Value) + Send + Sync + 'static) -> Arc<Upstream> {
+        let upstream = Upstream::new(settings, dialing(serve), Arc::new(|_, _| {}));
+        tokio::spawn(upstream.clone().run());
+        let mut status = upstream.watch();
+        status.wait_for(|status| status.state == State::Ready).await.unwrap();
+        upstream
+    }
+
+    async fn call(upstream: &Arc<Upstream>, caller: &Arc<Caller>) -> Result<Outcome, Error> {
+        let params = Object::new().with("name", Raw::string("t"));
+        upstream.call(caller, Call::new(Method::CallTool, params)).outcome().await
+    }
+
+    /// How many calls in a row get no answer; each is made a moment after the last one ended.
+    async fn unanswered(upstream: &Arc<Upstream>, caller: &Arc<Caller>) -> u32 {
+        for calls in 0..20 {
+            if call(upstream, caller).await.is_ok() {
+                return calls;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
+        panic!("it was never connected anew");
+    }
+
+    /// Its first connection leads nowhere once it is open.
+    fn wedged(talk: &Talk, message: &Value) {
+        if !talk.legacy(message) && talk.nth > 0 {
+            talk.answer(message, &json!({"content": []}));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_that_nobody_answers_are_no_sign_of_life() {
+        let upstream = start(settings(), wedged).await;
+        let calls = unanswered(&upstream, &testing::caller(1, Some("s"))).await;
+        assert!((1..10).contains(&calls), "{calls}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_of_one_clients_is_looked_after_too() {
+        let mine = ServerSettings { share: Share::Session, ..settings() };
+        // The first is the main one, which is well.
+        let upstream = start(mine, |talk, message| {
+            if !talk.legacy(message) && talk.nth != 1 {
+                talk.answer(message, &json!({"content": []}));
+            }
+        })
+        .await;
+        let calls = unanswered(&upstream, &testing::caller(1, Some("s"))).await;
+        assert!((1..10).contains(&calls), "{calls}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stateless_pipe_is_asked_what_every_server_has_to_answer() {
+        let upstream = start(settings(), |talk, message| match message["method"].as_str().unwrap() {
+            "server/discover" if talk.nth > 0 || message["id"] == 1 => talk.answer(
+                message,
+                &json!({"resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {}}),
+            ),
+            "tools/call" if talk.nth > 0 => talk.answer(message, &json!({"resultType": "complete", "content": []})),
+            _ => {}
+        })
+        .await;
+        // Idle for a while: then it is found without any call.
+        let idle = testing::caller(1, None);
+        tokio::time::sleep(MINUTE * 5).await;
+        assert!(call(&upstream, &idle).await.is_ok());
+        tokio::time::sleep(MINUTE * 60).await;
+        assert_eq!(upstream.shared.metrics.server_restarts.with_label_values(&["a"]).get(), 1, "the second is well");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_has_its_time_whether_pings_are_answered_or_not() {
+        for (timeout, pings) in [(MINUTE * 30, false), (MINUTE * 300, true)] {
+            let slow = ServerSettings { timeout, ..settings() };
+            let upstream = start(slow, move |talk, message| match message["method"].as_str().unwrap() {
+                "ping" if pings => talk.answer(message, &json!({})),
+                "tools/call" => {
+                    let (talk, message) = (talk.clone(), message.clone());
+                    tokio::spawn(async move {
+                        tokio::time::sleep(timeout - MINUTE).await;
+                        talk.answer(&message, &json!({"content": []}));
+                    });
+                }
+                _ => drop(talk.legacy(message)),
+            })
+            .await;
+            assert!(call(&upstream, &testing::caller(1, Some("s"))).await.is_ok());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_waits_for_a_users_answer_and_for_nothing_else_is_not_given_up() {
+        let upstream = start(settings(), |talk, message| match message["method"].as_str() {
+            Some("tools/call") => talk.say(json!({
+                "jsonrpc": "2.0", "id": "q", "method": "elicitation/create",
+                "params": {"message": "?", "requestedSchema": {"type": "object", "properties": {}}},
+            })),
+            // The answer of its user; the call has an id of its own.
+            None if message["id"] == "q" => {
+                for id in 1..20 {
+                    talk.answer(&json!({"id": id}), &json!({"content": []}));
+                }
+            }
+            _ => drop(talk.legacy(message)),
+        })
+        .await;
+        let can = Can { elicit_form: true, ..Can::default() };
+        let caller = Arc::new(Caller { can, ..(*testing::caller(1, Some("s"))).clone() });
+        let params = Object::new().with("name", Raw::string("t"));
+        let mut exchange = upstream.call(&caller, Call::new(Method::CallTool, params));
+        let Some(Event::Ask(ask)) = exchange.next().await else { panic!("it does not ask") };
+        tokio::time::sleep(MINUTE * 9).await;
+        let answer = Object::new().with("action", Raw::string("decline"));
+        ask.answer.send(vec![(Text::literal("request"), Ok(answer))]).unwrap();
+        assert!(exchange.outcome().await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_pings_nobody_waits_for_calls_alone() {
+        let ping = PingSettings { interval: Duration::ZERO, ..PingSettings::default() };
+        let upstream = start(ServerSettings { ping, ..settings() }, wedged).await;
+        let caller = testing::caller(1, Some("s"));
+        for _ in 0..9 {
+            assert!(call(&upstream, &caller).await.is_err());
+            tokio::time::sleep(MINUTE).await;
+        }
+        assert_eq!(upstream.shared.metrics.server_restarts.with_label_values(&["a"]).get(), 0);
     }
 }

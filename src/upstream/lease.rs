@@ -19,6 +19,7 @@ use crate::telemetry::Metrics;
 use crate::upstream::connect::{Active, For, open_with};
 use crate::upstream::ears::{self, Hearing, Owner};
 use crate::upstream::elsewhere::{Elsewhere, Teller};
+use crate::upstream::health::Health;
 use crate::upstream::settings::Backoff;
 use crate::upstream::sharing::{self, Ends};
 use crate::upstream::{News, Share, Sink, Upstream, handed};
@@ -93,6 +94,7 @@ impl Leases {
                 server: settings.name.clone(),
                 metrics: shared.metrics.clone(),
                 backoff: settings.backoff,
+                health: Health::of(upstream),
                 hearing: shared.ears.hear(owner.clone(), upstream.name.clone()),
                 told: Told {
                     lists: Elsewhere::teller(&upstream.elsewhere, owner.clone()),
@@ -265,6 +267,7 @@ struct Place {
     server: String,
     metrics: Arc<Metrics>,
     backoff: Backoff,
+    health: Health,
     hearing: Hearing,
     told: Told,
 }
@@ -292,7 +295,7 @@ impl Told {
 
 /// Takes the connection out when its time is over or it breaks.
 async fn watch(place: Place, active: Arc<Active>, caller: Arc<Caller>) {
-    let Place { leases, key, lease, ends, stop, server, metrics, backoff, hearing, told } = place;
+    let Place { leases, key, lease, ends, stop, server, metrics, backoff, health, hearing, told } = place;
     let ended = async {
         match ends {
             Ends::WithSession => caller.ended.cancelled().await,
@@ -305,10 +308,12 @@ async fn watch(place: Place, active: Arc<Active>, caller: Arc<Caller>) {
         () = ears::pass_on(&*active.server, &caller, hearing, backoff, |notice| told.tell(&server, notice)) => {}
         () = lease.evicted.cancelled() => {}
         _ = active.link.broken() => {}
+        reason = health.lost(&active) => tracing::warn!(server, "a connection of one client's is given up: {reason}"),
         () = stop.cancelled() => {
             if active.is_kept.load(Ordering::Relaxed) {
                 active.server.let_go();
             }
+            active.server.end();
         }
     }
     leases.remove(&key, &lease);

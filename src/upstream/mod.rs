@@ -503,6 +503,9 @@ pub fn own_caller() -> Arc<Caller> {
 }
 
 #[cfg(test)]
+mod testing;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

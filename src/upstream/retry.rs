@@ -13,7 +13,7 @@ use crate::random;
 use crate::upstream::breaker::WAIT_MAX;
 
 /// Before a call is made again where its server did not say when.
-const PAUSE: Duration = Duration::from_millis(100);
+pub(super) const PAUSE: Duration = Duration::from_millis(100);
 /// What each good call adds to the budget, in hundredths of a retry.
 const EARNED: u32 = 10;
 /// What can be saved, and what a server begins with, in hundredths of a retry.

@@ -194,7 +194,8 @@ impl Default for BreakerSettings {
 /// How it is found that a connection leads nowhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PingSettings {
-    /// How long a connection is unused before its server is asked; zero: never.
+    /// How long nothing is heard before the server is asked, and with calls open not before one of them had its time;
+    /// zero: never.
     pub interval: Duration,
     /// How long an answer may take.
     pub timeout: Duration,

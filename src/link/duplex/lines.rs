@@ -187,6 +187,7 @@ impl Shared {
             && let Open::Calls(calls) = &mut *lock(&self.open)
             && let Some(call) = calls.remove(&id)
         {
+            self.signs.note();
             let _ = call.try_send(Waiting::end(Err(LinkError::Protocol(format!("the answer is {wrong}")))));
         }
     }
@@ -197,6 +198,7 @@ impl Shared {
             && let Open::Calls(calls) = &mut *lock(&self.open)
             && let Some(call) = calls.remove(&id)
         {
+            self.signs.note();
             let _ = call.try_send(Waiting::end(Err(LinkError::TooLarge { limit })));
         }
     }

@@ -3,9 +3,8 @@
 //! Owns the session towards one server: its renewal, its log level, its subscriptions. One call is in `running`, what
 //! belongs to no call in `pump`. Invariant: a request is sent again only if the server proved that it never ran it.
 
-use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -32,6 +31,7 @@ use crate::revision::legacy::attend::{self, Attended};
 use crate::revision::legacy::open::{Agreed, handshake};
 use crate::revision::legacy::pump::pump;
 use crate::revision::legacy::running::Running;
+use crate::revision::legacy::subscribed::{Subscribed, uri_params};
 use crate::revision::tasks::{Support, support};
 
 /// News that may wait for the listener.
@@ -65,13 +65,15 @@ pub(in crate::revision) struct LegacyServer {
     renewing: AsyncMutex<()>,
     /// The lowest level that the server was told; above the highest one: none.
     level: AtomicU8,
-    subscribed: Mutex<HashSet<Text>>,
+    pub(super) subscribed: Subscribed,
     /// What its tasks ask.
     pub(super) attended: Attended,
-    /// Cancelled when nobody uses the server any more.
+    /// Cancelled when no more calls begin; those that run go on.
     pub(super) gone: CancellationToken,
-    /// Whether another process goes on with the session.
-    handed_over: AtomicBool,
+    /// Cancelled when they are over, too.
+    over: CancellationToken,
+    /// Whether the server is not to hear that the session ends: it did, or another process goes on with it.
+    settled: AtomicBool,
 }
 
 impl LegacyServer {
@@ -87,13 +89,14 @@ impl LegacyServer {
             generation: AtomicU64::new(0),
             renewing: AsyncMutex::new(()),
             level: AtomicU8::new(u8::MAX),
-            subscribed: Mutex::default(),
+            subscribed: Subscribed::default(),
             attended: Attended::new(backlog),
             gone: CancellationToken::new(),
-            handed_over: AtomicBool::new(false),
+            over: CancellationToken::new(),
+            settled: AtomicBool::new(false),
         });
-        let gone = server.gone.clone();
-        tokio::spawn(gone.run_until_cancelled_owned(pump(Arc::downgrade(&server))));
+        let over = server.over.clone();
+        tokio::spawn(over.run_until_cancelled_owned(pump(Arc::downgrade(&server))));
         Arc::new(Shared(server))
     }
 
@@ -136,7 +139,7 @@ impl LegacyServer {
         renewal.await.unwrap_or_else(broken)
     }
 
-    async fn renew_now(&self, seen: u64) -> Result<(), ConnectError> {
+    async fn renew_now(self: &Arc<Self>, seen: u64) -> Result<(), ConnectError> {
         let _turn = self.renewing.lock().await;
         if self.generation() != seen {
             return Ok(());
@@ -147,10 +150,7 @@ impl LegacyServer {
         self.generation.fetch_add(1, Ordering::AcqRel);
         self.hello.metrics.server_reconnects.with_label_values(&[&self.hello.server]).inc();
         self.level.store(u8::MAX, Ordering::Relaxed);
-        let subscribed = self.lock_subscribed().clone();
-        for uri in subscribed {
-            self.own_request("resources/subscribe", &uri_params(&uri)).await;
-        }
+        self.subscribe_anew();
         // The new session may have other lists.
         self.everything_changed();
         Ok(())
@@ -177,27 +177,27 @@ impl LegacyServer {
         let server = self.clone();
         let params = Object::new().with("level", Raw::string(Level::name(level)));
         let told = tokio::spawn(async move {
-            if !server.own_request("logging/setLevel", &params).await {
+            if server.own_request("logging/setLevel", &params).await.is_err() {
                 server.level.store(u8::MAX, Ordering::Relaxed);
             }
         });
         let _ = tokio::time::timeout(LEVEL_TIME, told).await;
     }
 
-    /// A request of the gateway's own; whether the server granted it.
-    async fn own_request(&self, method: &str, params: &Object) -> bool {
+    /// A request of the gateway's own.
+    pub(super) async fn own_request(&self, method: &str, params: &Object) -> Result<Object, ConnectError> {
         let id = self.calls.next_id();
         let body = to_bytes(params.size_hint(), |out| write_request(out, &Id::number(id), method, params));
         let sent = tokio::time::timeout(OWN_TIME, async {
             let reply = self.send(body, Some(id), &Headers::new()).await?;
             super::open::first_answer(reply.messages).await
         });
-        match sent.await {
-            Ok(Ok(_)) => return true,
-            Ok(Err(e)) => tracing::debug!(server = self.hello.server, method, "refused: {e}"),
-            Err(_) => tracing::debug!(server = self.hello.server, method, "not answered within {OWN_TIME:?}"),
+        let late = |_| Err(LinkError::Timeout(format!("not answered within {OWN_TIME:?}")).into());
+        let answer = sent.await.unwrap_or_else(late);
+        if let Err(e) = &answer {
+            tracing::debug!(server = self.hello.server, method, "refused: {e}");
         }
-        false
+        answer
     }
 
     /// Sends a notification aside.
@@ -247,33 +247,20 @@ impl LegacyServer {
         }
     }
 
-    fn lock_subscribed(&self) -> std::sync::MutexGuard<'_, HashSet<Text>> {
-        self.subscribed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Makes the server's subscriptions those of the filter.
-    fn resubscribe(self: &Arc<Self>, wanted: &[Text]) {
-        let wanted: HashSet<Text> = wanted.iter().cloned().collect();
-        let before = std::mem::replace(&mut *self.lock_subscribed(), wanted.clone());
-        let added: Vec<Text> = wanted.difference(&before).cloned().collect();
-        let gone: Vec<Text> = before.difference(&wanted).cloned().collect();
-        if added.is_empty() && gone.is_empty() {
+    /// Tells the server that the session ends.
+    ///
+    /// 2025-11-25/basic/transports.mdx, Session Management: "Clients that no longer need a particular session SHOULD send
+    /// an HTTP DELETE". A server may end what runs in it then.
+    fn end(&self) {
+        let settled = self.settled.swap(true, Ordering::Relaxed);
+        if settled || !self.has_session() || self.link.is_pipe() {
             return;
         }
-        let server = self.clone();
-        tokio::spawn(async move {
-            for uri in added {
-                server.own_request("resources/subscribe", &uri_params(&uri)).await;
-            }
-            for uri in gone {
-                server.own_request("resources/unsubscribe", &uri_params(&uri)).await;
-            }
-        });
+        let (link, headers) = (self.link.clone(), self.headers());
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            self.hello.closing.spawn_on(async move { link.close(headers).await }, &runtime);
+        }
     }
-}
-
-fn uri_params(uri: &Text) -> Object {
-    Object::new().with("uri", Raw::string(uri))
 }
 
 /// The trait is implemented for the shared form, since calls outlive the borrow.
@@ -300,7 +287,7 @@ impl Server for Shared {
             honoured.uris.clear();
         }
         let receiver = self.0.news.subscribe();
-        self.0.resubscribe(&honoured.uris);
+        self.0.subscribe(&honoured.uris);
         Notices { stream: heard(receiver, honoured.clone()), honoured, opened: None }
     }
 
@@ -315,7 +302,11 @@ impl Server for Shared {
     }
 
     fn let_go(&self) {
-        self.0.handed_over.store(true, Ordering::Relaxed);
+        self.0.settled.store(true, Ordering::Relaxed);
+    }
+
+    fn end(&self) {
+        self.0.end();
     }
 
     /// 2025-11-25/basic/utilities/ping.mdx: "The receiver MUST respond promptly with an empty response". Whatever it
@@ -411,15 +402,14 @@ fn about_task(method: TaskMethod, server: Arc<LegacyServer>, caller: Arc<Caller>
 impl Drop for Shared {
     fn drop(&mut self) {
         self.0.gone.cancel();
-        // 2025-11-25/basic/transports.mdx, Session Management: "Clients that no longer need a particular session
-        // SHOULD send an HTTP DELETE".
-        let ends = !self.0.handed_over.load(Ordering::Relaxed);
-        if ends && self.0.has_session() && !self.0.link.is_pipe() {
-            let (link, headers) = (self.0.link.clone(), self.0.headers());
-            if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-                self.0.hello.closing.spawn_on(async move { link.close(headers).await }, &runtime);
-            }
-        }
+    }
+}
+
+/// With the last of its calls, however the connection was given up.
+impl Drop for LegacyServer {
+    fn drop(&mut self) {
+        self.over.cancel();
+        self.end();
     }
 }
 

@@ -14,6 +14,7 @@ mod restored;
 mod running;
 mod spell;
 mod stream;
+mod subscribed;
 mod tasking;
 mod tasks;
 

@@ -47,6 +47,9 @@ pub(super) async fn pump(server: WeakServer) {
             }
             // The session is gone, of a server that did have the stream.
             Err(LinkError::Status { status: 404, .. }) if missed => {
+                if strong.gone.is_cancelled() {
+                    return;
+                }
                 if let Err(e) = strong.renew(seen).await {
                     tracing::debug!(server = strong.hello.server, "the session cannot be renewed: {e}");
                 }

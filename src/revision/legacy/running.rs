@@ -17,7 +17,7 @@ use crate::model::{
     Again, Answers, Ask, AskKind, AskState, Call, Caller, Error, Event, Exchange, LogWish, Method, Notice, Outcome,
     Principal, Question, TaskMethod, TaskWish,
 };
-use crate::revision::calls::{CallEntry, Logs};
+use crate::revision::calls::{Asking, CallEntry, Logs};
 use crate::revision::legacy::back::LegacyServer;
 use crate::revision::legacy::tasks;
 use crate::revision::{connect, fault, forwarded_headers, notices};
@@ -360,7 +360,7 @@ impl Running {
             return None;
         }
         let (answer, answers) = oneshot::channel();
-        let guard = AskGuard::new(&self.asks);
+        let guard = AskGuard::new(&self.asks, self.server.calls.asking());
         tokio::spawn(reply(self.server.clone(), id, about, answers, guard));
         let key = Text::literal("request");
         let requests = vec![(key, Question { kind, method, params })];
@@ -412,19 +412,22 @@ struct Asks {
 }
 
 /// One question that the user has not answered yet.
-struct AskGuard(Arc<Asks>);
+struct AskGuard {
+    asks: Arc<Asks>,
+    _asking: Asking,
+}
 
 impl AskGuard {
-    fn new(asks: &Arc<Asks>) -> Self {
+    fn new(asks: &Arc<Asks>, asking: Asking) -> Self {
         asks.open.fetch_add(1, Ordering::AcqRel);
-        AskGuard(asks.clone())
+        AskGuard { asks: asks.clone(), _asking: asking }
     }
 }
 
 impl Drop for AskGuard {
     fn drop(&mut self) {
-        *self.0.answered.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
-        self.0.open.fetch_sub(1, Ordering::AcqRel);
+        *self.asks.answered.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        self.asks.open.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -74,12 +75,7 @@ pub(in crate::revision) async fn discover(
     calls: &Calls,
     hello: &Hello,
 ) -> Result<Face, ConnectError> {
-    let id = calls.next_id();
-    let params = Object::new().with("_meta", own_meta(hello).raw());
-    let body = to_bytes(512, |out| write_request(out, &Id::number(id), "server/discover", &params));
-    let headers = headers::write("server/discover", None, None, None);
-    let reply = link.send(Outgoing { body, id: Some(id), headers }).await?;
-    let result = first_answer(reply.messages).await?;
+    let result = ask(link, calls, hello).await?;
     let versions = result.get("supportedVersions").and_then(Raw::as_array).ok_or_else(|| {
         ConnectError::Link(LinkError::Protocol("the answer to server/discover has no supportedVersions".to_owned()))
     })?;
@@ -96,6 +92,15 @@ pub(in crate::revision) async fn discover(
         instructions: result.text("instructions").as_ref().map(Text::to_string),
         features: features(&result.object("capabilities").unwrap_or_default(), hello),
     })
+}
+
+async fn ask(link: &Arc<dyn Link>, calls: &Calls, hello: &Hello) -> Result<Object, ConnectError> {
+    let id = calls.next_id();
+    let params = Object::new().with("_meta", own_meta(hello).raw());
+    let body = to_bytes(512, |out| write_request(out, &Id::number(id), "server/discover", &params));
+    let headers = headers::write("server/discover", None, None, None);
+    let reply = link.send(Outgoing { body, id: Some(id), headers }).await?;
+    first_answer(reply.messages).await
 }
 
 fn features(capabilities: &Object, hello: &Hello) -> Features {
@@ -161,6 +166,20 @@ impl Server for ModernServer {
 
     fn tell(&self, _: &Arc<Caller>, _: Notice) {
         // This revision has no notifications from clients.
+    }
+
+    /// This revision has no ping, but a question that is answered from memory: "Servers **MUST** implement
+    /// `server/discover`" (2026-07-28/basic/versioning.mdx), and this one did when it was opened. Whatever it answers, it is
+    /// there. Over HTTP there is no connection that could lead nowhere.
+    fn ping(&self) -> Option<BoxFuture<'static, bool>> {
+        let inner = self.0.clone();
+        if !inner.link.is_pipe() {
+            return None;
+        }
+        Some(Box::pin(async move {
+            let asked = ask(&inner.link, &inner.calls, &inner.hello).await;
+            matches!(asked, Ok(_) | Err(ConnectError::Answered(_)))
+        }))
     }
 }
 

@@ -1,0 +1,256 @@
+//! Servers for unit tests: pipes in memory, and a function at their other end, which may speak HTTP.
+
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::link::guard::Guard;
+use crate::telemetry::Metrics;
+use crate::upstream::{Connect, HttpTransport, ServerSettings, Shared};
+
+/// What a server may say before it is read.
+const WAITING: usize = 64;
+
+/// A server's side of one connection.
+#[derive(Clone)]
+pub(super) struct Talk {
+    out: mpsc::Sender<Value>,
+    /// Which connection it is, from 0.
+    pub(super) nth: usize,
+}
+
+impl Talk {
+    pub(super) fn say(&self, message: Value) {
+        self.out.try_send(message).unwrap();
+    }
+
+    pub(super) fn answer(&self, request: &Value, result: &Value) {
+        self.say(json!({"jsonrpc": "2.0", "id": request["id"], "result": result}));
+    }
+
+    /// A notification of a subscription.
+    fn told(&self, method: &str, id: &Value) {
+        let meta = json!({"io.modelcontextprotocol/subscriptionId": id});
+        self.say(json!({"jsonrpc": "2.0", "method": method, "params": {"_meta": meta, "notifications": {}}}));
+    }
+
+    /// Does what every legacy server does; false: it is something else.
+    pub(super) fn legacy(&self, message: &Value) -> bool {
+        let capabilities = json!({"tools": {}});
+        match message["method"].as_str().unwrap_or_default() {
+            "initialize" => self.answer(
+                message,
+                &json!({"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": {"name": "a", "version": "1"}}),
+            ),
+            "tools/list" => self.answer(message, &json!({"tools": [{"name": "t", "inputSchema": {"type": "object"}}]})),
+            method => return method.starts_with("notifications/"),
+        }
+        true
+    }
+}
+
+/// A stateless server on a pipe whose tools change.
+pub(super) struct Changing {
+    /// How many tools there are.
+    pub(super) tools: AtomicUsize,
+    /// How often they were listed.
+    pub(super) listed: AtomicUsize,
+    /// After how long it is said that somebody is listened to, and true from then on; `None`: never.
+    pub(super) acknowledges: Option<Duration>,
+    /// How long the list of prompts takes.
+    pub(super) prompts: Duration,
+    listener: Mutex<Option<(Talk, Value)>>,
+}
+
+impl Changing {
+    pub(super) fn new(acknowledges: Option<Duration>) -> Arc<Self> {
+        let (tools, listed, prompts) = (AtomicUsize::new(1), AtomicUsize::new(0), Duration::from_secs(2));
+        Arc::new(Changing { tools, listed, acknowledges, prompts, listener: Mutex::default() })
+    }
+
+    /// One more tool, which whoever listens is told.
+    pub(super) fn grow(&self) {
+        self.tools.fetch_add(1, Ordering::Relaxed);
+        if let Some((talk, id)) = &*self.listener.lock().unwrap() {
+            talk.told("notifications/tools/list_changed", id);
+        }
+    }
+
+    /// Ends the stream of whoever listens.
+    pub(super) fn end_listening(&self) {
+        if let Some((talk, id)) = self.listener.lock().unwrap().take() {
+            talk.answer(&json!({"id": id}), &json!({"resultType": "complete"}));
+        }
+    }
+
+    pub(super) fn serve(self: &Arc<Self>, talk: &Talk, message: &Value) {
+        let told = json!({"listChanged": true});
+        let result = match message["method"].as_str().unwrap() {
+            "server/discover" => {
+                json!({"supportedVersions": ["2026-07-28"], "capabilities": {"tools": told, "prompts": told}})
+            }
+            "subscriptions/listen" => {
+                let (changing, talk, id) = (self.clone(), talk.clone(), message["id"].clone());
+                if let Some(after) = self.acknowledges {
+                    tokio::spawn(async move {
+                        tokio::time::sleep(after).await;
+                        talk.told("notifications/subscriptions/acknowledged", &id);
+                        *changing.listener.lock().unwrap() = Some((talk, id));
+                    });
+                }
+                return;
+            }
+            "tools/list" => {
+                self.listed.fetch_add(1, Ordering::Relaxed);
+                let tool = |n| json!({"name": format!("t{n}"), "inputSchema": {"type": "object"}});
+                let tools: Vec<Value> = (0..self.tools.load(Ordering::Relaxed)).map(tool).collect();
+                json!({"tools": tools})
+            }
+            "prompts/list" => {
+                let (talk, message, pause) = (talk.clone(), message.clone(), self.prompts);
+                tokio::spawn(async move {
+                    tokio::time::sleep(pause).await;
+                    talk.answer(&message, &json!({"resultType": "complete", "prompts": []}));
+                });
+                return;
+            }
+            _ => return,
+        };
+        let mut result = result;
+        result["resultType"] = json!("complete");
+        talk.answer(message, &result);
+    }
+}
+
+/// Shared parts that lead to a server wherever they dial: what it does with each message, on which connection.
+pub(super) fn dialing(serve: impl Fn(&Talk, &Value) + Send + Sync + 'static) -> Arc<Shared> {
+    let (serve, dialed) = (Arc::new(serve), AtomicUsize::new(0));
+    let shared = Shared::new(Arc::new(Metrics::new()), Guard::none());
+    Arc::new(shared.dialing(Arc::new(move |_| {
+        let (ours, theirs) = tokio::io::duplex(64 * 1024);
+        let (out, says) = mpsc::channel(WAITING);
+        let talk = Talk { out, nth: dialed.fetch_add(1, Ordering::Relaxed) };
+        tokio::spawn(converse(theirs, talk, says, serve.clone()));
+        let (reader, writer) = tokio::io::split(ours);
+        Ok((Box::new(reader), Box::new(writer)))
+    })))
+}
+
+async fn converse(
+    pipe: DuplexStream,
+    talk: Talk,
+    mut says: mpsc::Receiver<Value>,
+    serve: Arc<impl Fn(&Talk, &Value) + Send + Sync>,
+) {
+    let (reader, mut writer) = tokio::io::split(pipe);
+    let mut lines = BufReader::new(reader).lines();
+    loop {
+        tokio::select! {
+            line = lines.next_line() => match line {
+                Ok(Some(line)) => serve(&talk, &serde_json::from_str(&line).unwrap()),
+                _ => return,
+            },
+            Some(message) = says.recv() => {
+                if writer.write_all(format!("{message}\n").as_bytes()).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// A request over HTTP.
+pub(super) struct Asked {
+    pub(super) verb: Method,
+    pub(super) session: Option<String>,
+    pub(super) message: Value,
+}
+
+/// What becomes of it.
+pub(super) enum Becomes {
+    /// A result, in the session of this name where one is opened.
+    Result(Value, Option<String>),
+    /// A result, once it is there.
+    Later(oneshot::Receiver<Value>),
+    /// A status.
+    Status(u16),
+    /// The connection breaks.
+    Broken,
+}
+
+impl Asked {
+    pub(super) fn method(&self) -> &str {
+        self.message["method"].as_str().unwrap_or_default()
+    }
+}
+
+/// The same as [`dialing`] for a server with a URL.
+pub(super) fn dialing_http(serve: impl Fn(&Asked) -> Becomes + Send + Sync + 'static) -> Arc<Shared> {
+    let serve = Arc::new(serve);
+    let shared = Shared::new(Arc::new(Metrics::new()), Guard::none());
+    Arc::new(shared.dialing(Arc::new(move |_| {
+        let (ours, theirs) = tokio::io::duplex(64 * 1024);
+        let serve = serve.clone();
+        tokio::spawn(async move {
+            let service = service_fn(|request| respond(request, serve.clone()));
+            // It breaks where it is meant to.
+            let _ = http1::Builder::new().serve_connection(TokioIo::new(theirs), service).await;
+        });
+        let (reader, writer) = tokio::io::split(ours);
+        Ok((Box::new(reader), Box::new(writer)))
+    })))
+}
+
+async fn respond(
+    request: Request<Incoming>,
+    serve: Arc<impl Fn(&Asked) -> Becomes>,
+) -> io::Result<Response<Full<Bytes>>> {
+    let (head, body) = request.into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    let session = head.headers.get("mcp-session-id").map(|id| id.to_str().unwrap().to_owned());
+    let message = serde_json::from_slice(&body).unwrap_or_default();
+    let asked = Asked { verb: head.method, session, message };
+    let (result, session) = match serve(&asked) {
+        Becomes::Result(result, session) => (result, session),
+        Becomes::Later(result) => (result.await.map_err(io::Error::other)?, None),
+        Becomes::Status(status) => {
+            return Ok(Response::builder().status(status).body(Full::default()).unwrap());
+        }
+        Becomes::Broken => return Err(io::Error::other("broken")),
+    };
+    let answer = json!({"jsonrpc": "2.0", "id": asked.message["id"], "result": result}).to_string();
+    let response = Response::builder().header("content-type", "application/json");
+    let response = match session {
+        Some(id) => response.header("mcp-session-id", id),
+        None => response,
+    };
+    Ok(response.body(Full::from(answer)).unwrap())
+}
+
+/// Settings of a server with a URL, which speaks the legacy revisions.
+pub(super) fn settings_http() -> ServerSettings {
+    let (url, headers) = (url::Url::parse("http://server.test/mcp").unwrap(), Vec::new());
+    let connect =
+        Connect::Http { url, socket: None, headers, forward_headers: Vec::new(), transport: HttpTransport::Streamable };
+    ServerSettings { protocol: Some("2025-11-25".to_owned()), ..ServerSettings::new("a", connect) }
+}
+
+/// Settings of a server on a pipe.
+pub(super) fn settings() -> ServerSettings {
+    ServerSettings::new(
+        "a",
+        Connect::Stdio { command: "none".to_owned(), args: Vec::new(), env: Vec::new(), cwd: None },
+    )
+}
