@@ -9,12 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::{ArcSwapOption, Guard};
 
-use crate::model::{Caller, Error, Face};
+use crate::model::{Caller, Error, Face, Reason};
 use crate::revision::Era;
 use crate::upstream::asked::{self, Reserved};
 use crate::upstream::connect::{Active, For};
 use crate::upstream::lease::{Claim, Leases, Used};
 use crate::upstream::sharing::{self, Beside, Ends};
+use crate::upstream::slots::Ticket;
 use crate::upstream::{ServerSettings, Share, Upstream, own_caller};
 
 /// The connections of one server.
@@ -43,8 +44,23 @@ pub(super) struct Spoke {
 /// What a call keeps from others while it runs.
 #[derive(Default)]
 pub(super) struct Held {
-    reserved: Option<Reserved>,
+    _reserved: Option<Reserved>,
     _used: Option<Used>,
+}
+
+/// A call that looks for its connection.
+pub(super) struct Seeker<'a> {
+    pub(super) upstream: &'a Upstream,
+    pub(super) caller: &'a Arc<Caller>,
+    /// Its slot, which it gives up while a connection is opened for it.
+    pub(super) ticket: Ticket<'a>,
+    about_task: bool,
+}
+
+impl<'a> Seeker<'a> {
+    pub(super) fn new(upstream: &'a Upstream, caller: &'a Arc<Caller>, about_task: bool, ticket: Ticket<'a>) -> Self {
+        Seeker { upstream, caller, ticket, about_task }
+    }
 }
 
 /// The main connection, for a call that begins before this is dropped.
@@ -125,18 +141,27 @@ impl Connections {
     }
 
     /// The connection for a call, waited for; the call begins under [`Connections::turn`].
-    pub(super) async fn for_call(
-        &self,
-        upstream: &Upstream,
-        caller: &Arc<Caller>,
-        about_task: bool,
-    ) -> Result<(Arc<Active>, Held), Error> {
-        let (active, held) = self.choose(upstream, caller, about_task).await?;
-        if held.reserved.is_none() && self.is_taken(&active, caller, about_task) {
-            // Somebody else's call began meanwhile.
-            return self.choose(upstream, caller, about_task).await;
+    pub(super) async fn for_call(&self, seeker: &mut Seeker<'_>) -> Result<(Arc<Active>, Held), Error> {
+        let (active, used) = self.shared_or_leased(seeker).await?;
+        let caller = seeker.caller;
+        if !self.needs_own(&active, caller, seeker.about_task) {
+            return Ok((active, Held { _used: used, ..Held::default() }));
         }
-        Ok((active, held))
+        let reserved = self.in_use.reserve(caller, &seeker.upstream.shared.metrics);
+        let own = Claim {
+            key: reserved.key.clone(),
+            whom: For::one(caller, Some(active.era)),
+            owner: sharing::owner(Share::Session, caller),
+            ends: if caller.session.is_some() { Ends::WithSession } else { Ends::Unused },
+        };
+        match self.leases.get(own, seeker).await {
+            Ok((active, used)) => Ok((active, Held { _reserved: Some(reserved), _used: Some(used) })),
+            // On the shared one the call runs at least, and its questions find it if it is alone.
+            Err(error) => {
+                tracing::debug!(server = &*seeker.upstream.name, "no connection of its own for a call: {error}");
+                Ok((active, Held { _reserved: None, _used: used }))
+            }
+        }
     }
 
     /// Held while it is decided whether a call of a client that can be asked is alone on a pipe, and until it is open.
@@ -144,43 +169,15 @@ impl Connections {
         asked::is_ambiguous(active, caller).then(|| self.turns.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    async fn choose(
-        &self,
-        upstream: &Upstream,
-        caller: &Arc<Caller>,
-        about_task: bool,
-    ) -> Result<(Arc<Active>, Held), Error> {
-        let (active, used) = self.shared_or_leased(upstream, caller).await?;
-        if !self.needs_own(&active, caller, about_task) {
-            return Ok((active, Held { reserved: None, _used: used }));
-        }
-        let reserved = self.in_use.reserve(caller, &upstream.shared.metrics);
-        let own = Claim {
-            key: reserved.key.clone(),
-            whom: For::one(caller, Some(active.era)),
-            owner: sharing::owner(Share::Session, caller),
-            ends: if caller.session.is_some() { Ends::WithSession } else { Ends::Unused },
-        };
-        match self.leases.get(own, caller, upstream).await {
-            Ok((active, used)) => Ok((active, Held { reserved: Some(reserved), _used: Some(used) })),
-            // On the shared one the call runs at least, and its questions find it if it is alone.
-            Err(error) => {
-                tracing::warn!(server = upstream.settings.name, "no connection of its own for a call: {error}");
-                Ok((active, Held { reserved: None, _used: used }))
-            }
-        }
-    }
-
-    async fn shared_or_leased(
-        &self,
-        upstream: &Upstream,
-        caller: &Arc<Caller>,
-    ) -> Result<(Arc<Active>, Option<Used>), Error> {
+    async fn shared_or_leased(&self, seeker: &mut Seeker<'_>) -> Result<(Arc<Active>, Option<Used>), Error> {
+        let (upstream, caller) = (seeker.upstream, seeker.caller);
         if self.legacy_first(caller)
             && let Some(beside) = sharing::beside(self.share, caller, true)
         {
-            match self.leased(upstream, caller, beside, Some(Era::Legacy)).await {
+            match self.leased(seeker, beside, Some(Era::Legacy)).await {
                 Ok((active, used)) => return Ok((active, Some(used))),
+                // That there is no place for it shows nothing of the server.
+                Err(error) if error.reason == Reason::Overloaded => {}
                 Err(error) => {
                     self.modern_only.store(true, Ordering::Relaxed);
                     let server = &upstream.settings.name;
@@ -191,7 +188,7 @@ impl Connections {
         match sharing::beside(self.share, caller, false) {
             None => Ok((upstream.connected().await?, None)),
             Some(beside) => {
-                let (active, used) = self.leased(upstream, caller, beside, None).await?;
+                let (active, used) = self.leased(seeker, beside, None).await?;
                 Ok((active, Some(used)))
             }
         }
@@ -199,19 +196,13 @@ impl Connections {
 
     async fn leased(
         &self,
-        upstream: &Upstream,
-        caller: &Arc<Caller>,
+        seeker: &mut Seeker<'_>,
         beside: Beside,
         era: Option<Era>,
     ) -> Result<(Arc<Active>, Used), Error> {
-        let whom = if beside.as_caller { For::one(caller, era) } else { For::everybody(era) };
+        let whom = if beside.as_caller { For::one(seeker.caller, era) } else { For::everybody(era) };
         let claim = Claim { key: beside.key, whom, ends: beside.ends, owner: beside.owner };
-        self.leases.get(claim, caller, upstream).await
-    }
-
-    fn is_taken(&self, active: &Active, caller: &Caller, about_task: bool) -> bool {
-        let _turn = self.turn(active, caller);
-        self.needs_own(active, caller, about_task)
+        self.leases.get(claim, seeker).await
     }
 
     /// Whether a call needs a connection on which no other call can be asked something.

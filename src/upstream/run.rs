@@ -24,7 +24,6 @@ pub(super) struct Begun {
     pub(super) exchange: Exchange,
     pub(super) held: Held,
     pub(super) is_pipe: bool,
-    /// `None` where an earlier attempt has it already.
     pub(super) slot: Option<Slot>,
     pub(super) pass: Pass,
 }
@@ -85,8 +84,8 @@ impl Stream for Run {
 impl Run {
     fn begin(&mut self, begun: Begun) {
         let Begun { exchange, held, is_pipe, slot, pass } = begun;
-        (self.step, self.held, self.is_pipe, self.pass) = (Step::Running(exchange), held, is_pipe, Some(pass));
-        self.slot = slot.or(self.slot.take());
+        (self.step, self.held, self.is_pipe) = (Step::Running(exchange), held, is_pipe);
+        (self.slot, self.pass) = (slot, Some(pass));
     }
 
     fn end(&mut self) {
@@ -151,10 +150,11 @@ impl Run {
         let caller: Arc<Caller> = spare.caller.clone();
         self.spare = Some(spare);
         self.held = Held::default();
+        let (slot, deadline) = (self.slot.take(), self.deadline);
         self.step = Step::Starting(Box::pin(async move {
             tokio::time::sleep(pause).await;
             let pass = upstream.admit()?;
-            upstream.begin(&caller, call, None, pass).await
+            upstream.begin(&caller, call, slot, pass, deadline).await
         }));
         true
     }
