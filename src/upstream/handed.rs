@@ -92,6 +92,17 @@ impl Row {
         }
     }
 
+    /// Keeps it as it is from now on, whenever its session is another.
+    pub(super) async fn follow(&self, active: &Active) {
+        loop {
+            active.server.renewed().await;
+            let whose = self.shared.handed.whose();
+            if whose.get(&self.key) == Some(&self.connection) && !self.write(active) {
+                self.shared.store.remove(Table::Leases, self.key.clone());
+            }
+        }
+    }
+
     /// The connection ends, and no other run goes on with it.
     pub(super) fn forget(&self) {
         let mut whose = self.shared.handed.whose();

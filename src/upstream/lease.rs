@@ -465,9 +465,16 @@ async fn watch(place: Place, active: Arc<Active>, caller: Arc<Caller>, pace: Pac
             Ends::Never => std::future::pending().await,
         }
     };
+    let renewed = async {
+        match &row {
+            Some(row) => row.follow(&active).await,
+            None => std::future::pending().await,
+        }
+    };
     tokio::select! {
         () = ended => {}
         () = ears::pass_on(&active, &caller, hearing, backoff, |notice| told.tell(&server, notice)) => {}
+        () = renewed => {}
         () = lease.evicted.cancelled() => {}
         reason = active.link.broken() => lost = Some(reason.to_string()),
         () = stop.cancelled() => {}
