@@ -6,22 +6,25 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use arc_swap::{ArcSwapOption, Guard};
 
-use crate::model::{Caller, Error, Face, Reason};
+use crate::model::{Caller, Error, Face, Reason, Task};
 use crate::revision::Era;
 use crate::upstream::asked::{self, Reserved};
 use crate::upstream::connect::{Active, For};
 use crate::upstream::lease::{Claim, Leases, Used};
 use crate::upstream::sharing::{self, Beside, Ends};
 use crate::upstream::slots::Ticket;
-use crate::upstream::{ServerSettings, Share, Upstream, own_caller};
+use crate::upstream::{ServerSettings, Share, Start, Upstream, own_caller};
 
 /// The connections of one server.
 pub(super) struct Connections {
     share: Share,
     as_client: bool,
+    /// How long a connection that several share is kept without need; `None`: for ever.
+    idle: Option<Duration>,
     main: ArcSwapOption<Active>,
     /// How it was connected last.
     spoke: ArcSwapOption<Spoke>,
@@ -45,7 +48,16 @@ pub(super) struct Spoke {
 #[derive(Default)]
 pub(super) struct Held {
     _reserved: Option<Reserved>,
-    _used: Option<Used>,
+    used: Option<Used>,
+}
+
+impl Held {
+    /// The call showed this of a task.
+    pub(super) fn task(&self, task: &Task) {
+        if let Some(used) = &self.used {
+            used.task(task);
+        }
+    }
 }
 
 /// A call that looks for its connection.
@@ -80,6 +92,7 @@ impl Connections {
         Connections {
             share: settings.share,
             as_client: settings.as_client,
+            idle: (settings.start == Start::Lazy).then_some(settings.idle_stop),
             main: ArcSwapOption::empty(),
             spoke: ArcSwapOption::empty(),
             modern_only: AtomicBool::new(false),
@@ -145,7 +158,7 @@ impl Connections {
         let (active, used) = self.shared_or_leased(seeker).await?;
         let caller = seeker.caller;
         if !self.needs_own(&active, caller, seeker.about_task) {
-            return Ok((active, Held { _used: used, ..Held::default() }));
+            return Ok((active, Held { used, ..Held::default() }));
         }
         let reserved = self.in_use.reserve(caller, &seeker.upstream.shared.metrics);
         let own = Claim {
@@ -155,11 +168,11 @@ impl Connections {
             ends: if caller.session.is_some() { Ends::WithSession } else { Ends::Unused },
         };
         match self.leases.get(own, seeker).await {
-            Ok((active, used)) => Ok((active, Held { _reserved: Some(reserved), _used: Some(used) })),
+            Ok((active, used)) => Ok((active, Held { _reserved: Some(reserved), used: Some(used) })),
             // On the shared one the call runs at least, and its questions find it if it is alone.
             Err(error) => {
                 tracing::debug!(server = &*seeker.upstream.name, "no connection of its own for a call: {error}");
-                Ok((active, Held { _reserved: None, _used: used }))
+                Ok((active, Held { _reserved: None, used }))
             }
         }
     }
@@ -172,7 +185,7 @@ impl Connections {
     async fn shared_or_leased(&self, seeker: &mut Seeker<'_>) -> Result<(Arc<Active>, Option<Used>), Error> {
         let (upstream, caller) = (seeker.upstream, seeker.caller);
         if self.legacy_first(caller)
-            && let Some(beside) = sharing::beside(self.share, caller, true)
+            && let Some(beside) = sharing::beside(self.share, caller, true, self.idle)
         {
             match self.leased(seeker, beside, Some(Era::Legacy)).await {
                 Ok((active, used)) => return Ok((active, Some(used))),
@@ -185,7 +198,7 @@ impl Connections {
                 }
             }
         }
-        match sharing::beside(self.share, caller, false) {
+        match sharing::beside(self.share, caller, false, self.idle) {
             None => Ok((upstream.connected().await?, None)),
             Some(beside) => {
                 let (active, used) = self.leased(seeker, beside, None).await?;

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::json::Text;
-use crate::model::{Caller, Error, Notice, Reason};
+use crate::model::{Caller, Error, Notice, Reason, Task};
 use crate::revision::{ConnectError, Times};
 use crate::telemetry::Metrics;
 use crate::upstream::connect::{Active, For, open_with};
@@ -58,9 +58,10 @@ struct Lease {
     opened: OnceLock<Result<Arc<Active>, Error>>,
     /// Cancelled once that is known.
     settled: CancellationToken,
+    ends: Ends,
     /// Calls that have it, or wait for it; changed from 0 only while the table is locked.
     uses: AtomicUsize,
-    /// When a call had it last.
+    /// When a call had it last, and the tasks that run on it.
     need: Need,
     /// Cancelled when another client gets its place, or its principal is gone.
     evicted: CancellationToken,
@@ -113,7 +114,7 @@ impl Leases {
         let settings = upstream.live.load_full();
         let (name, max) = (&settings.name, settings.max_connections);
         loop {
-            match self.claim(&claim.key, max, settings.backoff) {
+            match self.claim(&claim.key, claim.ends, max, settings.backoff) {
                 Claimed::There(used) => return Ok(used),
                 Claimed::New(used, pace) => {
                     self.measure(name, &upstream.shared.metrics);
@@ -134,7 +135,7 @@ impl Leases {
     }
 
     /// A use of the connection of this name. Where there are too many, the one that was unused longest makes room.
-    fn claim(&self, key: &Text, max: usize, backoff: Backoff) -> Claimed {
+    fn claim(&self, key: &Text, ends: Ends, max: usize, backoff: Backoff) -> Claimed {
         let mut table = self.lock();
         if let Some(lease) = table.leases.get(key) {
             return Claimed::There(Used::begin(lease));
@@ -156,7 +157,7 @@ impl Leases {
         if let Some(lease) = oldest.and_then(|oldest| table.leases.remove(&oldest)) {
             lease.evicted.cancel();
         }
-        let lease = Arc::new(Lease::new());
+        let lease = Arc::new(Lease::new(ends));
         let used = Used::begin(&lease);
         table.leases.insert(key.clone(), lease);
         Claimed::New(used, pace)
@@ -236,10 +237,10 @@ impl Leases {
         close(&all).await;
     }
 
-    /// Waits until no call has had a connection for a while, and takes it out of the table.
-    async fn unused(&self, key: &Text, lease: &Arc<Lease>) {
+    /// Waits until nobody has needed a connection for so long, and takes it out of the table.
+    async fn unused(&self, key: &Text, lease: &Arc<Lease>, time: Duration, otherwise: impl Fn() -> bool) {
         loop {
-            lease.need.over(UNUSED_TIME, || lease.uses.load(Ordering::Acquire) > 0).await;
+            lease.need.over(time, || lease.uses.load(Ordering::Acquire) > 0 || otherwise()).await;
             let mut table = self.lock();
             // Somebody may have been given it a moment ago.
             if lease.uses.load(Ordering::Acquire) == 0 {
@@ -269,10 +270,11 @@ impl Table {
 }
 
 impl Lease {
-    fn new() -> Self {
+    fn new(ends: Ends) -> Self {
         Lease {
             opened: OnceLock::new(),
             settled: CancellationToken::new(),
+            ends,
             uses: AtomicUsize::new(0),
             need: Need::default(),
             evicted: CancellationToken::new(),
@@ -290,6 +292,14 @@ impl Used {
     fn begin(lease: &Arc<Lease>) -> Self {
         lease.uses.fetch_add(1, Ordering::AcqRel);
         Used(lease.clone())
+    }
+
+    /// A call on the connection showed this of a task.
+    pub(super) fn task(&self, task: &Task) {
+        // Others end with their clients, whatever they run.
+        if matches!(self.0.ends, Ends::Unused | Ends::Idle(_)) {
+            self.0.need.task(task);
+        }
     }
 }
 
@@ -393,7 +403,7 @@ impl Place {
         let ended = async {
             match self.ends {
                 Ends::WithSession => caller.ended.cancelled().await,
-                Ends::Unused | Ends::Never => std::future::pending().await,
+                Ends::Unused | Ends::Idle(_) | Ends::Never => std::future::pending().await,
             }
         };
         tokio::select! {
@@ -458,10 +468,12 @@ async fn live(place: Place, attempt: Attempt, caller: Arc<Caller>) {
 async fn watch(place: Place, active: Arc<Active>, caller: Arc<Caller>, pace: Pace) {
     let Place { leases, key, lease, ends, stop, server, metrics, backoff, patience, row, hearing, told } = place;
     let (began, mut lost) = (Instant::now(), None);
+    let subscribed = hearing.subscribed();
     let ended = async {
         match ends {
             Ends::WithSession => caller.ended.cancelled().await,
-            Ends::Unused => leases.unused(&key, &lease).await,
+            Ends::Unused => leases.unused(&key, &lease, UNUSED_TIME, || false).await,
+            Ends::Idle(time) => leases.unused(&key, &lease, time, subscribed).await,
             Ends::Never => std::future::pending().await,
         }
     };
@@ -502,7 +514,9 @@ mod tests {
     use tokio::task::JoinHandle;
 
     use super::*;
-    use crate::model::{Outcome, testing};
+    use crate::json::{Object, Raw};
+    use crate::model::{Outcome, TaskStatus, testing};
+    use crate::upstream::Start;
     use crate::upstream::testing::{Memory, Way, call};
 
     fn key(text: &str) -> Text {
@@ -512,7 +526,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn claim(leases: &Leases, name: &str) -> Option<Used> {
-        match leases.claim(&key(name), 2, Backoff::default()) {
+        match leases.claim(&key(name), Ends::Never, 2, Backoff::default()) {
             Claimed::There(used) | Claimed::New(used, _) => Some(used),
             Claimed::Full => None,
             Claimed::Resting(pause) => panic!("{pause:?}"),
@@ -660,21 +674,50 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_is_unused_some_time_after_its_last_call() {
+    async fn a_server_started_on_use_is_stopped_whoever_has_its_connections() {
+        let memory = Memory::new(&[Way::Answers(Duration::ZERO)]);
+        let upstream = memory.upstream(|settings| {
+            (settings.share, settings.start, settings.idle_stop) = (Share::Principal, Start::Lazy, SECOND * 10);
+        });
+        let running = tokio::spawn(upstream.clone().run());
+        let caller = testing::caller(1, None);
+        call(&upstream, &caller, "t").await.unwrap().unwrap();
+        assert_eq!(upstream.connections(), 1);
+        let hanging = call(&upstream, &caller, "hang");
+        tokio::time::sleep(SECOND * 30).await;
+        assert_eq!(upstream.connections(), 1, "a call has it");
+        hanging.abort();
+        let ear = upstream.shared.ears.listen(&caller, false, vec![(upstream.name.clone(), Text::from("x:1"))]);
+        tokio::time::sleep(SECOND * 60).await;
+        assert_eq!(upstream.connections(), 1, "somebody is subscribed to what is there");
+        drop(ear);
+        tokio::time::sleep(SECOND * 60).await;
+        assert_eq!((upstream.connections(), memory.open()), (0, 0));
+        call(&upstream, &caller, "t").await.unwrap().unwrap();
+        running.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_is_unused_some_time_after_its_last_call_and_task() {
         let leases = Leases::default();
-        let used = match leases.claim(&key("a"), 2, Backoff::default()) {
+        let used = match leases.claim(&key("a"), Ends::Unused, 2, Backoff::default()) {
             Claimed::New(used, _) => used,
             _ => unreachable!(),
         };
         let (began, lease) = (Instant::now(), used.0.clone());
         let waiting = tokio::spawn({
             let leases = leases.clone();
-            async move { leases.unused(&key("a"), &lease).await }
+            async move { leases.unused(&key("a"), &lease, UNUSED_TIME, || false).await }
         });
         tokio::time::sleep(UNUSED_TIME * 2).await;
         assert!(!waiting.is_finished(), "a call has it");
+        let (status, ttl) = (TaskStatus::Working, Some(Raw::number(1_200_000)));
+        let (id, rest) = (Text::literal("t"), Object::new());
+        used.task(&Task { id, status, ttl, poll: None, rest, questions: Vec::new(), end: None });
         drop(used);
+        tokio::time::sleep(UNUSED_TIME * 3).await;
+        assert!(!waiting.is_finished() && leases.len() == 1, "a task runs there");
         waiting.await.unwrap();
-        assert_eq!((began.elapsed(), leases.len()), (UNUSED_TIME * 3, 0));
+        assert!(began.elapsed() <= UNUSED_TIME * 8 && leases.len() == 0);
     }
 }

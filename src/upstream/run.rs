@@ -126,7 +126,12 @@ impl Run {
             Err(error) if error.reason == Reason::ServerDown => upstream.suspect.notify_one(),
             // Perhaps it is that call alone that may not be made, or credentials of ours that are no longer good.
             Err(error) if is_refused(error) && !self.own_credentials => upstream.refused.notify_one(),
-            Ok(Outcome { task: Some(task), .. }) if self.needed.is_some() => upstream.need.task(task),
+            Ok(Outcome { task: Some(task), .. }) => {
+                if self.needed.is_some() {
+                    upstream.need.task(task);
+                }
+                self.held.task(task);
+            }
             _ => {}
         }
     }
