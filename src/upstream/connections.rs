@@ -49,6 +49,8 @@ pub(super) struct Spoke {
 pub(super) struct Held {
     _reserved: Option<Reserved>,
     used: Option<Used>,
+    /// Whether it stays, whoever else is on that connection: it is its own, or there is no other.
+    stays: bool,
 }
 
 impl Held {
@@ -67,12 +69,19 @@ pub(super) struct Seeker<'a> {
     /// Its slot, which it gives up while a connection is opened for it.
     pub(super) ticket: Ticket<'a>,
     about_task: bool,
+    /// Whether another's call began where it would have been alone.
+    crowded: bool,
 }
 
 impl<'a> Seeker<'a> {
     pub(super) fn new(upstream: &'a Upstream, caller: &'a Arc<Caller>, about_task: bool, ticket: Ticket<'a>) -> Self {
-        Seeker { upstream, caller, ticket, about_task }
+        Seeker { upstream, caller, ticket, about_task, crowded: false }
     }
+}
+
+/// The turn of a call that begins before this is dropped.
+pub(super) struct Entered<'a> {
+    _turn: Option<MutexGuard<'a, ()>>,
 }
 
 /// The main connection, for a call that begins before this is dropped.
@@ -153,11 +162,11 @@ impl Connections {
         Some(AtHand { main, _turn: turn })
     }
 
-    /// The connection for a call, waited for; the call begins under [`Connections::turn`].
+    /// The connection for a call, waited for; the call begins once it has [entered](Connections::enter) it.
     pub(super) async fn for_call(&self, seeker: &mut Seeker<'_>) -> Result<(Arc<Active>, Held), Error> {
         let (active, used) = self.shared_or_leased(seeker).await?;
         let caller = seeker.caller;
-        if !self.needs_own(&active, caller, seeker.about_task) {
+        if !seeker.crowded && !self.needs_own(&active, caller, seeker.about_task) {
             return Ok((active, Held { used, ..Held::default() }));
         }
         let reserved = self.in_use.reserve(caller, &seeker.upstream.shared.metrics);
@@ -168,18 +177,29 @@ impl Connections {
             ends: if caller.session.is_some() { Ends::WithSession } else { Ends::Unused },
         };
         match self.leases.get(own, seeker).await {
-            Ok((active, used)) => Ok((active, Held { _reserved: Some(reserved), used: Some(used) })),
+            Ok((active, used)) => Ok((active, Held { _reserved: Some(reserved), used: Some(used), stays: true })),
             // On the shared one the call runs at least, and its questions find it if it is alone.
             Err(error) => {
                 tracing::debug!(server = &*seeker.upstream.name, "no connection of its own for a call: {error}");
-                Ok((active, Held { _reserved: None, used }))
+                Ok((active, Held { _reserved: None, used, stays: true }))
             }
         }
     }
 
     /// Held while it is decided whether a call of a client that can be asked is alone on a pipe, and until it is open.
-    pub(super) fn turn(&self, active: &Active, caller: &Caller) -> Option<MutexGuard<'_, ()>> {
+    fn turn(&self, active: &Active, caller: &Caller) -> Option<MutexGuard<'_, ()>> {
         asked::is_ambiguous(active, caller).then(|| self.turns.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes a connection that was chosen. `None`: since then another's call began there that a question could be meant
+    /// for as well, and the choice is to be made again.
+    pub(super) fn enter(&self, active: &Active, held: &Held, seeker: &mut Seeker<'_>) -> Option<Entered<'_>> {
+        let turn = self.turn(active, seeker.caller);
+        if !held.stays && self.needs_own(active, seeker.caller, seeker.about_task) {
+            seeker.crowded = true;
+            return None;
+        }
+        Some(Entered { _turn: turn })
     }
 
     async fn shared_or_leased(&self, seeker: &mut Seeker<'_>) -> Result<(Arc<Active>, Option<Used>), Error> {
@@ -271,5 +291,42 @@ impl Connections {
     /// Closes all but the main one.
     pub(super) async fn close_beside(&self) {
         self.leases.close_all().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Can, testing};
+    use crate::upstream::open_call;
+    use crate::upstream::testing::{Memory, Way, tool};
+
+    #[tokio::test(start_paused = true)]
+    async fn of_two_sessions_that_find_a_pipe_empty_one_stays() {
+        let memory = Memory::new(&[Way::Answers(Duration::ZERO)]);
+        let upstream = memory.upstream(|settings| settings.share = Share::Auto);
+        let running = tokio::spawn(upstream.clone().run());
+        let main = upstream.connected().await.ok().unwrap();
+        let connections = &upstream.connections;
+        connections.asks.store(true, Ordering::Relaxed);
+        let can = Can { elicit_form: true, ..Can::default() };
+        let [one, other] =
+            ["one", "other"].map(|session| Arc::new(Caller { can, ..(*testing::caller(1, Some(session))).clone() }));
+        let (settings, late) = (upstream.live.load_full(), tokio::time::Instant::now() + Duration::from_secs(60));
+        let seeker = |caller| {
+            let ticket = upstream.slots.ticket(upstream.slots.at_hand(), &settings, &upstream.shared.metrics, late);
+            Seeker::new(&upstream, caller, false, ticket)
+        };
+        let (mut first, mut second) = (seeker(&one), seeker(&other));
+        let chosen = connections.for_call(&mut first).await.ok().unwrap();
+        let too = connections.for_call(&mut second).await.ok().unwrap();
+        assert!(Arc::ptr_eq(&chosen.0, &main) && Arc::ptr_eq(&too.0, &main), "each is alone there");
+        let entered = connections.enter(&chosen.0, &chosen.1, &mut first).unwrap();
+        let _call = open_call(&chosen.0, &one, tool("hang"));
+        drop(entered);
+        assert!(connections.enter(&too.0, &too.1, &mut second).is_none(), "the first call began there");
+        let (own, held) = connections.for_call(&mut second).await.ok().unwrap();
+        assert!(!Arc::ptr_eq(&own, &main) && connections.enter(&own, &held, &mut second).is_some());
+        running.abort();
     }
 }

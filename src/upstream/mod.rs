@@ -380,11 +380,13 @@ impl Upstream {
         let ticket = self.slots.ticket(slot, &settings, &self.shared.metrics, deadline);
         let mut seeker = Seeker::new(self, caller, sharing::is_about_task(&call), ticket);
         let begun = async {
-            let (active, held) = self.connections.for_call(&mut seeker).await?;
-            seeker.ticket.redeem().await?;
-            let _turn = self.connections.turn(&active, caller);
-            let (exchange, is_pipe) = (open_call(&active, caller, call), active.link.is_pipe());
-            Ok(Begun { exchange, held, is_pipe, slot: seeker.ticket.slot.take(), pass })
+            loop {
+                let (active, held) = self.connections.for_call(&mut seeker).await?;
+                seeker.ticket.redeem().await?;
+                let Some(_turn) = self.connections.enter(&active, &held, &mut seeker) else { continue };
+                let (exchange, is_pipe) = (open_call(&active, caller, call), active.link.is_pipe());
+                return Ok(Begun { exchange, held, is_pipe, slot: seeker.ticket.slot.take(), pass });
+            }
         };
         tokio::time::timeout_at(deadline, begun).await.unwrap_or_else(|_| Err(self.late()))
     }
