@@ -34,6 +34,11 @@ pub trait Server: Send + Sync {
         None
     }
 
+    /// Waits until that is no longer what it was. For one who waits.
+    fn renewed(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::pending())
+    }
+
     /// From now on its end is not told to the server: somebody else goes on with it.
     fn let_go(&self) {}
 

@@ -6,21 +6,25 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use arc_swap::{ArcSwapOption, Guard};
 
-use crate::model::{Caller, Error, Face};
+use crate::model::{Caller, Error, Face, Reason, Task};
 use crate::revision::Era;
 use crate::upstream::asked::{self, Reserved};
 use crate::upstream::connect::{Active, For};
 use crate::upstream::lease::{Claim, Leases, Used};
 use crate::upstream::sharing::{self, Beside, Ends};
-use crate::upstream::{ServerSettings, Share, Upstream, own_caller};
+use crate::upstream::slots::Ticket;
+use crate::upstream::{ServerSettings, Share, Start, Upstream, own_caller};
 
 /// The connections of one server.
 pub(super) struct Connections {
     share: Share,
     as_client: bool,
+    /// How long a connection that several share is kept without need; `None`: for ever.
+    idle: Option<Duration>,
     main: ArcSwapOption<Active>,
     /// How it was connected last.
     spoke: ArcSwapOption<Spoke>,
@@ -43,8 +47,41 @@ pub(super) struct Spoke {
 /// What a call keeps from others while it runs.
 #[derive(Default)]
 pub(super) struct Held {
-    reserved: Option<Reserved>,
-    _used: Option<Used>,
+    _reserved: Option<Reserved>,
+    used: Option<Used>,
+    /// Whether it stays, whoever else is on that connection: it is its own, or there is no other.
+    stays: bool,
+}
+
+impl Held {
+    /// The call showed this of a task.
+    pub(super) fn task(&self, task: &Task) {
+        if let Some(used) = &self.used {
+            used.task(task);
+        }
+    }
+}
+
+/// A call that looks for its connection.
+pub(super) struct Seeker<'a> {
+    pub(super) upstream: &'a Upstream,
+    pub(super) caller: &'a Arc<Caller>,
+    /// Its slot, which it gives up while a connection is opened for it.
+    pub(super) ticket: Ticket<'a>,
+    about_task: bool,
+    /// Whether another's call began where it would have been alone.
+    crowded: bool,
+}
+
+impl<'a> Seeker<'a> {
+    pub(super) fn new(upstream: &'a Upstream, caller: &'a Arc<Caller>, about_task: bool, ticket: Ticket<'a>) -> Self {
+        Seeker { upstream, caller, ticket, about_task, crowded: false }
+    }
+}
+
+/// The turn of a call that begins before this is dropped.
+pub(super) struct Entered<'a> {
+    _turn: Option<MutexGuard<'a, ()>>,
 }
 
 /// The main connection, for a call that begins before this is dropped.
@@ -64,6 +101,7 @@ impl Connections {
         Connections {
             share: settings.share,
             as_client: settings.as_client,
+            idle: (settings.start == Start::Lazy).then_some(settings.idle_stop),
             main: ArcSwapOption::empty(),
             spoke: ArcSwapOption::empty(),
             modern_only: AtomicBool::new(false),
@@ -124,63 +162,55 @@ impl Connections {
         Some(AtHand { main, _turn: turn })
     }
 
-    /// The connection for a call, waited for; the call begins under [`Connections::turn`].
-    pub(super) async fn for_call(
-        &self,
-        upstream: &Upstream,
-        caller: &Arc<Caller>,
-        about_task: bool,
-    ) -> Result<(Arc<Active>, Held), Error> {
-        let (active, held) = self.choose(upstream, caller, about_task).await?;
-        if held.reserved.is_none() && self.is_taken(&active, caller, about_task) {
-            // Somebody else's call began meanwhile.
-            return self.choose(upstream, caller, about_task).await;
+    /// The connection for a call, waited for; the call begins once it has [entered](Connections::enter) it.
+    pub(super) async fn for_call(&self, seeker: &mut Seeker<'_>) -> Result<(Arc<Active>, Held), Error> {
+        let (active, used) = self.shared_or_leased(seeker).await?;
+        let caller = seeker.caller;
+        if !seeker.crowded && !self.needs_own(&active, caller, seeker.about_task) {
+            return Ok((active, Held { used, ..Held::default() }));
         }
-        Ok((active, held))
-    }
-
-    /// Held while it is decided whether a call of a client that can be asked is alone on a pipe, and until it is open.
-    pub(super) fn turn(&self, active: &Active, caller: &Caller) -> Option<MutexGuard<'_, ()>> {
-        asked::is_ambiguous(active, caller).then(|| self.turns.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    async fn choose(
-        &self,
-        upstream: &Upstream,
-        caller: &Arc<Caller>,
-        about_task: bool,
-    ) -> Result<(Arc<Active>, Held), Error> {
-        let (active, used) = self.shared_or_leased(upstream, caller).await?;
-        if !self.needs_own(&active, caller, about_task) {
-            return Ok((active, Held { reserved: None, _used: used }));
-        }
-        let reserved = self.in_use.reserve(caller, &upstream.shared.metrics);
+        let reserved = self.in_use.reserve(caller, &seeker.upstream.shared.metrics);
         let own = Claim {
             key: reserved.key.clone(),
             whom: For::one(caller, Some(active.era)),
             owner: sharing::owner(Share::Session, caller),
             ends: if caller.session.is_some() { Ends::WithSession } else { Ends::Unused },
         };
-        match self.leases.get(own, caller, upstream).await {
-            Ok((active, used)) => Ok((active, Held { reserved: Some(reserved), _used: Some(used) })),
+        match self.leases.get(own, seeker).await {
+            Ok((active, used)) => Ok((active, Held { _reserved: Some(reserved), used: Some(used), stays: true })),
             // On the shared one the call runs at least, and its questions find it if it is alone.
             Err(error) => {
-                tracing::warn!(server = upstream.settings.name, "no connection of its own for a call: {error}");
-                Ok((active, Held { reserved: None, _used: used }))
+                tracing::debug!(server = &*seeker.upstream.name, "no connection of its own for a call: {error}");
+                Ok((active, Held { _reserved: None, used, stays: true }))
             }
         }
     }
 
-    async fn shared_or_leased(
-        &self,
-        upstream: &Upstream,
-        caller: &Arc<Caller>,
-    ) -> Result<(Arc<Active>, Option<Used>), Error> {
+    /// Held while it is decided whether a call of a client that can be asked is alone on a pipe, and until it is open.
+    fn turn(&self, active: &Active, caller: &Caller) -> Option<MutexGuard<'_, ()>> {
+        asked::is_ambiguous(active, caller).then(|| self.turns.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes a connection that was chosen. `None`: since then another's call began there that a question could be meant
+    /// for as well, and the choice is to be made again.
+    pub(super) fn enter(&self, active: &Active, held: &Held, seeker: &mut Seeker<'_>) -> Option<Entered<'_>> {
+        let turn = self.turn(active, seeker.caller);
+        if !held.stays && self.needs_own(active, seeker.caller, seeker.about_task) {
+            seeker.crowded = true;
+            return None;
+        }
+        Some(Entered { _turn: turn })
+    }
+
+    async fn shared_or_leased(&self, seeker: &mut Seeker<'_>) -> Result<(Arc<Active>, Option<Used>), Error> {
+        let (upstream, caller) = (seeker.upstream, seeker.caller);
         if self.legacy_first(caller)
-            && let Some(beside) = sharing::beside(self.share, caller, true)
+            && let Some(beside) = sharing::beside(self.share, caller, true, self.idle)
         {
-            match self.leased(upstream, caller, beside, Some(Era::Legacy)).await {
+            match self.leased(seeker, beside, Some(Era::Legacy)).await {
                 Ok((active, used)) => return Ok((active, Some(used))),
+                // That there is no place for it shows nothing of the server.
+                Err(error) if error.reason == Reason::Overloaded => {}
                 Err(error) => {
                     self.modern_only.store(true, Ordering::Relaxed);
                     let server = &upstream.settings.name;
@@ -188,10 +218,10 @@ impl Connections {
                 }
             }
         }
-        match sharing::beside(self.share, caller, false) {
+        match sharing::beside(self.share, caller, false, self.idle) {
             None => Ok((upstream.connected().await?, None)),
             Some(beside) => {
-                let (active, used) = self.leased(upstream, caller, beside, None).await?;
+                let (active, used) = self.leased(seeker, beside, None).await?;
                 Ok((active, Some(used)))
             }
         }
@@ -199,19 +229,13 @@ impl Connections {
 
     async fn leased(
         &self,
-        upstream: &Upstream,
-        caller: &Arc<Caller>,
+        seeker: &mut Seeker<'_>,
         beside: Beside,
         era: Option<Era>,
     ) -> Result<(Arc<Active>, Used), Error> {
-        let whom = if beside.as_caller { For::one(caller, era) } else { For::everybody(era) };
+        let whom = if beside.as_caller { For::one(seeker.caller, era) } else { For::everybody(era) };
         let claim = Claim { key: beside.key, whom, ends: beside.ends, owner: beside.owner };
-        self.leases.get(claim, caller, upstream).await
-    }
-
-    fn is_taken(&self, active: &Active, caller: &Caller, about_task: bool) -> bool {
-        let _turn = self.turn(active, caller);
-        self.needs_own(active, caller, about_task)
+        self.leases.get(claim, seeker).await
     }
 
     /// Whether a call needs a connection on which no other call can be asked something.
@@ -267,5 +291,42 @@ impl Connections {
     /// Closes all but the main one.
     pub(super) async fn close_beside(&self) {
         self.leases.close_all().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Can, testing};
+    use crate::upstream::memory::{Memory, Way, tool};
+    use crate::upstream::open_call;
+
+    #[tokio::test(start_paused = true)]
+    async fn of_two_sessions_that_find_a_pipe_empty_one_stays() {
+        let memory = Memory::new(&[Way::Answers(Duration::ZERO)]);
+        let upstream = memory.upstream(|settings| settings.share = Share::Auto);
+        let running = tokio::spawn(upstream.clone().run());
+        let main = upstream.connected().await.ok().unwrap();
+        let connections = &upstream.connections;
+        connections.asks.store(true, Ordering::Relaxed);
+        let can = Can { elicit_form: true, ..Can::default() };
+        let [one, other] =
+            ["one", "other"].map(|session| Arc::new(Caller { can, ..(*testing::caller(1, Some(session))).clone() }));
+        let (settings, late) = (upstream.live.load_full(), tokio::time::Instant::now() + Duration::from_secs(60));
+        let seeker = |caller| {
+            let ticket = upstream.slots.ticket(upstream.slots.at_hand(), &settings, &upstream.shared.metrics, late);
+            Seeker::new(&upstream, caller, false, ticket)
+        };
+        let (mut first, mut second) = (seeker(&one), seeker(&other));
+        let chosen = connections.for_call(&mut first).await.ok().unwrap();
+        let too = connections.for_call(&mut second).await.ok().unwrap();
+        assert!(Arc::ptr_eq(&chosen.0, &main) && Arc::ptr_eq(&too.0, &main), "each is alone there");
+        let entered = connections.enter(&chosen.0, &chosen.1, &mut first).unwrap();
+        let _call = open_call(&chosen.0, &one, tool("hang"));
+        drop(entered);
+        assert!(connections.enter(&too.0, &too.1, &mut second).is_none(), "the first call began there");
+        let (own, held) = connections.for_call(&mut second).await.ok().unwrap();
+        assert!(!Arc::ptr_eq(&own, &main) && connections.enter(&own, &held, &mut second).is_some());
+        running.abort();
     }
 }

@@ -162,6 +162,12 @@ impl Hearing {
         Filter { tools: lists, prompts: lists, resources: lists, logs: lists, uris, ..always }
     }
 
+    /// Whether somebody is subscribed to what is there, asked at any time.
+    pub(super) fn subscribed(&self) -> impl Fn() -> bool + Send + use<> {
+        let (ears, owner, server) = (self.ears.clone(), self.owner.clone(), self.server.clone());
+        move || ears.lock().get(&owner).is_some_and(|wanted| wanted.uris.keys().any(|(of, _)| *of == server))
+    }
+
     async fn changed(&mut self) {
         if let Some(changed) = &mut self.changed
             && changed.changed().await.is_ok()

@@ -4,25 +4,41 @@
 //! the client's session, which the store does not have: what is in the file opens nobody's session.
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aws_lc_rs::aead::{AES_256_GCM_SIV, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use aws_lc_rs::hmac;
 use bytes::Bytes;
-use tokio_util::sync::CancellationToken;
 
 use crate::json::Raw;
 use crate::model::Caller;
 use crate::session::{Digest, digest};
-use crate::store::{Rows, Store, Table};
+use crate::store::{Rows, Table};
 use crate::upstream::connect::Active;
 use crate::upstream::sharing::Ends;
 use crate::upstream::{Connect, ServerSettings, Shared, kept};
 
-/// What an earlier run left, by key.
+/// The rows of all servers, by key.
 #[derive(Default)]
-pub(super) struct Handed(Mutex<HashMap<Bytes, Bytes>>);
+pub(super) struct Handed {
+    /// What an earlier run left.
+    left: Mutex<HashMap<Bytes, Bytes>>,
+    /// Which connection's a row is: one that took another's place has the same row, which the other leaves alone. There
+    /// is an entry for each connection that is kept (`max_connections`).
+    whose: Mutex<HashMap<Bytes, u64>>,
+    connections: AtomicU64,
+}
+
+impl Handed {
+    fn left(&self) -> MutexGuard<'_, HashMap<Bytes, Bytes>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn whose(&self) -> MutexGuard<'_, HashMap<Bytes, u64>> {
+        self.whose.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// The digest of the client's session in a row's key.
 pub fn owner_of(key: &[u8]) -> Option<Digest> {
@@ -32,32 +48,35 @@ pub fn owner_of(key: &[u8]) -> Option<Digest> {
 impl Shared {
     /// Takes over rows of an earlier run.
     pub fn restore(&self, rows: Rows) {
-        self.handed.0.lock().unwrap_or_else(PoisonError::into_inner).extend(rows);
+        self.handed.left().extend(rows);
     }
 }
 
 /// The row of one connection.
-pub(super) struct Row<'a> {
+pub(super) struct Row {
     key: Bytes,
     secret: LessSafeKey,
-    shared: &'a Shared,
+    shared: Arc<Shared>,
+    connection: u64,
 }
 
-impl<'a> Row<'a> {
+impl Row {
     /// Nothing where the connection ends with the process in any case.
-    pub(super) fn of(settings: &ServerSettings, shared: &'a Shared, caller: &Caller, ends: Ends) -> Option<Self> {
+    pub(super) fn of(settings: &ServerSettings, shared: &Arc<Shared>, caller: &Caller, ends: Ends) -> Option<Self> {
         let id = caller.session.as_ref().filter(|_| ends == Ends::WithSession && shared.store.keeps())?;
         let Connect::Http { .. } = settings.connect else { return None };
         // With other settings it may be another server, which must not be shown a session of this one.
         let purpose = format!("a session at the server {} {}", settings.name, kept::digest(settings));
         let secret = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, id.as_bytes()), purpose.as_bytes());
         let secret = LessSafeKey::new(UnboundKey::new(&AES_256_GCM_SIV, secret.as_ref()).ok()?);
-        Some(Row { key: [&digest(id)[..], settings.name.as_bytes()].concat().into(), secret, shared })
+        let key = [&digest(id)[..], settings.name.as_bytes()].concat().into();
+        let connection = shared.handed.connections.fetch_add(1, Ordering::Relaxed);
+        Some(Row { key, secret, shared: shared.clone(), connection })
     }
 
     /// What an earlier run left; once.
     pub(super) fn take(&self) -> Option<Raw> {
-        let sealed = self.shared.handed.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key)?;
+        let sealed = self.shared.handed.left().remove(&self.key)?;
         let mut sealed = sealed.to_vec();
         let (nonce, sealed) = sealed.split_at_mut_checked(NONCE_LEN)?;
         let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
@@ -65,12 +84,39 @@ impl<'a> Row<'a> {
         Raw::parse(Bytes::copy_from_slice(plain)).ok()
     }
 
-    /// Keeps a connection for the next run, until the client's session ends or the connection makes room for another.
-    pub(super) fn keep(self, active: &Active, ended: &CancellationToken, evicted: &CancellationToken) {
-        let Some(sealed) = active.server.hand_over().and_then(|raw| self.seal(&raw)) else { return };
-        self.shared.store.put(Table::Leases, self.key.clone(), sealed);
-        active.is_kept.store(true, Ordering::Relaxed);
-        tokio::spawn(forget(self.shared.store.clone(), self.key, ended.clone(), evicted.clone()));
+    /// Keeps the connection for the next run.
+    pub(super) fn keep(&self, active: &Active) {
+        let mut whose = self.shared.handed.whose();
+        if self.write(active) {
+            whose.insert(self.key.clone(), self.connection);
+        }
+    }
+
+    /// Keeps it as it is from now on, whenever its session is another.
+    pub(super) async fn follow(&self, active: &Active) {
+        loop {
+            active.server.renewed().await;
+            let whose = self.shared.handed.whose();
+            if whose.get(&self.key) == Some(&self.connection) && !self.write(active) {
+                self.shared.store.remove(Table::Leases, self.key.clone());
+            }
+        }
+    }
+
+    /// The connection ends, and no other run goes on with it.
+    pub(super) fn forget(&self) {
+        let mut whose = self.shared.handed.whose();
+        if whose.get(&self.key) == Some(&self.connection) {
+            whose.remove(&self.key);
+            self.shared.store.remove(Table::Leases, self.key.clone());
+        }
+    }
+
+    /// Whether there is anything to go on with.
+    fn write(&self, active: &Active) -> bool {
+        let sealed = active.server.hand_over().and_then(|raw| self.seal(&raw));
+        active.is_kept.store(sealed.is_some(), Ordering::Relaxed);
+        sealed.map(|sealed| self.shared.store.put(Table::Leases, self.key.clone(), sealed)).is_some()
     }
 
     fn seal(&self, raw: &Raw) -> Option<Vec<u8>> {
@@ -79,13 +125,4 @@ impl<'a> Row<'a> {
         self.secret.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::empty(), &mut sealed).ok()?;
         Some([&nonce[..], &sealed].concat())
     }
-}
-
-/// Forgets a row with the client's session, or with the connection.
-async fn forget(store: Store, key: Bytes, ended: CancellationToken, evicted: CancellationToken) {
-    tokio::select! {
-        () = ended.cancelled() => {}
-        () = evicted.cancelled() => {}
-    }
-    store.remove(Table::Leases, key);
 }

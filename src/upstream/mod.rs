@@ -48,7 +48,7 @@ use crate::revision::Times;
 use crate::store::Store;
 use crate::telemetry::Metrics;
 use crate::upstream::breaker::Pass;
-use crate::upstream::connections::{Connections, Held};
+use crate::upstream::connections::{Connections, Held, Seeker};
 use crate::upstream::retry::Spare;
 use crate::upstream::run::{Begun, Run, Step};
 use crate::upstream::slots::Slot;
@@ -363,17 +363,44 @@ impl Upstream {
                 Some(slot) => slot,
                 None => upstream.slots.take(&upstream.live.load_full(), &upstream.shared.metrics, deadline).await?,
             };
-            upstream.begin(&caller, call, Some(slot), pass).await
+            upstream.begin(&caller, call, Some(slot), pass, deadline).await
         }));
         Exchange::new(run)
     }
 
-    /// Opens a call on its connection, once there is one.
-    async fn begin(&self, caller: &Arc<Caller>, call: Call, slot: Option<Slot>, pass: Pass) -> Result<Begun, Error> {
-        let (active, held) = self.connections.for_call(self, caller, sharing::is_about_task(&call)).await?;
-        let _turn = self.connections.turn(&active, caller);
-        let exchange = open_call(&active, caller, call);
-        Ok(Begun { exchange, held, is_pipe: active.link.is_pipe(), slot, pass })
+    /// Opens a call on its connection, once there is one, in the call's own time.
+    async fn begin(
+        &self,
+        caller: &Arc<Caller>,
+        call: Call,
+        slot: Option<Slot>,
+        pass: Pass,
+        deadline: Instant,
+    ) -> Result<Begun, Error> {
+        let settings = self.live.load_full();
+        let ticket = self.slots.ticket(slot, &settings, &self.shared.metrics, deadline);
+        let mut seeker = Seeker::new(self, caller, sharing::is_about_task(&call), ticket);
+        let begun = async {
+            loop {
+                let (active, held) = self.connections.for_call(&mut seeker).await?;
+                seeker.ticket.redeem().await?;
+                let Some(_turn) = self.connections.enter(&active, &held, &mut seeker) else { continue };
+                let (exchange, is_pipe) = (open_call(&active, caller, call), active.link.is_pipe());
+                return Ok(Begun { exchange, held, is_pipe, slot: seeker.ticket.slot.take(), pass });
+            }
+        };
+        tokio::time::timeout_at(deadline, begun).await.unwrap_or_else(|_| Err(self.late()))
+    }
+
+    /// A call had no connection in its time.
+    fn late(&self) -> Error {
+        let (name, limit) = (&self.settings.name, self.times.call());
+        if self.connections.main().is_none() {
+            return self.away(Some((limit, "timeout")));
+        }
+        let message =
+            format!("Server \"{name}\" had no connection for this client within {limit:?} (servers.{name}.timeout)");
+        Error::new(Reason::ServerTimeout, message)
     }
 
     /// Whether a call may be sent to a server that perhaps keeps failing.
@@ -500,6 +527,133 @@ pub fn own_caller() -> Arc<Caller> {
         })
     };
     OWN.get_or_init(make).clone()
+}
+
+/// Servers in memory, for the tests of the modules below.
+#[cfg(test)]
+mod memory {
+    use std::sync::Mutex;
+    use std::sync::atomic::AtomicUsize;
+
+    use serde_json::{Value, json};
+    use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream};
+
+    use super::*;
+    use crate::model::{Method, Outcome};
+
+    /// What becomes of a connection to such a server.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    pub(super) enum Way {
+        /// It answers, after this time.
+        Answers(Duration),
+        /// It reads, and answers nothing.
+        Mute,
+        /// It ends as soon as it is told something.
+        Dies,
+        /// It answers the handshake, and ends with the first call.
+        DiesLater,
+        /// It cannot be started.
+        Unstartable,
+    }
+
+    /// A server in memory: what is done with its next connections, and what became of the earlier ones.
+    pub(super) struct Memory {
+        ways: Mutex<Vec<Way>>,
+        last: Way,
+        /// Attempts to connect.
+        pub(super) dialed: AtomicUsize,
+        /// Connections that are open.
+        pub(super) open: AtomicUsize,
+    }
+
+    impl Memory {
+        /// A server whose first connections go these ways, and all others the last one.
+        pub(super) fn new(ways: &[Way]) -> Arc<Self> {
+            let (last, first) = ways.split_last().unwrap();
+            let ways = Mutex::new(first.iter().rev().copied().collect());
+            Arc::new(Memory { ways, last: *last, dialed: AtomicUsize::default(), open: AtomicUsize::default() })
+        }
+
+        pub(super) fn dialed(&self) -> usize {
+            self.dialed.load(Ordering::SeqCst)
+        }
+
+        pub(super) fn open(&self) -> usize {
+            self.open.load(Ordering::SeqCst)
+        }
+
+        fn dial(self: &Arc<Self>) -> Result<Pipe, LinkError> {
+            self.dialed.fetch_add(1, Ordering::SeqCst);
+            let way = self.ways.lock().unwrap().pop().unwrap_or(self.last);
+            if way == Way::Unstartable {
+                return Err(LinkError::Unstartable("no such command".to_owned()));
+            }
+            // One for each direction, so that each can be closed by itself.
+            let (reader, far_writer) = tokio::io::duplex(64 * 1024);
+            let (writer, far_reader) = tokio::io::duplex(64 * 1024);
+            self.open.fetch_add(1, Ordering::SeqCst);
+            let memory = self.clone();
+            tokio::spawn(async move {
+                serve(far_reader, far_writer, way).await;
+                memory.open.fetch_sub(1, Ordering::SeqCst);
+            });
+            Ok((Box::new(reader), Box::new(writer)))
+        }
+
+        /// An upstream that is connected to it; its settings speak the newest revision with sessions.
+        pub(super) fn upstream(self: &Arc<Self>, change: impl Fn(&mut ServerSettings)) -> Arc<Upstream> {
+            let connect = Connect::Stdio { command: "memory".to_owned(), args: Vec::new(), env: Vec::new(), cwd: None };
+            let mut settings = ServerSettings { share: Share::Session, ..ServerSettings::new("a", connect) };
+            settings.protocol = Some("2025-11-25".to_owned());
+            change(&mut settings);
+            let memory = self.clone();
+            let shared = Shared::new(Arc::new(Metrics::new()), Guard::none()).dialing(Arc::new(move |_| memory.dial()));
+            Upstream::new(settings, Arc::new(shared), Arc::new(|_, _| {}))
+        }
+    }
+
+    async fn serve(reader: DuplexStream, mut writer: DuplexStream, way: Way) {
+        let mut lines = BufReader::new(reader).lines();
+        while let Ok(Some(line)) = lines.next_line().await {
+            let message: Value = serde_json::from_str(&line).unwrap();
+            let method = message["method"].as_str().unwrap_or_default();
+            match way {
+                Way::Mute => continue,
+                Way::Dies => return,
+                Way::DiesLater if method == "tools/call" => return,
+                Way::Answers(time) => tokio::time::sleep(time).await,
+                Way::DiesLater | Way::Unstartable => {}
+            }
+            let hangs = message["params"]["name"] == "hang";
+            if message["id"].is_null() || method.is_empty() || hangs {
+                continue;
+            }
+            let info = json!({"name": "memory", "version": "1"});
+            let result = match method {
+                "initialize" => {
+                    json!({"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info})
+                }
+                "tools/list" => json!({"tools": []}),
+                _ => json!({"content": []}),
+            };
+            let answer = json!({"jsonrpc": "2.0", "id": message["id"], "result": result});
+            writer.write_all(format!("{answer}\n").as_bytes()).await.ok();
+        }
+    }
+
+    /// A call of a tool.
+    pub(super) fn tool(name: &str) -> Call {
+        Call::new(Method::CallTool, Object::new().with("name", Raw::string(name)))
+    }
+
+    /// Calls a tool, in a task of its own.
+    pub(super) fn call(
+        upstream: &Arc<Upstream>,
+        caller: &Arc<Caller>,
+        name: &str,
+    ) -> tokio::task::JoinHandle<Result<Outcome, Error>> {
+        tokio::spawn(upstream.call(caller, tool(name)).outcome())
+    }
 }
 
 #[cfg(test)]

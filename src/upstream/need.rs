@@ -1,4 +1,4 @@
-//! Whether anybody needs a server that is started on use.
+//! Whether anybody needs a server that is started on use, or a connection that is closed without need.
 //!
 //! Owns the count of its calls and what it runs beyond them: its tasks. Invariant: while a call is open or a task runs,
 //! the server is needed.
@@ -47,9 +47,14 @@ impl Need {
         Needed(self.clone())
     }
 
-    /// It was just started.
+    /// It was needed just now.
     pub(super) fn touch(&self) {
         self.lock().last = Instant::now();
+    }
+
+    /// When it was needed last.
+    pub(super) fn last(&self) -> Instant {
+        self.lock().last
     }
 
     /// What a call showed of a task.

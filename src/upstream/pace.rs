@@ -5,16 +5,19 @@
 //! The last of them are spread over what is left of that time: short pauses spend the first ones in a second, and a server
 //! that is back a moment later must not be left alone for a minute.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::json::Text;
 use crate::link::LinkError;
 use crate::random;
 use crate::revision::ConnectError;
+use crate::telemetry::logs;
 use crate::upstream::State;
 use crate::upstream::settings::Backoff;
 
@@ -32,6 +35,9 @@ const WAKE: Duration = Duration::from_secs(10);
 const WAKE_PARKED: Duration = Duration::from_secs(30);
 /// After so long without a failure, the pauses begin small again.
 const HEALTHY: Duration = Duration::from_secs(30);
+/// Connections of single clients whose pauses are remembered for one server; of more, those that may be tried again first
+/// are forgotten.
+const RESTING_MAX: usize = 1024;
 
 /// The pauses of one server.
 pub(super) struct Pace {
@@ -129,6 +135,85 @@ impl Pace {
 
     fn pause(&self) -> Duration {
         pause(self.backoff, self.failures)
+    }
+}
+
+/// The pauses of one server's connections for single clients, by what each is found by. They are opened on use, and by
+/// nothing else.
+#[derive(Default)]
+pub(super) struct Paces {
+    resting: HashMap<Text, (Pace, Pause)>,
+    /// Its program cannot be started, for whomever: that is no matter of one connection.
+    unstartable: Option<Pause>,
+}
+
+/// A pause of such a connection.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Pause {
+    /// Why.
+    pub(super) reason: Arc<str>,
+    /// There is no attempt before this.
+    pub(super) until: Instant,
+    /// Calls wait for that where it is no later than this: the connection was lost a moment ago.
+    patience: Option<Instant>,
+}
+
+impl Pause {
+    /// Whether a call waits for its end, rather than hearing of it.
+    pub(super) fn is_waited_for(&self) -> bool {
+        self.patience.is_some_and(|patience| self.until <= patience)
+    }
+}
+
+impl Paces {
+    /// An attempt begins, unless it is too soon for that.
+    pub(super) fn begin(&mut self, key: &Text, backoff: Backoff, now: Instant) -> Result<Pace, Pause> {
+        let own = self.resting.get(key).map(|(_, pause)| pause);
+        if let Some(pause) = self.unstartable.iter().chain(own).find(|pause| pause.until > now) {
+            return Err(pause.clone());
+        }
+        // One finds out for all whether it can be started by now.
+        if let Some(pause) = &mut self.unstartable {
+            pause.until = now + WAKE;
+        }
+        let mut pace = self.resting.remove(key).map_or_else(|| Pace::new(backoff), |(pace, _)| pace);
+        pace.attempt(now);
+        Ok(pace)
+    }
+
+    /// An attempt succeeded.
+    pub(super) fn opened(&mut self) {
+        self.unstartable = None;
+    }
+
+    /// An attempt failed.
+    pub(super) fn failed(&mut self, key: &Text, mut pace: Pace, error: &ConnectError, now: Instant) -> Pause {
+        let rest = pace.failed(error, now);
+        // Nobody tries before a call needs it, so that the pause ends where a call may end it.
+        let pause = Pause { reason: logs::one_line(&error.to_string()).into(), until: rest.wake, patience: None };
+        let unstartable = matches!(error, ConnectError::Link(LinkError::Unstartable(_)));
+        self.unstartable = unstartable.then(|| pause.clone());
+        self.rest(key, pace, pause.clone(), now);
+        pause
+    }
+
+    /// A connection that was up for so long was lost; calls have this much patience.
+    pub(super) fn lost(&mut self, key: &Text, mut pace: Pace, up: Duration, reason: &str, patience: Duration) {
+        let now = Instant::now();
+        let until = pace.lost(up, now).wake;
+        let pause = Pause { reason: logs::one_line(reason).into(), until, patience: Some(now + patience) };
+        self.rest(key, pace, pause, now);
+    }
+
+    fn rest(&mut self, key: &Text, pace: Pace, pause: Pause, now: Instant) {
+        // A pause that is over still counts what was tried before it.
+        self.resting
+            .retain(|_, (pace, pause)| pause.until.max(pace.attempts.back().map_or(now, |last| *last + WINDOW)) > now);
+        if self.resting.len() >= RESTING_MAX && !self.resting.contains_key(key) {
+            let first = self.resting.iter().min_by_key(|(_, (_, pause))| pause.until).map(|(key, _)| key.clone());
+            first.and_then(|key| self.resting.remove(&key));
+        }
+        self.resting.insert(key.clone(), (pace, pause));
     }
 }
 
@@ -267,6 +352,45 @@ mod tests {
             now = rest.until;
         }
         assert!(longest <= WINDOW / 3, "{longest:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_rests_alone_unless_nobody_could_be_started() {
+        let (mut paces, one, other) = (Paces::default(), Text::literal("one"), Text::literal("other"));
+        let fail = |paces: &mut Paces, key: &Text, error: &ConnectError| {
+            let pace = paces.begin(key, backoff(), Instant::now()).unwrap();
+            paces.failed(key, pace, error, Instant::now())
+        };
+        let pause = fail(&mut paces, &one, &status(401, None));
+        let began = |paces: &mut Paces, key: &Text| paces.begin(key, backoff(), Instant::now()).map(drop);
+        assert_eq!(began(&mut paces, &one), Err(pause), "refused credentials are one client's");
+        assert!(began(&mut paces, &other).is_ok());
+        let unstartable = LinkError::Unstartable("no such command".to_owned()).into();
+        let pause = fail(&mut paces, &other, &unstartable);
+        let third = Text::literal("third");
+        assert_eq!(began(&mut paces, &third), Err(pause.clone()));
+        tokio::time::advance(pause.until - Instant::now()).await;
+        assert!(began(&mut paces, &third).is_ok());
+        assert!(began(&mut paces, &other).is_err(), "one tries for all");
+        paces.opened();
+        assert!(began(&mut paces, &other).is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_rests_is_bounded_and_forgotten_in_time() {
+        let mut paces = Paces::default();
+        for n in 0..RESTING_MAX + 10 {
+            let key = Text::from(format!("{n}"));
+            let pace = paces.begin(&key, backoff(), Instant::now()).unwrap();
+            paces.failed(&key, pace, &refused(), Instant::now());
+        }
+        assert_eq!(paces.resting.len(), RESTING_MAX);
+        tokio::time::advance(WINDOW).await;
+        let key = Text::literal("last");
+        let pace = paces.begin(&key, backoff(), Instant::now()).unwrap();
+        paces.lost(&key, pace, Duration::ZERO, "gone", WINDOW);
+        assert_eq!(paces.resting.len(), 1);
+        assert!(paces.begin(&key, backoff(), Instant::now()).err().is_some_and(|pause| pause.is_waited_for()));
     }
 
     #[derive(Clone, Debug)]

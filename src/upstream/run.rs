@@ -24,7 +24,6 @@ pub(super) struct Begun {
     pub(super) exchange: Exchange,
     pub(super) held: Held,
     pub(super) is_pipe: bool,
-    /// `None` where an earlier attempt has it already.
     pub(super) slot: Option<Slot>,
     pub(super) pass: Pass,
 }
@@ -85,8 +84,8 @@ impl Stream for Run {
 impl Run {
     fn begin(&mut self, begun: Begun) {
         let Begun { exchange, held, is_pipe, slot, pass } = begun;
-        (self.step, self.held, self.is_pipe, self.pass) = (Step::Running(exchange), held, is_pipe, Some(pass));
-        self.slot = slot.or(self.slot.take());
+        (self.step, self.held, self.is_pipe) = (Step::Running(exchange), held, is_pipe);
+        (self.slot, self.pass) = (slot, Some(pass));
     }
 
     fn end(&mut self) {
@@ -127,7 +126,12 @@ impl Run {
             Err(error) if error.reason == Reason::ServerDown => upstream.suspect.notify_one(),
             // Perhaps it is that call alone that may not be made, or credentials of ours that are no longer good.
             Err(error) if is_refused(error) && !self.own_credentials => upstream.refused.notify_one(),
-            Ok(Outcome { task: Some(task), .. }) if self.needed.is_some() => upstream.need.task(task),
+            Ok(Outcome { task: Some(task), .. }) => {
+                if self.needed.is_some() {
+                    upstream.need.task(task);
+                }
+                self.held.task(task);
+            }
             _ => {}
         }
     }
@@ -151,10 +155,11 @@ impl Run {
         let caller: Arc<Caller> = spare.caller.clone();
         self.spare = Some(spare);
         self.held = Held::default();
+        let (slot, deadline) = (self.slot.take(), self.deadline);
         self.step = Step::Starting(Box::pin(async move {
             tokio::time::sleep(pause).await;
             let pass = upstream.admit()?;
-            upstream.begin(&caller, call, None, pass).await
+            upstream.begin(&caller, call, slot, pass, deadline).await
         }));
         true
     }

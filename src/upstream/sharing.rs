@@ -3,6 +3,8 @@
 //! A pure decision: from the settings, the caller and what a connection has shown, to a name of a connection. Knows no
 //! connection. Invariant: callers that must not meet get different names.
 
+use std::time::Duration;
+
 use crate::json::Text;
 use crate::model::{Call, Caller, Method, TaskWish};
 use crate::upstream::Share;
@@ -15,6 +17,8 @@ pub(super) enum Ends {
     WithSession,
     /// When no call has used it for a while.
     Unused,
+    /// When nobody has needed it for so long: its server is started on use.
+    Idle(Duration),
     /// With the server, or where another client needs its place.
     Never,
 }
@@ -33,12 +37,13 @@ pub(super) struct Beside {
 }
 
 /// Where a caller's calls go by the settings alone; `None`: to the main connection. `legacy`: whether it is to meet the
-/// server in the legacy era, although the main connection is not.
-pub(super) fn beside(share: Share, caller: &Caller, legacy: bool) -> Option<Beside> {
+/// server in the legacy era, although the main connection is not; `idle`: how long a server that is started on use is kept
+/// without being needed.
+pub(super) fn beside(share: Share, caller: &Caller, legacy: bool, idle: Option<Duration>) -> Option<Beside> {
     let ends = match (share, &caller.session) {
         (Share::Session, Some(_)) => Ends::WithSession,
         (Share::Session, None) => Ends::Unused,
-        _ => Ends::Never,
+        _ => idle.map_or(Ends::Never, Ends::Idle),
     };
     match key(share, caller) {
         Some(key) => Some(Beside { key, ends, as_caller: true, owner: owner(share, caller) }),
@@ -117,7 +122,7 @@ mod tests {
     fn who_must_not_meet_gets_another_connection() {
         let (first, second) = (testing::caller(1, Some("a")), testing::caller(1, Some("b")));
         let (stateless, other) = (testing::caller(1, None), testing::caller(2, None));
-        let key = |share, caller: &Caller| beside(share, caller, false).map(|beside| (beside.key, beside.ends));
+        let key = |share, caller: &Caller| beside(share, caller, false, None).map(|beside| (beside.key, beside.ends));
         assert_eq!(key(Share::Auto, &first), None);
         assert_ne!(key(Share::Session, &first), key(Share::Session, &second));
         assert_eq!(key(Share::Session, &first).unwrap().1, Ends::WithSession);
@@ -130,10 +135,19 @@ mod tests {
     #[test]
     fn legacy_clients_share_the_connection_in_their_era() {
         let (first, second) = (testing::caller(1, Some("a")), testing::caller(2, Some("b")));
-        let legacy = beside(Share::Auto, &first, true).unwrap();
+        let legacy = beside(Share::Auto, &first, true, None).unwrap();
         assert_eq!((legacy.as_caller, legacy.ends), (false, Ends::Never));
-        assert_eq!(beside(Share::Auto, &second, true).unwrap(), legacy);
-        assert!(beside(Share::Principal, &first, true).unwrap().as_caller);
+        assert_eq!(beside(Share::Auto, &second, true, None).unwrap(), legacy);
+        assert!(beside(Share::Principal, &first, true, None).unwrap().as_caller);
+    }
+
+    #[test]
+    fn what_a_server_started_on_use_has_for_several_ends_without_need() {
+        let (session, idle) = (testing::caller(1, Some("a")), Duration::from_secs(10));
+        let ends = |share, legacy| beside(share, &session, legacy, Some(idle)).unwrap().ends;
+        assert_eq!(ends(Share::Principal, false), Ends::Idle(idle));
+        assert_eq!(ends(Share::Auto, true), Ends::Idle(idle));
+        assert_eq!(ends(Share::Session, false), Ends::WithSession);
     }
 
     #[test]

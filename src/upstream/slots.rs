@@ -21,6 +21,37 @@ pub(super) struct Slots {
 /// A call's slot.
 pub(super) type Slot = OwnedSemaphorePermit;
 
+/// A call's slot; while it waits for something that is no load on the server, its place among those that wait for one.
+pub(super) struct Ticket<'a> {
+    pub(super) slot: Option<Slot>,
+    place: Option<Waiting<'a>>,
+    slots: &'a Slots,
+    settings: &'a ServerSettings,
+    metrics: &'a Metrics,
+    deadline: Instant,
+}
+
+impl Ticket<'_> {
+    /// Lets others have the slot, where there is a place to wait for another; elsewhere it is kept.
+    pub(super) fn step_aside(&mut self) {
+        if self.place.is_none() {
+            self.place = Waiting::enter(self.slots, self.settings, self.metrics);
+        }
+        if self.place.is_some() {
+            self.slot = None;
+        }
+    }
+
+    /// Waits for a slot, if it has none.
+    pub(super) async fn redeem(&mut self) -> Result<(), Error> {
+        if self.slot.is_none() {
+            self.slot = Some(self.slots.turn(self.settings, self.deadline).await?);
+        }
+        self.place = None;
+        Ok(())
+    }
+}
+
 impl Slots {
     pub(super) fn new(settings: &ServerSettings) -> Self {
         Slots { free: Arc::new(Semaphore::new(settings.max_concurrency)), waiting: AtomicUsize::new(0) }
@@ -62,12 +93,28 @@ impl Slots {
         if let Some(slot) = self.at_hand() {
             return Ok(slot);
         }
-        let ServerSettings { name, queue, max_concurrency, timeout, .. } = settings;
+        let ServerSettings { name, queue, max_concurrency, .. } = settings;
         let _place = Waiting::enter(self, settings, metrics).ok_or_else(|| {
             metrics.refused.with_label_values(&["queue"]).inc();
             let message = format!("Server \"{name}\" is busy: {max_concurrency} calls run and {queue} wait; raise servers.{name}.max_concurrency or .queue");
             Error::new(Reason::Overloaded, message)
         })?;
+        self.turn(settings, deadline).await
+    }
+
+    /// The slot of a call, and what it needs to give it up for a while.
+    pub(super) fn ticket<'a>(
+        &'a self,
+        slot: Option<Slot>,
+        settings: &'a ServerSettings,
+        metrics: &'a Metrics,
+        deadline: Instant,
+    ) -> Ticket<'a> {
+        Ticket { slot, place: None, slots: self, settings, metrics, deadline }
+    }
+
+    async fn turn(&self, settings: &ServerSettings, deadline: Instant) -> Result<Slot, Error> {
+        let ServerSettings { name, timeout, .. } = settings;
         match tokio::time::timeout_at(deadline, self.free.clone().acquire_owned()).await {
             Ok(Ok(slot)) => Ok(slot),
             _ => {
@@ -134,7 +181,18 @@ mod tests {
         assert!(error.message.contains("its time was over"), "{error}");
         drop(first);
         assert!(slots.at_hand().is_none(), "it is the second's turn");
-        let _slot = second.await.unwrap();
+        let slot = second.await.unwrap();
         assert_eq!(slots.waiting(), 0);
+        let mut aside = slots.ticket(Some(slot), &settings, &metrics, late);
+        aside.step_aside();
+        let other = slots.at_hand().unwrap();
+        assert!(aside.redeem().now_or_never().is_none() && slots.waiting() == 1, "it waits like any other");
+        drop(other);
+        aside.redeem().await.unwrap();
+        assert!(aside.slot.is_some() && slots.waiting() == 0);
+        let full = ServerSettings { queue: 0, ..settings.clone() };
+        let mut stays = slots.ticket(aside.slot.take(), &full, &metrics, late);
+        stays.step_aside();
+        assert!(stays.slot.is_some(), "where nobody may wait, it keeps its slot");
     }
 }

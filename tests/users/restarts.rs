@@ -212,6 +212,27 @@ async fn users_01_a_session_of_its_own_at_a_server_goes_on_too() {
     gateway.app.stop().await;
 }
 
+#[tokio::test]
+async fn users_01_a_session_of_its_own_that_its_server_forgot_goes_on_as_the_one_in_its_place() {
+    let mock = serve(legacy()).await;
+    let setup = Setup::new().lasting().http("a", &mock.url).with("servers.a", "share = \"session\"");
+    let gateway = setup.life().await;
+    gateway.ready(&["a"]).await;
+    let client = gateway.client(Era::Legacy).await;
+    assert_eq!(client.call("a__counter", json!({})).await.text(), "1");
+    mock.drop_sessions();
+    assert_eq!(client.call("a__counter", json!({})).await.text(), "1", "the server knows nothing of it");
+    let opened = mock.counters().of("initialize");
+    let gateway = again(&setup, gateway).await;
+    assert_eq!(client.call("a__counter", json!({})).await.text(), "2", "the session in its place is the same");
+    // The shared one alone was opened anew.
+    assert_eq!(mock.counters().of("initialize"), opened + 1);
+    assert_eq!(client.raw("DELETE", &[], "").await.status(), 204);
+    let gateway = again(&setup, gateway).await;
+    gateway.ready(&["a"]).await;
+    gateway.app.stop().await;
+}
+
 fn port(gateway: &Gateway) -> u16 {
     gateway.app.addresses[0].port()
 }

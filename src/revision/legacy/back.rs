@@ -11,7 +11,7 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, stream};
-use tokio::sync::{Mutex as AsyncMutex, broadcast};
+use tokio::sync::{Mutex as AsyncMutex, Notify, broadcast};
 use tokio_util::sync::CancellationToken;
 
 use crate::json::{Object, Raw, Text};
@@ -62,6 +62,8 @@ pub(in crate::revision) struct LegacyServer {
     agreed: ArcSwap<Agreed>,
     /// How often the session was renewed: two calls that fail on the same session renew it once.
     generation: AtomicU64,
+    /// Told of each renewal.
+    renewed: Notify,
     renewing: AsyncMutex<()>,
     /// The lowest level that the server was told; above the highest one: none.
     level: AtomicU8,
@@ -87,6 +89,7 @@ impl LegacyServer {
             news: broadcast::Sender::new(NEWS),
             agreed: ArcSwap::from_pointee(opened.0),
             generation: AtomicU64::new(0),
+            renewed: Notify::new(),
             renewing: AsyncMutex::new(()),
             level: AtomicU8::new(u8::MAX),
             subscribed: Subscribed::default(),
@@ -148,6 +151,7 @@ impl LegacyServer {
         let agreed = handshake(&self.link, &self.calls, &self.hello).await?;
         self.agreed.store(Arc::new(agreed));
         self.generation.fetch_add(1, Ordering::AcqRel);
+        self.renewed.notify_one();
         self.hello.metrics.server_reconnects.with_label_values(&[&self.hello.server]).inc();
         self.level.store(u8::MAX, Ordering::Relaxed);
         self.subscribe_anew();
@@ -299,6 +303,10 @@ impl Server for Shared {
 
     fn hand_over(&self) -> Option<Raw> {
         if self.0.link.is_pipe() { None } else { self.0.agreed.load().hand_over() }
+    }
+
+    fn renewed(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.0.renewed.notified())
     }
 
     fn let_go(&self) {
