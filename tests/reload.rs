@@ -13,6 +13,8 @@ mod outlive;
 mod restart;
 #[path = "reload/same.rs"]
 mod same;
+#[path = "reload/subscribed.rs"]
+mod subscribed;
 #[path = "reload/tls.rs"]
 mod tls;
 #[allow(dead_code, unused_imports, reason = "each test crate uses a part of it")]

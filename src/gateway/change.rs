@@ -119,6 +119,8 @@ impl Gateway {
             self.hand_over(old, new);
         }
         for upstream in after.started {
+            // One that was gone for a moment has listeners that did not notice.
+            self.hub.move_to(&upstream);
             tokio::spawn(upstream.run());
         }
         for member in &generation.servers {

@@ -40,7 +40,15 @@ pub(super) enum Happened {
 /// Listeners and their subscriptions.
 pub(super) struct Hub {
     news: broadcast::Sender<Happened>,
-    subscribed: Mutex<HashMap<Text, BTreeMap<Text, usize>>>,
+    /// By server; only where there are any.
+    subscribed: Mutex<HashMap<Text, Subscriptions>>,
+}
+
+/// What is subscribed to at one server, and how often.
+struct Subscriptions {
+    /// What stands for that server now: one that was configured anew is told what others are still counted for.
+    upstream: Arc<Upstream>,
+    uris: BTreeMap<Text, usize>,
 }
 
 impl Default for Hub {
@@ -72,7 +80,13 @@ impl Hub {
     /// One listener more or less. False: there is no room for another resource.
     fn count(&self, upstream: &Arc<Upstream>, uri: &Text, more: bool) -> bool {
         let mut subscribed = self.subscribed.lock().unwrap_or_else(PoisonError::into_inner);
-        let uris = subscribed.entry(upstream.name.clone()).or_default();
+        let fresh = || Subscriptions { upstream: upstream.clone(), uris: BTreeMap::new() };
+        let there = subscribed.entry(upstream.name.clone()).or_insert_with(fresh);
+        let moved = more && !Arc::ptr_eq(&there.upstream, upstream);
+        if moved {
+            there.upstream = upstream.clone();
+        }
+        let uris = &mut there.uris;
         let before = uris.get(uri).copied().unwrap_or(0);
         if more && before == 0 && uris.len() >= upstream.live().max_subscriptions {
             return false;
@@ -84,8 +98,11 @@ impl Hub {
             uris.insert(uri.clone(), after);
         }
         // The server hears of it only where the first comes or the last goes.
-        if (before == 0) != (after == 0) {
-            upstream.latest().subscribe(uris.keys().cloned().collect());
+        if (before == 0) != (after == 0) || moved {
+            there.upstream.latest().subscribe(there.uris.keys().cloned().collect());
+        }
+        if there.uris.is_empty() {
+            subscribed.remove(&upstream.name);
         }
         true
     }
@@ -93,10 +110,11 @@ impl Hub {
 
 impl Hub {
     /// Subscribes a server to what somebody listens to at the one that it takes the place of.
-    pub(super) fn move_to(&self, upstream: &Upstream) {
-        let subscribed = self.subscribed.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(uris) = subscribed.get(&upstream.name).filter(|uris| !uris.is_empty()) {
-            upstream.subscribe(uris.keys().cloned().collect());
+    pub(super) fn move_to(&self, upstream: &Arc<Upstream>) {
+        let mut subscribed = self.subscribed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(there) = subscribed.get_mut(&upstream.name) {
+            there.upstream = upstream.clone();
+            upstream.subscribe(there.uris.keys().cloned().collect());
         }
     }
 }

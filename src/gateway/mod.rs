@@ -11,6 +11,7 @@ mod handles;
 mod hub;
 mod inflight;
 mod links;
+mod listening;
 mod merge;
 mod names;
 mod preview;

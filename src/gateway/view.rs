@@ -6,12 +6,12 @@
 use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
-use tokio::sync::broadcast;
 use tokio::time::Instant;
 
 use crate::gateway::catalog::{Listed, Route, name_of};
 use crate::gateway::generation::{Generation, Member};
-use crate::gateway::hub::{Happened, Subscription, URI_MAX};
+use crate::gateway::hub::Happened;
+use crate::gateway::listening::Listening;
 use crate::gateway::{Gateway, Snapshot, ViewRules, links, merge, unrouted_label, uris};
 use crate::json::{Object, Raw, Text};
 use crate::model::{
@@ -21,7 +21,7 @@ use crate::model::{
 use crate::policy::ANYBODY;
 use crate::revision;
 use crate::telemetry::Meter;
-use crate::upstream::{Ear, Upstream};
+use crate::upstream::Upstream;
 
 /// Longest instructions; clients cut at about this.
 const INSTRUCTIONS_MAX: usize = 2048;
@@ -40,7 +40,7 @@ pub struct View {
     /// The servers and the rules that it is made of.
     pub(super) now: Arc<Generation>,
     pub(super) scope: Scope,
-    name: Text,
+    pub(super) name: Text,
 }
 
 /// Where a call goes.
@@ -120,7 +120,7 @@ impl View {
     }
 
     /// What a list holds, without the age of its parts.
-    fn listed(&self, caller: &Caller, kind: Kind, with_tasks: bool) -> Listed {
+    pub(super) fn listed(&self, caller: &Caller, kind: Kind, with_tasks: bool) -> Listed {
         let key = (self.name.clone(), caller.principal.id, kind, with_tasks);
         let public = caller.principal.id == ANYBODY;
         let visible = |route: &Route| {
@@ -181,26 +181,52 @@ impl View {
     }
 
     /// Whose a URI is, and what that server calls it.
-    fn locate(&self, snapshot: &Snapshot, caller: &Caller, uri: &Text) -> Result<(Arc<Member>, Text), Error> {
+    pub(super) fn locate(
+        &self,
+        snapshot: &Snapshot,
+        caller: &Caller,
+        uri: &Text,
+    ) -> Result<(Arc<Member>, Text), Error> {
+        let unknown = || not_found(uri);
         if let Scope::Server(upstream) = &self.scope {
             let exists = upstream.settings.resources.exists(uri);
-            return if exists { Ok((upstream.clone(), uri.clone())) } else { Err(not_found(uri)) };
+            return if exists { Ok((upstream.clone(), uri.clone())) } else { Err(unknown()) };
         }
         if let Some(route) = self.find(snapshot, caller, Kind::Resources, uri) {
             return Ok((route.upstream.clone(), route.local.clone()));
         }
-        let unknown = || not_found(uri);
-        let (server, local) = match uris::unwrap(uri) {
-            Some((server, local)) => (server.to_owned(), Text::from(&*local)),
-            None => {
-                let by_template = snapshot.find_template(uri, None).map(|route| route.upstream.settings.name.clone());
-                let known = by_template.or_else(|| self.gateway.learned.find(uri).map(|t| t.to_string()));
-                (known.or_else(|| self.only_server(snapshot)).ok_or_else(unknown)?, uri.clone())
-            }
-        };
-        let upstream = self.now.servers.iter().find(|u| u.settings.name == server && self.includes(&server));
-        let upstream = upstream.filter(|u| u.settings.resources.exists(&local)).ok_or_else(unknown)?;
-        Ok((upstream.clone(), local))
+        let guessed = || Some((self.only_server(snapshot)?, uri.clone()));
+        let (server, local) = self.unlisted(snapshot, uri).or_else(guessed).ok_or_else(unknown)?;
+        Ok((self.member(&server, &local).ok_or_else(unknown)?, local))
+    }
+
+    /// The same without a guess: where nothing tells whose it is, it is nobody's.
+    pub(super) fn known_place(&self, snapshot: &Snapshot, caller: &Caller, uri: &Text) -> Option<(Arc<Member>, Text)> {
+        if let Scope::Server(upstream) = &self.scope {
+            return upstream.settings.resources.exists(uri).then(|| (upstream.clone(), uri.clone()));
+        }
+        let listed = snapshot.find(Kind::Resources, uri);
+        if let Some(route) = listed.filter(|route| self.permits(&caller.principal, Kind::Resources, route)) {
+            return Some((route.upstream.clone(), route.local.clone()));
+        }
+        let (server, local) = self.unlisted(snapshot, uri)?;
+        Some((self.member(&server, &local)?, local))
+    }
+
+    /// Whose a URI in no list is, by what it says itself, by templates, and by what was learned.
+    fn unlisted(&self, snapshot: &Snapshot, uri: &Text) -> Option<(String, Text)> {
+        if let Some((server, local)) = uris::unwrap(uri) {
+            return Some((server.to_owned(), Text::from(&*local)));
+        }
+        let by_template = snapshot.find_template(uri, None).map(|route| route.upstream.settings.name.clone());
+        let server = by_template.or_else(|| self.gateway.learned.find(uri).map(|t| t.to_string()))?;
+        Some((server, uri.clone()))
+    }
+
+    /// The server of this name, if it is here and may have the resource.
+    pub(super) fn member(&self, server: &str, local: &Text) -> Option<Arc<Member>> {
+        let member = self.now.servers.iter().find(|u| u.settings.name == server && self.includes(server));
+        member.filter(|u| u.settings.resources.exists(local)).cloned()
     }
 
     /// The server that a URI in no list must belong to, because no other has resources here.
@@ -285,7 +311,7 @@ impl View {
     // === news ===
 
     /// What a listener on this endpoint hears of something that happened.
-    fn heard(&self, caller: &Arc<Caller>, happened: Happened) -> Option<Notice> {
+    pub(super) fn heard(&self, caller: &Arc<Caller>, happened: Happened) -> Option<Notice> {
         match happened {
             Happened::Logged(server, level, params) => self.includes(&server).then_some(Notice::Log(level, params)),
             Happened::Elicited(server, id, params) => self.includes(&server).then_some(Notice::Elicited(id, params)),
@@ -418,19 +444,7 @@ impl Server for View {
         // holds now, or it is heard of.
         let receiver = self.gateway.hub.listen();
         let Some(view) = self.gateway.view(&self.name, &caller.principal) else { return Notices::over() };
-        let (subscriptions, uris, full) = view.subscribe(caller, &filter.uris);
-        let mut honoured = Filter { uris, full, ..filter.clone() };
-        let listening = Listening {
-            seen: view.digests(caller, &filter),
-            view: view.again(),
-            caller: caller.clone(),
-            filter: honoured.clone(),
-            wanted: filter.uris.clone(),
-            receiver,
-            owed: Vec::new(),
-            _ear: view.ear(caller, &filter, &subscriptions),
-            _subscriptions: subscriptions,
-        };
+        let (listening, mut honoured) = Listening::new(view.again(), caller, filter.clone(), receiver);
         let stream = stream::unfold(listening, |mut listening| async move {
             listening.next().await.map(|notice| (notice, listening))
         });
@@ -450,187 +464,5 @@ impl Server for View {
         for upstream in self.now.servers.iter().filter(|u| self.includes(&u.settings.name)) {
             upstream.tell(caller, notice.clone());
         }
-    }
-}
-
-impl View {
-    /// Subscribes to those resources that there are here.
-    ///
-    /// Also says which limit kept others out, if one did.
-    fn subscribe(&self, caller: &Arc<Caller>, uris: &[Text]) -> (Vec<Subscription>, Vec<Text>, Option<Text>) {
-        let snapshot = self.now.snapshot.load();
-        let (mut subscriptions, mut honoured, mut full) = (Vec::new(), Vec::new(), None);
-        for uri in uris {
-            let Ok((member, local)) = self.locate(&snapshot, caller, uri) else { continue };
-            if member.face().is_some_and(|face| !face.features.subscribe) || local.len() > URI_MAX {
-                continue;
-            }
-            match self.gateway.hub.subscribe(&member.upstream, &local) {
-                Some(subscription) => {
-                    subscriptions.push(subscription);
-                    honoured.push(uri.clone());
-                }
-                None => {
-                    self.gateway.metrics.refused.with_label_values(&["max_subscriptions"]).inc();
-                    full = Some(Text::from(format!("servers.{}.max_subscriptions", member.settings.name)));
-                }
-            }
-        }
-        (subscriptions, honoured, full)
-    }
-
-    /// Has connections that are the client's own listen to what it listens to.
-    fn ear(&self, caller: &Caller, filter: &Filter, subscriptions: &[Subscription]) -> Ear {
-        let lists = filter.tools || filter.prompts || filter.resources || filter.logs;
-        self.gateway.shared.ears.listen(caller, lists, subscriptions.iter().map(Subscription::place).collect())
-    }
-
-    /// What tells each list that is listened to from another; those that are not are all the same.
-    fn digests(&self, caller: &Caller, filter: &Filter) -> [u64; 4] {
-        Kind::ALL.map(|kind| match filter.wants(&Notice::Changed(kind)) {
-            true => self.listed(caller, kind, false).digest,
-            false => 0,
-        })
-    }
-}
-
-/// One listener.
-struct Listening {
-    view: View,
-    caller: Arc<Caller>,
-    filter: Filter,
-    /// The resources that it asked for, also those that are not there.
-    wanted: Vec<Text>,
-    /// What it could list when it was told last.
-    seen: [u64; 4],
-    receiver: broadcast::Receiver<Happened>,
-    /// What it is still to be told.
-    owed: Vec<Notice>,
-    _subscriptions: Vec<Subscription>,
-    /// What connections of its client's own listen to for it.
-    _ear: Ear,
-}
-
-impl Listening {
-    async fn next(&mut self) -> Option<Notice> {
-        loop {
-            if let Some(notice) = self.owed.pop() {
-                return Some(notice);
-            }
-            match self.receiver.recv().await {
-                Ok(Happened::Changed(server, kind)) => {
-                    if self.view.includes(&server) && self.filter.wants(&Notice::Changed(kind)) {
-                        self.compare();
-                    }
-                }
-                Ok(Happened::Reloaded) => {
-                    self.follow()?;
-                    self.compare();
-                }
-                Ok(happened) => {
-                    let heard = self.view.heard(&self.caller, happened);
-                    match heard.filter(|notice| self.filter.wants(notice)) {
-                        // Its own connection says so: told whether or not what everybody lists differs, and once.
-                        Some(Notice::Changed(kind)) => {
-                            self.compare();
-                            self.owe(kind);
-                        }
-                        Some(notice) => return Some(notice),
-                        None => {}
-                    }
-                }
-                Err(broadcast::error::RecvError::Lagged(_)) => {
-                    // It cannot know what it missed, nor can we.
-                    self.follow()?;
-                    self.compare();
-                    let lists = [Kind::Tools, Kind::Prompts, Kind::Resources].map(Notice::Changed);
-                    let lists = lists.into_iter().filter(|notice| self.filter.wants(notice));
-                    self.owed = lists.chain(self.filter.updates()).collect();
-                }
-                Err(broadcast::error::RecvError::Closed) => return None,
-            }
-        }
-    }
-
-    /// Goes on with the endpoint as it is now; `None`: it is no longer there for this principal.
-    fn follow(&mut self) -> Option<()> {
-        self.view = self.view.gateway.view(&self.view.name, &self.caller.principal)?.again();
-        if !self.wanted.is_empty() {
-            // The new ones are there before the old ones go.
-            (self._subscriptions, self.filter.uris, _) = self.view.subscribe(&self.caller, &self.wanted);
-            self._ear = self.view.ear(&self.caller, &self.filter, &self._subscriptions);
-        }
-        Some(())
-    }
-
-    /// Owes it news of the lists that are no longer as it saw them.
-    fn compare(&mut self) {
-        let now = self.view.digests(&self.caller, &self.filter);
-        let seen = std::mem::replace(&mut self.seen, now);
-        for kind in Kind::ALL.into_iter().filter(|kind| now[*kind as usize] != seen[*kind as usize]) {
-            self.owe(kind);
-        }
-    }
-
-    /// Owes it the news of a list, once.
-    fn owe(&mut self, kind: Kind) {
-        // Templates have no notification of their own.
-        let kind = if kind == Kind::Templates { Kind::Resources } else { kind };
-        if !self.owed.iter().any(|owed| matches!(owed, Notice::Changed(other) if *other == kind)) {
-            self.owed.push(Notice::Changed(kind));
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use futures_util::FutureExt;
-    use tokio::task::unconstrained;
-
-    use super::*;
-    use crate::gateway::{GatewaySettings, NameRules};
-    use crate::link::guard::Guard;
-    use crate::model::testing;
-    use crate::policy::AccessTable;
-    use crate::telemetry::Metrics;
-    use crate::upstream::{Connect, ServerSettings, Shared};
-
-    fn gateway() -> Arc<Gateway> {
-        let connect = Connect::Stdio { command: "none".to_owned(), args: Vec::new(), env: Vec::new(), cwd: None };
-        let settings = GatewaySettings {
-            names: NameRules { separator: "__".to_owned(), max_length: 64 },
-            servers: vec![ServerSettings::new("a", connect)],
-            disabled: Vec::new(),
-            views: Vec::new(),
-            access: AccessTable::default(),
-            drain: Duration::ZERO,
-        };
-        Gateway::new(settings, Arc::new(Shared::new(Arc::new(Metrics::new()), Guard::none())))
-    }
-
-    #[tokio::test]
-    async fn a_listener_that_falls_behind_is_told_of_what_it_may_have_missed() {
-        let (gateway, caller) = (gateway(), testing::caller(ANYBODY, None));
-        let view = gateway.endpoints().find("a", &caller.principal).unwrap();
-        let filter = Filter { tools: true, uris: vec![Text::from("x:1"), Text::from("x:2")], ..Filter::default() };
-        let mut notices = view.listen(&caller, filter);
-        for _ in 0..2000 {
-            gateway.hub.publish(Happened::Logged(Text::from("a"), None, Object::new()));
-        }
-        let next = || unconstrained(notices.stream.next()).now_or_never().flatten();
-        let mut told: Vec<String> = std::iter::from_fn(next)
-            .map(|notice| match notice {
-                Notice::Updated(uri, params) => {
-                    assert_eq!(params.text("uri").as_ref(), Some(&uri));
-                    uri.to_string()
-                }
-                other => format!("{other:?}"),
-            })
-            .collect();
-        assert_eq!(told.pop().as_deref(), Some("Changed(Tools)"), "lists are looked at last");
-        told.sort();
-        assert_eq!(told, ["x:1", "x:2"]);
     }
 }

@@ -216,7 +216,7 @@ impl Filter {
     }
 
     /// That each of the resources changed, as a server would say it.
-    pub fn updates(&self) -> impl Iterator<Item = Notice> {
+    fn updates(&self) -> impl Iterator<Item = Notice> {
         let updated = |uri: &Text| Notice::Updated(uri.clone(), Object::new().with("uri", Raw::string(uri)));
         self.uris.iter().map(updated)
     }

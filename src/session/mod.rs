@@ -12,6 +12,7 @@ mod outbox;
 mod parking;
 mod seal;
 mod replay;
+mod subscription;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,6 +39,7 @@ pub use outbox::Outbox;
 pub use parking::{OpenAsk, OpenRequest, Parked, Parking, ParkingSettings, Ticket};
 pub use replay::{Next, OWN_STREAM, Reader, Replay, ReplaySettings, parse_id};
 pub use seal::{Binding, Refused, Seal};
+pub use subscription::Subscription;
 
 /// Requests of servers that may wait for a client's answer, for each session.
 const PENDING_MAX: usize = 64;
@@ -106,7 +108,7 @@ pub struct Session {
     next_ask: AtomicU64,
     pending: Mutex<HashMap<u64, Pending>>,
     calls: Mutex<Vec<(Id, CancellationToken)>>,
-    subscriptions: Mutex<HashMap<Text, CancellationToken>>,
+    subscriptions: Mutex<HashMap<Text, Subscription>>,
     tasks: Mutex<VecDeque<Text>>,
     stream: Mutex<CancellationToken>,
     pages: Mutex<VecDeque<Text>>,
@@ -129,10 +131,10 @@ pub struct Pipe {
 
 /// What became of a subscription.
 pub enum Subscribed {
-    /// It is new; the token is cancelled when it ends.
-    New(CancellationToken),
+    /// It is new.
+    New(Subscription),
     /// It was there.
-    Already,
+    Already(Subscription),
     /// The session has too many.
     TooMany,
 }
@@ -423,24 +425,24 @@ impl Session {
     /// Notes a subscription.
     pub fn subscribe(&self, uri: &Text) -> Subscribed {
         let mut subscriptions = lock(&self.subscriptions);
-        if subscriptions.contains_key(uri) {
-            return Subscribed::Already;
+        if let Some(subscription) = subscriptions.get(uri) {
+            return Subscribed::Already(subscription.clone());
         }
         if subscriptions.len() >= self.subscriptions_max {
             return Subscribed::TooMany;
         }
-        let token = self.ended.child_token();
-        subscriptions.insert(uri.clone(), token.clone());
+        let subscription = Subscription::new(self.ended.child_token());
+        subscriptions.insert(uri.clone(), subscription.clone());
         drop(subscriptions);
         self.keep();
-        Subscribed::New(token)
+        Subscribed::New(subscription)
     }
 
     /// Ends a subscription, if there is one: from here on nothing about the resource leaves, not even what waits.
     pub fn unsubscribe(&self, uri: &Text) {
         let mut subscriptions = lock(&self.subscriptions);
-        if let Some(token) = subscriptions.remove(uri) {
-            token.cancel();
+        if let Some(subscription) = subscriptions.remove(uri) {
+            subscription.ended.cancel();
             self.outbox.forget(uri);
             drop(subscriptions);
             self.keep();
@@ -448,10 +450,10 @@ impl Session {
     }
 
     /// Puts a message about a subscribed resource into the outbox, unless the subscription has ended. False: it has.
-    pub fn update(&self, uri: &Text, subscription: &CancellationToken, message: Bytes) -> bool {
+    pub fn update(&self, uri: &Text, subscription: &Subscription, message: Bytes) -> bool {
         // The lock that `unsubscribe` takes: a message is either there to be forgotten, or never gets there.
         let _held = lock(&self.subscriptions);
-        let live = !subscription.is_cancelled();
+        let live = !subscription.ended.is_cancelled();
         if live {
             self.outbox.push(message, Some(uri.clone()));
         }

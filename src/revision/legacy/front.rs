@@ -328,8 +328,11 @@ pub(super) fn subscribe(session: &Arc<Session>, server: &Arc<dyn Server>, params
     }
     let uri = Text::from(uri.as_str());
     match session.subscribe(&uri) {
-        Subscribed::New(ended) => drop(tokio::spawn(stream::forward(uri, notices, Arc::downgrade(session), ended))),
-        Subscribed::Already => {}
+        Subscribed::New(subscription) => {
+            tokio::spawn(stream::forward(uri, notices, Arc::downgrade(session), subscription));
+        }
+        // It may be at another server, or nowhere, by now.
+        Subscribed::Already(subscription) => subscription.renew(notices),
         Subscribed::TooMany => {
             let message = "The session has too many subscriptions (limits.subscriptions); end some first";
             return Err(Error::new(Reason::Overloaded, message));

@@ -77,9 +77,9 @@ pub(super) fn wake(
 fn subscribe(session: &Arc<Session>, server: &Arc<dyn Server>, record: &Record) {
     for uri in &record.subscriptions {
         let uri = Text::from(uri.as_str());
-        let Subscribed::New(ended) = session.subscribe(&uri) else { continue };
+        let Subscribed::New(subscription) = session.subscribe(&uri) else { continue };
         let (server, session) = (server.clone(), Arc::downgrade(session));
-        tokio::spawn(ended.clone().run_until_cancelled_owned(async move {
+        tokio::spawn(subscription.ended.clone().run_until_cancelled_owned(async move {
             let mut pause = PAUSES.0;
             let notices = loop {
                 let caller = session.upgrade()?.caller.load_full();
@@ -88,10 +88,13 @@ fn subscribe(session: &Arc<Session>, server: &Arc<dyn Server>, record: &Record) 
                     break notices;
                 }
                 // Its server is not listed yet, and nobody knows whose it is.
-                tokio::time::sleep(pause).await;
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => {}
+                    notices = subscription.renewed() => break notices,
+                }
                 pause = (pause * 2).min(PAUSES.1);
             };
-            own::forward(uri, notices, session, ended).await;
+            own::forward(uri, notices, session, subscription).await;
             Some(())
         }));
     }

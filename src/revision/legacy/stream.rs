@@ -15,7 +15,7 @@ use crate::json::Text;
 use crate::model::{Error, Filter, LogWish, Notice, Notices, Reason, Server};
 use crate::revision::legacy::{NEWEST, profile, record, tasks};
 use crate::revision::{FrontState, answer, notices};
-use crate::session::{Busy, OWN_STREAM, Session};
+use crate::session::{Busy, OWN_STREAM, Session, Subscription};
 use crate::sse;
 use crate::telemetry::CountGuard;
 
@@ -244,17 +244,27 @@ fn spell(notice: &Notice) -> Option<Bytes> {
 }
 
 /// Passes what one subscription hears to the session's stream, until the subscription or the session ends.
-pub(super) async fn forward(uri: Text, mut notices: Notices, session: Weak<Session>, ended: CancellationToken) {
+pub(super) async fn forward(uri: Text, mut notices: Notices, session: Weak<Session>, subscription: Subscription) {
+    let mut over = false;
     loop {
         let notice = tokio::select! {
             biased;
-            () = ended.cancelled() => return,
-            notice = notices.stream.next() => notice,
+            () = subscription.ended.cancelled() => return,
+            notice = notices.stream.next(), if !over => notice,
+            // What was heard until then is told first.
+            fresh = subscription.renewed() => {
+                (notices, over) = (fresh, false);
+                continue;
+            }
         };
-        let (Some(notice), Some(session)) = (notice, session.upgrade()) else { return };
+        let Some(notice) = notice else {
+            over = true;
+            continue;
+        };
+        let Some(session) = session.upgrade() else { return };
         // Who unsubscribed hears no more of it, even if something has happened by then.
         if let Some(message) = spell(&notice)
-            && !session.update(&uri, &ended, message)
+            && !session.update(&uri, &subscription, message)
         {
             return;
         }
@@ -303,23 +313,42 @@ mod tests {
             let updated = move |_| Notice::Updated(Text::literal("a://1"), Object::new());
             Notices { honoured: Filter::default(), stream: stream::iter((0..count).map(updated)).boxed(), opened: None }
         };
-        let token = |subscribed| match subscribed {
-            Subscribed::New(token) => token,
+        let new = |subscribed| match subscribed {
+            Subscribed::New(subscription) => subscription,
             _ => panic!("the session was not subscribed"),
         };
         // What waits for the stream when the client unsubscribes goes with the subscription, and nothing else does.
-        let other = token(session.subscribe(&Text::literal("a://2")));
+        let other = new(session.subscribe(&Text::literal("a://2")));
         assert!(session.update(&Text::literal("a://2"), &other, Bytes::from_static(b"two")));
-        let first = token(session.subscribe(&uri));
-        forward(uri.clone(), notices(3), Arc::downgrade(&session), first.clone()).await;
+        let first = new(session.subscribe(&uri));
+        assert!(forward(uri.clone(), notices(3), Arc::downgrade(&session), first.clone()).now_or_never().is_none());
         session.unsubscribe(&uri);
         assert_eq!(session.outbox.next().now_or_never().as_deref(), Some(&b"two"[..]));
         assert!(session.outbox.next().now_or_never().is_none(), "one about the resource was still waiting");
         // One that was on its way when the client unsubscribed gets no further, even if the client is back by then.
-        let again = token(session.subscribe(&uri));
+        let again = new(session.subscribe(&uri));
         assert!(!session.update(&uri, &first, Bytes::from_static(b"late")));
         assert!(session.outbox.next().now_or_never().is_none());
         assert!(session.update(&uri, &again, Bytes::from_static(b"new")));
         assert!(session.outbox.next().now_or_never().is_some());
+    }
+    #[tokio::test]
+    async fn a_subscription_that_is_renewed_goes_on() {
+        let (session, uri) = (session(), Text::literal("a://1"));
+        let once = || {
+            let updated = Notice::Updated(Text::literal("a://1"), Object::new());
+            Notices { honoured: Filter::default(), stream: stream::iter([updated]).boxed(), opened: None }
+        };
+        let Subscribed::New(subscription) = session.subscribe(&uri) else { panic!("it is new") };
+        let mut forwarding = Box::pin(forward(uri.clone(), once(), Arc::downgrade(&session), subscription));
+        for _ in 0..3 {
+            assert!((&mut forwarding).now_or_never().is_none(), "although nothing more comes");
+            assert!(session.outbox.next().now_or_never().is_some());
+            let Subscribed::Already(again) = session.subscribe(&uri) else { panic!("it was there") };
+            again.renew(once());
+        }
+        session.unsubscribe(&uri);
+        assert!(forwarding.now_or_never().is_some(), "it ends as one");
+        assert!(session.outbox.next().now_or_never().is_none());
     }
 }
