@@ -9,7 +9,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use crate::model::{Error, Reason};
-use crate::telemetry::Metrics;
+use crate::telemetry::{Amount, Metrics};
 use crate::upstream::ServerSettings;
 
 /// The slots of one server.
@@ -130,27 +130,23 @@ impl Slots {
 /// A place in the queue for a slot.
 struct Waiting<'a> {
     slots: &'a Slots,
-    name: &'a str,
-    metrics: &'a Metrics,
+    /// The gauge that it was counted in: a server that has left the config by then has none of its own any more.
+    depth: Amount,
 }
 
 impl<'a> Waiting<'a> {
     fn enter(slots: &'a Slots, settings: &'a ServerSettings, metrics: &'a Metrics) -> Option<Self> {
-        let place = Waiting { slots, name: &settings.name, metrics };
+        let place = Waiting { slots, depth: metrics.queue_depth.with_label_values(&[&settings.name]) };
         let before = slots.waiting.fetch_add(1, Ordering::AcqRel);
-        place.count(1);
+        place.depth.inc();
         (before < settings.queue).then_some(place)
-    }
-
-    fn count(&self, change: i64) {
-        self.metrics.queue_depth.with_label_values(&[self.name]).add(change);
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.slots.waiting.fetch_sub(1, Ordering::AcqRel);
-        self.count(-1);
+        self.depth.dec();
     }
 }
 
