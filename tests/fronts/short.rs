@@ -268,9 +268,9 @@ async fn a_body_has_its_own_time() {
         let mut raw = Raw::open(&gateway).await;
         let request = raw.request(1, "");
         let (head, body) = request.split_at(request.len() - 20);
-        let opened = std::time::Instant::now();
+        let opened = tokio::time::Instant::now();
         tokio::time::sleep(LIMIT * 7 / 10).await;
-        let begun = std::time::Instant::now();
+        let begun = tokio::time::Instant::now();
         raw.write(head).await;
         tokio::time::sleep(LIMIT * 6 / 10).await;
         raw.write(body).await;
