@@ -9,7 +9,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use crate::model::{Error, Reason};
-use crate::telemetry::Metrics;
+use crate::telemetry::{Amount, Metrics};
 use crate::upstream::ServerSettings;
 
 /// The slots of one server.
@@ -130,27 +130,23 @@ impl Slots {
 /// A place in the queue for a slot.
 struct Waiting<'a> {
     slots: &'a Slots,
-    name: &'a str,
-    metrics: &'a Metrics,
+    /// Kept: the server's may be another by the time the place is left, if the server is taken out of the config and back.
+    depth: Amount,
 }
 
 impl<'a> Waiting<'a> {
-    fn enter(slots: &'a Slots, settings: &'a ServerSettings, metrics: &'a Metrics) -> Option<Self> {
-        let place = Waiting { slots, name: &settings.name, metrics };
+    fn enter(slots: &'a Slots, settings: &ServerSettings, metrics: &Metrics) -> Option<Self> {
+        let place = Waiting { slots, depth: metrics.queue_depth.with_label_values(&[&settings.name]) };
         let before = slots.waiting.fetch_add(1, Ordering::AcqRel);
-        place.count(1);
+        place.depth.inc();
         (before < settings.queue).then_some(place)
-    }
-
-    fn count(&self, change: i64) {
-        self.metrics.queue_depth.with_label_values(&[self.name]).add(change);
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.slots.waiting.fetch_sub(1, Ordering::AcqRel);
-        self.count(-1);
+        self.depth.dec();
     }
 }
 
@@ -190,6 +186,10 @@ mod tests {
         drop(other);
         aside.redeem().await.unwrap();
         assert!(aside.slot.is_some() && slots.waiting() == 0);
+        aside.step_aside();
+        metrics.forget_server("a", &[], &[]);
+        aside.redeem().await.unwrap();
+        assert_eq!(metrics.queue_depth.with_label_values(&["a"]).get(), 0, "its server was forgotten meanwhile");
         let full = ServerSettings { queue: 0, ..settings.clone() };
         let mut stays = slots.ticket(aside.slot.take(), &full, &metrics, late);
         stays.step_aside();
