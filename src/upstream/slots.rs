@@ -130,12 +130,12 @@ impl Slots {
 /// A place in the queue for a slot.
 struct Waiting<'a> {
     slots: &'a Slots,
-    /// The gauge that it was counted in: a server that has left the config by then has none of its own any more.
+    /// Kept: the server's may be another by the time the place is left, if the server is taken out of the config and back.
     depth: Amount,
 }
 
 impl<'a> Waiting<'a> {
-    fn enter(slots: &'a Slots, settings: &'a ServerSettings, metrics: &'a Metrics) -> Option<Self> {
+    fn enter(slots: &'a Slots, settings: &ServerSettings, metrics: &Metrics) -> Option<Self> {
         let place = Waiting { slots, depth: metrics.queue_depth.with_label_values(&[&settings.name]) };
         let before = slots.waiting.fetch_add(1, Ordering::AcqRel);
         place.depth.inc();
@@ -186,6 +186,10 @@ mod tests {
         drop(other);
         aside.redeem().await.unwrap();
         assert!(aside.slot.is_some() && slots.waiting() == 0);
+        aside.step_aside();
+        metrics.forget_server("a", &[], &[]);
+        aside.redeem().await.unwrap();
+        assert_eq!(metrics.queue_depth.with_label_values(&["a"]).get(), 0, "its server was forgotten meanwhile");
         let full = ServerSettings { queue: 0, ..settings.clone() };
         let mut stays = slots.ticket(aside.slot.take(), &full, &metrics, late);
         stays.step_aside();
