@@ -207,12 +207,15 @@ impl Connections {
         if self.legacy_first(caller)
             && let Some(beside) = sharing::beside(self.share, caller, true, self.idle)
         {
+            let key = beside.key.clone();
             match self.leased(seeker, beside, Some(Era::Legacy)).await {
                 Ok((active, used)) => return Ok((active, Some(used))),
                 // That there is no place for it shows nothing of the server.
                 Err(error) if error.reason == Reason::Overloaded => {}
                 Err(error) => {
                     self.modern_only.store(true, Ordering::Relaxed);
+                    // Of the same name may be the one that it is to have instead.
+                    self.leases.forgive(&key);
                     let server = &upstream.settings.name;
                     tracing::info!(server, "it does not speak to legacy clients in their era: {error}");
                 }

@@ -190,6 +190,11 @@ impl Leases {
         tokio::spawn(live(place, attempt, caller.clone()));
     }
 
+    /// The attempt at this connection was a mistake: another may be made at once.
+    pub(super) fn forgive(&self, key: &Text) {
+        self.lock().paces.forgive(key);
+    }
+
     /// The caller's connection, if there is one.
     pub(super) fn find(&self, share: Share, caller: &Caller) -> Option<Arc<Active>> {
         let key = sharing::key(share, caller).or_else(|| caller.session.as_ref().map(sharing::session_key))?;

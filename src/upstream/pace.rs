@@ -197,6 +197,11 @@ impl Paces {
         pause
     }
 
+    /// What was tried says nothing of what is tried next.
+    pub(super) fn forgive(&mut self, key: &Text) {
+        self.resting.remove(key);
+    }
+
     /// A connection that was up for so long was lost; calls have this much patience.
     pub(super) fn lost(&mut self, key: &Text, mut pace: Pace, up: Duration, reason: &str, patience: Duration) {
         let now = Instant::now();
@@ -365,6 +370,8 @@ mod tests {
         let began = |paces: &mut Paces, key: &Text| paces.begin(key, backoff(), Instant::now()).map(drop);
         assert_eq!(began(&mut paces, &one), Err(pause), "refused credentials are one client's");
         assert!(began(&mut paces, &other).is_ok());
+        paces.forgive(&one);
+        assert!(began(&mut paces, &one).is_ok(), "it was tried in the wrong era");
         let unstartable = LinkError::Unstartable("no such command".to_owned()).into();
         let pause = fail(&mut paces, &other, &unstartable);
         let third = Text::literal("third");
