@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::{FutureExt, StreamExt, stream};
+use futures_util::{StreamExt, stream};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -27,6 +27,8 @@ const REFUSALS_MAX: u32 = 3;
 const REFUSED: Duration = Duration::from_secs(10);
 /// How long a server may take to say that it is listened to.
 pub(super) const OPENING: Duration = Duration::from_secs(5);
+/// How long lists wait for that.
+const PROMPT: Duration = Duration::from_millis(250);
 /// Changes that come within this time are taken together.
 pub(super) const SETTLE: Duration = Duration::from_millis(100);
 
@@ -479,11 +481,10 @@ async fn relist(
     due: &mut Due,
     kinds: &[Kind],
 ) -> Result<(), Trouble> {
-    // The server shall hear that it is listened to before it is listed.
-    if due.hear.is_none()
-        && let Some(notice) = notices.stream.next().now_or_never()
-    {
-        due.heard(upstream, notices, notice);
+    // The server shall hear that it is listened to before it is listed: what comes before it says so is listed twice.
+    if due.alone && notices.is_opening() {
+        let opened = opening(notices.opened.clone(), Instant::now() + PROMPT);
+        hearing(upstream, notices, due, opened).await;
     }
     let features = active.server.describe(&own_caller()).features;
     let mut trouble: Option<Trouble> = None;
@@ -652,13 +653,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_waits_for_a_server_to_listen() {
+    async fn nobody_waits_long_for_a_server_to_listen() {
         let server = Changing::new(None);
         let began = Instant::now();
         let upstream = listed(&server).await;
         assert!(began.elapsed() < Duration::from_secs(1));
         until(&upstream, State::Ready).await;
-        assert!(began.elapsed() <= server.prompts + SETTLE);
+        assert!(began.elapsed() <= PROMPT + server.prompts + SETTLE);
         assert_eq!(server.listed.load(Ordering::Relaxed), 1);
         tokio::time::sleep(RELIST + SETTLE).await;
         assert_eq!(server.listed.load(Ordering::Relaxed), 2);
