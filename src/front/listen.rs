@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::front::socket::{Incoming, Socket};
-use crate::front::written::Written;
+use crate::front::write_timeout::WriteTimeout;
 use crate::front::{Inherited, ListenAddress, Service, SocketSettings, Tls, short};
 use crate::selfwake::SelfWake;
 use crate::telemetry::{CountGuard, Metrics};
@@ -179,7 +179,7 @@ impl Connection {
             draining: &self.draining,
             linger: LINGER,
         };
-        let stream = Written::new(stream, self.speaking.write_timeout);
+        let stream = WriteTimeout::new(stream, self.speaking.write_timeout, self.service.counts_unread());
         let Some(rest) = short::converse(stream, terms).await else { return };
         let builder = if rest.is_h2() { &self.speaking.http2 } else { &self.speaking.http1 };
         let mut connection = pin!(builder.serve_connection(TokioIo::new(rest), self.service));

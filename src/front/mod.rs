@@ -18,7 +18,7 @@ mod short;
 mod socket;
 mod tls;
 mod unread;
-mod written;
+mod write_timeout;
 
 use std::sync::Arc;
 use std::time::Duration;

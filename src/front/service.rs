@@ -21,7 +21,7 @@ use tower::ServiceExt;
 
 use crate::body::Body;
 use crate::front::guard::has_several_hosts;
-use crate::front::unread::Read;
+use crate::front::unread::Watched;
 use crate::front::{Front, Fronts, mcp};
 
 /// What a connection calls.
@@ -60,7 +60,7 @@ pub enum Answer {
     /// Of a route.
     Route(AxumBody),
     /// Either, over HTTP/2: where nobody reads it, nothing else shows that.
-    Read(Read),
+    Watched(Watched),
 }
 
 impl Service {
@@ -98,6 +98,16 @@ impl Service {
         Service { closing, ..self }
     }
 
+    /// Counts, each time it is called, something that its client did not read.
+    pub(super) fn counts_unread(&self) -> impl Fn() + Send + Unpin + use<> {
+        let fronts = self.fronts.clone();
+        move || {
+            if let Some(fronts) = &fronts {
+                fronts.load().unread.count();
+            }
+        }
+    }
+
     /// The same for one connection.
     pub(super) fn for_peer(&self, address: Option<SocketAddr>) -> Self {
         Service { peer: address.map(|address| Peer(address.ip().to_canonical())), ..self.clone() }
@@ -132,7 +142,7 @@ fn told(mut response: Response<Answer>, version: Version, closing: &AtomicBool) 
 /// The answer, watched where only that shows whether it is read.
 fn watched(response: Response<Answer>, version: Version, front: Option<&Front>) -> Response<Answer> {
     match front {
-        Some(front) if version == Version::HTTP_2 => response.map(|body| Answer::Read(front.unread.watch(body))),
+        Some(front) if version == Version::HTTP_2 => response.map(|body| Answer::Watched(front.unread.watch(body))),
         _ => response,
     }
 }
@@ -177,7 +187,7 @@ impl http_body::Body for Answer {
         match self.get_mut() {
             Answer::Mcp(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
             Answer::Route(body) => Pin::new(body).poll_frame(cx),
-            Answer::Read(body) => Pin::new(body).poll_frame(cx),
+            Answer::Watched(body) => Pin::new(body).poll_frame(cx),
         }
     }
 
@@ -185,7 +195,7 @@ impl http_body::Body for Answer {
         match self {
             Answer::Mcp(body) => body.is_end_stream(),
             Answer::Route(body) => body.is_end_stream(),
-            Answer::Read(body) => body.is_end_stream(),
+            Answer::Watched(body) => body.is_end_stream(),
         }
     }
 
@@ -193,7 +203,7 @@ impl http_body::Body for Answer {
         match self {
             Answer::Mcp(body) => body.size_hint(),
             Answer::Route(body) => body.size_hint(),
-            Answer::Read(body) => body.size_hint(),
+            Answer::Watched(body) => body.size_hint(),
         }
     }
 }

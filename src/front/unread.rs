@@ -3,7 +3,7 @@
 //! Owns the watch over them. What an exchange does, it does as its answer is read, so that nothing piles up for a client
 //! that is slow; one that gives no room for an answer, on a connection that is well, would keep what its calls hold (places
 //! at their servers, large results) for as long as it likes. Over HTTP/1.1 such a client has its whole connection blocked,
-//! which `written` ends. Does not write. Invariant: an answer that has more to say, and is not asked for it within the
+//! which `write_timeout` ends. Does not write. Invariant: an answer that has more to say, and is not asked for it within the
 //! limit, is dropped as if its client had gone.
 
 use std::pin::Pin;
@@ -29,15 +29,15 @@ type Boxed = Pin<Box<dyn Body<Data = Bytes, Error = axum::Error> + Send>>;
 /// The watch over all answers.
 pub struct Unread {
     limit: Duration,
-    watched: Mutex<Watched>,
-    /// Answers that were dropped.
+    seats: Mutex<Seats>,
+    /// What was dropped: answers, and connections.
     dropped: Counter,
     /// Whether somebody looks: from the first answer on.
     looks: AtomicBool,
 }
 
-struct Watched {
-    seats: Vec<Weak<Seat>>,
+struct Seats {
+    all: Vec<Weak<Seat>>,
     /// When there are so many, those that are over are taken out: twice what was left the last time.
     full: usize,
 }
@@ -56,31 +56,39 @@ struct Watch {
 impl Unread {
     /// A watch that drops answers after so long, and counts them.
     pub fn new(limit: Duration, dropped: Counter) -> Arc<Self> {
-        let watched = Mutex::new(Watched { seats: Vec::new(), full: FIRST });
-        Arc::new(Unread { limit, watched, dropped, looks: AtomicBool::new(false) })
+        let seats = Mutex::new(Seats { all: Vec::new(), full: FIRST });
+        Arc::new(Unread { limit, seats, dropped, looks: AtomicBool::new(false) })
+    }
+
+    /// Something was not read, and is dropped.
+    pub(super) fn count(&self) {
+        self.dropped.inc();
     }
 
     /// The body, watched. It needs a runtime.
-    pub(super) fn watch(self: &Arc<Self>, body: impl Body<Data = Bytes, Error = axum::Error> + Send + 'static) -> Read {
+    pub(super) fn watch(
+        self: &Arc<Self>,
+        body: impl Body<Data = Bytes, Error = axum::Error> + Send + 'static,
+    ) -> Watched {
         if !self.looks.swap(true, Ordering::Relaxed) {
             tokio::spawn(look(Arc::downgrade(self), (self.limit / 4).clamp(LOOKS.0, LOOKS.1)));
         }
         let watch = Watch { body: Some(Box::pin(body)), is_dropped: false, since: Some(Instant::now()) };
         let seat = Arc::new(Seat(Mutex::new(watch)));
-        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
-        if watched.seats.len() >= watched.full {
-            watched.seats.retain(|seat| seat.strong_count() > 0);
-            watched.full = FIRST.max(watched.seats.len() * 2);
+        let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
+        if seats.all.len() >= seats.full {
+            seats.all.retain(|seat| seat.strong_count() > 0);
+            seats.full = FIRST.max(seats.all.len() * 2);
         }
-        watched.seats.push(Arc::downgrade(&seat));
-        Read(seat)
+        seats.all.push(Arc::downgrade(&seat));
+        Watched(seat)
     }
 
     /// Takes the answers that nobody reads; what they hold is free once they are dropped.
     fn stalled(&self, now: Instant) -> Vec<Boxed> {
-        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
         let mut stalled = Vec::new();
-        watched.seats.retain(|seat| {
+        seats.all.retain(|seat| {
             let Some(seat) = seat.upgrade() else { return false };
             // Whoever holds it is reading it.
             let Ok(mut watch) = seat.0.try_lock() else { return true };
@@ -102,7 +110,7 @@ async fn look(unread: Weak<Unread>, pause: Duration) {
         let Some(unread) = unread.upgrade() else { return };
         // What ends with an answer may be much: outside of the lock.
         for body in unread.stalled(Instant::now()) {
-            unread.dropped.inc();
+            unread.count();
             tracing::debug!("a client reads nothing of an answer (limits.write_timeout): it is dropped");
             drop(body);
         }
@@ -110,7 +118,7 @@ async fn look(unread: Weak<Unread>, pause: Duration) {
 }
 
 /// A body as its connection reads it.
-pub struct Read(Arc<Seat>);
+pub struct Watched(Arc<Seat>);
 
 impl Seat {
     fn lock(&self) -> MutexGuard<'_, Watch> {
@@ -118,7 +126,7 @@ impl Seat {
     }
 }
 
-impl Body for Read {
+impl Body for Watched {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -218,6 +226,6 @@ mod tests {
         for _ in 0..10 * FIRST {
             drop(unread.watch(talking(1).0));
         }
-        assert!(unread.watched.lock().unwrap().seats.len() <= FIRST);
+        assert!(unread.seats.lock().unwrap().all.len() <= FIRST);
     }
 }

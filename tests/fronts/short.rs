@@ -291,7 +291,7 @@ async fn who_reads_nothing_loses_the_connection() {
     let gateway = setup.start().await;
     gateway.ready(&["a"]).await;
     let connections = || gateway.app.metrics.connections.get();
-    let before = connections();
+    let (before, mut unread) = (connections(), 0);
     let params = json!({"name": "a__big", "arguments": {"bytes": 12 << 20}, "_meta": modern_meta()});
     let body = body_of(1, "tools/call", params);
     for more in ["", "expect: 100-continue\r\n"] {
@@ -308,6 +308,8 @@ async fn who_reads_nothing_loses_the_connection() {
         let mut rest = Vec::new();
         let _ = within("the end", raw.stream.read_to_end(&mut rest)).await;
         assert!(rest.len() < 12 << 20, "it is not whole");
+        unread += 1;
+        assert_eq!(gateway.app.metrics.dropped.with_label_values(&["unread"]).get(), unread);
     }
     gateway.app.stop().await;
 }

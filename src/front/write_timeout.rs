@@ -18,16 +18,18 @@ const WRITE: usize = 0;
 const FLUSH: usize = 1;
 
 /// A stream whose writing may not stand still for long.
-pub(super) struct Written<S> {
+pub(super) struct WriteTimeout<S, F> {
     stream: S,
     limit: Duration,
+    /// Called when it is over.
+    late: F,
     /// Since when nothing could be written, and nothing flushed: a stream without a buffer is always flushed.
     timers: [Timer; 2],
 }
 
-impl<S> Written<S> {
-    pub(super) fn new(stream: S, limit: Duration) -> Self {
-        Written { stream, limit, timers: [None, None] }
+impl<S, F: Fn()> WriteTimeout<S, F> {
+    pub(super) fn new(stream: S, limit: Duration, late: F) -> Self {
+        WriteTimeout { stream, limit, late, timers: [None, None] }
     }
 
     fn moved<T>(&mut self, what: usize, cx: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
@@ -38,17 +40,18 @@ impl<S> Written<S> {
         }
         let timer = timer.get_or_insert_with(|| Box::pin(sleep(self.limit)));
         ready!(timer.as_mut().poll(cx));
+        (self.late)();
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Written<S> {
+impl<S: AsyncRead + Unpin, F: Unpin> AsyncRead for WriteTimeout<S, F> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(cx, buffer)
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Written<S> {
+impl<S: AsyncWrite + Unpin, F: Fn() + Unpin> AsyncWrite for WriteTimeout<S, F> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.moved(WRITE, cx, polled)
@@ -80,6 +83,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Written<S> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
     use tokio::time::Instant;
 
@@ -90,14 +95,18 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_write_that_stands_still_fails() {
         let (ours, mut theirs) = duplex(4);
-        let mut written = Written::new(ours, LIMIT);
+        let late = AtomicUsize::new(0);
+        let mut written = WriteTimeout::new(ours, LIMIT, || {
+            late.fetch_add(1, Ordering::Relaxed);
+        });
         written.write_all(b"full").await.unwrap();
         let start = Instant::now();
         assert_eq!(written.write_all(b"more").await.unwrap_err().kind(), io::ErrorKind::TimedOut);
-        assert_eq!(start.elapsed(), LIMIT);
+        assert_eq!((start.elapsed(), late.load(Ordering::Relaxed)), (LIMIT, 1));
         // A reader that takes a little now and then is slow, and no more.
         let (ours, mut slow) = duplex(4);
-        let writing = tokio::spawn(async move { Written::new(ours, LIMIT).write_all(b"twelve bytes").await });
+        let writing =
+            tokio::spawn(async move { WriteTimeout::new(ours, LIMIT, || ()).write_all(b"twelve bytes").await });
         let mut read = [0; 12];
         for piece in read.chunks_mut(2) {
             tokio::time::sleep(LIMIT * 9 / 10).await;
