@@ -187,29 +187,32 @@ impl View {
         caller: &Caller,
         uri: &Text,
     ) -> Result<(Arc<Member>, Text), Error> {
-        let unknown = || not_found(uri);
-        if let Scope::Server(upstream) = &self.scope {
-            let exists = upstream.settings.resources.exists(uri);
-            return if exists { Ok((upstream.clone(), uri.clone())) } else { Err(unknown()) };
-        }
-        if let Some(route) = self.find(snapshot, caller, Kind::Resources, uri) {
-            return Ok((route.upstream.clone(), route.local.clone()));
-        }
-        let guessed = || Some((self.only_server(snapshot)?, uri.clone()));
-        let (server, local) = self.unlisted(snapshot, uri).or_else(guessed).ok_or_else(unknown)?;
-        Ok((self.member(&server, &local).ok_or_else(unknown)?, local))
+        let listed = || self.find(snapshot, caller, Kind::Resources, uri);
+        self.place(snapshot, uri, listed, true).ok_or_else(|| not_found(uri))
     }
 
-    /// The same without a guess: where nothing tells whose it is, it is nobody's.
+    /// The same for whoever does not ask for it now: without a guess, since where nothing tells whose it is, it is nobody's.
     pub(super) fn known_place(&self, snapshot: &Snapshot, caller: &Caller, uri: &Text) -> Option<(Arc<Member>, Text)> {
+        let permitted = |route: &&Arc<Route>| self.permits(&caller.principal, Kind::Resources, route);
+        let listed = || snapshot.find(Kind::Resources, uri).filter(permitted).cloned();
+        self.place(snapshot, uri, listed, false)
+    }
+
+    fn place(
+        &self,
+        snapshot: &Snapshot,
+        uri: &Text,
+        listed: impl FnOnce() -> Option<Arc<Route>>,
+        guess: bool,
+    ) -> Option<(Arc<Member>, Text)> {
         if let Scope::Server(upstream) = &self.scope {
             return upstream.settings.resources.exists(uri).then(|| (upstream.clone(), uri.clone()));
         }
-        let listed = snapshot.find(Kind::Resources, uri);
-        if let Some(route) = listed.filter(|route| self.permits(&caller.principal, Kind::Resources, route)) {
+        if let Some(route) = listed() {
             return Some((route.upstream.clone(), route.local.clone()));
         }
-        let (server, local) = self.unlisted(snapshot, uri)?;
+        let only = || Some((self.only_server(snapshot).filter(|_| guess)?, uri.clone()));
+        let (server, local) = self.unlisted(snapshot, uri).or_else(only)?;
         Some((self.member(&server, &local)?, local))
     }
 

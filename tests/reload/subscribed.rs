@@ -4,7 +4,7 @@ use moongate::app::Outcome;
 use moongate::mock::{Handle, Script};
 use serde_json::{Value, json};
 
-use crate::support::{Client, Era, Gateway, Setup, Stream, holds, legacy, modern, only, serve};
+use crate::support::{Era, Gateway, Setup, Stream, holds, legacy, modern, only, serve};
 
 const WATCHED: &str = "mock://watched";
 
@@ -16,21 +16,6 @@ fn watching(script: Script, uri: &str) -> Script {
 async fn switch(gateway: &mut Gateway, on: bool) {
     let outcome = gateway.change(|setup| setup.with("servers.a", &format!("enabled = {on}"))).await;
     assert!(matches!(outcome, Outcome::Applied(_)), "{outcome:?}");
-}
-
-/// Subscribes, in the way of its era.
-async fn subscribe(client: &Client) -> Stream {
-    match client.era {
-        Era::Legacy => {
-            let stream = client.listen().await;
-            client.request("resources/subscribe", json!({"uri": WATCHED})).await.result();
-            stream
-        }
-        Era::Modern => {
-            let params = json!({"notifications": {"resourceSubscriptions": [WATCHED]}});
-            Stream::new(client.start("listening", "subscriptions/listen", params).await)
-        }
-    }
 }
 
 /// Hears that the resource changed, however often that is said.
@@ -47,7 +32,7 @@ async fn a_subscription_outlives_that_its_server_is_switched_off_and_on() {
         let mut gateway = Setup::new().http("a", &a.url).http("b", &b.url).start().await;
         gateway.ready(&["a", "b"]).await;
         let client = gateway.client(era).await;
-        let mut stream = subscribe(&client).await;
+        let mut stream = client.subscribe(WATCHED).await;
         hears(&a, &mut stream).await;
         for _ in 0..2 {
             switch(&mut gateway, false).await;
@@ -67,7 +52,7 @@ async fn a_subscription_outlives_changes_in_quick_succession() {
     let mut gateway = Setup::new().http("a", &a.url).http("b", &b.url).start().await;
     gateway.ready(&["a", "b"]).await;
     let client = gateway.client(Era::Legacy).await;
-    let mut stream = subscribe(&client).await;
+    let mut stream = client.subscribe(WATCHED).await;
     hears(&a, &mut stream).await;
     for _ in 0..5 {
         switch(&mut gateway, false).await;
@@ -89,7 +74,7 @@ async fn a_subscription_finds_the_server_that_lists_its_resource_at_last() {
     gateway.ready(&["b"]).await;
     let client = gateway.client(Era::Legacy).await;
     // Only one server has resources: it is asked, as long as nobody knows better.
-    let mut stream = subscribe(&client).await;
+    let mut stream = client.subscribe(WATCHED).await;
     holds("the other is subscribed to", || b.counters().of("resources/subscribe") == 1).await;
     switch(&mut gateway, true).await;
     gateway.ready(&["a"]).await;

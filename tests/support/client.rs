@@ -313,4 +313,19 @@ impl Client {
         assert_eq!(response.status(), 200);
         Stream::new(response)
     }
+
+    /// Subscribes to a resource, in the way of its era; gives the stream that tells of it.
+    pub(crate) async fn subscribe(&self, uri: &str) -> Stream {
+        match self.era {
+            Era::Legacy => {
+                let stream = self.listen().await;
+                self.request("resources/subscribe", json!({"uri": uri})).await.result();
+                stream
+            }
+            Era::Modern => {
+                let params = json!({"notifications": {"resourceSubscriptions": [uri]}});
+                Stream::new(self.start("listening", "subscriptions/listen", params).await)
+            }
+        }
+    }
 }

@@ -27,12 +27,12 @@ pub(crate) fn server_of(status: &serde_json::Value, server: &str) -> serde_json:
 
 /// A port that is free, and not one that the system hands to connections meanwhile.
 pub(crate) fn lasting_port() -> u16 {
-    let start = 20_000 + u16::try_from(std::process::id() % 12_000).unwrap();
-    let mut ports = (start..32_500).chain(20_000..start);
-    // Others look for one in the same moment: begin somewhere else each time.
+    // Tests that run at the same time are processes with numbers close to each other: each has its own ports to choose from.
+    let first = 20_000 + u16::try_from(std::process::id() % 48).unwrap() * 256;
+    // Others of its own look for one in the same moment: begin somewhere else each time.
     let skip =
-        usize::from(u8::from_ne_bytes([std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_micros() as u8]));
-    ports.nth(skip);
+        u16::from(u8::from_ne_bytes([std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().subsec_micros() as u8]));
+    let mut ports = (0..256).map(|n| first + (n + skip) % 256).chain(20_000..32_288);
     ports.find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("some port is free")
 }
 

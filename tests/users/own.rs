@@ -64,17 +64,7 @@ async fn an_update_on_a_clients_own_connection_is_told() {
         let gateway = children(&script).await;
         for era in ERAS {
             let client = gateway.client(era).await;
-            let mut stream = match era {
-                Era::Legacy => {
-                    let stream = client.listen().await;
-                    client.request("resources/subscribe", json!({"uri": WATCHED})).await.result();
-                    stream
-                }
-                Era::Modern => {
-                    let asked = json!({"notifications": {"resourceSubscriptions": [WATCHED]}});
-                    Stream::new(client.start("listening", "subscriptions/listen", asked).await)
-                }
-            };
+            let mut stream = client.subscribe(WATCHED).await;
             let method = "notifications/resources/updated";
             let updated = heard(&client, &mut stream, "a__touch", json!({"uri": WATCHED}), method).await;
             assert_eq!(updated["params"]["uri"], WATCHED, "{era:?}");

@@ -187,14 +187,20 @@ async fn users_01_what_a_stateless_client_carries_outlives_a_restart() {
     gateway.app.stop().await;
 }
 
-#[tokio::test]
-async fn users_01_a_session_of_its_own_at_a_server_goes_on_too() {
+/// A client whose session at the server, which counts its calls, is its own; it has made one.
+async fn with_a_session_of_its_own() -> (Handle, Setup, Gateway, Client) {
     let mock = serve(legacy()).await;
     let setup = Setup::new().lasting().http("a", &mock.url).with("servers.a", "share = \"session\"");
     let gateway = setup.life().await;
     gateway.ready(&["a"]).await;
     let client = gateway.client(Era::Legacy).await;
     assert_eq!(client.call("a__counter", json!({})).await.text(), "1");
+    (mock, setup, gateway, client)
+}
+
+#[tokio::test]
+async fn users_01_a_session_of_its_own_at_a_server_goes_on_too() {
+    let (mock, setup, gateway, client) = with_a_session_of_its_own().await;
     let file = std::fs::read(setup.path("state").join(format!("state-{}.redb", port(&gateway)))).unwrap();
     let gateway = again(&setup, gateway).await;
     assert_eq!(client.call("a__counter", json!({})).await.text(), "2", "the server's session is the same");
@@ -214,12 +220,7 @@ async fn users_01_a_session_of_its_own_at_a_server_goes_on_too() {
 
 #[tokio::test]
 async fn users_01_a_session_of_its_own_that_its_server_forgot_goes_on_as_the_one_in_its_place() {
-    let mock = serve(legacy()).await;
-    let setup = Setup::new().lasting().http("a", &mock.url).with("servers.a", "share = \"session\"");
-    let gateway = setup.life().await;
-    gateway.ready(&["a"]).await;
-    let client = gateway.client(Era::Legacy).await;
-    assert_eq!(client.call("a__counter", json!({})).await.text(), "1");
+    let (mock, setup, gateway, client) = with_a_session_of_its_own().await;
     mock.drop_sessions();
     assert_eq!(client.call("a__counter", json!({})).await.text(), "1", "the server knows nothing of it");
     let opened = mock.counters().of("initialize");
