@@ -13,6 +13,7 @@ mod plan;
 pub mod restart;
 pub mod schema;
 pub mod serve;
+mod signals;
 pub mod status;
 pub mod stdio;
 

@@ -8,6 +8,7 @@ use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::app::{App, Source};
+use crate::cli::signals::StopSignals;
 use crate::cli::{check, fail, runtime, say};
 use crate::config::{self, LoadOptions, Loaded, Problems};
 use crate::revision::SUPPORTED;
@@ -76,7 +77,7 @@ fn demo_server(program: &std::path::Path) -> ServerSettings {
 }
 
 async fn serve(loaded: Loaded, source: Source, demo: bool) -> anyhow::Result<()> {
-    let mut stop = signals()?;
+    let mut stop = StopSignals::listen()?;
     let hangup = loaded.plan.reload.signal.then(|| signal(SignalKind::hangup())).transpose();
     let mut hangup = hangup.context("signals cannot be received")?;
     let program = std::env::current_exe().ok();
@@ -141,25 +142,5 @@ async fn hung_up(signal: Option<&mut tokio::signal::unix::Signal>) {
             signal.recv().await;
         }
         None => std::future::pending().await,
-    }
-}
-
-/// SIGTERM and SIGINT.
-pub(super) struct Signals(tokio::signal::unix::Signal, tokio::signal::unix::Signal);
-
-/// Starts to receive them: from now on, neither ends the process by itself.
-pub(super) fn signals() -> anyhow::Result<Signals> {
-    let term = signal(SignalKind::terminate()).context("signals cannot be received")?;
-    let interrupt = signal(SignalKind::interrupt()).context("signals cannot be received")?;
-    Ok(Signals(term, interrupt))
-}
-
-impl Signals {
-    /// Waits for the next one.
-    pub(super) async fn recv(&mut self) {
-        tokio::select! {
-            _ = self.0.recv() => {}
-            _ = self.1.recv() => {}
-        }
     }
 }

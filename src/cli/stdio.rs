@@ -12,7 +12,8 @@ use http::{HeaderMap, HeaderValue, header};
 use crate::app::App;
 use crate::auth::{KeyHash, KeySettings};
 use crate::cli::client::remote;
-use crate::cli::serve::{self, ServeArgs, signals};
+use crate::cli::serve::{self, ServeArgs};
+use crate::cli::signals::StopSignals;
 use crate::cli::{check, fail, runtime, say};
 use crate::config::{self, LoadOptions, Plan, Problems};
 use crate::front::NoPipe;
@@ -178,7 +179,7 @@ fn bridge(args: &StdioArgs, url: &str) -> Result<Built, Unusable> {
 }
 
 async fn serve(built: Built, wait: Duration) -> anyhow::Result<ExitCode> {
-    let mut stop = signals()?;
+    let mut stop = StopSignals::listen()?;
     let program = std::env::current_exe().ok();
     let app = App::start(built.plan, program.as_deref()).await?;
     for address in &app.addresses {

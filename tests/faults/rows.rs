@@ -503,6 +503,7 @@ pub(crate) const ROWS: &[Row] = &[
             "a_stop_lets_open_calls_end_and_ends_streams",
             "users_02_a_second_signal_ends_it_at_once_and_leaves_nothing_either",
             "users_35_a_stop_drains_and_leaves_nothing_behind",
+            "users_35_a_signal_that_comes_twice_at_once_drains",
         ],
         "",
     ),

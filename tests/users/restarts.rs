@@ -397,9 +397,30 @@ async fn users_35_a_second_signal_ends_it_at_once() {
     holds("the call is running", || mock.counters().of("tools/call") == 1).await;
     process.signal(Signal::TERM);
     until("it stops", || std::future::ready(process.log().contains("stopping").then_some(()))).await;
+    tokio::time::sleep(tokio::time::Duration::from_millis(600)).await;
     process.signal(Signal::TERM);
     assert_eq!(process.ended().await.code(), Some(0));
     call.abort();
+}
+
+/// Wrappers such as `timeout` and `npm` signal their child, and then the group that it is in.
+#[tokio::test]
+async fn users_35_a_signal_that_comes_twice_at_once_drains() {
+    for signals in [[Signal::TERM; 2], [Signal::INT; 2], [Signal::TERM, Signal::INT]] {
+        let mock = serve(legacy()).await;
+        let mut process = Setup::new().http("a", &mock.url).with("gateway", "drain = \"20s\"").spawn().await;
+        let client = Client::open(&process.mcp(), Era::Legacy).await;
+        until("the server is there", || async { client.tools().await.contains(&"a__sleep".to_owned()).then_some(()) })
+            .await;
+        let call = tokio::spawn(async move { client.call("a__sleep", json!({"ms": 1000})).await });
+        holds("the call is running", || mock.counters().of("tools/call") == 1).await;
+        process.signal(signals[0]);
+        until("it stops", || std::future::ready(process.log().contains("stopping").then_some(()))).await;
+        process.signal(signals[1]);
+        assert!(!call.await.unwrap().text().is_empty(), "the call is answered: {}", process.log());
+        assert_eq!(process.ended().await.code(), Some(0));
+        assert!(!process.log().contains("stopped at once"), "{}", process.log());
+    }
 }
 
 #[tokio::test]

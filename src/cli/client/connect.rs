@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cli::serve::signals;
+use crate::cli::signals::StopSignals;
 use crate::json::Object;
 use crate::model::{Call, Caller, Error, Kind, Outcome, Reason};
 use crate::revision;
@@ -35,7 +35,7 @@ pub(super) async fn with<T>(
 ) -> Result<T, Failure> {
     let target = args.target()?;
     logs::start(if args.verbose { "info,moongate=debug" } else { "warn" }, false);
-    let mut stop = signals().map_err(|e| Failure::Failed(format!("{e:#}")))?;
+    let mut stop = StopSignals::listen().map_err(|e| Failure::Failed(format!("{e:#}")))?;
     let shared = Shared::new(Arc::new(Metrics::new()), target.guard());
     let asker = Asker::new();
     let whom =

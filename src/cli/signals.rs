@@ -1,0 +1,75 @@
+//! Signals that ask a command to stop.
+//!
+//! Owns SIGTERM and SIGINT, and which of them count. Does not stop anything. Invariant: signals within [`ECHO_TIME`] of one
+//! that counted are its echoes.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::Instant;
+
+/// Time in which further signals repeat the first. A wrapper such as `timeout` or `npm` signals its child, and then the
+/// process group that the child is in.
+const ECHO_TIME: Duration = Duration::from_millis(500);
+
+/// Receiver of SIGTERM and SIGINT.
+pub(super) struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+    echoes: EchoFilter,
+}
+
+impl StopSignals {
+    /// Starts to receive the signals. From now on neither ends the process by itself.
+    pub(super) fn listen() -> anyhow::Result<StopSignals> {
+        let receive = |kind| signal(kind).context("signals cannot be received");
+        let (terminate, interrupt) = (receive(SignalKind::terminate())?, receive(SignalKind::interrupt())?);
+        Ok(StopSignals { terminate, interrupt, echoes: EchoFilter::default() })
+    }
+
+    /// Waits for the next signal that counts.
+    pub(super) async fn recv(&mut self) {
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => {}
+                _ = self.interrupt.recv() => {}
+            }
+            if self.echoes.admit(Instant::now()) {
+                return;
+            }
+        }
+    }
+}
+
+/// Filter that lets the first of several signals in a row through.
+#[derive(Default)]
+struct EchoFilter {
+    admitted: Option<Instant>,
+}
+
+impl EchoFilter {
+    /// Decides whether a signal counts. Echoes do not extend the time: signals that go on for longer count again.
+    fn admit(&mut self, now: Instant) -> bool {
+        if self.admitted.is_some_and(|admitted| now - admitted < ECHO_TIME) {
+            return false;
+        }
+        self.admitted = Some(now);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_within_half_a_second_are_one() {
+        let (start, mut echoes) = (Instant::now(), EchoFilter::default());
+        let mut admit = |ms| echoes.admit(start + Duration::from_millis(ms));
+        assert!(admit(0));
+        assert!(!admit(0) && !admit(1) && !admit(499), "echoes of the first");
+        assert!(admit(500), "a second signal");
+        assert!(!admit(999) && admit(1000), "echoes do not extend the time");
+    }
+}
