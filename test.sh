@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# All tests, from a clean clone: format, lints, unit and integration tests, interop with the official SDKs and servers,
-# the official conformance suite, and two minutes of soak. Everything that is not Rust is fetched here, pinned, into
-# target/interop and target/conformance.
+# All tests, from a clean clone: format, lints, dependencies, unit and integration tests, interop with the official SDKs
+# and servers, the official conformance suite, and two minutes of soak. Everything that is not Rust is fetched here,
+# pinned, into target/interop and target/conformance; cargo-deny is built into target/tools.
 #
 # Needs: Rust 1.95, Node.js 20 or later with npm, Python 3.11 or later with venv.
 set -euo pipefail
@@ -22,6 +22,9 @@ cargo fmt --all -- --check
 
 say "lints"
 cargo clippy --locked --all-targets -- -D warnings
+
+say "dependencies: banned crates, licences, sources; advisories where there is internet"
+tests/dependencies.sh
 
 say "tests"
 if cargo nextest --version >/dev/null 2>&1; then
