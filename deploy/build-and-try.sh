@@ -16,6 +16,7 @@ cd "$(dirname "$0")/.."
 DIR=${MOONGATE_TRY_DIR:-${TMPDIR:-/var/tmp}/moongate-try}
 RUN=moongate-try-$$
 KEY=$(od -An -N24 -tx1 /dev/urandom | tr -d ' \n')
+ADMIN_KEY=$(od -An -N24 -tx1 /dev/urandom | tr -d ' \n')
 NPX_SERVER=@modelcontextprotocol/server-memory@2026.8.31
 UVX_SERVER=mcp-server-time@2026.10.19
 STAND_INS='' ONLY='' PASSED=0 FAILED=0 SKIPPED=0 CONTAINERS=()
@@ -139,7 +140,8 @@ start() {
     local name=$1 image=$2
     shift 2
     CONTAINERS+=("$name")
-    engine run -d --name "$name" "${LIMITS[@]}" -e "MOONGATE_KEY=$KEY" -p 127.0.0.1::8080 -p 127.0.0.1::9090 \
+    engine run -d --name "$name" "${LIMITS[@]}" -e "MOONGATE_KEY=$KEY" \
+        -e 'MOONGATE_ADMIN__KEYS=[{"name":"try","key":"'"$ADMIN_KEY"'"}]' -p 127.0.0.1::8080 -p 127.0.0.1::9090 \
         --cap-drop ALL --security-opt no-new-privileges "$@" "$image" >/dev/null
     URL=http://$(engine port "$name" 8080/tcp | head -1)
     ADMIN=http://$(engine port "$name" 9090/tcp | head -1)
@@ -169,7 +171,7 @@ call() { rpc tools/call '"name":"'"$1"'","arguments":'"$2" -H "Authorization: Be
 servers() {
     local status=''
     for _ in $(seq 120); do
-        status=$(curl -sS --max-time 5 "$ADMIN/api/v1/status" 2>&1 || true)
+        status=$(curl -sS --max-time 5 -H "Authorization: Bearer $ADMIN_KEY" "$ADMIN/api/v1/status" 2>&1 || true)
         grep -Eq '"state":"(starting|backing_off)"' <<<"$status" || break
         sleep 1
     done

@@ -104,6 +104,7 @@ impl App {
             shared: shared.clone(),
             tls: tls.clone(),
             open: bound.clients.iter().find(|listener| is_open(listener)).map(Listener::name),
+            admin_access: Arc::new(ArcSwap::from_pointee(plan.admin_access.clone())),
         };
         let reloader = Reloader::new(plan.clone(), source, parts);
         let (addresses, sockets) = places(&bound.clients);
@@ -223,6 +224,8 @@ impl Bound {
                 metrics: metrics.clone(),
                 fronts: parts.fronts.clone(),
                 local: listener.is_local(),
+                access: parts.admin_access.clone(),
+                is_open: is_open(&listener),
                 control: reloader.clone(),
                 draining: draining.clone(),
             };
@@ -252,6 +255,15 @@ async fn bind(plan: &Plan) -> anyhow::Result<Bound> {
             if setting == "listen" && is_open(listener) && plan.keys.is_empty() {
                 let name = listener.name();
                 anyhow::bail!("{name} can be reached from other machines, but there are no [[auth.keys]]: add a key");
+            }
+        }
+        // The check of the config knows the addresses that it names, and not those of the service manager.
+        let named = matches!(address, ListenAddress::Tcp(_));
+        if setting == "admin" && !named && plan.admin_access.keys.is_empty() {
+            for name in opened.iter().filter(|listener| is_open(listener)).map(Listener::name) {
+                tracing::warn!(
+                    "{name} can be reached from other machines: without admin.keys, only probes and metrics are answered there"
+                );
             }
         }
         if setting == "listen" { bound.clients.extend(opened) } else { bound.admin.extend(opened) }
@@ -310,7 +322,9 @@ impl Core {
         let gateway = Gateway::new(gateway_settings(plan, access), shared.clone());
         let fronts: Fronts = Arc::new(ArcSwap::from_pointee(front(plan, &gateway, keys, state, memory)));
         let (program, tls, open) = (None, None, None);
-        let parts = Parts { program, gateway: gateway.clone(), fronts: fronts.clone(), shared, tls, open };
+        let admin_access = Arc::new(ArcSwap::from_pointee(plan.admin_access.clone()));
+        let parts =
+            Parts { program, gateway: gateway.clone(), fronts: fronts.clone(), shared, tls, open, admin_access };
         let reloader = Reloader::new(plan.clone(), None, parts);
         Core { gateway, fronts, reloader, draining }
     }

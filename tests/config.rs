@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use moongate::auth::{AdminRole, MetricsAccess};
 use moongate::cli;
 use moongate::config::{self, Kind, LoadOptions, Loaded, Origin, Plan, Problems};
 use moongate::front::ListenAddress;
@@ -449,4 +450,25 @@ mod layers {
             }
         }
     }
+}
+
+#[test]
+fn an_open_admin_listener_is_warned_of_once_and_needs_no_other_config() {
+    let container = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/docker.toml");
+    // As the images start it. The key of commands is no setting.
+    let image = [
+        ("MOONGATE_KEY", "a-long-enough-test-key"),
+        ("MOONGATE_ADMIN_KEY", "another-long-enough-key"),
+        ("MOONGATE_GATEWAY__LISTEN", "0.0.0.0:8080"),
+        ("MOONGATE_GATEWAY__ADMIN", "0.0.0.0:9090"),
+    ];
+    let loaded = load(std::slice::from_ref(&container), &image).unwrap();
+    let warnings: Vec<String> = loaded.warnings.iter().map(|warning| warning.render("warning")).collect();
+    assert!(warnings.len() == 1 && warnings[0].contains("`admin.keys`"), "{warnings:?}");
+    assert!(warnings[0].contains("0.0.0.0:9090"), "{warnings:?}");
+    let keys = "[gateway]\nadmin = \"0.0.0.0:9090\"\n[[admin.keys]]\nname = \"me\"\nkey = \"a-long-enough-test-key\"";
+    let loaded = load_texts(&[("a.toml", keys)], &[("MOONGATE_ADMIN__METRICS", "key")]).unwrap();
+    let plan = loaded.plan.admin_access;
+    assert_eq!((plan.keys[0].role, plan.metrics), (AdminRole::View, MetricsAccess::Key));
+    assert!(loaded.warnings[0].render("warning").contains("plain text"), "{:?}", loaded.warnings);
 }

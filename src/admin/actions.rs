@@ -1,7 +1,8 @@
 //! What operators can do: reload the config, restart a server.
 //!
-//! There is no admin key, so that only this machine may: a request that came through a proxy, or from a page of another
-//! origin, is refused whatever address the listener has. Invariant: nothing is done before that is checked.
+//! Owns the check of who may act, beyond the key (`access`). Without keys only this machine may: a request that came
+//! through a proxy is refused whatever address the listener has. Pages of other origins never may. Invariant: nothing is
+//! done before that is checked.
 
 use std::sync::Arc;
 
@@ -10,7 +11,9 @@ use axum::response::Response;
 use http::StatusCode;
 use http::request::Parts;
 
+use crate::admin::access::Grant;
 use crate::admin::{Admin, json};
+use crate::auth::AdminRole;
 use crate::front::{Peer, plain};
 use crate::gateway::Restarted;
 use crate::telemetry::logs;
@@ -21,26 +24,56 @@ const PROXIED: [&str; 4] = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
 /// Whoever may do something here: an action gets the gateway from its operator, and nowhere else.
 pub(super) struct Operator(Arc<Admin>);
 
+/// Reader of what only operators may see.
+pub(super) struct Viewer(Arc<Admin>);
+
 impl FromRequestParts<Arc<Admin>> for Operator {
     type Rejection = Response;
 
     async fn from_request_parts(parts: &mut Parts, admin: &Arc<Admin>) -> Result<Self, Response> {
-        let peer = parts.extensions.get::<Peer>();
-        // Whoever can open the file of a Unix socket is on this machine.
-        let local = admin.local || peer.is_some_and(|Peer(address)| address.is_loopback());
-        if !local || PROXIED.iter().any(|name| parts.headers.contains_key(*name)) {
-            let message = "Only this machine may do this, directly and on a loopback address; elsewhere send SIGHUP, or change the config file";
+        admit(parts, admin, AdminRole::Operate).map(|()| Operator(admin.clone()))
+    }
+}
+
+impl FromRequestParts<Arc<Admin>> for Viewer {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, admin: &Arc<Admin>) -> Result<Self, Response> {
+        admit(parts, admin, AdminRole::View).map(|()| Viewer(admin.clone()))
+    }
+}
+
+fn admit(parts: &Parts, admin: &Admin, needed: AdminRole) -> Result<(), Response> {
+    match parts.extensions.get::<Grant>() {
+        Some(Grant::Key(role)) if *role >= needed => {}
+        Some(Grant::Key(role)) => {
+            let (role, needed) = (role.name(), needed.name());
+            let message = format!("The role of this key is \"{role}\", and this needs \"{needed}\" (admin.keys)");
+            return Err(plain(StatusCode::FORBIDDEN, "role_not_allowed", &message));
+        }
+        Some(Grant::Loopback) if is_direct(parts, admin) => {}
+        Some(Grant::Loopback) | None => {
+            let message = "Without admin.keys only this machine may do this, directly and on a loopback address; elsewhere send \
+                           SIGHUP, or change the config file";
             return Err(plain(StatusCode::FORBIDDEN, "not_local", message));
         }
-        // Browsers say so of each request. Those to our own pages are of the same origin, which the guard checked; this
-        // is for a page that is let through under an origin of `gateway.allowed_origins`, which may call tools but no
-        // more.
-        let site = parts.headers.get("sec-fetch-site").map(|site| site.as_bytes());
-        if site.is_some_and(|site| !matches!(site, b"same-origin" | b"none")) {
-            return Err(plain(StatusCode::FORBIDDEN, "origin_not_allowed", "Pages of other origins may not do this"));
-        }
-        Ok(Operator(admin.clone()))
     }
+    // Browsers say so of each request. Those to our own pages are of the same origin, which the guard checked; this
+    // is for a page that is let through under an origin of `gateway.allowed_origins`, which may call tools but no
+    // more.
+    let site = parts.headers.get("sec-fetch-site").map(|site| site.as_bytes());
+    if site.is_some_and(|site| !matches!(site, b"same-origin" | b"none")) {
+        return Err(plain(StatusCode::FORBIDDEN, "origin_not_allowed", "Pages of other origins may not do this"));
+    }
+    Ok(())
+}
+
+/// Whether a request comes from this machine and through no proxy.
+fn is_direct(parts: &Parts, admin: &Admin) -> bool {
+    let peer = parts.extensions.get::<Peer>();
+    // Whoever can open the file of a Unix socket is on this machine.
+    let local = admin.local || peer.is_some_and(|Peer(address)| address.is_loopback());
+    local && !PROXIED.iter().any(|name| parts.headers.contains_key(*name))
 }
 
 fn answer((done, body): (bool, serde_json::Value)) -> Response {
@@ -48,7 +81,7 @@ fn answer((done, body): (bool, serde_json::Value)) -> Response {
 }
 
 /// `GET /api/v1/plan`: what a reload would change.
-pub(super) async fn plan(Operator(admin): Operator) -> Response {
+pub(super) async fn plan(Viewer(admin): Viewer) -> Response {
     answer(admin.control.plan().await)
 }
 

@@ -1,12 +1,14 @@
 //! The listener for operators: metrics, health, status.
 //!
 //! Owns its routes. Invariant: nothing here shows a secret, an argument or a result, and probes never depend on a
-//! server.
+//! server or a key.
 
+mod access;
 mod actions;
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use axum::Router;
 use axum::body::Body as AxumBody;
 use axum::extract::{Request, State as Shared};
@@ -17,6 +19,7 @@ use futures_util::future::BoxFuture;
 use http::{HeaderValue, StatusCode, header};
 use tokio_util::sync::CancellationToken;
 
+use crate::auth::AdminAccess;
 use crate::front::{Fronts, plain};
 use crate::gateway::Gateway;
 use crate::model::Kind;
@@ -33,6 +36,10 @@ pub struct Admin {
     pub fronts: Fronts,
     /// Whether it listens where no browser can connect, so that the host says nothing.
     pub local: bool,
+    /// Keys of operators; replaced by a reload.
+    pub access: Arc<ArcSwap<AdminAccess>>,
+    /// Whether other machines may reach the listener.
+    pub is_open: bool,
     /// What can be done to it.
     pub control: Arc<dyn Control>,
     /// Cancelled when the gateway drains: it is then no longer ready.
@@ -60,6 +67,7 @@ pub fn router(admin: Arc<Admin>) -> Router {
         .route("/api/v1/reload", post(actions::reload))
         .route("/api/v1/servers/{name}/restart", post(actions::restart))
         .fallback(not_found)
+        .layer(middleware::from_fn_with_state(admin.clone(), access::check))
         .layer(middleware::from_fn_with_state(admin.clone(), guard))
         .with_state(admin)
 }

@@ -63,6 +63,7 @@ pub fn diff(from: &Plan, to: &Plan) -> Diff {
     let Plan {
         listen,
         admin,
+        admin_access,
         sockets,
         tls,
         public_url,
@@ -93,6 +94,8 @@ pub fn diff(from: &Plan, to: &Plan) -> Diff {
         ("names", *names != to.names),
         ("views", *views != to.views),
         ("auth.keys", *keys != to.keys),
+        ("admin.keys", admin_access.keys != to.admin_access.keys),
+        ("admin.metrics", admin_access.metrics != to.admin_access.metrics),
         ("telemetry.log", log.filter != to.log.filter),
     ];
     let owed = [

@@ -17,7 +17,7 @@ use crate::admin::Control;
 use crate::app::diff::{Diff, applicable, diff};
 use crate::app::watch::seen;
 use crate::app::{front_state_of, gate_settings, gateway_settings, guard_children, hosts, request_limits};
-use crate::auth::KeyRing;
+use crate::auth::{AdminAccess, KeyRing};
 use crate::config::{Loaded, Plan, Problems, ReloadSettings};
 use crate::front::{Front, Fronts, Tls};
 use crate::gateway::{Gains, Gateway, Who};
@@ -72,6 +72,8 @@ pub(super) struct Parts {
     pub(super) tls: Option<Arc<Tls>>,
     /// What is listened on that other machines may reach.
     pub(super) open: Option<String>,
+    /// Who may use the admin listener.
+    pub(super) admin_access: Arc<ArcSwap<AdminAccess>>,
 }
 
 /// Reloads the config of a running gateway.
@@ -240,6 +242,8 @@ impl Reloader {
             return Outcome::Unchanged(difference);
         }
         guard_children(&plan, self.parts.program.as_deref(), &self.parts.shared.guard);
+        // The first of all: an operator whose key is gone is out at once.
+        self.parts.admin_access.store(Arc::new(plan.admin_access.clone()));
         let before = self.parts.fronts.load_full();
         let (keys, access) = before.keys.followed_by(&plan.keys);
         // The table first: whoever is gone finds nothing under its name, and whoever is new comes in a moment later.

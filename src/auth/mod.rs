@@ -1,10 +1,12 @@
 //! Credentials to principals.
 //!
-//! Owns the named API keys. Does not decide what a principal may do (`policy`). Invariant: a key is compared by its
+//! Owns the named API keys, those of operators included. Does not decide what a principal may do (`policy`). Invariant: a key is compared by its
 //! hash in constant time, and is never logged or forwarded, nor kept for longer than the connection that it came on.
 
+mod admin;
 mod key;
 mod ring;
 
+pub use admin::{AdminAccess, AdminKey, AdminRole, MetricsAccess};
 pub use key::{KeyHash, KeySettings, new_key};
 pub use ring::{Denied, KeyRing, Remembered};

@@ -141,12 +141,18 @@ fn still(expires: Option<jiff::Timestamp>) -> Result<(), Denied> {
     }
 }
 
+/// The key in `Authorization: Bearer …`, if there is that header.
+pub(super) fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Denied> {
+    let Some(value) = headers.get(AUTHORIZATION) else { return Ok(None) };
+    let text = value.to_str().map_err(|_| Denied::Wrong)?;
+    let (scheme, key) = text.split_once(' ').ok_or(Denied::Wrong)?;
+    if scheme.eq_ignore_ascii_case("bearer") { Ok(Some(key.trim())) } else { Err(Denied::Wrong) }
+}
+
 /// The key in `Authorization: Bearer …`, or in `X-API-Key`.
 fn credential(headers: &HeaderMap) -> Result<&str, Denied> {
-    if let Some(value) = headers.get(AUTHORIZATION) {
-        let text = value.to_str().map_err(|_| Denied::Wrong)?;
-        let (scheme, key) = text.split_once(' ').ok_or(Denied::Wrong)?;
-        return if scheme.eq_ignore_ascii_case("bearer") { Ok(key.trim()) } else { Err(Denied::Wrong) };
+    if let Some(key) = bearer(headers)? {
+        return Ok(key);
     }
     match headers.get("x-api-key") {
         Some(value) => value.to_str().map_err(|_| Denied::Wrong),

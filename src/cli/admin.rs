@@ -21,11 +21,14 @@ pub struct AdminArgs {
     /// The admin listener of the gateway: an address, or `unix:PATH`
     #[arg(long, value_name = "ADDR", env = "MOONGATE_GATEWAY__ADMIN", default_value = "127.0.0.1:9090")]
     pub admin: String,
+    /// The key to send, one of `admin.keys`; better in the variable, since others can see a command line
+    #[arg(long, value_name = "KEY", env = "MOONGATE_ADMIN_KEY", hide_env_values = true)]
+    pub admin_key: Option<String>,
 }
 
 impl Default for AdminArgs {
     fn default() -> Self {
-        AdminArgs { admin: "127.0.0.1:9090".to_owned() }
+        AdminArgs { admin: "127.0.0.1:9090".to_owned(), admin_key: None }
     }
 }
 
@@ -43,6 +46,15 @@ impl Answer {
 }
 
 impl AdminArgs {
+    /// The line of the request's head that shows the key.
+    fn authorization(&self) -> anyhow::Result<String> {
+        let Some(key) = self.admin_key.as_deref().map(str::trim).filter(|key| !key.is_empty()) else {
+            return Ok(String::new());
+        };
+        anyhow::ensure!(key.bytes().all(|b| b.is_ascii_graphic()), "the admin key has characters that no key has");
+        Ok(format!("Authorization: Bearer {key}\r\n"))
+    }
+
     /// The status and the body of a page that is there at once.
     pub(super) async fn get(&self, path: &str) -> anyhow::Result<(u16, Vec<u8>)> {
         let answer = self.ask("GET", path, PAGE_TIME).await?;
@@ -59,7 +71,10 @@ impl AdminArgs {
         // A listener on every address is asked on this machine.
         let address = self.admin.replacen("0.0.0.0", "127.0.0.1", 1).replacen("[::]", "[::1]", 1);
         let cannot = || format!("cannot connect to {address}; is the gateway running?");
-        let head = |host: &str| format!("{method} {path} HTTP/1.0\r\nHost: {host}\r\nContent-Length: 0\r\n\r\n");
+        let authorization = self.authorization()?;
+        let head = |host: &str| {
+            format!("{method} {path} HTTP/1.0\r\nHost: {host}\r\n{authorization}Content-Length: 0\r\n\r\n")
+        };
         let mut answer = match address.strip_prefix(UNIX) {
             Some(path) => talk(UnixStream::connect(path).await.with_context(cannot)?, &head("localhost")).await?,
             None => talk(TcpStream::connect(&address).await.with_context(cannot)?, &head(&address)).await?,

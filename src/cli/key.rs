@@ -1,4 +1,4 @@
-//! `moongate key`: keys for clients.
+//! `moongate key`: keys for clients and operators.
 //!
 //! Owns showing a new key once. Does not store it anywhere. Invariant: standard output gets the key and nothing else,
 //! so that it can be piped; what goes into the config goes to standard error and does not reveal it.
@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use crate::auth::{KeyHash, new_key};
 
-/// Make keys for clients.
+/// Make keys for clients and operators.
 #[derive(Clone, Debug, clap::Args)]
 pub struct KeyArgs {
     /// What to do.
@@ -23,32 +23,47 @@ pub enum KeyCommand {
     New {
         /// Whose key it is; shown in logs.
         name: String,
+        /// Make it for an operator: an entry of `admin.keys`.
+        #[arg(long)]
+        admin: bool,
     },
 }
 
 /// Runs the command. Exit code 1 if standard output cannot be written to, 2 for a name that a key cannot have.
 pub fn run(args: &KeyArgs) -> ExitCode {
-    let KeyCommand::New { name } = &args.command;
+    let KeyCommand::New { name, admin } = &args.command;
     if name.is_empty() || name.chars().count() > 64 || name.chars().any(char::is_control) {
         let _ = writeln!(std::io::stderr(), "a key's name has 1 to 64 characters");
         return ExitCode::from(2);
     }
     let key = new_key();
     // The entry first: the key must not be lost behind it on a screen.
-    let _ = write!(std::io::stderr(), "{}", entry(name, &key));
+    let table = if *admin { Table::Admin } else { Table::Clients };
+    let _ = write!(std::io::stderr(), "{}", entry(table, name, &key));
     match writeln!(std::io::stdout(), "{key}") {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }
 }
 
+/// Table of the config that a key goes into.
+#[derive(Clone, Copy)]
+enum Table {
+    Clients,
+    Admin,
+}
+
 /// What goes into the config for a key.
-fn entry(name: &str, key: &str) -> String {
+fn entry(table: Table, name: &str, key: &str) -> String {
     // A JSON string is a TOML string, too; a dollar sign is doubled, or it would begin a reference.
     let name = serde_json::Value::from(name.replace('$', "$$")).to_string();
     let hash = KeyHash::of(key);
+    let (table, role) = match table {
+        Table::Clients => ("auth.keys", ""),
+        Table::Admin => ("admin.keys", "role = \"operate\"  # or \"view\"\n"),
+    };
     format!(
-        "# Add this to the config; the key itself is shown only this once.\n[[auth.keys]]\nname = {name}\nhash = \"{hash}\"\n\n"
+        "# Add this to the config; the key itself is shown only this once.\n[[{table}]]\nname = {name}\nhash = \"{hash}\"\n{role}\n"
     )
 }
 
@@ -58,7 +73,9 @@ mod tests {
 
     #[test]
     fn the_entry_has_the_hash_and_not_the_key() {
-        let entry = entry("a \"b\"", "mg_key");
+        let operator = entry(Table::Admin, "me", "mg_key");
+        assert!(operator.contains("[[admin.keys]]\nname = \"me\"\n") && operator.contains("role = \"operate\""));
+        let entry = entry(Table::Clients, "a \"b\"", "mg_key");
         assert!(entry.contains("name = \"a \\\"b\\\"\"\n"));
         assert!(entry.contains(&KeyHash::of("mg_key").to_string()) && !entry.contains("mg_key"));
     }

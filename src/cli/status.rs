@@ -27,6 +27,12 @@ enum Format {
     Json,
 }
 
+/// Body of a refusal.
+#[derive(Default, Deserialize)]
+struct Refused {
+    message: Option<String>,
+}
+
 #[derive(Deserialize)]
 struct Status {
     servers: Vec<Server>,
@@ -45,7 +51,11 @@ struct Server {
 /// Asks `/api/v1/status`. Exit code 1: nobody answers.
 pub async fn run(args: StatusArgs) -> anyhow::Result<ExitCode> {
     let (status, body) = args.admin.get("/api/v1/status").await?;
-    anyhow::ensure!(status == 200, "the gateway refuses: HTTP status {status}; is --admin one of its addresses?");
+    if status != 200 {
+        let refused: Refused = serde_json::from_slice(&body).unwrap_or_default();
+        let why = refused.message.unwrap_or_else(|| "is --admin one of its addresses?".to_owned());
+        anyhow::bail!("the gateway refuses: HTTP status {status}; {why}");
+    }
     let mut out = std::io::stdout().lock();
     if args.format == Format::Json {
         out.write_all(&body)?;

@@ -121,7 +121,7 @@ fn ignore_settings_of_client(table: &mut BTreeMap<String, Node>, faults: &mut Fa
     let schema = Schema::read();
     let keys = schema.root().keys().unwrap_or_default();
     table.retain(|name, node| {
-        let ours = keys.contains(&name.as_str()) || name.starts_with("x-") || name == "$schema" || name == "admin";
+        let ours = keys.contains(&name.as_str()) || name.starts_with("x-") || name == "$schema";
         if ours || nearest(name, &keys).is_some() {
             return true;
         }

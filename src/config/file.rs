@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub(super) use super::keys::{Admin, AdminRole, Auth, Key, MetricsReaders};
 use super::supervision::{Backoff, Breaker, Ping, Retry, WebSocketPing};
 pub(super) use super::text::{DurationText, RateText, SizeText};
 
@@ -29,6 +30,8 @@ pub(super) struct File {
     pub(super) views: BTreeMap<String, View>,
     /// Who may connect.
     pub(super) auth: Auth,
+    /// Who may use the admin listener, `gateway.admin`.
+    pub(super) admin: Admin,
     /// What clients can make grow.
     pub(super) limits: Limits,
     /// What the gateway tells about itself.
@@ -44,6 +47,7 @@ impl Default for File {
             servers: BTreeMap::new(),
             views: BTreeMap::new(),
             auth: Auth::default(),
+            admin: Admin::default(),
             limits: Limits::default(),
             telemetry: Telemetry::default(),
         }
@@ -328,37 +332,6 @@ pub(super) struct View {
     pub(super) discovery: Option<Discovery>,
 }
 
-/// Who may connect.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default)]
-pub(super) struct Auth {
-    /// API keys. With none, no credentials are asked for, and only loopback addresses can be listened on.
-    pub(super) keys: Vec<Key>,
-}
-
-/// An API key: either `hash` or `key`.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default)]
-#[schemars(extend("required" = ["name"]))]
-pub(super) struct Key {
-    /// Whose it is, in logs.
-    #[schemars(length(min = 1, max = 64))]
-    pub(super) name: Option<String>,
-    /// The key's SHA-256, as `moongate key new NAME` prints it.
-    #[schemars(regex(pattern = "^(sha256:[0-9a-fA-F]{64}|.*\\$\\{.*)$"))]
-    pub(super) hash: Option<String>,
-    /// The key itself; from a variable or a file, such as `${MOONGATE_KEY}`.
-    pub(super) key: Option<String>,
-    /// The views and servers it opens; default: everything.
-    pub(super) views: Option<Vec<String>>,
-    /// Patterns over exposed names of tools, `!` in front excludes; default: all.
-    pub(super) tools: Option<Vec<String>>,
-    /// Requests in a time, such as `100/min`, instead of `limits.rate`; `0`: any number.
-    pub(super) rate: Option<RateText>,
-    /// From when on it is refused: a date (UTC), or a timestamp with an offset.
-    pub(super) expires: Option<String>,
-}
-
 /// What clients can make grow.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default)]
@@ -569,5 +542,10 @@ pub(super) const UNAVAILABLE: &[(&str, Option<&str>, &str)] = &[
     ("auth.jwt", None, "use `[[auth.keys]]`"),
     ("auth.oauth", None, "use `[[auth.keys]]`"),
     ("telemetry.otlp", None, "remove it; metrics are served on `gateway.admin`"),
-    ("admin", None, "set `gateway.admin` to choose the address of metrics and health"),
+    ("admin.edit", None, "remove it; nothing here changes the config's files"),
+    ("admin.allow_commands", None, "remove it; nothing here changes the config's files"),
+    ("admin.recent_calls", None, "remove it"),
+    ("admin.streams", None, "remove it"),
+    ("admin.registry", None, "remove it"),
+    ("admin.trusted_proxies", None, "remove it; through a proxy, send a key of `admin.keys`"),
 ];

@@ -20,6 +20,9 @@ use super::tree::{Node, Place, Value};
 /// What a variable must start with to be a setting.
 const PREFIX: &str = "MOONGATE_";
 
+/// Variables that look like settings of a section and belong to commands.
+const OF_COMMANDS: [&str; 1] = ["ADMIN_KEY"];
+
 /// One layer, as figment sees it.
 struct Layer<'a>(&'a Node);
 
@@ -111,7 +114,7 @@ pub(super) fn environment(
     let schema = Schema::read();
     let sections = schema.root().keys().unwrap_or_default();
     for (variable, text) in env {
-        let Some(rest) = variable.strip_prefix(PREFIX) else { continue };
+        let Some(rest) = variable.strip_prefix(PREFIX).filter(|rest| !OF_COMMANDS.contains(rest)) else { continue };
         let lower = rest.to_ascii_lowercase();
         let place = Place { source, start: names.len(), end: names.len() };
         if !lower.contains("__") && !sections.contains(&lower.as_str()) {

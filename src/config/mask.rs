@@ -37,7 +37,7 @@ pub(super) fn is_secret(path: &Path, text: &str, before: Option<&str>) -> bool {
     let inside = match steps.as_slice() {
         [servers, _, table, ..] if is_server_map(servers) => matches!(*table, "headers" | "env"),
         ["mcp", "servers", _, table, ..] => matches!(*table, "headers" | "env"),
-        ["auth", "keys", _, "key"] => true,
+        ["auth" | "admin", "keys", _, "key"] => true,
         _ => false,
     };
     let argument = steps.iter().rev().nth(1) == Some(&"args")

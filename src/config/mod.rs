@@ -9,6 +9,7 @@ mod check;
 mod dialect;
 mod expand;
 mod file;
+mod keys;
 mod layers;
 mod mask;
 mod parse;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::auth::KeySettings;
+use crate::auth::{AdminAccess, KeySettings};
 use crate::front::{ListenAddress, SocketSettings, TlsSettings};
 use crate::policy::{Globs, Rate};
 use crate::store::StoreSettings;
@@ -16,6 +16,8 @@ pub struct Plan {
     pub listen: Vec<ListenAddress>,
     /// Where metrics and health are served; `None` if switched off.
     pub admin: Option<ListenAddress>,
+    /// Who may use the admin listener.
+    pub admin_access: AdminAccess,
     /// How the sockets are opened.
     pub sockets: SocketSettings,
     /// Certificate and key of the listeners that have an address.

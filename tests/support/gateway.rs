@@ -87,9 +87,10 @@ impl Setup {
     fn write(&self) -> PathBuf {
         let mut text = String::new();
         for (table, lines) in &self.sections {
-            // `keys` is a list of tables.
-            let (open, close) = if table.starts_with("auth.keys") { ("[[", "]]") } else { ("[", "]") };
-            let table = if table.starts_with("auth.keys") { "auth.keys" } else { table };
+            // `keys` are lists of tables.
+            let list = ["auth.keys", "admin.keys"].into_iter().find(|list| table.starts_with(list));
+            let (open, close) = if list.is_some() { ("[[", "]]") } else { ("[", "]") };
+            let table = list.unwrap_or(table);
             writeln!(text, "{open}{table}{close}\n{}", lines.join("\n")).unwrap();
         }
         let path = self.path("moongate.toml");

@@ -1,8 +1,9 @@
 //! Getting in, or not: complaints 4, 10, 22.
 
+use moongate::app::Outcome;
 use serde_json::{Value, json};
 
-use crate::support::{Client, Era, Http, Reply, Setup, body_of, legacy, only, serve};
+use crate::support::{Client, Era, Gateway, Http, Reply, Setup, body_of, legacy, only, serve};
 
 const KEY: &str = "key-number-1-0123456789";
 
@@ -155,5 +156,135 @@ async fn users_22_pages_of_others_and_rebound_names_are_refused() {
     let status = format!("http://{}/api/v1/status", gateway.app.admin.unwrap());
     for headers in [[("host", "evil.test")], [("origin", "https://evil.test")]] {
         assert_eq!(Http::new().send("GET", &status, &headers, "").await.status, 403);
+    }
+}
+
+/// A page of the admin listener and its answer, with a key or without.
+async fn page(gateway: &Gateway, method: &str, path: &str, key: Option<&str>) -> Reply {
+    let bearer = key.map(|key| format!("Bearer {key}"));
+    let headers: Vec<(&str, &str)> = bearer.iter().map(|bearer| ("authorization", bearer.as_str())).collect();
+    let port = gateway.app.admin.unwrap().port();
+    Http::new().send(method, &format!("http://127.0.0.1:{port}{path}"), &headers, "").await
+}
+
+/// All that the admin listener has beside probes and metrics, and a path that is not there.
+const PAGES: [(&str, &str); 5] = [
+    ("GET", "/api/v1/status"),
+    ("GET", "/api/v1/plan"),
+    ("POST", "/api/v1/reload"),
+    ("POST", "/api/v1/servers/a/restart"),
+    ("GET", "/"),
+];
+
+#[tokio::test]
+async fn an_admin_listener_beyond_loopback_answers_only_probes_and_metrics_without_keys() {
+    let gateway = Setup::new().with("gateway", "admin = \"0.0.0.0:0\"").start().await;
+    for path in ["/healthz", "/livez", "/readyz", "/metrics"] {
+        assert_eq!(page(&gateway, "GET", path, None).await.status, 200, "{path}");
+    }
+    for (method, path) in PAGES {
+        let reply = page(&gateway, method, path, Some("mg_whatever")).await;
+        assert_eq!(reply.status, 401, "{method} {path}");
+        assert!(reply.json()["message"].as_str().unwrap().contains("admin.keys"), "{path}");
+        assert!(reply.header("www-authenticate").starts_with("Bearer"));
+    }
+    assert_eq!(gateway.metric("moongate_policy_denied_total{rule=\"admin_key\"}").await, Some(PAGES.len() as f64));
+}
+
+/// Two operators: `viewer-key-0123456789` and `operator-key-0123456789`.
+fn with_operators(setup: Setup) -> Setup {
+    setup
+        .with("admin.keys.1", "name = \"v\"\nkey = \"viewer-key-0123456789\"\nrole = \"view\"")
+        .with("admin.keys.2", "name = \"o\"\nkey = \"operator-key-0123456789\"\nrole = \"operate\"")
+}
+
+#[tokio::test]
+async fn admin_keys_open_what_their_role_says_on_every_listener() {
+    for address in ["127.0.0.1:0", "0.0.0.0:0"] {
+        let setup = Setup::new().with("gateway", &format!("admin = {address:?}"));
+        let setup = setup.with("auth.keys.1", "name = \"client\"\nkey = \"client-key-0123456789\"");
+        let gateway = with_operators(setup).start().await;
+        for path in ["/healthz", "/livez", "/readyz", "/metrics"] {
+            assert_eq!(page(&gateway, "GET", path, None).await.status, 200, "{path}");
+        }
+        for (method, path) in PAGES {
+            // Neither listener takes the other's keys.
+            for key in [None, Some("wrong-key-0123456789"), Some("client-key-0123456789")] {
+                assert_eq!(page(&gateway, method, path, key).await.status, 401, "{address} {path} {key:?}");
+            }
+        }
+        let (viewer, operator) = (Some("viewer-key-0123456789"), Some("operator-key-0123456789"));
+        for key in [viewer, operator] {
+            assert_eq!(page(&gateway, "GET", "/api/v1/status", key).await.status, 200);
+        }
+        // There is no config to read again: what matters is who may ask for it.
+        for path in ["/api/v1/reload", "/api/v1/servers/a/restart"] {
+            let refused = page(&gateway, "POST", path, viewer).await;
+            assert_eq!((refused.status, &refused.json()["error"]), (403, &json!("role_not_allowed")), "{path}");
+            assert!(![401, 403].contains(&page(&gateway, "POST", path, operator).await.status), "{path}");
+        }
+        assert_ne!(page(&gateway, "GET", "/api/v1/plan", viewer).await.status, 403);
+        // A key counts through a proxy, too; a page of another site has none of its own.
+        let url = format!("http://127.0.0.1:{}/api/v1/reload", gateway.app.admin.unwrap().port());
+        let key = ("authorization", "Bearer operator-key-0123456789");
+        let proxied = Http::new().send("POST", &url, &[key, ("x-forwarded-for", "10.0.0.7")], "").await;
+        assert!(![401, 403].contains(&proxied.status));
+        assert_eq!(Http::new().send("POST", &url, &[key, ("sec-fetch-site", "cross-site")], "").await.status, 403);
+        let mcp = Http::new().send("POST", &gateway.url("/mcp"), &[key], "{}").await;
+        assert_eq!(mcp.status, 401, "an operator's key is none of a client");
+    }
+}
+
+#[tokio::test]
+async fn metrics_can_ask_for_a_key_and_probes_never_do() {
+    let gateway = with_operators(Setup::new().with("admin", "metrics = \"key\"")).start().await;
+    for path in ["/healthz", "/livez", "/readyz"] {
+        assert_eq!(page(&gateway, "GET", path, None).await.status, 200, "{path}");
+    }
+    assert_eq!(page(&gateway, "GET", "/metrics", None).await.status, 401);
+    assert_eq!(page(&gateway, "GET", "/metrics", Some("viewer-key-0123456789")).await.status, 200);
+}
+
+#[tokio::test]
+async fn admin_keys_follow_a_reload() {
+    let mut gateway = with_operators(Setup::new()).start().await;
+    let status = async |gateway: &Gateway, key| page(gateway, "GET", "/api/v1/status", key).await.status;
+    assert_eq!(status(&gateway, Some("viewer-key-0123456789")).await, 200);
+    let other = |setup: Setup| setup.without("admin.keys.2").with("admin.keys.1", "key = \"another-key-0123456789\"");
+    let changed = gateway.change(other).await;
+    assert!(matches!(changed, Outcome::Applied(ref diff) if diff.settings == ["admin.keys"]), "{changed:?}");
+    assert_eq!(status(&gateway, Some("viewer-key-0123456789")).await, 401);
+    assert_eq!(status(&gateway, Some("operator-key-0123456789")).await, 401);
+    assert_eq!(status(&gateway, Some("another-key-0123456789")).await, 200);
+    let _ = gateway.change(|setup| setup.without("admin.keys.1")).await;
+    assert_eq!(status(&gateway, None).await, 200, "on loopback, without keys, none is asked for");
+}
+
+#[tokio::test]
+async fn commands_show_the_admin_key() {
+    let gateway = with_operators(Setup::new()).start().await;
+    let admin = gateway.app.admin.unwrap().to_string();
+    let run = |args: Vec<String>, key: Option<&'static str>| {
+        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_moongate"));
+        command.args(args).args(["--admin", &admin]).env_remove("MOONGATE_ADMIN_KEY");
+        command.envs(key.map(|key| ("MOONGATE_ADMIN_KEY", key)));
+        async move {
+            let output = command.output().await.unwrap();
+            (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+        }
+    };
+    let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let (code, said) = run(words("status"), None).await;
+    assert!(code == Some(1) && said.contains("--admin-key") && said.contains("MOONGATE_ADMIN_KEY"), "{said}");
+    assert_eq!(run(words("status --admin-key viewer-key-0123456789"), None).await, (Some(0), String::new()));
+    assert_eq!(run(words("status"), Some("operator-key-0123456789")).await, (Some(0), String::new()));
+    assert_eq!(run(words("health"), None).await.0, Some(0));
+    for line in ["reload", "restart a"] {
+        let (_, said) = run(words(line), None).await;
+        assert!(said.contains("admin.keys"), "{line}: {said}");
+        let (_, said) = run(words(line), Some("viewer-key-0123456789")).await;
+        assert!(said.contains("operate"), "{line}: {said}");
+        let (_, said) = run(words(line), Some("operator-key-0123456789")).await;
+        assert!(!said.contains("admin.keys"), "{line}: {said}");
     }
 }

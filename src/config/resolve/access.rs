@@ -76,7 +76,7 @@ impl Resolver<'_> {
     }
 
     fn key(&mut self, key: &Key, path: &Path) -> Option<KeySettings> {
-        let hash = self.key_hash(key, path);
+        let hash = self.key_hash(key.hash.as_deref(), key.key.as_deref(), path);
         let tools = self.patterns(&path.key("tools"), key.tools.as_ref()).unwrap_or_else(Globs::all);
         let rate = key.rate.as_ref().map(|rate| self.rate(&path.key("rate"), rate));
         let expires = key.expires.as_ref().map(|text| self.expires(&path.key("expires"), text));
@@ -96,7 +96,7 @@ impl Resolver<'_> {
         Some(KeySettings { name: key.name.clone()?, hash: hash?, views: key.views.clone(), tools, rate, expires })
     }
 
-    fn key_hash(&mut self, key: &Key, path: &Path) -> Option<KeyHash> {
+    pub(super) fn key_hash(&mut self, hash: Option<&str>, key: Option<&str>, path: &Path) -> Option<KeyHash> {
         match (self.written(&path.key("hash")), self.written(&path.key("key"))) {
             (true, true) => {
                 let message = format!("`{path}` has both `hash` and `key`");
@@ -108,7 +108,7 @@ impl Resolver<'_> {
             }
             _ => {}
         }
-        if let Some(text) = &key.hash {
+        if let Some(text) = hash {
             let path = path.key("hash");
             let hash = KeyHash::parse(text.trim());
             if hash.is_none() {
@@ -118,7 +118,7 @@ impl Resolver<'_> {
             }
             return hash;
         }
-        let text = key.key.as_ref()?;
+        let text = key?;
         let path = path.key("key");
         if text.is_empty() {
             let message = format!("`{path}` is empty: whoever sends no key would have it");

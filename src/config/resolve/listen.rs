@@ -94,12 +94,7 @@ impl Resolver<'_> {
                 return None;
             }
         };
-        let address = self.address(&path, text)?;
-        if address.is_open() {
-            let message = format!("metrics and health on {address} can be read by whoever reaches that address");
-            self.warn(&path, message, "listen on 127.0.0.1, or make sure that only your monitoring gets there");
-        }
-        Some(address)
+        self.address(&path, text)
     }
 
     pub(super) fn sockets(&mut self, gateway: &Gateway) -> SocketSettings {

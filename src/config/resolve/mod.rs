@@ -5,6 +5,7 @@
 //! be run as it is.
 
 mod access;
+mod admin;
 mod listen;
 mod server;
 mod state;
@@ -45,6 +46,7 @@ impl<'a> Resolver<'a> {
         let admin = self.admin(&file.gateway.admin);
         let listen = self.listen(&file.gateway.listen, admin.as_ref());
         let ask_timeout = self.duration(&path(&["gateway", "ask_timeout"]), &file.gateway.ask_timeout);
+        let keys = self.keys(file);
         let plan = Plan {
             public_url: self.public_url(file),
             allowed_hosts: self.hosts(&file.gateway.allowed_hosts),
@@ -58,7 +60,8 @@ impl<'a> Resolver<'a> {
             ask_timeout,
             disabled: disabled(file),
             views: self.views(file),
-            keys: self.keys(file),
+            admin_access: self.admin_access(file, &keys, admin.as_ref()),
+            keys,
             limits: self.limits(file),
             reload: ReloadSettings {
                 watch: file.gateway.reload.watch,

@@ -1,0 +1,67 @@
+//! Keys at the door of the admin listener.
+//!
+//! Owns which pages need a key. Does not decide which role an action needs (`actions`). Invariant: beyond loopback,
+//! nothing but probes and (unless closed) metrics is answered without a key.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State as Shared};
+use axum::middleware::Next;
+use axum::response::Response;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+
+use crate::admin::Admin;
+use crate::auth::{AdminRole, Denied, MetricsAccess};
+use crate::front::plain;
+
+/// Ground on which a request is let in: an extension of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Grant {
+    /// There are no keys, and the listener is on loopback or a Unix socket.
+    Loopback,
+    /// A key with this role.
+    Key(AdminRole),
+}
+
+/// Lets in probes, and whoever has a key or needs none.
+pub(super) async fn check(Shared(admin): Shared<Arc<Admin>>, mut request: Request, next: Next) -> Response {
+    let needs_none = match request.uri().path() {
+        "/healthz" | "/livez" | "/readyz" => true,
+        "/metrics" => admin.access.load().metrics == MetricsAccess::Open,
+        _ => false,
+    };
+    if !needs_none {
+        match grant(&admin, request.headers()) {
+            Ok(grant) => drop(request.extensions_mut().insert(grant)),
+            Err(refused) => return refused,
+        }
+    }
+    next.run(request).await
+}
+
+fn grant(admin: &Admin, headers: &HeaderMap) -> Result<Grant, Response> {
+    let access = admin.access.load();
+    if access.keys.is_empty() {
+        if !admin.is_open {
+            return Ok(Grant::Loopback);
+        }
+        let message = "This address can be reached from other machines, and there are no admin.keys: without one, only \
+                       /healthz, /livez, /readyz and /metrics are answered here. Add [[admin.keys]] to the config; \
+                       `moongate key new NAME --admin` prints an entry";
+        return Err(refuse(admin, Denied::Missing, message));
+    }
+    let message = "A key of admin.keys is needed: Authorization: Bearer <key>; for moongate's own commands --admin-key, or \
+                   MOONGATE_ADMIN_KEY";
+    access.authenticate(headers).map(|key| Grant::Key(key.role)).map_err(|denied| refuse(admin, denied, message))
+}
+
+fn refuse(admin: &Admin, denied: Denied, message: &str) -> Response {
+    admin.metrics.policy_denied.with_label_values(&["admin_key"]).inc();
+    let challenge = match denied {
+        Denied::Missing => r#"Bearer realm="moongate admin""#,
+        Denied::Wrong => r#"Bearer realm="moongate admin", error="invalid_token""#,
+    };
+    let mut response = plain(StatusCode::UNAUTHORIZED, "unauthorized", message);
+    response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+    response
+}

@@ -1,0 +1,92 @@
+//! Keys of the admin listener and what each may do.
+//!
+//! Owns the comparison of a request's key with the configured ones. Does not decide which route needs which role
+//! (`admin`). Invariant: keys of clients are not looked at here, and these are not looked at for clients.
+
+use http::HeaderMap;
+
+use crate::auth::ring::bearer;
+use crate::auth::{Denied, KeyHash};
+
+/// Access to the admin listener, as the config has it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AdminAccess {
+    /// Keys of operators. Empty: no key is asked for on loopback, and beyond it almost nothing is answered.
+    pub keys: Vec<AdminKey>,
+    /// Access to `/metrics`.
+    pub metrics: MetricsAccess,
+}
+
+/// One named key of an operator.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AdminKey {
+    /// Name in messages.
+    pub name: String,
+    /// Hash of the key.
+    pub hash: KeyHash,
+    /// Actions that the key allows.
+    pub role: AdminRole,
+}
+
+/// Role of an operator; the later one may do all that the earlier one may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AdminRole {
+    /// Reads the status.
+    View,
+    /// Also changes what runs.
+    Operate,
+}
+
+/// Access to `/metrics`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MetricsAccess {
+    /// No key is needed: scrapers often send none.
+    #[default]
+    Open,
+    /// Any admin key.
+    Key,
+}
+
+impl AdminRole {
+    /// Name in the config.
+    pub fn name(self) -> &'static str {
+        match self {
+            AdminRole::View => "view",
+            AdminRole::Operate => "operate",
+        }
+    }
+}
+
+impl AdminAccess {
+    /// Finds the key that a request carries in `Authorization: Bearer`.
+    pub fn authenticate(&self, headers: &HeaderMap) -> Result<&AdminKey, Denied> {
+        let hash = KeyHash::of(bearer(headers)?.ok_or(Denied::Missing)?);
+        // Every key is compared, in constant time: the time does not say which one it is near to.
+        let found = self.keys.iter().fold(None, |found, key| if key.hash.matches(&hash) { Some(key) } else { found });
+        found.ok_or(Denied::Wrong)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_has_its_role_and_comes_as_bearer_only() {
+        let key = |name: &str, role| AdminKey { name: name.to_owned(), hash: KeyHash::of(name), role };
+        let keys = vec![key("viewer", AdminRole::View), key("operator", AdminRole::Operate)];
+        let access = AdminAccess { keys, metrics: MetricsAccess::Open };
+        let role = |name: &'static str, value: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(name, value.parse().unwrap());
+            access.authenticate(&headers).map(|key| key.role)
+        };
+        assert_eq!(role("authorization", "Bearer viewer"), Ok(AdminRole::View));
+        assert_eq!(role("authorization", "bearer operator"), Ok(AdminRole::Operate));
+        for wrong in ["Bearer viewe", "Bearer viewer2", "Bearer", "Bearer ", "Basic viewer", "viewer"] {
+            assert_eq!(role("authorization", wrong), Err(Denied::Wrong), "{wrong}");
+        }
+        assert_eq!(role("x-api-key", "operator"), Err(Denied::Missing));
+        assert!(AdminRole::View < AdminRole::Operate);
+    }
+}
