@@ -296,7 +296,8 @@ fn front(plan: &Plan, gateway: &Arc<Gateway>, keys: KeyRing, state: FrontState, 
     let gate = Gate::new(gate_settings(plan), &keys, &plan.keys, memory);
     let (hosts, limits, state) = (hosts(plan), request_limits(plan), Arc::new(state));
     let unread = Unread::new(plan.limits.write_timeout, state.metrics.dropped.with_label_values(&["unread"]));
-    Front { endpoints: gateway.endpoints(), keys, state, hosts, limits, gate, unread }
+    let refused_keys = Arc::default();
+    Front { endpoints: gateway.endpoints(), keys, state, hosts, limits, gate, unread, refused_keys }
 }
 
 /// A gateway without listeners or processes: its requests and its servers come another way.
@@ -352,6 +353,7 @@ fn gateway_settings(plan: &Plan, access: crate::policy::AccessTable) -> GatewayS
         views: views.collect(),
         access,
         drain: plan.drain,
+        calls: plan.log.calls,
     }
 }
 

@@ -33,3 +33,5 @@ mod support;
 mod tls;
 #[path = "users/transit.rs"]
 mod transit;
+#[path = "users/watching.rs"]
+mod watching;

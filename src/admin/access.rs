@@ -59,7 +59,7 @@ fn refuse(admin: &Admin, denied: Denied, message: &str) -> Response {
     admin.metrics.policy_denied.with_label_values(&["admin_key"]).inc();
     let challenge = match denied {
         Denied::Missing => r#"Bearer realm="moongate admin""#,
-        Denied::Wrong => r#"Bearer realm="moongate admin", error="invalid_token""#,
+        Denied::Wrong(_) => r#"Bearer realm="moongate admin", error="invalid_token""#,
     };
     let mut response = plain(StatusCode::UNAUTHORIZED, "unauthorized", message);
     response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));

@@ -150,7 +150,7 @@ async fn status(Shared(admin): Shared<Arc<Admin>>) -> Response {
             "prompts": items.get(Kind::Prompts).items.len(),
             "stale": upstream.is_unconfirmed(),
             "left_out": left_out.map(|l| format!("{}: {}", l.item, l.reason)).collect::<Vec<_>>(),
-            "stderr": status.stderr.iter().map(|line| logs::redact(line)).collect::<Vec<_>>(),
+            "stderr": upstream.stderr().iter().map(|line| logs::redact(line)).collect::<Vec<_>>(),
         })
     });
     let disabled = admin.gateway.disabled();

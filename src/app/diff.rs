@@ -97,6 +97,7 @@ pub fn diff(from: &Plan, to: &Plan) -> Diff {
         ("admin.keys", admin_access.keys != to.admin_access.keys),
         ("admin.metrics", admin_access.metrics != to.admin_access.metrics),
         ("telemetry.log", log.filter != to.log.filter),
+        ("telemetry.calls", log.calls != to.log.calls),
     ];
     let owed = [
         ("gateway.listen", *listen != to.listen),

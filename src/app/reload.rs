@@ -258,6 +258,7 @@ impl Reloader {
             hosts: hosts(&plan),
             limits: request_limits(&plan),
             unread: before.unread.clone(),
+            refused_keys: before.refused_keys.clone(),
         };
         let state = front.state.clone();
         self.parts.fronts.store(Arc::new(front));

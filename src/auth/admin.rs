@@ -6,7 +6,7 @@
 use http::HeaderMap;
 
 use crate::auth::ring::bearer;
-use crate::auth::{Denied, KeyHash};
+use crate::auth::{Denied, KeyHash, WrongKey};
 
 /// Access to the admin listener, as the config has it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -63,7 +63,7 @@ impl AdminAccess {
         let hash = KeyHash::of(bearer(headers)?.ok_or(Denied::Missing)?);
         // Every key is compared, in constant time: the time does not say which one it is near to.
         let found = self.keys.iter().fold(None, |found, key| if key.hash.matches(&hash) { Some(key) } else { found });
-        found.ok_or(Denied::Wrong)
+        found.ok_or(Denied::Wrong(WrongKey::Unknown))
     }
 }
 
@@ -84,7 +84,7 @@ mod tests {
         assert_eq!(role("authorization", "Bearer viewer"), Ok(AdminRole::View));
         assert_eq!(role("authorization", "bearer operator"), Ok(AdminRole::Operate));
         for wrong in ["Bearer viewe", "Bearer viewer2", "Bearer", "Bearer ", "Basic viewer", "viewer"] {
-            assert_eq!(role("authorization", wrong), Err(Denied::Wrong), "{wrong}");
+            assert!(matches!(role("authorization", wrong), Err(Denied::Wrong(_))), "{wrong}");
         }
         assert_eq!(role("x-api-key", "operator"), Err(Denied::Missing));
         assert!(AdminRole::View < AdminRole::Operate);

@@ -9,4 +9,4 @@ mod ring;
 
 pub use admin::{AdminAccess, AdminKey, AdminRole, MetricsAccess};
 pub use key::{KeyHash, KeySettings, new_key};
-pub use ring::{Denied, KeyRing, Remembered};
+pub use ring::{Denied, KeyRing, Remembered, WrongKey};

@@ -36,12 +36,43 @@ struct Known {
 }
 
 /// Why credentials do not open the gateway.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Denied {
     /// There are none.
     Missing,
-    /// They are wrong, or no longer valid: the same answer.
-    Wrong,
+    /// They are wrong, or no longer valid: the same answer, and the difference is for the operator.
+    Wrong(WrongKey),
+}
+
+/// The difference between wrong keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WrongKey {
+    /// Not a bearer token, or not text.
+    Malformed,
+    /// Nobody has it.
+    Unknown,
+    /// This principal had it.
+    Expired(Arc<Principal>),
+}
+
+impl Denied {
+    /// The cause, for the operator's log.
+    pub fn cause(&self) -> &'static str {
+        match self {
+            Denied::Missing => "no key",
+            Denied::Wrong(WrongKey::Malformed) => "not a bearer token",
+            Denied::Wrong(WrongKey::Unknown) => "unknown key",
+            Denied::Wrong(WrongKey::Expired(_)) => "expired key",
+        }
+    }
+
+    /// The name of the key, where it was one.
+    pub fn key(&self) -> Option<&str> {
+        match self {
+            Denied::Wrong(WrongKey::Expired(principal)) => Some(&principal.name),
+            _ => None,
+        }
+    }
 }
 
 impl KeyRing {
@@ -100,7 +131,7 @@ impl KeyRing {
             return Ok(self.anybody.clone());
         }
         let known = self.known(headers)?;
-        still(known.expires)?;
+        still(known.expires, &known.principal)?;
         Ok(known.principal.clone())
     }
 
@@ -116,11 +147,11 @@ impl KeyRing {
             && Arc::ptr_eq(&known.ring, &self.mark)
             && verify_slices_are_equal(&known.said, said).is_ok()
         {
-            still(known.expires)?;
+            still(known.expires, &known.principal)?;
             return Ok(known.principal.clone());
         }
         let Known { principal, expires, .. } = self.known(headers)?;
-        still(*expires)?;
+        still(*expires, principal)?;
         let (ring, said) = (self.mark.clone(), said.to_vec());
         *remembered = Some(Remembered { ring, said, principal: principal.clone(), expires: *expires });
         Ok(principal.clone())
@@ -129,24 +160,27 @@ impl KeyRing {
     fn known(&self, headers: &HeaderMap) -> Result<&Known, Denied> {
         let hash = KeyHash::of(credential(headers)?);
         // The table is found by hash, which tells nothing of a key; equality is decided in constant time.
-        self.keys.get(&hash).filter(|known| known.hash.matches(&hash)).ok_or(Denied::Wrong)
+        self.keys.get(&hash).filter(|known| known.hash.matches(&hash)).ok_or(Denied::Wrong(WrongKey::Unknown))
     }
 }
 
 /// Whether a key holds now.
-fn still(expires: Option<jiff::Timestamp>) -> Result<(), Denied> {
+fn still(expires: Option<jiff::Timestamp>, principal: &Arc<Principal>) -> Result<(), Denied> {
     match expires {
-        Some(expires) if jiff::Timestamp::now() >= expires => Err(Denied::Wrong),
+        Some(expires) if jiff::Timestamp::now() >= expires => Err(Denied::Wrong(WrongKey::Expired(principal.clone()))),
         _ => Ok(()),
     }
 }
 
+/// What is no bearer token, or no text.
+const MALFORMED: Denied = Denied::Wrong(WrongKey::Malformed);
+
 /// The key in `Authorization: Bearer …`, if there is that header.
 pub(super) fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Denied> {
     let Some(value) = headers.get(AUTHORIZATION) else { return Ok(None) };
-    let text = value.to_str().map_err(|_| Denied::Wrong)?;
-    let (scheme, key) = text.split_once(' ').ok_or(Denied::Wrong)?;
-    if scheme.eq_ignore_ascii_case("bearer") { Ok(Some(key.trim())) } else { Err(Denied::Wrong) }
+    let text = value.to_str().map_err(|_| MALFORMED)?;
+    let (scheme, key) = text.split_once(' ').ok_or(MALFORMED)?;
+    if scheme.eq_ignore_ascii_case("bearer") { Ok(Some(key.trim())) } else { Err(MALFORMED) }
 }
 
 /// The key in `Authorization: Bearer …`, or in `X-API-Key`.
@@ -155,7 +189,7 @@ fn credential(headers: &HeaderMap) -> Result<&str, Denied> {
         return Ok(key);
     }
     match headers.get("x-api-key") {
-        Some(value) => value.to_str().map_err(|_| Denied::Wrong),
+        Some(value) => value.to_str().map_err(|_| MALFORMED),
         None => Err(Denied::Missing),
     }
 }
@@ -191,8 +225,12 @@ mod tests {
         assert_eq!(who(with("authorization", "bearer  mg_b ")), Ok("b".to_owned()));
         assert_eq!(who(with("x-api-key", "mg_b")), Ok("b".to_owned()));
         assert_eq!(who(HeaderMap::new()), Err(Denied::Missing));
-        for wrong in ["Bearer mg_c", "Bearer ", "Bearer", "Basic mg_a", "mg_a", "Bearer mg_old"] {
-            assert_eq!(who(with("authorization", wrong)), Err(Denied::Wrong), "{wrong}");
+        let unknown = [("Bearer mg_c", "unknown key"), ("Bearer ", "unknown key"), ("Bearer mg_old", "expired key")];
+        let malformed = ["Bearer", "Basic mg_a", "mg_a"].map(|wrong| (wrong, "not a bearer token"));
+        for (wrong, cause) in unknown.into_iter().chain(malformed) {
+            let denied = who(with("authorization", wrong)).unwrap_err();
+            assert_eq!((matches!(denied, Denied::Wrong(_)), denied.cause()), (true, cause), "{wrong}");
+            assert_eq!(denied.key(), (cause == "expired key").then_some("old"), "{wrong}");
         }
     }
 

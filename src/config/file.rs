@@ -429,11 +429,13 @@ pub(super) struct Telemetry {
     pub(super) log: String,
     /// How a line of the log looks.
     pub(super) log_format: LogFormat,
+    /// Calls that are recorded, one line each with names, sizes and times, never values.
+    pub(super) calls: Calls,
 }
 
 impl Default for Telemetry {
     fn default() -> Self {
-        Telemetry { log: "info".to_owned(), log_format: LogFormat::Text }
+        Telemetry { log: "info".to_owned(), log_format: LogFormat::Text, calls: Calls::Errors }
     }
 }
 
@@ -519,6 +521,17 @@ pub(super) enum Start {
 #[serde(rename_all = "lowercase")]
 pub(super) enum Discovery {
     Full,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Calls {
+    /// None.
+    Off,
+    /// Those that failed, or whose tool says so.
+    Errors,
+    /// All.
+    All,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]

@@ -6,7 +6,7 @@ use crate::auth::{AdminAccess, KeySettings};
 use crate::front::{ListenAddress, SocketSettings, TlsSettings};
 use crate::policy::{Globs, Rate};
 use crate::store::StoreSettings;
-use crate::telemetry::MemoryLimit;
+use crate::telemetry::{CallLog, MemoryLimit};
 use crate::upstream::ServerSettings;
 
 /// Everything that a run of the gateway needs to know.
@@ -143,4 +143,6 @@ pub struct LogSettings {
     pub filter: String,
     /// One JSON object a line instead of text.
     pub json: bool,
+    /// Calls that are recorded.
+    pub calls: CallLog,
 }

@@ -18,7 +18,7 @@ use crate::auth::Denied;
 use crate::body::Body;
 use crate::front::patience::within;
 use crate::front::service::endpoint;
-use crate::front::{Front, Fronts, small};
+use crate::front::{Front, Fronts, Peer, small};
 use crate::json::Text;
 use crate::jsonrpc::{Message, Payload};
 use crate::model::{Error, Principal, Reason};
@@ -30,32 +30,37 @@ const SMALL: u64 = 64 * 1024;
 
 /// `/mcp`.
 pub(super) async fn over_everything(State(fronts): State<Fronts>, request: Request) -> Response {
-    serve(&fronts.load_full(), "", request).await.map(AxumBody::new)
+    serve(&fronts.load_full(), "", request, None).await.map(AxumBody::new)
 }
 
 /// `/mcp/{view}` and `/mcp/{server}`.
 pub(super) async fn over_one(State(fronts): State<Fronts>, Path(name): Path<String>, request: Request) -> Response {
-    serve(&fronts.load_full(), &name, request).await.map(AxumBody::new)
+    serve(&fronts.load_full(), &name, request, None).await.map(AxumBody::new)
 }
 
 /// `/sse`.
 pub(super) async fn sse_over_everything(State(fronts): State<Fronts>, request: Request) -> Response {
-    serve_as(&fronts.load_full(), "", request, Some(revision::http_sse())).await.map(AxumBody::new)
+    serve_as(&fronts.load_full(), "", request, None, Some(revision::http_sse())).await.map(AxumBody::new)
 }
 
 /// `/sse/{view}` and `/sse/{server}`.
 pub(super) async fn sse_over_one(State(fronts): State<Fronts>, Path(name): Path<String>, request: Request) -> Response {
-    serve_as(&fronts.load_full(), &name, request, Some(revision::http_sse())).await.map(AxumBody::new)
+    serve_as(&fronts.load_full(), &name, request, None, Some(revision::http_sse())).await.map(AxumBody::new)
 }
 
-/// Answers a request to an endpoint.
-pub(super) async fn serve<B>(front: &Front, name: &str, request: http::Request<B>) -> http::Response<Body>
+/// Answers a request to an endpoint; `peer`: whose it is, where its extensions do not say so.
+pub(super) async fn serve<B>(
+    front: &Front,
+    name: &str,
+    request: http::Request<B>,
+    peer: Option<Peer>,
+) -> http::Response<Body>
 where
     B: http_body::Body + Send,
     B::Data: Send,
     B::Error: Into<BoxError>,
 {
-    serve_as(front, name, request, None).await
+    serve_as(front, name, request, peer, None).await
 }
 
 /// Answers a request in one dialect, or in the one that it is spelled in.
@@ -63,6 +68,7 @@ async fn serve_as<B>(
     front: &Front,
     name: &str,
     request: http::Request<B>,
+    peer: Option<Peer>,
     dialect: Option<&'static dyn revision::Front>,
 ) -> http::Response<Body>
 where
@@ -72,7 +78,7 @@ where
 {
     let received = Instant::now();
     let (head, body) = request.into_parts();
-    let arrived = Arrived { principal: front.keys.authenticate(&head.headers), head, received };
+    let arrived = Arrived { principal: front.keys.authenticate(&head.headers), head, peer, received };
     isolated(&front.state.metrics, take(front, name, arrived, read(front, body), dialect)).await
 }
 
@@ -82,11 +88,12 @@ pub(super) async fn serve_whole(
     head: Parts,
     body: Bytes,
     principal: Result<Arc<Principal>, Denied>,
+    peer: Option<Peer>,
     received: Instant,
 ) -> http::Response<Body> {
     let path = head.uri.path_and_query().cloned();
     let name = path.as_ref().and_then(|path| endpoint(path.path())).unwrap_or_default();
-    let arrived = Arrived { principal, head, received };
+    let arrived = Arrived { principal, head, peer, received };
     let body = if body.len() > front.limits.body { Err(too_large(front)) } else { Ok(body) };
     isolated(&front.state.metrics, take(front, name, arrived, std::future::ready(body), None)).await
 }
@@ -95,6 +102,7 @@ pub(super) async fn serve_whole(
 struct Arrived {
     principal: Result<Arc<Principal>, Denied>,
     head: Parts,
+    peer: Option<Peer>,
     received: Instant,
 }
 
@@ -119,10 +127,14 @@ async fn take(
     body: impl Future<Output = Result<Bytes, Error>> + Send,
     dialect: Option<&'static dyn revision::Front>,
 ) -> http::Response<Body> {
-    let Arrived { principal, head, received } = arrived;
+    let Arrived { principal, head, peer, received } = arrived;
     let principal = match principal {
         Ok(principal) => principal,
-        Err(denied) => return unauthorized(front, denied),
+        Err(denied) => {
+            let peer = peer.or_else(|| head.extensions.get::<Peer>().copied());
+            front.refused_keys.tell(peer.map(|Peer(address)| address), &denied);
+            return unauthorized(front, &denied);
+        }
     };
     front.state.metrics.auth_accepted.inc();
     let Some(server) = front.endpoints.find(name, &principal) else {
@@ -220,10 +232,10 @@ fn too_large(front: &Front) -> Error {
 }
 
 /// 401, in a way that makes no client look for OAuth: no `resource_metadata`.
-fn unauthorized(front: &Front, denied: Denied) -> http::Response<Body> {
+fn unauthorized(front: &Front, denied: &Denied) -> http::Response<Body> {
     let (outcome, challenge) = match denied {
         Denied::Missing => ("missing", r#"Bearer realm="moongate""#),
-        Denied::Wrong => ("wrong", r#"Bearer realm="moongate", error="invalid_token""#),
+        Denied::Wrong(_) => ("wrong", r#"Bearer realm="moongate", error="invalid_token""#),
     };
     front.state.metrics.auth.with_label_values(&[outcome]).inc();
     let mut response =

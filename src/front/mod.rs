@@ -13,6 +13,7 @@ mod mcp;
 mod not_after;
 mod patience;
 mod pipe;
+mod refused_keys;
 mod service;
 mod short;
 mod socket;
@@ -43,6 +44,7 @@ pub use guard::HostRules;
 pub use inherited::Inherited;
 pub use listen::{ListenSettings, Listener, converse};
 pub use pipe::PipeFront;
+pub use refused_keys::RefusedKeys;
 pub use service::{Peer, Service};
 pub use socket::SocketSettings;
 pub use tls::{Tls, TlsProblem, TlsSettings};
@@ -64,6 +66,8 @@ pub struct Front {
     pub gate: Gate,
     /// Drops answers that nobody reads.
     pub unread: Arc<Unread>,
+    /// Logs keys that open nothing.
+    pub refused_keys: Arc<RefusedKeys>,
 }
 
 /// What answers clients now; replaced as a whole.

@@ -93,6 +93,11 @@ impl Service {
         Some(front)
     }
 
+    /// Whose connection it is, where it has an address.
+    pub(super) fn peer(&self) -> Option<Peer> {
+        self.peer
+    }
+
     /// Says in each answer that its connection ends, once this is true.
     pub(super) fn closing(self, closing: Arc<AtomicBool>) -> Self {
         Service { closing, ..self }
@@ -159,11 +164,12 @@ impl hyper::service::Service<Request<Incoming>> for Service {
             && let front = fronts.load_full()
             && is_unguarded(&front, self.local, request.headers(), request.uri())
         {
+            let peer = self.peer;
             return Box::pin(async move {
                 let path = request.uri().path_and_query().cloned();
                 let name = path.as_ref().and_then(|path| endpoint(path.path())).unwrap_or_default();
                 let version = request.version();
-                let response = mcp::serve(&front, name, request).await.map(Answer::Mcp);
+                let response = mcp::serve(&front, name, request, peer).await.map(Answer::Mcp);
                 Ok(told(watched(response, version, Some(&front)), version, &closing))
             });
         }

@@ -16,7 +16,7 @@ use crate::gateway::{Gateway, ViewRules};
 use crate::json::Text;
 use crate::model::{Call, Caller, Exchange, Principal};
 use crate::policy::AccessTable;
-use crate::upstream::{ServerSettings, Upstream};
+use crate::upstream::{ServerCall, ServerSettings, Upstream};
 
 /// A server as it is configured now. What serves may still be connected as it was configured before.
 pub struct Member {
@@ -36,6 +36,10 @@ impl Deref for Member {
 impl Member {
     pub(super) fn call(&self, caller: &Arc<Caller>, call: Call) -> Exchange {
         self.upstream.call(caller, call)
+    }
+
+    pub(super) fn begin_call(&self, caller: &Arc<Caller>, call: Call) -> ServerCall {
+        self.upstream.begin_call(caller, call)
     }
 }
 

@@ -243,6 +243,7 @@ mod tests {
     use crate::link::guard::Guard;
     use crate::model::{Server as _, testing};
     use crate::policy::{ANYBODY, AccessTable};
+    use crate::telemetry::CallLog;
     use crate::telemetry::Metrics;
     use crate::upstream::{Connect, ServerSettings, Shared};
 
@@ -255,6 +256,7 @@ mod tests {
             views: Vec::new(),
             access: AccessTable::default(),
             drain: Duration::ZERO,
+            calls: CallLog::default(),
         };
         Gateway::new(settings, Arc::new(Shared::new(Arc::new(Metrics::new()), Guard::none())))
     }

@@ -18,6 +18,7 @@ mod preview;
 mod tasks;
 mod uris;
 mod view;
+mod watched;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,7 +32,7 @@ use crate::json::Text;
 use crate::model::{Kind, Method, Notice, Principal, TaskMethod};
 use crate::policy::{AccessTable, Globs};
 use crate::store::{Rows, Store, Table};
-use crate::telemetry::{Meter, Meters, Metrics, logs};
+use crate::telemetry::{CallLog, CallLogSwitch, Meter, Meters, Metrics, logs};
 use crate::upstream::{News, Owner, ServerSettings, Shared, Sink, State, Upstream};
 
 pub use catalog::{LeftOut, Snapshot};
@@ -71,6 +72,8 @@ pub struct GatewaySettings {
     pub access: AccessTable,
     /// How long the calls of a server that goes may go on.
     pub drain: Duration,
+    /// Calls that are recorded.
+    pub calls: CallLog,
 }
 
 /// A named subset of servers and tools.
@@ -105,6 +108,7 @@ pub struct Gateway {
     unrouted: HashMap<&'static str, Arc<Meter>>,
     dirty: Arc<Notify>,
     drain_ms: AtomicU64,
+    calls: CallLogSwitch,
     /// No server is started any more.
     stopped: AtomicBool,
 }
@@ -130,6 +134,7 @@ impl Gateway {
             let upstream = Upstream::new(settings, shared.clone(), sink.clone());
             Arc::new(Member { settings: upstream.settings.clone(), upstream })
         };
+        let calls = CallLogSwitch::new(settings.calls);
         let servers = settings.servers.into_iter().map(member).collect();
         let generation = Arc::new(Generation {
             disabled: settings.disabled,
@@ -151,6 +156,7 @@ impl Gateway {
             metrics,
             dirty,
             drain_ms: AtomicU64::new(drain_ms),
+            calls,
             stopped: AtomicBool::new(false),
         });
         gateway.show_disabled(&generation);

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use crate::gateway::catalog::name_of;
 use crate::gateway::generation::Member;
 use crate::gateway::view::{Routed, Scope, View};
+use crate::gateway::watched::{CallWatch, WatchedCall};
 use crate::gateway::{handles, links};
 use crate::json::{Object, Raw, Text};
 use crate::model::{
@@ -62,7 +63,7 @@ impl View {
         if local != handle {
             call.params.set(Text::literal("taskId"), Raw::string(&local));
         }
-        Ok(Routed { meter: self.unrouted(&call.method), upstream, call })
+        Ok(Routed { meter: self.unrouted(&call.method), upstream, tool: Text::literal(""), call })
     }
 
     /// Refuses a call whose client insists on a task, where the tool's server has none: for a tool that is no task,
@@ -123,15 +124,12 @@ impl View {
         let upstream = listers.get(at).cloned().ok_or_else(|| Error::internal("no server lists tasks"))?;
         let next = listers.get(at + 1).map(|upstream| format!("{}:", upstream.settings.name));
         let (naming, meter) = (self.naming(caller, &upstream), self.unrouted(&call.method));
-        let (received, revision, sent) = (call.received, caller.revision, Instant::now());
-        Ok(upstream.call(caller, call).map(move |event| match event {
-            Event::Done(end) => {
-                let (now, error) = (Instant::now(), end.as_ref().err().map(Error::label));
-                meter.record(revision, error, now - received, Some(now - sent));
-                Event::Done(naming.page(end, next.as_deref()))
-            }
+        let watch = CallWatch::new(self, caller, &call, (meter, upstream.name.clone(), Text::literal("")));
+        let change = move |event| match event {
+            Event::Done(end) => Event::Done(naming.page(end, next.as_deref())),
             other => other,
-        }))
+        };
+        Ok(Exchange::new(WatchedCall::new(upstream.begin_call(caller, call), watch, change)))
     }
 
     /// How tasks of a server are named for a caller; `None` in them means: as the server names them.

@@ -6,12 +6,12 @@
 use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
-use tokio::time::Instant;
 
 use crate::gateway::catalog::{Listed, Route, name_of};
 use crate::gateway::generation::{Generation, Member};
 use crate::gateway::hub::Happened;
 use crate::gateway::listening::Listening;
+use crate::gateway::watched::{Asked, CallWatch, WatchedCall};
 use crate::gateway::{Gateway, Snapshot, ViewRules, links, merge, unrouted_label, uris};
 use crate::json::{Object, Raw, Text};
 use crate::model::{
@@ -47,6 +47,8 @@ pub struct View {
 pub(super) struct Routed {
     pub(super) upstream: Arc<Member>,
     pub(super) meter: Arc<Meter>,
+    /// The tool or prompt, as clients see it; empty where there is none.
+    pub(super) tool: Text,
     pub(super) call: Call,
 }
 
@@ -167,7 +169,8 @@ impl View {
         }
         Self::check_wish(&route.upstream, &call)?;
         call.definition = Some(route.definition.clone());
-        Ok(Routed { upstream: route.upstream.clone(), meter: route.meter.clone(), call })
+        let (upstream, meter, tool) = (route.upstream.clone(), route.meter.clone(), route.exposed.clone());
+        Ok(Routed { upstream, meter, tool, call })
     }
 
     fn resource(&self, snapshot: &Snapshot, caller: &Caller, mut call: Call) -> Result<Routed, Error> {
@@ -177,7 +180,7 @@ impl View {
         if local != uri {
             call.params.set(Text::literal("uri"), Raw::string(&local));
         }
-        Ok(Routed { meter: self.unrouted(&Method::ReadResource), upstream, call })
+        Ok(Routed { meter: self.unrouted(&Method::ReadResource), upstream, tool: Text::literal(""), call })
     }
 
     /// Whose a URI is, and what that server calls it.
@@ -264,7 +267,7 @@ impl View {
             reference.set(Text::literal(key), Raw::string(&local));
             call.params.set(Text::literal("ref"), reference.raw());
         }
-        Ok(Routed { meter: self.unrouted(&Method::Complete), upstream, call })
+        Ok(Routed { meter: self.unrouted(&Method::Complete), upstream, tool: Text::literal(""), call })
     }
 
     pub(super) fn unrouted(&self, method: &Method) -> Arc<Meter> {
@@ -275,21 +278,18 @@ impl View {
 
     /// Starts a routed call and watches it: its time, its links.
     fn run(&self, caller: &Arc<Caller>, routed: Routed) -> Exchange {
-        let Routed { upstream, meter, call } = routed;
-        let (method, received, revision) = (call.method.clone(), call.received, caller.revision);
+        let Routed { upstream, meter, tool, call } = routed;
+        let method = call.method.clone();
         let inflight = self.gateway.inflight.enter(caller.principal.id, &self.gateway.metrics);
         let links = (!self.is_raw()).then(|| (self.gateway.clone(), name_of(&upstream)));
         let about_task = call.task != TaskWish::Never || matches!(method, Method::Task(_));
         let naming = about_task.then(|| self.naming(caller, &upstream));
-        let sent = Instant::now();
         let name = upstream.name.clone();
-        upstream.call(caller, call).map(move |event| {
+        let watch = CallWatch::new(self, caller, &call, (meter, name.clone(), tool));
+        let change = move |event| {
             let _counted = &inflight;
             match event {
                 Event::Done(mut end) => {
-                    let now = Instant::now();
-                    let error = end.as_ref().err().map(Error::label);
-                    meter.record(revision, error, now - received, Some(now - sent));
                     if let (Ok(outcome), Some((gateway, server))) = (&mut end, &links) {
                         links::rewrite(&method, &mut outcome.result, &|uri| gateway.exposed_uri(server, uri));
                     }
@@ -301,13 +301,13 @@ impl View {
                 Event::Ask(ask) => Event::Ask(Ask { server: Some(name.clone()), ..ask }),
                 other => other,
             }
-        })
+        };
+        Exchange::new(WatchedCall::new(upstream.begin_call(caller, call), watch, change))
     }
 
     /// Ends a call that never left the gateway.
-    fn answer(&self, caller: &Caller, method: &Method, received: Instant, end: Result<Outcome, Error>) -> Exchange {
-        let error = end.as_ref().err().map(Error::label);
-        self.unrouted(method).record(caller.revision, error, received.elapsed(), None);
+    fn answer(&self, caller: &Caller, asked: Asked, end: Result<Outcome, Error>) -> Exchange {
+        asked.record(self, caller, &end);
         Exchange::done(end)
     }
 
@@ -423,22 +423,18 @@ impl Server for View {
     }
 
     fn call(&self, caller: &Arc<Caller>, call: Call) -> Exchange {
-        let (method, received) = (call.method.clone(), call.received);
-        if let Method::List(kind) = method {
-            return self.answer(
-                caller,
-                &method,
-                received,
-                self.list(caller, kind, &call.params, call.task != TaskWish::Never),
-            );
+        let asked = Asked::of(&call);
+        if let Method::List(kind) = call.method {
+            let listed = self.list(caller, kind, &call.params, call.task != TaskWish::Never);
+            return self.answer(caller, asked, listed);
         }
-        if method == Method::Task(TaskMethod::List) {
+        if call.method == Method::Task(TaskMethod::List) {
             let listed = self.list_tasks(caller, call);
-            return listed.unwrap_or_else(|error| self.answer(caller, &method, received, Err(error)));
+            return listed.unwrap_or_else(|error| self.answer(caller, asked, Err(error)));
         }
         match self.resolve(caller, call).and_then(resumable) {
             Ok(routed) => self.run(caller, routed),
-            Err(error) => self.answer(caller, &method, received, Err(error)),
+            Err(error) => self.answer(caller, asked, Err(error)),
         }
     }
 

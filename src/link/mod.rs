@@ -15,6 +15,7 @@ mod plain;
 mod resume;
 pub mod socket;
 pub mod sse;
+pub mod stderr;
 pub mod stdio;
 mod wait;
 mod way;
@@ -71,6 +72,23 @@ pub trait Link: Send + Sync {
     fn pid(&self) -> Option<u32> {
         None
     }
+
+    /// Hears how a probe of ours goes, so that what it makes a program write is not taken for news.
+    fn probe(&self, probe: Probe) {
+        let _ = probe;
+    }
+}
+
+/// A question of which nobody knows whether the server understands it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Probe {
+    /// There is none, or it was understood.
+    #[default]
+    Over,
+    /// It was sent, and is not answered.
+    Sent,
+    /// The server did not understand it.
+    Refused,
 }
 
 /// Whether anything was heard since somebody looked.

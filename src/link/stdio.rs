@@ -3,37 +3,29 @@
 //! Owns the process. Does not read messages (`duplex`). Invariant: when a link is closed or its child ends, no
 //! process that the child started is left behind.
 
-use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use rustix::process::{Pid, Signal, kill_process_group};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
-use tokio::process::{Child, ChildStderr, Command};
+use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::link::duplex::{Duplex, DuplexSettings, OnGarbage};
 use crate::link::guard::{self, Guard};
-use crate::link::{Backlog, Correlate, Headers, Link, LinkError, Messages, Outgoing, Reply};
-use crate::telemetry::logs;
+use crate::link::stderr::StderrTail;
+use crate::link::{Backlog, Correlate, Headers, Link, LinkError, Messages, Outgoing, Probe, Reply};
 
 /// How long a child gets to end after its input was closed, and again after SIGTERM.
 const STOP_STEP: Duration = Duration::from_secs(2);
 /// How long the calls of a child that closed its output wait to be told how it ended.
 const EXIT_WAIT: Duration = Duration::from_millis(300);
-/// Lines of stderr that are kept.
-const STDERR_LINES: usize = 50;
-/// Longest kept line, in bytes.
-const STDERR_LINE_MAX: usize = 500;
-/// Lines of stderr that are logged in a second, at most.
-const STDERR_LOGGED: u32 = 50;
 /// What a child inherits of our environment: enough to find programs and its user's files, and nothing secret.
 const INHERITED: [&str; 14] = [
     "PATH",
@@ -74,11 +66,9 @@ pub struct StdioSettings {
     pub on_garbage: OnGarbage,
     /// Cleans up if we cannot.
     pub guard: Arc<Guard>,
+    /// Takes what it writes to its stderr.
+    pub stderr: StderrTail,
 }
-
-/// The last lines that a child wrote to its stderr.
-#[derive(Clone, Default)]
-pub struct StderrTail(Arc<Mutex<VecDeque<String>>>);
 
 /// A running child.
 pub struct StdioLink {
@@ -102,8 +92,8 @@ impl StdioLink {
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (exited_sender, exited) = watch::channel(None);
         let (ended_sender, ended) = watch::channel(false);
-        let tail = StderrTail::default();
-        tokio::spawn(keep_stderr(settings.name.clone(), stderr.ok_or_else(gone)?, tail.clone()));
+        let tail = settings.stderr;
+        tokio::spawn(tail.clone().drain(settings.name.clone(), stderr.ok_or_else(gone)?));
         let duplex = Duplex::start(
             stdout.ok_or_else(gone)?,
             stdin.ok_or_else(gone)?,
@@ -123,11 +113,6 @@ impl StdioLink {
             ended_sender.send_replace(true);
         });
         Ok(StdioLink { duplex, pid, stop, ended, stderr: tail })
-    }
-
-    /// The child's last words.
-    pub fn stderr(&self) -> StderrTail {
-        self.stderr.clone()
     }
 }
 
@@ -164,6 +149,10 @@ impl Link for StdioLink {
 
     fn pid(&self) -> Option<u32> {
         Some(self.pid)
+    }
+
+    fn probe(&self, probe: Probe) {
+        self.stderr.probe(probe);
     }
 }
 
@@ -267,48 +256,5 @@ async fn explain(error: LinkError, mut exited: watch::Receiver<Option<String>>) 
     match timeout(EXIT_WAIT, exited.wait_for(Option::is_some)).await {
         Ok(Ok(ending)) => LinkError::Gone(ending.clone().unwrap_or_default()),
         _ => error,
-    }
-}
-
-// === stderr ===
-
-impl StderrTail {
-    /// The kept lines, oldest first.
-    pub fn lines(&self) -> Vec<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
-    }
-
-    fn push(&self, line: String) {
-        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if lines.len() == STDERR_LINES {
-            lines.pop_front();
-        }
-        lines.push_back(line);
-    }
-}
-
-/// Drains stderr for as long as there is any: a child must never block on it.
-async fn keep_stderr(name: String, stderr: ChildStderr, tail: StderrTail) {
-    let mut reader = BufReader::new(stderr);
-    let mut line = Vec::new();
-    let (mut second, mut logged) = (tokio::time::Instant::now(), 0);
-    loop {
-        line.clear();
-        // A line without end is taken in pieces.
-        let read = (&mut reader).take(STDERR_LINE_MAX as u64).read_until(b'\n', &mut line).await;
-        if !matches!(read, Ok(n) if n > 0) {
-            return;
-        }
-        let text: String = String::from_utf8_lossy(&line).trim_end().chars().filter(|c| !c.is_control()).collect();
-        if second.elapsed() >= Duration::from_secs(1) {
-            (second, logged) = (tokio::time::Instant::now(), 0);
-        }
-        logged += 1;
-        if logged <= STDERR_LOGGED {
-            tracing::info!(target: "moongate::stderr", server = name, "{}", logs::redact(&text));
-        } else if logged == STDERR_LOGGED + 1 {
-            tracing::info!(target: "moongate::stderr", server = name, "more lines in this second are not logged");
-        }
-        tail.push(text);
     }
 }

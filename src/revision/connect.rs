@@ -12,7 +12,7 @@ use futures_util::future::{Either, select};
 use crate::alarm::Alarms;
 use crate::json::Raw;
 use crate::jsonrpc::RpcError;
-use crate::link::{Link, LinkError};
+use crate::link::{Link, LinkError, Probe};
 use crate::model::Server;
 use crate::revision::{Calls, legacy, v2026_07_28};
 use crate::telemetry::Metrics;
@@ -182,7 +182,14 @@ fn is_unreachable(error: &ConnectError) -> bool {
 /// 2026-07-28/basic/transports/stdio.mdx, Backward Compatibility: "The server returns any other error, or does not
 /// respond within a reasonable timeout: the server is legacy. Fall back to the `initialize` handshake."
 async fn probe_pipe(link: &Arc<dyn Link>, calls: &Calls, hello: &Hello) -> Result<Connected, ConnectError> {
-    let probe = std::pin::pin!(v2026_07_28::discover(link, calls, hello));
+    link.probe(Probe::Sent);
+    let discovering = async {
+        let discovered = v2026_07_28::discover(link, calls, hello).await;
+        let refused = discovered.as_ref().is_err_and(|error| !v2026_07_28::is_modern(error) && !is_broken(error));
+        link.probe(if refused { Probe::Refused } else { Probe::Over });
+        discovered
+    };
+    let probe = std::pin::pin!(discovering);
     let alone = std::pin::pin!(tokio::time::sleep(PROBE_ALONE));
     let probe = match select(probe, alone).await {
         Either::Left((Ok(face), _)) => return Ok(attach_modern(link, calls, hello, face)),
@@ -194,7 +201,11 @@ async fn probe_pipe(link: &Arc<dyn Link>, calls: &Calls, hello: &Hello) -> Resul
     match select(probe, handshake).await {
         Either::Left((Ok(face), _)) => Ok(attach_modern(link, calls, hello, face)),
         Either::Left((Err(_), handshake)) => handshake.await,
-        Either::Right((Ok(connected), _)) => Ok(connected),
+        Either::Right((Ok(connected), _)) => {
+            // Its answer to the probe, if there is any, is no news.
+            link.probe(Probe::Refused);
+            Ok(connected)
+        }
         Either::Right((Err(error), probe)) => match probe.await {
             Ok(face) => Ok(attach_modern(link, calls, hello, face)),
             Err(_) => Err(error),

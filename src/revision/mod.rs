@@ -6,6 +6,7 @@
 mod answer;
 mod apps;
 mod calls;
+mod codes;
 mod connect;
 mod driven;
 mod extensions;
@@ -35,6 +36,8 @@ use crate::telemetry::Metrics;
 
 pub use apps::{APP_SCHEME, app_pages, with_app_pages};
 pub use calls::Calls;
+use codes::count_own;
+pub use codes::ending;
 pub use connect::{ConnectError, Connected, Era, Hello, Times, connect, connect_http_sse, may_be_http_sse};
 pub use extensions::shared_capabilities;
 pub use pipe::{Gone, PipeClient};

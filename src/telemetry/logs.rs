@@ -8,6 +8,8 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt;
 
+pub use crate::telemetry::redact::redact;
+
 /// Changes what is logged; there is none where nothing was started.
 static CHANGE: OnceLock<Box<dyn Fn(Targets) + Send + Sync>> = OnceLock::new();
 
@@ -68,28 +70,6 @@ pub fn one_line(text: &str) -> String {
     text.chars().take(1000).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// Hides the value of anything that looks like a credential.
-pub fn redact(text: &str) -> String {
-    const MARKS: [&str; 7] = ["bearer ", "token", "secret", "password", "api_key", "apikey", "authorization"];
-    // A URL with a password in it: only the scheme is shown.
-    let has_password = |after: &str| {
-        let authority = after.split(['/', ' ', '\'', '"']).next().unwrap_or_default();
-        authority.split_once('@').is_some_and(|(user, _)| user.contains(':'))
-    };
-    if let Some((before, after)) = text.split_once("://")
-        && has_password(after)
-    {
-        return format!("{before}://[redacted]");
-    }
-    let lower = text.to_ascii_lowercase();
-    // Cut at the first mark: a shorter log line is better than a leaked key.
-    match MARKS.iter().filter_map(|mark| lower.find(mark).map(|at| at + mark.len())).min() {
-        Some(at) if text.is_char_boundary(at) => format!("{}[redacted]", &text[..at]),
-        Some(_) => "[redacted]".to_owned(),
-        None => text.to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod filter_tests {
     use super::filter;
@@ -101,5 +81,64 @@ mod filter_tests {
         assert!(read.would_enable("moongate::link::stdio", &Level::DEBUG));
         assert!(read.would_enable("hyper", &Level::WARN) && !read.would_enable("hyper", &Level::INFO));
         assert!(filter("moongate=loud").is_err());
+    }
+}
+
+/// Lines of the log, for tests.
+#[cfg(test)]
+pub(crate) mod testing {
+    use std::sync::{Arc, Mutex, PoisonError};
+
+    use tracing::field::{Field, Visit};
+    use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+
+    /// What this thread logs until it is dropped: level, target, message, fields.
+    pub(crate) struct Captured {
+        lines: Lines,
+        _guard: tracing::subscriber::DefaultGuard,
+    }
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<String>>>);
+
+    /// Takes what this thread logs, whatever its level.
+    pub(crate) fn capture() -> Captured {
+        let lines = Lines::default();
+        let guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(lines.clone()));
+        Captured { lines, _guard: guard }
+    }
+
+    impl Captured {
+        /// The lines so far.
+        pub(crate) fn lines(&self) -> Vec<String> {
+            self.lines.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        }
+    }
+
+    impl<S: tracing::Subscriber> Layer<S> for Lines {
+        fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
+            if !event.metadata().target().starts_with("moongate") {
+                return;
+            }
+            let mut text = format!("{} {}", event.metadata().level(), event.metadata().target());
+            event.record(&mut Fields(&mut text));
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+        }
+    }
+
+    struct Fields<'a>(&'a mut String);
+
+    impl Visit for Fields<'_> {
+        fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+            if field.name() == "message" {
+                self.0.push_str(&format!(" {value:?}"));
+            } else {
+                self.0.push_str(&format!(" {}={value:?}", field.name()));
+            }
+        }
+
+        fn record_str(&mut self, field: &Field, value: &str) {
+            self.0.push_str(&format!(" {}={value}", field.name()));
+        }
     }
 }

@@ -3,25 +3,64 @@
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use prometheus::Histogram;
+use prometheus::{Histogram, HistogramVec};
 
 use crate::telemetry::Metrics;
 
-/// What one item of the catalogue, or one method, is measured by.
+/// Series for failures that one meter has at each hop, at most; more share one. A gateway that runs for months meets
+/// every kind of failure at every tool: without a bound each of them would be another series.
+const FAILURES_MAX: usize = 16;
+/// Stands for failures beyond that.
+const OTHER: Ending = Ending { error: "_OTHER", code: "" };
+
+/// The end of a call, as metrics and logs name it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ending {
+    /// The kind of failure; empty where there was none.
+    pub error: &'static str,
+    /// The JSON-RPC code that the client got; empty where it got a result.
+    pub code: &'static str,
+}
+
+impl Ending {
+    /// A call that went well.
+    pub const FINE: Ending = Ending { error: "", code: "" };
+
+    /// Whether there was a failure.
+    pub fn is_error(self) -> bool {
+        !self.error.is_empty()
+    }
+}
+
+/// A call's way to its server and back.
+#[derive(Clone, Copy, Debug)]
+pub struct ServerHop {
+    /// The revision that the server was spoken to in; empty where the call did not get that far.
+    pub revision: &'static str,
+    /// From sending it to its answer.
+    pub time: Duration,
+}
+
+/// Measures one item of the catalogue, or one method.
 pub struct Meter {
     metrics: Arc<Metrics>,
     method: String,
     server: String,
     tool: String,
-    /// Handles for success, by the client's revision; there are no more than there are revisions.
-    known: RwLock<Vec<(&'static str, Handles)>>,
+    known: RwLock<Known>,
 }
 
-#[derive(Clone)]
-struct Handles {
-    server_operation: Histogram,
-    /// Only where there is a server.
-    client_operation: Option<Histogram>,
+/// The series that were used so far.
+#[derive(Default)]
+struct Known {
+    server_operation: Vec<Series>,
+    client_operation: Vec<Series>,
+}
+
+struct Series {
+    revision: &'static str,
+    ending: Ending,
+    histogram: Histogram,
 }
 
 /// Makes meters.
@@ -42,43 +81,111 @@ impl Meters {
 }
 
 impl Meter {
-    /// Records a call that ended: all of its time and the server's part of it.
-    pub fn record(
-        &self,
-        revision: &'static str,
-        error: Option<&'static str>,
-        total: Duration,
-        server: Option<Duration>,
-    ) {
-        let handles = self.handles(revision, error);
-        handles.server_operation.observe(total.as_secs_f64());
-        if let (Some(server), Some(client_operation)) = (server, &handles.client_operation) {
-            client_operation.observe(server.as_secs_f64());
-            self.metrics.overhead.observe(total.saturating_sub(server).as_secs_f64());
-        }
-    }
-
-    fn handles(&self, revision: &'static str, error: Option<&'static str>) -> Handles {
-        if error.is_none() {
+    /// Records a call that ended: all of its time, and the server's part of it. `revision` is the client's.
+    pub fn record(&self, revision: &'static str, ending: Ending, total: Duration, hop: Option<ServerHop>) {
+        // A call that leads to no item was routed to no server that the labels could name.
+        let hop = hop.filter(|_| !self.server.is_empty());
+        {
             let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-            if let Some((_, handles)) = known.iter().find(|(r, _)| *r == revision) {
-                return handles.clone();
+            if let Some(client) = find(&known.server_operation, revision, ending)
+                && let Some(server) = hop.map_or(Some(None), |hop| {
+                    find(&known.client_operation, hop.revision, ending).map(|server| Some((server, hop.time)))
+                })
+            {
+                return self.observe(client, server, total);
             }
         }
-        let labels = [self.method.as_str(), &self.server, &self.tool, error.unwrap_or_default(), revision];
-        let handles = Handles {
-            server_operation: self.metrics.server_operation.with_label_values(&labels),
-            client_operation: self.client_operation(&labels),
-        };
-        if error.is_none() {
-            let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-            known.push((revision, handles.clone()));
-        }
-        handles
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let Known { server_operation, client_operation } = &mut *known;
+        let client = self.series(&self.metrics.server_operation, server_operation, revision, ending);
+        let server = hop
+            .map(|hop| (self.series(&self.metrics.client_operation, client_operation, hop.revision, ending), hop.time));
+        self.observe(client, server, total);
     }
 
-    /// A call that leads to no item was routed to no server that the labels could name.
-    fn client_operation(&self, labels: &[&str]) -> Option<Histogram> {
-        (!self.server.is_empty()).then(|| self.metrics.client_operation.with_label_values(labels))
+    fn observe(&self, client: &Histogram, server: Option<(&Histogram, Duration)>, total: Duration) {
+        client.observe(total.as_secs_f64());
+        if let Some((server, time)) = server {
+            server.observe(time.as_secs_f64());
+            self.metrics.overhead.observe(total.saturating_sub(time).as_secs_f64());
+        }
+    }
+
+    fn series<'a>(
+        &self,
+        family: &HistogramVec,
+        known: &'a mut Vec<Series>,
+        revision: &'static str,
+        ending: Ending,
+    ) -> &'a Histogram {
+        let at = position(known, revision, ending).unwrap_or_else(|| {
+            let is_full = ending.is_error() && known.iter().filter(|s| s.ending.is_error()).count() >= FAILURES_MAX;
+            let (revision, ending) = if is_full { ("", OTHER) } else { (revision, ending) };
+            let labels = [self.method.as_str(), &self.server, &self.tool, ending.error, ending.code, revision];
+            known.push(Series { revision, ending, histogram: family.with_label_values(&labels) });
+            known.len() - 1
+        });
+        &known[at].histogram
+    }
+}
+
+fn find<'a>(known: &'a [Series], revision: &str, ending: Ending) -> Option<&'a Histogram> {
+    position(known, revision, ending).map(|at| &known[at].histogram)
+}
+
+/// Where the series is. Beyond the bound, failures that have none of their own are found at the one that all share.
+fn position(known: &[Series], revision: &str, ending: Ending) -> Option<usize> {
+    let own = known.iter().position(|s| s.ending == ending && s.revision == revision);
+    own.or_else(|| if ending.is_error() { known.iter().position(|s| s.ending == OTHER) } else { None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn series(metrics: &Metrics, with: &str) -> Vec<String> {
+        let text = String::from_utf8(metrics.render()).unwrap();
+        let count = |line: &&str| line.contains("operation_duration_seconds_count") && line.contains(with);
+        text.lines().filter(count).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn both_hops_carry_their_revision_the_failure_and_its_code() {
+        let metrics = Arc::new(Metrics::new());
+        let meter = Meters(metrics.clone()).meter("tools/call", "a", "a__echo");
+        let hop = Some(ServerHop { revision: "old", time: Duration::from_millis(1) });
+        let refused = Ending { error: "-32602", code: "-32602" };
+        meter.record("new", Ending::FINE, Duration::from_millis(2), hop);
+        meter.record("new", refused, Duration::from_millis(2), hop);
+        let of = |name: &str, labels: &[&str]| {
+            let lines = series(&metrics, name);
+            lines.iter().filter(|line| labels.iter().all(|label| line.contains(label))).count()
+        };
+        for (error, code) in [("error_type=\"\"", "code=\"\""), ("error_type=\"-32602\"", "code=\"-32602\"")] {
+            assert_eq!(of("mcp_server_operation", &[error, code, "version=\"new\""]), 1);
+            assert_eq!(of("mcp_client_operation", &[error, code, "version=\"old\""]), 1);
+        }
+    }
+
+    #[test]
+    fn failures_of_one_tool_make_a_bounded_number_of_series() {
+        const KINDS: [&str; 12] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
+        let metrics = Arc::new(Metrics::new());
+        let meter = Meters(metrics.clone()).meter("tools/call", "a", "a__echo");
+        for revision in ["1", "2", "3", "4", "5"] {
+            let hop = Some(ServerHop { revision, time: Duration::ZERO });
+            for error in KINDS {
+                for _ in 0..2 {
+                    meter.record(revision, Ending { error, code: "" }, Duration::ZERO, hop);
+                }
+            }
+            meter.record(revision, Ending::FINE, Duration::ZERO, hop);
+        }
+        for hop in ["mcp_server_operation", "mcp_client_operation"] {
+            let lines = series(&metrics, hop);
+            assert_eq!(lines.len(), 5 + FAILURES_MAX + 1, "{lines:?}");
+            let all: u64 = lines.iter().filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum();
+            assert_eq!(all, 5 * (12 * 2 + 1), "none is lost");
+        }
     }
 }

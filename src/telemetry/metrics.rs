@@ -1,11 +1,13 @@
 //! Every metric, by name.
 
+use std::time::Duration;
+
 use prometheus::{
     Counter as FloatCounter, Encoder, Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec,
     IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
-use crate::telemetry::process;
+use crate::telemetry::{Ending, process};
 
 /// From half a millisecond to the longest tool calls.
 const CALL_BUCKETS: [f64; 14] =
@@ -14,8 +16,14 @@ const CALL_BUCKETS: [f64; 14] =
 const OVERHEAD_BUCKETS: [f64; 11] =
     [0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.01, 0.1, 1.0];
 /// Labels of both operation histograms, as OpenTelemetry names them.
-pub(crate) const OPERATION_LABELS: [&str; 5] =
-    ["mcp_method_name", "mcp_server", "gen_ai_tool_name", "error_type", "mcp_protocol_version"];
+pub(crate) const OPERATION_LABELS: [&str; 6] = [
+    "mcp_method_name",
+    "mcp_server",
+    "gen_ai_tool_name",
+    "error_type",
+    "rpc_response_status_code",
+    "mcp_protocol_version",
+];
 
 /// A handle to one counter.
 pub type Counter = IntCounter;
@@ -322,6 +330,12 @@ impl Metrics {
             tracing::error!("metrics cannot be encoded: {e}");
         }
         text
+    }
+
+    /// Counts a request that the gateway answered without any server: a method of a few, and how that ended.
+    pub fn count_own(&self, method: &'static str, ending: Ending, revision: &'static str, took: Duration) {
+        let labels = [method, "", "", ending.error, ending.code, revision];
+        self.server_operation.with_label_values(&labels).observe(took.as_secs_f64());
     }
 
     /// Forgets the gauges of a server that is no longer configured, whose states and kinds of items these are; what was

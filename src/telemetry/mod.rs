@@ -3,12 +3,15 @@
 //! Owns the registry and every metric's name. Does not decide when something is counted. Invariant: label values are
 //! few and fixed: names from the config and the catalogue, words of ours, never what a client sent.
 
+mod calls;
 pub mod logs;
 mod memory;
 mod meter;
 mod metrics;
 mod process;
+mod redact;
 
+pub use calls::{CallLog, CallLogSwitch, CallRecord};
 pub use memory::{Memory, MemoryLimit};
-pub use meter::{Meter, Meters};
+pub use meter::{Ending, Meter, Meters, ServerHop};
 pub use metrics::{Amount, CountGuard, Counter, Metrics};

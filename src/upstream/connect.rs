@@ -12,7 +12,8 @@ use crate::link::duplex::{Duplex, DuplexSettings, OnGarbage};
 use crate::link::http::{HttpLink, HttpSettings, tls_without_roots};
 use crate::link::socket::{SocketLink, SocketSettings};
 use crate::link::sse::SseLink;
-use crate::link::stdio::{StderrTail, StdioLink, StdioSettings};
+use crate::link::stderr::StderrTail;
+use crate::link::stdio::{StdioLink, StdioSettings};
 use crate::link::ws::{WsLink, WsSettings};
 use crate::link::{Backlog, Dial, Headers, Link, LinkError};
 use crate::model::{Caller, Server};
@@ -30,8 +31,6 @@ pub struct Active {
     pub revision: &'static str,
     /// Its era, to remember.
     pub era: Era,
-    /// Its last words, if it is a child.
-    pub stderr: Option<StderrTail>,
     /// What is open on it.
     pub calls: Calls,
     /// Whether another run may go on with it.
@@ -51,12 +50,15 @@ pub struct For {
     pub era: Option<Era>,
     /// What an earlier process left of the connection.
     pub handed_over: Option<Raw>,
+    /// Takes what a program writes to its stderr.
+    pub stderr: StderrTail,
 }
 
 impl For {
     /// For everybody.
     pub fn everybody(era: Option<Era>) -> Self {
-        For { capabilities: revision::shared_capabilities(), info: revision::implementation(), era, handed_over: None }
+        let (capabilities, info) = (revision::shared_capabilities(), revision::implementation());
+        For { capabilities, info, era, handed_over: None, stderr: StderrTail::default() }
     }
 }
 
@@ -64,7 +66,8 @@ impl For {
     /// For one client: as it says of itself.
     pub fn one(caller: &Caller, era: Option<Era>) -> Self {
         let info = caller.info.clone().unwrap_or_else(revision::implementation);
-        For { capabilities: caller.capabilities.clone(), info, era, handed_over: None }
+        let capabilities = caller.capabilities.clone();
+        For { capabilities, info, era, handed_over: None, stderr: StderrTail::default() }
     }
 }
 
@@ -102,11 +105,11 @@ pub(super) async fn open_with(
         return over_http_sse(settings, shared, hello, deadline).await;
     }
     let calls = Calls::default();
-    let opening = async { Ok(link(settings, shared, &calls).await?) };
+    let opening = async { Ok(link(settings, shared, &calls, &whom.stderr).await?) };
     let (link, stderr) = until(deadline, settings, opening).await?;
     let connecting = revision::connect(link.clone(), calls.clone(), hello.clone());
     let error = match until(deadline, settings, connecting).await {
-        Ok(connected) => return Ok(active(connected, link, stderr, calls, shared)),
+        Ok(connected) => return Ok(active(connected, link, calls, shared)),
         Err(error) => error,
     };
     link.close(Vec::new()).await;
@@ -116,7 +119,10 @@ pub(super) async fn open_with(
     {
         return Ok(active);
     }
-    Err(with_last_words(error, stderr.as_ref()))
+    Err(match stderr {
+        Some(stderr) => with_last_words(error, &stderr).await,
+        None => error,
+    })
 }
 
 async fn over_http_sse(
@@ -135,7 +141,7 @@ async fn over_http_sse(
     };
     let link: Arc<dyn Link> = Arc::new(until(deadline, settings, opening).await?);
     match until(deadline, settings, revision::connect_http_sse(link.clone(), calls.clone(), hello)).await {
-        Ok(connected) => Ok(active(connected, link, None, calls, shared)),
+        Ok(connected) => Ok(active(connected, link, calls, shared)),
         Err(error) => {
             link.close(Vec::new()).await;
             Err(error)
@@ -154,25 +160,26 @@ async fn until<T>(
     })
 }
 
-fn active(
-    connected: Connected,
-    link: Arc<dyn Link>,
-    stderr: Option<StderrTail>,
-    calls: Calls,
-    shared: &Shared,
-) -> Active {
+fn active(connected: Connected, link: Arc<dyn Link>, calls: Calls, shared: &Shared) -> Active {
     let Connected { server, revision, era } = connected;
     let (metrics, translated) = (shared.metrics.clone(), Mutex::default());
-    Active { server, link, revision, era, stderr, calls, is_kept: AtomicBool::new(false), metrics, translated }
+    Active { server, link, revision, era, calls, is_kept: AtomicBool::new(false), metrics, translated }
 }
 
-/// The end of a child that failed to start is explained by what it wrote last.
-fn with_last_words(error: ConnectError, stderr: Option<&StderrTail>) -> ConnectError {
-    match (error, stderr.and_then(|tail| tail.lines().pop())) {
-        (ConnectError::Link(LinkError::Gone(reason) | LinkError::Unsent(reason)), Some(line)) => {
-            LinkError::Gone(format!("{reason}; its last line on stderr: {}", logs::redact(&line))).into()
+/// A child that failed to start is explained by what it wrote last.
+async fn with_last_words(error: ConnectError, stderr: &StderrTail) -> ConnectError {
+    let explain = |reason: String, explanation: Option<String>| match explanation {
+        Some(line) => format!("{reason}; it wrote: {}", logs::redact(&line)),
+        None => reason,
+    };
+    match error {
+        ConnectError::Link(LinkError::Gone(reason) | LinkError::Unsent(reason)) => {
+            LinkError::Gone(explain(reason, stderr.last_words().await)).into()
         }
-        (error, _) => error,
+        ConnectError::Link(LinkError::Timeout(reason)) => {
+            LinkError::Timeout(explain(reason, stderr.last_words().await)).into()
+        }
+        error => error,
     }
 }
 
@@ -180,6 +187,7 @@ async fn link(
     settings: &ServerSettings,
     shared: &Shared,
     calls: &Calls,
+    stderr: &StderrTail,
 ) -> Result<(Arc<dyn Link>, Option<StderrTail>), LinkError> {
     let is_http =
         matches!(&settings.connect, Connect::Http { transport, .. } if *transport != HttpTransport::WebSocket);
@@ -208,9 +216,9 @@ async fn link(
                 correlate: calls.correlate(),
                 on_garbage: on_garbage(&settings.name, &shared.metrics),
                 guard: shared.guard.clone(),
+                stderr: stderr.clone(),
             })?;
-            let stderr = link.stderr();
-            Ok((Arc::new(link), Some(stderr)))
+            Ok((Arc::new(link), Some(stderr.clone())))
         }
         Connect::Socket(address) => {
             let link = SocketLink::open(SocketSettings {

@@ -68,15 +68,11 @@ pub(super) async fn serve(upstream: &Arc<Upstream>, active: Arc<Active>) -> End 
         reason = follow(upstream, &active, &mut notices, due) => End::Lost(reason),
     };
     drop(notices);
-    let stderr = active.stderr.as_ref().map(|tail| tail.lines());
     upstream.connections.close();
     if matches!(end, End::Idle) {
         let _ = tokio::time::timeout(upstream.times.call(), finished(&active)).await;
     }
-    upstream.status.send_modify(|status| {
-        status.stderr = stderr.unwrap_or_default();
-        status.away = Some(Instant::now());
-    });
+    upstream.status.send_modify(|status| status.away = Some(Instant::now()));
     if upstream.stop.is_cancelled() {
         active.server.end();
     }

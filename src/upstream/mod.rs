@@ -16,6 +16,7 @@ mod handed;
 mod health;
 mod items;
 mod kept;
+mod last_words;
 mod lease;
 mod need;
 mod pace;
@@ -57,6 +58,7 @@ pub use connect::{Active, For, open};
 pub use ears::{Ear, Ears, Owner};
 pub use handed::owner_of;
 pub use items::{Items, List, depth, list_all, offers};
+pub use run::ServerCall;
 pub use settings::{
     Backoff, BreakerSettings, Connect, HttpTransport, ListLimits, PingSettings, ServerSettings, Share, Start,
 };
@@ -170,6 +172,7 @@ pub struct Upstream {
     fresh: fresh::Fresh,
     stale: Notify,
     status: watch::Sender<Status>,
+    last_words: last_words::LastWords,
     wake: pace::Wake,
     suspect: Notify,
     /// A call was refused by the server's host.
@@ -212,6 +215,7 @@ impl Upstream {
             fresh: fresh::Fresh::default(),
             stale: Notify::new(),
             status: watch::Sender::new(Status { away: Some(Instant::now()), ..Status::default() }),
+            last_words: last_words::LastWords::default(),
             wake: pace::Wake::default(),
             suspect: Notify::new(),
             refused: Notify::new(),
@@ -264,6 +268,11 @@ impl Upstream {
     /// How it is.
     pub fn status(&self) -> Status {
         self.status.borrow().clone()
+    }
+
+    /// The last lines that its processes wrote to stderr: those of a dead one until its successor is ready.
+    pub fn stderr(&self) -> Vec<String> {
+        self.last_words.lines()
     }
 
     /// Changes of its state.
@@ -328,13 +337,18 @@ impl Upstream {
 
     /// Starts a call; waits for its turn and for a server that is on its way, within limits.
     pub fn call(self: &Arc<Self>, caller: &Arc<Caller>, call: Call) -> Exchange {
+        Exchange::new(self.begin_call(caller, call))
+    }
+
+    /// Starts a call that says of itself in which revision its server is spoken to.
+    pub fn begin_call(self: &Arc<Self>, caller: &Arc<Caller>, call: Call) -> ServerCall {
         if let Some(next) = self.next.get() {
-            return next.call(caller, call);
+            return next.begin_call(caller, call);
         }
         let caller = self.with_own_headers(caller);
         let pass = match self.admit() {
             Ok(pass) => pass,
-            Err(error) => return Exchange::done(Err(error)),
+            Err(error) => return ServerCall::refused(error),
         };
         let deadline = call.received + self.times.call();
         let mut run = Run {
@@ -344,6 +358,7 @@ impl Upstream {
             pass: None,
             held: Held::default(),
             is_pipe: false,
+            revision: "",
             spare: Spare::of(&caller, &call, self.attempts.load(Ordering::Relaxed)),
             own_credentials: !caller.headers.is_empty(),
             deadline,
@@ -353,8 +368,9 @@ impl Upstream {
         let at_hand = slot.as_ref().and_then(|_| self.connections.at_hand(&caller, sharing::is_about_task(&call)));
         if let Some(active) = at_hand.as_ref().and_then(|at_hand| at_hand.active()) {
             (run.slot, run.pass, run.is_pipe) = (slot, Some(pass), active.link.is_pipe());
+            run.revision = active.revision;
             run.step = Step::Running(open_call(active, &caller, call));
-            return Exchange::new(run);
+            return ServerCall::running(run);
         }
         drop(at_hand);
         let upstream = self.clone();
@@ -365,7 +381,7 @@ impl Upstream {
             };
             upstream.begin(&caller, call, Some(slot), pass, deadline).await
         }));
-        Exchange::new(run)
+        ServerCall::running(run)
     }
 
     /// Opens a call on its connection, once there is one, in the call's own time.
@@ -386,7 +402,8 @@ impl Upstream {
                 seeker.ticket.redeem().await?;
                 let Some(_turn) = self.connections.enter(&active, &held, &mut seeker) else { continue };
                 let (exchange, is_pipe) = (open_call(&active, caller, call), active.link.is_pipe());
-                return Ok(Begun { exchange, held, is_pipe, slot: seeker.ticket.slot.take(), pass });
+                let (slot, revision) = (seeker.ticket.slot.take(), active.revision);
+                return Ok(Begun { exchange, held, is_pipe, revision, slot, pass });
             }
         };
         tokio::time::timeout_at(deadline, begun).await.unwrap_or_else(|_| Err(self.late()))

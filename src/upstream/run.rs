@@ -24,6 +24,7 @@ pub(super) struct Begun {
     pub(super) exchange: Exchange,
     pub(super) held: Held,
     pub(super) is_pipe: bool,
+    pub(super) revision: &'static str,
     pub(super) slot: Option<Slot>,
     pub(super) pass: Pass,
 }
@@ -36,6 +37,8 @@ pub(super) struct Run {
     pub(super) pass: Option<Pass>,
     pub(super) held: Held,
     pub(super) is_pipe: bool,
+    /// The revision that its connection speaks; empty before there is one.
+    pub(super) revision: &'static str,
     /// To make it again.
     pub(super) spare: Option<Box<Spare>>,
     /// Whether its client brought credentials of its own: what the server's host says of those is about nobody else.
@@ -43,6 +46,44 @@ pub(super) struct Run {
     pub(super) deadline: Instant,
     /// Keeps a server up that is started on use.
     pub(super) needed: Option<Needed>,
+}
+
+/// A call at a server.
+pub struct ServerCall(Begins);
+
+/// Most calls run; one that may not be sent is over before.
+enum Begins {
+    Refused(Option<Error>),
+    Running(Box<Run>),
+}
+
+impl ServerCall {
+    pub(super) fn refused(error: Error) -> Self {
+        ServerCall(Begins::Refused(Some(error)))
+    }
+
+    pub(super) fn running(run: Run) -> Self {
+        ServerCall(Begins::Running(Box::new(run)))
+    }
+
+    /// The revision that its server is spoken to in; empty as long as no connection was found for it.
+    pub fn revision(&self) -> &'static str {
+        match &self.0 {
+            Begins::Refused(_) => "",
+            Begins::Running(run) => run.revision,
+        }
+    }
+}
+
+impl Stream for ServerCall {
+    type Item = Event;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+        match &mut self.get_mut().0 {
+            Begins::Refused(error) => Poll::Ready(error.take().map(|error| Event::Done(Err(error)))),
+            Begins::Running(run) => run.poll_next_unpin(cx),
+        }
+    }
 }
 
 /// Where it is.
@@ -83,8 +124,9 @@ impl Stream for Run {
 
 impl Run {
     fn begin(&mut self, begun: Begun) {
-        let Begun { exchange, held, is_pipe, slot, pass } = begun;
+        let Begun { exchange, held, is_pipe, revision, slot, pass } = begun;
         (self.step, self.held, self.is_pipe) = (Step::Running(exchange), held, is_pipe);
+        self.revision = revision;
         (self.slot, self.pass) = (slot, Some(pass));
     }
 

@@ -39,8 +39,6 @@ pub struct Status {
     pub away: Option<Instant>,
     /// The process, if there is one.
     pub pid: Option<u32>,
-    /// The last lines that the process wrote to its stderr.
-    pub stderr: Vec<String>,
 }
 
 impl State {

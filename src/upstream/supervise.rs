@@ -76,6 +76,7 @@ impl Life {
         }
         self.pace.attempt(Instant::now());
         let (whom, settings) = (For::everybody(self.era), upstream.live.load_full());
+        let whom = For { stderr: upstream.last_words.begin(), ..whom };
         let opened = tokio::select! {
             opened = open_with(&settings, &upstream.shared, whom, upstream.times.clone()) => opened,
             () = upstream.stop.cancelled() => return Came::Stopped,
@@ -148,11 +149,10 @@ pub(super) fn set(
     let active = upstream.connections.main();
     let pid = active.as_ref().and_then(|active| active.link.pid());
     let before = upstream.status.borrow().clone();
-    let stderr = match active.as_ref().and_then(|active| active.stderr.as_ref()) {
-        Some(tail) => tail.lines(),
-        None => before.stderr,
-    };
+    if state == State::Ready {
+        upstream.last_words.ready();
+    }
     let away = if active.is_some() { None } else { before.away.or_else(|| Some(Instant::now())) };
     upstream.show(state);
-    upstream.status.send_replace(Status { state, reason, next_attempt, wake, away, pid, stderr });
+    upstream.status.send_replace(Status { state, reason, next_attempt, wake, away, pid });
 }

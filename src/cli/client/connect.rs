@@ -8,7 +8,6 @@ use std::time::Duration;
 use crate::cli::signals::StopSignals;
 use crate::json::Object;
 use crate::model::{Call, Caller, Error, Kind, Outcome, Reason};
-use crate::revision;
 use crate::telemetry::{Metrics, logs};
 use crate::upstream::{self, Active, For, Shared};
 
@@ -38,8 +37,7 @@ pub(super) async fn with<T>(
     let mut stop = StopSignals::listen().map_err(|e| Failure::Failed(format!("{e:#}")))?;
     let shared = Shared::new(Arc::new(Metrics::new()), target.guard());
     let asker = Asker::new();
-    let whom =
-        For { capabilities: asker.capabilities(), info: revision::implementation(), era: None, handed_over: None };
+    let whom = For { capabilities: asker.capabilities(), ..For::everybody(None) };
     let opened = tokio::select! {
         opened = upstream::open(&target.settings, &shared, whom) => opened,
         () = stop.recv() => {

@@ -14,13 +14,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::check::{alternatives, nearest};
-use super::file::{DurationText, File, LogFormat, RateText, Server, SizeText};
+use super::file::{Calls, DurationText, File, LogFormat, RateText, Server, SizeText};
 use super::plan::{Limits, LogSettings, NameSettings, Plan, ReloadSettings};
 use super::problem::{Faults, Kind};
 use super::tree::{Node, Path, Value};
 use super::units;
 use crate::policy::Rate;
-use crate::telemetry::MemoryLimit;
+use crate::telemetry::{CallLog, MemoryLimit};
 use crate::upstream::ServerSettings;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
@@ -322,7 +322,12 @@ impl<'a> Resolver<'a> {
             let message = format!("`{path}`: {} is not a filter of the log", self.shown(&path));
             self.error(Kind::Value, &path, message, fix);
         }
-        LogSettings { filter, json: file.telemetry.log_format == LogFormat::Json }
+        let calls = match file.telemetry.calls {
+            Calls::Off => CallLog::Off,
+            Calls::Errors => CallLog::Errors,
+            Calls::All => CallLog::All,
+        };
+        LogSettings { filter, json: file.telemetry.log_format == LogFormat::Json, calls }
     }
 
     /// `--only` names servers that there are.

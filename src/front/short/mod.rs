@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 use crate::auth::Remembered;
 use crate::front::service::{Known, Service};
 use crate::front::short::rest::PREFACE;
-use crate::front::{Front, mcp};
+use crate::front::{Front, Peer, mcp};
 
 pub(super) use rest::Rest;
 
@@ -100,7 +100,7 @@ where
             Next::Other => return Some(Rest::new(connection.stream, connection.ahead.into())),
         };
         let received = Instant::now();
-        let mut work = Box::pin(serve(request, &mut remembered, received));
+        let mut work = Box::pin(serve(request, &mut remembered, terms.service.peer(), received));
         let response = std::future::poll_fn(|cx| match work.as_mut().poll(cx) {
             Poll::Ready(response) => Poll::Ready(Some(response)),
             Poll::Pending => connection.poll_gone(cx).map(|()| None),
@@ -121,11 +121,12 @@ where
 async fn serve(
     request: Box<Request>,
     remembered: &mut Option<Remembered>,
+    peer: Option<Peer>,
     received: Instant,
 ) -> http::Response<crate::body::Body> {
     let Request { front, head, body } = *request;
     let principal = front.keys.authenticate_again(&head.headers, remembered);
-    mcp::serve_whole(&front, head, body, principal, received).await
+    mcp::serve_whole(&front, head, body, principal, peer, received).await
 }
 
 /// A plain request, and the front that takes it.

@@ -21,7 +21,7 @@ use crate::revision::legacy::front::{self, Refusal};
 use crate::revision::legacy::record::{self, Recorder};
 use crate::revision::legacy::tasking::{self, Tasking};
 use crate::revision::legacy::{asks, profile, spell};
-use crate::revision::{FrontState, json_response, malformed, notices, take_meta};
+use crate::revision::{FrontState, count_own, json_response, malformed, notices, take_meta};
 use crate::session::{OpenCall, Session, Sessions};
 use crate::sse;
 
@@ -103,16 +103,26 @@ impl Turn<'_> {
         let Request { id, method, mut params } = request;
         let now =
             |end: Result<Object, Error>| Started::Now(spell::answer(&id, &Method::Complete, end.map(Outcome::of)));
+        // Answered here: counted here, too.
+        let own = |method: &'static str, end: Result<Object, Error>| {
+            let (revision, took) = (self.session.caller.load().revision, self.received.elapsed());
+            count_own(&self.state.metrics, method, end.as_ref().err(), revision, took);
+            now(end)
+        };
         match &*method {
-            "ping" => return now(Ok(Object::new())),
-            "logging/setLevel" => return now(front::set_level(&self.session, &params)),
-            "resources/subscribe" => return now(front::subscribe(&self.session, &self.server, &params)),
-            "resources/unsubscribe" => return now(front::unsubscribe(&self.session, &params)),
+            "ping" => return own("ping", Ok(Object::new())),
+            "logging/setLevel" => return own("logging/setLevel", front::set_level(&self.session, &params)),
+            "resources/subscribe" => {
+                return own("resources/subscribe", front::subscribe(&self.session, &self.server, &params));
+            }
+            "resources/unsubscribe" => {
+                return own("resources/unsubscribe", front::unsubscribe(&self.session, &params));
+            }
             _ => {}
         }
         let method = Method::from_name(&method);
         if let Method::Other(name) = &method {
-            return now(Err(Error::new(Reason::UnknownMethod, format!("Method not found: {name}"))));
+            return own("_OTHER", Err(Error::new(Reason::UnknownMethod, format!("Method not found: {name}"))));
         }
         let caller = self.caller();
         let offered = || self.server.describe(&caller).features.tasks.is_some();

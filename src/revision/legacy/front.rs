@@ -9,6 +9,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Method as Verb, Response, header};
+use tokio::time::Instant;
 
 use crate::body::Body;
 use crate::json::{Object, Raw, Text};
@@ -17,7 +18,7 @@ use crate::model::{Caller, Error, Features, Filter, Level, LogWish, Notice, Reas
 use crate::revision::legacy::{
     NEWEST, Profile, SESSION_HEADER, VERSION_HEADER, call, can, profile, record, restored, spell, stream, tasks,
 };
-use crate::revision::{Front, FrontState, Head, Inbound, Peek, json_response, malformed, notices};
+use crate::revision::{Front, FrontState, Head, Inbound, Peek, count_own, json_response, malformed, notices};
 use crate::session::{OWN_STREAM, Session, Subscribed, parse_id};
 
 /// The header of the standard for server-sent events.
@@ -106,7 +107,9 @@ async fn post(inbound: Inbound, server: Arc<dyn Server>, state: &Arc<FrontState>
     if let Payload::One(Message::Request(request)) = &payload
         && &*request.method == "initialize"
     {
-        return initialize(request, &headers, principal, scope, &server, state);
+        let begun = initialize(request, &headers, principal, scope, &server, state);
+        count_initialize(state, begun.as_ref().err().map(|refusal| &refusal.error), &request.params, received);
+        return begun;
     }
     let id = request_id(&payload);
     let session = find_session(&headers, &principal, &scope, &server, state).map_err(|error| Refusal { id, error })?;
@@ -214,6 +217,11 @@ fn initialize(
     Ok(response)
 }
 
+/// Counts an `initialize`, by the revision that its client speaks from now on.
+pub(super) fn count_initialize(state: &FrontState, error: Option<&Error>, params: &Object, received: Instant) {
+    count_own(&state.metrics, "initialize", error, negotiated(params).name, received.elapsed());
+}
+
 /// The answer to `initialize`.
 pub(super) fn introduction(request: &Request, session: &Session, server: &Arc<dyn Server>) -> Vec<Bytes> {
     let caller = session.caller.load();
@@ -237,6 +245,12 @@ fn capabilities(revision: &str, features: &Features) -> Object {
     capabilities
 }
 
+/// 2025-11-25/basic/lifecycle.mdx, Version Negotiation: "Otherwise, the server MUST respond with another protocol version
+/// it supports. This SHOULD be the latest version supported by the server."
+fn negotiated(params: &Object) -> &'static Profile {
+    params.text("protocolVersion").as_deref().and_then(profile).unwrap_or(NEWEST)
+}
+
 /// Who a client is, by its `initialize`.
 pub(super) fn caller(
     params: &Object,
@@ -244,10 +258,7 @@ pub(super) fn caller(
     principal: Arc<crate::model::Principal>,
     state: &FrontState,
 ) -> Caller {
-    // 2025-11-25/basic/lifecycle.mdx, Version Negotiation: "Otherwise, the server MUST respond with another protocol
-    // version it supports. This SHOULD be the latest version supported by the server."
-    let asked = params.text("protocolVersion");
-    let profile: &Profile = asked.as_deref().and_then(profile).unwrap_or(NEWEST);
+    let profile = negotiated(params);
     let capabilities = params.object("capabilities").unwrap_or_default();
     Caller {
         principal,

@@ -24,7 +24,7 @@ pub(super) use front::{FRONT, accepted, check_content_type, forwarded};
 pub(super) use open::{first_answer, open};
 pub(super) use pair::FRONT as HTTP_SSE;
 pub(super) use pipe::{PipeSession, early, refusal};
-pub(super) use spell::tool_error;
+pub(super) use spell::{rpc_error, tool_error};
 pub(super) use tasks::{already, related, unrelate};
 
 /// What differs between the legacy revisions.

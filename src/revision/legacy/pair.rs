@@ -150,6 +150,7 @@ async fn post(inbound: Inbound, server: Arc<dyn Server>, state: &Arc<FrontState>
             let caller = front::caller(&request.params, &headers, principal, state);
             let (id, ended) = (session.id.clone(), session.ended.clone());
             session.caller.store(Arc::new(Caller { session: Some(id), ended, ..caller }));
+            front::count_initialize(state, None, &request.params, received);
             say(place, &front::introduction(&request, &session, &server));
         }
         Payload::One(Message::Request(request)) if first => say(place, &too_early(&request)),

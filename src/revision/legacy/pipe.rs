@@ -40,7 +40,9 @@ impl PipeSession {
         let headers = HeaderMap::new();
         let caller = front::caller(&request.params, &headers, principal, state);
         let pipe = Pipe { out: out.clone(), frame: line };
-        let session = state.sessions.open(caller, scope, Some(pipe))?;
+        let opened = state.sessions.open(caller, scope, Some(pipe));
+        front::count_initialize(state, opened.as_ref().err(), &request.params, Instant::now());
+        let session = opened?;
         let introduction = front::introduction(request, &session, server);
         let (server, state, out) = (server.clone(), state.clone(), out.clone());
         Ok((PipeSession { session, server, state, out, headers }, introduction))

@@ -11,7 +11,7 @@ use crate::revision::legacy::RESOURCE_NOT_FOUND;
 const COPY_MAX: usize = 4 * 1024;
 
 /// The code and text for an error; the only place where legacy answers get them.
-pub(super) fn rpc_error(error: &Error) -> RpcError {
+pub(in crate::revision) fn rpc_error(error: &Error) -> RpcError {
     let code = match &error.reason {
         Reason::Answered(answered) => return answered.clone(),
         Reason::Parse => code::PARSE,

@@ -22,7 +22,9 @@ use crate::revision::answer::{Asked, Spell, Writing, answer};
 use crate::revision::v2026_07_28::asking::{Asker, Brought, Retry};
 use crate::revision::v2026_07_28::state::Subject;
 use crate::revision::v2026_07_28::{NAME, PROTOCOL_VERSION, asking, headers, listen, meta, spell, tasks};
-use crate::revision::{Front, FrontState, Head, Inbound, Peek, json_response, legacy, malformed, notices, take_meta};
+use crate::revision::{
+    Front, FrontState, Head, Inbound, Peek, count_own, json_response, legacy, malformed, notices, take_meta,
+};
 use crate::sse;
 
 /// The front of this revision.
@@ -216,10 +218,18 @@ async fn serve_request(request: Checked, server: Arc<dyn Server>, state: &Arc<Fr
 /// Begins what a request asks for; `frame` delimits what goes out on a stream.
 pub(super) fn begin(request: Checked, server: &dyn Server, state: &Arc<FrontState>, frame: Frame) -> Begun {
     let refuse = |id: &Id, error: &Error| Begun::Now(spell::status(error), vec![spell::failure(Some(id), error)]);
+    // What is answered here is counted here.
+    let count = |method: &'static str, error: Option<&Error>| {
+        count_own(&state.metrics, method, error, NAME, request.received.elapsed());
+    };
     let method = match &*request.method {
-        "server/discover" => return Begun::Now(200, discover(&request, server)),
+        "server/discover" => {
+            count("server/discover", None);
+            return Begun::Now(200, discover(&request, server));
+        }
         "subscriptions/listen" => {
             let listening = listen::begin(&request.id, &request.params, &request.caller, server, state);
+            count("subscriptions/listen", listening.as_ref().err());
             return listening.map_or_else(|error| refuse(&request.id, &error), Begun::Listening);
         }
         name => Method::from_name(name),
@@ -228,6 +238,7 @@ pub(super) fn begin(request: Checked, server: &dyn Server, state: &Arc<FrontStat
     if let Method::Other(_) | Method::Task(TaskMethod::End | TaskMethod::List) = &method {
         let name = method.name();
         let error = Error::new(Reason::UnknownMethod, format!("Method not found: {name}"));
+        count("_OTHER", Some(&error));
         return Begun::Now(404, vec![spell::failure(Some(&request.id), &error)]);
     }
     let may_task =

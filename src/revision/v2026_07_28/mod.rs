@@ -21,6 +21,7 @@ pub(super) use back::{ModernServer, discover};
 pub(super) use front::FRONT;
 pub(super) use headers::invalid as tool_problem;
 pub(super) use pipe::OpenRequests;
+pub(super) use spell::rpc_error;
 
 /// The revision's name.
 pub(super) const NAME: &str = "2026-07-28";

@@ -15,7 +15,7 @@ use crate::revision::v2026_07_28::{
 const COPY_MAX: usize = 4 * 1024;
 
 /// The code and text for an error; the only place where this revision's answers get them.
-pub(super) fn rpc_error(error: &Error) -> RpcError {
+pub(in crate::revision) fn rpc_error(error: &Error) -> RpcError {
     let code = match &error.reason {
         Reason::Answered(answered) => {
             let retired = RETIRED.contains(&answered.code);

@@ -1,0 +1,98 @@
+//! The log of refused keys.
+//!
+//! Owns how often one address is told of. Does not authenticate (`auth`). Invariant: a line names the cause and the
+//! address, never the key, and an address has at most one line a second.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::auth::Denied;
+
+/// The least time between two lines about one address.
+const QUIET: Duration = Duration::from_secs(1);
+/// Addresses that are remembered; in a second in which there are more, those beyond have no line.
+const ADDRESSES_MAX: usize = 1024;
+
+/// Logs refused keys.
+#[derive(Default)]
+pub struct RefusedKeys(Mutex<HashMap<Option<IpAddr>, Told>>);
+
+/// An address that was told of.
+struct Told {
+    at: Instant,
+    /// Refusals since.
+    more: u64,
+}
+
+impl RefusedKeys {
+    /// Tells of a refusal; `address`: none on a Unix socket.
+    pub(super) fn tell(&self, address: Option<IpAddr>, denied: &Denied) {
+        let now = Instant::now();
+        let Some(repeated) = self.turn(address, now) else { return };
+        let from = address.map_or_else(|| "local".to_owned(), |address| address.to_string());
+        let (cause, key) = (denied.cause(), denied.key().unwrap_or_default());
+        tracing::warn!(address = from, cause, key, repeated, "key refused");
+    }
+
+    /// How many refusals had no line since the last one, if it is time for another.
+    fn turn(&self, address: Option<IpAddr>, now: Instant) -> Option<u64> {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(told) = told.get_mut(&address) {
+            if now < told.at + QUIET {
+                told.more += 1;
+                return None;
+            }
+            told.at = now;
+            return Some(std::mem::take(&mut told.more));
+        }
+        if told.len() >= ADDRESSES_MAX {
+            told.retain(|_, told| now < told.at + QUIET);
+        }
+        if told.len() >= ADDRESSES_MAX {
+            return None;
+        }
+        told.insert(address, Told { at: now, more: 0 });
+        Some(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv6Addr;
+
+    use super::*;
+    use crate::telemetry::logs::testing::capture;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_address_has_a_line_a_second_with_the_cause() {
+        let (refused, logged) = (RefusedKeys::default(), capture());
+        let address = Some(IpAddr::from([192, 0, 2, 1]));
+        for _ in 0..10 {
+            refused.tell(address, &Denied::Missing);
+        }
+        refused.tell(None, &Denied::Missing);
+        tokio::time::sleep(QUIET).await;
+        refused.tell(address, &Denied::Missing);
+        let lines = logged.lines();
+        assert_eq!(lines.len(), 3, "{lines:?}");
+        assert!(
+            lines[0].contains("key refused") && lines[0].contains("192.0.2.1") && lines[0].contains("cause=no key")
+        );
+        assert!(lines[1].contains("address=local") && lines[2].contains("repeated=9"), "{lines:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_addresses_are_not_remembered() {
+        let refused = RefusedKeys::default();
+        let address = |n: u32| Some(IpAddr::from(Ipv6Addr::from_bits(u128::from(n))));
+        let now = Instant::now();
+        let told = (0..5000).filter(|n| refused.turn(address(*n), now).is_some()).count();
+        assert_eq!(told, ADDRESSES_MAX);
+        assert_eq!(refused.turn(address(9000), now + QUIET), Some(0), "room is made for those that come later");
+        assert_eq!(refused.0.lock().unwrap().len(), 1);
+    }
+}

@@ -1,0 +1,333 @@
+//! The stderr of a child process: kept, logged, and searched for the reason of a failure.
+//!
+//! Owns the last lines, and at which level each is logged. Does not start the child (`stdio`). Invariant: a child never
+//! blocks on its stderr, and what is held back is logged within [`HOLD`].
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::link::Probe;
+use crate::telemetry::logs;
+
+/// Lines that are kept.
+const KEPT: usize = 50;
+/// Longest kept line, in bytes.
+const LINE_MAX: usize = 500;
+/// Lines that are logged in a second, at most.
+const LOGGED: u32 = 50;
+/// How long a line waits to be logged while a probe is not answered.
+const HOLD: Duration = Duration::from_secs(1);
+/// Lines that wait so, at most.
+const HELD: usize = 256;
+/// How long after a refused probe lines may still be about it: the two pipes of a child are not in step.
+const ECHO: Duration = Duration::from_millis(500);
+/// How long the end of the stream is waited for, once the child has ended: its own children may keep it open.
+const LAST: Duration = Duration::from_millis(200);
+
+/// The last lines that a child wrote to its stderr.
+#[derive(Clone, Default)]
+pub struct StderrTail(Arc<Tail>);
+
+#[derive(Default)]
+struct Tail {
+    lines: Mutex<VecDeque<String>>,
+    probe: watch::Sender<Probe>,
+    ended: CancellationToken,
+}
+
+impl StderrTail {
+    /// The kept lines, oldest first.
+    pub fn lines(&self) -> Vec<String> {
+        self.0.lines.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
+
+    /// The line that most likely says why a child that has ended failed.
+    pub async fn last_words(&self) -> Option<String> {
+        let _ = tokio::time::timeout(LAST, self.0.ended.cancelled()).await;
+        telling(&self.lines()).map(str::to_owned)
+    }
+
+    /// Hears how a probe of ours goes.
+    pub(super) fn probe(&self, probe: Probe) {
+        self.0.probe.send_replace(probe);
+    }
+
+    /// Reads for as long as there is anything.
+    pub(super) async fn drain(self, server: String, stderr: impl AsyncRead + Unpin) {
+        let mut log = Log { server, held: VecDeque::new(), quiet: None, second: Instant::now(), logged: 0 };
+        let (mut reader, mut line) = (BufReader::new(stderr), Vec::new());
+        let mut probe = self.0.probe.subscribe();
+        loop {
+            let due = log.held.front().map(|(due, _)| *due);
+            tokio::select! {
+                // First: what was written before an answer is held by the time that the answer is known.
+                biased;
+                // A line without end is taken in pieces. Where this is broken off, what was read stays in `line`.
+                read = take_line(&mut reader, &mut line) => {
+                    if !read {
+                        break;
+                    }
+                    let text: String = String::from_utf8_lossy(&line).trim_end().chars().filter(|c| !c.is_control()).collect();
+                    line.clear();
+                    // What is known of the probe by now holds for this line, too.
+                    if probe.has_changed().unwrap_or(false) {
+                        log.probed(*probe.borrow_and_update(), Instant::now());
+                    }
+                    log.take(*probe.borrow(), &text, Instant::now());
+                    self.push(text);
+                }
+                Ok(()) = probe.changed() => log.probed(*probe.borrow_and_update(), Instant::now()),
+                () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                    log.release(Instant::now());
+                }
+            }
+        }
+        log.probed(Probe::Over, Instant::now());
+        self.0.ended.cancel();
+    }
+
+    fn push(&self, line: String) {
+        let mut lines = self.0.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.len() == KEPT {
+            lines.pop_front();
+        }
+        lines.push_back(line);
+    }
+}
+
+/// Whether there is a line, or a piece of one.
+async fn take_line(reader: &mut (impl AsyncBufReadExt + Unpin), line: &mut Vec<u8>) -> bool {
+    let left = LINE_MAX.saturating_sub(line.len());
+    if left == 0 {
+        return true;
+    }
+    let read = reader.take(left as u64).read_until(b'\n', line).await;
+    read.is_ok() && !line.is_empty()
+}
+
+/// What is logged of the lines.
+struct Log {
+    server: String,
+    /// Lines that may be about a probe, and when they are logged if nobody knows by then.
+    held: VecDeque<(Instant, String)>,
+    /// Until when lines are about a probe that was refused.
+    quiet: Option<Instant>,
+    second: Instant,
+    logged: u32,
+}
+
+impl Log {
+    fn take(&mut self, probe: Probe, line: &str, now: Instant) {
+        if self.quiet.is_some_and(|until| now < until) {
+            self.whisper(line);
+        } else if probe == Probe::Sent {
+            if self.held.len() == HELD
+                && let Some((_, oldest)) = self.held.pop_front()
+            {
+                self.say(&oldest, now);
+            }
+            self.held.push_back((now + HOLD, line.to_owned()));
+        } else {
+            self.say(line, now);
+        }
+    }
+
+    fn probed(&mut self, probe: Probe, now: Instant) {
+        if probe == Probe::Sent {
+            return;
+        }
+        for (_, line) in std::mem::take(&mut self.held) {
+            match probe {
+                Probe::Refused => self.whisper(&line),
+                _ => self.say(&line, now),
+            }
+        }
+        self.quiet = (probe == Probe::Refused).then_some(now + ECHO);
+    }
+
+    fn release(&mut self, now: Instant) {
+        while let Some((_, line)) = self.held.pop_front_if(|(due, _)| *due <= now) {
+            self.say(&line, now);
+        }
+    }
+
+    fn say(&mut self, line: &str, now: Instant) {
+        if now.saturating_duration_since(self.second) >= Duration::from_secs(1) {
+            (self.second, self.logged) = (now, 0);
+        }
+        self.logged += 1;
+        let server = &self.server;
+        if self.logged <= LOGGED {
+            tracing::info!(target: "moongate::stderr", server, "{}", logs::redact(line));
+        } else if self.logged == LOGGED + 1 {
+            tracing::info!(target: "moongate::stderr", server, "more lines in this second are not logged");
+        }
+    }
+
+    fn whisper(&self, line: &str) {
+        tracing::debug!(target: "moongate::stderr", server = self.server, "{}", logs::redact(line));
+    }
+}
+
+// === the reason ===
+
+/// Parts of lines in which programs say what went wrong.
+const SAYS_ERROR: [&str; 26] = [
+    "error",
+    "exception",
+    "fatal",
+    "panicked",
+    "cannot ",
+    "can't ",
+    "could not",
+    "couldn't",
+    "unable to",
+    "failed",
+    "failure",
+    "not found",
+    "no such",
+    "not in this registry",
+    "does not exist",
+    "missing",
+    "required",
+    "must be",
+    "please set",
+    "please provide",
+    "not set",
+    "invalid",
+    "denied",
+    "refused",
+    "unsupported",
+    "no solution",
+];
+
+/// Parts of lines that follow a reason and are none.
+const NOISE: [&str; 9] = [
+    "a complete log of this run",
+    "debug-0.log",
+    "npm notice",
+    "node.js v",
+    "note: run with `rust_backtrace",
+    "note that you can also install from",
+    "use `node --trace-",
+    "requirestack",
+    "during handling of the above exception",
+];
+
+/// The line that most likely says why a program failed: the last with an error in it, else the last that says anything.
+fn telling(lines: &[String]) -> Option<&str> {
+    let says_something = |line: &&str| {
+        let lower = line.to_ascii_lowercase();
+        let noise = NOISE.iter().any(|noise| lower.contains(noise));
+        // Frames of a stack, and brackets that close something.
+        let frame = ["at ", "file \"", "code:", "errno:", "syscall:", "throw "].iter().any(|f| lower.starts_with(f));
+        !noise && !frame && line.chars().any(char::is_alphanumeric)
+    };
+    let lines = || lines.iter().rev().map(|line| line.trim()).filter(says_something);
+    let says_error = |line: &&str| {
+        let lower = line.to_ascii_lowercase();
+        // npm puts the word before each line of a paragraph.
+        let own = ["npm error", "npm err!"].iter().find_map(|npm| lower.strip_prefix(npm)).unwrap_or(&lower);
+        SAYS_ERROR.iter().any(|mark| own.contains(mark))
+    };
+    lines().find(says_error).or_else(|| lines().next())
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt;
+
+    use super::*;
+    use crate::telemetry::logs::testing::{Captured, capture};
+
+    fn of(text: &str) -> Option<String> {
+        let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        telling(&lines).map(str::to_owned)
+    }
+
+    #[test]
+    fn the_last_line_with_an_error_in_it_tells_why() {
+        let node = "node:internal/modules/cjs/loader:1228\n  throw err;\n  ^\n\nError: Cannot find module '/x/y.js'\n    at Module._resolve (node:internal:1)\n  code: 'MODULE_NOT_FOUND',\n  requireStack: []\n}\n\nNode.js v22.23.3";
+        assert_eq!(of(node).unwrap(), "Error: Cannot find module '/x/y.js'");
+        let npm = "npm error code E404\nnpm error 404 Not Found - GET https://registry.npmjs.org/@x%2fy - Not found\nnpm error 404\nnpm error 404  '@x/y@*' is not in this registry.\nnpm error 404\nnpm error 404 Note that you can also install from a\nnpm error 404 tarball, folder, http url, or git folder.\nnpm error A complete log of this run can be found in: /root/.npm/_logs/2026-debug-0.log";
+        assert_eq!(of(npm).unwrap(), "npm error 404  '@x/y@*' is not in this registry.");
+        let python = "Traceback (most recent call last):\n  File \"/x/y.py\", line 1, in <module>\n    import z\nModuleNotFoundError: No module named 'z'";
+        assert_eq!(of(python).unwrap(), "ModuleNotFoundError: No module named 'z'");
+        let said = "Please set SLACK_BOT_TOKEN and SLACK_TEAM_ID environment variables\nNode.js v22.23.3";
+        assert_eq!(of(said).unwrap(), said.lines().next().unwrap());
+        assert_eq!(of("starting\nusage: x --port N\n\n").unwrap(), "usage: x --port N", "without an error, the last");
+        assert_eq!(of("Node.js v22.23.3\n}"), None);
+    }
+
+    struct Child {
+        stderr: tokio::io::DuplexStream,
+        tail: StderrTail,
+        logged: Captured,
+        draining: tokio::task::JoinHandle<()>,
+    }
+
+    fn child() -> Child {
+        let (stderr, ours) = tokio::io::duplex(64 * 1024);
+        let (tail, logged) = (StderrTail::default(), capture());
+        let draining = tokio::spawn(tail.clone().drain("x".to_owned(), ours));
+        Child { stderr, tail, logged, draining }
+    }
+
+    impl Child {
+        async fn write(&mut self, text: &str) {
+            self.stderr.write_all(text.as_bytes()).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_refused_probe_makes_a_server_write_is_logged_at_debug() {
+        let mut child = child();
+        child.tail.probe(Probe::Sent);
+        child.write("Failed to validate request: 51 validation errors\n").await;
+        assert_eq!(child.logged.lines(), [] as [&str; 0], "nobody knows yet what it is about");
+        child.tail.probe(Probe::Refused);
+        child.write("of which this is the last\n").await;
+        tokio::time::sleep(ECHO).await;
+        child.write("something of its own\n").await;
+        let lines = child.logged.lines();
+        assert!(lines[0].starts_with("DEBUG") && lines[0].contains("Failed to validate"), "{lines:?}");
+        assert!(lines[1].starts_with("DEBUG") && lines[1].contains("the last"), "{lines:?}");
+        assert!(lines[2].starts_with("INFO") && lines[2].contains("its own") && lines.len() == 3, "{lines:?}");
+        assert_eq!(child.tail.lines().len(), 3, "all are kept");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_says_something_instead_of_an_answer_is_heard_soon() {
+        let mut child = child();
+        child.tail.probe(Probe::Sent);
+        child.write("Open this page to log in: https://example.com\n").await;
+        tokio::time::sleep(HOLD).await;
+        assert!(child.logged.lines()[0].starts_with("INFO"), "{:?}", child.logged.lines());
+        child.write("Error: no login\nNode.js v22").await;
+        drop(child.stderr);
+        child.draining.await.unwrap();
+        let lines = child.logged.lines();
+        assert!(lines[1].contains("no login") && lines[1].starts_with("INFO"), "its end is news: {lines:?}");
+        assert_eq!(child.tail.last_words().await.unwrap(), "Error: no login");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_line_without_end_is_taken_in_pieces_and_few_are_logged_in_a_second() {
+        let mut child = child();
+        child.write(&"a".repeat(LINE_MAX + 10)).await;
+        assert_eq!(child.tail.lines(), ["a".repeat(LINE_MAX)]);
+        child.write("\n").await;
+        assert_eq!(child.tail.lines()[1], "a".repeat(10));
+        child.write(&"again\n".repeat(100)).await;
+        let lines = child.logged.lines();
+        assert_eq!(lines.len(), LOGGED as usize + 1, "{lines:?}");
+        assert!(lines[LOGGED as usize].contains("not logged") && child.tail.lines().len() == KEPT, "{lines:?}");
+    }
+}

@@ -1,0 +1,237 @@
+//! Redaction of credentials in text that others wrote: stderr lines, reasons, samples of garbage.
+//!
+//! Owns which words name a credential and where a value ends. Does not decide what is logged. Invariant: sentences pass,
+//! values after `=` and `:` do not, and in doubt more is hidden rather than less.
+
+use std::borrow::Cow;
+use std::sync::OnceLock;
+
+use regex_lite::Regex;
+
+/// Stands where a value was.
+const HIDDEN: &str = "[redacted]";
+/// Parts of a name that make it the name of a credential, wherever they stand in it.
+const MARKS: [&str; 11] = [
+    "token",
+    "secret",
+    "passw",
+    "passphrase",
+    "passcode",
+    "pwd",
+    "apikey",
+    "authorization",
+    "credential",
+    "cookie",
+    "bearer",
+];
+/// The same as whole words of a name, between `_`, `-`, `.` and capitals.
+const WORDS: [&str; 8] = ["key", "auth", "pass", "pat", "sig", "signature", "jwt", "pin"];
+/// Words by which a value of two words begins.
+const SCHEMES: [&str; 5] = ["bearer", "basic", "token", "digest", "negotiate"];
+
+/// Hides the value of anything that looks like a credential.
+pub fn redact(text: &str) -> String {
+    // The common case: nothing that a value could follow.
+    let mut out = hide_userinfo(text);
+    for hide in [hide_named, hide_flags, hide_schemes, hide_prefixed] {
+        if let Cow::Owned(hidden) = hide(&out) {
+            out = Cow::Owned(hidden);
+        }
+    }
+    out.into_owned()
+}
+
+fn pattern(cell: &'static OnceLock<Regex>, text: &str) -> &'static Regex {
+    cell.get_or_init(|| Regex::new(text).expect("the pattern is a literal of ours"))
+}
+
+/// `https://user:password@host`, in each URL.
+fn hide_userinfo(text: &str) -> Cow<'_, str> {
+    static URL: OnceLock<Regex> = OnceLock::new();
+    // A password with a slash in it: a colon that no port follows, and a later `@` before any space.
+    let url = pattern(&URL, r#"(://)(?:[^\s/?#"'<>]*@|[^\s/?#"'<>@:]*:[^\s"'<>@0-9][^\s"'<>@]*@)"#);
+    url.replace_all(text, "${1}[redacted]@")
+}
+
+/// `name=value`, `name: value`, `"name": "value"`.
+fn hide_named(text: &str) -> Cow<'_, str> {
+    static NAME: OnceLock<Regex> = OnceLock::new();
+    let name = pattern(&NAME, r#"([A-Za-z0-9_.\-]*[A-Za-z0-9_\-])(\\?["'`])?\s*(?::=|=>|=|:)"#);
+    let (mut out, mut done) = (String::new(), 0);
+    while let Some(found) = name.captures_at(text, done) {
+        let (whole, word) = (found.get(0).map_or(0..0, |m| m.range()), found.get(1).map_or("", |m| m.as_str()));
+        out.push_str(&text[done..whole.end]);
+        done = whole.end;
+        // The `://` of a URL is no value.
+        if !names_credential(word) || text[done..].starts_with("//") {
+            continue;
+        }
+        let value = value_after(&text[done..], word);
+        if value.end > value.start {
+            out.push_str(&text[done..done + value.start]);
+            out.push_str(HIDDEN);
+            done += value.end;
+        }
+    }
+    if done == 0 {
+        return Cow::Borrowed(text);
+    }
+    out.push_str(&text[done..]);
+    Cow::Owned(out)
+}
+
+/// Where the value is in what follows a name.
+fn value_after(rest: &str, name: &str) -> std::ops::Range<usize> {
+    let start = rest.len() - rest.trim_start_matches([' ', '\t']).len();
+    let value = &rest[start..];
+    let opening = value.len() - value.trim_start_matches(['\\', '"', '\'', '`']).len();
+    if let Some(quote) = value[..opening].chars().next_back() {
+        // To the quote that closes it; where none does, to the end.
+        let (inside, mut escaped) = (&value[opening..], false);
+        let is_nested = value.starts_with('\\');
+        for (at, c) in inside.char_indices() {
+            match c {
+                '\\' if !is_nested => escaped = !escaped,
+                c if c == quote && !escaped => {
+                    let end = if is_nested { inside[..at].trim_end_matches('\\').len() } else { at };
+                    return start + opening..start + opening + end;
+                }
+                _ => escaped = false,
+            }
+        }
+        return start + opening..rest.len();
+    }
+    let lower = name.to_ascii_lowercase();
+    // Values with spaces in them.
+    if ["authorization", "cookie", "passw", "passphrase"].iter().any(|mark| lower.contains(mark)) {
+        let end = value.find(['\n', '\r']).unwrap_or(value.len());
+        return start..start + end;
+    }
+    let mut end = word_end(value, 0);
+    if SCHEMES.iter().any(|scheme| value[..end].eq_ignore_ascii_case(scheme)) {
+        let next = end + value[end..].len() - value[end..].trim_start_matches(' ').len();
+        end = word_end(value, next);
+    }
+    start..start + end
+}
+
+fn word_end(text: &str, from: usize) -> usize {
+    text[from..].find(|c: char| c.is_whitespace() || matches!(c, ',' | ';' | '&')).map_or(text.len(), |at| from + at)
+}
+
+/// Whether a value of this name is a secret.
+fn names_credential(name: &str) -> bool {
+    let lower = name.to_ascii_lowercase();
+    let squeezed: String = lower.chars().filter(char::is_ascii_alphanumeric).collect();
+    if MARKS.iter().any(|mark| squeezed.contains(mark)) {
+        return true;
+    }
+    let mut words = lower.split(['_', '-', '.']);
+    words.any(|word| WORDS.contains(&word)) || (name.ends_with("Key") && name.len() > 3)
+}
+
+/// `--token value`.
+fn hide_flags(text: &str) -> Cow<'_, str> {
+    static FLAG: OnceLock<Regex> = OnceLock::new();
+    let flag = pattern(&FLAG, r#"(^|\s)(--?)([A-Za-z][A-Za-z0-9_\-]*)(\s+)([^\s\-\[][^\s]*)"#);
+    flag.replace_all(text, |found: &regex_lite::Captures<'_>| match names_credential(&found[3]) {
+        true => format!("{}{}{}{}{HIDDEN}", &found[1], &found[2], &found[3], &found[4]),
+        false => found[0].to_owned(),
+    })
+}
+
+/// `Bearer value`, and a value that a sentence puts directly behind such a word.
+fn hide_schemes(text: &str) -> Cow<'_, str> {
+    static SCHEME: OnceLock<Regex> = OnceLock::new();
+    let scheme = pattern(
+        &SCHEME,
+        r#"(?i)\b(bearer|basic|token|secret|password|passphrase|key|credentials?)(\s+(?:is\s+|was\s+)?["'`(\[]?)([A-Za-z0-9_\-./+=~]{6,})"#,
+    );
+    scheme.replace_all(text, |found: &regex_lite::Captures<'_>| match looks_random(&found[3]) {
+        true => format!("{}{}{HIDDEN}", &found[1], &found[2]),
+        false => found[0].to_owned(),
+    })
+}
+
+/// Letters and digits in one word: no word of a sentence, and no date.
+fn looks_random(word: &str) -> bool {
+    let has = |test: fn(&char) -> bool| word.chars().any(|c| test(&c));
+    let (lower, upper, digit) =
+        (has(char::is_ascii_lowercase), has(char::is_ascii_uppercase), has(char::is_ascii_digit));
+    digit && (lower || upper) || lower && upper && word.len() >= 20 && !word.contains('/')
+}
+
+/// Keys that say themselves what they are.
+fn hide_prefixed(text: &str) -> Cow<'_, str> {
+    static PREFIX: OnceLock<Regex> = OnceLock::new();
+    let prefix = pattern(
+        &PREFIX,
+        r"\b(?:sk-|sk_live_|sk_test_|rk_live_|ghp_|gho_|ghs_|ghu_|ghr_|github_pat_|glpat-|xox[abeprs]-|xapp-|AKIA|ASIA|AIza|eyJ[A-Za-z0-9_\-]+\.|npm_|hf_|mg_)[A-Za-z0-9_\-.+/=]{8,}",
+    );
+    prefix.replace_all(text, HIDDEN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_hidden_wherever_they_stand() {
+        let cases = [
+            "X-Api-Key: s3cr3tvalue",
+            "request to /v1?key=s3cr3tvalue&lang=en failed",
+            "AWS_ACCESS_KEY_ID=s3cr3tvalue",
+            "AWS_SECRET_ACCESS_KEY = s3cr3tvalue",
+            "from https://example.com to https://me:s3cr3tvalue@example.com/x",
+            "https://s3cr3tvalue@example.com/x",
+            "postgres://me:a/s3cr3tvalue@db/x",
+            "Authorization: Bearer s3cr3tvalue",
+            "authorization: Custom a s3cr3tvalue",
+            "{'X-Api-Key': 's3cr3tvalue', 'a': 1}",
+            r#"{"apiKey":"abc\"s3cr3tvalue"}"#,
+            r#"body {\"access_token\":\"s3cr3tvalue\",\"a\":1}"#,
+            "token: Some(\"s3cr3tvalue\")",
+            "password: correct horse s3cr3tvalue",
+            "started with --api-key s3cr3tvalue",
+            "started with --token=s3cr3tvalue",
+            "the token 's3cr3tvalue' is not known",
+            "Bearer s3cr3tvalue was refused",
+            "key => s3cr3tvalue",
+            "sk-ant-s3cr3tvalue is no key",
+            "Cookie: a=b; session=s3cr3tvalue",
+            "client_secret=s3cr3tvalue",
+            "Token: Bearer s3cr3tvalue",
+            "token:s3cr3tvalue",
+            "a: b, pat: s3cr3tvalue, c: d",
+        ];
+        for case in cases {
+            let hidden = redact(case);
+            assert!(!hidden.contains("s3cr3t") && hidden.contains(HIDDEN), "{case} -> {hidden}");
+        }
+        assert_eq!(redact("?key=s3cr3tvalue&lang=en"), "?key=[redacted]&lang=en");
+        assert_eq!(redact("{'X-Api-Key': 's3cr3tvalue', 'a': 1}"), "{'X-Api-Key': '[redacted]', 'a': 1}");
+        assert_eq!(redact(r#"{\"token\":\"s3cr3t\",\"a\":1}"#), r#"{\"token\":\"[redacted]\",\"a\":1}"#);
+        let urls = redact("https://a:s3cr3t@x.example/1 https://b:s3cr3t@y.example/2");
+        assert_eq!(urls, "https://[redacted]@x.example/1 https://[redacted]@y.example/2");
+    }
+
+    #[test]
+    fn sentences_pass() {
+        let sentences = [
+            "Please set SLACK_BOT_TOKEN and SLACK_TEAM_ID environment variables",
+            "npm error code EUNSUPPORTEDPROTOCOL",
+            "401: the token has expired, and the password with it",
+            "no bearer token was found in the request",
+            "GET https://registry.npmjs.org/@modelcontextprotocol/server-x - Not found",
+            "listening on http://127.0.0.1:8080/mcp",
+            "the key must not be empty",
+            "monkey: banana, keyboard: us",
+            "Basic authentication is needed",
+            "2026-01-01T00:00:00Z INFO started: 3 tools",
+            "",
+        ];
+        for sentence in sentences {
+            assert_eq!(redact(sentence), sentence);
+        }
+    }
+}
