@@ -14,7 +14,7 @@ pub struct KeySettings {
     pub name: String,
     /// The key's hash.
     pub hash: KeyHash,
-    /// The views and servers it opens by their own path; `None`: all of them, and the endpoint over everything.
+    /// The views and servers it opens by their own path, and together by the one over everything; `None`: all of them.
     pub views: Option<Vec<String>>,
     /// The tools it may see and call, by exposed name.
     pub tools: Globs,

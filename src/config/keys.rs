@@ -29,7 +29,7 @@ pub(super) struct Key {
     pub(super) hash: Option<String>,
     /// The key itself; from a variable or a file, such as `${MOONGATE_KEY}`.
     pub(super) key: Option<String>,
-    /// The views and servers it opens; default: everything.
+    /// The views and servers it opens, each at its own path and together at `/mcp`; default: everything.
     pub(super) views: Option<Vec<String>>,
     /// Patterns over exposed names of tools, `!` in front excludes; default: all.
     pub(super) tools: Option<Vec<String>>,

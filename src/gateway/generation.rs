@@ -11,6 +11,7 @@ use arc_swap::ArcSwap;
 
 use crate::gateway::catalog::Snapshot;
 use crate::gateway::names::NameRules;
+use crate::gateway::union::Union;
 use crate::gateway::view::{Scope, View};
 use crate::gateway::{Gateway, ViewRules};
 use crate::json::Text;
@@ -83,6 +84,15 @@ impl Generation {
         Generation { disabled: self.disabled.clone(), ..next }
     }
 
+    /// What an endpoint is over for a principal; `None`: there is none of this name, or not for it.
+    pub(super) fn scope(&self, name: &str, principal: &Principal) -> Option<Scope> {
+        let scope = self.scopes.get(name).filter(|_| self.access.endpoint(principal, name))?;
+        match (scope, self.access.only(principal.id)) {
+            (Scope::All, Some(names)) => Some(Scope::Union(Arc::new(Union::new(names, &self.scopes)))),
+            _ => Some(scope.clone()),
+        }
+    }
+
     pub(super) fn member(&self, name: &str) -> Option<&Arc<Member>> {
         self.servers.iter().find(|member| member.settings.name == name)
     }
@@ -92,25 +102,32 @@ impl Generation {
 pub(super) struct Current {
     pub(super) generation: Arc<Generation>,
     views: HashMap<String, Arc<View>>,
+    /// The endpoints over everything of principals that may use only some others, by id.
+    unions: HashMap<u32, Arc<View>>,
 }
 
 impl Current {
     pub(super) fn new(gateway: &Arc<Gateway>, generation: Arc<Generation>) -> Self {
-        let view = |(name, scope): (&String, &Scope)| {
-            let view = View::new(gateway.clone(), generation.clone(), scope.clone(), Text::from(name.as_str()));
-            (name.clone(), Arc::new(view))
+        let view = |name: &str, scope: Scope| {
+            Arc::new(View::new(gateway.clone(), generation.clone(), scope, Text::from(name)))
         };
-        Current { views: generation.scopes.iter().map(view).collect(), generation: generation.clone() }
+        let views = generation.scopes.iter().map(|(name, scope)| (name.clone(), view(name, scope.clone())));
+        let unions = generation.access.restricted().map(|(id, names)| {
+            let union = Union::new(names, &generation.scopes);
+            (id, view("", Scope::Union(Arc::new(union))))
+        });
+        Current { views: views.collect(), unions: unions.collect(), generation: generation.clone() }
     }
 
     /// Without endpoints: before the start, and after the end.
     pub(super) fn closed(generation: Arc<Generation>) -> Self {
-        Current { generation, views: HashMap::new() }
+        Current { generation, views: HashMap::new(), unions: HashMap::new() }
     }
 
     /// The endpoint of this name, if there is one; and whether the principal may use it.
     pub(super) fn view(&self, name: &str, principal: &Principal) -> Option<(&Arc<View>, bool)> {
-        let view = self.views.get(name)?;
+        let union = self.unions.get(&principal.id).filter(|_| name.is_empty());
+        let view = union.or_else(|| self.views.get(name))?;
         Some((view, self.generation.access.endpoint(principal, name)))
     }
 }

@@ -16,6 +16,7 @@ mod merge;
 mod names;
 mod preview;
 mod tasks;
+mod union;
 mod uris;
 mod view;
 mod watched;
@@ -85,6 +86,12 @@ pub struct ViewRules {
     pub servers: Option<Vec<String>>,
     /// The tools, by exposed name.
     pub tools: Globs,
+}
+
+impl ViewRules {
+    fn includes(&self, server: &str) -> bool {
+        self.servers.as_ref().is_none_or(|names| names.iter().any(|name| name == server))
+    }
 }
 
 /// Everything behind the endpoints.

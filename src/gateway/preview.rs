@@ -61,8 +61,9 @@ impl Gateway {
     fn callable(self: &Arc<Self>, generation: &Arc<Generation>, principal: &Principal) -> BTreeSet<Text> {
         let snapshot = generation.snapshot.load_full();
         let mut tools = BTreeSet::new();
-        for (name, scope) in generation.scopes.iter().filter(|(name, _)| generation.access.endpoint(principal, name)) {
-            let view = View::new(self.clone(), generation.clone(), scope.clone(), Text::from(name.as_str()));
+        let scopes = generation.scopes.keys().filter_map(|name| Some((name, generation.scope(name, principal)?)));
+        for (name, scope) in scopes {
+            let view = View::new(self.clone(), generation.clone(), scope, Text::from(name.as_str()));
             let routes = snapshot.iter(Kind::Tools).filter(|route| view.permits(principal, Kind::Tools, route));
             tools.extend(routes.map(|route| route.exposed.clone()));
         }

@@ -11,6 +11,7 @@ use crate::gateway::catalog::{Listed, Route, name_of};
 use crate::gateway::generation::{Generation, Member};
 use crate::gateway::hub::Happened;
 use crate::gateway::listening::Listening;
+use crate::gateway::union::Union;
 use crate::gateway::watched::{Asked, CallWatch, WatchedCall};
 use crate::gateway::{Gateway, Snapshot, ViewRules, links, merge, unrouted_label, uris};
 use crate::json::{Object, Raw, Text};
@@ -32,6 +33,7 @@ pub(super) enum Scope {
     All,
     Server(Arc<Member>),
     View(Arc<ViewRules>),
+    Union(Arc<Union>),
 }
 
 /// An endpoint, as a server.
@@ -72,7 +74,8 @@ impl View {
         match &self.scope {
             Scope::All => true,
             Scope::Server(only) => only.settings.name == server,
-            Scope::View(view) => view.servers.as_ref().is_none_or(|names| names.iter().any(|n| n == server)),
+            Scope::View(view) => view.includes(server),
+            Scope::Union(union) => union.includes(server),
         }
     }
 
@@ -86,7 +89,8 @@ impl View {
         }
         let viewed = match &self.scope {
             Scope::View(view) => view.tools.matches(&route.exposed),
-            _ => true,
+            Scope::Union(union) => union.has_tool(&route.upstream.settings.name, &route.exposed),
+            Scope::All | Scope::Server(_) => true,
         };
         viewed && self.now.access.tool(principal, &route.exposed)
     }

@@ -10,7 +10,7 @@ use crate::policy::Globs;
 /// One principal's row.
 #[derive(Clone, Debug)]
 pub struct Access {
-    /// The endpoints of views and servers that it may use; `None`: every endpoint.
+    /// The endpoints of views and servers that it may use; `None`: every endpoint. The one over everything is over those.
     pub endpoints: Option<HashSet<String>>,
     /// The tools that it may see and call, by the name on the endpoint over everything.
     pub tools: Globs,
@@ -77,12 +77,25 @@ impl AccessTable {
         self.0.len().max(1)
     }
 
+    /// The principals that may use only some endpoints, and the names of those.
+    pub fn restricted(&self) -> impl Iterator<Item = (u32, &HashSet<String>)> {
+        self.0.iter().filter_map(|(id, access)| Some((*id, access.endpoints.as_ref()?)))
+    }
+
+    /// The only endpoints that the principal may use, beside the one over them all; `None`: no such limit.
+    pub fn only(&self, principal: u32) -> Option<&HashSet<String>> {
+        match self.row(principal) {
+            Row::Some(access) => access.endpoints.as_ref(),
+            Row::Everything | Row::Nothing => None,
+        }
+    }
+
     /// Whether the principal may use an endpoint; the empty name is the one over everything.
     pub fn endpoint(&self, principal: &Principal, name: &str) -> bool {
         match self.row(principal.id) {
             Row::Everything => true,
             Row::Nothing => false,
-            Row::Some(access) => access.endpoints.as_ref().is_none_or(|names| names.contains(name)),
+            Row::Some(access) => name.is_empty() || access.endpoints.as_ref().is_none_or(|names| names.contains(name)),
         }
     }
 

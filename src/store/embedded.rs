@@ -1,11 +1,9 @@
 //! The store in a file of this machine.
 //!
-//! Owns the file: its place, its modes, its form. Invariant: a file that cannot be read is set aside, never overwritten,
+//! Owns the file's form; `place` opens it. Invariant: a file that cannot be read is set aside, never overwritten,
 //! and never the reason not to start.
 
-use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
@@ -13,7 +11,7 @@ use bytes::Bytes;
 use redb::backends::FileBackend;
 use redb::{Database, Error, ReadableDatabase as _, ReadableTable as _, TableDefinition, TableError};
 
-use crate::store::{Backend, Change, Contents, Table, Trouble};
+use crate::store::{Backend, Change, Contents, Table, Trouble, place};
 
 /// The form of the rows; another one is not read.
 const FORMAT: u64 = 1;
@@ -55,7 +53,7 @@ impl Embedded {
 }
 
 fn try_open(path: &Path) -> Result<Embedded, Trouble> {
-    let file = file(path).map_err(|e| Trouble::Unusable(format!("{}: {e}", path.display())))?;
+    let file = place::open(path).map_err(|e| Trouble::Unusable(format!("{}: {e}", path.display())))?;
     // What is broken in a way that the library does not expect makes it panic.
     let opened = catch_unwind(AssertUnwindSafe(|| -> Result<_, Error> {
         let database = Database::builder().set_cache_size(CACHE).create_with_backend(FileBackend::new(file)?)?;
@@ -69,16 +67,6 @@ fn try_open(path: &Path) -> Result<Embedded, Trouble> {
     };
     let contents = contents.ok_or_else(|| Trouble::Corrupt("it was written by another version".to_owned()))?;
     Ok(Embedded { database, path: path.to_owned(), run: contents.run, contents: Some(contents) })
-}
-
-/// The file, readable for nobody else.
-fn file(path: &Path) -> io::Result<File> {
-    if let Some(dir) = path.parent() {
-        DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-    }
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
-    file.set_permissions(Permissions::from_mode(0o600))?;
-    Ok(file)
 }
 
 fn set_aside(path: &Path) -> Result<PathBuf, Trouble> {

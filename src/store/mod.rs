@@ -5,6 +5,7 @@
 //! keep.
 
 mod embedded;
+mod place;
 mod writer;
 
 use std::collections::HashMap;

@@ -90,8 +90,49 @@ async fn users_04_a_view_that_a_key_may_not_use_looks_as_if_there_were_none() {
     let unknown = ask("/mcp/no-such-thing").await;
     assert_eq!(unknown.0, 404);
     assert_eq!(ask("/mcp/mine").await.0, 200);
-    for path in ["/mcp/theirs", "/mcp/a", "/mcp"] {
+    for path in ["/mcp/theirs", "/mcp/a"] {
         assert_eq!(ask(path).await, unknown, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn users_04_mcp_is_everything_that_a_key_may_see() {
+    let mock = serve(only(legacy(), &["echo", "add"])).await;
+    let key = |name: &str, views: &str| format!("name = {name:?}\nkey = \"{name}-0123456789abcdef\"\n{views}");
+    let mut gateway = Setup::new()
+        .http("a", &mock.url)
+        .http("b", &mock.url)
+        .http("c", &mock.url)
+        .with("views.v", "servers = [\"b\"]\ntools = [\"b__echo\"]")
+        .with("auth.keys.1", &key("some", "views = [\"a\", \"v\"]"))
+        .with("auth.keys.2", &key("none", "views = []"))
+        .with("auth.keys.3", &key("all", "tools = [\"*\"]"))
+        .start()
+        .await;
+    gateway.ready(&["a", "b", "c"]).await;
+    let url = gateway.url("/mcp");
+    let some = Client::with_key(&url, Era::Modern, Some("some-0123456789abcdef")).await;
+    let old = Client::with_key(&url, Era::Legacy, Some("some-0123456789abcdef")).await;
+    for client in [&some, &old] {
+        assert_eq!(client.tools().await, ["a__add", "a__echo", "b__echo"]);
+        assert!(client.call("a__add", json!({"a": 1, "b": 2})).await.json()["error"].is_null());
+        assert!(client.call("b__echo", json!({"text": "x"})).await.json()["error"].is_null());
+        // What it may not use looks like what does not exist.
+        for name in ["b__add", "c__echo"] {
+            let refused = client.call(name, json!({})).await.json()["error"].to_string();
+            let unknown = client.call("b__nothing", json!({})).await.json()["error"].to_string();
+            assert_eq!(refused.replace(name, "b__nothing"), unknown);
+        }
+    }
+    let all = Client::with_key(&url, Era::Modern, Some("all-0123456789abcdef")).await;
+    assert_eq!(all.tools().await.len(), 6);
+    let none = Client::with_key(&url, Era::Modern, Some("none-0123456789abcdef")).await;
+    assert!(none.tools().await.is_empty());
+    // The session goes on with what its key may see now.
+    let change = |setup: Setup| setup.with("auth.keys.1", "views = [\"v\"]\ntools = [\"*\"]");
+    assert!(matches!(gateway.change(change).await, Outcome::Applied(_)));
+    for client in [&some, &old] {
+        assert_eq!(client.tools().await, ["b__echo"]);
     }
 }
 
