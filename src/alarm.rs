@@ -5,10 +5,12 @@
 //! timer that somebody else left set, lets it go off too early, if it ever does, and only then sets it to its own time.
 //! Invariant: an alarm is never early.
 
-use std::pin::Pin;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
+use tokio::task::coop;
 use tokio::time::{Instant, Sleep};
 
 /// Timers that are kept; they hold what they woke last until they go off.
@@ -35,14 +37,21 @@ impl Alarms {
         Alarm { until, timer: None, home: self.clone() }
     }
 
-    /// What comes of `work`, if that is there by `until`.
+    /// The output of `work`, or [`Late`] once `until` has passed. Holds against work that is always ready.
     pub async fn within<T>(self: &Arc<Self>, until: Instant, work: impl Future<Output = T>) -> Result<T, Late> {
-        let alarm = self.at(until);
-        tokio::select! {
-            biased;
-            done = work => Ok(done),
-            () = alarm => Err(Late),
-        }
+        let (mut work, mut alarm) = (pin!(work), pin!(self.at(until)));
+        poll_fn(|cx| {
+            if let Poll::Ready(done) = work.as_mut().poll(cx) {
+                return Poll::Ready(Ok(done));
+            }
+            // Work that spent the whole budget of its task is never out of it, and no timer fires without budget. The
+            // runtime's clock may be late as well, on a thread that is never idle; so this one is read directly.
+            if !coop::has_budget_remaining() && Instant::now() >= until {
+                return Poll::Ready(Err(Late));
+            }
+            alarm.as_mut().poll(cx).map(|()| Err(Late))
+        })
+        .await
     }
 
     fn take(&self) -> Option<Pin<Box<Sleep>>> {
@@ -118,6 +127,27 @@ mod tests {
         });
         for task in others.collect::<Vec<_>>() {
             task.await.unwrap();
+        }
+    }
+
+    /// Something that always has more, as a socket that is written to faster than it is read.
+    async fn busy(milliseconds: u64) {
+        let (sender, mut receiver) = tokio::sync::mpsc::channel(1);
+        loop {
+            sender.send(()).await.unwrap();
+            receiver.recv().await;
+            tokio::time::advance(std::time::Duration::from_millis(milliseconds)).now_or_never();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_that_is_always_ready_is_given_up_too() {
+        let alarms = Arc::new(Alarms::default());
+        for _ in 0..3 {
+            let until = Instant::now() + Duration::from_secs(2);
+            let given_up = tokio::time::timeout(Duration::from_secs(1000), alarms.within(until, busy(1))).await;
+            assert_eq!(given_up, Ok(Err(Late)));
+            assert!(Instant::now() < until + Duration::from_secs(1), "it was late by {:?}", Instant::now() - until);
         }
     }
 

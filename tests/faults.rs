@@ -11,6 +11,8 @@ mod child;
 mod clients;
 #[path = "faults/disk.rs"]
 mod disk;
+#[path = "faults/floods.rs"]
+mod floods;
 #[path = "faults/framing.rs"]
 mod framing;
 #[path = "faults/hostile.rs"]

@@ -269,7 +269,7 @@ async fn read(text: &[u8], size: usize) -> (Vec<Vec<String>>, Vec<String>, usize
     let settings = DuplexSettings {
         max_message: 200,
         backlog: Backlog::new(1 << 20, "a", &Metrics::new()),
-        correlate: Arc::new(|_| None),
+        correlate: Arc::new(|_| moongate::link::Route::Events),
         on_garbage: Arc::new(move |_| *counted.lock().unwrap_or_else(PoisonError::into_inner) += 1),
         closed: "the other end closed the pipe",
         explain: None,

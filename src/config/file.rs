@@ -249,6 +249,8 @@ pub(super) struct Common {
     pub(super) queue: Option<u64>,
     /// What the server said that waits for clients, in bytes; beyond it, notifications are dropped and requests refused.
     pub(super) max_backlog: Option<SizeText>,
+    /// Notifications of one call, in bytes a minute (progress, log messages); beyond it, they are dropped.
+    pub(super) max_notifications: Option<SizeText>,
     /// Items of one of the server's lists; the rest is left out.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub(super) max_items: Option<u64>,
@@ -294,6 +296,7 @@ impl Common {
             max_concurrency: Some(64),
             queue: Some(256),
             max_backlog: Some("32MiB".into()),
+            max_notifications: Some("4MiB".into()),
             max_items: Some(10_000),
             max_pages: Some(1000),
             max_list: Some("16MiB".into()),

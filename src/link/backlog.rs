@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::link::reply_pace::ReplyMeter;
 use crate::telemetry::{Amount, Counter, Metrics};
 
 /// The backlog of one pipe.
@@ -19,6 +20,8 @@ pub struct Backlog {
     pub(super) dropped: Counter,
     /// Of these, the server's requests; each is answered with an error.
     pub(super) refused: Counter,
+    /// Counts what the gateway answers by itself.
+    pub(super) replies: ReplyMeter,
 }
 
 /// A message's part of it.
@@ -34,6 +37,7 @@ impl Backlog {
             answers: metrics.dropped.with_label_values(&["server_answer"]),
             dropped: metrics.dropped.with_label_values(&["server_message"]),
             refused: metrics.refused.with_label_values(&["max_backlog"]),
+            replies: ReplyMeter::new(server, metrics),
         })
     }
 

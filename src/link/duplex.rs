@@ -1,14 +1,16 @@
 //! One pipe, many calls: newline-delimited JSON-RPC over any reader and writer.
 //!
 //! Owns the table of open requests and the two tasks that read and write. Does not start processes (`stdio`).
-//! Invariant: the reading task never waits for anybody: a call whose queue is full loses notifications, not answers,
-//! and delays no other call; a request of the server's that has no room is answered with an error; when the pipe ends,
-//! every open call fails at once with the reason.
+//! Invariant: the reading task waits for no call: one whose queue is full loses notifications, not answers, and delays
+//! no other call; a request of the server's that has no room is answered with an error, and a server that takes no
+//! answers is not read for a while (`replies`); when the pipe ends, every open call fails at once with the reason.
 
 mod lines;
+mod replies;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,13 +19,15 @@ use futures_util::{FutureExt, Stream, StreamExt, stream};
 use http::HeaderMap;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::task::coop;
 use tokio_util::sync::CancellationToken;
 
 use crate::jsonrpc::{Message, Request, RpcError, code, to_bytes, write_error};
 use crate::link::backlog::{Backlog, Weight};
-use crate::link::{Correlate, Headers, Link, LinkError, Messages, Outgoing, Reply, Signs};
+use crate::link::{Correlate, Headers, Link, LinkError, Messages, Outgoing, Reply, Route, Signs};
 pub(super) use lines::Outbox;
 use lines::{read_lines, take_line, weight, write_lines};
+use replies::Replies;
 
 /// Messages that a call may have waiting before notifications of it are dropped; one place is kept for the answer.
 const CALL_QUEUE: usize = 256;
@@ -31,8 +35,6 @@ const CALL_QUEUE: usize = 256;
 const EVENT_QUEUE: usize = 256;
 /// Messages waiting to be written.
 const WRITE_QUEUE: usize = 1024;
-/// Bytes of answers to requests without room that wait to be written: a server that does not take them gets no more.
-const REFUSALS: usize = 64 * 1024;
 /// How long a full write queue is waited for: the server does not read its input.
 const WRITE_WAIT: Duration = Duration::from_secs(5);
 
@@ -54,15 +56,13 @@ struct Shared {
     on_garbage: OnGarbage,
     events: mpsc::Sender<(Message, Weight)>,
     backlog: Arc<Backlog>,
-    /// Sends the server the answer to a request that had no room; does not wait.
-    refuse: OnceLock<Refuse>,
+    replies: Replies,
     signs: Signs,
+    /// Messages so far.
+    heard: AtomicU64,
     broke: watch::Sender<Option<LinkError>>,
     stop: CancellationToken,
 }
-
-/// Sends a message without waiting; false: there is no room for it either.
-pub(super) type Refuse = Box<dyn Fn(Bytes) -> bool + Send + Sync>;
 
 /// A message to be written, and its part of what may wait.
 pub(super) type Line = (Bytes, OwnedSemaphorePermit);
@@ -114,7 +114,6 @@ impl Duplex {
     {
         let (limit, closed, explain) = (settings.max_message, settings.closed, settings.explain.take());
         let (duplex, outbox) = Duplex::new(settings);
-        duplex.refuse_on_pipe();
         let shared = duplex.shared.clone();
         duplex.read(explain, async move { read_lines(reader, &shared, limit, closed).await });
         tokio::spawn(write_lines(writer, outbox));
@@ -122,7 +121,7 @@ impl Duplex {
     }
 
     /// The same over messages that something else delimits. Whoever owns that takes what is to be written from the
-    /// outbox, or drops the outbox and sends in a way of its own.
+    /// outbox, or only the answers to requests of the server's, and sends calls in a way of its own.
     pub(super) fn framed<S>(messages: S, mut settings: DuplexSettings) -> (Self, Outbox)
     where
         S: Stream<Item = Result<Bytes, LinkError>> + Send + 'static,
@@ -131,10 +130,14 @@ impl Duplex {
         let (duplex, outbox) = Duplex::new(settings);
         let shared = duplex.shared.clone();
         duplex.read(explain, async move {
-            let mut messages = std::pin::pin!(messages);
+            let (mut messages, mut owed) = (std::pin::pin!(messages), Vec::new());
             loop {
                 match messages.next().await {
-                    Some(Ok(message)) => take_line(message, &shared),
+                    Some(Ok(message)) => {
+                        take_line(message, &shared, &mut owed);
+                        shared.settle(&mut owed).await;
+                        coop::consume_budget().await;
+                    }
                     Some(Err(error)) => return error,
                     None => return LinkError::Gone(closed.to_owned()),
                 }
@@ -147,35 +150,21 @@ impl Duplex {
         let (events, event_reader) = mpsc::channel(EVENT_QUEUE);
         let (to_write, messages) = mpsc::channel(WRITE_QUEUE);
         let room = Arc::new(Semaphore::new(settings.backlog.most().min(Semaphore::MAX_PERMITS)));
+        let (replies, answers) = Replies::new(settings.backlog.replies.clone());
         let shared = Arc::new(Shared {
             open: Mutex::new(Open::Calls(HashMap::new())),
             correlate: settings.correlate,
             on_garbage: settings.on_garbage,
             events,
             backlog: settings.backlog,
-            refuse: OnceLock::new(),
+            replies,
             signs: Signs::default(),
+            heard: AtomicU64::new(0),
             broke: watch::Sender::new(None),
             stop: CancellationToken::new(),
         });
-        let outbox = Outbox { messages, shared: shared.clone() };
+        let outbox = Outbox { messages, answers, shared: shared.clone() };
         (Duplex { shared, writer: Mutex::new(Some(to_write)), room, events: Mutex::new(Some(event_reader)) }, outbox)
-    }
-
-    /// Answers requests of the server's that have no room on the pipe itself.
-    pub(super) fn refuse_on_pipe(&self) {
-        let Some(writer) = &*lock(&self.writer) else { return };
-        // Not a sender of its own: the input is closed when the last one goes.
-        let (weak, own) = (writer.downgrade(), Arc::new(Semaphore::new(REFUSALS)));
-        self.refuse_with(Box::new(move |answer| {
-            let place = own.clone().try_acquire_many_owned(weight(&answer)).ok();
-            weak.upgrade().zip(place).is_some_and(|(writer, place)| writer.try_send((answer, place)).is_ok())
-        }));
-    }
-
-    /// How requests of the server's are answered that have no room.
-    pub(super) fn refuse_with(&self, refuse: Refuse) {
-        let _ = self.shared.refuse.set(refuse);
     }
 
     /// Reads to the end, which is that of the pipe.
@@ -290,6 +279,10 @@ impl Link for Duplex {
         .boxed()
     }
 
+    fn reply(&self, body: Bytes) -> BoxFuture<'_, ()> {
+        self.shared.replies.send(body).boxed()
+    }
+
     fn listen(&self, _: Headers) -> BoxFuture<'_, Result<Messages, LinkError>> {
         let events = lock(&self.events).take();
         async move {
@@ -316,6 +309,10 @@ impl Link for Duplex {
 
     fn heard(&self) -> bool {
         self.shared.signs.take()
+    }
+
+    fn count_heard(&self) -> u64 {
+        self.shared.heard.load(Ordering::Relaxed)
     }
 
     fn is_pipe(&self) -> bool {
@@ -348,83 +345,85 @@ impl Drop for Entry {
 // === impl Shared ===
 
 impl Shared {
-    /// `size`: the bytes that the message keeps alive.
-    fn deliver(&self, message: Message, size: usize) {
-        self.signs.note();
-        let answer_to = match &message {
-            Message::Response(response) => match response.id.as_ref().and_then(|id| id.as_number()) {
-                Some(id) => Some(id),
-                // An answer to nothing that we asked: late, or invented.
-                None => return self.lost(&message),
-            },
-            _ => None,
-        };
-        let id = answer_to.or_else(|| (self.correlate)(&message));
-        if let Some(id) = id
-            && let Open::Calls(calls) = &mut *lock(&self.open)
-        {
-            if answer_to.is_some() {
-                // The answer ends the call: the table forgets it, so that a second answer finds nobody.
-                match calls.remove(&id) {
-                    Some(call) => drop(call.try_send(Waiting::end(Ok(message)))),
-                    None => self.lost(&message),
-                }
-                return;
-            }
-            if let Some(call) = calls.get(&id) {
-                // One place stays free for the answer.
-                match self.backlog.take(size).filter(|_| call.capacity() > 1) {
-                    Some(weight) => {
-                        if let Err(unsent) = call.try_send(Waiting { message: Ok(message), _weight: Some(weight) })
-                            && let Ok(message) = unsent.into_inner().message
-                        {
-                            self.lost(&message);
-                        }
-                    }
-                    None => self.lost(&message),
-                }
-                return;
-            }
+    /// Sends what the server is owed before anything more is read of it.
+    async fn settle(&self, owed: &mut Vec<Bytes>) {
+        for answer in owed.drain(..) {
+            self.replies.send(answer).await;
         }
-        if answer_to.is_none() && self.events.is_closed() {
+    }
+
+    /// Something was heard.
+    fn note(&self) {
+        self.signs.note();
+        // Only the reading task counts.
+        self.heard.store(self.heard.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// Hands a message to whom it is for; gives the answer that the server is owed at once, if it is. `size`: the bytes
+    /// that the message keeps alive.
+    fn deliver(&self, message: Message, size: usize) -> Option<Bytes> {
+        self.note();
+        if let Message::Response(response) = &message {
+            match response.id.as_ref().and_then(|id| id.as_number()) {
+                Some(id) => self.answer(id, message),
+                // An answer to nothing that we asked: late, or invented.
+                None => self.backlog.answers.inc(),
+            }
+            return None;
+        }
+        match (self.correlate)(&message) {
+            Route::Answer(answer) => return Some(answer),
+            Route::Call(id) => {
+                if let Open::Calls(calls) = &*lock(&self.open)
+                    && let Some(call) = calls.get(&id)
+                {
+                    return self.tell(call, message, size);
+                }
+            }
+            Route::Events => {}
+        }
+        if self.events.is_closed() {
             return self.unwanted(&message);
         }
-        match self.backlog.take(size).filter(|_| answer_to.is_none()) {
-            Some(weight) => {
-                if let Err(unsent) = self.events.try_send((message, weight)) {
-                    self.lost(&unsent.into_inner().0);
-                }
-            }
-            None => self.lost(&message),
+        let Some(weight) = self.backlog.take(size) else { return self.lost(&message) };
+        let unsent = self.events.try_send((message, weight)).err()?;
+        self.lost(&unsent.into_inner().0)
+    }
+
+    /// Ends a call with its answer: the table forgets it, so that a second answer finds nobody.
+    fn answer(&self, id: u64, message: Message) {
+        let call = match &mut *lock(&self.open) {
+            Open::Calls(calls) => calls.remove(&id),
+            Open::Broken(_) => None,
+        };
+        match call {
+            Some(call) => drop(call.try_send(Waiting::end(Ok(message)))),
+            None => self.backlog.answers.inc(),
         }
+    }
+
+    /// Tells a call something that is not its answer.
+    fn tell(&self, call: &mpsc::Sender<Waiting>, message: Message, size: usize) -> Option<Bytes> {
+        // One place stays free for the answer.
+        let Some(weight) = self.backlog.take(size).filter(|_| call.capacity() > 1) else { return self.lost(&message) };
+        let unsent = call.try_send(Waiting { message: Ok(message), _weight: Some(weight) }).err()?;
+        self.lost(unsent.into_inner().message.as_ref().ok()?)
     }
 
     /// Counts a message that comes to nobody. JSON-RPC 2.0, section 4: a request "MUST" be replied to, and a server may
     /// wait for that for ever.
-    fn lost(&self, message: &Message) {
-        if let Message::Response(_) = message {
-            return self.backlog.answers.inc();
-        }
+    fn lost(&self, message: &Message) -> Option<Bytes> {
         self.backlog.dropped.inc();
-        let Message::Request(request) = message else { return };
+        let Message::Request(request) = message else { return None };
         self.backlog.refused.inc();
-        self.refuse(request, code::INTERNAL, "Too much waits for the client; ask again later");
+        Some(refusal(request, code::INTERNAL, "Too much waits for the client; ask again later"))
     }
 
     /// The same where nobody listens to what belongs to no call: it takes no room from what does.
-    fn unwanted(&self, message: &Message) {
+    fn unwanted(&self, message: &Message) -> Option<Bytes> {
         self.backlog.dropped.inc();
-        if let Message::Request(request) = message {
-            self.refuse(request, code::METHOD_NOT_FOUND, "Nobody is here who could answer");
-        }
-    }
-
-    fn refuse(&self, request: &Request, code: i64, message: &'static str) {
-        let error = RpcError { code, message: message.into(), data: None };
-        let answer = to_bytes(160, |out| write_error(out, Some(&request.id), &error));
-        if !self.refuse.get().is_some_and(|refuse| refuse(answer)) {
-            tracing::debug!("a request of a server could not even be refused");
-        }
+        let Message::Request(request) = message else { return None };
+        Some(refusal(request, code::METHOD_NOT_FOUND, "Nobody is here who could answer"))
     }
 
     /// Ends the pipe: every open call fails now, every later one at once.
@@ -439,6 +438,11 @@ impl Shared {
         }
         self.broke.send_replace(Some(error));
     }
+}
+
+fn refusal(request: &Request, code: i64, message: &'static str) -> Bytes {
+    let error = RpcError { code, message: message.into(), data: None };
+    to_bytes(160, |out| write_error(out, Some(&request.id), &error))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -457,7 +461,7 @@ mod tests {
         let (ours, mut theirs) = tokio::io::duplex(size);
         let settings = DuplexSettings {
             max_message: 60,
-            correlate: Arc::new(|_| None),
+            correlate: Arc::new(|_| Route::Events),
             on_garbage: Arc::new(|_| ()),
             backlog: Backlog::new(64 * 1024, "a", &Metrics::new()),
             closed: "the server closed its output",
@@ -524,7 +528,7 @@ mod tests {
         let settings = DuplexSettings {
             max_message: 64 * 1024,
             backlog: Backlog::new(max_backlog, "a", metrics),
-            correlate: Arc::new(|_| None),
+            correlate: Arc::new(|_| Route::Events),
             on_garbage: Arc::new(|line| panic!("{}", String::from_utf8_lossy(line))),
             closed: "the other end closed the pipe",
             explain: None,
@@ -579,6 +583,114 @@ mod tests {
         assert_eq!(metrics.backlog_bytes.with_label_values(&["a"]).get(), 0);
         assert_eq!(metrics.dropped.with_label_values(&["server_message"]).get(), 11);
         assert_eq!(metrics.refused.with_label_values(&["max_backlog"]).get(), 0);
+    }
+
+    /// The routes of a server whose pings are answered.
+    fn pongs(message: &Message) -> Route {
+        match message {
+            Message::Request(request) => Route::Answer(Bytes::from(format!(
+                "{{\"pong\":{}}}",
+                String::from_utf8_lossy(request.id.raw().bytes())
+            ))),
+            _ => Route::Events,
+        }
+    }
+
+    fn pinged(metrics: &Metrics) -> (Duplex, BufReader<tokio::io::DuplexStream>) {
+        let (ours, theirs) = tokio::io::duplex(8 * 1024);
+        let (reader, writer) = tokio::io::split(ours);
+        let settings = DuplexSettings {
+            max_message: 1 << 20,
+            backlog: Backlog::new(1 << 24, "a", metrics),
+            correlate: Arc::new(pongs),
+            // Such as half a line, where the writing was given up.
+            on_garbage: Arc::new(|_| ()),
+            closed: "the other end closed the pipe",
+            explain: None,
+        };
+        (Duplex::start(reader, writer, settings), BufReader::new(theirs))
+    }
+
+    fn requests(metrics: &Metrics, outcome: &str) -> u64 {
+        metrics.server_requests.with_label_values(&["a", outcome]).get()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_ping_is_answered_before_whatever_else_waits() {
+        let metrics = Metrics::new();
+        let (duplex, mut server) = pinged(&metrics);
+        // Large ones, of which the pipe holds none, so that they wait for the server to read.
+        for _ in 0..200 {
+            duplex.write(Bytes::from(vec![b'1'; 20_000])).await.unwrap();
+        }
+        server.write_all(b"{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"ping\"}\n").await.unwrap();
+        while requests(&metrics, "answered") == 0 {
+            tokio::task::yield_now().await;
+        }
+        let (mut line, mut before) = (String::new(), 0);
+        loop {
+            line.clear();
+            server.read_line(&mut line).await.unwrap();
+            if line.contains("pong") {
+                break;
+            }
+            before += 1;
+        }
+        // Those that were on their way already.
+        assert!(before <= 65, "it came after {before} others");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_takes_no_answers_is_not_read_for_a_while_and_nothing_is_kept_for_it() {
+        let metrics = Metrics::new();
+        let (_duplex, mut server) = pinged(&metrics);
+        let ping = b"{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"ping\"}\n";
+        let began = tokio::time::Instant::now();
+        let mut written = 0;
+        // It reads nothing: some answers are in the pipe, some wait, and then no more pings are taken.
+        while tokio::time::timeout(Duration::from_secs(1), server.write_all(ping)).await.is_ok() {
+            written += 1;
+            assert!(written < 10_000, "there is no end to it");
+        }
+        assert!(written < 2000, "{written}");
+        assert!(requests(&metrics, "dropped") == 0, "{:?}", began.elapsed());
+        // After a while it is read again, and its pings are dropped.
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        assert!(requests(&metrics, "dropped") > 0);
+        // When it reads, it is answered again.
+        let (mut line, count) =
+            (String::new(), |metrics: &Metrics| requests(metrics, "answered") + requests(metrics, "delayed"));
+        for _ in 0..count(&metrics) {
+            line.clear();
+            server.read_line(&mut line).await.unwrap();
+        }
+        let before = count(&metrics);
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        server.write_all(b"\n").await.unwrap();
+        server.write_all(ping).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(count(&metrics) > before);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn two_that_are_blocked_in_writing_to_each_other_go_on() {
+        let metrics = Metrics::new();
+        let (duplex, mut server) = pinged(&metrics);
+        let body = Bytes::from(vec![b' '; 100_000]);
+        let mut call = duplex.send(Outgoing { body, id: Some(1), headers: Vec::new() }).await.unwrap().messages;
+        // The server reads nothing before all of this is written, and the call does not fit into the pipe.
+        let serving = tokio::spawn(async move {
+            let pings = "{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"ping\"}\n".repeat(3000);
+            server.write_all(pings.as_bytes()).await.unwrap();
+            server.write_all(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n").await.unwrap();
+            let mut line = String::new();
+            server.read_line(&mut line).await.unwrap();
+            (line.len(), server)
+        });
+        let answer = tokio::time::timeout(Duration::from_secs(20), call.next()).await;
+        assert!(matches!(answer, Ok(Some(Ok(Message::Response(_))))), "{answer:?}");
+        assert_eq!(serving.await.unwrap().0, 100_001, "the call came whole");
+        assert!(requests(&metrics, "dropped") > 0);
     }
 
     #[tokio::test(start_paused = true)]

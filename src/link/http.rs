@@ -15,6 +15,7 @@ use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream, StreamExt, stream};
 use http::header::{CONTENT_TYPE, LOCATION};
 use http::{HeaderMap, HeaderName, Method, StatusCode};
+use tokio::sync::Semaphore;
 
 use crate::jsonrpc::{Message, Payload, Response};
 use crate::link::answer::Answer;
@@ -30,6 +31,8 @@ use crate::sse;
 const REFUSAL_BYTES: usize = 64 * 1024;
 /// How long a finished event stream is read on, so that its connection can be used again.
 const DRAIN_TIME: Duration = Duration::from_millis(500);
+/// Finished event streams that are read on at once; others end with their connections.
+const DRAINS_MAX: usize = 64;
 /// What is taken for the answer to a message.
 const EITHER: &str = "application/json, text/event-stream";
 
@@ -60,6 +63,7 @@ pub struct HttpLink {
     on_garbage: OnGarbage,
     on_resume: OnResume,
     signs: Arc<Signs>,
+    drains: Arc<Semaphore>,
 }
 
 impl HttpLink {
@@ -69,7 +73,8 @@ impl HttpLink {
     pub fn new(settings: HttpSettings, tls: Arc<rustls::ClientConfig>) -> Result<Self, LinkError> {
         let HttpSettings { url, socket, headers, connect_timeout, max_message, on_garbage, on_resume, dial } = settings;
         let target = Way::to(&url, socket.as_deref(), connect_timeout, &tls, dial.as_ref())?.target(&url, headers)?;
-        Ok(HttpLink { target, max_message, on_garbage, on_resume, signs: Arc::default() })
+        let drains = Arc::new(Semaphore::new(DRAINS_MAX));
+        Ok(HttpLink { target, max_message, on_garbage, on_resume, signs: Arc::default(), drains })
     }
 
     /// How a stream is asked for again.
@@ -81,7 +86,13 @@ impl HttpLink {
 
     /// How the stream is read that ends with the answer to this request.
     fn reading(&self, id: Option<u64>) -> Reading {
-        Reading { id, limit: self.max_message, on_garbage: self.on_garbage.clone(), signs: self.signs.clone() }
+        Reading {
+            id,
+            limit: self.max_message,
+            on_garbage: self.on_garbage.clone(),
+            signs: self.signs.clone(),
+            drains: self.drains.clone(),
+        }
     }
 
     async fn exchange(&self, request: Request) -> Result<http::Response<Answer>, LinkError> {
@@ -105,9 +116,10 @@ impl HttpLink {
         let (status, media) = (head.status.as_u16(), Media::of(&head.headers));
         let reply = |messages| Reply { headers: head.headers, status, messages };
         let Some(id) = id else {
-            // 202 for a notification: its body means nothing, but must be read for the connection's sake.
+            // 202 for a notification: its body means nothing, but must be read for the connection's sake. Not aside: a
+            // server that does not end it gets no more of them meanwhile.
             if !body.is_over() {
-                tokio::spawn(drain(body));
+                drain(body).await;
             }
             return Ok(reply(stream::empty().boxed()));
         };
@@ -218,6 +230,7 @@ pub(super) struct Reading {
     limit: usize,
     on_garbage: OnGarbage,
     signs: Arc<Signs>,
+    drains: Arc<Semaphore>,
 }
 
 /// The messages of an event stream; with an id, it ends after the answer to that id.
@@ -305,8 +318,11 @@ impl EventStream {
                 Poll::Pending => break body.is_over(),
             }
         };
-        if !ended {
-            tokio::spawn(drain(body));
+        if !ended && let Ok(place) = self.how.drains.clone().try_acquire_owned() {
+            tokio::spawn(async move {
+                drain(body).await;
+                drop(place);
+            });
         }
     }
 }

@@ -12,6 +12,7 @@ pub mod http;
 mod http1;
 mod id_scan;
 mod plain;
+pub mod reply_pace;
 mod resume;
 pub mod socket;
 pub mod sse;
@@ -27,8 +28,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ::http::{HeaderMap, HeaderName, HeaderValue};
 use bytes::Bytes;
-use futures_util::Stream;
 use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, Stream};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::jsonrpc::Message;
@@ -49,6 +50,13 @@ pub trait Link: Send + Sync {
         self.send(outgoing)
     }
 
+    /// Sends the gateway's own answer to a request of the server's, on a pipe. It has room of its own, beside what calls
+    /// have waiting; who sends it waits for that, and is not to read on meanwhile.
+    fn reply(&self, body: Bytes) -> BoxFuture<'_, ()> {
+        let outgoing = Outgoing { body, id: None, headers: Headers::new() };
+        self.send(outgoing).map(drop).boxed()
+    }
+
     /// Opens the stream of messages that belong to no request.
     ///
     /// `headers` go with the request that opens it, where there is one. Fails with [`LinkError::Status`] where the
@@ -64,6 +72,11 @@ pub trait Link: Send + Sync {
     /// Whether anything was heard since this was asked last: a message, or an answer of whoever hosts the server. What
     /// was sent, and what was taken without a word, is no sign of a server.
     fn heard(&self) -> bool;
+
+    /// How many messages a pipe has brought so far; what is no pipe need not count.
+    fn count_heard(&self) -> u64 {
+        0
+    }
 
     /// Whether all calls share one stream, so that a message from the server may not say which call it is about.
     fn is_pipe(&self) -> bool;
@@ -148,8 +161,19 @@ pub struct Reply {
     pub messages: Messages,
 }
 
-/// Decides which open call a message on a pipe is about; only the back can read that.
-pub type Correlate = Arc<dyn Fn(&Message) -> Option<u64> + Send + Sync>;
+/// Where a message on a pipe goes that answers no request of ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// To the open call that it is about.
+    Call(u64),
+    /// To whoever listens to what belongs to no call.
+    Events,
+    /// Nowhere: this is its answer.
+    Answer(Bytes),
+}
+
+/// Decides where a message on a pipe goes; only the back can read that.
+pub type Correlate = Arc<dyn Fn(&Message) -> Route + Send + Sync>;
 
 /// What can go wrong on a link.
 #[derive(Clone, Debug, thiserror::Error)]

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use http::Uri;
@@ -143,6 +144,10 @@ impl Link for SocketLink {
         self.duplex.send(outgoing)
     }
 
+    fn reply(&self, body: Bytes) -> BoxFuture<'_, ()> {
+        self.duplex.reply(body)
+    }
+
     fn listen(&self, headers: Headers) -> BoxFuture<'_, Result<Messages, LinkError>> {
         self.duplex.listen(headers)
     }
@@ -157,6 +162,10 @@ impl Link for SocketLink {
 
     fn heard(&self) -> bool {
         self.duplex.heard()
+    }
+
+    fn count_heard(&self) -> u64 {
+        self.duplex.count_heard()
     }
 
     fn is_pipe(&self) -> bool {
@@ -184,7 +193,7 @@ mod tests {
             connect_timeout: Duration::from_secs(20),
             max_message: 1024,
             backlog: Backlog::new(64 * 1024, "a", &crate::telemetry::Metrics::new()),
-            correlate: Arc::new(|_| None),
+            correlate: Arc::new(|_| crate::link::Route::Events),
             on_garbage: Arc::new(|_| {}),
         }
     }

@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::link::answer::Answer;
-use crate::link::duplex::{Duplex, DuplexSettings, Refuse};
+use crate::link::duplex::{Duplex, DuplexSettings};
 use crate::link::http::{self as over_http, HttpSettings};
 use crate::link::way::{Request, Target, Way};
 use crate::link::{Backlog, Correlate, Headers, Link, LinkError, Messages, Outgoing, Reply};
@@ -29,13 +29,18 @@ const ENDPOINT_MAX: usize = 8 * 1024;
 const POST_GRACE: Duration = Duration::from_secs(5);
 /// Longest time for a POST that is no request.
 const POST_TIME: Duration = Duration::from_secs(30);
-/// Answers to requests that had no room, on their way at once.
-const REFUSALS: usize = 8;
+/// Longest time for an answer to a request of the server's.
+const ANSWER_TIME: Duration = Duration::from_secs(10);
+/// Such answers on their way at once.
+const ANSWERS_AT_ONCE: usize = 8;
+/// POSTs that may still be open although their calls have ended.
+const LINGERING_MAX: usize = 64;
 
 /// A server behind HTTP+SSE.
 pub struct SseLink {
     duplex: Arc<Duplex>,
     poster: Arc<Poster>,
+    lingering: Arc<Semaphore>,
 }
 
 /// Sends messages.
@@ -77,10 +82,10 @@ impl SseLink {
             explain: None,
         };
         // What is sent goes by POST.
-        let (duplex, _) = Duplex::framed(events.messages(), settings);
+        let (duplex, outbox) = Duplex::framed(events.messages(), settings);
         let poster = Arc::new(Poster(target));
-        duplex.refuse_with(refuse(poster.clone()));
-        Ok(SseLink { duplex: Arc::new(duplex), poster })
+        tokio::spawn(post_answers(outbox.into_answers(), poster.clone()));
+        Ok(SseLink { duplex: Arc::new(duplex), poster, lingering: Arc::new(Semaphore::new(LINGERING_MAX)) })
     }
 }
 
@@ -122,7 +127,7 @@ impl Link for SseLink {
                 self.duplex.clone(),
                 self.poster.clone(),
                 Outgoing { body, id: Some(id), headers },
-                ended,
+                linger(ended, self.lingering.clone()),
             ));
             let held = messages.map(move |message| {
                 let _until_the_call_ends = &guard;
@@ -131,6 +136,10 @@ impl Link for SseLink {
             Ok(reply(held.boxed()))
         }
         .boxed()
+    }
+
+    fn reply(&self, body: Bytes) -> BoxFuture<'_, ()> {
+        self.duplex.reply(body)
     }
 
     fn listen(&self, headers: Headers) -> BoxFuture<'_, Result<Messages, LinkError>> {
@@ -148,6 +157,10 @@ impl Link for SseLink {
 
     fn heard(&self) -> bool {
         self.duplex.heard()
+    }
+
+    fn count_heard(&self) -> u64 {
+        self.duplex.count_heard()
     }
 
     fn is_pipe(&self) -> bool {
@@ -171,27 +184,15 @@ impl Drop for SseLink {
     }
 }
 
-/// Answers what had no room, in a few POSTs at once: a server that asks faster than it takes answers gets none.
-fn refuse(poster: Arc<Poster>) -> Refuse {
-    let places = Arc::new(Semaphore::new(REFUSALS));
-    Box::new(move |answer| {
-        let Ok(place) = places.clone().try_acquire_owned() else { return false };
-        let poster = poster.clone();
-        tokio::spawn(async move {
-            let _ = tokio::time::timeout(POST_TIME, poster.post(answer, Vec::new())).await;
-            drop(place);
-        });
-        true
-    })
+/// Answers requests of the server's, in a few POSTs at once.
+async fn post_answers(answers: impl Stream<Item = Bytes>, poster: Arc<Poster>) {
+    let posting = answers.map(|answer| tokio::time::timeout(ANSWER_TIME, poster.post(answer, Vec::new())));
+    posting.buffer_unordered(ANSWERS_AT_ONCE).for_each(|_| std::future::ready(())).await;
 }
 
 /// Sends a request. Its answer comes on the stream, perhaps before the POST ends, perhaps while the server still holds
 /// it; so nobody waits for that.
-async fn deliver(duplex: Arc<Duplex>, poster: Arc<Poster>, outgoing: Outgoing, ended: CancellationToken) {
-    let over = async {
-        ended.cancelled().await;
-        tokio::time::sleep(POST_GRACE).await;
-    };
+async fn deliver(duplex: Arc<Duplex>, poster: Arc<Poster>, outgoing: Outgoing, over: impl Future<Output = ()>) {
     let posted = tokio::select! {
         posted = poster.post(outgoing.body, outgoing.headers) => posted,
         () = over => return,
@@ -200,6 +201,14 @@ async fn deliver(duplex: Arc<Duplex>, poster: Arc<Poster>, outgoing: Outgoing, e
         (Ok(()), _) | (_, None) => {}
         (Err(error), _) if is_end(&error) => duplex.fail(forgotten()),
         (Err(error), Some(id)) => duplex.fail_call(id, error),
+    }
+}
+
+/// Waits until a POST is to be given up: a while after its call has ended, if not too many stand open like that.
+async fn linger(ended: CancellationToken, lingering: Arc<Semaphore>) {
+    ended.cancelled().await;
+    if let Ok(_place) = lingering.try_acquire() {
+        tokio::time::sleep(POST_GRACE).await;
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -121,6 +122,10 @@ impl Link for StdioLink {
         self.duplex.send(outgoing)
     }
 
+    fn reply(&self, body: Bytes) -> BoxFuture<'_, ()> {
+        self.duplex.reply(body)
+    }
+
     fn listen(&self, headers: Headers) -> BoxFuture<'_, Result<Messages, LinkError>> {
         self.duplex.listen(headers)
     }
@@ -141,6 +146,10 @@ impl Link for StdioLink {
 
     fn heard(&self) -> bool {
         self.duplex.heard()
+    }
+
+    fn count_heard(&self) -> u64 {
+        self.duplex.count_heard()
     }
 
     fn is_pipe(&self) -> bool {

@@ -141,7 +141,6 @@ impl WsLink {
             explain: None,
         };
         let (duplex, outbox) = Duplex::framed(messages, settings);
-        duplex.refuse_on_pipe();
         tokio::spawn(write(sink, outbox, heard, ping));
         Ok(WsLink { duplex })
     }
@@ -331,6 +330,10 @@ impl Link for WsLink {
         self.duplex.send(outgoing)
     }
 
+    fn reply(&self, body: Bytes) -> BoxFuture<'_, ()> {
+        self.duplex.reply(body)
+    }
+
     fn listen(&self, headers: Headers) -> BoxFuture<'_, Result<Messages, LinkError>> {
         self.duplex.listen(headers)
     }
@@ -345,6 +348,10 @@ impl Link for WsLink {
 
     fn heard(&self) -> bool {
         self.duplex.heard()
+    }
+
+    fn count_heard(&self) -> u64 {
+        self.duplex.count_heard()
     }
 
     fn is_pipe(&self) -> bool {
@@ -378,7 +385,7 @@ mod tests {
             connect_timeout: Duration::from_secs(20),
             max_message: 1024,
             backlog: Backlog::new(64 * 1024, "a", &crate::telemetry::Metrics::new()),
-            correlate: Arc::new(|_| None),
+            correlate: Arc::new(|_| crate::link::Route::Events),
             on_garbage: Arc::new(|_| {}),
         }
     }

@@ -132,6 +132,20 @@ pub enum Notice {
     Other(Text, Object),
 }
 
+impl Notice {
+    /// About how many bytes it has.
+    pub fn size_hint(&self) -> usize {
+        match self {
+            Notice::Progress(params)
+            | Notice::Log(_, params)
+            | Notice::Updated(_, params)
+            | Notice::Elicited(_, params)
+            | Notice::Other(_, params) => params.size_hint(),
+            Notice::Changed(_) | Notice::Missed(_) | Notice::RootsChanged | Notice::Task(_) => 128,
+        }
+    }
+}
+
 /// What a listener hears: first that it is listened to, then the news.
 pub struct Notices {
     /// The part of the filter that will be honoured.

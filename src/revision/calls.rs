@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::json::Text;
 use crate::jsonrpc::{Message, Request};
-use crate::link::Correlate;
 use crate::model::{AskKind, Caller, Can, Principal};
 use crate::revision::injected::Injected;
 use crate::store::unix_now;
@@ -36,6 +36,8 @@ struct Table {
     asked: AtomicBool,
     /// Questions that users have not answered yet.
     asking: AtomicUsize,
+    /// Told of each call that had all its time while nothing was heard of the server.
+    silent: Notify,
 }
 
 /// What is known of an open call.
@@ -189,19 +191,24 @@ impl Calls {
         self.0.asking.load(Ordering::Relaxed) > 0 || self.lock().values().any(|open| open.task.is_some())
     }
 
+    /// A call had all its time, and nothing at all was heard of the server meanwhile.
+    pub(super) fn note_silence(&self) {
+        self.0.silent.notify_one();
+    }
+
+    /// Waits for a call to which that happens.
+    pub async fn silence(&self) {
+        self.0.silent.notified().await;
+    }
+
     /// A user is asked, until this is dropped.
     pub(super) fn asking(&self) -> Asking {
         self.0.asking.fetch_add(1, Ordering::Relaxed);
         Asking(self.clone())
     }
 
-    /// How a pipe finds the call that a message is about.
-    pub fn correlate(&self) -> Correlate {
-        let calls = self.clone();
-        Arc::new(move |message| calls.about(message))
-    }
-
-    fn about(&self, message: &Message) -> Option<u64> {
+    /// The open call that a message is about.
+    pub(super) fn about(&self, message: &Message) -> Option<u64> {
         match message {
             Message::Response(_) => None,
             Message::Notification(n) if &*n.method == "notifications/progress" => {
@@ -345,7 +352,7 @@ mod tests {
     #[test]
     fn a_question_reaches_no_other_session() {
         let calls = Calls::default();
-        let find = calls.correlate();
+        let find = |message: &Message| calls.about(message);
         let ask = r#"{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{}}"#;
         let ask = Message::parse(&Bytes::from_static(ask.as_bytes())).unwrap();
         let open = |session: &str, sample| {
@@ -373,7 +380,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_question_about_a_call_that_was_given_up_is_nobody_elses() {
         let calls = Calls::default();
-        let find = calls.correlate();
+        let find = |message: &Message| calls.about(message);
         let ask = r#"{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{}}"#;
         let ask = Message::parse(&Bytes::from_static(ask.as_bytes())).unwrap();
         let caller = |session: &str| {
@@ -404,7 +411,7 @@ mod tests {
     #[test]
     fn a_log_message_is_about_the_only_call_that_wants_any() {
         let calls = Calls::default();
-        let find = calls.correlate();
+        let find = |message: &Message| calls.about(message);
         let log = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}"#;
         let log = Message::parse(&Bytes::from_static(log.as_bytes())).unwrap();
         // Such as the stream on which the gateway listens for changes.

@@ -14,6 +14,7 @@ use crate::json::Raw;
 use crate::jsonrpc::RpcError;
 use crate::link::{Link, LinkError, Probe};
 use crate::model::Server;
+use crate::revision::side_traffic::SideTraffic;
 use crate::revision::{Calls, legacy, v2026_07_28};
 use crate::telemetry::Metrics;
 
@@ -42,18 +43,21 @@ pub struct Hello {
     pub handed_over: Option<Raw>,
 }
 
-/// How long calls to a server may take; what is changed holds for the calls that begin afterwards.
+/// What all connections to a server have in common: how long calls may take, and the room for messages beside them.
+/// What is changed holds for the calls that begin afterwards.
 #[derive(Debug)]
 pub struct Times {
     call_ms: AtomicU64,
     ask_ms: AtomicU64,
     alarms: Arc<Alarms>,
+    side: SideTraffic,
 }
 
 impl Times {
     /// `call`: a call, from sending it to its end. `ask`: a user's answer to what the server asks.
     pub fn new(call: Duration, ask: Duration) -> Self {
-        let times = Times { call_ms: AtomicU64::new(0), ask_ms: AtomicU64::new(0), alarms: Arc::default() };
+        let (call_ms, ask_ms) = (AtomicU64::new(0), AtomicU64::new(0));
+        let times = Times { call_ms, ask_ms, alarms: Arc::default(), side: SideTraffic::default() };
         times.set(call, ask);
         times
     }
@@ -68,6 +72,11 @@ impl Times {
     /// The timers of its calls.
     pub fn alarms(&self) -> &Arc<Alarms> {
         &self.alarms
+    }
+
+    /// The messages that no call waits for.
+    pub(super) fn side(&self) -> &SideTraffic {
+        &self.side
     }
 
     /// Longest time for a call.

@@ -15,6 +15,8 @@ mod injected;
 mod legacy;
 mod notices;
 mod pipe;
+mod route;
+mod side_traffic;
 mod tasks;
 mod v2026_07_28;
 

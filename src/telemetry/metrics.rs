@@ -28,6 +28,9 @@ pub(crate) const OPERATION_LABELS: [&str; 6] = [
 /// A handle to one counter.
 pub type Counter = IntCounter;
 
+/// Counters of servers' requests.
+pub type ServerRequests = IntCounterVec;
+
 /// A handle to one gauge.
 pub type Amount = IntGauge;
 
@@ -44,6 +47,7 @@ pub struct Metrics {
     pub server_resumed: IntCounterVec,
     pub server_connections: IntGaugeVec,
     pub pings_missed: IntCounterVec,
+    pub server_requests: ServerRequests,
     pub retries: IntCounterVec,
     pub breaker_opened: IntCounterVec,
     pub sessions: IntGauge,
@@ -157,6 +161,13 @@ impl Metrics {
                 "moongate_server_pings_missed_total",
                 "Pings that a server left unanswered.",
                 &["mcp_server"],
+            ),
+            server_requests: counters(
+                r,
+                "moongate_server_requests_total",
+                "Requests of a server that the gateway answered by itself: answered, delayed (it asks too fast, and is read \
+                 no faster), dropped (it takes no answers).",
+                &["mcp_server", "outcome"],
             ),
             retries: counters(
                 r,

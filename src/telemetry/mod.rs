@@ -14,4 +14,4 @@ mod redact;
 pub use calls::{CallLog, CallLogSwitch, CallRecord};
 pub use memory::{Memory, MemoryLimit};
 pub use meter::{Ending, Meter, Meters, ServerHop};
-pub use metrics::{Amount, CountGuard, Counter, Metrics};
+pub use metrics::{Amount, CountGuard, Counter, Metrics, ServerRequests};

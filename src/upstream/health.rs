@@ -1,12 +1,12 @@
 //! Whether a connection still leads to its server.
 //!
 //! Owns when a server is asked; the question is its revision's, and where that has none, none is put. Invariant: only
-//! what is heard of a server shows that it is there, and none is given up while a call may still take its time.
+//! what is heard of a server shows that it is there, and none is given up before a call had all its time.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use crate::revision::Times;
 use crate::telemetry::Metrics;
@@ -43,7 +43,21 @@ impl Health {
         active.link.heard();
         loop {
             // What may be gone is asked again sooner.
-            tokio::time::sleep(if missed == 0 { ping.interval } else { ping.timeout }).await;
+            let pause = tokio::time::sleep(if missed == 0 { ping.interval } else { ping.timeout });
+            tokio::select! {
+                () = pause => {}
+                () = active.calls.silence() => {
+                    if !active.calls.may_be_silent() && self.is_wedged(active).await {
+                        let (limit, name) = (ping.timeout, &self.name);
+                        return format!(
+                            "it said nothing for all the time of a call, and then left a ping unanswered for {limit:?} \
+                             (servers.{name}.ping)"
+                        );
+                    }
+                    (missed, waiting) = (0, None);
+                    continue;
+                }
+            }
             if active.link.heard() {
                 (missed, waiting) = (0, None);
                 continue;
@@ -68,6 +82,24 @@ impl Health {
         }
     }
 
+    /// Whether a server that was silent for as long as a call may take leaves a ping unanswered, too. One is enough: the
+    /// call was the question before it.
+    async fn is_wedged(&self, active: &Active) -> bool {
+        let until = Instant::now() + self.ping.timeout;
+        active.link.heard();
+        let Some(answer) = active.server.ping() else { return false };
+        if timeout_at(until, answer).await.unwrap_or(false) {
+            return false;
+        }
+        // What could not even be sent is no reason to wait for less.
+        sleep_until(until).await;
+        let is_wedged = !active.link.heard();
+        if is_wedged {
+            self.metrics.pings_missed.with_label_values(&[&self.name]).inc();
+        }
+        is_wedged
+    }
+
     /// How long a server may be silent while calls are open: the time that one of them may take.
     fn patience(&self, active: &Active) -> Duration {
         let ask = if active.calls.may_be_silent() { self.times.ask() } else { Duration::ZERO };
@@ -82,6 +114,7 @@ mod tests {
 
     use futures_util::StreamExt as _;
     use serde_json::{Value, json};
+    use tokio::time::Instant;
 
     use crate::json::{Object, Raw, Text};
     use crate::model::{Call, Caller, Can, Error, Event, Method, Outcome, testing};
@@ -126,6 +159,59 @@ mod tests {
         let upstream = start(settings(), wedged).await;
         let calls = unanswered(&upstream, &testing::caller(1, Some("s"))).await;
         assert!((1..10).contains(&calls), "{calls}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pipe_that_is_wedged_is_found_by_one_ping_after_a_missed_deadline() {
+        let upstream = start(settings(), wedged).await;
+        let caller = testing::caller(1, Some("s"));
+        let (began, limit) = (Instant::now(), upstream.settings.timeout + upstream.settings.ping.timeout);
+        // Others are open all the time: they make it no less wedged.
+        let others = tokio::spawn({
+            let (upstream, caller) = (upstream.clone(), caller.clone());
+            async move {
+                for _ in 0..40 {
+                    let open = upstream
+                        .call(&caller, Call::new(Method::CallTool, Object::new().with("name", Raw::string("t"))));
+                    let _ = tokio::time::timeout(Duration::from_secs(10), open.outcome()).await;
+                }
+            }
+        });
+        assert!(call(&upstream, &caller).await.is_err());
+        tokio::time::sleep_until(began + limit + Duration::from_secs(1)).await;
+        let restarts = upstream.shared.metrics.server_restarts.with_label_values(&["a"]);
+        assert_eq!(restarts.get(), 1, "it is not found within {limit:?}");
+        others.abort();
+        tokio::time::sleep(MINUTE).await;
+        assert!(call(&upstream, &caller).await.is_ok(), "it is connected anew");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_does_one_thing_after_the_other_keeps_its_connection() {
+        // Each takes half of what a call may take, and nothing else is looked at meanwhile, pings included.
+        let slow = Arc::new(tokio::sync::Mutex::new(()));
+        let half = settings().timeout / 2;
+        let upstream = start(settings(), move |talk, message| {
+            let (talk, message, slow) = (talk.clone(), message.clone(), slow.clone());
+            if message["method"] != "tools/call" && message["method"] != "ping" {
+                return drop(talk.legacy(&message));
+            }
+            tokio::spawn(async move {
+                let _busy = slow.lock().await;
+                if message["method"] == "ping" {
+                    return talk.answer(&message, &json!({}));
+                }
+                tokio::time::sleep(half).await;
+                talk.answer(&message, &json!({"content": []}));
+            });
+        })
+        .await;
+        let caller = testing::caller(1, Some("s"));
+        let each = futures_util::future::join_all((0..4).map(|_| call(&upstream, &caller))).await;
+        assert!(each.iter().any(Result::is_ok) && each.iter().any(Result::is_err), "some have no time");
+        tokio::time::sleep(MINUTE * 10).await;
+        assert_eq!(upstream.shared.metrics.server_restarts.with_label_values(&["a"]).get(), 0);
+        assert!(call(&upstream, &caller).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]

@@ -19,6 +19,7 @@ mod kept;
 mod last_words;
 mod lease;
 mod need;
+mod notification_quota;
 mod pace;
 mod retry;
 mod run;
@@ -50,6 +51,7 @@ use crate::store::Store;
 use crate::telemetry::Metrics;
 use crate::upstream::breaker::Pass;
 use crate::upstream::connections::{Connections, Held, Seeker};
+use crate::upstream::notification_quota::NotificationQuota;
 use crate::upstream::retry::Spare;
 use crate::upstream::run::{Begun, Run, Step};
 use crate::upstream::slots::Slot;
@@ -362,6 +364,7 @@ impl Upstream {
             spare: Spare::of(&caller, &call, self.attempts.load(Ordering::Relaxed)),
             own_credentials: !caller.headers.is_empty(),
             deadline,
+            quota: NotificationQuota::default(),
             needed: (self.settings.start == Start::Lazy).then(|| self.need.call()),
         };
         let slot = self.slots.at_hand();

@@ -11,11 +11,12 @@ use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream, StreamExt};
 use tokio::time::Instant;
 
-use crate::model::{Again, Caller, Error, Event, Exchange, Outcome, Reason};
+use crate::model::{Again, Caller, Error, Event, Exchange, Notice, Outcome, Reason};
 use crate::upstream::breaker::{Pass, Verdict};
 use crate::upstream::change::InCall;
 use crate::upstream::connections::Held;
 use crate::upstream::need::Needed;
+use crate::upstream::notification_quota::NotificationQuota;
 use crate::upstream::retry::{Decision, Spare};
 use crate::upstream::slots::Slot;
 
@@ -44,6 +45,7 @@ pub(super) struct Run {
     /// Whether its client brought credentials of its own: what the server's host says of those is about nobody else.
     pub(super) own_credentials: bool,
     pub(super) deadline: Instant,
+    pub(super) quota: NotificationQuota,
     /// Keeps a server up that is started on use.
     pub(super) needed: Option<Needed>,
 }
@@ -138,7 +140,10 @@ impl Run {
 
     fn happened(&mut self, event: Event) -> Option<Event> {
         match event {
-            Event::Notify(_) => self.spare = None,
+            Event::Notify(notice) => {
+                self.spare = None;
+                return self.admit(&notice).then_some(Event::Notify(notice));
+            }
             // A user's time is no load on the server: a call that waits for an answer keeps nobody out, and goes on
             // afterwards without another turn.
             Event::Ask(_) => (self.spare, self.slot) = (None, None),
@@ -154,6 +159,16 @@ impl Run {
             }
         }
         Some(event)
+    }
+
+    /// Whether a notification is within what one call may have.
+    fn admit(&mut self, notice: &Notice) -> bool {
+        let (upstream, size) = (&self.upstream, notice.size_hint());
+        let admitted = self.quota.admit(size, upstream.live.load().max_notifications, Instant::now());
+        if !admitted {
+            upstream.shared.metrics.dropped.with_label_values(&["call_notification"]).inc();
+        }
+        admitted
     }
 
     /// What the end shows of the server.
@@ -230,9 +245,47 @@ fn verdict(end: &Result<Outcome, Error>, is_pipe: bool, own_credentials: bool) -
 mod tests {
     use std::time::Duration;
 
+    use serde_json::json;
+
     use super::*;
-    use crate::json::Object;
+    use crate::json::{Object, Raw};
     use crate::jsonrpc::RpcError;
+    use crate::model::{Call, LogWish, Method, testing};
+    use crate::upstream::testing::{dialing, settings};
+    use crate::upstream::{ServerSettings, State, Upstream};
+
+    #[tokio::test(start_paused = true)]
+    async fn the_notifications_of_a_call_are_bounded_and_its_answer_comes() {
+        let few = ServerSettings { max_notifications: 10_000, ..settings() };
+        let shared = dialing(|talk, message| {
+            if message["method"] != "tools/call" {
+                return drop(talk.legacy(message));
+            }
+            // No more at once than a call has room for.
+            for _ in 0..40 {
+                let params = json!({"level": "error", "data": "x".repeat(400)});
+                talk.say(json!({"jsonrpc": "2.0", "method": "notifications/message", "params": params}));
+            }
+            talk.answer(message, &json!({"content": []}));
+        });
+        let upstream = Upstream::new(few, shared, Arc::new(|_, _| {}));
+        tokio::spawn(upstream.clone().run());
+        upstream.watch().wait_for(|status| status.state == State::Ready).await.unwrap();
+        let params = Object::new().with("name", Raw::string("t"));
+        let caller = Arc::new(Caller { log: LogWish::ServerDecides, ..(*testing::caller(1, Some("s"))).clone() });
+        let mut exchange = upstream.call(&caller, Call::new(Method::CallTool, params));
+        let mut told = 0;
+        let end = loop {
+            match exchange.next_event().await {
+                Event::Notify(_) => told += 1,
+                Event::Ask(_) => panic!("it asks nothing"),
+                Event::Done(end) => break end,
+            }
+        };
+        assert!(end.is_ok() && (20..=30).contains(&told), "{told}");
+        let dropped = upstream.shared.metrics.dropped.with_label_values(&["call_notification"]).get();
+        assert_eq!(dropped + told, 40);
+    }
 
     #[test]
     fn only_transport_faults_count_against_a_server() {

@@ -69,6 +69,8 @@ pub struct ServerSettings {
     pub queue: usize,
     /// Bytes of what it said that may wait for clients.
     pub max_backlog: usize,
+    /// Bytes of notifications that one call may have in a minute.
+    pub max_notifications: usize,
     /// What is taken of its lists.
     pub lists: ListLimits,
     /// Resources that all clients together may subscribe to.
@@ -234,6 +236,7 @@ impl ServerSettings {
             max_concurrency: other.max_concurrency,
             queue: other.queue,
             max_subscriptions: other.max_subscriptions,
+            max_notifications: other.max_notifications,
             max_connections: other.max_connections,
             attempts: other.attempts,
             ..self.clone()
@@ -272,6 +275,7 @@ impl ServerSettings {
             max_concurrency: 64,
             queue: 256,
             max_backlog: 32 * 1024 * 1024,
+            max_notifications: 4 * 1024 * 1024,
             lists: ListLimits::default(),
             max_subscriptions: 10_000,
         }

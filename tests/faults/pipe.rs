@@ -140,7 +140,7 @@ async fn f08_answers_with_wrong_ids_end_nothing() {
 async fn f09_a_servers_request_under_a_clients_id_is_another_request() {
     let ping = Act::Garbage { text: r#"{"jsonrpc":"2.0","id":{id},"method":"ping"}"#.to_owned() };
     let setting = Setting::new("F9", "f09_a_servers_request_under_a_clients_id_is_another_request");
-    let setting = setting.counts("moongate_dropped_total", &["what=\"server_request\""]);
+    let setting = setting.counts("moongate_server_requests_total", &["outcome=\"answered\""]);
     let rig = setting.children(&["odd"], odd(vec![ping]), "").start().await;
     rig.each(async |bad, user| {
         for n in 0..5 {

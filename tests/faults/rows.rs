@@ -99,7 +99,7 @@ pub(crate) const ROWS: &[Row] = &[
     row(
         "F9",
         "a server's request has the id of a call",
-        "both are answered; a stateless server may not ask, and its request is dropped and counted",
+        "both are answered, also where a stateless server may not ask",
         &["f09_a_servers_request_under_a_clients_id_is_another_request"],
         "",
     ),

@@ -159,6 +159,7 @@ impl Resolver<'_> {
             max_concurrency: count(own.max_concurrency.or(base.max_concurrency).unwrap_or_default()),
             queue: count(own.queue.or(base.queue).unwrap_or_default()),
             max_backlog: self.bytes(path, "max_backlog", &own.max_backlog, &base.max_backlog),
+            max_notifications: self.bytes(path, "max_notifications", &own.max_notifications, &base.max_notifications),
             lists: ListLimits {
                 items: count(own.max_items.or(base.max_items).unwrap_or_default()),
                 pages: count(own.max_pages.or(base.max_pages).unwrap_or_default()),

@@ -4,12 +4,16 @@
 //! Invariant: a line that is too long is not kept, and fails the call that it answers.
 
 use std::fmt::Display;
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use futures_util::{Stream, StreamExt, stream};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
+use tokio::task::coop;
 
 use super::{Line, Open, Shared, Waiting, lock};
 use crate::jsonrpc::{Malformed, Payload};
@@ -28,13 +32,29 @@ const END_WAIT: Duration = Duration::from_millis(250);
 /// What is to be written, for whoever writes it.
 pub(in crate::link) struct Outbox {
     pub(super) messages: mpsc::Receiver<Line>,
+    pub(super) answers: mpsc::Receiver<Line>,
     pub(super) shared: Arc<Shared>,
 }
 
 impl Outbox {
     /// Waits for messages, and takes as many as there are within reason. False: there will be no more.
     pub(in crate::link) async fn next(&mut self, waiting: &mut Vec<Line>) -> bool {
-        self.messages.recv_many(waiting, WRITE_AT_ONCE).await > 0
+        poll_fn(|cx| {
+            // First: however much waits for the server, it shall not wait for the answer to a ping.
+            match self.answers.poll_recv_many(cx, waiting, WRITE_AT_ONCE) {
+                Poll::Ready(1..) => Poll::Ready(true),
+                _ => self.messages.poll_recv_many(cx, waiting, WRITE_AT_ONCE).map(|taken| taken > 0),
+            }
+        })
+        .await
+    }
+
+    /// The answers alone, where calls go another way; they end with the pipe.
+    pub(in crate::link) fn into_answers(self) -> impl Stream<Item = Bytes> + Send {
+        let failed = self.failed();
+        let mut answers = self.answers;
+        let answers = stream::poll_fn(move |cx| answers.poll_recv(cx)).map(|(answer, _)| answer);
+        answers.take_until(failed)
     }
 
     /// Waits until something is written. False: it was not, and the pipe has failed.
@@ -112,6 +132,7 @@ pub(super) async fn read_lines<R: AsyncRead + Unpin>(
     let mut scanned = 0;
     // Inside a line that is too long: all of it is thrown away, but for the id of the call that it answers.
     let mut skipping: Option<IdScan> = None;
+    let mut owed = Vec::new();
     loop {
         while let Some(at) = memchr::memchr(b'\n', &buffer[scanned..]) {
             let line = buffer.split_to(scanned + at + 1).freeze();
@@ -123,7 +144,14 @@ pub(super) async fn read_lines<R: AsyncRead + Unpin>(
                     (shared.on_garbage)(too_long(limit).as_bytes());
                     shared.too_large(IdScan::default().feed(&line), limit);
                 }
-                None => take_line(line, shared),
+                None => {
+                    take_line(line, shared, &mut owed);
+                    // One that floods us leaves the thread to others now and then.
+                    coop::consume_budget().await;
+                }
+            }
+            if !owed.is_empty() {
+                shared.settle(&mut owed).await;
             }
         }
         scanned = buffer.len();
@@ -149,7 +177,8 @@ fn too_long(limit: usize) -> String {
     format!("a line longer than max_message = {limit} bytes")
 }
 
-pub(super) fn take_line(line: Bytes, shared: &Shared) {
+/// Takes one message, or a batch; what the server is owed for it goes into `owed`.
+pub(super) fn take_line(line: Bytes, shared: &Shared, owed: &mut Vec<Bytes>) {
     let on_garbage = &shared.on_garbage;
     let mut text = line.trim_ascii();
     text = text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text);
@@ -159,13 +188,13 @@ pub(super) fn take_line(line: Bytes, shared: &Shared) {
     let text = line.slice_ref(text);
     // 2025-03-26 has batches, and servers of it may send them.
     match Payload::parse(&text, BATCH_MAX) {
-        Ok(Payload::One(message)) => shared.deliver(message, text.len()),
+        Ok(Payload::One(message)) => owed.extend(shared.deliver(message, text.len())),
         Ok(Payload::Batch(messages)) => {
             // Each keeps the whole text alive: they share it.
             let each = text.len() / messages.len().max(1);
             for message in messages {
                 match message {
-                    Ok(message) => shared.deliver(message, each),
+                    Ok(message) => owed.extend(shared.deliver(message, each)),
                     Err(_) => on_garbage(&text),
                 }
             }
@@ -187,7 +216,7 @@ impl Shared {
             && let Open::Calls(calls) = &mut *lock(&self.open)
             && let Some(call) = calls.remove(&id)
         {
-            self.signs.note();
+            self.note();
             let _ = call.try_send(Waiting::end(Err(LinkError::Protocol(format!("the answer is {wrong}")))));
         }
     }
@@ -198,7 +227,7 @@ impl Shared {
             && let Open::Calls(calls) = &mut *lock(&self.open)
             && let Some(call) = calls.remove(&id)
         {
-            self.signs.note();
+            self.note();
             let _ = call.try_send(Waiting::end(Err(LinkError::TooLarge { limit })));
         }
     }

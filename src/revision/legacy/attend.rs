@@ -478,7 +478,7 @@ mod tests {
         let (event, ()) = tokio::join!(tokio::time::timeout(Duration::from_secs(20), end.next_event()), async {
             assert!(heard(&mut pipe).await.contains("tasks/result"));
             // Read from the pipe before anybody waited for the task, and looked at only now.
-            server.0.asked_by_task(task.clone(), request(7));
+            server.0.asked_by_task(task.clone(), request(7)).await;
         });
         assert!(matches!(event.expect("the question is lost"), Event::Ask(_)));
     }

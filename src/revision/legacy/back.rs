@@ -18,6 +18,7 @@ use crate::json::{Object, Raw, Text};
 use crate::jsonrpc::{
     Id, Request, RpcError, code, to_bytes, write_error, write_notification, write_request, write_result,
 };
+use crate::link::reply_pace::ReplyMeter;
 use crate::link::{Backlog, Headers, Link, LinkError, Outgoing, Reply};
 use crate::model::{
     Call, Caller, Error, Event, Exchange, Face, Filter, Kind, Level, LogWish, Method, Notice, Notices, Outcome, Server,
@@ -32,6 +33,7 @@ use crate::revision::legacy::open::{Agreed, handshake};
 use crate::revision::legacy::pump::pump;
 use crate::revision::legacy::running::Running;
 use crate::revision::legacy::subscribed::{Subscribed, uri_params};
+use crate::revision::side_traffic::ReplyPlace;
 use crate::revision::tasks::{Support, support};
 
 /// News that may wait for the listener.
@@ -64,7 +66,7 @@ pub(in crate::revision) struct LegacyServer {
     generation: AtomicU64,
     /// Told of each renewal.
     renewed: Notify,
-    renewing: AsyncMutex<()>,
+    renewing: Arc<AsyncMutex<()>>,
     /// The lowest level that the server was told; above the highest one: none.
     level: AtomicU8,
     pub(super) subscribed: Subscribed,
@@ -90,7 +92,7 @@ impl LegacyServer {
             agreed: ArcSwap::from_pointee(opened.0),
             generation: AtomicU64::new(0),
             renewed: Notify::new(),
-            renewing: AsyncMutex::new(()),
+            renewing: Arc::default(),
             level: AtomicU8::new(u8::MAX),
             subscribed: Subscribed::default(),
             attended: Attended::new(backlog),
@@ -132,8 +134,11 @@ impl LegacyServer {
     /// containing an `Mcp-Session-Id`, it MUST start a new session by sending a new `InitializeRequest`".
     pub(super) async fn renew(self: &Arc<Self>, seen: u64) -> Result<(), ConnectError> {
         // A task of its own: the call that found out may be dropped meanwhile, and the renewal must be whole.
+        // Only one at a time: whoever waits for a turn does so in the time of its own call.
+        let turn = self.renewing.clone().lock_owned().await;
         let server = self.clone();
         let renewal = tokio::spawn(async move {
+            let _turn = turn;
             let late = || LinkError::Timeout(format!("a new session was not open within {RENEW_TIME:?}"));
             let renewed = tokio::time::timeout(RENEW_TIME, server.renew_now(seen)).await;
             renewed.unwrap_or_else(|_| Err(late().into()))
@@ -143,7 +148,6 @@ impl LegacyServer {
     }
 
     async fn renew_now(self: &Arc<Self>, seen: u64) -> Result<(), ConnectError> {
-        let _turn = self.renewing.lock().await;
         if self.generation() != seen {
             return Ok(());
         }
@@ -207,36 +211,55 @@ impl LegacyServer {
     /// Sends a notification aside.
     pub(super) fn notify(self: &Arc<Self>, method: &'static str, params: Object) {
         let server = self.clone();
-        tokio::spawn(async move {
+        let dropped = self.hello.metrics.dropped.with_label_values(&["message_to_server"]);
+        let sending = async move {
             let body = to_bytes(params.size_hint(), |out| write_notification(out, method, &params));
-            let _ = tokio::time::timeout(OWN_TIME, server.send(body, None, &Headers::new())).await;
-        });
+            let _ = server.send(body, None, &Headers::new()).await;
+        };
+        self.hello.times.side().send(sending, &dropped);
     }
 
-    /// Answers a request of the server aside.
-    pub(super) fn answer(self: &Arc<Self>, id: &Id, outcome: Result<Object, RpcError>) {
-        let body = match &outcome {
-            Ok(result) => to_bytes(result.size_hint(), |out| write_result(out, id, result)),
-            Err(error) => to_bytes(128, |out| write_error(out, Some(id), error)),
-        };
-        let server = self.clone();
+    /// Answers a request of the server's in the name of a client, in that one's own time.
+    pub(super) async fn answer(&self, id: &Id, outcome: Result<Object, RpcError>) {
+        let sent = tokio::time::timeout(OWN_TIME, self.send(written(id, &outcome), None, &Headers::new())).await;
+        if let Ok(Err(e)) = sent {
+            tracing::debug!(server = self.hello.server, "an answer could not be delivered: {e}");
+        }
+    }
+
+    /// Answers a request of the server's in our own name. Whoever read the request waits until there is a place for the
+    /// answer, and meanwhile reads nothing more: a server that asks faster than it takes answers waits, too.
+    pub(super) async fn reply(self: &Arc<Self>, id: &Id, outcome: Result<Object, RpcError>) {
+        let place = if self.link.is_pipe() { None } else { Some(self.hello.times.side().reply_place().await) };
+        self.reply_in(place, id, outcome).await;
+    }
+
+    /// Answers in a place that was waited for; a pipe has its own.
+    pub(super) async fn reply_in(
+        self: &Arc<Self>,
+        place: Option<ReplyPlace>,
+        id: &Id,
+        outcome: Result<Object, RpcError>,
+    ) {
+        let Some(place) = place else { return self.link.reply(written(id, &outcome)).await };
+        ReplyMeter::new(&self.hello.server, &self.hello.metrics).answered(place.is_late);
+        // Not inline: a server may take it only after it has said more on the stream that this came on.
+        let (server, id) = (self.clone(), id.clone());
         tokio::spawn(async move {
-            let sent = tokio::time::timeout(OWN_TIME, server.send(body, None, &Headers::new())).await;
-            if let Ok(Err(e)) = sent {
-                tracing::debug!(server = server.hello.server, "an answer could not be delivered: {e}");
-            }
+            server.answer(&id, outcome).await;
+            drop(place);
         });
     }
 
     /// A request that a task makes, on a stream that is not the task's: "clients SHOULD expect messages to be delivered
     /// on any SSE stream" (2025-11-25/basic/utilities/tasks.mdx, Input Required Status).
-    pub(super) fn asked_by_task(self: &Arc<Self>, task: Text, request: Request) {
+    pub(super) async fn asked_by_task(self: &Arc<Self>, task: Text, request: Request) {
         let Err(request) = self.calls.inject_for_task(&task, request) else { return };
         for request in self.attended.keep(Text::from(task.as_str()), request) {
             self.hello.metrics.asks.with_label_values(&["any", "unattributed"]).inc();
             let message = "Nobody waits for the task that asks";
             let error = RpcError { code: code::METHOD_NOT_FOUND, message: message.into(), data: None };
-            self.answer(&request.id, Err(error));
+            self.reply(&request.id, Err(error)).await;
         }
     }
 
@@ -382,8 +405,9 @@ fn drive(server: Arc<LegacyServer>, caller: Arc<Caller>, call: Call) -> Exchange
         cancel: Box::new({
             let (server, caller) = (server.clone(), caller.clone());
             move |id| {
+                let Some(place) = server.hello.times.side().place() else { return };
                 let cancelling = Running::start(server, caller, Call::of_task(TaskMethod::Cancel, id)).0.outcome();
-                tokio::spawn(async move { drop(cancelling.await) });
+                tokio::spawn(async move { drop((cancelling.await, place)) });
             }
         }),
         limit: server.hello.times.call(),
@@ -446,6 +470,13 @@ fn heard(
         }
     });
     events.boxed()
+}
+
+fn written(id: &Id, outcome: &Result<Object, RpcError>) -> Bytes {
+    match outcome {
+        Ok(result) => to_bytes(result.size_hint(), |out| write_result(out, id, result)),
+        Err(error) => to_bytes(128, |out| write_error(out, Some(id), error)),
+    }
 }
 
 /// What the pump and running calls hold on to.

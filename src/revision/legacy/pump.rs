@@ -9,10 +9,12 @@ use tokio::time::Instant;
 use crate::json::Object;
 use crate::jsonrpc::{Message, Request, RpcError, code};
 use crate::link::{LinkError, Messages};
-use crate::model::Notice;
+use crate::model::{AskKind, Notice};
 use crate::revision::legacy::back::{LegacyServer, WeakServer};
 use crate::revision::legacy::tasks;
 use crate::revision::notices::{self, NOTICE_MAX};
+use crate::revision::route;
+use crate::revision::side_traffic::ReplyPlace;
 
 /// Pauses between attempts to open the stream again; the last one repeats.
 const PAUSES: [Duration; 4] =
@@ -88,6 +90,16 @@ pub(super) async fn pump(server: WeakServer) {
 
 async fn listen(server: &WeakServer, mut messages: Messages) {
     while let Some(Ok(message)) = messages.next().await {
+        let mut place = None;
+        if let Message::Request(_) = message {
+            // Before it is looked at, there is a place for its answer; the server is not kept for as long as that takes.
+            let Some(server) = server.upgrade() else { return };
+            let times = (!server.link.is_pipe()).then(|| server.hello.times.clone());
+            drop(server);
+            if let Some(times) = times {
+                place = Some(times.side().reply_place().await);
+            }
+        }
         let Some(server) = server.upgrade() else { return };
         match message {
             // It is kept until the slowest listener has it, with many others.
@@ -98,20 +110,23 @@ async fn listen(server: &WeakServer, mut messages: Messages) {
                 Some(task) => Notice::Task(Box::new(task)),
                 None => notices::read(notification),
             }),
-            Message::Request(request) => asked(&server, request),
+            Message::Request(request) => asked(&server, place, request).await,
             Message::Response(_) => server.hello.metrics.dropped.with_label_values(&["server_answer"]).inc(),
         }
     }
 }
 
 /// A request that names no call.
-fn asked(server: &Arc<LegacyServer>, request: Request) {
+async fn asked(server: &Arc<LegacyServer>, place: Option<ReplyPlace>, request: Request) {
     if &*request.method == "ping" {
-        server.answer(&request.id, Ok(Object::new()));
-        return;
+        return server.reply_in(place, &request.id, Ok(Object::new())).await;
+    }
+    if AskKind::of(&request.method, &request.params) == AskKind::Other {
+        return server.reply_in(place, &request.id, Err(route::unknown(&request))).await;
     }
     if let Some(task) = tasks::related(&request.params) {
-        return server.asked_by_task(task, request);
+        drop(place);
+        return server.asked_by_task(task, request).await;
     }
     if let Err(request) = server.calls.inject(request) {
         let name = &server.hello.server;
@@ -119,6 +134,6 @@ fn asked(server: &Arc<LegacyServer>, request: Request) {
         tracing::debug!(server = name, method = %request.method, "a request that belongs to no single open call is refused");
         let message = "Not available: the request cannot be told to belong to one client's call";
         let error = RpcError { code: code::METHOD_NOT_FOUND, message: message.into(), data: None };
-        server.answer(&request.id, Err(error));
+        server.reply_in(place, &request.id, Err(error)).await;
     }
 }

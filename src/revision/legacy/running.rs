@@ -20,7 +20,7 @@ use crate::model::{
 use crate::revision::calls::{Asking, CallEntry, Logs};
 use crate::revision::legacy::back::LegacyServer;
 use crate::revision::legacy::tasks;
-use crate::revision::{connect, fault, forwarded_headers, notices};
+use crate::revision::{connect, fault, forwarded_headers, notices, route};
 
 /// A call on its way.
 pub(super) struct Running {
@@ -43,6 +43,8 @@ pub(super) struct Running {
     as_task: bool,
     /// The session that the request was sent in, by its generation.
     sent_in: u64,
+    /// Messages that its pipe had brought when the request was sent.
+    heard: u64,
     phase: Phase,
 }
 
@@ -112,6 +114,7 @@ impl Running {
             deadline,
             asks: Arc::default(),
             sent_in: 0,
+            heard: 0,
             phase: Phase::Unsent,
             server,
             caller,
@@ -132,6 +135,7 @@ impl Running {
     async fn next_event(&mut self) -> Event {
         if self.phase == Phase::Unsent {
             self.server.lower_level(&self.caller).await;
+            self.heard = self.server.link.count_heard();
             self.phase = Phase::Sent;
             // Where something may come on another stream, it is heard while the server says nothing on the call's own:
             // it may wait for the answer before it even sends its status.
@@ -149,6 +153,9 @@ impl Running {
         loop {
             match self.receive().await {
                 Received::Message(Ok(message)) => {
+                    if !self.has_time_for(&message) {
+                        return self.timed_out();
+                    }
                     if let Some(event) = self.take(message).await {
                         return event;
                     }
@@ -215,7 +222,19 @@ impl Running {
         answered.map(|answered| answered + timeout).filter(|deadline| *deadline > Instant::now())
     }
 
+    /// Whether the call has time for a message. An answer that is there is welcome; but a server that has something to
+    /// say all the time must not make its call last for as long as it likes.
+    fn has_time_for(&mut self, message: &Message) -> bool {
+        if matches!(message, Message::Response(_)) || Instant::now() < self.deadline {
+            return true;
+        }
+        self.more_time().map(|deadline| self.deadline = deadline).is_some()
+    }
+
     fn timed_out(&mut self) -> Event {
+        if self.server.link.is_pipe() && self.server.link.count_heard() == self.heard {
+            self.server.calls.note_silence();
+        }
         self.cancel("the gateway's timeout passed");
         Event::Done(Err(fault::timeout(&self.server.hello.server, self.server.hello.times.call())))
     }
@@ -267,7 +286,11 @@ impl Running {
                 Some(Event::Done(self.end(response).await))
             }
             Message::Notification(notification) => self.notified(notification),
-            Message::Request(request) => self.asked(request),
+            Message::Request(request) => {
+                // A server that takes no answers holds up its call, but for no longer than the call may take.
+                let (alarms, deadline) = (self.server.hello.times.alarms().clone(), self.deadline);
+                alarms.within(deadline, self.asked(request)).await.unwrap_or(None)
+            }
         }
     }
 
@@ -283,7 +306,8 @@ impl Running {
             Err(error) => {
                 // Some servers say with status 200 that they forgot the session: the next call shall find a new one.
                 if self.server.has_session() && speaks_of_lost_session(&error) {
-                    let _ = self.server.renew(self.sent_in).await;
+                    let alarms = self.server.hello.times.alarms();
+                    let _ = alarms.within(self.deadline, self.server.renew(self.sent_in)).await;
                 }
                 Err(Error::answered(error))
             }
@@ -331,32 +355,27 @@ impl Running {
         }
     }
 
-    fn asked(&self, request: Request) -> Option<Event> {
+    async fn asked(&mut self, request: Request) -> Option<Event> {
         let about = tasks::related(&request.params);
         if about.is_some() && about != self.task {
             // Another task's question, which may be another client's.
-            self.server.asked_by_task(about.unwrap_or(Text::literal("")), request);
+            self.server.asked_by_task(about.unwrap_or(Text::literal("")), request).await;
+            return None;
+        }
+        if &*request.method == "ping" {
+            self.server.reply(&request.id, Ok(Object::new())).await;
+            return None;
+        }
+        let kind = AskKind::of(&request.method, &request.params);
+        if kind == AskKind::Other {
+            self.server.reply(&request.id, Err(route::unknown(&request))).await;
             return None;
         }
         let Request { id, method, mut params } = request;
         tasks::unrelate(&mut params);
-        if &*method == "ping" {
-            self.server.answer(&id, Ok(Object::new()));
-            return None;
-        }
-        let kind = AskKind::of(&method, &params);
-        if kind == AskKind::Other {
-            let error = RpcError {
-                code: code::METHOD_NOT_FOUND,
-                message: format!("Method not found: {method}").into(),
-                data: None,
-            };
-            self.server.answer(&id, Err(error));
-            return None;
-        }
         if self.asks.asked.fetch_add(1, Ordering::Relaxed) >= ASKS_MAX {
             let message = format!("This call asked for input {ASKS_MAX} times already, and no more is allowed").into();
-            self.server.answer(&id, Err(RpcError { code: code::INVALID_REQUEST, message, data: None }));
+            self.server.reply(&id, Err(RpcError { code: code::INVALID_REQUEST, message, data: None })).await;
             return None;
         }
         let (answer, answers) = oneshot::channel();
@@ -451,7 +470,7 @@ async fn reply(
             tasks::relate(result, task);
         }
     }
-    server.answer(&id, outcome);
+    server.answer(&id, outcome).await;
     drop(guard);
 }
 

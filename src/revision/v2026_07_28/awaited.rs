@@ -224,9 +224,10 @@ fn as_task(server: Arc<Inner>, caller: Arc<Caller>, call: Call) -> Exchange {
         cancel: Box::new({
             let (server, caller) = (server.clone(), caller.clone());
             move |id| {
+                let Some(place) = server.hello.times.side().place() else { return };
                 let call = Call::of_task(TaskMethod::Cancel, id);
                 let cancelling = Running::start(server, caller, call).outcome();
-                tokio::spawn(async move { drop(cancelling.await) });
+                tokio::spawn(async move { drop((cancelling.await, place)) });
             }
         }),
         limit: server.hello.times.call(),

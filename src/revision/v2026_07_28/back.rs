@@ -53,10 +53,12 @@ impl Inner {
     /// Sends a notification aside; only pipes have a use for one.
     pub(super) fn notify(self: &Arc<Self>, method: &'static str, params: Object) {
         let inner = self.clone();
-        tokio::spawn(async move {
+        let dropped = self.hello.metrics.dropped.with_label_values(&["message_to_server"]);
+        let sending = async move {
             let body = to_bytes(params.size_hint(), |out| write_notification(out, method, &params));
             let _ = inner.link.send(Outgoing { body, id: None, headers: Headers::new() }).await;
-        });
+        };
+        self.hello.times.side().send(sending, &dropped);
     }
 }
 

@@ -35,6 +35,8 @@ pub(super) struct Running {
     caller: Arc<Caller>,
     messages: Option<Messages>,
     deadline: Instant,
+    /// Messages that its pipe had brought when the request was sent.
+    heard: u64,
     rounds: usize,
     /// Whether the answer may be a task.
     may_task: bool,
@@ -85,6 +87,7 @@ impl Running {
             caller,
             messages: None,
             deadline,
+            heard: 0,
             rounds: 0,
             may_task,
             phase: Phase::Unsent,
@@ -130,6 +133,7 @@ impl Running {
         let body = to_bytes(params.size_hint(), |out| write_request(out, &Id::number(id), self.method.name(), params));
         let outgoing = Outgoing { body, id: Some(id), headers: self.headers.clone() };
         self.phase = Phase::Sent;
+        self.heard = self.server.link.count_heard();
         let name = &self.server.hello.server;
         let alarms = self.server.hello.times.alarms();
         match alarms.within(self.deadline, self.server.link.send(outgoing)).await {
@@ -174,6 +178,10 @@ impl Running {
                 Ok(Some(Ok(Message::Response(response)))) => {
                     self.entry.answered();
                     return self.end(response);
+                }
+                // One that is late does not become less late by what its server has to say.
+                Ok(Some(Ok(Message::Notification(_) | Message::Request(_)))) if Instant::now() >= self.deadline => {
+                    return Event::Done(Err(self.timed_out()));
                 }
                 Ok(Some(Ok(Message::Notification(notification)))) => {
                     if let Some(event) = self.notified(notification) {
@@ -263,6 +271,9 @@ impl Running {
     }
 
     fn timed_out(&mut self) -> Error {
+        if self.server.link.is_pipe() && self.server.link.count_heard() == self.heard {
+            self.server.calls.note_silence();
+        }
         self.cancel("the gateway's timeout passed");
         fault::timeout(&self.server.hello.server, self.server.hello.times.call())
     }

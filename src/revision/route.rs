@@ -1,0 +1,73 @@
+//! Where a message of a server goes on a pipe: to a call, to whoever listens, or straight back.
+//!
+//! Owns which requests are answered without anybody. Does not know which call a message is about (`calls`). Invariant:
+//! what needs no client is answered by the task that reads it, whatever calls, clients and listeners do.
+
+use std::sync::Arc;
+
+use crate::json::Object;
+use crate::jsonrpc::{Message, Request, RpcError, code, to_bytes, write_error, write_result};
+use crate::link::{Correlate, Route};
+use crate::model::AskKind;
+use crate::revision::Calls;
+
+impl Calls {
+    /// The routes of what a server says on a pipe.
+    pub fn correlate(&self) -> Correlate {
+        let calls = self.clone();
+        Arc::new(move |message| match message {
+            Message::Request(request) if request.method.as_str() == "ping" => {
+                // 2025-11-25/basic/utilities/ping.mdx, Behavior Requirements: "The receiver MUST respond promptly with an
+                // empty response".
+                Route::Answer(to_bytes(64, |out| write_result(out, &request.id, &Object::new())))
+            }
+            Message::Request(request) if AskKind::of(&request.method, &request.params) == AskKind::Other => {
+                let error = unknown(request);
+                Route::Answer(to_bytes(128, |out| write_error(out, Some(&request.id), &error)))
+            }
+            other => calls.about(other).map_or(Route::Events, Route::Call),
+        })
+    }
+}
+
+/// The answer to a request that no client of ours could answer.
+pub(super) fn unknown(request: &Request) -> RpcError {
+    let message = format!("Method not found: {}", request.method);
+    RpcError { code: code::METHOD_NOT_FOUND, message: message.into(), data: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    fn route(calls: &Calls, text: &'static str) -> Route {
+        calls.correlate()(&Message::parse(&Bytes::from_static(text.as_bytes())).unwrap())
+    }
+
+    #[test]
+    fn what_needs_no_client_is_answered_at_once() {
+        let calls = Calls::default();
+        let caller = crate::model::testing::caller(1, Some("a"));
+        // Whether a call is open or not.
+        for _ in 0..2 {
+            let Route::Answer(pong) = route(&calls, r#"{"jsonrpc":"2.0","id":"p","method":"ping"}"#) else { panic!() };
+            assert_eq!(pong, r#"{"jsonrpc":"2.0","id":"p","result":{}}"#);
+            let Route::Answer(unknown) = route(&calls, r#"{"jsonrpc":"2.0","id":7,"method":"tools/list"}"#) else {
+                panic!()
+            };
+            let unknown = String::from_utf8_lossy(&unknown).into_owned();
+            assert!(unknown.contains("-32601") && unknown.contains(r#""id":7"#), "{unknown}");
+            assert_eq!(
+                route(&calls, r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#),
+                Route::Events
+            );
+            std::mem::forget(calls.open(&caller, crate::revision::calls::Logs::Never, true));
+        }
+        assert!(matches!(
+            route(&calls, r#"{"jsonrpc":"2.0","id":8,"method":"roots/list"}"#),
+            Route::Call(_) | Route::Events
+        ));
+    }
+}

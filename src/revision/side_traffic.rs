@@ -1,0 +1,120 @@
+//! Messages to one server that no call waits for: answers to its own requests, cancellations, and the like.
+//!
+//! Owns how many are on their way, over all connections of the server. Does not send. Invariant: whatever a server
+//! asks, and however many clients leave their calls, it is a fixed number of tasks and connections.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::link::reply_pace::ReplyPace;
+use crate::telemetry::Counter;
+
+/// Answers to a server's requests on their way at once, where each has a connection to itself.
+const REPLIES_AT_ONCE: usize = 16;
+/// Other messages on their way at once.
+const SENT_AT_ONCE: usize = 16;
+/// Other messages on their way or waiting for it.
+const WAITING_MAX: usize = 1024;
+/// Longest time for one on its way.
+const SEND_TIME: Duration = Duration::from_secs(10);
+
+/// The messages of one server.
+#[derive(Debug)]
+pub(super) struct SideTraffic {
+    pace: ReplyPace,
+    replies: Arc<Semaphore>,
+    sending: Arc<Semaphore>,
+    waiting: Arc<Semaphore>,
+}
+
+impl Default for SideTraffic {
+    fn default() -> Self {
+        let places = |most| Arc::new(Semaphore::new(most));
+        SideTraffic {
+            pace: ReplyPace::default(),
+            replies: places(REPLIES_AT_ONCE),
+            sending: places(SENT_AT_ONCE),
+            waiting: places(WAITING_MAX),
+        }
+    }
+}
+
+/// A place for one answer, until it is sent.
+pub(super) struct ReplyPlace {
+    _permit: Option<OwnedSemaphorePermit>,
+    /// It was waited for.
+    pub(super) is_late: bool,
+}
+
+impl SideTraffic {
+    /// Waits for the turn and the place of one answer. Whoever waits does not read what the server says on that stream.
+    pub(super) async fn reply_place(&self) -> ReplyPlace {
+        let paced = self.pace.turn().await;
+        match self.replies.clone().try_acquire_owned() {
+            Ok(permit) => ReplyPlace { _permit: Some(permit), is_late: paced },
+            Err(_) => ReplyPlace { _permit: self.replies.clone().acquire_owned().await.ok(), is_late: true },
+        }
+    }
+
+    /// Sends another message aside; what has no place is counted in `dropped`.
+    pub(super) fn send(&self, message: impl Future<Output = ()> + Send + 'static, dropped: &Counter) {
+        let Ok(place) = self.waiting.clone().try_acquire_owned() else { return dropped.inc() };
+        let sending = self.sending.clone();
+        tokio::spawn(async move {
+            let _place = place;
+            let _turn = sending.acquire_owned().await;
+            let _ = tokio::time::timeout(SEND_TIME, message).await;
+        });
+    }
+
+    /// A place for something longer that nobody waits for either, if there is one.
+    pub(super) fn place(&self) -> Option<OwnedSemaphorePermit> {
+        self.waiting.clone().try_acquire_owned().ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_takes_nothing_makes_a_bounded_number_of_messages() {
+        let (side, dropped) = (SideTraffic::default(), Counter::new("dropped", "-").unwrap());
+        let open = Arc::new(AtomicUsize::new(0));
+        for _ in 0..WAITING_MAX + 100 {
+            let open = open.clone();
+            let message = async move {
+                open.fetch_add(1, Ordering::Relaxed);
+                std::future::pending().await
+            };
+            side.send(message, &dropped);
+        }
+        assert_eq!(dropped.get(), 100);
+        tokio::time::sleep(SEND_TIME / 2).await;
+        assert_eq!(open.load(Ordering::Relaxed), SENT_AT_ONCE);
+        tokio::time::sleep(SEND_TIME * 100).await;
+        assert_eq!(open.load(Ordering::Relaxed), WAITING_MAX, "each has its turn");
+        assert_eq!(side.waiting.available_permits(), WAITING_MAX);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn answers_wait_for_a_place() {
+        let side = SideTraffic::default();
+        let mut places = Vec::new();
+        for _ in 0..REPLIES_AT_ONCE {
+            let place = side.reply_place().await;
+            assert!(!place.is_late);
+            places.push(place);
+        }
+        let mut next = Box::pin(side.reply_place());
+        assert!((&mut next).now_or_never().is_none());
+        places.pop();
+        assert!(next.await.is_late);
+    }
+}
