@@ -33,6 +33,8 @@ const REFUSAL_BYTES: usize = 64 * 1024;
 const DRAIN_TIME: Duration = Duration::from_millis(500);
 /// Finished event streams that are read on at once; others end with their connections.
 const DRAINS_MAX: usize = 64;
+/// Bytes of an event stream that are read at once while they make no message.
+const SILENT_BYTES: usize = 256 * 1024;
 /// What is taken for the answer to a message.
 const EITHER: &str = "application/json, text/event-stream";
 
@@ -331,6 +333,7 @@ impl Stream for EventStream {
     type Item = Result<Message, LinkError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let mut read = 0;
         loop {
             if self.body.is_none() {
                 return Poll::Ready(None);
@@ -338,9 +341,17 @@ impl Stream for EventStream {
             if let Some(message) = self.next_message() {
                 return Poll::Ready(Some(message));
             }
+            if read > SILENT_BYTES {
+                // So much that says nothing: whoever waits looks at the clock, and the thread at its other tasks.
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             let Some(body) = &mut self.body else { return Poll::Ready(None) };
             match ready!(body.poll_data(cx)) {
-                Ok(Some(data)) => self.reader.push(&data),
+                Ok(Some(data)) => {
+                    read += data.len();
+                    self.reader.push(&data);
+                }
                 Err(broken) => {
                     self.body = None;
                     return Poll::Ready(Some(Err(broken.of("the event stream broke off"))));

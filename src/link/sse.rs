@@ -31,6 +31,8 @@ const POST_GRACE: Duration = Duration::from_secs(5);
 const POST_TIME: Duration = Duration::from_secs(30);
 /// Longest time for an answer to a request of the server's.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
+/// Bytes of the stream that are read at once while they make no event.
+const SILENT_BYTES: usize = 256 * 1024;
 /// Such answers on their way at once.
 const ANSWERS_AT_ONCE: usize = 8;
 /// POSTs that may still be open although their calls have ended.
@@ -241,14 +243,22 @@ struct Events {
 
 impl Events {
     async fn next(&mut self) -> Option<Result<SseEvent, LinkError>> {
+        let mut read = 0;
         loop {
             match self.reader.next_event() {
                 Ok(Some(event)) => return Some(Ok(event)),
                 Ok(None) => {}
                 Err(e) => return Some(Err(LinkError::TooLarge { limit: e.limit })),
             }
+            if read > SILENT_BYTES {
+                read = 0;
+                tokio::task::yield_now().await;
+            }
             match self.body.data().await {
-                Ok(Some(data)) => self.reader.push(&data),
+                Ok(Some(data)) => {
+                    read += data.len();
+                    self.reader.push(&data);
+                }
                 Ok(None) => return None,
                 Err(broken) => return Some(Err(broken.of("the event stream broke off"))),
             }

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, stream};
 use tokio::sync::oneshot;
+use tokio::task::coop;
 use tokio::time::Instant;
 
 use crate::json::{Object, Raw, Text};
@@ -153,8 +154,12 @@ impl Running {
         loop {
             match self.receive().await {
                 Received::Message(Ok(message)) => {
-                    if !self.has_time_for(&message) {
-                        return self.timed_out();
+                    if !matches!(message, Message::Response(_)) {
+                        if !self.has_time() {
+                            return self.timed_out();
+                        }
+                        // However much it says, others have their turns.
+                        coop::consume_budget().await;
                     }
                     if let Some(event) = self.take(message).await {
                         return event;
@@ -222,13 +227,10 @@ impl Running {
         answered.map(|answered| answered + timeout).filter(|deadline| *deadline > Instant::now())
     }
 
-    /// Whether the call has time for a message. An answer that is there is welcome; but a server that has something to
-    /// say all the time must not make its call last for as long as it likes.
-    fn has_time_for(&mut self, message: &Message) -> bool {
-        if matches!(message, Message::Response(_)) || Instant::now() < self.deadline {
-            return true;
-        }
-        self.more_time().map(|deadline| self.deadline = deadline).is_some()
+    /// Whether the call has time for something that is not its answer: a server that has something to say all the time
+    /// must not make its call last for as long as it likes.
+    fn has_time(&mut self) -> bool {
+        Instant::now() < self.deadline || self.more_time().map(|deadline| self.deadline = deadline).is_some()
     }
 
     fn timed_out(&mut self) -> Event {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
 use tokio::sync::oneshot;
+use tokio::task::coop;
 use tokio::time::Instant;
 
 use crate::json::{Object, Raw, Text};
@@ -184,6 +185,7 @@ impl Running {
                     return Event::Done(Err(self.timed_out()));
                 }
                 Ok(Some(Ok(Message::Notification(notification)))) => {
+                    coop::consume_budget().await;
                     if let Some(event) = self.notified(notification) {
                         return event;
                     }
