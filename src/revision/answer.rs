@@ -47,10 +47,15 @@ pub(super) trait Spell: Send + 'static {
     fn done(&mut self, end: Result<Outcome, Error>) -> (u16, Vec<Bytes>);
 
     /// Keeps an exchange whose server waits for answers that will come with another request, and ends this one.
-    fn park(&mut self, exchange: Exchange, ask: Ask) -> impl Future<Output = (u16, Vec<Bytes>)> + Send {
+    /// Fails with the exchange, and all that it said meanwhile, where its server goes on without an answer.
+    fn park(
+        &mut self,
+        exchange: Exchange,
+        ask: Ask,
+    ) -> impl Future<Output = Result<(u16, Vec<Bytes>), Exchange>> + Send {
         drop((exchange, ask));
         let end = self.done(Err(Error::internal("this client's revision keeps its exchanges open")));
-        std::future::ready(end)
+        std::future::ready(Ok(end))
     }
 
     /// Waits until the client takes its request back; for ever where it cannot.
@@ -105,8 +110,9 @@ pub(super) async fn answer<S: Spell>(exchange: Exchange, spell: S, writing: Writ
         match step {
             Step::End(status, parts) => return json_response(status, parts),
             Step::Park(ask) => {
-                let (status, parts) = running.park(ask).await;
-                return json_response(status, parts);
+                if let Some((status, parts)) = running.park(ask).await {
+                    return json_response(status, parts);
+                }
             }
             Step::Write(first) if writing.stream => return event_stream(first, running, writing),
             // A client that takes no streams misses the notifications, not the answer.
@@ -131,8 +137,9 @@ pub(super) async fn go_on<S: Spell>(exchange: Exchange, spell: S, forgotten: Box
             Step::Cancelled => return,
             Step::End(_, parts) => return drop(running.spell.event(&parts.concat(), true)),
             Step::Park(ask) => {
-                let (_, parts) = running.park(ask).await;
-                return drop(running.spell.event(&parts.concat(), true));
+                if let Some((_, parts)) = running.park(ask).await {
+                    return drop(running.spell.event(&parts.concat(), true));
+                }
             }
         }
     }
@@ -151,10 +158,10 @@ pub(super) async fn pour<S: Spell>(exchange: Exchange, spell: S, out: mpsc::Send
         let (chunk, last) = match running.step().await {
             Step::Write(chunk) => (chunk, false),
             Step::End(_, parts) => (running.spell.event(&parts.concat(), true), true),
-            Step::Park(ask) => {
-                let (_, parts) = running.park(ask).await;
-                (running.spell.event(&parts.concat(), true), true)
-            }
+            Step::Park(ask) => match running.park(ask).await {
+                Some((_, parts)) => (running.spell.event(&parts.concat(), true), true),
+                None => continue,
+            },
             Step::Nothing => continue,
             Step::Cancelled => return,
         };
@@ -205,9 +212,10 @@ fn event_stream<S: Spell>(first: Bytes, mut running: Running<S>, writing: Writin
                     return Some((s.running.spell.event(&parts.concat(), true), s));
                 }
                 Step::Park(ask) => {
-                    s.ended = true;
-                    let (_, parts) = s.running.park(ask).await;
-                    return Some((sse::frame(&parts.concat()), s));
+                    if let Some((_, parts)) = s.running.park(ask).await {
+                        s.ended = true;
+                        return Some((sse::frame(&parts.concat()), s));
+                    }
                 }
             }
         }
@@ -280,11 +288,19 @@ impl<S: Spell> Running<S> {
 }
 
 impl<S: Spell> Running<S> {
+    /// Parks the exchange and gives the answer that ends this request; nothing where the exchange goes on.
+    ///
     /// Not a part of a step: a step may be dropped half-way, and the exchange with it.
-    async fn park(&mut self, ask: Ask) -> (u16, Vec<Bytes>) {
-        match self.exchange.take() {
-            Some(exchange) => self.spell.park(exchange, ask).await,
-            None => self.spell.done(Err(Error::internal("the exchange was over before it could be kept"))),
+    async fn park(&mut self, ask: Ask) -> Option<(u16, Vec<Bytes>)> {
+        let Some(exchange) = self.exchange.take() else {
+            return Some(self.spell.done(Err(Error::internal("the exchange was over before it could be kept"))));
+        };
+        match self.spell.park(exchange, ask).await {
+            Ok(end) => Some(end),
+            Err(exchange) => {
+                self.exchange = Some(exchange);
+                None
+            }
         }
     }
 }

@@ -87,6 +87,37 @@ async fn a_batch_on_a_stream_is_understood() {
     assert!(gateway.app.metrics.garbage.with_label_values(&["a"]).get() >= 2, "what is no message is counted");
 }
 
+/// A stateless client is asked with the answer to its call, for which the gateway waits a moment: what comes in that
+/// moment is still the call's.
+#[tokio::test]
+async fn progress_is_told_where_a_server_asks_and_does_not_wait() {
+    let script = Script::standard().speaking(&[Revision::V2025_11_25]);
+    let mock = serve(Script { tools: vec![tool("odd")], ..script }).await;
+    let progress = |n: u32| {
+        let params = format!("{{\"progressToken\":{{id}},\"progress\":{n}}}");
+        format!("data: {{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{params}}}\n\n")
+    };
+    let form = json!({"message": "?", "requestedSchema": {"type": "object", "properties": {}}});
+    let asked = json!({"jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": form});
+    let end = "data: {\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{\"content\":[]}}\n\n";
+    // Whether the answer has become a stream before the question, or not.
+    for (first, steps) in [(String::new(), vec![2, 3]), (progress(1), vec![1, 2, 3])] {
+        let events = format!("{first}data: {asked}\n\n{}{}{end}", progress(2), progress(3));
+        let url = raw::serve(mock.addr.unwrap(), raw::answer("content-type: text/event-stream\r\n", &events)).await;
+        let gateway = Setup::new().http("a", &url).start().await;
+        gateway.ready(&["a"]).await;
+        let client = gateway.client(Era::Modern).await;
+        let mut meta = crate::support::modern_meta();
+        meta["io.modelcontextprotocol/clientCapabilities"] = json!({"elicitation": {}});
+        meta["progressToken"] = json!("mine");
+        let messages = client.request("tools/call", json!({"name": "a__odd", "_meta": meta})).await.messages();
+        let (answer, told) = messages.split_last().unwrap();
+        assert_eq!(answer["result"]["content"], json!([]), "{messages:?}");
+        let told: Vec<_> = told.iter().map(|message| message["params"]["progress"].as_u64().unwrap()).collect();
+        assert_eq!(told, steps, "{messages:?}");
+    }
+}
+
 #[tokio::test]
 async fn an_over_long_event_fails_its_call_only() {
     let http = Http { answer: Answer::Sse, ..Http::default() };

@@ -8,9 +8,7 @@ use tokio::time::{Duration, Instant, timeout_at};
 
 use crate::json::{Object, Raw, Text};
 use crate::jsonrpc::Id;
-use crate::model::{
-    Answers, Ask, AskKind, AskState, Caller, Error, Event, Exchange, Outcome, Question, Reason, Resume,
-};
+use crate::model::{Answers, Ask, AskKind, AskState, Caller, Error, Event, Exchange, Question, Reason, Resume};
 use crate::revision::v2026_07_28::spell;
 use crate::revision::v2026_07_28::state::{self, State, Subject};
 use crate::revision::{FrontState, legacy};
@@ -110,12 +108,8 @@ impl Asker<'_> {
 
     /// Asks on behalf of a server that waits: the exchange is kept, with whatever else the server asks right away.
     ///
-    /// Gives the exchange's end instead, where its server goes on without an answer.
-    pub(super) async fn park(
-        &self,
-        mut exchange: Exchange,
-        first: Ask,
-    ) -> Result<(u16, Vec<Bytes>), Result<Outcome, Error>> {
+    /// Gives the exchange back, with all that was read of it, where its server goes on without an answer.
+    pub(super) async fn park(&self, mut exchange: Exchange, first: Ask) -> Result<(u16, Vec<Bytes>), Exchange> {
         let mut asks = vec![first];
         let mut early = Vec::new();
         let until = Instant::now() + GATHER_TIME;
@@ -123,7 +117,7 @@ impl Asker<'_> {
             let gap = (Instant::now() + GATHER_GAP).min(until);
             match timeout_at(gap, exchange.next_event()).await {
                 Err(_) => break,
-                Ok(Event::Done(end)) => return Err(end),
+                Ok(Event::Done(end)) => return Err(Exchange::done(end).after(early)),
                 Ok(Event::Ask(ask)) => match self.refusal(&ask) {
                     None => asks.push(ask),
                     Some(error) => return Ok((spell::status(&error), vec![spell::failure(Some(self.id), &error)])),

@@ -346,11 +346,8 @@ impl Spell for ModernSpell {
         (self.frame)(message)
     }
 
-    async fn park(&mut self, exchange: Exchange, ask: Ask) -> (u16, Vec<Bytes>) {
-        match self.asker().park(exchange, ask).await {
-            Ok(asked) => asked,
-            Err(end) => self.done(end),
-        }
+    async fn park(&mut self, exchange: Exchange, ask: Ask) -> Result<(u16, Vec<Bytes>), Exchange> {
+        self.asker().park(exchange, ask).await
     }
 
     fn done(&mut self, end: Result<Outcome, Error>) -> (u16, Vec<Bytes>) {
