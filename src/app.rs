@@ -354,6 +354,7 @@ fn gateway_settings(plan: &Plan, access: crate::policy::AccessTable) -> GatewayS
         access,
         drain: plan.drain,
         calls: plan.log.calls,
+        uri_max: plan.limits.uri,
     }
 }
 

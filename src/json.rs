@@ -4,6 +4,7 @@
 //! JSON-RPC or MCP. Invariant: what was checked is what is forwarded, because both are the same bytes; a duplicate
 //! key on a level that we read is an error, since two readers could disagree about which one counts.
 
+mod fold;
 mod scan;
 
 use std::borrow::Cow;
@@ -15,6 +16,7 @@ use serde::Deserialize;
 use serde::de::{self, DeserializeOwned, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+pub(crate) use fold::is_lookalike;
 pub(crate) use scan::Scan;
 
 /// One complete JSON value, byte for byte as its sender spelled it.

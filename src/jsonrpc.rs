@@ -5,9 +5,10 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::Deserialize;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::json::{Key, Object, Raw, Scan, Shallow, Text, utf8, write_string};
+use crate::json::{Key, Object, Raw, Scan, Shallow, Text, is_lookalike, utf8, write_string};
 
 /// A request id as its sender spelled it: a string or a whole number.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -89,6 +90,14 @@ pub enum Malformed {
     Shape {
         /// What is wrong.
         reason: &'static str,
+        /// The request's id, for the answer.
+        id: Option<Id>,
+    },
+    /// A member that readers which ignore case take for one of JSON-RPC's.
+    #[error("the member {member:?} differs only by case from one of JSON-RPC")]
+    Lookalike {
+        /// The member.
+        member: String,
         /// The request's id, for the answer.
         id: Option<Id>,
     },
@@ -196,18 +205,38 @@ struct ErrorShape<'a> {
 impl Message {
     /// Reads one message.
     pub fn parse(bytes: &Bytes) -> Result<Self, Malformed> {
+        match Message::quickly(bytes)? {
+            Some(message) => Ok(message),
+            None => Message::carefully(bytes),
+        }
+    }
+
+    /// Reads one message of a client, whose members mean the same to every reader.
+    pub fn of_client(bytes: &Bytes) -> Result<Self, Malformed> {
+        match Message::quickly(bytes)? {
+            Some(message) => Ok(message),
+            None => match lookalike(bytes) {
+                Some(member) => Err(Malformed::Lookalike { member, id: readable_id(bytes) }),
+                None => Message::carefully(bytes),
+            },
+        }
+    }
+
+    /// The message, if it is an ordinary one.
+    fn quickly(bytes: &Bytes) -> Result<Option<Self>, Malformed> {
         // Most messages are ASCII, which shows sooner than that they are UTF-8.
-        let is_ascii = bytes.is_ascii();
-        if is_ascii && let Some(message) = Message::scanned(bytes) {
-            return Ok(message);
+        if !bytes.is_ascii() {
+            utf8(bytes).map_err(Malformed::Json)?;
         }
+        Ok(Message::scanned(bytes))
+    }
+
+    /// Reads any message.
+    fn carefully(bytes: &Bytes) -> Result<Self, Malformed> {
         let text = utf8(bytes).map_err(Malformed::Json)?;
-        if !is_ascii && let Some(message) = Message::scanned(bytes) {
-            return Ok(message);
-        }
         // Serde would read an array as the members in their order.
         if bytes.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'[') {
-            serde_json::from_slice::<serde::de::IgnoredAny>(bytes)?;
+            serde_json::from_slice::<IgnoredAny>(bytes)?;
             return Err(Malformed::Shape { reason: "a message is an object", id: None });
         }
         let envelope: Envelope<'_> = match serde_json::from_str(text) {
@@ -258,7 +287,7 @@ impl Message {
                 b"params" => params.replace(Object::scanned(scan, bytes)?).is_none(),
                 b"result" => result.replace(Object::scanned(scan, bytes)?).is_none(),
                 b"error" => false,
-                _ => scan.value().is_some(),
+                key => !is_envelope_lookalike(key) && scan.value().is_some(),
             };
             first.then_some(())
         })?;
@@ -298,33 +327,84 @@ fn read_error(buffer: &Bytes, raw: &RawValue) -> Option<RpcError> {
 
 /// Tells JSON of the wrong shape from text that is no JSON, and finds the id for the answer.
 fn shape_error(bytes: &Bytes, error: serde_json::Error) -> Malformed {
+    if serde_json::from_slice::<IgnoredAny>(bytes).is_err() {
+        return error.into();
+    }
+    let id = readable_id(bytes);
+    Malformed::Shape { reason: "duplicate members, or params or result that are not an object", id }
+}
+
+/// The id of a message that is not one, for the answer.
+fn readable_id(bytes: &Bytes) -> Option<Id> {
     #[derive(Deserialize)]
     struct Ids<'a> {
         #[serde(borrow, default)]
         id: Option<&'a RawValue>,
     }
-    if serde_json::from_slice::<serde::de::IgnoredAny>(bytes).is_err() {
-        return error.into();
+    let ids: Ids<'_> = serde_json::from_slice(bytes).ok()?;
+    Id::from_raw(Raw::slice(bytes, ids.id?))
+}
+
+/// The members of a message.
+const ENVELOPE: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
+
+fn is_envelope_lookalike(key: &[u8]) -> bool {
+    ENVELOPE.iter().any(|name| is_lookalike(key, name))
+}
+
+/// The first member of a message that is another spelling of one of its own; none where it is no object.
+fn lookalike(bytes: &[u8]) -> Option<String> {
+    struct Members(Option<String>);
+    struct MembersVisitor;
+    impl<'de> Visitor<'de> for MembersVisitor {
+        type Value = Members;
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a JSON object")
+        }
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
+            let mut found = None;
+            while let Some(Key(key)) = map.next_key::<Key<'de>>()? {
+                map.next_value::<IgnoredAny>()?;
+                if found.is_none() && is_envelope_lookalike(key.as_bytes()) {
+                    found = Some(key.into_owned());
+                }
+            }
+            Ok(Members(found))
+        }
     }
-    let id = serde_json::from_slice::<Ids<'_>>(bytes)
-        .ok()
-        .and_then(|ids| ids.id)
-        .and_then(|raw| Id::from_raw(Raw::slice(bytes, raw)));
-    Malformed::Shape { reason: "duplicate members, or params or result that are not an object", id }
+    impl<'de> Deserialize<'de> for Members {
+        fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            deserializer.deserialize_map(MembersVisitor)
+        }
+    }
+    serde_json::from_slice::<Members>(bytes).ok()?.0
 }
 
 impl Payload {
     /// Reads a body. `batch_max` bounds how many messages a batch may hold.
     pub fn parse(bytes: &Bytes, batch_max: usize) -> Result<Self, Malformed> {
+        Payload::read(bytes, batch_max, Message::parse)
+    }
+
+    /// Reads the body of a client.
+    pub fn of_client(bytes: &Bytes, batch_max: usize) -> Result<Self, Malformed> {
+        Payload::read(bytes, batch_max, Message::of_client)
+    }
+
+    fn read(
+        bytes: &Bytes,
+        batch_max: usize,
+        message: impl Fn(&Bytes) -> Result<Message, Malformed>,
+    ) -> Result<Self, Malformed> {
         let start = bytes.iter().position(|b| !b.is_ascii_whitespace()).unwrap_or(0);
         if bytes.get(start) != Some(&b'[') {
-            return Message::parse(bytes).map(Payload::One);
+            return message(bytes).map(Payload::One);
         }
         let items: Vec<&RawValue> = serde_json::from_slice(bytes)?;
         if items.is_empty() || items.len() > batch_max {
             return Err(Malformed::Shape { reason: "a batch holds at least one message and at most 100", id: None });
         }
-        let read = |item: &RawValue| Message::parse(&bytes.slice_ref(item.get().as_bytes()));
+        let read = |item: &RawValue| message(&bytes.slice_ref(item.get().as_bytes()));
         Ok(Payload::Batch(items.into_iter().map(read).collect()))
     }
 }

@@ -13,6 +13,8 @@ mod connection;
 mod input;
 #[path = "users/lists.rs"]
 mod lists;
+#[path = "users/lookalikes.rs"]
+mod lookalikes;
 #[path = "users/names.rs"]
 mod names;
 #[path = "users/own.rs"]
@@ -35,3 +37,5 @@ mod tls;
 mod transit;
 #[path = "users/watching.rs"]
 mod watching;
+#[path = "users/uris.rs"]
+mod uris;

@@ -150,6 +150,7 @@ fn diff_limits(from: &Limits, to: &Limits) -> (Compared, Compared) {
         head,
         body,
         batch,
+        uri,
         calls,
         read_timeout,
         write_timeout,
@@ -164,6 +165,7 @@ fn diff_limits(from: &Limits, to: &Limits) -> (Compared, Compared) {
         ("limits.stream_time", *stream_time != to.stream_time),
         ("limits.subscriptions", *subscriptions != to.subscriptions),
         ("limits.batch", *batch != to.batch),
+        ("limits.uri", *uri != to.uri),
         ("limits.body", *body != to.body),
         ("limits.calls", *calls != to.calls),
     ];

@@ -385,6 +385,8 @@ pub(super) struct Limits {
     /// Messages in one batch.
     #[schemars(range(min = 1, max = 10_000))]
     pub(super) batch: u64,
+    /// The longest URI that is looked up; a longer one must be listed by its server.
+    pub(super) uri: SizeText,
     /// Calls at once, over all clients.
     #[schemars(range(min = 1, max = 10_000_000))]
     pub(super) calls: u64,
@@ -417,6 +419,7 @@ impl Default for Limits {
             head: "64KiB".into(),
             body: "4MiB".into(),
             batch: 100,
+            uri: "8KiB".into(),
             calls: 4096,
             read_timeout: "30s".into(),
             write_timeout: "60s".into(),

@@ -128,6 +128,8 @@ pub struct Limits {
     pub body: usize,
     /// Messages in one batch.
     pub batch: usize,
+    /// Longest URI that is looked up, in bytes.
+    pub uri: usize,
     /// Calls at once, over all clients.
     pub calls: usize,
     /// Longest time to read a request's head and body.

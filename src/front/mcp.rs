@@ -150,7 +150,7 @@ async fn take(
         return closed.seal(response, &front.state.metrics);
     }
     let payload = match body.await {
-        Ok(bytes) => Payload::parse(&bytes, front.limits.batch),
+        Ok(bytes) => Payload::of_client(&bytes, front.limits.batch),
         Err(error) => {
             let peek = Peek { message: None };
             let detect = || revision::detect(&Head { method: &head.method, headers: &head.headers }, &peek);

@@ -142,7 +142,7 @@ impl Guarded<'_> {
         if text.is_empty() {
             return Ok(());
         }
-        let payload = Payload::parse(&line.slice_ref(text), self.front.limits.batch);
+        let payload = Payload::of_client(&line.slice_ref(text), self.front.limits.batch);
         let starts = payload.as_ref().map_or(0, Payload::requests);
         if starts > 0
             && let Err(closed) = self.front.gate.pass(self.principal, starts, &self.front.endpoints)

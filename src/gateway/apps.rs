@@ -21,7 +21,7 @@ pub(super) fn pages<'a>(tools: &[Taken<'a>], listed: &[Taken<'a>]) -> Vec<Taken<
     let mut pages = Vec::new();
     for tool in tools {
         for uri in revision::app_pages(&tool.definition) {
-            let exists = tool.upstream.settings.resources.exists(&uri);
+            let exists = tool.upstream.settings.resources.has_uri(&uri);
             if exists && known.insert((&tool.upstream.name, uri.clone())) {
                 pages.push(page(tool.upstream, uri));
             }

@@ -3,12 +3,13 @@
 //! Owns the snapshot and how it is built. Does not talk to servers. Invariant: a snapshot is never changed, only
 //! replaced; what it lists, it can route, and what it cannot expose is named with the reason.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::gateway::generation::Member;
 use crate::gateway::names::{NameRules, Wanting, assign};
+use crate::gateway::templates::{LookupBudget, OPEN_TEMPLATES_MAX, TemplateIndex};
 use crate::gateway::{apps, merge, uris};
 use crate::json::{Object, Raw, Text};
 use crate::model::{CacheHint, Kind, Method};
@@ -63,6 +64,9 @@ pub struct Snapshot {
     local: [HashMap<(Text, Text), Arc<Route>>; 4],
     /// What could not be exposed.
     pub left_out: Vec<LeftOut>,
+    templates: TemplateIndex,
+    /// The servers that list resources or templates, by name.
+    resource_servers: BTreeSet<Text>,
     hints: HashMap<(Text, Kind), Option<CacheHint>>,
     lists: Mutex<HashMap<ListKey, Listed>>,
 }
@@ -86,6 +90,7 @@ impl Snapshot {
     pub fn build(servers: &[Arc<Member>], rules: &NameRules, meters: &Meters) -> Self {
         let mut snapshot = Snapshot::default();
         let mut found = Kind::ALL.map(|kind| snapshot.gather(kind, servers));
+        snapshot.bound_open_templates(&mut found[Kind::Templates as usize]);
         let pages = apps::pages(&found[Kind::Tools as usize], &found[Kind::Resources as usize]);
         found[Kind::Resources as usize].extend(pages);
         // Tools come last: some name resources, by the URIs that those have got.
@@ -100,6 +105,7 @@ impl Snapshot {
                 snapshot.insert(kind, route);
             }
         }
+        snapshot.templates = TemplateIndex::new(snapshot.iter(Kind::Templates));
         snapshot
     }
 
@@ -121,7 +127,30 @@ impl Snapshot {
         found
     }
 
+    /// Leaves out templates that begin with an expression where a server has many: each costs every lookup a try.
+    fn bound_open_templates(&mut self, found: &mut Vec<Taken<'_>>) {
+        let mut open: HashMap<&str, usize> = HashMap::new();
+        let left_out = &mut self.left_out;
+        found.retain(|taken| {
+            let server = taken.upstream.settings.name.as_str();
+            if !taken.local.starts_with('{') {
+                return true;
+            }
+            let count = open.entry(server).or_default();
+            *count += 1;
+            if *count > OPEN_TEMPLATES_MAX {
+                let item = format!("{} {}", Kind::Templates.member(), taken.local);
+                let reason = format!("it begins with an expression, as {OPEN_TEMPLATES_MAX} others of its server do");
+                left_out.push(LeftOut { server: server.to_owned(), item, reason });
+            }
+            *count <= OPEN_TEMPLATES_MAX
+        });
+    }
+
     fn insert(&mut self, kind: Kind, route: Route) {
+        if matches!(kind, Kind::Resources | Kind::Templates) && !route.implied {
+            self.resource_servers.insert(name_of(&route.upstream));
+        }
         let route = Arc::new(route);
         self.local[kind as usize].insert((name_of(&route.upstream), route.local.clone()), route.clone());
         self.exposed[kind as usize].insert(route.exposed.clone(), route);
@@ -142,12 +171,14 @@ impl Snapshot {
         self.exposed[kind as usize].values()
     }
 
-    /// The template that a URI can come from.
-    pub fn find_template(&self, uri: &str, server: Option<&str>) -> Option<&Arc<Route>> {
-        self.iter(Kind::Templates).find(|route| match server {
-            Some(server) => route.upstream.settings.name == server && uris::matches(&route.local, uri),
-            None => uris::matches(&route.exposed, uri),
-        })
+    /// The template that a URI can come from; none where the budget is spent.
+    pub(super) fn find_template(&self, uri: &str, budget: &LookupBudget) -> Option<&Arc<Route>> {
+        self.templates.find(uri, budget)
+    }
+
+    /// The servers that list resources or templates, by name.
+    pub(super) fn resource_servers(&self) -> impl Iterator<Item = &Text> {
+        self.resource_servers.iter()
     }
 
     /// A list, made once for each endpoint and row of the policy.
@@ -267,6 +298,11 @@ fn take<'a>(kind: Kind, upstream: &'a Arc<Member>, item: &Arc<Object>) -> Result
     if !rules.exists(&local) {
         return Ok(None);
     }
+    if matches!(kind, Kind::Resources | Kind::Templates) && !rules.has_uri(&local) {
+        let name = &upstream.settings.name;
+        let reason = format!("it has dot segments, %2e, %2f or %5c, and servers.{name}.resources has patterns");
+        return Err(left_out(reason));
+    }
     let stem = rules.rename.get(local.as_str()).cloned().unwrap_or_else(|| local.to_string());
     Ok(Some(Taken { upstream, local, stem, definition, implied: false }))
 }
@@ -322,5 +358,29 @@ impl Taken<'_> {
             definition: self.definition,
             listed,
         }
+    }
+}
+
+/// Servers that list something, without a connection.
+#[cfg(test)]
+pub(in crate::gateway) mod testing {
+    use super::*;
+    use crate::link::guard::Guard;
+    use crate::upstream::{Connect, Items, List, ServerSettings, Shared};
+
+    /// A server that lists these items of a kind.
+    pub(in crate::gateway) fn member(name: &str, kind: Kind, items: impl Iterator<Item = Object>) -> Arc<Member> {
+        let connect = Connect::Stdio { command: "none".to_owned(), args: Vec::new(), env: Vec::new(), cwd: None };
+        let shared = Arc::new(Shared::new(Arc::new(Metrics::new()), Guard::none()));
+        let upstream = Upstream::new(ServerSettings::new(name, connect), shared, Arc::new(|_, _| {}));
+        let mut lists = Items::default();
+        lists.set(kind, List { items: items.map(Arc::new).collect(), ..List::default() });
+        upstream.serve_items(lists);
+        Arc::new(Member { settings: upstream.settings.clone(), upstream })
+    }
+
+    /// The catalogue of these servers.
+    pub(in crate::gateway) fn snapshot(members: &[Arc<Member>], rules: &NameRules) -> Snapshot {
+        Snapshot::build(members, rules, &Meters(Arc::new(Metrics::new())))
     }
 }

@@ -101,6 +101,7 @@ impl Gateway {
         let before = self.generation();
         self.drain_ms.store(settings.drain_ms(), Ordering::Relaxed);
         self.calls.set(settings.calls);
+        self.uri_max.store(settings.uri_max, Ordering::Relaxed);
         let mut after = After::default();
         let mut servers = Vec::new();
         for settings in settings.servers {

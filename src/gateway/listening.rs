@@ -11,6 +11,7 @@ use tokio::sync::broadcast;
 use crate::gateway::Snapshot;
 use crate::gateway::generation::Member;
 use crate::gateway::hub::{Happened, Subscription, URI_MAX};
+use crate::gateway::templates::LookupBudget;
 use crate::gateway::view::View;
 use crate::json::{Object, Raw, Text};
 use crate::model::{Caller, Filter, Kind, Notice};
@@ -43,22 +44,32 @@ struct Wanted {
     honoured: bool,
 }
 
+/// What resources are looked for in.
+struct Search<'a> {
+    view: &'a View,
+    snapshot: &'a Snapshot,
+    caller: &'a Caller,
+    /// For all resources of one listener together.
+    budget: &'a LookupBudget,
+}
+
 impl Wanted {
     /// Where it is; `first`: it was never anywhere, so that a guess is better than nothing.
-    fn find(&self, view: &View, snapshot: &Snapshot, caller: &Caller, first: bool) -> Option<(Arc<Member>, Text)> {
+    fn find(&self, search: &Search<'_>, first: bool) -> Option<(Arc<Member>, Text)> {
+        let Search { view, snapshot, caller, budget } = search;
         if first {
-            return view.locate(snapshot, caller, &self.uri).ok();
+            return view.locate(snapshot, caller, &self.uri, budget).ok();
         }
         let before = || {
             let (server, local) = self.place.as_ref()?;
-            Some((view.member(server, local)?, local.clone()))
+            Some((view.member(snapshot, server, local)?, local.clone()))
         };
-        view.known_place(snapshot, caller, &self.uri).or_else(before)
+        view.known_place(snapshot, caller, &self.uri, budget).or_else(before)
     }
 
     /// Whether it is elsewhere than where it is subscribed to.
-    fn is_moved(&self, view: &View, snapshot: &Snapshot, caller: &Caller) -> bool {
-        let Some((member, local)) = self.find(view, snapshot, caller, false) else { return false };
+    fn is_moved(&self, search: &Search<'_>) -> bool {
+        let Some((member, local)) = self.find(search, false) else { return false };
         !self.honoured || self.place.as_ref().is_none_or(|(server, at)| *server != member.name || *at != local)
     }
 }
@@ -156,7 +167,9 @@ impl Listening {
 
     fn is_moved(&self) -> bool {
         let snapshot = self.view.now.snapshot.load();
-        self.wanted.iter().any(|wanted| wanted.is_moved(&self.view, &snapshot, &self.caller))
+        let budget = LookupBudget::new();
+        let search = Search { view: &self.view, snapshot: &snapshot, caller: &self.caller, budget: &budget };
+        self.wanted.iter().any(|wanted| wanted.is_moved(&search))
     }
 
     /// Owes it news of the lists that are no longer as it saw them.
@@ -193,10 +206,12 @@ impl View {
     /// Subscribes to those resources that there are here. Also says which limit kept others out, if one did.
     fn subscribe(&self, caller: &Caller, wanted: &mut [Wanted], first: bool) -> (Vec<Subscription>, Option<Text>) {
         let snapshot = self.now.snapshot.load();
+        let budget = LookupBudget::new();
+        let search = Search { view: self, snapshot: &snapshot, caller, budget: &budget };
         let (mut subscriptions, mut full) = (Vec::new(), None);
         for wanted in wanted {
             wanted.honoured = false;
-            let Some((member, local)) = wanted.find(self, &snapshot, caller, first) else { continue };
+            let Some((member, local)) = wanted.find(&search, first) else { continue };
             if member.face().is_some_and(|face| !face.features.subscribe) || local.len() > URI_MAX {
                 continue;
             }
@@ -257,6 +272,7 @@ mod tests {
             access: AccessTable::default(),
             drain: Duration::ZERO,
             calls: CallLog::default(),
+            uri_max: 8192,
         };
         Gateway::new(settings, Arc::new(Shared::new(Arc::new(Metrics::new()), Guard::none())))
     }

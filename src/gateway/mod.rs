@@ -14,15 +14,17 @@ mod links;
 mod listening;
 mod merge;
 mod names;
+mod places;
 mod preview;
 mod tasks;
 mod union;
+mod templates;
 mod uris;
 mod view;
 mod watched;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -51,7 +53,8 @@ use links::Learned;
 #[doc(hidden)]
 pub mod pure {
     pub use super::names::{Wanting, assign};
-    pub use super::uris::{looks_wrapped, matches, unwrap, wrap};
+    pub use super::templates::matches;
+    pub use super::uris::{looks_wrapped, unwrap, wrap};
 }
 
 /// Items that are logged as left out, of one snapshot; the status shows them all.
@@ -75,6 +78,8 @@ pub struct GatewaySettings {
     pub drain: Duration,
     /// Calls that are recorded.
     pub calls: CallLog,
+    /// Longest URI that is looked up, in bytes.
+    pub uri_max: usize,
 }
 
 /// A named subset of servers and tools.
@@ -116,6 +121,7 @@ pub struct Gateway {
     dirty: Arc<Notify>,
     drain_ms: AtomicU64,
     calls: CallLogSwitch,
+    uri_max: AtomicUsize,
     /// No server is started any more.
     stopped: AtomicBool,
 }
@@ -164,6 +170,7 @@ impl Gateway {
             dirty,
             drain_ms: AtomicU64::new(drain_ms),
             calls,
+            uri_max: AtomicUsize::new(settings.uri_max),
             stopped: AtomicBool::new(false),
         });
         gateway.show_disabled(&generation);

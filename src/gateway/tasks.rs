@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use crate::gateway::catalog::name_of;
 use crate::gateway::generation::Member;
+use crate::gateway::templates::LookupBudget;
 use crate::gateway::view::{Routed, Scope, View};
 use crate::gateway::watched::{CallWatch, WatchedCall};
 use crate::gateway::{handles, links};
@@ -181,7 +182,8 @@ impl Naming {
         }
         if let Some(mut result) = end.as_object() {
             let gateway = &self.view.gateway;
-            links::rewrite(&Method::CallTool, &mut result, &|uri| gateway.exposed_uri(&self.server, uri));
+            let budget = LookupBudget::new();
+            links::rewrite(&Method::CallTool, &mut result, &|uri| gateway.exposed_uri(&self.server, uri, &budget));
             task.end = Some(Ok(result.raw()));
         }
     }

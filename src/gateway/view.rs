@@ -11,9 +11,10 @@ use crate::gateway::catalog::{Listed, Route, name_of};
 use crate::gateway::generation::{Generation, Member};
 use crate::gateway::hub::Happened;
 use crate::gateway::listening::Listening;
+use crate::gateway::templates::LookupBudget;
 use crate::gateway::union::Union;
 use crate::gateway::watched::{Asked, CallWatch, WatchedCall};
-use crate::gateway::{Gateway, Snapshot, ViewRules, links, merge, unrouted_label, uris};
+use crate::gateway::{Gateway, Snapshot, ViewRules, links, merge, unrouted_label};
 use crate::json::{Object, Raw, Text};
 use crate::model::{
     Ask, Call, Caller, Error, Event, Exchange, Face, Features, Filter, Kind, Method, Notice, Notices, Outcome,
@@ -96,7 +97,7 @@ impl View {
     }
 
     /// The item that a client names, if it exists and may be used.
-    fn find(&self, snapshot: &Snapshot, caller: &Caller, kind: Kind, key: &Text) -> Option<Arc<Route>> {
+    pub(super) fn find(&self, snapshot: &Snapshot, caller: &Caller, kind: Kind, key: &Text) -> Option<Arc<Route>> {
         let route = match &self.scope {
             Scope::Server(upstream) => snapshot.find_local(kind, &name_of(upstream), key),
             _ => snapshot.find(kind, key),
@@ -180,72 +181,11 @@ impl View {
     fn resource(&self, snapshot: &Snapshot, caller: &Caller, mut call: Call) -> Result<Routed, Error> {
         let wrong = || Error::new(Reason::InvalidParams, "Invalid params: uri must be a string");
         let uri = call.params.text("uri").ok_or_else(wrong)?;
-        let (upstream, local) = self.locate(snapshot, caller, &uri)?;
+        let (upstream, local) = self.locate(snapshot, caller, &uri, &LookupBudget::new())?;
         if local != uri {
             call.params.set(Text::literal("uri"), Raw::string(&local));
         }
         Ok(Routed { meter: self.unrouted(&Method::ReadResource), upstream, tool: Text::literal(""), call })
-    }
-
-    /// Whose a URI is, and what that server calls it.
-    pub(super) fn locate(
-        &self,
-        snapshot: &Snapshot,
-        caller: &Caller,
-        uri: &Text,
-    ) -> Result<(Arc<Member>, Text), Error> {
-        let listed = || self.find(snapshot, caller, Kind::Resources, uri);
-        self.place(snapshot, uri, listed, true).ok_or_else(|| not_found(uri))
-    }
-
-    /// The same for whoever does not ask for it now: without a guess, since where nothing tells whose it is, it is nobody's.
-    pub(super) fn known_place(&self, snapshot: &Snapshot, caller: &Caller, uri: &Text) -> Option<(Arc<Member>, Text)> {
-        let permitted = |route: &&Arc<Route>| self.permits(&caller.principal, Kind::Resources, route);
-        let listed = || snapshot.find(Kind::Resources, uri).filter(permitted).cloned();
-        self.place(snapshot, uri, listed, false)
-    }
-
-    fn place(
-        &self,
-        snapshot: &Snapshot,
-        uri: &Text,
-        listed: impl FnOnce() -> Option<Arc<Route>>,
-        guess: bool,
-    ) -> Option<(Arc<Member>, Text)> {
-        if let Scope::Server(upstream) = &self.scope {
-            return upstream.settings.resources.exists(uri).then(|| (upstream.clone(), uri.clone()));
-        }
-        if let Some(route) = listed() {
-            return Some((route.upstream.clone(), route.local.clone()));
-        }
-        let only = || Some((self.only_server(snapshot).filter(|_| guess)?, uri.clone()));
-        let (server, local) = self.unlisted(snapshot, uri).or_else(only)?;
-        Some((self.member(&server, &local)?, local))
-    }
-
-    /// Whose a URI in no list is, by what it says itself, by templates, and by what was learned.
-    fn unlisted(&self, snapshot: &Snapshot, uri: &Text) -> Option<(String, Text)> {
-        if let Some((server, local)) = uris::unwrap(uri) {
-            return Some((server.to_owned(), Text::from(&*local)));
-        }
-        let by_template = snapshot.find_template(uri, None).map(|route| route.upstream.settings.name.clone());
-        let server = by_template.or_else(|| self.gateway.learned.find(uri).map(|t| t.to_string()))?;
-        Some((server, uri.clone()))
-    }
-
-    /// The server of this name, if it is here and may have the resource.
-    pub(super) fn member(&self, server: &str, local: &Text) -> Option<Arc<Member>> {
-        let member = self.now.servers.iter().find(|u| u.settings.name == server && self.includes(server));
-        member.filter(|u| u.settings.resources.exists(local)).cloned()
-    }
-
-    /// The server that a URI in no list must belong to, because no other has resources here.
-    fn only_server(&self, snapshot: &Snapshot) -> Option<String> {
-        let routes = snapshot.iter(Kind::Resources).chain(snapshot.iter(Kind::Templates));
-        let listed = routes.filter(|route| !route.implied);
-        let mut names = listed.map(|r| r.upstream.settings.name.as_str()).filter(|name| self.includes(name));
-        let first = names.next()?;
-        names.all(|name| name == first).then(|| first.to_owned())
     }
 
     /// `completion/complete`: the prompt or template that it is for says whose it is.
@@ -263,7 +203,7 @@ impl View {
             let uri = reference.text("uri").ok_or_else(wrong)?;
             let (upstream, local) = match self.find(snapshot, caller, Kind::Templates, &uri) {
                 Some(route) => (route.upstream.clone(), route.local.clone()),
-                None => self.locate(snapshot, caller, &uri)?,
+                None => self.locate(snapshot, caller, &uri, &LookupBudget::new())?,
             };
             (upstream, "uri", local)
         };
@@ -295,7 +235,9 @@ impl View {
             match event {
                 Event::Done(mut end) => {
                     if let (Ok(outcome), Some((gateway, server))) = (&mut end, &links) {
-                        links::rewrite(&method, &mut outcome.result, &|uri| gateway.exposed_uri(server, uri));
+                        let budget = LookupBudget::new();
+                        let exposed = |uri: &Text| gateway.exposed_uri(server, uri, &budget);
+                        links::rewrite(&method, &mut outcome.result, &exposed);
                     }
                     if let (Ok(Outcome { task: Some(task), .. }), Some(naming)) = (&mut end, &naming) {
                         naming.restore(task);
@@ -340,7 +282,8 @@ impl View {
                 if !self.includes(&server) {
                     return None;
                 }
-                let uri = if self.is_raw() { None } else { self.gateway.exposed_uri(&server, &local) };
+                let exposed = || self.gateway.exposed_uri(&server, &local, &LookupBudget::new());
+                let uri = if self.is_raw() { None } else { exposed() };
                 if let Some(uri) = &uri {
                     params.set(Text::literal("uri"), Raw::string(uri));
                 }
@@ -362,11 +305,6 @@ fn resumable(routed: Routed) -> Result<Routed, Error> {
     }
 }
 
-fn not_found(uri: &Text) -> Error {
-    let data = Object::new().with("uri", Raw::string(uri));
-    Error::new(Reason::UnknownResource, format!("Resource not found: {uri}")).with_data(data.raw())
-}
-
 /// Whether any tool of the server may become a task, although none says so.
 fn runs_as_task(upstream: &Upstream) -> bool {
     upstream.face().and_then(|face| face.features.tasks).is_some_and(|tasks| tasks.any_tool)
@@ -380,22 +318,6 @@ fn merge_raw(kind: Kind, route: &Route) -> Raw {
         Kind::Resources | Kind::Templates => &route.upstream.settings.resources,
     };
     merge::dress(kind, &route.definition, &route.local, rules.describe.get(route.local.as_str()))
-}
-
-impl Gateway {
-    /// The exposed form of a server's own URI, if it differs; learns what stands in no list.
-    pub(super) fn exposed_uri(&self, server: &Text, uri: &Text) -> Option<Text> {
-        let snapshot = self.snapshot();
-        if let Some(route) = snapshot.find_local(Kind::Resources, server, uri) {
-            return (route.exposed != *uri).then(|| route.exposed.clone());
-        }
-        let template = snapshot.find_template(uri, None);
-        let theirs = snapshot.find(Kind::Resources, uri).is_some()
-            || template.is_some_and(|route| route.upstream.settings.name != server.as_str())
-            || uris::looks_wrapped(uri);
-        let plain = !theirs && (template.is_some() || self.learned.learn(uri, server));
-        (!plain).then(|| Text::from(uris::wrap(server, uri)))
-    }
 }
 
 impl Server for View {

@@ -6,7 +6,9 @@
 mod access;
 mod rate;
 mod rules;
+mod traversal;
 
 pub use access::{ANYBODY, Access, AccessTable, Secret};
 pub use rate::{Bucket, Rate};
 pub use rules::{Globs, ItemRules};
+pub use traversal::traverses;

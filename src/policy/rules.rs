@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use globset::{Glob, GlobBuilder, GlobSet};
 
+use crate::policy::traverses;
+
 /// An ordered list of globs: a name matches if a plain one matches and no `!` one does.
 #[derive(Clone, Debug)]
 pub struct Globs {
@@ -115,6 +117,16 @@ impl ItemRules {
     /// Whether the item exists, by its own name.
     pub fn exists(&self, name: &str) -> bool {
         self.allow.matches(name) && !self.deny.matches(name)
+    }
+
+    /// Whether patterns other than a lone `*` decide about what exists.
+    pub fn decides(&self) -> bool {
+        !matches!((&self.allow.allow, &self.allow.deny, &self.deny.allow), (Names::All, Names::None, Names::None))
+    }
+
+    /// Whether the resource exists, by its URI. Where patterns decide, a URI must mean the path that they see.
+    pub fn has_uri(&self, uri: &str) -> bool {
+        !self.decides() || (self.exists(uri) && !traverses(uri))
     }
 }
 

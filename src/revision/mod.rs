@@ -13,6 +13,7 @@ mod extensions;
 mod fault;
 mod injected;
 mod legacy;
+mod lookalikes;
 mod notices;
 mod pipe;
 mod route;
@@ -210,6 +211,7 @@ fn malformed(error: &Malformed) -> (Option<Id>, Error) {
         Malformed::Shape { reason, id } => {
             (id.clone(), Error::new(Reason::InvalidRequest, format!("Invalid request: {reason}")))
         }
+        Malformed::Lookalike { member, id } => (id.clone(), lookalikes::lookalike(member)),
     }
 }
 
@@ -228,12 +230,11 @@ fn json_response(status: u16, parts: impl IntoIterator<Item = Bytes>) -> Respons
 
 /// The members of `_meta`, if the params have one.
 fn take_meta(params: &mut Object) -> Result<Object, Error> {
-    match params.remove("_meta") {
-        None => Ok(Object::new()),
-        Some(raw) => raw
-            .as_object()
-            .ok_or_else(|| Error::new(Reason::InvalidParams, "params._meta must be an object without duplicate keys")),
-    }
+    let Some(raw) = params.remove("_meta") else { return Ok(Object::new()) };
+    let wrong = || Error::new(Reason::InvalidParams, "params._meta must be an object without duplicate keys");
+    let meta = raw.as_object().ok_or_else(wrong)?;
+    lookalikes::refuse_lookalikes_in_meta(&meta)?;
+    Ok(meta)
 }
 
 /// The client's headers that are passed on to the server, under the names that the config gives them.

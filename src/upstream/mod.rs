@@ -248,6 +248,12 @@ impl Upstream {
         self.items.load_full()
     }
 
+    /// Offers these, for tests of what is made of them.
+    #[cfg(test)]
+    pub(crate) fn serve_items(&self, items: Items) {
+        self.items.store(Arc::new(items));
+    }
+
     /// For how many milliseconds one of its lists may still be taken for fresh, as somebody is given it; `None`: its age
     /// says nothing. A list whose time is over is taken again, for whoever asks next.
     pub fn fresh_for(&self, kind: Kind) -> Option<u64> {

@@ -298,6 +298,7 @@ impl<'a> Resolver<'a> {
             connections: count(limits.connections),
             head: self.size_from(&path("head"), &limits.head, 8, "8KiB"),
             batch: count(limits.batch),
+            uri: self.size(&path("uri"), &limits.uri),
             body: self.size(&path("body"), &limits.body),
             calls: count(limits.calls),
             read_timeout: self.duration(&path("read_timeout"), &limits.read_timeout),

@@ -21,6 +21,7 @@ use crate::revision::legacy::front::{self, Refusal};
 use crate::revision::legacy::record::{self, Recorder};
 use crate::revision::legacy::tasking::{self, Tasking};
 use crate::revision::legacy::{asks, profile, spell};
+use crate::revision::lookalikes::refuse_lookalikes;
 use crate::revision::{FrontState, count_own, json_response, malformed, notices, take_meta};
 use crate::session::{OpenCall, Session, Sessions};
 use crate::sse;
@@ -109,6 +110,9 @@ impl Turn<'_> {
             count_own(&self.state.metrics, method, end.as_ref().err(), revision, took);
             now(end)
         };
+        if let Err(error) = refuse_lookalikes(&method, &params) {
+            return now(Err(error));
+        }
         match &*method {
             "ping" => return own("ping", Ok(Object::new())),
             "logging/setLevel" => return own("logging/setLevel", front::set_level(&self.session, &params)),

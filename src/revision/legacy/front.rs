@@ -18,6 +18,7 @@ use crate::model::{Caller, Error, Features, Filter, Level, LogWish, Notice, Reas
 use crate::revision::legacy::{
     NEWEST, Profile, SESSION_HEADER, VERSION_HEADER, call, can, profile, record, restored, spell, stream, tasks,
 };
+use crate::revision::lookalikes::refuse_lookalikes;
 use crate::revision::{Front, FrontState, Head, Inbound, Peek, count_own, json_response, malformed, notices};
 use crate::session::{OWN_STREAM, Session, Subscribed, parse_id};
 
@@ -209,7 +210,7 @@ fn initialize(
     server: &Arc<dyn Server>,
     state: &FrontState,
 ) -> Result<Response<Body>, Refusal> {
-    let caller = caller(&request.params, headers, principal, state);
+    let caller = caller(&request.params, headers, principal, state).map_err(|e| Refusal::to(&request.id, e))?;
     let session = state.sessions.open(caller, scope, None).map_err(|e| Refusal::to(&request.id, e))?;
     let mut response = json_response(200, introduction(request, &session, server));
     let id = HeaderValue::from_str(&session.id).map_err(|_| Error::internal("the session id is no header value"))?;
@@ -257,10 +258,11 @@ pub(super) fn caller(
     headers: &HeaderMap,
     principal: Arc<crate::model::Principal>,
     state: &FrontState,
-) -> Caller {
+) -> Result<Caller, Error> {
+    refuse_lookalikes("initialize", params)?;
     let profile = negotiated(params);
     let capabilities = params.object("capabilities").unwrap_or_default();
-    Caller {
+    Ok(Caller {
         principal,
         session: None,
         can: can(&capabilities),
@@ -271,7 +273,7 @@ pub(super) fn caller(
         revision: profile.name,
         headers: forwarded(headers, state),
         ended: tokio_util::sync::CancellationToken::new(),
-    }
+    })
 }
 
 /// The client's headers that some server's config names.

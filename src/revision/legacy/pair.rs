@@ -148,6 +148,7 @@ async fn post(inbound: Inbound, server: Arc<dyn Server>, state: &Arc<FrontState>
     match payload {
         Payload::One(Message::Request(request)) if &*request.method == "initialize" && first => {
             let caller = front::caller(&request.params, &headers, principal, state);
+            let caller = caller.map_err(|error| Refusal::to(&request.id, error))?;
             let (id, ended) = (session.id.clone(), session.ended.clone());
             session.caller.store(Arc::new(Caller { session: Some(id), ended, ..caller }));
             front::count_initialize(state, None, &request.params, received);

@@ -38,7 +38,7 @@ impl PipeSession {
         out: &mpsc::Sender<Bytes>,
     ) -> Result<(Self, Vec<Bytes>), Error> {
         let headers = HeaderMap::new();
-        let caller = front::caller(&request.params, &headers, principal, state);
+        let caller = front::caller(&request.params, &headers, principal, state)?;
         let pipe = Pipe { out: out.clone(), frame: line };
         let opened = state.sessions.open(caller, scope, Some(pipe));
         front::count_initialize(state, opened.as_ref().err(), &request.params, Instant::now());

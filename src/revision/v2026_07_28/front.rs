@@ -19,6 +19,7 @@ use crate::model::{
     Reason, Server, TaskMethod, TaskWish,
 };
 use crate::revision::answer::{Asked, Spell, Writing, answer};
+use crate::revision::lookalikes::refuse_lookalikes;
 use crate::revision::v2026_07_28::asking::{Asker, Brought, Retry};
 use crate::revision::v2026_07_28::state::Subject;
 use crate::revision::v2026_07_28::{NAME, PROTOCOL_VERSION, asking, headers, listen, meta, spell, tasks};
@@ -151,6 +152,7 @@ pub(super) fn check(
     state: &FrontState,
 ) -> Result<Checked, Error> {
     let Request { id, method, mut params } = request;
+    refuse_lookalikes(&method, &params)?;
     let mut meta = take_meta(&mut params)?;
     let version = meta::take_version(&mut meta)?;
     check_version(headers.as_ref(), &version)?;

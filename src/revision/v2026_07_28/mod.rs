@@ -27,13 +27,13 @@ pub(super) use spell::rpc_error;
 pub(super) const NAME: &str = "2026-07-28";
 
 /// `_meta`: the revision of a request.
-const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+pub(super) const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 /// `_meta`: who the client is.
-const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
+pub(super) const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
 /// `_meta`: what the client can do.
-const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+pub(super) const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 /// `_meta`: which log messages the client wants.
-const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
+pub(super) const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 /// `_meta`: who the server is.
 const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 /// `_meta`: which subscription a notification belongs to.

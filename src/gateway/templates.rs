@@ -1,0 +1,291 @@
+//! URI templates, found by the text that they begin with.
+//!
+//! Owns how templates are read, indexed and tried, and how much one request may try. Does not know whose URIs are
+//! whose (`view`). Invariant: what a lookup costs is bounded, whatever templates servers list and URIs clients send.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use memchr::memmem;
+
+use crate::gateway::catalog::Route;
+use crate::gateway::generation::Member;
+
+/// Expressions that a template may have.
+const EXPRESSIONS_MAX: usize = 32;
+/// Templates of one server that begin with an expression: every URI has to be tried with each of them.
+pub(super) const OPEN_TEMPLATES_MAX: usize = 16;
+/// What one request may have compared with templates, in bytes.
+const REQUEST_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// What one lookup may have compared with the templates of one server, in bytes, so that it leaves room for the others.
+const SERVER_BYTES_MAX: usize = 1024 * 1024;
+/// What a try costs beside its bytes.
+const TRY_BYTES: usize = 64;
+
+/// Every template of a catalogue.
+#[derive(Default)]
+pub(super) struct TemplateIndex {
+    /// Sorted by the literal prefix.
+    prefixes: Vec<Prefix>,
+}
+
+/// Templates that begin with the same text.
+struct Prefix {
+    literal: String,
+    /// The longest other prefix that this one begins with.
+    parent: Option<usize>,
+    templates: Vec<(Template, Arc<Route>)>,
+}
+
+/// What the lookups of one request may still cost.
+pub(super) struct LookupBudget(Cell<usize>);
+
+impl LookupBudget {
+    /// The budget of one request.
+    pub(super) fn new() -> Self {
+        LookupBudget(Cell::new(REQUEST_BYTES_MAX))
+    }
+
+    /// Whether it is used up: what is found from now on is not all there is.
+    pub(super) fn is_spent(&self) -> bool {
+        self.0.get() == 0
+    }
+
+    fn spend(&self, cost: usize) -> bool {
+        let left = self.0.get().checked_sub(cost);
+        self.0.set(left.unwrap_or(0));
+        left.is_some()
+    }
+}
+
+impl TemplateIndex {
+    /// Indexes templates; of those with one prefix, the first that matches is found.
+    pub(super) fn new<'a>(routes: impl Iterator<Item = &'a Arc<Route>>) -> Self {
+        let mut by_literal: BTreeMap<String, Vec<(Template, Arc<Route>)>> = BTreeMap::new();
+        // A wrapped one matches no URI: what is wrapped says itself whose it is.
+        for route in routes.filter(|route| route.exposed == route.local) {
+            if let Some((literal, template)) = Template::read(&route.local) {
+                by_literal.entry(literal.to_owned()).or_default().push((template, route.clone()));
+            }
+        }
+        let mut prefixes: Vec<Prefix> = Vec::with_capacity(by_literal.len());
+        let mut open: Vec<usize> = Vec::new();
+        for (literal, templates) in by_literal {
+            while open.last().is_some_and(|last| !literal.starts_with(prefixes[*last].literal.as_str())) {
+                open.pop();
+            }
+            let parent = open.last().copied();
+            open.push(prefixes.len());
+            prefixes.push(Prefix { literal, parent, templates });
+        }
+        TemplateIndex { prefixes }
+    }
+
+    /// The template that a URI can come from: the one with the longest prefix, the first of several.
+    pub(super) fn find(&self, uri: &str, budget: &LookupBudget) -> Option<&Arc<Route>> {
+        let mut at = self.longest(uri);
+        let mut spent: HashMap<*const Member, usize> = HashMap::new();
+        while let Some(prefix) = at.map(|at| &self.prefixes[at]) {
+            let rest = &uri[prefix.literal.len()..];
+            for (template, route) in &prefix.templates {
+                let cost = rest.len() + TRY_BYTES;
+                let of_server = spent.entry(Arc::as_ptr(&route.upstream)).or_default();
+                *of_server += cost;
+                if *of_server > SERVER_BYTES_MAX {
+                    continue;
+                }
+                if !budget.spend(cost) {
+                    return None;
+                }
+                if template.matches_rest(rest) {
+                    return Some(route);
+                }
+            }
+            at = prefix.parent;
+        }
+        None
+    }
+
+    /// The longest prefix that a URI begins with.
+    fn longest(&self, uri: &str) -> Option<usize> {
+        let behind = self.prefixes.partition_point(|prefix| prefix.literal.as_str() <= uri);
+        let mut at = behind.checked_sub(1)?;
+        let last = self.prefixes[at].literal.as_bytes();
+        let common = last.iter().zip(uri.as_bytes()).take_while(|(a, b)| a == b).count();
+        // Whatever begins both the URI and this prefix is among those that this one begins with.
+        while self.prefixes[at].literal.len() > common {
+            at = self.prefixes[at].parent?;
+        }
+        Some(at)
+    }
+}
+
+/// A URI template (RFC 6570) behind its literal prefix, as far as a URI can be told from the text around expressions.
+/// `{x}` stands for anything without a slash; `{+x}`, `{/x*}` and their like for anything.
+pub(super) struct Template {
+    steps: Vec<Step>,
+}
+
+/// One expression, or several side by side, and the text behind it.
+struct Step {
+    takes_slashes: bool,
+    text: String,
+    is_last: bool,
+}
+
+impl Template {
+    /// Reads a template: its literal prefix, and the rest. `None`: nothing can be told from it.
+    pub(super) fn read(template: &str) -> Option<(&str, Self)> {
+        let (literal, mut rest) = template.split_at(template.find('{').unwrap_or(template.len()));
+        let mut steps: Vec<Step> = Vec::new();
+        let mut expressions = 0;
+        while let Some(expression) = rest.strip_prefix('{') {
+            let (expression, behind) = expression.split_once('}')?;
+            let (text, next) = behind.split_at(behind.find('{').unwrap_or(behind.len()));
+            let takes_slashes = !is_simple(expression);
+            expressions += 1;
+            match steps.last_mut() {
+                // Where one ends and the next begins cannot be told, so both together are one.
+                Some(last) if last.text.is_empty() => {
+                    last.takes_slashes |= takes_slashes;
+                    last.text.push_str(text);
+                }
+                _ => steps.push(Step { takes_slashes, text: text.to_owned(), is_last: false }),
+            }
+            rest = next;
+        }
+        if expressions >= EXPRESSIONS_MAX {
+            return None;
+        }
+        if let Some(last) = steps.last_mut() {
+            last.is_last = true;
+        }
+        Some((literal, Template { steps }))
+    }
+
+    /// Whether what follows the literal prefix of a URI can come from this. Each step takes the shortest fit, so that
+    /// the cost grows with the length of the URI alone.
+    pub(super) fn matches_rest(&self, mut rest: &str) -> bool {
+        for step in &self.steps {
+            let fits = |value: &str| step.takes_slashes || (!value.is_empty() && !value.contains('/'));
+            if step.is_last {
+                return rest.strip_suffix(step.text.as_str()).is_some_and(fits);
+            }
+            match memmem::find(rest.as_bytes(), step.text.as_bytes()) {
+                Some(at) if fits(&rest[..at]) => rest = &rest[at + step.text.len()..],
+                _ => return false,
+            }
+        }
+        rest.is_empty()
+    }
+}
+
+/// Whether a URI can come from a URI template.
+pub fn matches(template: &str, uri: &str) -> bool {
+    let read = Template::read(template);
+    read.is_some_and(|(literal, rest)| uri.strip_prefix(literal).is_some_and(|uri| rest.matches_rest(uri)))
+}
+
+fn is_simple(expression: &str) -> bool {
+    !expression.starts_with(['+', '#', '/', '?', '&', ';', '.']) && !expression.contains('*')
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::gateway::NameRules;
+    use crate::gateway::catalog::testing::{member, snapshot};
+    use crate::json::{Object, Raw};
+    use crate::model::Kind;
+
+    /// The server of the template that a URI is found by, and what is left of the budget.
+    fn found(servers: &[(&str, Vec<String>)], uri: &str) -> (Option<String>, usize) {
+        let template =
+            |uri: &String| Object::new().with("uriTemplate", Raw::string(uri)).with("name", Raw::string("t"));
+        let members: Vec<_> =
+            servers.iter().map(|(n, all)| member(n, Kind::Templates, all.iter().map(template))).collect();
+        let snapshot = snapshot(&members, &NameRules { separator: "__".to_owned(), max_length: 45 });
+        let budget = LookupBudget::new();
+        let found = snapshot.find_template(uri, &budget).map(|route| route.upstream.settings.name.clone());
+        (found, REQUEST_BYTES_MAX - budget.0.get())
+    }
+
+    #[test]
+    fn the_longest_prefix_is_tried_first_and_shorter_ones_after_it() {
+        let all = |all: &[&str]| all.iter().map(|t| (*t).to_owned()).collect::<Vec<_>>();
+        let servers = [
+            ("a", all(&["{+any}", "x:{id}", "x:aa{b}/c", "y:{+rest}"])),
+            ("b", all(&["x:a{+rest}", "x:ab{+rest}/end", "x:{+rest}"])),
+            ("c", all(&["x:abc"])),
+        ];
+        let cases = [
+            ("x:abc", Some("c")),
+            ("x:abd", Some("b")),
+            ("x:ab/end", Some("b")),
+            ("x:aab/c", Some("a")),
+            ("x:aab/d", Some("b")),
+            ("x:1", Some("b")),
+            ("x:1/2", Some("b")),
+            ("z", Some("a")),
+            ("", Some("a")),
+        ];
+        for (uri, server) in cases {
+            assert_eq!(found(&servers, uri).0.as_deref(), server, "{uri}");
+        }
+    }
+
+    #[test]
+    fn a_lookup_has_a_bound_that_leaves_room_for_other_servers() {
+        let hostile: Vec<String> = (0..9000).map(|n| format!("x:{{+a}}aab{n}{{+b}}")).collect();
+        let chained: Vec<String> = (1..4000).map(|n| format!("{}{{+b}}!", "x".repeat(n))).collect();
+        let servers = [("a", [hostile, chained].concat()), ("b", vec!["x:{+rest}".to_owned()])];
+        let (server, spent) = found(&servers, &format!("x:{}", "a".repeat(8000)));
+        assert_eq!(server.as_deref(), Some("b"));
+        assert!(spent <= SERVER_BYTES_MAX + 2 * 8100, "{spent}");
+        let (server, spent) = found(&servers, &"x".repeat(8000));
+        assert_eq!(server, None);
+        assert!(spent <= SERVER_BYTES_MAX, "{spent}");
+    }
+
+    #[test]
+    fn a_budget_is_for_all_lookups_of_a_request() {
+        let budget = LookupBudget::new();
+        assert!(budget.spend(REQUEST_BYTES_MAX - 1) && !budget.is_spent());
+        assert!(!budget.spend(2) && budget.is_spent() && !budget.spend(1));
+    }
+
+    #[test]
+    fn templates_match_what_they_can_make() {
+        let yes = [
+            ("test://template/{id}/data", "test://template/123/data"),
+            ("file:///{+path}", "file:///a/b/c"),
+            ("a://x{?q,r}", "a://x?q=1"),
+            ("a://x{?q}", "a://x"),
+            ("a://{a}{b}/c", "a://12/c"),
+            ("plain://x", "plain://x"),
+        ];
+        let no = [
+            ("test://template/{id}/data", "test://template/1/2/data"),
+            ("test://template/{id}/data", "test://template//data"),
+            ("test://{id}", "other://1"),
+            ("test://{id", "test://1"),
+            ("plain://x", "plain://xy"),
+        ];
+        for (template, uri) in yes {
+            assert!(matches(template, uri), "{template} {uri}");
+        }
+        for (template, uri) in no {
+            assert!(!matches(template, uri), "{template} {uri}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn matching_ends(template in "[a{}/x+]{0,60}", uri in "[a/x]{0,60}") {
+            matches(&template, &uri);
+        }
+    }
+}
