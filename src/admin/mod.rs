@@ -24,7 +24,7 @@ use crate::front::{Fronts, plain};
 use crate::gateway::Gateway;
 use crate::model::Kind;
 use crate::telemetry::{Metrics, logs};
-use crate::upstream::State;
+use crate::upstream::{State, Upstream};
 
 /// What operators can see.
 pub struct Admin {
@@ -143,6 +143,7 @@ async fn status(Shared(admin): Shared<Arc<Admin>>) -> Response {
             "replacement": pending,
             "revision": upstream.revision(),
             "pid": status.pid,
+            "shared": shared(upstream),
             "connections": upstream.connections(),
             "waiting": upstream.waiting(),
             "tools": items.get(Kind::Tools).items.len(),
@@ -157,13 +158,19 @@ async fn status(Shared(admin): Shared<Arc<Admin>>) -> Response {
     let disabled = disabled.iter().map(|name| {
         serde_json::json!({
             "name": name, "state": State::Disabled.name(), "reason": "the config says enabled = false",
-            "next_attempt_seconds": null, "revision": null, "pid": null, "connections": 0, "waiting": 0,
+            "next_attempt_seconds": null, "revision": null, "pid": null, "shared": [], "connections": 0, "waiting": 0,
             "tools": 0, "resources": 0, "prompts": 0, "stale": false, "left_out": [], "stderr": [],
         })
     });
     let servers = servers.chain(disabled);
     let body = serde_json::json!({ "version": env!("CARGO_PKG_VERSION"), "servers": servers.collect::<Vec<_>>() });
     json(StatusCode::OK, &body)
+}
+
+/// The connections that all clients of an era share.
+fn shared(upstream: &Upstream) -> Vec<serde_json::Value> {
+    let shared = upstream.shared_connections().into_iter();
+    shared.map(|(revision, pid)| serde_json::json!({ "revision": revision, "pid": pid })).collect()
 }
 
 fn json(status: StatusCode, body: &serde_json::Value) -> Response {

@@ -45,7 +45,23 @@ struct Server {
     reason: String,
     next_attempt_seconds: Option<f64>,
     revision: Option<String>,
+    #[serde(default)]
+    shared: Vec<SharedConnection>,
     tools: u64,
+}
+
+/// A connection that all clients of an era share.
+#[derive(Deserialize)]
+struct SharedConnection {
+    revision: String,
+}
+
+impl Server {
+    /// What is spoken with it: more than one revision where clients of both eras call.
+    fn revisions(&self) -> String {
+        let shared: Vec<&str> = self.shared.iter().map(|shared| shared.revision.as_str()).collect();
+        if shared.is_empty() { self.revision.clone().unwrap_or_default() } else { shared.join("+") }
+    }
 }
 
 /// Asks `/api/v1/status`. Exit code 1: nobody answers.
@@ -76,7 +92,7 @@ fn table(servers: &[Server]) -> String {
             server.name.clone(),
             server.state.clone(),
             server.tools.to_string(),
-            or_none(server.revision.as_deref().unwrap_or_default()),
+            or_none(&server.revisions()),
             next,
             // One line each, whatever a server put into its reason.
             or_none(&crate::telemetry::logs::one_line(&server.reason)),
@@ -104,8 +120,11 @@ mod tests {
             reason: reason.to_owned(),
             next_attempt_seconds: next,
             revision: next.is_none().then(|| "a date".to_owned()),
+            shared: Vec::new(),
             tools: 7,
         };
+        let both = ["new", "old"].map(|revision| SharedConnection { revision: revision.to_owned() });
+        assert_eq!(Server { shared: both.into(), ..server("a", "ready", "", None) }.revisions(), "new+old");
         let text = table(&[server("files", "ready", "", None), server("b", "backing_off", "refused\nhere", Some(3.4))]);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "SERVER  STATE        TOOLS  REVISION  NEXT  REASON");

@@ -265,7 +265,7 @@ pub(super) struct Common {
     /// Resources of the server that all clients together may subscribe to.
     #[schemars(range(min = 0, max = 10_000_000))]
     pub(super) max_subscriptions: Option<u64>,
-    /// The protocol revision to speak (a date), `auto` for the newest, or `client` for the era of each client.
+    /// `auto` for the era of each client, `newest` for one era, or the protocol revision to speak (a date).
     pub(super) protocol: Option<String>,
 }
 

@@ -29,9 +29,8 @@ pub fn json_schema() -> String {
     server["disabled"] = json!({ "type": "boolean", "description": "The opposite of `enabled`." });
     server["isActive"] = json!({ "type": "boolean", "description": "The same as `enabled`." });
     server["type"] = json!({ "enum": dialect::type_names(), "description": "What the server is." });
-    server["protocol"]["description"] = json!(
-        "The protocol revision to speak (a date), `auto` for the newest, or `client` for the era of each client."
-    );
+    server["protocol"]["description"] =
+        json!("`auto` for the era of each client, `newest` for one era, or the protocol revision to speak (a date).");
     schema["patternProperties"] = json!({ "^x-": {} });
     let mut text = serde_json::to_string_pretty(&schema).expect("a JSON value can be written");
     text.push('\n');

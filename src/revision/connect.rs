@@ -27,6 +27,8 @@ pub struct Hello {
     pub revision: Option<&'static str>,
     /// What the era was last time.
     pub era: Option<Era>,
+    /// The era to begin with on a pipe, where none is known.
+    pub first: Option<Era>,
     /// The capabilities to declare where they are declared once for all: a JSON object.
     pub capabilities: Raw,
     /// Who we say we are: an `Implementation`.
@@ -91,7 +93,7 @@ impl Times {
 }
 
 /// Whether a server keeps sessions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Era {
     /// It needs a handshake.
     Legacy,
@@ -133,6 +135,7 @@ pub async fn connect(link: Arc<dyn Link>, calls: Calls, hello: Hello) -> Result<
     match forced.or(hello.era) {
         Some(Era::Modern) => modern(&link, &calls, &hello).await,
         Some(Era::Legacy) => legacy(&link, &calls, &hello).await,
+        None if link.is_pipe() && hello.first == Some(Era::Legacy) => open_legacy_first(&link, &calls, &hello).await,
         None if link.is_pipe() => probe_pipe(&link, &calls, &hello).await,
         None => probe_http(&link, &calls, &hello).await,
     }
@@ -219,6 +222,17 @@ async fn probe_pipe(link: &Arc<dyn Link>, calls: &Calls, hello: &Hello) -> Resul
             Ok(face) => Ok(attach_modern(link, calls, hello, face)),
             Err(_) => Err(error),
         },
+    }
+}
+
+/// Opens a server that its clients meet in the legacy era, if it speaks that: a probe would choose the other one for as
+/// long as the process runs. One that refuses is asked for the newer era on the same pipe.
+///
+/// 2026-07-28/basic/versioning.mdx: "An `initialize` request selects legacy semantics, scoped to the stdio process".
+async fn open_legacy_first(link: &Arc<dyn Link>, calls: &Calls, hello: &Hello) -> Result<Connected, ConnectError> {
+    match legacy(link, calls, hello).await {
+        Err(error) if !is_broken(&error) => modern(link, calls, hello).await.map_err(|_| error),
+        opened => opened,
     }
 }
 

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::upstream::connections::Spoke;
 use crate::upstream::{ServerSettings, State, Upstream};
 
 /// Calls that are open, wherever they are: waiting for a place, running, or asking their client something.
@@ -84,8 +83,7 @@ impl Upstream {
     pub fn inherit(&self, other: &Upstream) {
         self.items.store(other.items.load_full());
         if let Some(spoke) = other.connections.spoke() {
-            let Spoke { era, is_pipe, face } = &*spoke;
-            self.connections.remember(Spoke { era: *era, is_pipe: *is_pipe, face: face.clone() });
+            self.connections.remember((*spoke).clone());
         }
         self.heir.store(true, Ordering::Relaxed);
         self.inherit_doubt(other);

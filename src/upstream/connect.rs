@@ -31,8 +31,12 @@ pub struct Active {
     pub revision: &'static str,
     /// Its era, to remember.
     pub era: Era,
+    /// Its last words, if it is a child.
+    pub(super) stderr: StderrTail,
     /// What is open on it.
     pub calls: Calls,
+    /// Whether a client has called on it.
+    pub(super) is_called: AtomicBool,
     /// Whether another run may go on with it.
     pub(super) is_kept: AtomicBool,
     metrics: Arc<Metrics>,
@@ -48,6 +52,8 @@ pub struct For {
     pub info: Raw,
     /// The era to try without a probe.
     pub era: Option<Era>,
+    /// The era to begin with on a pipe, where none is known.
+    pub first: Option<Era>,
     /// What an earlier process left of the connection.
     pub handed_over: Option<Raw>,
     /// Takes what a program writes to its stderr.
@@ -58,7 +64,7 @@ impl For {
     /// For everybody.
     pub fn everybody(era: Option<Era>) -> Self {
         let (capabilities, info) = (revision::shared_capabilities(), revision::implementation());
-        For { capabilities, info, era, handed_over: None, stderr: StderrTail::default() }
+        For { capabilities, info, era, first: None, handed_over: None, stderr: StderrTail::default() }
     }
 }
 
@@ -67,7 +73,7 @@ impl For {
     pub fn one(caller: &Caller, era: Option<Era>) -> Self {
         let info = caller.info.clone().unwrap_or_else(revision::implementation);
         let capabilities = caller.capabilities.clone();
-        For { capabilities, info, era, handed_over: None, stderr: StderrTail::default() }
+        For { capabilities, info, era, first: None, handed_over: None, stderr: StderrTail::default() }
     }
 }
 
@@ -88,6 +94,7 @@ pub(super) async fn open_with(
         server: settings.name.clone(),
         revision: settings.protocol.as_deref().and_then(revision::by_name),
         era: whom.era,
+        first: whom.first,
         capabilities: whom.capabilities,
         info: whom.info,
         times,
@@ -109,7 +116,7 @@ pub(super) async fn open_with(
     let (link, stderr) = until(deadline, settings, opening).await?;
     let connecting = revision::connect(link.clone(), calls.clone(), hello.clone());
     let error = match until(deadline, settings, connecting).await {
-        Ok(connected) => return Ok(active(connected, link, calls, shared)),
+        Ok(connected) => return Ok(Active { stderr: whom.stderr, ..active(connected, link, calls, shared) }),
         Err(error) => error,
     };
     link.close(Vec::new()).await;
@@ -163,7 +170,9 @@ async fn until<T>(
 fn active(connected: Connected, link: Arc<dyn Link>, calls: Calls, shared: &Shared) -> Active {
     let Connected { server, revision, era } = connected;
     let (metrics, translated) = (shared.metrics.clone(), Mutex::default());
-    Active { server, link, revision, era, calls, is_kept: AtomicBool::new(false), metrics, translated }
+    let (is_called, is_kept) = (AtomicBool::new(false), AtomicBool::new(false));
+    let stderr = StderrTail::default();
+    Active { server, link, revision, era, stderr, calls, is_called, is_kept, metrics, translated }
 }
 
 /// A child that failed to start is explained by what it wrote last.

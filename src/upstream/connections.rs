@@ -10,10 +10,12 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwapOption, Guard};
 
-use crate::model::{Caller, Error, Face, Reason, Task};
+use crate::json::Text;
+use crate::model::{Caller, Error, Reason, Task};
 use crate::revision::Era;
 use crate::upstream::asked::{self, Reserved};
 use crate::upstream::connect::{Active, For};
+use crate::upstream::eras::{Eras, Spoke};
 use crate::upstream::lease::{Claim, Leases, Used};
 use crate::upstream::sharing::{self, Beside, Ends};
 use crate::upstream::slots::Ticket;
@@ -22,26 +24,19 @@ use crate::upstream::{ServerSettings, Share, Start, Upstream, own_caller};
 /// The connections of one server.
 pub(super) struct Connections {
     share: Share,
-    as_client: bool,
     /// How long a connection that several share is kept without need; `None`: for ever.
     idle: Option<Duration>,
+    /// How long a process in the era of other clients is kept without need.
+    idle_stop: Duration,
     main: ArcSwapOption<Active>,
     /// How it was connected last.
     spoke: ArcSwapOption<Spoke>,
-    /// Whether it refused to be connected in the legacy era since then.
-    modern_only: AtomicBool,
+    pub(super) eras: Eras,
     /// Whether it was ever seen to ask clients for something on a pipe.
     asks: AtomicBool,
     leases: Leases,
     in_use: asked::InUse,
     turns: Mutex<()>,
-}
-
-/// What is remembered of the main connection while there is none.
-pub(super) struct Spoke {
-    pub(super) era: Era,
-    pub(super) is_pipe: bool,
-    pub(super) face: Face,
 }
 
 /// What a call keeps from others while it runs.
@@ -100,11 +95,11 @@ impl Connections {
     pub(super) fn new(settings: &ServerSettings) -> Self {
         Connections {
             share: settings.share,
-            as_client: settings.as_client,
             idle: (settings.start == Start::Lazy).then_some(settings.idle_stop),
+            idle_stop: settings.idle_stop,
             main: ArcSwapOption::empty(),
             spoke: ArcSwapOption::empty(),
-            modern_only: AtomicBool::new(false),
+            eras: Eras::new(settings.as_client && settings.protocol.is_none()),
             asks: AtomicBool::new(false),
             leases: Leases::default(),
             in_use: asked::InUse::default(),
@@ -122,21 +117,28 @@ impl Connections {
     /// Takes it into use.
     pub(super) fn open(&self, active: Arc<Active>) {
         let face = active.server.describe(&own_caller());
-        self.spoke.store(Some(Arc::new(Spoke { era: active.era, is_pipe: active.link.is_pipe(), face })));
+        let other = self.eras.opened(active.era, self.spoke.load().as_deref());
+        let spoke = Spoke { era: active.era, is_pipe: active.link.is_pipe(), face, other };
+        self.spoke.store(Some(Arc::new(spoke)));
         self.main.store(Some(active));
-        self.modern_only.store(false, Ordering::Relaxed);
     }
 
-    /// Takes it out of use. What was learned of the server stays.
-    pub(super) fn close(&self) {
-        if let (Some(active), Some(spoke)) = (self.main.swap(None), self.spoke.load_full()) {
+    /// Takes it out of use, unless another took its place. What was learned of the server stays.
+    pub(super) fn close(&self, active: &Arc<Active>) {
+        let main = self.main.compare_and_swap(active, None);
+        if let (Some(main), Some(spoke)) = (&*main, self.spoke.load_full())
+            && Arc::ptr_eq(main, active)
+        {
             let face = active.server.describe(&own_caller());
-            self.spoke.store(Some(Arc::new(Spoke { face, ..*spoke })));
+            self.spoke.store(Some(Arc::new(Spoke { face, ..(*spoke).clone() })));
         }
     }
 
-    /// Takes over how it was connected in an earlier run.
+    /// Takes over how it was connected in an earlier run: in its clients' era, where it speaks both.
     pub(super) fn remember(&self, spoke: Spoke) {
+        if spoke.is_pipe && spoke.other == Some(true) {
+            self.eras.begin_with(spoke.era);
+        }
         self.spoke.store(Some(Arc::new(spoke)));
     }
 
@@ -149,11 +151,14 @@ impl Connections {
 
     /// The main connection, if this call goes there and nothing has to be waited for.
     pub(super) fn at_hand(&self, caller: &Caller, about_task: bool) -> Option<AtHand<'_>> {
-        if self.share != Share::Auto || self.legacy_first(caller) {
+        if self.share != Share::Auto {
             return None;
         }
         let main = self.main.load();
         let active = main.as_ref()?;
+        if active.era != crate::revision::era(caller.revision) && self.other_era(caller).is_some() {
+            return None;
+        }
         // One at a time: of two that begin together, the second sees the first.
         let turn = self.turn(active, caller);
         if self.needs_own(active, caller, about_task) {
@@ -204,24 +209,26 @@ impl Connections {
 
     async fn shared_or_leased(&self, seeker: &mut Seeker<'_>) -> Result<(Arc<Active>, Option<Used>), Error> {
         let (upstream, caller) = (seeker.upstream, seeker.caller);
-        if self.legacy_first(caller)
-            && let Some(beside) = sharing::beside(self.share, caller, true, self.idle)
+        self.connect_in_era(seeker).await?;
+        if let Some(era) = self.other_era(caller)
+            && let Some(beside) = sharing::beside(self.share, caller, Some(era), self.idle_beside())
         {
             let key = beside.key.clone();
-            match self.leased(seeker, beside, Some(Era::Legacy)).await {
-                Ok((active, used)) => return Ok((active, Some(used))),
-                // That there is no place for it shows nothing of the server.
-                Err(error) if error.reason == Reason::Overloaded => {}
-                Err(error) => {
-                    self.modern_only.store(true, Ordering::Relaxed);
-                    // Of the same name may be the one that it is to have instead.
-                    self.leases.forgive(&key);
-                    let server = &upstream.settings.name;
-                    tracing::info!(server, "it does not speak to legacy clients in their era: {error}");
+            let known = self.spoke.load().as_ref().is_some_and(|spoke| spoke.other == Some(true));
+            // One that says nothing in the other era leaves the call time to be made in this one.
+            let limit = upstream.times.call() / if known { 1 } else { 2 };
+            match tokio::time::timeout(limit, self.leased(seeker, beside, Some(era))).await {
+                Ok(Ok((active, used))) => {
+                    self.promote(&key, &active);
+                    return Ok((active, Some(used)));
                 }
+                // That there is no place for it shows nothing of the server.
+                Ok(Err(error)) if error.reason == Reason::Overloaded => {}
+                Ok(Err(error)) => self.stay_in_one_era(upstream, &key, error)?,
+                Err(_) => self.stay_in_one_era(upstream, &key, upstream.late())?,
             }
         }
-        match sharing::beside(self.share, caller, false, self.idle) {
+        match sharing::beside(self.share, caller, None, self.idle) {
             None => Ok((upstream.connected().await?, None)),
             Some(beside) => {
                 let (active, used) = self.leased(seeker, beside, None).await?;
@@ -254,26 +261,69 @@ impl Connections {
         sharing::leaves(self.share, caller, self.asks.load(Ordering::Relaxed), crowded)
     }
 
-    /// Whether a call should go to the server in the legacy era, even if it is connected in the modern one.
+    // === the eras ===
+
+    /// The era in which a call should go to the server, although its main connection is in the other one.
     ///
     /// A server that speaks both may be able to ask its caller only in the era that it was written for: what sends
-    /// requests in the middle of a call cannot do that where they do not exist. With `protocol = "client"` a legacy
-    /// client meets it as it would without us.
-    ///
-    /// 2026-07-28/basic/versioning.mdx, Compatibility Matrix: "A dual-era server **MAY** serve both eras concurrently
-    /// on the same endpoint or process", and for a legacy client at one: "Works."
-    fn legacy_first(&self, caller: &Caller) -> bool {
-        self.as_client
-            && crate::revision::era(caller.revision) == Era::Legacy
-            && !self.modern_only.load(Ordering::Relaxed)
-            && self.spoke.load().as_ref().is_some_and(|spoke| spoke.era == Era::Modern)
+    /// requests in the middle of a call cannot do that where they do not exist. So each client meets it as it would
+    /// without us.
+    fn other_era(&self, caller: &Caller) -> Option<Era> {
+        self.eras.beside(self.spoke.load().as_deref(), crate::revision::era(caller.revision))
+    }
+
+    /// The main connection where it decides: what speaks both eras on a pipe begins with that of its first client.
+    async fn connect_in_era(&self, seeker: &Seeker<'_>) -> Result<(), Error> {
+        let is_pipe = self.spoke.load().as_ref().is_none_or(|spoke| spoke.is_pipe);
+        if self.share == Share::Auto && is_pipe && self.main.load().is_none() {
+            self.eras.begin_with(crate::revision::era(seeker.caller.revision));
+            seeker.upstream.connected().await?;
+        }
+        Ok(())
+    }
+
+    /// How long connections beside the main one are kept without need: on a pipe there may be a process behind each.
+    fn idle_beside(&self) -> Option<Duration> {
+        let is_pipe = self.spoke.load().as_ref().is_some_and(|spoke| spoke.is_pipe);
+        self.idle.or(is_pipe.then_some(self.idle_stop))
+    }
+
+    /// Makes a connection in the other era the main one, where no client has called on that: a program whose clients are
+    /// all of one era runs once.
+    fn promote(&self, key: &Text, active: &Arc<Active>) {
+        let Some(main) = self.main() else { return };
+        let unused = main.era != active.era && !main.is_called.load(Ordering::Acquire);
+        if self.share == Share::Auto && active.link.is_pipe() && unused && self.leases.release(key, active) {
+            self.eras.promote(active.clone(), |active| self.open(active));
+        }
+    }
+
+    /// An attempt in the other era failed; an error, where that era is known to be spoken.
+    fn stay_in_one_era(&self, upstream: &Upstream, key: &Text, error: Error) -> Result<(), Error> {
+        let spoke = self.spoke.load_full();
+        if let Some(spoke) = spoke.filter(|_| self.leases.was_refused(key)) {
+            self.spoke.store(Some(Arc::new(Spoke { other: Some(false), ..(*spoke).clone() })));
+        } else if self.spoke.load().as_ref().is_some_and(|spoke| spoke.other == Some(true)) {
+            return Err(error);
+        }
+        self.eras.stay_alone();
+        // Of the same name may be the one that it is to have instead.
+        self.leases.forgive(key);
+        let server = &upstream.settings.name;
+        tracing::info!(server, "it is met in one era by all clients: {error}");
+        Ok(())
     }
 
     // === those beside ===
 
     /// The caller's own connection, if it has one.
     pub(super) fn own(&self, caller: &Caller) -> Option<Arc<Active>> {
-        self.leases.find(self.share, caller)
+        self.leases.find(self.share, caller, self.other_era(caller))
+    }
+
+    /// The open connections that all clients of an era share, the main one first.
+    pub(super) fn shared(&self) -> Vec<Arc<Active>> {
+        self.main().into_iter().chain(self.leases.of_eras()).collect()
     }
 
     /// How many there are beside the main one.

@@ -26,8 +26,8 @@ pub enum Owner {
     Stateless(u32),
     /// A principal's.
     Principal(u32),
-    /// All clients' in the legacy era.
-    Legacy,
+    /// All clients' in this era.
+    Era(Era),
 }
 
 impl Owner {
@@ -37,14 +37,14 @@ impl Owner {
             Owner::Session(session) => caller.session.as_ref() == Some(session),
             Owner::Stateless(id) => caller.session.is_none() && caller.principal.id == *id,
             Owner::Principal(id) => caller.principal.id == *id,
-            Owner::Legacy => era(caller.revision) == Era::Legacy,
+            Owner::Era(of) => era(caller.revision) == *of,
         }
     }
 
     /// Whether clients of several principals may share it.
     pub fn is_of_several(&self) -> bool {
         match self {
-            Owner::Legacy => true,
+            Owner::Era(_) => true,
             Owner::Session(_) | Owner::Stateless(_) | Owner::Principal(_) => false,
         }
     }
@@ -53,8 +53,7 @@ impl Owner {
     fn all_of(caller: &Caller) -> Vec<Owner> {
         let id = caller.principal.id;
         let own = caller.session.clone().map_or(Owner::Stateless(id), Owner::Session);
-        let legacy = (era(caller.revision) == Era::Legacy).then_some(Owner::Legacy);
-        [own, Owner::Principal(id)].into_iter().chain(legacy).collect()
+        vec![own, Owner::Principal(id), Owner::Era(era(caller.revision))]
     }
 }
 

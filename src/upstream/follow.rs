@@ -40,6 +40,8 @@ pub(super) enum End {
     Idle,
     /// The gateway no longer wants it.
     Stopped,
+    /// Another took its place.
+    Promoted,
 }
 
 /// Lists the server and follows its changes; returns why that ended.
@@ -68,11 +70,13 @@ pub(super) async fn serve(upstream: &Arc<Upstream>, active: Arc<Active>) -> End 
         reason = follow(upstream, &active, &mut notices, due) => End::Lost(reason),
     };
     drop(notices);
-    upstream.connections.close();
-    if matches!(end, End::Idle) {
+    upstream.connections.close(&active);
+    if matches!(end, End::Idle | End::Promoted) {
         let _ = tokio::time::timeout(upstream.times.call(), finished(&active)).await;
     }
-    upstream.status.send_modify(|status| status.away = Some(Instant::now()));
+    if upstream.connections.main().is_none() {
+        upstream.status.send_modify(|status| status.away = Some(Instant::now()));
+    }
     if upstream.stop.is_cancelled() {
         active.server.end();
     }
@@ -107,6 +111,7 @@ async fn over(upstream: &Upstream, active: &Active) -> End {
         reason = active.link.broken() => End::Lost(reason.to_string()),
         () = upstream.stop.cancelled() => End::Stopped,
         reason = health.lost(active) => End::Lost(reason),
+        () = upstream.connections.eras.promoted() => End::Promoted,
         () = idle => End::Idle,
     }
 }

@@ -3,8 +3,8 @@
 //! Owns its row in the store. Does not decide when a server is listed (`supervise`). Invariant: a row is used only for a
 //! server whose settings are those that it was listed with.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::{Face, Kind};
 use crate::revision::Era;
 use crate::store::{Table, unix_now};
-use crate::upstream::connections::Spoke;
+use crate::upstream::eras::Spoke;
 use crate::upstream::{Active, Connect, Items, List, ServerSettings, Upstream, own_caller};
 
 /// A row that was confirmed is written again after so long, so that it does not look old.
@@ -33,6 +33,14 @@ pub(super) struct Kept {
     written: AtomicU64,
     /// The lists that were written.
     lists: ArcSwapOption<Items>,
+    /// The eras that were written.
+    eras: Mutex<Option<(Era, Option<bool>)>>,
+}
+
+impl Kept {
+    fn eras(&self) -> MutexGuard<'_, Option<(Era, Option<bool>)>> {
+        self.eras.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// A row.
@@ -41,6 +49,9 @@ struct Row {
     settings: String,
     saved: u64,
     modern: bool,
+    /// Whether it speaks the other era, too.
+    #[serde(default)]
+    other: Option<bool>,
     pipe: bool,
     face: Face,
     lists: [List; 4],
@@ -68,7 +79,7 @@ impl Upstream {
         }
         self.kept.unconfirmed.store(true, Ordering::Relaxed);
         let era = if row.modern { Era::Modern } else { Era::Legacy };
-        self.connections.remember(Spoke { era, is_pipe: row.pipe, face: row.face });
+        self.connections.remember(Spoke { era, is_pipe: row.pipe, face: row.face, other: row.other });
         self.items.store(Arc::new(items));
         self.measure_staleness();
         true
@@ -79,7 +90,9 @@ impl Upstream {
         self.kept.unconfirmed.store(false, Ordering::Relaxed);
         self.measure_staleness();
         let (items, now) = (self.items(), unix_now());
-        let same = self.kept.lists.load().as_ref().is_some_and(|lists| Arc::ptr_eq(lists, &items));
+        let eras = Some((active.era, self.connections.spoke().and_then(|spoke| spoke.other)));
+        let same = self.kept.lists.load().as_ref().is_some_and(|lists| Arc::ptr_eq(lists, &items))
+            && *self.kept.eras() == eras;
         // What another took the place of, or nobody configures any more, has nothing to leave.
         let leaves = self.shared.store.keeps() && !self.leaving.load(Ordering::Acquire);
         if !leaves || (same && now.saturating_sub(self.kept.written.load(Ordering::Relaxed)) < AGAIN) {
@@ -89,6 +102,7 @@ impl Upstream {
             settings: digest(&self.settings),
             saved: now,
             modern: active.era == Era::Modern,
+            other: eras.and_then(|(_, other)| other),
             pipe: active.link.is_pipe(),
             face: active.server.describe(&own_caller()),
             lists: Kind::ALL.map(|kind| (**items.get(kind)).clone()),
@@ -98,6 +112,7 @@ impl Upstream {
             Ok(json) if json.len() <= ROW_MAX => {
                 self.shared.store.put(Table::Catalog, Bytes::copy_from_slice(server.as_bytes()), json);
                 self.kept.lists.store(Some(items));
+                *self.kept.eras() = eras;
                 self.kept.written.store(now, Ordering::Relaxed);
             }
             Ok(_) => {

@@ -30,6 +30,11 @@ impl LastWords {
         kept.live.clone()
     }
 
+    /// Shows the lines of a process that took the place of another while both ran.
+    pub(super) fn turn_to(&self, live: StderrTail) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Kept { dead: Vec::new(), live };
+    }
+
     /// Forgets those of the process before: this one is ready.
     pub(super) fn ready(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).dead = Vec::new();

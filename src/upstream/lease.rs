@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::json::Text;
 use crate::model::{Caller, Error, Notice, Reason, Task};
-use crate::revision::{ConnectError, Times};
+use crate::revision::{ConnectError, Era, Times};
 use crate::telemetry::Metrics;
 use crate::upstream::connect::{Active, For, open_with};
 use crate::upstream::connections::Seeker;
@@ -53,6 +53,8 @@ struct Table {
     leases: HashMap<Text, Arc<Lease>>,
     /// Of those that could not be opened, or broke.
     paces: Paces,
+    /// The one whose last attempt the server refused by an answer.
+    refused: Option<Text>,
 }
 
 struct Lease {
@@ -67,6 +69,8 @@ struct Lease {
     need: Need,
     /// Cancelled when another client gets its place, or its principal is gone.
     evicted: CancellationToken,
+    /// Cancelled when it is the main connection from now on.
+    released: CancellationToken,
 }
 
 /// A connection is in use until this is dropped.
@@ -195,9 +199,31 @@ impl Leases {
         self.lock().paces.forgive(key);
     }
 
+    /// Whether the server answered the last attempt at this connection, and refused it.
+    pub(super) fn was_refused(&self, key: &Text) -> bool {
+        self.lock().refused.as_ref() == Some(key)
+    }
+
+    /// Lets go of a connection that stays open; false: it is not there.
+    pub(super) fn release(&self, key: &Text, active: &Arc<Active>) -> bool {
+        let mut table = self.lock();
+        let is_it = |lease: &&mut Arc<Lease>| lease.active().is_some_and(|there| Arc::ptr_eq(there, active));
+        let Some(lease) = table.leases.get_mut(key).filter(is_it).cloned() else { return false };
+        table.leases.remove(key);
+        lease.released.cancel();
+        true
+    }
+
+    /// The open connections that clients of one era share.
+    pub(super) fn of_eras(&self) -> Vec<Arc<Active>> {
+        let table = self.lock();
+        let keys = [Era::Modern, Era::Legacy].map(sharing::era_key);
+        keys.iter().filter_map(|key| table.leases.get(key)?.active().cloned()).collect()
+    }
+
     /// The caller's connection, if there is one.
-    pub(super) fn find(&self, share: Share, caller: &Caller) -> Option<Arc<Active>> {
-        let key = sharing::key(share, caller).or_else(|| caller.session.as_ref().map(sharing::session_key))?;
+    pub(super) fn find(&self, share: Share, caller: &Caller, other: Option<Era>) -> Option<Arc<Active>> {
+        let key = sharing::key(share, caller, other).or_else(|| caller.session.as_ref().map(sharing::session_key))?;
         self.lock().leases.get(&key)?.active().cloned()
     }
 
@@ -286,6 +312,7 @@ impl Lease {
             uses: AtomicUsize::new(0),
             need: Need::default(),
             evicted: CancellationToken::new(),
+            released: CancellationToken::new(),
         }
     }
 
@@ -428,9 +455,15 @@ impl Place {
         table.remove(&self.key, &self.lease);
         match failure {
             Failure::Connect(error) => {
+                let refused = matches!(error, ConnectError::Answered(_) | ConnectError::NoCommonRevision(_));
+                table.refused = refused.then(|| self.key.clone());
                 let pause = table.paces.failed(&self.key, pace, &error, Instant::now());
-                let reason = &*pause.reason;
-                tracing::warn!(server = self.server, "a connection for a single client cannot be opened: {reason}");
+                // One that refuses an era may well speak one alone.
+                let is_known = [Era::Legacy, Era::Modern].map(sharing::era_key).contains(&self.key);
+                if !(refused && is_known) {
+                    let reason = &*pause.reason;
+                    tracing::warn!(server = self.server, "a connection for a single client cannot be opened: {reason}");
+                }
                 unconnected(&self.server, &pause)
             }
             Failure::Unwanted(reason) => {
@@ -498,12 +531,17 @@ async fn watch(place: Place, active: Arc<Active>, caller: Arc<Caller>, pace: Pac
         () = ears::pass_on(&*active.server, &caller, hearing, backoff, |notice| told.tell(&server, notice)) => {}
         () = renewed => {}
         () = lease.evicted.cancelled() => {}
+        () = lease.released.cancelled() => {}
         reason = health.lost(&active) => {
             tracing::warn!(server, "a connection of one client's is given up: {reason}");
             lost = Some(reason);
         }
         reason = active.link.broken() => lost = Some(reason.to_string()),
         () = stop.cancelled() => {}
+    }
+    if lease.released.is_cancelled() {
+        leases.measure(&server, &metrics);
+        return;
     }
     // At a stop the link is closed, too: what woke this task first means nothing.
     if stop.is_cancelled() && active.is_kept.load(Ordering::Relaxed) {

@@ -10,6 +10,7 @@ mod connect;
 mod connections;
 mod ears;
 mod elsewhere;
+mod eras;
 mod follow;
 mod fresh;
 mod handed;
@@ -298,6 +299,11 @@ impl Upstream {
         self.connections.beside()
     }
 
+    /// The connections that all clients of an era share: the revision spoken there, and the process, if there is one.
+    pub fn shared_connections(&self) -> Vec<(&'static str, Option<u32>)> {
+        self.connections.shared().iter().map(|active| (active.revision, active.link.pid())).collect()
+    }
+
     /// What it says of itself; while it is not connected, what it said last, perhaps in an earlier run.
     pub fn face(&self) -> Option<Face> {
         let described = self.connections.main().map(|active| active.server.describe(&own_caller()));
@@ -528,6 +534,9 @@ impl Upstream {
 /// The start of a call on a connection; nothing is sent before its first event is asked for.
 fn open_call(active: &Active, caller: &Arc<Caller>, call: Call) -> Exchange {
     active.count(caller.revision);
+    if !active.is_called.load(Ordering::Relaxed) {
+        active.is_called.store(true, Ordering::Release);
+    }
     active.server.call(caller, call)
 }
 

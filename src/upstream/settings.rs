@@ -25,7 +25,7 @@ pub struct ServerSettings {
     pub connect: Connect,
     /// A revision to speak, whatever a probe would say; its spelling is checked by `revision`.
     pub protocol: Option<String>,
-    /// Whether each client meets it in the era that the client speaks, if the server speaks both.
+    /// Whether each client meets it in the era that the client speaks, if the server speaks both and no revision is set.
     pub as_client: bool,
     /// Which tools exist and how they look.
     pub tools: ItemRules,
@@ -253,7 +253,7 @@ impl ServerSettings {
             description: None,
             connect,
             protocol: None,
-            as_client: false,
+            as_client: true,
             tools: ItemRules::everything(),
             resources: ItemRules::everything(),
             prompts: ItemRules::everything(),

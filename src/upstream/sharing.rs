@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::json::Text;
 use crate::model::{Call, Caller, Method, TaskWish};
+use crate::revision::Era;
 use crate::upstream::Share;
 use crate::upstream::ears::Owner;
 
@@ -36,33 +37,42 @@ pub(super) struct Beside {
     pub(super) owner: Owner,
 }
 
-/// Where a caller's calls go by the settings alone; `None`: to the main connection. `legacy`: whether it is to meet the
-/// server in the legacy era, although the main connection is not; `idle`: how long a server that is started on use is kept
+/// Where a caller's calls go by the settings alone; `None`: to the main connection. `other`: the era in which it is to
+/// meet the server, although the main connection is in another; `idle`: how long a connection that several share is kept
 /// without being needed.
-pub(super) fn beside(share: Share, caller: &Caller, legacy: bool, idle: Option<Duration>) -> Option<Beside> {
+pub(super) fn beside(share: Share, caller: &Caller, other: Option<Era>, idle: Option<Duration>) -> Option<Beside> {
     let ends = match (share, &caller.session) {
         (Share::Session, Some(_)) => Ends::WithSession,
         (Share::Session, None) => Ends::Unused,
         _ => idle.map_or(Ends::Never, Ends::Idle),
     };
-    match key(share, caller) {
+    match key(share, caller, other) {
         Some(key) => Some(Beside { key, ends, as_caller: true, owner: owner(share, caller) }),
-        // No session and no principal is called so.
-        None => legacy.then(|| Beside { key: Text::literal("legacy"), ends, as_caller: false, owner: Owner::Legacy }),
+        None => other.map(|era| Beside { key: era_key(era), ends, as_caller: false, owner: Owner::Era(era) }),
     }
+}
+
+/// The name of the connection that all clients of an era share beside the main one. No session and no principal is
+/// called so.
+pub(super) fn era_key(era: Era) -> Text {
+    Text::literal(match era {
+        Era::Legacy => "legacy",
+        Era::Modern => "modern",
+    })
 }
 
 /// What a caller's connection is found by; `None`: it uses the main one.
 ///
 /// A stateless client has no session. What comes nearest is who it is and what it can be asked for: its calls share a
 /// connection that was opened with its own capabilities.
-pub(super) fn key(share: Share, caller: &Caller) -> Option<Text> {
+pub(super) fn key(share: Share, caller: &Caller, other: Option<Era>) -> Option<Text> {
     let principal = caller.principal.id;
+    let in_era = other.map(|era| format!(", {}", era_key(era))).unwrap_or_default();
     match (share, &caller.session) {
         (Share::Auto, _) => None,
         (Share::Session, Some(session)) => Some(session.clone()),
         (Share::Session, None) => Some(stateless_key(caller, 0)),
-        (Share::Principal, _) => Some(Text::from(format!("principal {principal}"))),
+        (Share::Principal, _) => Some(Text::from(format!("principal {principal}{in_era}"))),
     }
 }
 
@@ -122,7 +132,7 @@ mod tests {
     fn who_must_not_meet_gets_another_connection() {
         let (first, second) = (testing::caller(1, Some("a")), testing::caller(1, Some("b")));
         let (stateless, other) = (testing::caller(1, None), testing::caller(2, None));
-        let key = |share, caller: &Caller| beside(share, caller, false, None).map(|beside| (beside.key, beside.ends));
+        let key = |share, caller: &Caller| beside(share, caller, None, None).map(|beside| (beside.key, beside.ends));
         assert_eq!(key(Share::Auto, &first), None);
         assert_ne!(key(Share::Session, &first), key(Share::Session, &second));
         assert_eq!(key(Share::Session, &first).unwrap().1, Ends::WithSession);
@@ -135,19 +145,22 @@ mod tests {
     #[test]
     fn legacy_clients_share_the_connection_in_their_era() {
         let (first, second) = (testing::caller(1, Some("a")), testing::caller(2, Some("b")));
-        let legacy = beside(Share::Auto, &first, true, None).unwrap();
+        let other = Some(Era::Legacy);
+        let legacy = beside(Share::Auto, &first, other, None).unwrap();
         assert_eq!((legacy.as_caller, legacy.ends), (false, Ends::Never));
-        assert_eq!(beside(Share::Auto, &second, true, None).unwrap(), legacy);
-        assert!(beside(Share::Principal, &first, true, None).unwrap().as_caller);
+        assert_eq!(beside(Share::Auto, &second, other, None).unwrap(), legacy);
+        assert_ne!(beside(Share::Auto, &second, Some(Era::Modern), None).unwrap().key, legacy.key);
+        let own = beside(Share::Principal, &first, other, None).unwrap();
+        assert!(own.as_caller && Some(own.key) != key(Share::Principal, &first, None));
     }
 
     #[test]
     fn what_a_server_started_on_use_has_for_several_ends_without_need() {
         let (session, idle) = (testing::caller(1, Some("a")), Duration::from_secs(10));
-        let ends = |share, legacy| beside(share, &session, legacy, Some(idle)).unwrap().ends;
-        assert_eq!(ends(Share::Principal, false), Ends::Idle(idle));
-        assert_eq!(ends(Share::Auto, true), Ends::Idle(idle));
-        assert_eq!(ends(Share::Session, false), Ends::WithSession);
+        let ends = |share, other| beside(share, &session, other, Some(idle)).unwrap().ends;
+        assert_eq!(ends(Share::Principal, None), Ends::Idle(idle));
+        assert_eq!(ends(Share::Auto, Some(Era::Legacy)), Ends::Idle(idle));
+        assert_eq!(ends(Share::Session, None), Ends::WithSession);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::telemetry::logs;
 use crate::upstream::connect::{For, open_with};
 use crate::upstream::follow::{End, serve};
 use crate::upstream::pace::{Pace, Rest};
-use crate::upstream::{Connect, Start, State, Status, Upstream};
+use crate::upstream::{Active, Connect, Start, State, Status, Upstream};
 
 /// Connects, and connects again, until the upstream is stopped.
 pub(super) async fn run(upstream: Arc<Upstream>) {
@@ -44,7 +44,6 @@ pub(super) async fn run(upstream: Arc<Upstream>) {
         set(&upstream, rest.state, reason, Some(rest.until), Some(rest.wake));
         pause(&upstream, &rest).await;
     }
-    upstream.connections.close();
     set(&upstream, State::Stopped, String::new(), None, None);
     upstream.over.cancel();
 }
@@ -75,30 +74,56 @@ impl Life {
             count_attempt(upstream);
         }
         self.pace.attempt(Instant::now());
-        let (whom, settings) = (For::everybody(self.era), upstream.live.load_full());
-        let whom = For { stderr: upstream.last_words.begin(), ..whom };
+        let first = upstream.connections.eras.begin(upstream.connections.spoke().as_deref());
+        let era = self.era.filter(|era| first.is_none_or(|first| first == *era));
+        let stderr = upstream.last_words.begin();
+        let (whom, settings) = (For { first, stderr, ..For::everybody(era) }, upstream.live.load_full());
         let opened = tokio::select! {
             opened = open_with(&settings, &upstream.shared, whom, upstream.times.clone()) => opened,
             () = upstream.stop.cancelled() => return Came::Stopped,
         };
         match opened {
-            Ok(active) => {
-                self.era = Some(active.era);
-                let began = Instant::now();
-                match serve(upstream, Arc::new(active)).await {
-                    End::Lost(reason) => {
-                        let now = Instant::now();
-                        Came::Lost(reason, self.pace.lost(now - began, now))
-                    }
-                    End::Idle => Came::Idle,
-                    End::Stopped => Came::Stopped,
-                }
-            }
+            Ok(active) => self.serve(upstream, Arc::new(active)).await,
             // A remembered era that fails is no longer known: the server may have been replaced.
-            Err(error) if self.era.take().is_some() => {
-                Came::Lost(error.to_string(), self.pace.mistaken(Instant::now()))
+            Err(error) => {
+                let now = Instant::now();
+                let mistaken = self.era.take().is_some() && era.is_some();
+                let rest = if mistaken { self.pace.mistaken(now) } else { self.pace.failed(&error, now) };
+                Came::Lost(error.to_string(), rest)
             }
-            Err(error) => Came::Lost(error.to_string(), self.pace.failed(&error, Instant::now())),
+        }
+    }
+
+    /// Serves on a connection, and on those that take its place.
+    async fn serve(&mut self, upstream: &Arc<Upstream>, mut active: Arc<Active>) -> Came {
+        loop {
+            self.era = Some(active.era);
+            let began = Instant::now();
+            let end = serve(upstream, active).await;
+            match upstream.connections.eras.take_promoted() {
+                Some(promoted) if !matches!(end, End::Stopped) => {
+                    upstream.last_words.turn_to(promoted.stderr.clone());
+                    active = promoted;
+                }
+                Some(promoted) => {
+                    upstream.connections.close(&promoted);
+                    promoted.server.end();
+                    promoted.link.close(Vec::new()).await;
+                    return Came::Stopped;
+                }
+                None => return self.came(end, began),
+            }
+        }
+    }
+
+    fn came(&mut self, end: End, began: Instant) -> Came {
+        match end {
+            End::Lost(reason) => {
+                let now = Instant::now();
+                Came::Lost(reason, self.pace.lost(now - began, now))
+            }
+            End::Idle => Came::Idle,
+            End::Stopped | End::Promoted => Came::Stopped,
         }
     }
 }

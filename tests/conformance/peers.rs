@@ -106,10 +106,7 @@ pub(crate) struct Gateway {
 
 impl Gateway {
     /// `everything` as given, and a mock named `second`.
-    ///
-    /// The fixture speaks both eras, and its tools that ask in the middle of a call can do so in the legacy one alone.
-    pub(crate) async fn before(mut everything: Value) -> Gateway {
-        everything["protocol"] = json!("client");
+    pub(crate) async fn before(everything: Value) -> Gateway {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let second = dir.path().join("second.json");
         std::fs::write(&second, namesake().to_string()).expect("a script");

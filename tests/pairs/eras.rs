@@ -48,31 +48,33 @@ async fn gateway(dir: &TempDir, script: &Script, servers: &[(&str, &str)]) -> (A
     (app, serving)
 }
 
-const AS_CLIENT: &str = "protocol = \"client\"";
-
 #[tokio::test]
-async fn each_client_meets_a_server_of_both_eras_in_its_own_if_the_config_says_so() {
+async fn each_client_meets_a_server_of_both_eras_in_its_own_without_a_setting() {
     let dir = tempfile::tempdir().unwrap();
-    let own = format!("{AS_CLIENT}\nshare = \"session\"");
-    let servers = [("pipe", AS_CLIENT), ("web", AS_CLIENT), ("pipe_own", &*own), ("web_own", &*own), ("web_auto", "")];
+    let (own, newest) = ("share = \"session\"", "protocol = \"newest\"");
+    let client = "protocol = \"client\"";
+    let both = [("pipe", ""), ("web", client), ("pipe_own", own), ("web_own", own)];
+    let servers = [both[0], both[1], both[2], both[3], ("web_newest", newest), ("pipe_newest", newest)];
     let (app, _serving) = gateway(&dir, &Script::standard(), &servers).await;
     let url = format!("http://{}/mcp", app.addresses[0]);
     let can = json!({"elicitation": {}});
     let legacy = Client::open("2025-06-18", &url, can.clone()).await;
     let modern = Client::open("2026-07-28", &url, can).await;
-    for (server, _) in &servers[..4] {
+    for (server, _) in &both {
         assert_eq!(met(&modern, server).await, "2026-07-28", "{server}");
         assert_eq!(met(&legacy, server).await, "2025-11-25", "{server}");
         assert_eq!(met(&modern, server).await, "2026-07-28", "{server}");
     }
-    assert_eq!(met(&legacy, "web_auto").await, "2026-07-28");
+    for (server, _) in &servers[4..] {
+        assert_eq!(met(&legacy, server).await, "2026-07-28", "{server}");
+    }
     app.stop().await;
 }
 
 #[tokio::test]
 async fn a_server_of_one_era_is_asked_for_the_other_once() {
     let dir = tempfile::tempdir().unwrap();
-    let servers = [("pipe", AS_CLIENT), ("web", AS_CLIENT)];
+    let servers = [("pipe", ""), ("web", "")];
     let script = Script::standard().speaking(&[Revision::V2026_07_28]);
     let (app, _serving) = gateway(&dir, &script, &servers).await;
     let url = format!("http://{}/mcp", app.addresses[0]);

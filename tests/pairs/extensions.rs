@@ -43,7 +43,7 @@ pub(crate) async fn what_a_client_declares_reaches_its_servers(cell: Arc<Cell>) 
         assert!(opened.iter().any(declares), "{opened:?}");
         return;
     }
-    assert!(opened.is_empty());
+    assert!(opened.len() <= 1, "it is tried once in the era of its legacy clients: {opened:?}");
     let meta = |message: &Value| message["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"].clone();
     let call: Value = serde_json::from_str(cell.rig.main.calls("echo").last().unwrap()).unwrap();
     assert_eq!(meta(&call)["extensions"], own["extensions"], "{call}");

@@ -107,6 +107,32 @@ async fn users_02_many_clients_share_one_child() {
 }
 
 #[tokio::test]
+async fn a_program_of_both_eras_runs_once_where_its_clients_are_of_one() {
+    for (first, other) in [(Era::Legacy, Era::Modern), (Era::Modern, Era::Legacy)] {
+        let (mark, env) = mark();
+        let script = only(Script::standard(), &["echo"]);
+        let gateway = Setup::new().stdio("a", &script).with("servers.a", &env).start().await;
+        gateway.ready(&["a"]).await;
+        let client = gateway.client(first).await;
+        for _ in 0..3 {
+            client.call("a__echo", json!({})).await.text();
+        }
+        holds("one process is left", || marked(&mark).len() == 1).await;
+        let shared = gateway.status("a").await["shared"].clone();
+        assert_eq!(shared.as_array().unwrap().len(), 1, "{shared}");
+        let another = gateway.client(other).await;
+        assert_eq!(another.tools().await, ["a__echo"]);
+        assert_eq!(marked(&mark).len(), 1, "a list starts nothing");
+        another.call("a__echo", json!({})).await.text();
+        assert_eq!(marked(&mark).len(), 2);
+        let shared = gateway.status("a").await["shared"].clone();
+        assert!(shared[0]["revision"] != shared[1]["revision"] && shared[1]["pid"].is_u64(), "{shared}");
+        gateway.app.stop().await;
+        assert_eq!(marked(&mark).len(), 0);
+    }
+}
+
+#[tokio::test]
 async fn users_19_a_crash_is_explained_and_mended() {
     for script in [legacy(), modern()] {
         let gateway = Setup::new().stdio("a", &script).start().await;
@@ -149,7 +175,9 @@ async fn users_45_stray_lines_on_stdout_break_nothing_and_are_counted() {
     for script in [legacy(), modern()] {
         let banner = "Welcome to the server!\r\n\n   \n\u{feff}\n{\"half\": \n[1, 2".to_owned();
         let script = Script { stdio: Stdio { banner: Some(banner), ..Stdio::default() }, ..script };
-        let gateway = Setup::new().stdio("a", &script).start().await;
+        // Started once: an attempt in the other era would say it again.
+        let setup = Setup::new().stdio("a", &script).with("servers.a", "protocol = \"newest\"");
+        let gateway = setup.start().await;
         gateway.ready(&["a"]).await;
         let counted = || gateway.metric("moongate_garbage_total{mcp_server=\"a\"}");
         assert_eq!(counted().await, Some(3.0), "the lines that are no messages and not blank");

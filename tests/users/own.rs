@@ -126,8 +126,7 @@ async fn what_a_server_logs_on_the_connection_of_all_legacy_clients_is_told_only
     for keys in [1, 2] {
         // Of both eras: the main connection is in the newer one, and legacy clients share one of their own.
         let mock = serve(Script::standard()).await;
-        let setup = with_keys(keys).http("a", &mock.url).with("servers.a", "protocol = \"client\"");
-        let gateway = setup.start().await;
+        let gateway = with_keys(keys).http("a", &mock.url).start().await;
         gateway.ready(&["a"]).await;
         let mut streams = Vec::new();
         for client in [client_of(&gateway, 1).await, client_of(&gateway, keys).await] {

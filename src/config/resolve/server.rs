@@ -46,8 +46,8 @@ const PROGRAM_ONLY: [&str; 3] = ["args", "env", "cwd"];
 /// a little less.
 const SOCKET_PATH_MAX: usize = 103;
 
-/// `protocol`: the era of whoever calls, where the server speaks both.
-const CLIENT: &str = "client";
+/// `protocol`: the newest era that the server speaks, whoever calls.
+const NEWEST: &str = "newest";
 
 impl Resolver<'_> {
     pub(super) fn servers(&mut self, file: &File) -> Vec<ServerSettings> {
@@ -128,8 +128,8 @@ impl Resolver<'_> {
             title: None,
             description: None,
             connect: Connect::Stdio { command: String::new(), args: Vec::new(), env: Vec::new(), cwd: None },
-            as_client: protocol.as_deref() == Some(CLIENT),
-            protocol: protocol.filter(|protocol| protocol != CLIENT),
+            as_client: protocol.is_none(),
+            protocol: protocol.filter(|protocol| protocol != NEWEST),
             tools,
             resources,
             prompts,
@@ -261,12 +261,13 @@ impl Resolver<'_> {
             None => Path::of(&["defaults", "protocol"]),
         };
         let text = own.protocol.as_ref().or(base.protocol.as_ref())?;
-        if text == "auto" {
+        // `client` is what `auto` was called where it was no default.
+        if text == "auto" || text == "client" {
             return None;
         }
-        if text != CLIENT && !self.revisions.contains(&text.as_str()) {
+        if text != NEWEST && !self.revisions.contains(&text.as_str()) {
             let message = format!("`{path}`: {} is not a revision that Moongate speaks", self.shown(&path));
-            let words: Vec<&str> = ["auto", CLIENT].into_iter().chain(self.revisions.iter().copied()).collect();
+            let words: Vec<&str> = ["auto", NEWEST].into_iter().chain(self.revisions.iter().copied()).collect();
             self.error(Kind::Value, &path, message, format!("use {}", alternatives(&words)));
         }
         Some(text.clone())

@@ -456,6 +456,7 @@ mod tests {
             server: "a".to_owned(),
             revision: None,
             era: None,
+            first: None,
             capabilities: Raw::literal("{}"),
             info: Raw::literal("{}"),
             times: Arc::new(crate::revision::Times::new(Duration::from_secs(60), Duration::from_secs(60))),
