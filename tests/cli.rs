@@ -77,11 +77,22 @@ struct Gateway {
 
 impl Gateway {
     async fn start() -> Self {
+        Gateway::start_with("").await
+    }
+
+    async fn status(&self) -> serde_json::Value {
+        let args = ["status", "--format", "json", "--admin", &self.admin];
+        let status = run_in(self.dir.path(), &args).await;
+        serde_json::from_str(&status.out).unwrap_or_else(|e| panic!("{e}: {}", status.err))
+    }
+
+    /// Starts it with more in its config.
+    async fn start_with(more: &str) -> Self {
         let dir = TempDir::new().unwrap();
         let config = format!(
             "[gateway]\nlisten = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n[servers.std]\ncommand = {MOONGATE:?}\n\
              args = [\"mock\"]\n[servers.off]\ncommand = \"nothing\"\nenabled = false\n\
-             [[auth.keys]]\nname = \"test\"\nkey = {KEY:?}\n"
+             [[auth.keys]]\nname = \"test\"\nkey = {KEY:?}\n{more}"
         );
         std::fs::write(dir.path().join("moongate.toml"), config).unwrap();
         let mut child = command(&["serve"], dir.path()).spawn().unwrap();
@@ -121,6 +132,49 @@ impl Gateway {
 
 fn pid_of(child: &Child) -> Pid {
     Pid::from_raw(child.id().unwrap().cast_signed()).unwrap()
+}
+
+// === starting with entries that cannot be used ===
+
+#[tokio::test]
+async fn a_misspelt_entry_costs_that_server_and_not_the_gateway() {
+    let broken =
+        "[servers.unset]\nurl = \"https://a.example/${NOT_SET}\"\n[servers.typo]\ncommand = \"x\"\ntols = {}\n";
+    let gateway = Gateway::start_with(broken).await;
+    let status = gateway.status().await;
+    let server = |name: &str| status["servers"].as_array().unwrap().iter().find(|s| s["name"] == name).unwrap().clone();
+    for (name, word) in [("unset", "NOT_SET"), ("typo", "`tols`")] {
+        let server = server(name);
+        assert_eq!(server["state"], "failed", "{server}");
+        assert!(server["reason"].as_str().unwrap().contains(word), "{server}");
+        assert!(server["next_attempt_seconds"].is_null(), "nothing but another config helps: {server}");
+    }
+    assert_eq!(server("std")["state"], "ready");
+    let check = run_in(gateway.dir.path(), &["check"]).await;
+    assert_eq!(check.code, Some(2), "{}", check.err);
+    assert!(check.err.contains("unknown key `tols`") && check.err.contains("NOT_SET is not set"), "{}", check.err);
+    // A reload with any problem changes nothing, however small what it would change.
+    let path = gateway.dir.path().join("moongate.toml");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replace("[servers.std]", "[servers.std]\nprefix = \"other\"")).unwrap();
+    let reload = run_in(gateway.dir.path(), &["reload", "--admin", &gateway.admin]).await;
+    assert_eq!(reload.code, Some(2), "{}", reload.err);
+    assert!(gateway.run(&["tools"]).await.out.contains("std__echo"));
+    // Corrected, it starts what had failed.
+    let text = text.replace("tols = {}", "").replace("\"x\"", &format!("{MOONGATE:?}\nargs = [\"mock\"]"));
+    std::fs::write(&path, text.replace("${NOT_SET}", "mcp")).unwrap();
+    let reload = run_in(gateway.dir.path(), &["reload", "--admin", &gateway.admin]).await;
+    assert_eq!(reload.code, Some(0), "{}", reload.err);
+    let mut tools = String::new();
+    for _ in 0..200 {
+        tools = gateway.run(&["tools"]).await.out;
+        if tools.contains("typo__echo") {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(tools.contains("typo__echo"), "{tools}");
+    gateway.stop().await;
 }
 
 // === lists ===
@@ -434,15 +488,15 @@ async fn one_server_of_the_config_is_talked_to_directly() {
 async fn every_command_has_its_exit_codes() {
     let dir = TempDir::new().unwrap();
     std::fs::write(dir.path().join("good.toml"), "[servers.a]\ncommand = \"a\"\n").unwrap();
-    std::fs::write(dir.path().join("bad.toml"), "[servers.a]\ncomand = \"a\"\n").unwrap();
+    std::fs::write(dir.path().join("bad.toml"), "[gateway]\nlisen = \"a\"\n").unwrap();
     for (args, code, out, err) in [
         (&["--version"][..], 0, concat!("moongate ", env!("CARGO_PKG_VERSION"), "\n"), ""),
         (&["check", "-c", "good.toml"], 0, "", "fine; 1 server"),
         (&["check", "--print", "-c", "good.toml"], 0, "\"command\": \"a\"", "fine"),
-        (&["check", "-c", "bad.toml"], 2, "", "comand"),
+        (&["check", "-c", "bad.toml"], 2, "", "lisen"),
         (&["check", "-c", "none.toml"], 2, "", "none.toml"),
         (&["check", "--nonsense"], 2, "", "--nonsense"),
-        (&["serve", "-c", "bad.toml"], 2, "", "comand"),
+        (&["serve", "-c", "bad.toml"], 2, "", "lisen"),
         (&["serve", "-c", "good.toml", "--only", "b"], 2, "", "--only"),
         (&["schema"], 0, "\"$schema\"", ""),
         (&["key", "new", "laptop"], 0, "mg_", "hash = \"sha256:"),

@@ -9,9 +9,12 @@ use std::time::Duration;
 
 use moongate::auth::{AdminRole, MetricsAccess};
 use moongate::cli;
-use moongate::config::{self, Kind, LoadOptions, Loaded, Origin, Plan, Problems};
+use moongate::config::{self, Kind, LoadOptions, Loaded, Origin, Plan, Problems, Tolerance};
 use moongate::front::ListenAddress;
-use moongate::upstream::{Connect, Share};
+use moongate::upstream::{Connect, ServerSettings, Share};
+
+#[path = "config/clients.rs"]
+mod clients;
 
 fn address(text: &str) -> ListenAddress {
     ListenAddress::Tcp(text.parse().unwrap())
@@ -85,9 +88,12 @@ fn the_full_example_has_every_key() {
     let full = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/full.toml");
     let text = std::fs::read_to_string(full).unwrap();
     let schema: serde_json::Value = serde_json::from_str(&config::json_schema()).unwrap();
-    let spellings = ["serverUrl", "httpUrl", "disabled", "isActive", "keys"];
+    let spellings = ["disabled", "isActive", "keys"];
     for definition in schema["$defs"].as_object().unwrap().values() {
-        for key in definition["properties"].as_object().into_iter().flat_map(|keys| keys.keys()) {
+        for (key, rule) in definition["properties"].as_object().into_iter().flatten() {
+            if rule["description"].as_str().is_some_and(|text| text.starts_with("The same as")) {
+                continue;
+            }
             assert!(spellings.contains(&key.as_str()) || text.contains(&format!("{key} = ")), "{key}");
         }
     }
@@ -115,6 +121,135 @@ fn every_mistake_is_explained() {
         let expected = std::fs::read_to_string(&expected).unwrap_or_default();
         assert!(text == expected, "{} shows\n{text}\ninstead of\n{expected}", path.display());
     }
+}
+
+/// Loads as at the start of a gateway.
+fn load_at_start(text: &str, name: &str) -> Result<Loaded, Problems> {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join(name);
+    std::fs::write(&path, text).unwrap();
+    let tolerance = Tolerance::PerServer;
+    config::load(&LoadOptions { paths: vec![path], revisions: REVISIONS, tolerance, ..Default::default() })
+}
+
+#[test]
+fn at_the_start_a_problem_in_an_entry_costs_that_server() {
+    let text = "[gateway]\ndrain = '1s'\n[servers.good]\ncommand = 'a'\n\
+        [servers.unset]\nurl = 'https://a.example/'\nheaders = { A = '${NOT_SET}' }\n\
+        [servers.typo]\ncommand = 't'\ntols = { deny = ['delete_*'] }\n[servers.nowhere]\n\
+        [servers.'two words']\ncommand = 'a'\n[servers.off]\ncommand = 'a'\nenabled = false\ncolour = 'red'\n\
+        [views.v]\nservers = ['typo', 'good']\n";
+    assert!(load_texts(&[("a.toml", text)], &[]).is_err(), "a reload and `check` refuse it");
+    let loaded = load_at_start(text, "moongate.toml").unwrap_or_else(|problems| panic!("{problems}"));
+    let failed: Vec<(&str, &str)> = loaded
+        .plan
+        .servers
+        .iter()
+        .filter_map(|server| match &server.connect {
+            Connect::Misconfigured { reason } => Some((server.name.as_str(), reason.as_str())),
+            _ => None,
+        })
+        .collect();
+    let names: Vec<&str> = failed.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, ["nowhere", "two-words", "typo", "unset"]);
+    assert!(failed[2].1.contains("unknown key `tols`") && failed[2].1.contains("moongate.toml:10"), "{failed:?}");
+    assert!(failed[3].1.contains("NOT_SET is not set"), "{failed:?}");
+    assert_eq!((loaded.plan.servers.len(), loaded.plan.disabled.as_slice()), (5, &["off".to_owned()][..]));
+    assert_eq!(loaded.failed.len(), 5, "what is wrong with a disabled one is told, too: {:?}", loaded.failed);
+}
+
+#[test]
+fn at_the_start_a_problem_of_the_gateway_s_own_stops_it() {
+    for own in [
+        "[gateway]\nlisen = '127.0.0.1:1'",
+        "[gateway]\npublic_url = '${NOT_SET}'",
+        "[defaults]\ntimeout = '${NOT_SET}'",
+        "[[auth.keys]]\nname = 'k'\nkey = '${NOT_SET}'",
+        "[views.v]\nservers = ['nobody']",
+        "servers = 5",
+        "[servers.a",
+    ] {
+        assert!(load_at_start(&format!("{own}\n"), "moongate.toml").is_err(), "{own}");
+    }
+}
+
+#[test]
+fn words_that_are_no_levels_of_the_log_are_mistakes() {
+    for (word, level) in
+        [("verbose", "debug"), ("warning", "warn"), ("none", "off"), ("info,moongate=verbose", "debug")]
+    {
+        let problems = load_texts(&[("a.toml", &format!("[telemetry]\nlog = '{word}'\n"))], &[]).unwrap_err();
+        assert_eq!(problems.errors[0].fix, format!("did you mean `{level}`?"), "{word}");
+    }
+    assert!(load_texts(&[("a.toml", "[telemetry]\nlog = 'loud'\n")], &[]).is_err());
+    assert_eq!(plan(&[("a.toml", "[telemetry]\nlog = 'info,hyper=warn'\n")], &[]).log.filter, "info,hyper=warn");
+}
+
+#[test]
+fn a_config_that_others_may_write_is_warned_of() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.toml");
+    std::fs::write(&path, "[servers.a]\ncommand = 'a'\n").unwrap();
+    let mode = |path: &Path, mode: u32| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    let warnings = || load(std::slice::from_ref(&path), &[]).unwrap().warnings;
+    mode(&path, 0o640);
+    assert_eq!(warnings(), []);
+    mode(&path, 0o666);
+    let [warning] = &warnings()[..] else { panic!("{:?}", warnings()) };
+    assert!(warning.message.starts_with("everybody on this machine may write"), "{warning:?}");
+    assert!(warning.fix.starts_with("chmod go-w"), "{warning:?}");
+    mode(&path, 0o600);
+    mode(directory.path(), 0o777);
+    assert!(warnings()[0].message.contains("may replace"), "{:?}", warnings());
+    mode(directory.path(), 0o1777);
+    assert_eq!(warnings(), []);
+}
+
+#[test]
+fn packages_without_a_version_are_advised_against() {
+    let advice = |command: &str, args: &str| {
+        let text = format!("[servers.a]\ncommand = '{command}'\nargs = {args}\n");
+        let loaded = load_texts(&[("a.toml", &text)], &[]).unwrap();
+        loaded.advice.into_iter().map(|it| format!("{}: {}", it.message, it.fix)).collect::<Vec<_>>()
+    };
+    for (command, args, package) in [
+        ("npx", "['-y', '@s/files', '/data']", "@s/files@1.2.3"),
+        ("/usr/bin/npx", "['-y', 'files@latest']", "files@1.2.3"),
+        ("uvx", "['--from', 'git-server', 'run']", "git-server==1.2.3"),
+        ("uv", "['tool', 'run', 'git-server']", "git-server==1.2.3"),
+    ] {
+        let found = advice(command, args);
+        assert!(found.len() == 1 && found[0].contains(package), "{command} {args}: {found:?}");
+    }
+    for (command, args) in
+        [("npx", "['-y', '@s/files@2.0.1']"), ("uvx", "['git-server@2.1']"), ("uvx", "['a==1']"), ("node", "['npx']")]
+    {
+        assert_eq!(advice(command, args), Vec::<String>::new(), "{command} {args}");
+    }
+}
+
+#[test]
+fn dollars_that_nothing_replaces_are_told() {
+    let text = "[servers.a]\ncommand = 'sh'\nargs = ['-c', 'echo $HOME']\nenv = { A = '$HOME', B = '$$HOME', C = '5$', D = '${X:-1}' }\n";
+    let loaded = load_texts(&[("a.toml", text)], &[]).unwrap();
+    let [advice] = &loaded.advice[..] else { panic!("{:?}", loaded.advice) };
+    assert_eq!(advice.message, "`servers.a.env.A` has `$HOME`, which is not replaced");
+    assert!(loaded.warnings.is_empty(), "it is said by `check`, not at each start");
+}
+
+#[test]
+fn an_empty_config_warns() {
+    for text in ["", "[gateway]\ndrain = '1s'\n", "[servers]\n"] {
+        let warnings = load_texts(&[("a.toml", text)], &[]).unwrap().warnings;
+        assert!(warnings.len() == 1 && warnings[0].message.starts_with("no server is configured"), "{warnings:?}");
+    }
+    let empty = load_texts(&[("a.json", r#"{ "mcpServers": {} }"#)], &[]).unwrap();
+    assert_eq!(empty.warnings.len(), 1);
+    assert!(load(&[], &[]).unwrap().warnings.is_empty(), "without a file a demo is served");
+    assert!(
+        load_texts(&[("a.toml", "[servers.a]\ncommand = 'a'\nenabled = false\n")], &[]).unwrap().warnings.is_empty()
+    );
 }
 
 const TOML: &str = r#"
@@ -466,7 +601,7 @@ fn an_open_admin_listener_is_warned_of_once_and_needs_no_other_config() {
     let warnings: Vec<String> = loaded.warnings.iter().map(|warning| warning.render("warning")).collect();
     assert!(warnings.len() == 1 && warnings[0].contains("`admin.keys`"), "{warnings:?}");
     assert!(warnings[0].contains("0.0.0.0:9090"), "{warnings:?}");
-    let keys = "[gateway]\nadmin = \"0.0.0.0:9090\"\n[[admin.keys]]\nname = \"me\"\nkey = \"a-long-enough-test-key\"";
+    let keys = "[servers.a]\ncommand = \"a\"\n[gateway]\nadmin = \"0.0.0.0:9090\"\n[[admin.keys]]\nname = \"me\"\nkey = \"a-long-enough-test-key\"";
     let loaded = load_texts(&[("a.toml", keys)], &[("MOONGATE_ADMIN__METRICS", "key")]).unwrap();
     let plan = loaded.plan.admin_access;
     assert_eq!((plan.keys[0].role, plan.metrics), (AdminRole::View, MetricsAccess::Key));

@@ -86,7 +86,8 @@ pub fn environment() -> BTreeMap<String, String> {
 
 /// The warnings, and one line with what is configured.
 fn report(loaded: &Loaded) -> String {
-    let mut out: String = loaded.warnings.iter().map(|warning| warning.render("warning") + "\n").collect();
+    let warnings = || loaded.warnings.iter().chain(&loaded.advice);
+    let mut out: String = warnings().map(|warning| warning.render("warning") + "\n").collect();
     let sources: Vec<String> = loaded.sources.iter().map(|path| path.display().to_string()).collect();
     let from = if sources.is_empty() { "no config file".to_owned() } else { sources.join(", ") };
     let plan = &loaded.plan;
@@ -94,7 +95,7 @@ fn report(loaded: &Loaded) -> String {
         counted(plan.servers.len(), "server"),
         counted(plan.views.len(), "view"),
         counted(plan.keys.len(), "key"),
-        counted(loaded.warnings.len(), "warning"),
+        counted(warnings().count(), "warning"),
     ];
     out += &format!("{from}: fine; {}\n", counts.join(", "));
     out

@@ -10,7 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::app::{App, Source};
 use crate::cli::signals::StopSignals;
 use crate::cli::{check, fail, runtime, say};
-use crate::config::{self, LoadOptions, Loaded, Problems};
+use crate::config::{self, LoadOptions, Loaded, Problem, Problems, Tolerance};
 use crate::revision::SUPPORTED;
 use crate::telemetry::logs;
 use crate::upstream::{Connect, ServerSettings};
@@ -31,7 +31,7 @@ pub struct ServeArgs {
 
 /// Runs the gateway. Exit code 2: the config cannot be used; 1: something else failed.
 pub fn run(args: &ServeArgs) -> ExitCode {
-    let (loaded, demo) = match load(args) {
+    let (loaded, demo) = match load(args, Tolerance::PerServer) {
         Ok(loaded) => loaded,
         Err(problems) => return check::refuse(&problems),
     };
@@ -39,8 +39,12 @@ pub fn run(args: &ServeArgs) -> ExitCode {
     for warning in &loaded.warnings {
         say(warning.render("warning").trim_end());
     }
+    tell_failed(&loaded.failed);
     let again = args.clone();
-    let source = Source { load: Box::new(move || load(&again).map(|(loaded, _)| loaded)), files: loaded.files.clone() };
+    let source = Source {
+        load: Box::new(move || load(&again, Tolerance::None).map(|(loaded, _)| loaded)),
+        files: loaded.files.clone(),
+    };
     match runtime().and_then(|runtime| runtime.block_on(serve(loaded, source, demo))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => fail(&e),
@@ -48,21 +52,34 @@ pub fn run(args: &ServeArgs) -> ExitCode {
 }
 
 /// The config, or without any a demo server, so that the first run shows something that works.
-pub(super) fn load(args: &ServeArgs) -> Result<(Loaded, bool), Problems> {
+pub(super) fn load(args: &ServeArgs, tolerance: Tolerance) -> Result<(Loaded, bool), Problems> {
     let env = check::environment();
     let mut paths = args.config.clone();
     if paths.is_empty() {
         paths.extend(config::search(std::path::Path::new("."), &env));
     }
     let demo = paths.is_empty();
-    let options =
-        LoadOptions { paths, env, listen: args.listen.clone(), only: args.only.clone(), revisions: &SUPPORTED };
+    let (listen, only) = (args.listen.clone(), args.only.clone());
+    let options = LoadOptions { paths, env, listen, only, revisions: &SUPPORTED, tolerance };
     let mut loaded = config::load(&options)?;
     let demo = demo && loaded.plan.servers.is_empty();
     if demo && let Ok(program) = std::env::current_exe() {
         loaded.plan.servers.push(demo_server(&program));
     }
     Ok((loaded, demo))
+}
+
+/// Says what is wrong with the entries of servers that the gateway starts without.
+pub(super) fn tell_failed(problems: &[Problem]) {
+    for problem in problems {
+        say(problem.render("error").trim_end());
+    }
+    let mut names: Vec<&str> = problems.iter().filter_map(|problem| problem.server.as_deref()).collect();
+    names.sort_unstable();
+    names.dedup();
+    if !names.is_empty() {
+        say(&format!("not started, until the config is corrected: {}", names.join(", ")));
+    }
 }
 
 /// The mock with its friendly contents, as a child of ours: served in the way that any other server is.

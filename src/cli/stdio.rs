@@ -15,7 +15,7 @@ use crate::cli::client::remote;
 use crate::cli::serve::{self, ServeArgs};
 use crate::cli::signals::StopSignals;
 use crate::cli::{check, fail, runtime, say};
-use crate::config::{self, LoadOptions, Plan, Problems};
+use crate::config::{self, LoadOptions, Plan, Problems, Tolerance};
 use crate::front::NoPipe;
 use crate::policy::Globs;
 use crate::revision::SUPPORTED;
@@ -72,6 +72,7 @@ pub struct StdioArgs {
 struct Built {
     plan: Plan,
     warnings: Vec<config::Problem>,
+    failed: Vec<config::Problem>,
     endpoint: String,
     credentials: HeaderMap,
 }
@@ -100,6 +101,7 @@ pub fn run(args: &StdioArgs) -> ExitCode {
     for warning in &built.warnings {
         say(warning.render("warning").trim_end());
     }
+    serve::tell_failed(&built.failed);
     let runtime = match runtime() {
         Ok(runtime) => runtime,
         Err(e) => return fail(&e),
@@ -116,8 +118,8 @@ pub fn run(args: &StdioArgs) -> ExitCode {
 /// The gateway of the config.
 fn own(args: &StdioArgs) -> Result<Built, Unusable> {
     let flags = ServeArgs { config: args.config.clone(), listen: args.listen.clone(), only: args.only.clone() };
-    let (loaded, _) = serve::load(&flags).map_err(Unusable::Config)?;
-    let mut plan = loaded.plan;
+    let (loaded, _) = serve::load(&flags, Tolerance::PerServer).map_err(Unusable::Config)?;
+    let config::Loaded { mut plan, warnings, failed, .. } = loaded;
     if args.listen.is_empty() {
         plan.listen.clear();
     }
@@ -139,7 +141,7 @@ fn own(args: &StdioArgs) -> Result<Built, Unusable> {
         value.set_sensitive(true);
         credentials.insert(header::AUTHORIZATION, value);
     }
-    Ok(Built { plan, warnings: loaded.warnings, endpoint: args.endpoint.clone(), credentials })
+    Ok(Built { plan, warnings, failed, endpoint: args.endpoint.clone(), credentials })
 }
 
 /// A gateway whose only server is another one, which it leaves everything to.
@@ -175,7 +177,8 @@ fn bridge(args: &StdioArgs, url: &str) -> Result<Built, Unusable> {
         ..server
     }];
     // The endpoint of that one server, where its own names, URIs and tasks stay as they are.
-    Ok(Built { plan, warnings: loaded.warnings, endpoint: BRIDGED.to_owned(), credentials: HeaderMap::new() })
+    let (warnings, failed) = (loaded.warnings, loaded.failed);
+    Ok(Built { plan, warnings, failed, endpoint: BRIDGED.to_owned(), credentials: HeaderMap::new() })
 }
 
 async fn serve(built: Built, wait: Duration) -> anyhow::Result<ExitCode> {

@@ -29,7 +29,7 @@ impl Check<'_> {
                 Some(text) if !node.expanded => format!("`{path} = {text:?}` is not available in this version"),
                 _ => format!("`{path}` is not available in this version"),
             };
-            self.faults.error(Kind::Unavailable, node.place, message, fix);
+            self.faults.about(path).error(Kind::Unavailable, node.place, message, fix);
             return false;
         }
         let choices = rule.choices();
@@ -58,7 +58,7 @@ impl Check<'_> {
         for name in rule.required() {
             if !table.contains_key(name) {
                 let message = format!("`{}` is missing", path.key(name));
-                self.faults.error(Kind::Missing, place, message, format!("add `{name}`"));
+                self.faults.about(path).error(Kind::Missing, place, message, format!("add `{name}`"));
             }
         }
         table.retain(|name, child| {
@@ -81,7 +81,7 @@ impl Check<'_> {
         }
         if let Some(fix) = unavailable(path, child) {
             let message = format!("`{path}` is not available in this version");
-            return self.faults.error(Kind::Unavailable, child.key, message, fix);
+            return self.faults.about(path).error(Kind::Unavailable, child.key, message, fix);
         }
         let parent = Path(path.0[..path.0.len() - 1].to_vec());
         let message = match top {
@@ -94,7 +94,7 @@ impl Check<'_> {
             None if keys.len() > 12 => "remove it; `moongate schema` prints all keys that there are".to_owned(),
             None => format!("remove it; known here are {}", listed(&keys)),
         };
-        self.faults.error(Kind::UnknownKey, child.key, message, fix);
+        self.faults.about(path).error(Kind::UnknownKey, child.key, message, fix);
     }
 
     fn wrong_type(&mut self, node: &Node, choices: &[Rule], path: &Path) {
@@ -108,12 +108,12 @@ impl Check<'_> {
             str::to_owned,
         );
         let message = format!("`{path}` must be {}, but is {}", expected.join(" or "), node.kind());
-        self.faults.error(Kind::Type, node.place, message, fix);
+        self.faults.about(path).error(Kind::Type, node.place, message, fix);
     }
 
     fn scalar(&mut self, node: &Node, rule: Rule, path: &Path) -> bool {
         let mut wrong = |message: String, fix: String| {
-            self.faults.error(Kind::Value, node.place, message, fix);
+            self.faults.about(path).error(Kind::Value, node.place, message, fix);
             false
         };
         match &node.value {
@@ -188,9 +188,14 @@ fn unavailable(path: &Path, node: &Node) -> Option<&'static str> {
         parts.len() == steps.len() && parts.iter().zip(&steps).all(|(part, step)| *part == "*" || part == step)
     };
     let found = UNAVAILABLE.iter().find(|(pattern, value, _)| {
-        same(pattern) && value.is_none_or(|value| node.as_text().is_some_and(|text| text.trim() == value))
+        same(pattern) && value.is_none_or(|value| node.as_text().is_some_and(|text| is_value(text.trim(), value)))
     });
     found.map(|(_, _, fix)| *fix)
+}
+
+/// Whether a text is this value, or a URL of this scheme.
+fn is_value(text: &str, value: &str) -> bool {
+    text.strip_prefix(value).is_some_and(|rest| rest.is_empty() || rest.starts_with("://"))
 }
 
 /// The word that was probably meant.

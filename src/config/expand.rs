@@ -61,7 +61,7 @@ pub(super) fn expand(
                 }
                 Err(problem) => {
                     let message = format!("`{path}`: {}", problem.message);
-                    faults.error(Kind::Reference, node.place, message, problem.fix);
+                    faults.about(path).error(Kind::Reference, node.place, message, problem.fix);
                     // Nothing more is to be said about this value.
                     node.value = Value::Null;
                 }
@@ -136,6 +136,12 @@ fn reference(inside: &str, env: &BTreeMap<String, String>, directory: Option<&Fi
     let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     if name.is_empty() || !plain || name.starts_with(|c: char| c.is_ascii_digit()) {
         return Err(not_a_name(name));
+    }
+    if name.starts_with("workspaceFolder") && !env.contains_key(name) {
+        return Err(Dangling {
+            message: format!("`${{{name}}}` is the folder that is open in an editor, and a gateway has none"),
+            fix: "write the path".to_owned(),
+        });
     }
     let secret = sounds_secret(name);
     match (env.get(name), default) {

@@ -22,6 +22,11 @@ const WORDS: [&str; 11] = [
     "accesskey",
 ];
 
+/// Tables whose values are secret, in our form and in clients'.
+const SECRET_TABLES: [&str; 6] = ["headers", "env", "environment", "envs", "http_headers", "httpHeaders"];
+/// Lists of arguments, some of which are secret.
+const ARGUMENTS: [&str; 3] = ["args", "arguments", "command"];
+
 /// Whether a name sounds like that of a secret.
 pub(super) fn sounds_secret(name: &str) -> bool {
     let plain: String = name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
@@ -34,13 +39,10 @@ pub(super) fn is_secret(path: &Path, text: &str, before: Option<&str>) -> bool {
         return false;
     }
     let steps = path.steps();
-    let inside = match steps.as_slice() {
-        [servers, _, table, ..] if is_server_map(servers) => matches!(*table, "headers" | "env"),
-        ["mcp", "servers", _, table, ..] => matches!(*table, "headers" | "env"),
-        ["auth" | "admin", "keys", _, "key"] => true,
-        _ => false,
-    };
-    let argument = steps.iter().rev().nth(1) == Some(&"args")
+    let tables = steps.split_last().map_or(&[][..], |(_, tables)| tables);
+    let inside = tables.iter().any(|table| SECRET_TABLES.contains(table))
+        || matches!(steps.as_slice(), ["auth" | "admin", "keys", _, "key"]);
+    let argument = steps.iter().rev().nth(1).is_some_and(|list| ARGUMENTS.contains(list))
         && (text.split(['=', ':']).next().is_some_and(|name| name.len() < text.len() && sounds_secret(name))
             || before.is_some_and(|flag| flag.starts_with('-') && sounds_secret(flag)));
     let named = steps.iter().any(|step| WORDS.iter().any(|word| step.to_ascii_lowercase().contains(word)));
@@ -48,10 +50,6 @@ pub(super) fn is_secret(path: &Path, text: &str, before: Option<&str>) -> bool {
         .split_once("://")
         .is_some_and(|(_, rest)| rest.contains('?') || rest.split('/').next().is_some_and(|host| host.contains('@')));
     inside || argument || named || address
-}
-
-fn is_server_map(step: &str) -> bool {
-    matches!(step, "servers" | "mcpServers" | "defaults")
 }
 
 /// Only names of variables, and nothing that could itself be a secret.

@@ -1,17 +1,20 @@
 //! The config file: read, checked all at once, resolved into a [`Plan`].
 //!
 //! Owns the way from files, environment and flags to a plan: each source is read into a tree with places (`parse`),
-//! clients' spellings become ours (`dialect`), figment merges the layers (`layers`), references are replaced
+//! clients' forms become ours (`client_formats`), figment merges the layers (`layers`), references are replaced
 //! (`expand`), keys and types are checked against the schema (`check`), and values become settings (`resolve`). Does
 //! not start anything. Invariant: there is a plan only if there is no problem, and then every problem was looked for.
 
+mod advice;
 mod check;
-mod dialect;
+mod client_formats;
 mod expand;
+mod failed;
 mod file;
 mod keys;
 mod layers;
 mod mask;
+mod names;
 mod parse;
 mod plan;
 mod problem;
@@ -55,6 +58,18 @@ pub struct LoadOptions<'a> {
     pub only: Vec<String>,
     /// The protocol revisions that a server can be made to speak, as `protocol` names them.
     pub revisions: &'a [&'a str],
+    /// How much a problem in one server's entry costs.
+    pub tolerance: Tolerance,
+}
+
+/// How much of a config a problem in one server's entry costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tolerance {
+    /// All of it: a reload with any problem changes nothing, and `check` refuses it.
+    #[default]
+    None,
+    /// That server: a gateway starts with the others.
+    PerServer,
 }
 
 /// A config that can be run.
@@ -64,6 +79,10 @@ pub struct Loaded {
     pub plan: Plan,
     /// What works, but probably not as meant.
     pub warnings: Vec<Problem>,
+    /// What works, and could be safer or is not meant: for whoever looks at the config, not for each start.
+    pub advice: Vec<Problem>,
+    /// Problems that cost only the servers that they name; see [`Tolerance::PerServer`].
+    pub failed: Vec<Problem>,
     /// The files that were read, weakest first.
     pub sources: Vec<PathBuf>,
     /// Those, and the files that values refer to.
@@ -103,7 +122,7 @@ pub fn load(options: &LoadOptions<'_>) -> Result<Loaded, Problems> {
     }
     let (mut variables, names) = layers::environment(&options.env, sources.next(), &layers, &mut faults);
     sources.variables(names);
-    dialect::normalise(&mut variables, &mut faults);
+    client_formats::normalise(&mut variables, None, &mut faults);
     layers.push(variables);
     layers.push(layers::flags(&options.listen, LISTEN_PLACE));
 
@@ -112,6 +131,8 @@ pub fn load(options: &LoadOptions<'_>) -> Result<Loaded, Problems> {
         Node::table(Place::BUILT_IN)
     });
     let mut files = options.paths.clone();
+    let mut advice = Faults::default();
+    advice::servers(&merged, &mut advice);
     files.extend(expand_all(&mut merged, options, &sources, &mut faults));
     let mut checked = merged.clone();
     check::check(&mut checked, &mut faults);
@@ -128,16 +149,28 @@ pub fn load(options: &LoadOptions<'_>) -> Result<Loaded, Problems> {
         only: &options.only,
         env: &options.env,
     };
-    let plan = resolver.plan(&file);
+    let mut plan = resolver.plan(&file);
+    if let Some(last) = options.paths.len().checked_sub(1)
+        && faults.errors.is_empty()
+        && file.servers.is_empty()
+    {
+        let fix = "add `[servers.NAME]` with a `url` or a `command`, or use the config file of a client";
+        let place = Place { source: last, start: 0, end: 0 };
+        faults.warn(Kind::Missing, place, "no server is configured: clients find nothing here", fix);
+    }
     let problems = faults.finish(&sources);
-    if !problems.errors.is_empty() {
+    let tolerable = |problem: &Problem| options.tolerance == Tolerance::PerServer && problem.server.is_some();
+    if !problems.errors.iter().all(tolerable) {
         return Err(Problems { files, ..problems });
     }
+    failed::replace(&mut plan, &problems.errors);
     let mut resolved = merged.to_json(&|path, node| {
         node.secret || node.as_text().is_some_and(|text| mask::is_secret(path, text, before(&merged, path)))
     });
     escape(&mut resolved);
-    Ok(Loaded { plan, warnings: problems.warnings, sources: options.paths.clone(), files, resolved })
+    let Problems { errors: failed, warnings, .. } = problems;
+    let advice = advice.finish(&sources).warnings;
+    Ok(Loaded { plan, warnings, advice, failed, sources: options.paths.clone(), files, resolved })
 }
 
 /// Reports what cannot happen: saying so is better than running with less.
@@ -172,7 +205,8 @@ fn read(path: &Path, sources: &mut Sources, faults: &mut Faults) -> Option<Node>
         faults.error(Kind::Type, tree.place, message, "write keys and values, such as `servers`");
         return None;
     }
-    dialect::normalise(&mut tree, faults);
+    advice::permissions(path, index, faults);
+    client_formats::normalise(&mut tree, Some(path), faults);
     Some(tree)
 }
 

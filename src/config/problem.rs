@@ -7,7 +7,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use super::source::Sources;
-use super::tree::Place;
+use super::tree::{Path, Place};
 
 /// What sort of problem it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +74,8 @@ pub struct Problem {
     pub message: String,
     /// How to put it right.
     pub fix: String,
+    /// The server whose entry it is in; `None`: the problem is the gateway's own.
+    pub server: Option<String>,
 }
 
 /// Everything that is wrong with a config, and what is merely odd about it.
@@ -94,6 +96,7 @@ pub(super) struct Fault {
     pub(super) place: Place,
     pub(super) message: String,
     pub(super) fix: String,
+    pub(super) server: Option<String>,
 }
 
 /// The faults found so far.
@@ -101,15 +104,25 @@ pub(super) struct Fault {
 pub(super) struct Faults {
     pub(super) errors: Vec<Fault>,
     pub(super) warnings: Vec<Fault>,
+    /// Owner of the next fault.
+    server: Option<String>,
 }
 
 impl Faults {
+    /// Names the setting that the next fault is about: a fault in a server's entry is that server's.
+    pub(super) fn about(&mut self, path: &Path) -> &mut Self {
+        self.server = path.server().map(str::to_owned);
+        self
+    }
+
     pub(super) fn error(&mut self, kind: Kind, place: Place, message: impl Into<String>, fix: impl Into<String>) {
-        self.errors.push(Fault { kind, place, message: message.into(), fix: fix.into() });
+        let server = self.server.take();
+        self.errors.push(Fault { kind, place, message: message.into(), fix: fix.into(), server });
     }
 
     pub(super) fn warn(&mut self, kind: Kind, place: Place, message: impl Into<String>, fix: impl Into<String>) {
-        self.warnings.push(Fault { kind, place, message: message.into(), fix: fix.into() });
+        let server = self.server.take();
+        self.warnings.push(Fault { kind, place, message: message.into(), fix: fix.into(), server });
     }
 
     /// Resolves places; in the order of the sources, and each problem once.
@@ -119,7 +132,8 @@ impl Faults {
             let mut problems: Vec<Problem> = Vec::new();
             for fault in faults {
                 let (origin, snippet) = sources.locate(fault.place, fault.kind);
-                let problem = Problem { kind: fault.kind, origin, snippet, message: fault.message, fix: fault.fix };
+                let Fault { kind, message, fix, server, .. } = fault;
+                let problem = Problem { kind, origin, snippet, message, fix, server };
                 // After one error of syntax, a parser has more to say about the same place.
                 let again = problem.kind == Kind::Syntax
                     && problems.last().is_some_and(|last| (last.kind, &last.origin) == (Kind::Syntax, &problem.origin));

@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use super::dialect;
+use super::client_formats;
 
 /// What is derived from `file`, as text; a test compares the two. A gateway reads its config once: the code that derives
 /// the schema would be in its memory for as long as it runs.
@@ -17,18 +17,22 @@ pub fn json_schema() -> String {
     let servers = schema["properties"]["servers"].clone();
     let root = &mut schema["properties"];
     root["$schema"] = json!({ "type": "string", "description": "This schema, for editors." });
-    for name in dialect::SERVER_MAPS {
-        root[name] = json!({ "$ref": "#/properties/servers" });
+    for name in client_formats::SERVER_MAPS {
+        root[name] =
+            json!({ "type": ["object", "array"], "description": "The servers of a client's file, in its form." });
     }
-    root["mcp"] =
-        json!({ "type": "object", "properties": { "servers": servers }, "description": "VS Code's spelling." });
+    for name in ["mcp", "mcp.servers"] {
+        root[name] =
+            json!({ "type": ["object", "array"], "description": "The servers of a client's file, in its form." });
+    }
+    root["mcpServers"] = json!({ "anyOf": [servers, { "type": ["object", "array"] }] });
     let server = &mut schema["$defs"]["Server"]["properties"];
-    for name in dialect::URL_NAMES {
-        server[name] = json!({ "type": "string", "description": "The same as `url`." });
+    for (name, key) in client_formats::ALIASES {
+        server[name] = json!({ "description": format!("The same as `{key}`.") });
     }
     server["disabled"] = json!({ "type": "boolean", "description": "The opposite of `enabled`." });
     server["isActive"] = json!({ "type": "boolean", "description": "The same as `enabled`." });
-    server["type"] = json!({ "enum": dialect::type_names(), "description": "What the server is." });
+    server["type"] = json!({ "enum": client_formats::type_names(), "description": "What the server is." });
     server["protocol"]["description"] =
         json!("`auto` for the era of each client, `newest` for one era, or the protocol revision to speak (a date).");
     schema["patternProperties"] = json!({ "^x-": {} });

@@ -169,6 +169,14 @@ impl Path {
         self.key(&format!("[{index}]"))
     }
 
+    /// The server whose entry the path leads into.
+    pub(super) fn server(&self) -> Option<&str> {
+        match self.0.as_slice() {
+            [servers, name, ..] if servers == "servers" => Some(name),
+            _ => None,
+        }
+    }
+
     pub(super) fn steps(&self) -> Vec<&str> {
         self.0.iter().map(String::as_str).collect()
     }

@@ -206,7 +206,7 @@ impl Gateway {
             let member = servers.iter().find(|member| member.name.as_bytes() == &name[..]);
             if member.is_some_and(|member| member.restore(&row, longest)) {
                 restored += 1;
-            } else {
+            } else if !member.is_some_and(|member| member.is_misconfigured()) {
                 store.remove(Table::Catalog, name);
             }
         }

@@ -105,7 +105,7 @@ pub(super) async fn open_with(
     };
     let transport = match &settings.connect {
         Connect::Http { transport, .. } => *transport,
-        Connect::Stdio { .. } | Connect::Socket(_) => HttpTransport::Streamable,
+        Connect::Stdio { .. } | Connect::Socket(_) | Connect::Misconfigured { .. } => HttpTransport::Streamable,
     };
     let deadline = Instant::now() + settings.start_timeout;
     if transport == HttpTransport::Sse {
@@ -200,6 +200,9 @@ async fn link(
 ) -> Result<(Arc<dyn Link>, Option<StderrTail>), LinkError> {
     let is_http =
         matches!(&settings.connect, Connect::Http { transport, .. } if *transport != HttpTransport::WebSocket);
+    if let Connect::Misconfigured { reason } = &settings.connect {
+        return Err(LinkError::Unstartable(reason.clone()));
+    }
     if let Some(dial) = shared.dialer.as_ref().filter(|_| !is_http) {
         let (reader, writer) = dial(&settings.name)?;
         let duplex = DuplexSettings {
@@ -229,6 +232,7 @@ async fn link(
             })?;
             Ok((Arc::new(link), Some(stderr.clone())))
         }
+        Connect::Misconfigured { reason } => Err(LinkError::Unstartable(reason.clone())),
         Connect::Socket(address) => {
             let link = SocketLink::open(SocketSettings {
                 address: address.clone(),

@@ -152,6 +152,8 @@ pub(super) fn digest(settings: &ServerSettings) -> String {
             env.iter().for_each(|(name, value)| [name, value].into_iter().for_each(|part| add(part.as_bytes())));
             add(cwd.as_ref().map_or(&b""[..], |cwd| cwd.as_os_str().as_encoded_bytes()));
         }
+        // Nothing is ever listed with it.
+        Connect::Misconfigured { .. } => add(b"misconfigured"),
         Connect::Socket(address) => {
             add(b"socket");
             add(format!("{address:?}").as_bytes());

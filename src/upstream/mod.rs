@@ -317,6 +317,11 @@ impl Upstream {
         crate::revision::tool_problem(spoke.era, spoke.is_pipe, definition)
     }
 
+    /// Whether its entry in the config cannot be used.
+    pub fn is_misconfigured(&self) -> bool {
+        matches!(self.settings.connect, Connect::Misconfigured { .. })
+    }
+
     /// The revision that it speaks, while it is connected.
     pub fn revision(&self) -> Option<&'static str> {
         self.connections.main().map(|active| active.revision)
@@ -523,7 +528,7 @@ impl Upstream {
         }
         let wanted: &[_] = match &self.settings.connect {
             Connect::Http { forward_headers, .. } => forward_headers,
-            Connect::Stdio { .. } | Connect::Socket(_) => &[],
+            Connect::Stdio { .. } | Connect::Socket(_) | Connect::Misconfigured { .. } => &[],
         };
         let value = |from: &http::HeaderName| caller.headers.iter().find(|(name, _)| name.as_str() == from.as_str());
         let headers = wanted.iter().filter_map(|(from, to)| Some((Text::from(to.as_str()), value(from)?.1.clone())));

@@ -110,6 +110,11 @@ pub enum Connect {
         /// Working directory.
         cwd: Option<PathBuf>,
     },
+    /// Nothing: its entry in the config has problems, and it fails until the config is corrected.
+    Misconfigured {
+        /// What is wrong with the entry.
+        reason: String,
+    },
     /// A socket that carries newline-delimited messages.
     Socket(Address),
     /// HTTP, or what begins as HTTP.

@@ -17,6 +17,9 @@ use crate::upstream::{Active, Connect, Start, State, Status, Upstream};
 
 /// Connects, and connects again, until the upstream is stopped.
 pub(super) async fn run(upstream: Arc<Upstream>) {
+    if let Connect::Misconfigured { reason } = &upstream.settings.connect {
+        return stay_failed(&upstream, reason).await;
+    }
     let mut life = Life { pace: Pace::new(upstream.settings.backoff), era: None, first: true };
     // What a server offers that is started on use has to be learned once.
     if upstream.settings.start == Start::Lazy && upstream.knows_items() && !upstream.is_heir() {
@@ -45,6 +48,15 @@ pub(super) async fn run(upstream: Arc<Upstream>) {
         pause(&upstream, &rest).await;
     }
     set(&upstream, State::Stopped, String::new(), None, None);
+    upstream.over.cancel();
+}
+
+/// Stays away from a server whose entry in the config cannot be used: only another config ends that.
+async fn stay_failed(upstream: &Upstream, reason: &str) {
+    tracing::warn!(server = upstream.settings.name, "server: failed: {}", logs::one_line(reason));
+    set(upstream, State::Failed, reason.to_owned(), None, None);
+    upstream.stop.cancelled().await;
+    set(upstream, State::Stopped, String::new(), None, None);
     upstream.over.cancel();
 }
 

@@ -101,7 +101,7 @@ pub(crate) fn changed(plan: &Plan, dice: &mut Dice) -> (&'static str, Plan) {
             match &mut server.connect {
                 Connect::Stdio { args, .. } => args.push("again".to_owned()),
                 Connect::Http { url, .. } => url.set_query(Some("again")),
-                Connect::Socket(_) => unreachable!("there is none"),
+                Connect::Socket(_) | Connect::Misconfigured { .. } => unreachable!("there is none"),
             }
             "a server was replaced"
         }

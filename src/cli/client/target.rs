@@ -12,7 +12,7 @@ use http::{HeaderName, HeaderValue, header};
 use url::{Host, Url};
 
 use crate::cli::check;
-use crate::config::{self, LoadOptions, Origin};
+use crate::config::{self, LoadOptions, Loaded, Origin, Problems};
 use crate::front::UNIX;
 use crate::link::LinkError;
 use crate::link::guard::Guard;
@@ -115,13 +115,19 @@ impl TargetArgs {
         }
         let only = vec![name.to_owned()];
         let options = LoadOptions { paths, env, only, revisions: &SUPPORTED, ..LoadOptions::default() };
-        let loaded = config::load(&options).map_err(|mut problems| {
+        let tolerance = config::Tolerance::PerServer;
+        let mut loaded = config::load(&LoadOptions { tolerance, ..options }).map_err(|mut problems| {
             // What is a flag of the gateway there has another name here.
             for problem in problems.errors.iter_mut().filter(|p| matches!(p.origin, Origin::Flag(_))) {
                 problem.origin = Origin::Flag("--server".to_owned());
             }
             Failure::Config(problems)
         })?;
+        loaded.failed.retain(|problem| problem.server.as_deref() == Some(name));
+        if !loaded.failed.is_empty() {
+            let Loaded { failed: errors, warnings, files, .. } = loaded;
+            return Err(Failure::Config(Problems { errors, warnings, files }));
+        }
         let server = loaded.plan.servers.into_iter().find(|server| server.name == name);
         server.ok_or_else(|| Failure::Usage(format!("the server {name:?} is disabled, or not in the config")))
     }

@@ -3,9 +3,10 @@
 //! Owns what they mean, and that the names in them exist. Does not check credentials (`auth`). Invariant: a view's name
 //! leads to that view and to nothing else.
 
-use super::{Resolver, is_name_character, unknown_name_fix};
+use super::{Resolver, unknown_name_fix};
 use crate::auth::{KeyHash, KeySettings};
 use crate::config::file::{File, Key};
+use crate::config::names::is_name_character;
 use crate::config::plan::ViewSettings;
 use crate::config::problem::Kind;
 use crate::config::tree::Path;

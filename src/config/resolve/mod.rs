@@ -6,6 +6,7 @@
 
 mod access;
 mod admin;
+mod levels;
 mod listen;
 mod server;
 mod state;
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 use super::check::{alternatives, nearest};
 use super::file::{Calls, DurationText, File, LogFormat, RateText, Server, SizeText};
+use super::names::is_name_character;
 use super::plan::{Limits, LogSettings, NameSettings, Plan, ReloadSettings};
 use super::problem::{Faults, Kind};
 use super::tree::{Node, Path, Value};
@@ -22,8 +24,6 @@ use super::units;
 use crate::policy::Rate;
 use crate::telemetry::{CallLog, MemoryLimit};
 use crate::upstream::ServerSettings;
-
-const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 /// What is needed beside the keys.
 pub(super) struct Resolver<'a> {
@@ -83,18 +83,18 @@ impl<'a> Resolver<'a> {
         let node = self.tree.near(path);
         // A table has no useful extent: its key says where it is.
         let place = if matches!(node.value, Value::Table(_)) { node.key } else { node.place };
-        self.faults.error(kind, place, message, fix);
+        self.faults.about(path).error(kind, place, message, fix);
     }
 
     /// Reports a problem with the key at a path.
     fn error_at_key(&mut self, kind: Kind, path: &Path, message: impl Into<String>, fix: impl Into<String>) {
         let place = self.tree.near(path).key;
-        self.faults.error(kind, place, message, fix);
+        self.faults.about(path).error(kind, place, message, fix);
     }
 
     fn warn(&mut self, path: &Path, message: impl Into<String>, fix: impl Into<String>) {
         let place = self.tree.near(path).place;
-        self.faults.warn(Kind::Value, place, message, fix);
+        self.faults.about(path).warn(Kind::Value, place, message, fix);
     }
 
     /// Whether a key was written at all, even if what it holds is wrong.
@@ -309,17 +309,11 @@ impl<'a> Resolver<'a> {
     fn log(&mut self, file: &File) -> LogSettings {
         let path = Path::of(&["telemetry", "log"]);
         let filter = file.telemetry.log.trim().to_owned();
-        let fix = "write a level, or a list such as \"info,moongate=debug\"";
-        // A lone word that is no level is the name of a module: a level with a typing error would log everything.
-        let meant =
-            filter.split(',').map(str::trim).filter(|part| !part.contains(['=', ':', '[', '/'])).find_map(|word| {
-                let known = LEVELS.iter().any(|level| level.eq_ignore_ascii_case(word));
-                nearest(word, &LEVELS).filter(|_| !known)
-            });
-        if let Some(level) = meant {
+        let fix = "write a level (off, error, warn, info, debug, trace), or a list such as \"info,moongate=debug\"";
+        if let Some(level) = levels::meant(&filter) {
             let message = format!("`{path}`: {} is not a filter of the log", self.shown(&path));
             self.error(Kind::Value, &path, message, format!("did you mean `{level}`?"));
-        } else if filter.is_empty() || crate::telemetry::logs::filter(&filter).is_err() {
+        } else if !levels::has_level(&filter) || crate::telemetry::logs::filter(&filter).is_err() {
             let message = format!("`{path}`: {} is not a filter of the log", self.shown(&path));
             self.error(Kind::Value, &path, message, fix);
         }
@@ -363,11 +357,6 @@ fn unknown_name_fix(name: &str, names: &[&str], what: &str) -> String {
         None if names.is_empty() => format!("there are no {what}"),
         None => format!("the {what} are {}", super::check::listed(names)),
     }
-}
-
-/// Characters that an exposed name may have.
-fn is_name_character(c: char) -> bool {
-    c.is_ascii_alphanumeric() || matches!(c, '-' | '_')
 }
 
 fn count(number: u64) -> usize {

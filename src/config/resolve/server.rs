@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
 
-use super::{Resolver, count, is_name_character};
+use super::{Resolver, count};
 use crate::config::check::alternatives;
 use crate::config::file::{
     Common, DurationText, File, Items, Server, ServerKind, Share as FileShare, SizeText, Start as FileStart, Transport,
 };
 use crate::config::is_used;
+use crate::config::names::{self, is_name_character};
 use crate::config::problem::Kind;
 use crate::config::tree::Path;
 use crate::link::socket::Address;
@@ -66,25 +67,10 @@ impl Resolver<'_> {
     }
 
     fn server_name(&mut self, name: &str, path: &Path) {
-        let wrong = if name.is_empty() {
-            "is empty"
-        } else if name.len() > 64 {
-            "is longer than 64 characters"
-        } else if !name.chars().all(is_name_character) {
-            "has characters other than letters, digits, `-` and `_`"
-        } else if !name.starts_with(|c: char| c.is_ascii_alphanumeric()) {
-            "does not start with a letter or digit"
-        } else if name.contains("__") {
-            "has two underscores in a row"
-        } else {
-            return;
-        };
-        let suggestion: String =
-            name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(64).collect();
-        let suggestion = suggestion.split('-').filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-");
-        let fix = match suggestion.as_str() {
-            "" => "give it a name of letters, digits, `-` and `_`".to_owned(),
-            suggestion => format!("call it `{suggestion}`"),
+        let Some(wrong) = names::problem(name) else { return };
+        let fix = match names::legal(name) {
+            None => "give it a name of letters, digits, `-` and `_`".to_owned(),
+            Some(legal) => format!("call it `{legal}`"),
         };
         self.error_at_key(Kind::Value, path, format!("the name {name:?} {wrong}"), fix);
     }

@@ -1,0 +1,168 @@
+//! Advice on a config that works.
+//!
+//! Looks for what works and is probably not meant, or not safe. Does not refuse anything. Invariant: what is found here
+//! changes nothing of the plan.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path as FilePath;
+
+use super::problem::{Faults, Kind};
+use super::tree::{Node, Path, Place, Value};
+
+/// Programs that fetch a package and run it: the program, the words after it, and how a version is written.
+const RUNNERS: [(&str, &[&str], &str); 7] = [
+    ("npx", &[], "@"),
+    ("bunx", &[], "@"),
+    ("pnpm", &["dlx"], "@"),
+    ("npm", &["exec"], "@"),
+    ("uvx", &[], "=="),
+    ("uv", &["tool", "run"], "=="),
+    ("pipx", &["run"], "=="),
+];
+
+/// Flags of those that name the package.
+const PACKAGE_FLAGS: [&str; 4] = ["--package", "-p", "--from", "--spec"];
+/// Flags of those with a value that is no package.
+const VALUE_FLAGS: [&str; 10] = [
+    "--with",
+    "--python",
+    "--index-url",
+    "--default-index",
+    "--extra-index-url",
+    "--directory",
+    "--registry",
+    "--cache",
+    "--prefix",
+    "--index",
+];
+
+/// Warns of a file that somebody else may write: whoever can may start programs as the gateway's user.
+pub(super) fn permissions(path: &FilePath, source: usize, faults: &mut Faults) {
+    let Ok(file) = std::fs::metadata(path) else { return };
+    let place = Place { source, start: 0, end: 0 };
+    let shown = path.display();
+    let who = match file.mode() {
+        mode if mode & 0o002 != 0 => Some("everybody on this machine"),
+        // Many systems give each user a group of the same number, which nobody else is in.
+        mode if mode & 0o020 != 0 && file.gid() != file.uid() && file.gid() != 0 => Some("everybody in its group"),
+        _ => None,
+    };
+    if let Some(who) = who {
+        let message = format!("{who} may write {shown}, and with it start programs here");
+        faults.warn(Kind::Value, place, message, format!("chmod go-w {shown}"));
+    }
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(FilePath::new("."));
+    // In a directory like /tmp nobody may replace the files of others.
+    if std::fs::metadata(parent).is_ok_and(|parent| parent.mode() & 0o1002 == 0o002) {
+        let message = format!("everybody on this machine may replace {shown}, and with it start programs here");
+        faults.warn(Kind::Value, place, message, format!("chmod o-w {}", parent.display()));
+    }
+}
+
+/// Looks through the servers before references are replaced.
+pub(super) fn servers(tree: &Node, faults: &mut Faults) {
+    for (name, server) in tree.child("servers").and_then(Node::as_table).into_iter().flatten() {
+        let path = Path::of(&["servers", name]);
+        package(server, &path, faults);
+        for table in ["env", "headers"] {
+            for (key, node) in server.child(table).and_then(Node::as_table).into_iter().flatten() {
+                variable(node, &path.key(table).key(key), faults);
+            }
+        }
+    }
+}
+
+/// A package of which whatever is newest is run.
+fn package(server: &Node, path: &Path, faults: &mut Faults) {
+    let Some(command) = server.child("command").and_then(Node::as_text) else { return };
+    let program = command.rsplit('/').next().unwrap_or(command);
+    let program = program.strip_suffix(".cmd").or(program.strip_suffix(".exe")).unwrap_or(program);
+    let args: Vec<&Node> = match server.child("args").map(|args| &args.value) {
+        Some(Value::List(args)) => args.iter().collect(),
+        _ => Vec::new(),
+    };
+    let words: Vec<&str> = args.iter().map(|arg| arg.as_text().unwrap_or_default()).collect();
+    let runner = RUNNERS.iter().find(|(name, first, _)| *name == program && words.starts_with(first));
+    let Some((_, first, mark)) = runner else { return };
+    let Some(at) = package_at(&words, first.len()) else { return };
+    let word = words[at].rsplit_once('=').filter(|(flag, _)| PACKAGE_FLAGS.contains(flag)).map_or(words[at], |it| it.1);
+    if is_pinned(word) {
+        return;
+    }
+    let bare = word.strip_suffix("@latest").unwrap_or(word);
+    let message = format!("`{path}` runs whatever version of `{bare}` is newest when it starts");
+    let fix = format!("name the version that you looked at: `{bare}{mark}1.2.3`");
+    faults.about(path).warn(Kind::Value, args[at].place, message, fix);
+}
+
+/// Which word names the package.
+fn package_at(words: &[&str], first: usize) -> Option<usize> {
+    let mut at = first;
+    while let Some(word) = words.get(at) {
+        if PACKAGE_FLAGS.contains(word) {
+            return (at + 1 < words.len()).then_some(at + 1);
+        }
+        if word.split_once('=').is_some_and(|(flag, _)| PACKAGE_FLAGS.contains(&flag)) || !word.starts_with('-') {
+            return Some(at);
+        }
+        at += if VALUE_FLAGS.contains(word) { 2 } else { 1 };
+    }
+    None
+}
+
+/// Whether a word names one version of a package, or no package of a registry.
+fn is_pinned(word: &str) -> bool {
+    if word.is_empty() || word.starts_with(['.', '/', '~', '$']) || word.contains("${") || word.starts_with("file:") {
+        return true;
+    }
+    let version = match word.split_once("==") {
+        Some((_, version)) => Some(version),
+        // A scope begins with the same character, and so does what stands before a host.
+        None => {
+            word.rsplit_once(['@', '#']).filter(|(name, rest)| !name.is_empty() && !rest.contains('/')).map(|it| it.1)
+        }
+    };
+    version.is_some_and(|version| !version.is_empty() && !matches!(version, "latest" | "next" | "*" | "main"))
+}
+
+/// `$NAME`, which shells and some clients replace, and nobody here.
+fn variable(node: &Node, path: &Path, faults: &mut Faults) {
+    let Some(text) = node.as_text() else { return };
+    let plain = text.replace("$$", "");
+    let name = plain.split('$').skip(1).find_map(|rest| {
+        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
+        let name = &rest[..end];
+        (!name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit())).then_some(name)
+    });
+    if let Some(name) = name {
+        let message = format!("`{path}` has `${name}`, which is not replaced");
+        let fix = format!("write `${{{name}}}` for the variable, or `$${name}` for the characters themselves");
+        faults.about(path).warn(Kind::Reference, node.place, message, fix);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_told_from_scopes_and_paths() {
+        for word in ["a@1.2.3", "@s/a@1", "a==1.2", "./a", "/a", "git+https://h.example/a@v1", "${X}", "github:a/b#c1"]
+        {
+            assert!(is_pinned(word), "{word}");
+        }
+        for word in ["a", "@s/a", "@s/a@latest", "a@latest", "a@", "git+https://u@h.example/a", "github:a/b"] {
+            assert!(!is_pinned(word), "{word}");
+        }
+    }
+
+    #[test]
+    fn the_package_is_the_first_word_or_what_a_flag_names() {
+        assert_eq!(package_at(&["-y", "a", "-p", "b"], 0), Some(1));
+        assert_eq!(package_at(&["-y", "-p", "a", "b"], 0), Some(2));
+        assert_eq!(package_at(&["--with", "x", "--from", "a", "b"], 0), Some(3));
+        assert_eq!(package_at(&["tool", "run", "--python", "3", "a"], 2), Some(4));
+        assert_eq!(package_at(&["--package=a", "b"], 0), Some(0));
+        assert_eq!(package_at(&["-y"], 0), None);
+    }
+}

@@ -1,0 +1,139 @@
+//! Clients whose config files are read, and what tells their forms apart.
+//!
+//! Owns the table of clients: units of numbers, spellings of references. Does not rewrite anything. Invariant: where a
+//! form does not say whose it is, nothing is guessed: numbers have no unit, and only `${...}` is a reference.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::super::tree::{Node, Value};
+
+/// What a number without a unit counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TimeUnit {
+    Seconds,
+    Milliseconds,
+}
+
+/// A spelling of references, beside `${...}`, that a client replaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReferenceStyle {
+    /// `$NAME`
+    Dollar,
+    /// `$(echo $NAME)` and `$(cat FILE)`; other commands are not run.
+    Shell,
+    /// `%NAME%`
+    Percent,
+    /// `{env:NAME}` and `{file:PATH}`
+    Braces,
+    /// `${{ secrets.NAME }}`
+    Secrets,
+    /// `{{NAME}}`, which stands for something of each user.
+    PerUser,
+}
+
+/// A client's form of a config file.
+#[derive(Debug, PartialEq)]
+pub(super) struct ClientFormat {
+    /// The client, as messages call it.
+    pub(super) title: &'static str,
+    /// What a number as `timeout` counts; `None`: it has to be said.
+    pub(super) unit: Option<TimeUnit>,
+    /// The references that it replaces.
+    pub(super) references: &'static [ReferenceStyle],
+}
+
+const fn format(title: &'static str, unit: Option<TimeUnit>, references: &'static [ReferenceStyle]) -> ClientFormat {
+    ClientFormat { title, unit, references }
+}
+
+use ReferenceStyle::{Braces, Dollar, PerUser, Percent, Secrets, Shell};
+use TimeUnit::{Milliseconds, Seconds};
+
+/// Our own form.
+pub(super) const OWN: ClientFormat = format("Moongate", None, &[]);
+/// The form that most clients share.
+pub(super) const SHARED: ClientFormat = format("the client", None, &[]);
+pub(super) const VS_CODE: ClientFormat = format("VS Code", None, &[]);
+pub(super) const CODEX: ClientFormat = format("Codex", Some(Seconds), &[]);
+pub(super) const VIBE: ClientFormat = format("Vibe", Some(Seconds), &[]);
+pub(super) const ZED: ClientFormat = format("Zed", None, &[]);
+pub(super) const GOOSE: ClientFormat = format("Goose", Some(Seconds), &[Dollar]);
+pub(super) const LIST: ClientFormat = format("Continue", None, &[Secrets]);
+pub(super) const GEMINI: ClientFormat = format("Gemini CLI", Some(Milliseconds), &[Dollar, Percent]);
+pub(super) const OPENCODE: ClientFormat = format("OpenCode", Some(Milliseconds), &[Braces]);
+pub(super) const CRUSH: ClientFormat = format("Crush", Some(Seconds), &[Shell, Dollar]);
+pub(super) const AMP: ClientFormat = format("Amp", None, &[]);
+pub(super) const CLINE: ClientFormat = format("Cline", Some(Seconds), &[]);
+pub(super) const ROO: ClientFormat = format("Roo", Some(Seconds), &[]);
+pub(super) const AMAZON_Q: ClientFormat = format("Amazon Q", Some(Milliseconds), &[]);
+pub(super) const LIBRECHAT: ClientFormat = format("LibreChat", Some(Milliseconds), &[PerUser]);
+pub(super) const FIVE_IRE: ClientFormat = format("5ire", None, &[]);
+pub(super) const WITSY: ClientFormat = format("Witsy", None, &[]);
+
+/// Parts of a file's path that say whose it is.
+const PATHS: [(&str, &ClientFormat); 12] = [
+    ("cline_mcp_settings.json", &CLINE),
+    ("/.cline/", &CLINE),
+    ("mcp_settings.json", &ROO),
+    ("/.roo/", &ROO),
+    ("/.kilocode/", &ROO),
+    ("/.gemini/settings.json", &GEMINI),
+    ("/.qwen/settings.json", &GEMINI),
+    ("/amazonq/", &AMAZON_Q),
+    ("/.amazonq/", &AMAZON_Q),
+    ("librechat.yaml", &LIBRECHAT),
+    ("librechat.yml", &LIBRECHAT),
+    ("crush.json", &CRUSH),
+];
+
+/// Keys of an entry that only one client has.
+const ENTRY_KEYS: [(&str, &ClientFormat); 10] = [
+    ("httpUrl", &GEMINI),
+    ("trust", &GEMINI),
+    ("includeTools", &GEMINI),
+    ("excludeTools", &GEMINI),
+    ("alwaysAllow", &ROO),
+    ("watchPaths", &ROO),
+    ("chatMenu", &LIBRECHAT),
+    ("serverInstructions", &LIBRECHAT),
+    ("customUserVars", &LIBRECHAT),
+    ("startup", &LIBRECHAT),
+];
+
+/// The client by the path of its file.
+pub(super) fn by_path(path: Option<&Path>) -> Option<&'static ClientFormat> {
+    let path = format!("/{}", path?.to_string_lossy().replace('\\', "/"));
+    PATHS.iter().find(|(part, _)| path.contains(part)).map(|(_, format)| *format)
+}
+
+/// The client by the keys that its entries have.
+pub(super) fn by_entries(map: &BTreeMap<String, Node>) -> Option<&'static ClientFormat> {
+    let has = |key: &str| map.values().filter_map(Node::as_table).any(|entry| entry.contains_key(key));
+    // `streamableHttp` is Cline's way to write it, and numbers there are seconds.
+    let cline = map.values().any(|entry| {
+        entry.child("type").and_then(Node::as_text) == Some("streamableHttp") && entry.child("autoApprove").is_some()
+    });
+    let known = ENTRY_KEYS.iter().find(|(key, _)| has(key)).map(|(_, format)| *format);
+    known.or(cline.then_some(&CLINE))
+}
+
+/// The client of an `mcp` table with a server for each key.
+pub(super) fn of_mcp_table(map: &BTreeMap<String, Node>, path: Option<&Path>) -> &'static ClientFormat {
+    let types = ["stdio", "http", "sse"];
+    let crush = map.values().any(|entry| {
+        let kind = entry.child("type").and_then(Node::as_text);
+        kind.is_some_and(|kind| types.contains(&kind)) || entry.child("disabled_tools").is_some()
+    });
+    by_path(path).unwrap_or(if crush { &CRUSH } else { &OPENCODE })
+}
+
+/// Whether a table says how a server is reached.
+pub(super) fn is_server(node: &Node) -> bool {
+    const WAYS: [&str; 10] =
+        ["url", "command", "cmd", "uri", "serverUrl", "httpUrl", "server_url", "http_url", "baseUrl", "tcp"];
+    let Some(table) = node.as_table() else { return false };
+    let leads = |value: &Value| matches!(value, Value::Text(_) | Value::List(_) | Value::Table(_));
+    WAYS.iter().any(|way| table.get(*way).is_some_and(|node| leads(&node.value)))
+        || table.get("unix").is_some_and(|node| node.as_text().is_some())
+}

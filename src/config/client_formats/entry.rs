@@ -1,0 +1,464 @@
+//! One server's entry in a client's file, as ours.
+//!
+//! Owns other names of our keys, and values that clients write in another form. Does not check values (`check`).
+//! Invariant: an entry with only our keys is left as it is.
+
+use std::collections::BTreeMap;
+
+use super::super::problem::{Faults, Kind};
+use super::super::tree::{Node, Path, Place, Value};
+use super::client::{ClientFormat, OWN, TimeUnit, WITSY};
+use super::ignored::Ignored;
+use super::references::{self, Inputs};
+use super::tools;
+
+/// Other names of our keys.
+pub(in super::super) const ALIASES: [(&str, &str); 21] = [
+    ("serverUrl", "url"),
+    ("httpUrl", "url"),
+    ("server_url", "url"),
+    ("http_url", "url"),
+    ("uri", "url"),
+    ("baseUrl", "url"),
+    ("cmd", "command"),
+    ("arguments", "args"),
+    ("environment", "env"),
+    ("envs", "env"),
+    ("http_headers", "headers"),
+    ("httpHeaders", "headers"),
+    ("workingDirectory", "cwd"),
+    ("working_directory", "cwd"),
+    ("workDir", "cwd"),
+    ("displayName", "title"),
+    ("display_name", "title"),
+    ("startup_timeout", "start_timeout"),
+    ("startupTimeout", "start_timeout"),
+    ("toolTimeout", "timeout"),
+    ("tool_timeout", "timeout"),
+];
+
+/// How clients say what a server is, and what that is here; nothing: the URL says it.
+const TYPES: [(&str, &str); 16] = [
+    ("stdio", "stdio"),
+    ("STDIO", "stdio"),
+    ("local", "stdio"),
+    ("command", "stdio"),
+    ("http", "http"),
+    ("https", "http"),
+    ("streamable-http", "http"),
+    ("streamableHttp", "http"),
+    ("streamable_http", "http"),
+    ("streamablehttp", "http"),
+    ("streamable", "http"),
+    ("http-stream", "http"),
+    ("sse", "sse"),
+    ("ws", "ws"),
+    ("websocket", "ws"),
+    ("remote", ""),
+];
+
+/// Keys that hold a time in a unit of their own, with ours.
+const TIMED: [(&str, &str, TimeUnit); 9] = [
+    ("connectionTimeout", "connect_timeout", TimeUnit::Milliseconds),
+    ("startup_timeout_sec", "start_timeout", TimeUnit::Seconds),
+    ("startup_timeout_ms", "start_timeout", TimeUnit::Milliseconds),
+    ("tool_timeout_sec", "timeout", TimeUnit::Seconds),
+    ("timeout_sec", "timeout", TimeUnit::Seconds),
+    ("timeoutSeconds", "timeout", TimeUnit::Seconds),
+    ("timeout_seconds", "timeout", TimeUnit::Seconds),
+    ("timeoutMs", "timeout", TimeUnit::Milliseconds),
+    ("timeout_ms", "timeout", TimeUnit::Milliseconds),
+];
+
+/// The accepted spellings of a server's type.
+pub(in super::super) fn type_names() -> Vec<&'static str> {
+    TYPES.iter().map(|(name, _)| *name).collect()
+}
+
+/// An entry on its way to our form.
+pub(super) struct Entry<'a> {
+    pub(super) path: &'a Path,
+    pub(super) table: &'a mut BTreeMap<String, Node>,
+    pub(super) format: &'a ClientFormat,
+    pub(super) inputs: &'a Inputs,
+    pub(super) asked: &'a mut Vec<String>,
+    pub(super) ignored: &'a mut Ignored,
+    pub(super) faults: &'a mut Faults,
+}
+
+impl Entry<'_> {
+    /// Rewrites it.
+    pub(super) fn convert(mut self) {
+        let foreign = *self.format != OWN;
+        if foreign {
+            self.references();
+        }
+        self.lift("config");
+        self.lift("transport");
+        self.lift("requestOptions");
+        self.command_table();
+        for (alias, key) in ALIASES {
+            self.rename(alias, key);
+        }
+        self.credentials();
+        self.switch();
+        self.kind(foreign);
+        self.arguments_as_url();
+        self.command(foreign);
+        self.approvals();
+        tools::convert(self.path, self.table, self.faults);
+        self.times(foreign);
+        if foreign {
+            self.scalars();
+        }
+        self.ignored.take_from(self.path, self.table, foreign);
+    }
+
+    fn error(&mut self, kind: Kind, place: Place, message: String, fix: &str) {
+        self.faults.about(self.path).error(kind, place, message, fix);
+    }
+
+    /// The client's references, as ours, in every text.
+    fn references(&mut self) {
+        for (key, node) in self.table.iter_mut() {
+            let path = self.path.key(key);
+            rewrite(node, &path, (self.format, self.inputs), self.asked, self.faults);
+        }
+    }
+
+    /// What stands in a table of its own belongs to the entry.
+    fn lift(&mut self, key: &str) {
+        if !self.table.get(key).is_some_and(|node| node.as_table().is_some()) {
+            return;
+        }
+        if let Some(Node { value: Value::Table(inner), .. }) = self.table.remove(key) {
+            for (key, node) in inner {
+                self.table.entry(key).or_insert(node);
+            }
+        }
+    }
+
+    /// `command = { path, args, env }`.
+    fn command_table(&mut self) {
+        if !self.table.get("command").is_some_and(|node| node.child("path").is_some()) {
+            return;
+        }
+        if let Some(Node { value: Value::Table(inner), .. }) = self.table.remove("command") {
+            for (key, node) in inner {
+                let key = if key == "path" { "command".to_owned() } else { key };
+                self.table.entry(key).or_insert(node);
+            }
+        }
+    }
+
+    fn rename(&mut self, alias: &str, key: &str) {
+        let Some(node) = self.table.remove(alias) else { return };
+        match (self.table.get_mut(key).map(|there| &mut there.value), node.value) {
+            (None, value) => drop(self.table.insert(key.to_owned(), Node { value, ..node })),
+            (Some(Value::Table(there)), Value::Table(more)) => {
+                for (key, node) in more {
+                    there.entry(key).or_insert(node);
+                }
+            }
+            (Some(there), value) if *there == value => {}
+            _ => {
+                let what = if key == "url" { "two URLs".to_owned() } else { format!("`{key}` twice") };
+                let message = format!("`{}` has {what}: `{alias}` is another spelling of `{key}`", self.path);
+                self.error(Kind::Conflict, node.key, message, "keep one of the two");
+            }
+        }
+    }
+
+    /// Credentials that are the names of variables.
+    fn credentials(&mut self) {
+        let mut headers: Vec<(String, Node)> = Vec::new();
+        let mut env: Vec<(String, Node)> = Vec::new();
+        let text = |node: &Node, text: String| Node { value: Value::Text(text), ..node.clone() };
+        let bearer = |value: &str| format!("Bearer {value}");
+        for (key, as_value) in [("bearer_token_env_var", false), ("api_key_env", false), ("apiKey", true)] {
+            let Some(node) = self.table.remove(key) else { continue };
+            if let Some(name) = node.as_text().filter(|name| !name.is_empty()) {
+                let value = if as_value { name.to_owned() } else { format!("${{{name}}}") };
+                headers.push(("Authorization".to_owned(), text(&node, bearer(&value))));
+            }
+        }
+        if let Some(Node { value: Value::Table(names), .. }) = self.table.remove("env_http_headers") {
+            for (header, node) in names {
+                let value = node.as_text().map(|name| text(&node, format!("${{{name}}}")));
+                headers.extend(value.map(|value| (header, value)));
+            }
+        }
+        // Those of `env_vars` may be missing; those of `env_keys` are secrets that the server needs.
+        for (key, default) in [("env_vars", ":-"), ("env_keys", "")] {
+            let Some(Node { value: Value::List(names), .. }) = self.table.remove(key) else { continue };
+            for node in names {
+                let name = node.as_text().map(str::to_owned);
+                env.extend(name.map(|name| (name.clone(), text(&node, format!("${{{name}{default}}}")))));
+            }
+        }
+        self.add("headers", headers);
+        self.add("env", env);
+    }
+
+    fn add(&mut self, key: &str, entries: Vec<(String, Node)>) {
+        let Some(place) = entries.first().map(|(_, node)| node.place) else { return };
+        let node = self.table.entry(key.to_owned()).or_insert_with(|| Node::table(place));
+        let Some(table) = node.as_table_mut() else { return };
+        for (name, node) in entries {
+            let there = table.keys().any(|other| other.eq_ignore_ascii_case(&name));
+            if !there {
+                table.insert(name, node);
+            }
+        }
+    }
+
+    /// `disabled`, `isActive` and `state` become `enabled`.
+    fn switch(&mut self) {
+        if let Some(node) = self.table.get("state")
+            && let Some(state @ ("enabled" | "disabled")) = node.as_text()
+        {
+            let node = Node { value: Value::Bool(state == "enabled"), ..node.clone() };
+            self.table.remove("state");
+            self.table.entry("enabled".to_owned()).or_insert(node);
+        }
+        for (name, inverted) in [("disabled", true), ("isActive", false), ("isEnabled", false), ("active", false)] {
+            let Some(mut node) = self.table.remove(name) else { continue };
+            match node.value {
+                Value::Bool(_) if self.table.contains_key("enabled") => {
+                    let message = format!("`{}` and `enabled` are both there", self.path.key(name));
+                    self.error(Kind::Conflict, node.key, message, "keep `enabled`");
+                }
+                Value::Bool(value) => {
+                    node.value = Value::Bool(value != inverted);
+                    self.table.insert("enabled".to_owned(), node);
+                }
+                _ => {
+                    let message = format!("`{}` must be true or false, but is {}", self.path.key(name), node.kind());
+                    self.error(Kind::Type, node.place, message, "write true or false");
+                }
+            }
+        }
+    }
+
+    /// The types that clients know become ours; they also say `transport`.
+    fn kind(&mut self, foreign: bool) {
+        for key in ["type", "transport", "transportType"] {
+            let Some(mut node) = self.table.remove(key) else { continue };
+            let meaning = node.as_text().and_then(|text| TYPES.iter().find(|(name, _)| *name == text));
+            let meaning = meaning.map(|(_, meaning)| *meaning);
+            match meaning {
+                Some("") => continue,
+                Some(meaning) => node.value = Value::Text(meaning.to_owned()),
+                None => {}
+            }
+            // Our `transport` has no word for programs, and its `http` rules HTTP+SSE out, which clients' does not.
+            let as_type = key == "transportType" || meaning == Some("stdio") || (foreign && meaning.is_some());
+            let key = if as_type { "type" } else { key };
+            self.table.entry(key.to_owned()).or_insert(node);
+        }
+    }
+
+    /// One client keeps the arguments of a program in `url`.
+    fn arguments_as_url(&mut self) {
+        let is_program = self.table.contains_key("command") && !self.table.contains_key("args");
+        if *self.format != WITSY || !is_program {
+            return;
+        }
+        let Some(node) = self.table.remove("url") else { return };
+        let words = node.as_text().map(split).unwrap_or_default();
+        let words = words.into_iter().map(|word| Node::new(Value::Text(word), node.place)).collect();
+        self.table.insert("args".to_owned(), Node { value: Value::List(words), ..node });
+    }
+
+    /// A command may be a list, or in clients' files one line.
+    fn command(&mut self, foreign: bool) {
+        let Some(node) = self.table.get_mut("command") else { return };
+        let words: Vec<Node> = match &mut node.value {
+            Value::List(words) => std::mem::take(words),
+            Value::Text(line) if foreign && line.trim().contains(char::is_whitespace) && !is_file(line) => {
+                let place = node.place;
+                split(line).into_iter().map(|word| Node::new(Value::Text(word), place)).collect()
+            }
+            _ => return,
+        };
+        let mut words = words.into_iter();
+        match words.next() {
+            Some(first) => (node.value, node.place) = (first.value, first.place),
+            None => node.value = Value::Text(String::new()),
+        }
+        let key = node.key;
+        let rest: Vec<Node> = words.collect();
+        if rest.is_empty() {
+            return;
+        }
+        let place = rest[0].place;
+        let args = self.table.entry("args".to_owned());
+        let args = args.or_insert_with(|| Node { key, ..Node::new(Value::List(Vec::new()), place) });
+        if let Value::List(args) = &mut args.value {
+            args.splice(0..0, rest);
+        }
+    }
+
+    /// A table of tools that only says which calls the client's user approves.
+    fn approvals(&mut self) {
+        let approves = |node: &Node| node.as_table().is_some_and(|tool| tool.contains_key("approval_mode"));
+        let only_approves = |table: &BTreeMap<String, Node>| !table.is_empty() && table.values().all(approves);
+        if self.table.get("tools").and_then(Node::as_table).is_some_and(only_approves)
+            && let Some(node) = self.table.remove("tools")
+        {
+            self.ignored.add(node.key, self.path.key("tools").to_string());
+        }
+    }
+
+    /// Numbers become times with the client's unit.
+    fn times(&mut self, foreign: bool) {
+        for (key, ours, unit) in TIMED {
+            let Some(node) = self.table.remove(key) else { continue };
+            let node = match with_unit(&node.value, unit) {
+                Some(value) => Node { value, ..node },
+                None => node,
+            };
+            self.table.entry(ours.to_owned()).or_insert(node);
+        }
+        let Some(unit) = self.format.unit.filter(|_| foreign) else { return };
+        for key in ["timeout", "connect_timeout", "start_timeout"] {
+            if let Some(node) = self.table.get_mut(key)
+                && let Some(value) = with_unit(&node.value, unit)
+            {
+                node.value = value;
+            }
+        }
+        if let Some(node) = self.table.remove("initTimeout") {
+            let value = with_unit(&node.value, unit);
+            self.table.extend(value.map(|value| ("start_timeout".to_owned(), Node { value, ..node })));
+        }
+    }
+
+    /// Numbers and switches as texts, where only texts make sense.
+    fn scalars(&mut self) {
+        for key in ["env", "headers", "args"] {
+            let Some(node) = self.table.get_mut(key) else { continue };
+            match &mut node.value {
+                Value::Table(table) => table.values_mut().for_each(as_text),
+                Value::List(items) => items.iter_mut().for_each(as_text),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn rewrite(
+    node: &mut Node,
+    path: &Path,
+    (format, inputs): (&ClientFormat, &Inputs),
+    asked: &mut Vec<String>,
+    faults: &mut Faults,
+) {
+    match &mut node.value {
+        Value::Text(text) => match references::rewrite(text, format.references, inputs, asked) {
+            Ok(rewritten) => *text = rewritten,
+            Err((message, fix)) => {
+                faults.about(path).error(Kind::Reference, node.place, format!("`{path}`: {message}"), fix);
+                node.value = Value::Null;
+            }
+        },
+        Value::List(items) => {
+            let items = items.iter_mut().enumerate();
+            items.for_each(|(i, item)| rewrite(item, &path.item(i), (format, inputs), asked, faults));
+        }
+        Value::Table(table) => {
+            for (key, child) in table {
+                rewrite(child, &path.key(key), (format, inputs), asked, faults);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A number, or the text of one, as a time.
+fn with_unit(value: &Value, unit: TimeUnit) -> Option<Value> {
+    let number = match value {
+        #[allow(clippy::cast_precision_loss, reason = "no time is so long")]
+        Value::Int(number) => *number as f64,
+        Value::Float(number) => *number,
+        Value::Text(text) => text.trim().parse().ok()?,
+        _ => return None,
+    };
+    let milliseconds = match unit {
+        TimeUnit::Seconds => number * 1000.0,
+        TimeUnit::Milliseconds => number,
+    };
+    if !milliseconds.is_finite() || !(0.0..1e15).contains(&milliseconds) {
+        return None;
+    }
+    let whole = (milliseconds % 1000.0).abs() < f64::EPSILON;
+    let text = if whole { format!("{:.0}s", milliseconds / 1000.0) } else { format!("{milliseconds:.0}ms") };
+    Some(Value::Text(text))
+}
+
+fn as_text(node: &mut Node) {
+    match node.value {
+        Value::Int(number) => node.value = Value::Text(number.to_string()),
+        Value::Bool(value) => node.value = Value::Text(value.to_string()),
+        _ => {}
+    }
+}
+
+/// Whether a program is called like this, white space included.
+fn is_file(line: &str) -> bool {
+    line.contains('/') && std::path::Path::new(line).is_file()
+}
+
+/// The words of a command line, as a shell would take them apart, without anything else that a shell does.
+fn split(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut open) = (Vec::new(), String::new(), false);
+    let mut quote: Option<char> = None;
+    let mut chars = line.chars();
+    while let Some(c) = chars.next() {
+        match (c, quote) {
+            (c, Some(end)) if c == end => quote = None,
+            ('\\', Some('"') | None) => word.extend(chars.next()),
+            (c, Some(_)) => word.push(c),
+            ('"' | '\'', None) => (quote, open) = (Some(c), true),
+            (c, None) if c.is_whitespace() => {
+                if open || !word.is_empty() {
+                    words.push(std::mem::take(&mut word));
+                }
+                open = false;
+            }
+            (c, None) => word.push(c),
+        }
+    }
+    if open || !word.is_empty() {
+        words.push(word);
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_split_as_a_shell_does_it() {
+        for (line, words) in [
+            ("npx -y  x", &["npx", "-y", "x"][..]),
+            ("a 'b c' \"d \\\"e\" f\\ g ''", &["a", "b c", "d \"e", "f g", ""]),
+            ("  a  ", &["a"]),
+        ] {
+            assert_eq!(split(line), words, "{line}");
+        }
+    }
+
+    #[test]
+    fn numbers_get_the_unit_of_their_client() {
+        let text = |text: &str| Some(Value::Text(text.to_owned()));
+        assert_eq!(with_unit(&Value::Int(60), TimeUnit::Seconds), text("60s"));
+        assert_eq!(with_unit(&Value::Int(60_000), TimeUnit::Milliseconds), text("60s"));
+        assert_eq!(with_unit(&Value::Int(1500), TimeUnit::Milliseconds), text("1500ms"));
+        assert_eq!(with_unit(&Value::Float(1.5), TimeUnit::Seconds), text("1500ms"));
+        assert_eq!(with_unit(&Value::Text("30".to_owned()), TimeUnit::Seconds), text("30s"));
+        assert_eq!(with_unit(&Value::Text("30s".to_owned()), TimeUnit::Seconds), None);
+        assert_eq!(with_unit(&Value::Float(f64::NAN), TimeUnit::Seconds), None);
+    }
+}

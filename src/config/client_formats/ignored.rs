@@ -1,0 +1,114 @@
+//! Settings of clients that mean nothing to a gateway.
+//!
+//! Owns their names, and says all of a file's in one warning. Does not judge values. Invariant: what restricts a server
+//! is never ignored (`tools`); a key that is in no list is an error (`check`).
+
+use std::collections::BTreeMap;
+
+use super::super::problem::{Faults, Kind};
+use super::super::tree::{Node, Path, Place};
+
+/// Keys of an entry that only its client needs.
+const CLIENT_KEYS: [&str; 52] = [
+    "alwaysAllow",
+    "autoApprove",
+    "autoStart",
+    "auto_start",
+    "available",
+    "bundled",
+    "chatMenu",
+    "createdAt",
+    "customUserVars",
+    "default_tools_approval_mode",
+    "dev",
+    "dxtPath",
+    "envFile",
+    "env_file",
+    "extensionId",
+    "fromGalleryId",
+    "gallery",
+    "homepage",
+    "iconPath",
+    "id",
+    "initTimeout",
+    "installSource",
+    "isBuiltin",
+    "label",
+    "logoUrl",
+    "longRunning",
+    "marketplace",
+    "metadata",
+    "name",
+    "note",
+    "presetId",
+    "priority",
+    "provider",
+    "providerUrl",
+    "registryId",
+    "registryUrl",
+    "requestTimeout",
+    "required",
+    "roots",
+    "sandbox",
+    "sandboxEnabled",
+    "searchKey",
+    "serverInstructions",
+    "source",
+    "start_on_launch",
+    "startup",
+    "tags",
+    "trust",
+    "updatedAt",
+    "uuid",
+    "version",
+    "watchPaths",
+];
+
+/// What is named of them; the rest is counted.
+const NAMED: usize = 12;
+
+/// The settings of a file that mean nothing here.
+#[derive(Default)]
+pub(super) struct Ignored(Vec<(Place, String)>);
+
+impl Ignored {
+    /// Takes the client's own keys out of an entry.
+    pub(super) fn take_from(&mut self, path: &Path, table: &mut BTreeMap<String, Node>, foreign: bool) {
+        // In our own form it is a restriction, which is refused as long as it cannot be kept.
+        for key in CLIENT_KEYS.into_iter().filter(|key| foreign || *key != "sandbox") {
+            if let Some(node) = table.remove(key) {
+                self.add(node.key, path.key(key).to_string());
+            }
+        }
+        // What our own `connect` writes for clients that would otherwise log in by themselves.
+        if table.get("oauth").is_some_and(|node| node.value == super::super::tree::Value::Bool(false)) {
+            table.remove("oauth");
+        }
+    }
+
+    /// Notes one.
+    pub(super) fn add(&mut self, place: Place, what: String) {
+        self.0.push((place, what));
+    }
+
+    /// Says all of them at once.
+    pub(super) fn tell(mut self, title: &str, faults: &mut Faults) {
+        self.0.sort_by_key(|(place, _)| place.start);
+        let Some((place, _)) = self.0.first() else { return };
+        let named: Vec<String> = self.0.iter().take(NAMED).map(|(_, what)| format!("`{what}`")).collect();
+        let more = match self.0.len().saturating_sub(NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let is_one = self.0.len() == 1;
+        let (are, it) = if is_one { ("is a setting of", "means") } else { ("are settings of", "mean") };
+        let message = format!("{}{more} {are} {title}, and {it} nothing here", named.join(", "));
+        let env_file = self.0.iter().any(|(_, what)| what.ends_with(".envFile") || what.ends_with(".env_file"));
+        let fix = match env_file {
+            true => "put the variables of the file into `env`; remove the others to silence this",
+            false if is_one => "remove it to silence this",
+            false => "remove them to silence this",
+        };
+        faults.warn(Kind::UnknownKey, *place, message, fix);
+    }
+}

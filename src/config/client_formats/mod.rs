@@ -1,0 +1,140 @@
+//! Files of MCP clients, read as ours.
+//!
+//! Owns the way from a client's file to `servers`: where its servers are (`wrappers`), whose form it is (`client`), and
+//! each entry (`entry`). Does not check values (`check`). Invariant: a file with only our spellings is left as it is.
+
+mod client;
+mod entry;
+mod ignored;
+mod references;
+mod switched;
+mod tools;
+mod wrappers;
+
+use std::collections::BTreeMap;
+use std::path::Path as FilePath;
+
+pub(super) use entry::{ALIASES, type_names};
+
+use super::check::nearest;
+use super::names;
+use super::problem::{Faults, Kind};
+use super::schema::Schema;
+use super::tree::{Node, Path, Place, Value};
+use client::OWN;
+use entry::Entry;
+use ignored::Ignored;
+use wrappers::ServerMap;
+
+/// Keys at the top of a file that hold a client's servers, beside `servers`.
+pub(super) const SERVER_MAPS: [&str; 5] =
+    ["mcpServers", "mcp_servers", "context_servers", "extensions", "amp.mcpServers"];
+
+/// Rewrites a client's file into ours; `file` is its path.
+pub(super) fn normalise(tree: &mut Node, file: Option<&FilePath>, faults: &mut Faults) {
+    let Some(table) = tree.as_table_mut() else { return };
+    let mut ignored = Ignored::default();
+    let asks = wrappers::inputs(table);
+    let maps = wrappers::take(table, file, asks.is_some(), &mut ignored);
+    let client = maps.iter().map(|map| map.format).find(|format| **format != OWN);
+    let switched = switched::take(table);
+    if client.is_some() {
+        ignore_settings_of_client(table, &mut ignored);
+    }
+    let inputs = asks.as_ref().map(|(_, inputs)| inputs.clone()).unwrap_or_default();
+    let mut asked = Vec::new();
+    for map in maps {
+        let mut map = renamed(map, faults);
+        for (name, server) in &mut map.entries {
+            let path = Path::of(&["servers", name]);
+            let Some(entry) = server.as_table_mut() else { continue };
+            let (ignored, asked, format, inputs) = (&mut ignored, &mut asked, map.format, &inputs);
+            Entry { path: &path, table: entry, format, inputs, asked, ignored, faults }.convert();
+            switched.apply(name, server);
+        }
+        merge(table, map, faults);
+    }
+    tell_inputs(asks.map(|(place, _)| place), asked, faults);
+    ignored.tell(client.map_or("clients", |format| format.title), faults);
+}
+
+/// Says which variables stand for what an editor would ask for.
+fn tell_inputs(place: Option<Place>, mut asked: Vec<String>, faults: &mut Faults) {
+    asked.sort();
+    asked.dedup();
+    let Some(place) = place.filter(|_| !asked.is_empty()) else { return };
+    let message =
+        format!("`inputs` are not asked for here: they are taken from the environment, as {}", asked.join(", "));
+    faults.warn(
+        Kind::UnknownKey,
+        place,
+        message,
+        "set these variables for the gateway, or write `${file:/path}` instead",
+    );
+}
+
+/// Servers of a client by names that they can have here.
+fn renamed(map: ServerMap, faults: &mut Faults) -> ServerMap {
+    if *map.format == OWN {
+        return map;
+    }
+    let mut entries: BTreeMap<String, Node> = BTreeMap::new();
+    let (legal, other): (Vec<_>, Vec<_>) =
+        map.entries.into_iter().partition(|(name, _)| names::problem(name).is_none());
+    entries.extend(legal);
+    for (name, node) in other {
+        let legal = names::free(&name, |name| entries.contains_key(name));
+        let message = format!("the server {name:?} is called `{legal}` here: its name can stand in no path");
+        faults.warn(Kind::Value, node.key, message, format!("call it `{legal}` to silence this"));
+        entries.insert(legal, node);
+    }
+    ServerMap { entries, ..map }
+}
+
+/// Adds servers to those that the file has already.
+fn merge(table: &mut BTreeMap<String, Node>, map: ServerMap, faults: &mut Faults) {
+    let servers = table.entry("servers".to_owned()).or_insert_with(|| Node { key: map.key, ..Node::table(map.place) });
+    let Some(servers) = servers.as_table_mut() else {
+        let fix = "write one table with a name for each";
+        return faults.error(Kind::Type, map.key, "the servers must be a table", fix);
+    };
+    for (name, server) in map.entries {
+        if servers.contains_key(&name) {
+            let path = Path::of(&["servers", &name]);
+            let twice = format!("the server `{name}` is there twice, in two spellings of `servers`");
+            faults.about(&path).error(Kind::Conflict, server.key, twice, "keep one of the two");
+        } else {
+            servers.insert(name, server);
+        }
+    }
+}
+
+/// A client's file may hold its other settings too: whatever is not near one of our keys is left to it.
+fn ignore_settings_of_client(table: &mut BTreeMap<String, Node>, ignored: &mut Ignored) {
+    let schema = Schema::read();
+    let root = schema.root();
+    let keys = root.keys().unwrap_or_default();
+    table.retain(|name, node| {
+        if name.starts_with("x-") || name == "$schema" {
+            return true;
+        }
+        // Our sections are tables: nothing else is a misspelt one.
+        let misspelt = || nearest(name, &keys).filter(|_| node.as_table().is_some());
+        let known = if keys.contains(&name.as_str()) { Some(name.as_str()) } else { misspelt() };
+        let ours = known.is_some_and(|known| match root.key(known).and_then(|rule| rule.keys()) {
+            Some(keys) => shares_a_key(node, &keys),
+            // A table with a name for each: those of a client hold something else.
+            None => node.as_table().is_none_or(|table| table.values().all(|entry| entry.as_table().is_some())),
+        });
+        if !ours {
+            ignored.add(node.key, name.clone());
+        }
+        ours
+    });
+}
+
+/// Whether a table has one of these keys, or one that is meant as such; an empty one is taken for ours.
+fn shares_a_key(node: &Node, keys: &[&str]) -> bool {
+    let Value::Table(table) = &node.value else { return true };
+    table.is_empty() || table.keys().any(|key| keys.contains(&key.as_str()) || nearest(key, keys).is_some())
+}

@@ -1,0 +1,150 @@
+//! References in clients' files, as ours.
+//!
+//! Rewrites each client's spellings to `${NAME}` and `${file:PATH}`. Does not look anything up (`expand`). Invariant: a
+//! spelling that the client does not replace is left as it is.
+
+use std::collections::BTreeMap;
+
+use super::client::ReferenceStyle;
+
+/// Why a text cannot be read here: what is wrong, and how to put it right.
+pub(super) type Unreadable = (String, &'static str);
+
+/// The inputs that an editor would ask for: their defaults, by their ids.
+pub(super) type Inputs = BTreeMap<String, Option<String>>;
+
+/// A text with the client's references in our spelling; the variables that stand for inputs are added to `asked`.
+pub(super) fn rewrite(
+    text: &str,
+    styles: &[ReferenceStyle],
+    inputs: &Inputs,
+    asked: &mut Vec<String>,
+) -> Result<String, Unreadable> {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(['$', '%', '{']) {
+        out.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let (found, taken) = match one(rest, styles, inputs, asked)? {
+            Some(found) => found,
+            // What is ours, or nothing, goes through as it is.
+            None if rest.starts_with("$$") => ("$$".to_owned(), 2),
+            None if rest.starts_with("${") => ("${".to_owned(), 2),
+            None => (rest[..1].to_owned(), 1),
+        };
+        out.push_str(&found);
+        rest = &rest[taken..];
+    }
+    out.push_str(rest);
+    Ok(out)
+}
+
+/// The reference at the start of a text, as ours, and its length there.
+fn one(
+    text: &str,
+    styles: &[ReferenceStyle],
+    inputs: &Inputs,
+    asked: &mut Vec<String>,
+) -> Result<Option<(String, usize)>, Unreadable> {
+    let has = |style: ReferenceStyle| styles.contains(&style);
+    if let Some((id, taken)) = between(text, "${input:", "}") {
+        let name = variable(id);
+        asked.push(name.clone());
+        return Ok(Some(match inputs.get(id) {
+            Some(Some(default)) => (format!("${{{name}:-{}}}", default.replace('$', "$$")), taken),
+            _ => (format!("${{{name}}}"), taken),
+        }));
+    }
+    if text.starts_with("${userHome}") {
+        return Ok(Some(("${HOME}".to_owned(), "${userHome}".len())));
+    }
+    if let Some((inside, taken)) = between(text, "${{", "}}").filter(|_| has(ReferenceStyle::Secrets)) {
+        let name = inside.trim().rsplit('.').next().unwrap_or_default();
+        return Ok(Some((format!("${{{name}}}"), taken)));
+    }
+    if let Some((inside, _)) = between(text, "{{", "}}").filter(|_| has(ReferenceStyle::PerUser)) {
+        let message = format!("`{{{{{inside}}}}}` stands for something of each user");
+        return Err((message, "write the value, or let `forward_headers` pass on what the client sends"));
+    }
+    if has(ReferenceStyle::Braces) {
+        for kind in ["env", "file"] {
+            if let Some((inside, taken)) = between(text, &format!("{{{kind}:"), "}") {
+                let prefix = if kind == "file" { "file:" } else { "" };
+                return Ok(Some((format!("${{{prefix}{inside}}}"), taken)));
+            }
+        }
+    }
+    if let Some((inside, taken)) = between(text, "$(", ")").filter(|_| has(ReferenceStyle::Shell)) {
+        let words: Vec<&str> = inside.split_whitespace().collect();
+        return match words.as_slice() {
+            ["echo", name] if name.starts_with('$') => {
+                Ok(Some((format!("${{{}}}", name.trim_matches(['$', '{', '}'])), taken)))
+            }
+            ["cat", path] if !path.starts_with('-') => Ok(Some((format!("${{file:{path}}}"), taken))),
+            _ => Err((
+                "a command in a value is not run here".to_owned(),
+                "use an environment variable, `${NAME}`, or a file, `${file:/path}`",
+            )),
+        };
+    }
+    if has(ReferenceStyle::Dollar) && text.starts_with('$') {
+        let name = name(&text[1..]);
+        if !name.is_empty() {
+            return Ok(Some((format!("${{{name}}}"), 1 + name.len())));
+        }
+    }
+    if has(ReferenceStyle::Percent) && text.starts_with('%') {
+        let name = name(&text[1..]);
+        if !name.is_empty() && text[1 + name.len()..].starts_with('%') {
+            return Ok(Some((format!("${{{name}}}"), 2 + name.len())));
+        }
+    }
+    Ok(None)
+}
+
+/// The name of a variable that a text begins with; empty: none.
+fn name(text: &str) -> &str {
+    let end = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(text.len());
+    if text.starts_with(|c: char| c.is_ascii_digit()) { "" } else { &text[..end] }
+}
+
+/// What stands between two marks at the start of a text, and the length of all three.
+fn between<'a>(text: &'a str, open: &str, close: &str) -> Option<(&'a str, usize)> {
+    let rest = text.strip_prefix(open)?;
+    let end = rest.find(close)?;
+    Some((&rest[..end], open.len() + end + close.len()))
+}
+
+/// The environment variable for an input.
+fn variable(id: &str) -> String {
+    id.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::client::{CRUSH, GEMINI, LIBRECHAT, LIST, OPENCODE, SHARED};
+    use super::*;
+
+    #[test]
+    fn each_client_s_references_become_ours_and_no_others() {
+        let inputs = Inputs::from([("a-key".to_owned(), None), ("url".to_owned(), Some("x$y".to_owned()))]);
+        for (format, text, expected) in [
+            (&GEMINI, "Bearer $TOKEN!", "Bearer ${TOKEN}!"),
+            (&GEMINI, "%HOME%/x ${A} $1 100% %", "${HOME}/x ${A} $1 100% %"),
+            (&SHARED, "$TOKEN %HOME% {env:A} $(x)", "$TOKEN %HOME% {env:A} $(x)"),
+            (&SHARED, "${input:a-key}/${input:url}", "${A_KEY}/${URL:-x$$y}"),
+            (&SHARED, "${userHome}/x ${env:A} $$", "${HOME}/x ${env:A} $$"),
+            (&OPENCODE, "Bearer {env:T} {file:~/k} {x}", "Bearer ${T} ${file:~/k} {x}"),
+            (&CRUSH, "$(echo $T) $(cat /run/k) $U", "${T} ${file:/run/k} ${U}"),
+            (&LIST, "${{ secrets.KEY }}", "${KEY}"),
+            (&GEMINI, "\u{e9}$A\u{e9}%B%", "\u{e9}${A}\u{e9}${B}"),
+        ] {
+            assert_eq!(rewrite(text, format.references, &inputs, &mut Vec::new()).as_deref(), Ok(expected), "{text}");
+        }
+        assert!(rewrite("$(rm -rf /)", CRUSH.references, &inputs, &mut Vec::new()).is_err());
+        assert!(rewrite("{{LIBRECHAT_USER_ID}}", LIBRECHAT.references, &inputs, &mut Vec::new()).is_err());
+        let mut asked = Vec::new();
+        let _ = rewrite("${input:a-key}", &[], &inputs, &mut asked);
+        assert_eq!(asked, ["A_KEY"]);
+    }
+}

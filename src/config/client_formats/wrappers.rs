@@ -1,0 +1,225 @@
+//! Where a client's file has its servers.
+//!
+//! Owns the keys that hold them, and whose form each is. Does not rewrite an entry (`entry`). Invariant: what is taken out
+//! of the tree comes back as servers, or is named as ignored.
+
+use std::collections::BTreeMap;
+use std::path::Path as FilePath;
+
+use super::super::source::Format;
+use super::super::tree::{Node, Place, Value};
+use super::client::{self, ClientFormat, is_server};
+use super::ignored::Ignored;
+use super::references::Inputs;
+
+/// Types of entries that are parts of the client itself.
+const BUILT_IN: [&str; 5] = ["builtin", "platform", "frontend", "inline_python", "native"];
+
+/// The servers of one key of a file.
+pub(super) struct ServerMap {
+    pub(super) format: &'static ClientFormat,
+    pub(super) entries: BTreeMap<String, Node>,
+    pub(super) key: Place,
+    pub(super) place: Place,
+}
+
+type Table = BTreeMap<String, Node>;
+
+/// The inputs that an editor would ask for, and where they are.
+pub(super) fn inputs(table: &mut Table) -> Option<(Place, Inputs)> {
+    let own = table.remove("inputs");
+    let nested = table.get_mut("mcp").and_then(Node::as_table_mut).and_then(|mcp| mcp.remove("inputs"));
+    let node = own.or(nested)?;
+    let Value::List(items) = &node.value else { return Some((node.key, Inputs::new())) };
+    let text = |item: &Node, key: &str| item.child(key).and_then(Node::as_text).map(str::to_owned);
+    let inputs = items.iter().filter_map(|item| Some((text(item, "id")?, text(item, "default"))));
+    Some((node.key, inputs.collect()))
+}
+
+/// Takes all servers out of a file.
+pub(super) fn take(table: &mut Table, file: Option<&FilePath>, asks: bool, ignored: &mut Ignored) -> Vec<ServerMap> {
+    let mut maps = Vec::new();
+    maps.extend(own(table, file, asks));
+    for key in super::SERVER_MAPS {
+        let Some(node) = table.get(key) else { continue };
+        // Other programs call other things extensions.
+        if key == "extensions" && !of_goose(node) {
+            continue;
+        }
+        let list = matches!(node.value, Value::List(_));
+        if let Some(node) = table.remove(key) {
+            let hints = node.as_table().and_then(client::by_entries);
+            let format = match (key, list) {
+                ("mcpServers", true) => &client::LIST,
+                ("mcpServers", false) => client::by_path(file).or(hints).unwrap_or(&client::SHARED),
+                ("mcp_servers", true) => &client::VIBE,
+                ("mcp_servers", false) => &client::CODEX,
+                ("context_servers", _) => &client::ZED,
+                ("extensions", _) => &client::GOOSE,
+                _ => &client::AMP,
+            };
+            match map(node, format) {
+                Ok(map) => maps.push(map),
+                Err(node) => drop(table.insert(key.to_owned(), node)),
+            }
+        }
+    }
+    maps.extend(of_mcp(table, file, ignored));
+    if maps.is_empty() {
+        maps.extend(bare(table));
+    }
+    for map in &mut maps {
+        leave_out_built_in(map, ignored);
+    }
+    maps
+}
+
+/// `servers`, which is ours unless the file shows that it is an editor's.
+fn own(table: &mut Table, file: Option<&FilePath>, asks: bool) -> Option<ServerMap> {
+    let node = table.get("servers")?;
+    let list = matches!(node.value, Value::List(_));
+    let alone = || table.keys().all(|key| matches!(key.as_str(), "servers" | "$schema" | "updated"));
+    let json = file.and_then(Format::of) == Some(Format::Json);
+    let format = match list {
+        true => &client::FIVE_IRE,
+        false if asks || (json && alone()) => &client::VS_CODE,
+        false => &client::OWN,
+    };
+    if list {
+        table.remove("updated");
+    }
+    let node = table.remove("servers")?;
+    match map(node, format) {
+        Ok(map) => Some(map),
+        Err(node) => {
+            table.insert("servers".to_owned(), node);
+            None
+        }
+    }
+}
+
+/// A map of servers, or a list of them with their names inside.
+fn map(node: Node, format: &'static ClientFormat) -> Result<ServerMap, Node> {
+    let (key, place) = (node.key, node.place);
+    let entries = match node.value {
+        Value::Table(entries) => entries,
+        Value::List(items) => named(items),
+        _ => return Err(node),
+    };
+    Ok(ServerMap { format, entries, key, place })
+}
+
+/// The items of a list by the names that they have inside.
+fn named(items: Vec<Node>) -> Table {
+    let mut entries = Table::new();
+    for (i, mut item) in items.into_iter().enumerate() {
+        let mut name = None;
+        if let Some(table) = item.as_table_mut() {
+            // An item with a key of its own has its name for people.
+            let keyed = table.contains_key("key");
+            for key in ["key", "name", "id", "uuid"] {
+                if name.is_none() {
+                    name = table.remove(key).and_then(|node| node.as_text().map(str::to_owned));
+                }
+            }
+            if keyed && let Some(title) = table.remove("name") {
+                table.entry("title".to_owned()).or_insert(title);
+            }
+        }
+        let name = name.filter(|name| !name.is_empty()).unwrap_or_else(|| format!("server-{}", i + 1));
+        let mut free = name.clone();
+        let mut number = 2_u32;
+        while entries.contains_key(&free) {
+            free = format!("{name}-{number}");
+            number += 1;
+        }
+        entries.insert(free, item);
+    }
+    entries
+}
+
+/// The forms of `mcp`: `mcp.servers`, or a server for each of its keys.
+fn of_mcp(table: &mut Table, file: Option<&FilePath>, ignored: &mut Ignored) -> Vec<ServerMap> {
+    let mut maps = Vec::new();
+    if let Some(node) = table.remove("mcp.servers") {
+        match map(node, &client::VS_CODE) {
+            Ok(map) => maps.push(map),
+            Err(node) => drop(table.insert("mcp.servers".to_owned(), node)),
+        }
+    }
+    let Some(mcp) = table.get_mut("mcp") else { return maps };
+    let (key, place) = (mcp.key, mcp.place);
+    let Some(inner) = mcp.as_table_mut() else { return maps };
+    if let Some(servers) = inner.get("servers").filter(|node| !is_server(node)) {
+        let format = if matches!(servers.value, Value::List(_)) { &client::WITSY } else { &client::VS_CODE };
+        if let Some(node) = inner.remove("servers") {
+            match map(node, format) {
+                Ok(map) => maps.push(map),
+                Err(node) => drop(inner.insert("servers".to_owned(), node)),
+            }
+        }
+    } else if inner.values().any(is_server) {
+        let entries: Table = std::mem::take(inner);
+        let (entries, rest): (Table, Table) = entries.into_iter().partition(|(_, node)| node.as_table().is_some());
+        *inner = rest;
+        let format = client::of_mcp_table(&entries, file);
+        maps.push(ServerMap { format, entries, key, place });
+    }
+    if maps.is_empty() && !super::switched::has_lists(inner) {
+        return maps;
+    }
+    for (name, node) in std::mem::take(inner) {
+        if super::switched::LISTS.contains(&name.as_str()) {
+            inner.insert(name, node);
+        } else {
+            ignored.add(node.key, format!("mcp.{name}"));
+        }
+    }
+    if inner.is_empty() {
+        table.remove("mcp");
+    }
+    maps
+}
+
+/// Servers without a key around them.
+fn bare(table: &mut Table) -> Option<ServerMap> {
+    let named = |(key, node): (&String, &Node)| key == "$schema" || is_server(node);
+    let first = table.iter().find(|(_, node)| is_server(node)).map(|(_, node)| (node.key, node.place))?;
+    if !table.iter().all(named) {
+        return None;
+    }
+    let schema = table.remove("$schema");
+    let entries = std::mem::take(table);
+    table.extend(schema.map(|schema| ("$schema".to_owned(), schema)));
+    Some(ServerMap { format: &client::SHARED, entries, key: first.0, place: first.1 })
+}
+
+/// Whether these extensions are servers, as Goose has them.
+fn of_goose(node: &Node) -> bool {
+    let entries = node.as_table().map(|table| table.values().collect::<Vec<_>>()).unwrap_or_default();
+    let goose = |entry: &&Node| {
+        let kind = entry.child("type").or_else(|| entry.child("config").and_then(|config| config.child("type")));
+        is_server(entry) || kind.is_some()
+    };
+    !entries.is_empty() && entries.iter().all(goose)
+}
+
+/// Parts of the client itself, and what its own extensions bring, are no servers.
+fn leave_out_built_in(map: &mut ServerMap, ignored: &mut Ignored) {
+    let zed = *map.format == client::ZED;
+    if zed {
+        for (name, node) in &mut map.entries {
+            let settings = node.as_table_mut().and_then(|entry| entry.remove("settings"));
+            settings.into_iter().for_each(|node| ignored.add(node.key, format!("{name}.settings")));
+        }
+    }
+    map.entries.retain(|name, node| {
+        let kind = node.child("type").or_else(|| node.child("config").and_then(|config| config.child("type")));
+        let built_in = kind.and_then(Node::as_text).is_some_and(|kind| BUILT_IN.contains(&kind));
+        let extension = zed && node.as_table().is_some() && !is_server(node);
+        if built_in || extension {
+            ignored.add(node.key, name.clone());
+        }
+        !built_in && !extension
+    });
+}
