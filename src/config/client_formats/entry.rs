@@ -128,7 +128,7 @@ impl Entry<'_> {
 
     /// What stands in a table of its own belongs to the entry.
     fn lift(&mut self, key: &str) {
-        if !self.table.get(key).is_some_and(|node| node.as_table().is_some()) {
+        if self.table.get(key).is_none_or(|node| node.as_table().is_none()) {
             return;
         }
         if let Some(Node { value: Value::Table(inner), .. }) = self.table.remove(key) {
@@ -140,7 +140,7 @@ impl Entry<'_> {
 
     /// `command = { path, args, env }`.
     fn command_table(&mut self) {
-        if !self.table.get("command").is_some_and(|node| node.child("path").is_some()) {
+        if self.table.get("command").is_none_or(|node| node.child("path").is_none()) {
             return;
         }
         if let Some(Node { value: Value::Table(inner), .. }) = self.table.remove("command") {

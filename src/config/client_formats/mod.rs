@@ -12,6 +12,7 @@ mod tools;
 mod wrappers;
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::Path as FilePath;
 
 pub(super) use entry::{ALIASES, type_names};
@@ -22,7 +23,7 @@ use super::problem::{Faults, Kind};
 use super::schema::Schema;
 use super::tree::{Node, Path, Place, Value};
 use client::OWN;
-use entry::Entry;
+use entry::Entry as ServerEntry;
 use ignored::Ignored;
 use wrappers::ServerMap;
 
@@ -49,7 +50,7 @@ pub(super) fn normalise(tree: &mut Node, file: Option<&FilePath>, faults: &mut F
             let path = Path::of(&["servers", name]);
             let Some(entry) = server.as_table_mut() else { continue };
             let (ignored, asked, format, inputs) = (&mut ignored, &mut asked, map.format, &inputs);
-            Entry { path: &path, table: entry, format, inputs, asked, ignored, faults }.convert();
+            ServerEntry { path: &path, table: entry, format, inputs, asked, ignored, faults }.convert();
             switched.apply(name, server);
         }
         merge(table, map, faults);
@@ -99,12 +100,13 @@ fn merge(table: &mut BTreeMap<String, Node>, map: ServerMap, faults: &mut Faults
         return faults.error(Kind::Type, map.key, "the servers must be a table", fix);
     };
     for (name, server) in map.entries {
-        if servers.contains_key(&name) {
-            let path = Path::of(&["servers", &name]);
-            let twice = format!("the server `{name}` is there twice, in two spellings of `servers`");
-            faults.about(&path).error(Kind::Conflict, server.key, twice, "keep one of the two");
-        } else {
-            servers.insert(name, server);
+        let path = Path::of(&["servers", &name]);
+        let twice = format!("the server `{name}` is there twice, in two spellings of `servers`");
+        match servers.entry(name) {
+            Entry::Vacant(free) => drop(free.insert(server)),
+            Entry::Occupied(_) => {
+                faults.about(&path).error(Kind::Conflict, server.key, twice, "keep one of the two");
+            }
         }
     }
 }
