@@ -177,6 +177,81 @@ async fn a_misspelt_entry_costs_that_server_and_not_the_gateway() {
     gateway.stop().await;
 }
 
+// === finding the gateway ===
+
+/// A port that was free a moment ago.
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+#[tokio::test]
+async fn commands_find_the_gateway_by_its_config() {
+    let dir = TempDir::new().unwrap();
+    let (listen, admin) = (free_port(), dir.path().join("admin.sock"));
+    let certified = rcgen::generate_simple_self_signed(vec!["gateway.example".to_owned()]).unwrap();
+    std::fs::write(dir.path().join("cert.pem"), certified.cert.pem()).unwrap();
+    std::fs::write(dir.path().join("key.pem"), certified.signing_key.serialize_pem()).unwrap();
+    // The variable is the gateway's: whoever asks where it is need not have it.
+    let config = format!(
+        "[gateway]\nlisten = \"127.0.0.1:{listen}\"\nadmin = \"unix:{}\"\ntls = {{ cert = \"cert.pem\", key = \"key.pem\" }}\n\
+         [servers.std]\ncommand = {MOONGATE:?}\nargs = [\"mock\"]\n[servers.off]\ncommand = \"x\"\nenabled = false\n\
+         [[auth.keys]]\nname = \"test\"\nkey = \"${{GATEWAY_KEY}}\"\n",
+        admin.display()
+    );
+    std::fs::write(dir.path().join("own.toml"), config).unwrap();
+    let args = ["--config", "own.toml", "serve"];
+    let mut serving = command(&args, dir.path()).env("GATEWAY_KEY", KEY).spawn().unwrap();
+    let client = |args: &[&str]| {
+        let mut command = command(args, dir.path());
+        command.env("MOONGATE_CONFIG", "own.toml").env("MOONGATE_KEY", KEY);
+        async move { end(command.spawn().unwrap()).await }
+    };
+    let mut tools = client(&["tools"]).await;
+    for _ in 0..200 {
+        if tools.out.contains("std__echo") {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        tools = client(&["tools"]).await;
+    }
+    assert!(tools.out.contains("std__echo"), "{}", tools.err);
+    for args in [&["health"][..], &["status"], &["reload"], &["restart", "std"], &["call", "std__echo", "text=hi"]] {
+        let ran = client(args).await;
+        assert_eq!(ran.code, Some(0), "{args:?}: {}", ran.err);
+    }
+    let before = run_in(dir.path(), &["--config", "own.toml", "status"]).await;
+    assert!(before.out.contains("std"), "flags may stand before the command: {}", before.err);
+    let off = client(&["restart", "off"]).await;
+    assert_eq!((off.code, off.err.lines().count()), (Some(1), 1), "{}", off.err);
+    assert!(off.err.contains("off is disabled"), "{}", off.err);
+    kill_process(pid_of(&serving), Signal::TERM).unwrap();
+    assert_eq!(timeout(LONG, serving.wait()).await.unwrap().unwrap().code(), Some(0));
+    // What was tried, and both flags.
+    for (args, place) in [(["status"], admin.display().to_string()), (["tools"], format!("127.0.0.1:{listen}"))] {
+        let ran = client(&args).await;
+        assert_eq!(ran.code, Some(1));
+        for word in [&*place, "own.toml", "--admin", "--url"] {
+            assert!(ran.err.contains(word), "{word}: {}", ran.err);
+        }
+    }
+}
+
+#[tokio::test]
+async fn check_takes_a_file_and_commands_of_later_versions_say_so() {
+    let dir = TempDir::new().unwrap();
+    std::fs::write(dir.path().join("a.toml"), "[servers.a]\ncommand = \"npx\"\nargs = [\"-y\", \"pkg\"]\n").unwrap();
+    for args in [&["check", "a.toml"][..], &["--config", "a.toml", "check"], &["check", "--config", "a.toml"]] {
+        let ran = run_in(dir.path(), args).await;
+        assert_eq!(ran.code, Some(0), "{args:?}: {}", ran.err);
+        assert!(ran.err.contains("whatever version of `pkg` is newest"), "{}", ran.err);
+    }
+    for command in ["import", "connect", "login", "doctor"] {
+        let ran = run(&[command, "x"]).await;
+        assert_eq!(ran.code, Some(2));
+        assert!(ran.err.contains("is not available in this version"), "{}", ran.err);
+    }
+}
+
 // === lists ===
 
 #[tokio::test]
@@ -351,7 +426,7 @@ async fn bad_usage_is_told_before_anything_is_started() {
         (&["call", "x", "--format", "table"], "text, json"),
         (&["tools", "--server", "a", "--", "b"], "cannot be used with"),
         (&["tools", "--server", "a", "--url", "http://127.0.0.1/"], "cannot be used with"),
-        (&["tools", "--config", "a.toml"], "only with --server"),
+        (&["tools", "--config", "a.toml"], "--url says where"),
         (&["nonsense"], "nonsense"),
     ] {
         let ran = run(args).await;

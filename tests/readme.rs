@@ -99,6 +99,7 @@ impl Demo {
         // The client commands go to the default port where they name no other.
         let named = |line: &str| match line.strip_prefix("moongate tools").or(line.strip_prefix("moongate call")) {
             Some(_) => format!("{line} --url http://{}/mcp", self.gateway),
+            None if line == "moongate status" => format!("{line} --admin {}", self.admin),
             None => line.to_owned(),
         };
         let script: Vec<String> = script.lines().map(named).collect();

@@ -112,6 +112,10 @@ pub(super) async fn restart(Operator(admin): Operator, Path(name): Path<String>)
             json(StatusCode::BAD_GATEWAY, &body)
         }
         Restarted::Busy => plain(StatusCode::CONFLICT, "busy", "A restart of this server is under way"),
+        Restarted::Disabled => {
+            let message = format!("{name} is disabled: there is nothing to restart (servers.{name}.enabled)");
+            plain(StatusCode::CONFLICT, "disabled", &message)
+        }
         Restarted::Unknown => {
             let names: Vec<String> = admin.gateway.servers().iter().map(|m| m.settings.name.clone()).collect();
             let message = format!("There is no server {name:?}; the servers are {}", names.join(", "));

@@ -31,8 +31,8 @@ pub struct CheckArgs {
     /// The config to compare with (repeatable); the new one is the argument, or --config.
     #[arg(long, value_name = "OLD", requires = "plan")]
     pub against: Vec<PathBuf>,
-    /// The new config (repeatable).
-    #[arg(value_name = "NEW", conflicts_with = "config", requires = "against")]
+    /// The config, as --config; with --against the new one (repeatable).
+    #[arg(value_name = "FILE", conflicts_with = "config")]
     pub new: Vec<PathBuf>,
     /// How --plan is written.
     #[arg(long, value_enum, default_value_t, requires = "plan")]
@@ -55,7 +55,7 @@ pub fn run(args: &CheckArgs, revisions: &[&str]) -> ExitCode {
             );
             return ExitCode::from(BAD_CONFIG);
         }
-        return block_on(plan::of_running(&args.admin, args.format));
+        return block_on(async { plan::of_running(&args.admin.client(&[])?, args.format).await });
     }
     let paths = match given.is_empty() {
         true => config::search(Path::new("."), &env).into_iter().collect(),

@@ -2,19 +2,20 @@
 
 use std::process::ExitCode;
 
-use crate::cli::admin::AdminArgs;
+use crate::cli::admin::GatewayArgs;
 use crate::cli::say;
 
 /// Flags of `health`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct HealthArgs {
     #[command(flatten)]
-    admin: AdminArgs,
+    gateway: GatewayArgs,
 }
 
 /// Asks `/readyz`. Exit code 0: ready; 1: not.
 pub async fn run(args: HealthArgs) -> anyhow::Result<ExitCode> {
-    let (status, _) = args.admin.get("/readyz").await?;
+    let admin = args.gateway.client()?;
+    let (status, _) = admin.get("/readyz").await?;
     if status != 200 {
         say("not ready");
     }

@@ -8,6 +8,9 @@ pub mod check;
 pub mod client;
 pub mod health;
 pub mod key;
+mod arrange;
+mod later;
+mod locate;
 pub mod mock;
 mod plan;
 pub mod restart;
@@ -21,7 +24,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::revision::SUPPORTED;
 
@@ -80,10 +83,15 @@ impl Cli {
     /// `serve` is tried by itself first: what it takes to read all the others would be in the memory of the one process
     /// that runs for months. They know what to say where it does not fit.
     pub fn of_process() -> Self {
-        match serve_alone(std::env::args_os()) {
-            Some(serve) => Cli { command: None, serve },
-            None => Cli::parse(),
+        if let Some(serve) = serve_alone(std::env::args_os()) {
+            return Cli { command: None, serve };
         }
+        let args = arrange::arranged(std::env::args_os().collect(), &Cli::command());
+        if let Some(message) = args.get(1).and_then(|word| later::refusal(word)) {
+            say(&message);
+            std::process::exit(2);
+        }
+        Cli::parse_from(args)
     }
 }
 
@@ -96,9 +104,14 @@ struct Alone {
 }
 
 fn serve_alone(args: impl Iterator<Item = OsString>) -> Option<serve::ServeArgs> {
-    let named = |(place, word): &(usize, OsString)| *place == 1 && word == "serve";
-    let args = args.enumerate().filter(|arg| !named(arg)).map(|(_, word)| word);
-    Alone::try_parse_from(args).ok().map(|alone| alone.serve)
+    let mut args: Vec<OsString> = args.collect();
+    let parse = |args: &[OsString]| Alone::try_parse_from(args).ok().map(|alone| alone.serve);
+    // The word may also be the value of a flag.
+    parse(&args).or_else(|| {
+        let at = args.iter().position(|word| word == "serve")?;
+        args.remove(at);
+        parse(&args)
+    })
 }
 
 /// Runs the command that was given.
@@ -165,9 +178,13 @@ mod tests {
 
     #[test]
     fn serve_is_read_alone_as_with_all_the_others() {
-        for line in ["moongate -c a.toml", "moongate serve --config a.toml --listen 127.0.0.1:0 --only one --only two"]
-        {
-            let all = Cli::try_parse_from(line.split(' ')).unwrap();
+        for line in [
+            "moongate -c a.toml",
+            "moongate serve --config a.toml --listen 127.0.0.1:0 --only one --only two",
+            "moongate --config a.toml serve",
+            "moongate --only serve serve --listen 127.0.0.1:0",
+        ] {
+            let all = Cli::try_parse_from(arranged(line)).unwrap();
             let (Cli { command: Some(Command::Serve(all)), .. } | Cli { command: None, serve: all }) = all else {
                 panic!("{line} is serve");
             };
@@ -180,5 +197,41 @@ mod tests {
         for line in others.into_iter().chain(wrong) {
             assert!(alone(line).is_none(), "{line}");
         }
+    }
+
+    fn arranged(line: &str) -> Vec<OsString> {
+        arrange::arranged(line.split(' ').map(OsString::from).collect(), &Cli::command())
+    }
+
+    #[test]
+    fn flags_may_stand_before_the_command() {
+        for (line, same) in [
+            ("moongate --config a.toml check", "moongate check --config a.toml"),
+            ("moongate -c a.toml --print check", "moongate check -c a.toml --print"),
+            ("moongate --admin unix:/x status --format json", "moongate status --admin unix:/x --format json"),
+            ("moongate --url=http://a/ tools", "moongate tools --url=http://a/"),
+            ("moongate --key k -v call tools a=1", "moongate call --key k -v tools a=1"),
+            ("moongate --config check serve", "moongate serve --config check"),
+            ("moongate check a.toml", "moongate check a.toml"),
+            ("moongate --help check", "moongate check --help"),
+        ] {
+            assert_eq!(arranged(line), same.split(' ').map(OsString::from).collect::<Vec<_>>(), "{line}");
+        }
+        for line in ["moongate -c a.toml", "moongate --listen", "moongate -- check", "moongate nothing --config a"] {
+            assert_eq!(arranged(line), line.split(' ').map(OsString::from).collect::<Vec<_>>(), "{line}");
+        }
+        let cli = Cli::try_parse_from(arranged("moongate check a.toml")).unwrap();
+        let Some(Command::Check(check)) = cli.command else { panic!("{line:?}", line = cli) };
+        assert_eq!(check.new, [std::path::PathBuf::from("a.toml")]);
+    }
+
+    #[test]
+    fn commands_of_later_versions_say_so() {
+        for name in later::NAMES {
+            let message = later::refusal(&OsString::from(name)).unwrap();
+            assert!(message.contains("is not available in this version"), "{message}");
+            assert!(Cli::command().find_subcommand(name).is_none(), "{name} is there");
+        }
+        assert_eq!(later::refusal(&OsString::from("check")), None);
     }
 }

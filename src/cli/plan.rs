@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::app::diff;
 use crate::auth::{KeyHash, KeySettings};
-use crate::cli::admin::AdminArgs;
+use crate::cli::admin::AdminClient;
 use crate::cli::check::{environment, refuse};
 use crate::cli::{fail, say};
 use crate::config::{self, LoadOptions, Plan, Problems};
@@ -30,7 +30,7 @@ pub enum Format {
 }
 
 /// What a reload of the running gateway would change: it knows its files, and its servers' tools.
-pub(super) async fn of_running(admin: &AdminArgs, format: Format) -> anyhow::Result<ExitCode> {
+pub(super) async fn of_running(admin: &AdminClient, format: Format) -> anyhow::Result<ExitCode> {
     let answer = admin.ask("GET", "/api/v1/plan", Duration::from_secs(60)).await?;
     let body = answer.json()?;
     match (answer.status, body["outcome"].as_str()) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::cli::admin::AdminArgs;
+use crate::cli::admin::{AdminClient, GatewayArgs};
 use crate::cli::say;
 
 /// Longer than any `start_timeout` that makes sense.
@@ -21,14 +21,14 @@ pub struct RestartArgs {
     /// The server, as the config names it
     pub server: String,
     #[command(flatten)]
-    admin: AdminArgs,
+    gateway: GatewayArgs,
 }
 
 /// Flags of `reload`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ReloadArgs {
     #[command(flatten)]
-    admin: AdminArgs,
+    gateway: GatewayArgs,
 }
 
 /// Starts a server anew; the old one serves until the new one is ready.
@@ -39,16 +39,21 @@ pub async fn restart(args: RestartArgs) -> anyhow::Result<ExitCode> {
         say(&format!("error: {name:?} cannot be the name of a server"));
         return Ok(ExitCode::from(2));
     }
-    if let Some(server) = status(&args).await? {
+    let admin = args.gateway.client()?;
+    if let Some(server) = status(&admin, name).await? {
         let (state, pid) = (text(&server, "state"), server["pid"].as_u64());
+        if state == "disabled" {
+            say(&format!("error: {name} is disabled: there is nothing to restart (servers.{name}.enabled)"));
+            return Ok(ExitCode::FAILURE);
+        }
         let process = pid.map(|pid| format!(", pid {pid}")).unwrap_or_default();
         say(&format!("{name}: {state}{process}; starting another"));
     }
     let path = format!("/api/v1/servers/{name}/restart");
-    let restarting = args.admin.ask("POST", &path, LONGEST);
+    let restarting = admin.ask("POST", &path, LONGEST);
     let answer = tokio::select! {
         answer = restarting => answer?,
-        never = progress(&args) => never,
+        never = progress(&admin, name) => never,
     };
     let body = answer.json()?;
     match body["outcome"].as_str() {
@@ -65,25 +70,25 @@ pub async fn restart(args: RestartArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Tells how the new one is, whenever that changes.
-async fn progress<T>(args: &RestartArgs) -> T {
+async fn progress<T>(admin: &AdminClient, name: &str) -> T {
     let mut told = String::new();
     loop {
         tokio::time::sleep(LOOK).await;
-        let Ok(Some(server)) = status(args).await else { continue };
+        let Ok(Some(server)) = status(admin, name).await else { continue };
         let new = &server["replacement"];
         let (state, reason) = (text(new, "state"), text(new, "reason"));
         let line = if reason.is_empty() { state } else { format!("{state}: {reason}") };
         if !line.is_empty() && line != told {
-            say(&format!("{}: the new one is {line}", args.server));
+            say(&format!("{name}: the new one is {line}"));
             told = line;
         }
     }
 }
 
 /// What the status says of the server.
-async fn status(args: &RestartArgs) -> anyhow::Result<Option<Value>> {
-    let status = args.admin.ask("GET", "/api/v1/status", Duration::from_secs(10)).await?.json()?;
-    let found = status["servers"].as_array().and_then(|all| all.iter().find(|s| s["name"] == args.server.as_str()));
+async fn status(admin: &AdminClient, name: &str) -> anyhow::Result<Option<Value>> {
+    let status = admin.ask("GET", "/api/v1/status", Duration::from_secs(10)).await?.json()?;
+    let found = status["servers"].as_array().and_then(|all| all.iter().find(|s| s["name"] == name));
     Ok(found.cloned())
 }
 
@@ -93,7 +98,8 @@ fn text(value: &Value, key: &str) -> String {
 
 /// Reads the config again.
 pub async fn reload(args: ReloadArgs) -> anyhow::Result<ExitCode> {
-    let answer = args.admin.ask("POST", "/api/v1/reload", Duration::from_secs(60)).await?;
+    let admin = args.gateway.client()?;
+    let answer = admin.ask("POST", "/api/v1/reload", Duration::from_secs(60)).await?;
     let body = answer.json()?;
     match body["outcome"].as_str() {
         Some("applied" | "unchanged") => {

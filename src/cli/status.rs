@@ -6,13 +6,13 @@ use std::process::ExitCode;
 use anyhow::Context;
 use serde::Deserialize;
 
-use crate::cli::admin::AdminArgs;
+use crate::cli::admin::GatewayArgs;
 
 /// Flags of `status`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct StatusArgs {
     #[command(flatten)]
-    admin: AdminArgs,
+    gateway: GatewayArgs,
     /// How it is printed
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
@@ -66,7 +66,8 @@ impl Server {
 
 /// Asks `/api/v1/status`. Exit code 1: nobody answers.
 pub async fn run(args: StatusArgs) -> anyhow::Result<ExitCode> {
-    let (status, body) = args.admin.get("/api/v1/status").await?;
+    let admin = args.gateway.client()?;
+    let (status, body) = admin.get("/api/v1/status").await?;
     if status != 200 {
         let refused: Refused = serde_json::from_slice(&body).unwrap_or_default();
         let why = refused.message.unwrap_or_else(|| "is --admin one of its addresses?".to_owned());

@@ -16,6 +16,7 @@ mod layers;
 mod mask;
 mod names;
 mod parse;
+mod places;
 mod plan;
 mod problem;
 mod resolve;
@@ -30,6 +31,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+pub use places::{GatewayPlaces, places};
 pub use plan::{Limits, LogSettings, NameSettings, Plan, ReloadSettings, ViewSettings};
 pub use problem::{Kind, Origin, Problem, Problems, Snippet};
 pub use schema::json_schema;
@@ -112,20 +114,7 @@ impl Loaded {
 pub fn load(options: &LoadOptions<'_>) -> Result<Loaded, Problems> {
     let mut faults = Faults::default();
     let mut sources = Sources::default();
-    let mut layers = Vec::new();
-    for path in &options.paths {
-        layers.extend(read(path, &mut sources, &mut faults));
-    }
-    // What is left of such a file would only lead to problems that are none.
-    if layers.len() < options.paths.len() || faults.errors.iter().any(|fault| fault.kind == Kind::Syntax) {
-        return Err(Problems { files: options.paths.clone(), ..faults.finish(&sources) });
-    }
-    let (mut variables, names) = layers::environment(&options.env, sources.next(), &layers, &mut faults);
-    sources.variables(names);
-    client_formats::normalise(&mut variables, None, &mut faults);
-    layers.push(variables);
-    layers.push(layers::flags(&options.listen, LISTEN_PLACE));
-
+    let layers = read_layers(options, &mut sources, &mut faults)?;
     let mut merged = layers::merge(&layers).unwrap_or_else(|error| {
         broken(&mut faults, &error);
         Node::table(Place::BUILT_IN)
@@ -171,6 +160,24 @@ pub fn load(options: &LoadOptions<'_>) -> Result<Loaded, Problems> {
     let Problems { errors: failed, warnings, .. } = problems;
     let advice = advice.finish(&sources).warnings;
     Ok(Loaded { plan, warnings, advice, failed, sources: options.paths.clone(), files, resolved })
+}
+
+/// All layers, weakest first. Fails where a file cannot be read at all.
+fn read_layers(options: &LoadOptions<'_>, sources: &mut Sources, faults: &mut Faults) -> Result<Vec<Node>, Problems> {
+    let mut layers = Vec::new();
+    for path in &options.paths {
+        layers.extend(read(path, sources, faults));
+    }
+    // What is left of such a file would only lead to problems that are none.
+    if layers.len() < options.paths.len() || faults.errors.iter().any(|fault| fault.kind == Kind::Syntax) {
+        return Err(Problems { files: options.paths.clone(), ..std::mem::take(faults).finish(sources) });
+    }
+    let (mut variables, names) = layers::environment(&options.env, sources.next(), &layers, faults);
+    sources.variables(names);
+    client_formats::normalise(&mut variables, None, faults);
+    layers.push(variables);
+    layers.push(layers::flags(&options.listen, LISTEN_PLACE));
+    Ok(layers)
 }
 
 /// Reports what cannot happen: saying so is better than running with less.

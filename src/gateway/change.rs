@@ -49,6 +49,8 @@ pub enum Restarted {
     },
     /// Another restart of this server is under way.
     Busy,
+    /// The config switches it off.
+    Disabled,
     /// There is no such server.
     Unknown,
 }
@@ -273,7 +275,10 @@ impl Gateway {
         let candidate = {
             let _held = self.changing();
             let generation = self.generation();
-            let Some(member) = generation.member(name) else { return Restarted::Unknown };
+            let Some(member) = generation.member(name) else {
+                let disabled = generation.disabled.iter().any(|disabled| disabled == name);
+                return if disabled { Restarted::Disabled } else { Restarted::Unknown };
+            };
             if self.candidates.find(name).is_some_and(|(_, restart)| restart) {
                 return Restarted::Busy;
             }

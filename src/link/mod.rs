@@ -14,6 +14,7 @@ mod id_scan;
 mod plain;
 pub mod reply_pace;
 mod resume;
+pub mod pinned;
 pub mod socket;
 pub mod sse;
 pub mod stderr;

@@ -123,6 +123,15 @@ impl Shared {
         Shared { dialer: Some(dialer), ..self }
     }
 
+    /// The same, trusting what this configuration trusts instead of the system's certificates.
+    #[must_use]
+    pub fn trusting(self, tls: Option<Arc<rustls::ClientConfig>>) -> Self {
+        match tls {
+            Some(tls) => Shared { tls: OnceLock::from(tls), ..self },
+            None => self,
+        }
+    }
+
     /// Read when the first server needs it: the system's certificates take a while.
     fn tls(&self) -> Arc<rustls::ClientConfig> {
         self.tls.get_or_init(crate::link::http::tls_config).clone()

@@ -248,7 +248,7 @@ async fn operate(world: &World, core: &Core, plan: &Plan, mut dice: Dice) {
                 Restarted::Failed { .. } => world.count("a server could not be restarted"),
                 Restarted::Busy => world.count("a server was being restarted"),
                 // The other one took it out of the config.
-                Restarted::Unknown => world.count("a server was not there to be restarted"),
+                Restarted::Disabled | Restarted::Unknown => world.count("a server was not there to be restarted"),
             }
             continue;
         }

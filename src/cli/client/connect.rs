@@ -35,7 +35,7 @@ pub(super) async fn with<T>(
     let target = args.target()?;
     logs::start(if args.verbose { "info,moongate=debug" } else { "warn" }, false);
     let mut stop = StopSignals::listen().map_err(|e| Failure::Failed(format!("{e:#}")))?;
-    let shared = Shared::new(Arc::new(Metrics::new()), target.guard());
+    let shared = Shared::new(Arc::new(Metrics::new()), target.guard()).trusting(target.tls());
     let asker = Asker::new();
     let whom = For { capabilities: asker.capabilities(), ..For::everybody(None) };
     let opened = tokio::select! {

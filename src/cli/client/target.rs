@@ -4,6 +4,7 @@
 //! the environment, except for the key.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
@@ -12,10 +13,12 @@ use http::{HeaderName, HeaderValue, header};
 use url::{Host, Url};
 
 use crate::cli::check;
+use crate::cli::locate::{self, Located};
 use crate::config::{self, LoadOptions, Loaded, Origin, Problems};
 use crate::front::UNIX;
 use crate::link::LinkError;
 use crate::link::guard::Guard;
+use crate::link::pinned::tls_config_for;
 use crate::revision::{ConnectError, SUPPORTED};
 use crate::upstream::{Connect, HttpTransport, ServerSettings};
 
@@ -40,15 +43,17 @@ const MAX_MESSAGE: usize = 256 * 1024 * 1024;
 #[command(next_help_heading = "Server")]
 pub(super) struct TargetArgs {
     /// The MCP endpoint of a running gateway, or of any other server; unix:PATH for one that listens on a Unix socket
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080/mcp", conflicts_with_all = ["server", "command"])]
-    url: String,
+    ///
+    /// Without it the config says where the gateway listens.
+    #[arg(long, value_name = "URL", conflicts_with_all = ["server", "command"])]
+    url: Option<String>,
     /// The key for the URL, sent as `Authorization: Bearer KEY`; safer in the environment than on the command line
     #[arg(long, value_name = "KEY", env = "MOONGATE_KEY", hide_env_values = true)]
     key: Option<String>,
     /// Talk to this server of the config, directly
     #[arg(long, value_name = "NAME", conflicts_with = "command")]
     server: Option<String>,
-    /// The config that has the server; repeat it to lay later files over earlier ones
+    /// The config that has the server, or says where the gateway is; repeat it to lay later files over earlier ones
     #[arg(long, short = 'c', value_name = "PATH", env = "MOONGATE_CONFIG")]
     config: Vec<PathBuf>,
     /// Longest time to wait for the server, and for each answer [default: 60s, or what the config says]
@@ -70,6 +75,8 @@ pub(super) struct Target {
     /// How to reach it.
     pub(super) settings: ServerSettings,
     chosen: Chosen,
+    /// Where the config says that the gateway is, if that was asked.
+    located: Option<Located>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -82,15 +89,17 @@ enum Chosen {
 impl TargetArgs {
     /// What the flags choose.
     pub(super) fn target(&self) -> Result<Target, Failure> {
-        // A variable may be there for other commands; a flag was meant.
-        let config_flag = !self.config.is_empty() && std::env::var_os("MOONGATE_CONFIG").is_none();
-        if config_flag && self.server.is_none() {
-            return Err(Failure::Usage("--config is of use only with --server NAME".to_owned()));
-        }
+        let mut located = None;
         let (mut settings, chosen) = match (&self.server, self.command.split_first()) {
             (Some(name), _) => (self.configured(name)?, Chosen::Server),
             (None, Some((command, args))) => (started(command, args), Chosen::Command),
-            (None, None) => (remote(&self.url, self.key.as_deref()).map_err(Failure::Usage)?, Chosen::Url),
+            (None, None) => {
+                let url = match &self.url {
+                    Some(url) => url.clone(),
+                    None => url_of(located.insert(locate::endpoint(&self.config).map_err(Failure::Usage)?)),
+                };
+                (remote(&url, self.key.as_deref()).map_err(Failure::Usage)?, Chosen::Url)
+            }
         };
         if chosen != Chosen::Server {
             settings.max_message = MAX_MESSAGE;
@@ -104,7 +113,7 @@ impl TargetArgs {
             settings.list_timeout = time;
             settings.connect_timeout = settings.connect_timeout.min(time);
         }
-        Ok(Target { settings, chosen })
+        Ok(Target { settings, chosen, located })
     }
 
     fn configured(&self, name: &str) -> Result<ServerSettings, Failure> {
@@ -130,6 +139,15 @@ impl TargetArgs {
         }
         let server = loaded.plan.servers.into_iter().find(|server| server.name == name);
         server.ok_or_else(|| Failure::Usage(format!("the server {name:?} is disabled, or not in the config")))
+    }
+}
+
+/// The URL of the endpoint over everything.
+fn url_of(located: &Located) -> String {
+    match (&located.place, &located.certificate) {
+        (place, _) if place.starts_with(UNIX) => place.clone(),
+        (place, Some(_)) => format!("https://{place}/mcp"),
+        (place, None) => format!("http://{place}/mcp"),
     }
 }
 
@@ -205,6 +223,11 @@ impl Target {
         self.chosen != Chosen::Server
     }
 
+    /// The certificate that the gateway of the config shows is the one to trust, whoever signed it.
+    pub(super) fn tls(&self) -> Option<Arc<rustls::ClientConfig>> {
+        tls_config_for(self.located.as_ref()?.certificate.as_deref()?)
+    }
+
     /// Only a child needs a guard; without one it still ends when we do in an orderly way.
     pub(super) fn guard(&self) -> Guard {
         let program = std::env::current_exe().ok();
@@ -230,8 +253,13 @@ impl Target {
                 Failure::Failed(message).with_hint("is the path right? A gateway serves /mcp and /mcp/NAME".to_owned())
             }
             (ConnectError::Link(LinkError::Unreachable(_)), Chosen::Url) => {
-                let hint = "is the gateway running? `moongate serve` starts it; --url says where it is";
-                Failure::Failed(format!("{name}: {error}")).with_hint(hint.to_owned())
+                let hint = match &self.located {
+                    Some(located) => located.advice(),
+                    None => "is the gateway running? `moongate serve` starts it; --url says where its endpoint is, and --admin \
+                             where its admin listener is"
+                        .to_owned(),
+                };
+                Failure::Failed(format!("{name}: {error}")).with_hint(hint)
             }
             _ => Failure::Failed(format!("{name}: {error}")),
         }

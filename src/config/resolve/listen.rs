@@ -50,13 +50,19 @@ impl Resolver<'_> {
         None
     }
 
-    pub(super) fn listen(&mut self, listen: &OneOrMore, admin: Option<&ListenAddress>) -> Vec<ListenAddress> {
+    /// The addresses of `listen` that can be read, and where each is written.
+    pub(in crate::config) fn addresses(&mut self, listen: &OneOrMore) -> Vec<(Path, ListenAddress)> {
         let path = Path::of(&["gateway", "listen"]);
         let texts: Vec<(Path, &String)> = match listen {
-            OneOrMore::One(text) => vec![(path.clone(), text)],
+            OneOrMore::One(text) => vec![(path, text)],
             OneOrMore::More(texts) => texts.iter().enumerate().map(|(i, text)| (path.item(i), text)).collect(),
         };
-        if texts.is_empty() {
+        texts.into_iter().filter_map(|(path, text)| Some((path.clone(), self.address(&path, text)?))).collect()
+    }
+
+    pub(super) fn listen(&mut self, listen: &OneOrMore, admin: Option<&ListenAddress>) -> Vec<ListenAddress> {
+        let path = Path::of(&["gateway", "listen"]);
+        if matches!(listen, OneOrMore::More(texts) if texts.is_empty()) {
             self.error(Kind::Missing, &path, "`gateway.listen` is empty", "name at least one address to listen on");
         }
         // Also true if there are keys with mistakes: those are reported by themselves.
@@ -65,8 +71,7 @@ impl Resolver<'_> {
             written => written.is_some(),
         };
         let mut addresses: Vec<ListenAddress> = Vec::new();
-        for (path, text) in texts {
-            let Some(address) = self.address(&path, text) else { continue };
+        for (path, address) in self.addresses(listen) {
             if address.is_open() && !keys {
                 let message = format!("{address} can be reached from other machines, but there are no `[[auth.keys]]`");
                 let fix = "add a key (`moongate key new NAME` prints one), or listen on 127.0.0.1";
@@ -82,7 +87,7 @@ impl Resolver<'_> {
         addresses
     }
 
-    pub(super) fn admin(&mut self, admin: &AddressOrSwitch) -> Option<ListenAddress> {
+    pub(in crate::config) fn admin(&mut self, admin: &AddressOrSwitch) -> Option<ListenAddress> {
         let path = Path::of(&["gateway", "admin"]);
         let text = match admin {
             AddressOrSwitch::Switch(false) => return None,

@@ -1,0 +1,48 @@
+//! Commands of later versions.
+//!
+//! Says of each that it is not available, and what to do until it is. Does not run anything. Invariant: no command of this
+//! version is among them.
+
+use std::ffi::OsStr;
+
+/// Their names.
+pub(super) const NAMES: [&str; 19] = [
+    "add",
+    "audit",
+    "completions",
+    "connect",
+    "disable",
+    "doctor",
+    "enable",
+    "explain",
+    "import",
+    "login",
+    "logins",
+    "logout",
+    "open",
+    "pin",
+    "popular",
+    "remove",
+    "search",
+    "undo",
+    "upgrade",
+];
+
+/// Refuses a command of a later version.
+pub(super) fn refusal(word: &OsStr) -> Option<String> {
+    let name = NAMES.into_iter().find(|name| word == *name)?;
+    let instead = match name {
+        "add" | "remove" | "enable" | "disable" | "undo" => "edit the config file: it is read again when it changes",
+        "import" => "give a client's file as it is: `moongate --config FILE`",
+        "connect" => "the README says what a client's file needs",
+        "login" | "logins" | "logout" => "send a fixed credential with `headers`",
+        "doctor" => "use `moongate check` and `moongate status`",
+        "explain" => "`moongate tools --key KEY` shows what a key may call",
+        "search" | "popular" => "`moongate tools` lists what there is",
+        "audit" => "`telemetry.calls = \"all\"` logs each call",
+        "open" => "`moongate status` shows how each server is",
+        "pin" => "name the version of each package in the config; `moongate check` says which have none",
+        _ => "`moongate --help` lists what there is",
+    };
+    Some(format!("error: `moongate {name}` is not available in this version; {instead}"))
+}

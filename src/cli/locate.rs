@@ -1,0 +1,123 @@
+//! Where the running gateway is, for commands that talk to it.
+//!
+//! Owns the search: the config that `serve` would find says it, unless a flag does. Does not connect. Invariant: an error
+//! names the place that was tried, where that came from, and both flags.
+
+use std::path::{Path, PathBuf};
+
+use crate::cli::check;
+use crate::config::{self, GatewayPlaces, LoadOptions};
+use crate::front::ListenAddress;
+
+/// What to do where nobody answers.
+const FLAGS: &str = "--url says where the endpoint of the gateway is, and --admin where its admin listener is";
+
+/// A place to connect to, and where it is written.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Located {
+    /// An address, or `unix:PATH`.
+    pub(super) place: String,
+    /// The certificate that the place shows; `None`: it has no TLS.
+    pub(super) certificate: Option<PathBuf>,
+    /// What says so, such as "gateway.listen of moongate.toml".
+    pub(super) origin: String,
+}
+
+impl Located {
+    /// Advice for whoever got no answer there.
+    pub(super) fn advice(&self) -> String {
+        format!("{} is {}; is the gateway running? {FLAGS}", self.place, self.origin)
+    }
+}
+
+/// The endpoint of clients.
+pub(super) fn endpoint(config: &[PathBuf]) -> Result<Located, String> {
+    let (places, origin) = places(config, "listen")?;
+    let found = places.listen.iter().find_map(|address| Some((address, place(address)?)));
+    let (address, place) = found.ok_or_else(|| nowhere(&origin))?;
+    let certificate = places.certificate.filter(|_| matches!(address, ListenAddress::Tcp(_)));
+    Ok(Located { place, certificate, origin })
+}
+
+/// The admin listener.
+pub(super) fn admin(config: &[PathBuf]) -> Result<Located, String> {
+    let (places, origin) = places(config, "admin")?;
+    let place = places.admin.as_ref().and_then(place).ok_or_else(|| nowhere(&origin))?;
+    Ok(Located { place, certificate: None, origin })
+}
+
+fn nowhere(origin: &str) -> String {
+    format!("{origin} names no place that can be connected to; {FLAGS}")
+}
+
+/// Where the gateway of the config listens, and what says so of a setting.
+fn places(config: &[PathBuf], setting: &str) -> Result<(GatewayPlaces, String), String> {
+    let env = check::environment();
+    let mut paths = config.to_vec();
+    if paths.is_empty() {
+        paths.extend(config::search(Path::new("."), &env));
+    }
+    let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+    let variable = format!("MOONGATE_GATEWAY__{}", setting.to_ascii_uppercase());
+    let origin = match names.is_empty() {
+        _ if env.contains_key(&variable) => format!("the variable {variable}"),
+        true => format!("the default of gateway.{setting}, since there is no config"),
+        false => format!("gateway.{setting} of {}", names.join(", ")),
+    };
+    let places = config::places(&LoadOptions::of_files(paths, env)).map_err(|problems| {
+        format!("the config does not say where the gateway is; {FLAGS}\n\n{}", problems.to_string().trim_end())
+    })?;
+    Ok((places, origin))
+}
+
+/// An address as something to connect to on this machine.
+fn place(address: &ListenAddress) -> Option<String> {
+    match address {
+        ListenAddress::Tcp(address) if address.port() == 0 => None,
+        ListenAddress::Tcp(address) => {
+            let mut address = *address;
+            if address.ip().is_unspecified() {
+                // A listener on every address is asked on this machine.
+                let loopback: [std::net::IpAddr; 2] =
+                    [std::net::Ipv4Addr::LOCALHOST.into(), std::net::Ipv6Addr::LOCALHOST.into()];
+                address.set_ip(loopback[usize::from(address.is_ipv6())]);
+            }
+            Some(address.to_string())
+        }
+        ListenAddress::Unix(path) => Some(format!("unix:{}", path.display())),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn at(text: &str) -> Result<(Located, Located), String> {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.toml");
+        std::fs::write(&path, text).unwrap();
+        let config = [path];
+        Ok((endpoint(&config)?, admin(&config)?))
+    }
+
+    #[test]
+    fn the_config_says_where_the_gateway_is() {
+        let broken = "[servers.a]\ntypo = 1\ncommand = '${NOT_SET}'\n[[auth.keys]]\nname = 'k'\nkey = '${NOT_SET}'\n";
+        let text = format!("[gateway]\nlisten = ['systemd', '0.0.0.0:81']\nadmin = 'unix:/run/a.sock'\n{broken}");
+        let (endpoint, admin) = at(&text).unwrap();
+        assert_eq!((&*endpoint.place, &*admin.place), ("127.0.0.1:81", "unix:/run/a.sock"));
+        let advice = admin.advice();
+        for word in ["unix:/run/a.sock is gateway.admin of", "a.toml", "--admin", "--url"] {
+            assert!(advice.contains(word), "{word}: {advice}");
+        }
+        let (endpoint, _) = at("[gateway]\nlisten = '[::]:82'\ntls = { cert = 'c.pem', key = 'k.pem' }\n").unwrap();
+        assert_eq!((&*endpoint.place, endpoint.certificate), ("[::1]:82", Some(PathBuf::from("c.pem"))));
+        for unknown in ["[gateway]\nadmin = false\n", "[gateway]\nlisten = '127.0.0.1:0'\n", "[gateway]\nlisten = 5\n"]
+        {
+            let error = at(unknown).unwrap_err();
+            assert!(error.contains("--admin") && error.contains("--url"), "{unknown}: {error}");
+        }
+    }
+}
