@@ -24,8 +24,8 @@ use crate::admin::{self, Admin};
 use crate::auth::KeyRing;
 use crate::config::{Limits, Plan};
 use crate::front::{
-    self, Front, Fronts, Gate, GateSettings, HostRules, Inherited, ListenAddress, ListenSettings, Listener, NoPipe,
-    PipeFront, RequestLimits, Service, Tls, TlsSettings, Unread,
+    self, ConnectionPlaces, Front, Fronts, Gate, GateSettings, HostRules, Inherited, ListenAddress, ListenSettings,
+    Listener, NoPipe, PipeFront, RequestLimits, Service, Tls, TlsSettings, Unread,
 };
 use crate::gateway::{Gateway, GatewaySettings, NameRules, ViewRules};
 use crate::link::guard::Guard;
@@ -46,6 +46,8 @@ pub struct App {
     pub addresses: Vec<SocketAddr>,
     /// The Unix sockets where clients connect, as `unix:PATH`.
     pub sockets: Vec<String>,
+    /// Where clients connect that write a message a line.
+    pub line_addresses: Vec<SocketAddr>,
     /// Where operators do.
     pub admin: Option<SocketAddr>,
     /// The Unix socket where operators do.
@@ -108,6 +110,7 @@ impl App {
         };
         let reloader = Reloader::new(plan.clone(), source, parts);
         let (addresses, sockets) = places(&bound.clients);
+        let (line_addresses, _) = places(&bound.lines);
         let (admins, admin_sockets) = places(&bound.admin);
         let mut listeners = bound.serve(&plan, &reloader, &draining);
         let until_drained = |work: BoxFuture<'static, ()>| draining.clone().run_until_cancelled_owned(work).map(drop);
@@ -130,6 +133,7 @@ impl App {
             tls,
             addresses,
             sockets,
+            line_addresses,
             gateway,
             metrics,
             shared,
@@ -182,10 +186,10 @@ impl App {
 }
 
 /// The admin listener answers until the very end: probes must see that we drain.
-fn serve_admin(listener: Listener, admin: Admin, settings: ListenSettings) {
-    let (local, metrics) = (admin.local, admin.metrics.clone());
+fn serve_admin(listener: Listener, admin: Admin, settings: ListenSettings, places: Arc<ConnectionPlaces>) {
+    let local = admin.local;
     let service = Service::new(admin::router(Arc::new(admin)), None, local);
-    tokio::spawn(listener.serve(service, settings, metrics, CancellationToken::new(), Duration::ZERO));
+    tokio::spawn(listener.serve(service, settings, places, CancellationToken::new(), Duration::ZERO));
 }
 
 fn tls(plan: &Plan, metrics: &Arc<Metrics>) -> anyhow::Result<Option<Arc<Tls>>> {
@@ -197,6 +201,8 @@ fn tls(plan: &Plan, metrics: &Arc<Metrics>) -> anyhow::Result<Option<Arc<Tls>>> 
 /// Everything that is listened on.
 struct Bound {
     clients: Vec<Listener>,
+    /// For clients that write a message a line.
+    lines: Vec<Listener>,
     admin: Vec<Listener>,
 }
 
@@ -206,17 +212,24 @@ impl Bound {
         let parts = &reloader.parts;
         let metrics = &parts.shared.metrics;
         let settings = ListenSettings {
-            connections: plan.limits.connections,
             head: plan.limits.head,
             read_timeout: plan.limits.read_timeout,
             write_timeout: plan.limits.write_timeout,
         };
+        let Limits { connections, admin_connections, .. } = plan.limits;
+        let places = ConnectionPlaces::new(connections, &metrics.connections, metrics);
+        // Of their own, so that no client can shut the operators out.
+        let admin_places = ConnectionPlaces::new(admin_connections, &metrics.admin_connections, metrics);
         let mut listeners = JoinSet::new();
         for listener in self.clients {
             let local = listener.is_local();
             let listener = listener.with_tls(parts.tls.clone());
             let service = Service::new(front::router(parts.fronts.clone(), local), Some(parts.fronts.clone()), local);
-            listeners.spawn(listener.serve(service, settings.clone(), metrics.clone(), draining.clone(), plan.drain));
+            listeners.spawn(listener.serve(service, settings.clone(), places.clone(), draining.clone(), plan.drain));
+        }
+        for listener in self.lines {
+            let (fronts, settings, places) = (parts.fronts.clone(), settings.clone(), places.clone());
+            listeners.spawn(listener.serve_lines(fronts, settings, places, draining.clone(), plan.drain));
         }
         for listener in self.admin {
             let admin = Admin {
@@ -229,7 +242,7 @@ impl Bound {
                 control: reloader.clone(),
                 draining: draining.clone(),
             };
-            serve_admin(listener, admin, settings.clone());
+            serve_admin(listener, admin, settings.clone(), admin_places.clone());
         }
         listeners
     }
@@ -247,7 +260,7 @@ async fn bind(plan: &Plan) -> anyhow::Result<Bound> {
     let mut all: Vec<_> = all.collect();
     // What is named goes to who named it, before the rest goes to who takes all.
     all.sort_by_key(|(address, _)| **address == ListenAddress::Inherited(None));
-    let mut bound = Bound { clients: Vec::new(), admin: Vec::new() };
+    let mut bound = Bound { clients: Vec::new(), lines: Vec::new(), admin: Vec::new() };
     for (address, setting) in all {
         let opened = Listener::open(address, &plan.sockets, &mut inherited).await;
         let opened = opened.with_context(|| format!("cannot listen on {address} (gateway.{setting})"))?;
@@ -266,7 +279,11 @@ async fn bind(plan: &Plan) -> anyhow::Result<Bound> {
                 );
             }
         }
-        if setting == "listen" { bound.clients.extend(opened) } else { bound.admin.extend(opened) }
+        match setting {
+            "listen" if matches!(address, ListenAddress::TcpLines(_)) => bound.lines.extend(opened),
+            "listen" => bound.clients.extend(opened),
+            _ => bound.admin.extend(opened),
+        }
     }
     if inherited.left() > 0 {
         tracing::warn!(

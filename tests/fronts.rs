@@ -1,4 +1,5 @@
-//! The ways in beside plain HTTP on TCP: a pipe, a Unix socket, TLS, HTTP/2, a socket that another process opened.
+//! The ways in beside plain HTTP on TCP: a pipe, lines on TCP, a Unix socket, TLS, HTTP/2, a socket that another process
+//! opened.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -18,6 +19,8 @@ mod stdio;
 mod support;
 #[path = "fronts/takeover.rs"]
 mod takeover;
+#[path = "fronts/tcp.rs"]
+mod tcp;
 #[path = "fronts/tls.rs"]
 mod tls;
 #[path = "fronts/unix.rs"]

@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 
 use crate::admin::Admin;
 use crate::auth::{AdminRole, Denied, MetricsAccess};
-use crate::front::plain;
+use crate::front::{PlaceUse, plain};
 
 /// Ground on which a request is let in: an extension of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,12 @@ pub(super) async fn check(Shared(admin): Shared<Arc<Admin>>, mut request: Reques
     };
     if !needs_none {
         match grant(&admin, request.headers()) {
-            Ok(grant) => drop(request.extensions_mut().insert(grant)),
+            Ok(grant) => {
+                if let Some(place) = request.extensions().get::<Arc<PlaceUse>>() {
+                    place.admit();
+                }
+                request.extensions_mut().insert(grant);
+            }
             Err(refused) => return refused,
         }
     }

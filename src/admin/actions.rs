@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use axum::extract::{FromRequestParts, Path};
 use axum::response::Response;
-use http::StatusCode;
 use http::request::Parts;
+use http::{HeaderMap, StatusCode};
 
 use crate::admin::access::Grant;
 use crate::admin::{Admin, json};
@@ -18,8 +18,10 @@ use crate::front::{Peer, plain};
 use crate::gateway::Restarted;
 use crate::telemetry::logs;
 
-/// Headers by which proxies say that they are one.
-const PROXIED: [&str; 4] = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
+/// Headers by which proxies say that they are one; so does any that begins with [`FORWARDED`].
+const PROXIED: [&str; 7] =
+    ["forwarded", "via", "x-real-ip", "x-client-ip", "x-cluster-client-ip", "cf-connecting-ip", "true-client-ip"];
+const FORWARDED: &str = "x-forwarded-";
 
 /// Whoever may do something here: an action gets the gateway from its operator, and nowhere else.
 pub(super) struct Operator(Arc<Admin>);
@@ -73,7 +75,7 @@ fn is_direct(parts: &Parts, admin: &Admin) -> bool {
     let peer = parts.extensions.get::<Peer>();
     // Whoever can open the file of a Unix socket is on this machine.
     let local = admin.local || peer.is_some_and(|Peer(address)| address.is_loopback());
-    local && !PROXIED.iter().any(|name| parts.headers.contains_key(*name))
+    local && !is_proxied(&parts.headers)
 }
 
 fn answer((done, body): (bool, serde_json::Value)) -> Response {
@@ -122,4 +124,8 @@ pub(super) async fn restart(Operator(admin): Operator, Path(name): Path<String>)
             plain(StatusCode::NOT_FOUND, "not_found", &message)
         }
     }
+}
+
+fn is_proxied(headers: &HeaderMap) -> bool {
+    headers.keys().any(|name| PROXIED.contains(&name.as_str()) || name.as_str().starts_with(FORWARDED))
 }

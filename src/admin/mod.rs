@@ -20,7 +20,7 @@ use http::{HeaderValue, StatusCode, header};
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::AdminAccess;
-use crate::front::{Fronts, plain};
+use crate::front::{Fronts, has_several_hosts, hosts, plain};
 use crate::gateway::Gateway;
 use crate::model::Kind;
 use crate::telemetry::{Metrics, logs};
@@ -74,25 +74,32 @@ pub fn router(admin: Arc<Admin>) -> Router {
 
 /// Pages of other origins see nothing; scrapers and probes come under whatever name they were given.
 async fn guard(Shared(admin): Shared<Arc<Admin>>, request: Request, next: Next) -> Response {
+    let mut response = match refusal(&admin, &request) {
+        Some(refused) => refused,
+        None => next.run(request).await,
+    };
+    // What is shown is no page, whatever a browser makes of its bytes.
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+/// The answer to a request whose host or origin is not accepted.
+fn refusal(admin: &Admin, request: &Request) -> Option<Response> {
+    let (headers, uri) = (request.headers(), request.uri());
     let front = admin.fronts.load_full();
-    let host = request.headers().get(header::HOST).and_then(|v| v.to_str().ok());
-    let open = matches!(request.uri().path(), "/metrics" | "/healthz" | "/livez" | "/readyz");
-    if !open && !admin.local && !host.is_some_and(|host| front.hosts.accepts_host(host)) {
-        return plain(
-            StatusCode::FORBIDDEN,
-            "host_not_allowed",
-            "This Host is not allowed; add it to gateway.allowed_hosts",
-        );
+    if has_several_hosts(headers) {
+        return Some(plain(StatusCode::BAD_REQUEST, "several_hosts", "The request names its host more than once"));
     }
-    let origin = request.headers().get(header::ORIGIN);
-    if origin.is_some_and(|o| !o.to_str().is_ok_and(|o| front.hosts.accepts_origin(o, host))) {
-        return plain(
-            StatusCode::FORBIDDEN,
-            "origin_not_allowed",
-            "This Origin is not allowed; add it to gateway.allowed_origins",
-        );
+    let open = matches!(uri.path(), "/metrics" | "/healthz" | "/livez" | "/readyz");
+    if !open && !admin.local && front.hosts.accepts(headers, uri).is_err() {
+        let message = "This Host is not allowed; add it to gateway.allowed_hosts";
+        return Some(plain(StatusCode::FORBIDDEN, "host_not_allowed", message));
     }
-    next.run(request).await
+    let host = hosts(headers, uri).next().flatten();
+    let origin = headers.get(header::ORIGIN)?;
+    let accepted = origin.to_str().is_ok_and(|origin| front.hosts.accepts_origin(origin, host));
+    let message = "This Origin is not allowed; add it to gateway.allowed_origins";
+    (!accepted).then(|| plain(StatusCode::FORBIDDEN, "origin_not_allowed", message))
 }
 
 async fn metrics(Shared(admin): Shared<Arc<Admin>>) -> Response {

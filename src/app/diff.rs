@@ -147,6 +147,7 @@ fn diff_limits(from: &Limits, to: &Limits) -> (Compared, Compared) {
         outbox_total,
         subscriptions,
         connections,
+        admin_connections,
         head,
         body,
         batch,
@@ -179,6 +180,7 @@ fn diff_limits(from: &Limits, to: &Limits) -> (Compared, Compared) {
         ("limits.replay_events", *replay_events != to.replay_events),
         ("limits.replay_time", *replay_time != to.replay_time),
         ("limits.connections", *connections != to.connections),
+        ("limits.admin_connections", *admin_connections != to.admin_connections),
         ("limits.read_timeout", *read_timeout != to.read_timeout),
         ("limits.write_timeout", *write_timeout != to.write_timeout),
     ];
@@ -208,6 +210,7 @@ pub(super) fn applicable(running: &Plan, new: Plan) -> Plan {
             replay_events: limits.replay_events,
             replay_time: limits.replay_time,
             connections: limits.connections,
+            admin_connections: limits.admin_connections,
             read_timeout: limits.read_timeout,
             write_timeout: limits.write_timeout,
             ..new.limits

@@ -112,6 +112,9 @@ async fn serve(loaded: Loaded, source: Source, demo: bool) -> anyhow::Result<()>
     for socket in &app.sockets {
         say(&format!("listening on {socket}, at /mcp"));
     }
+    for address in &app.line_addresses {
+        say(&format!("listening on tcp:{address}, a message a line"));
+    }
     if let Some(url) = public {
         say(&format!("clients connect to {}/mcp", url.as_str().trim_end_matches('/')));
     }

@@ -58,8 +58,8 @@ impl Default for File {
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default)]
 pub(super) struct Gateway {
-    /// Where clients connect: an address, `unix:PATH`, `systemd` for the sockets that systemd opened, `systemd:NAME` for
-    /// those of that name, or a list of these.
+    /// Where clients connect: an address, `unix:PATH`, `tcp:ADDRESS` for clients that write a message a line, `systemd` for
+    /// the sockets that systemd opened, `systemd:NAME` for those of that name, or a list of these.
     pub(super) listen: OneOrMore,
     /// Where metrics and health are served, as in `listen`; `false` switches that off.
     pub(super) admin: AddressOrSwitch,
@@ -378,6 +378,9 @@ pub(super) struct Limits {
     /// Connections at once, over all listeners.
     #[schemars(range(min = 1, max = 10_000_000))]
     pub(super) connections: u64,
+    /// Connections to the admin listener at once, beside those.
+    #[schemars(range(min = 1, max = 10_000_000))]
+    pub(super) admin_connections: u64,
     /// The largest head of a request: its line and all its headers.
     pub(super) head: SizeText,
     /// The largest request body.
@@ -416,6 +419,7 @@ impl Default for Limits {
             subscriptions: 1000,
             // All streams and calls of clients that have a connection for each, and some more.
             connections: 16_384,
+            admin_connections: 256,
             head: "64KiB".into(),
             body: "4MiB".into(),
             batch: 100,

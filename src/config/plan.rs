@@ -122,6 +122,8 @@ pub struct Limits {
     pub subscriptions: usize,
     /// Connections at once, over all listeners.
     pub connections: usize,
+    /// Connections to the admin listener at once.
+    pub admin_connections: usize,
     /// Largest head of a request, in bytes.
     pub head: usize,
     /// Largest request body, in bytes.

@@ -53,14 +53,14 @@ impl HostRules {
 }
 
 /// What a request says of its host; nothing where that cannot be read.
-pub(super) fn hosts<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> impl Iterator<Item = Option<&'a str>> {
+pub(crate) fn hosts<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> impl Iterator<Item = Option<&'a str>> {
     let named = headers.get_all(header::HOST).into_iter().map(|value| value.to_str().ok());
     named.chain(uri.authority().map(|authority| Some(authority.as_str())))
 }
 
 /// RFC 9112, section 3.2: "A server MUST respond with a 400 (Bad Request) status code to any HTTP/1.1 request message that
 /// lacks a Host header field and to any request message that contains more than one Host header field line".
-pub(super) fn has_several_hosts(headers: &HeaderMap) -> bool {
+pub(crate) fn has_several_hosts(headers: &HeaderMap) -> bool {
     headers.get_all(header::HOST).iter().nth(1).is_some()
 }
 

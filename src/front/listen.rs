@@ -5,20 +5,21 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::front::lines::LineFront;
+use crate::front::places::{ConnectionPlace, HeldPlace, IdleTimeout, Patience};
 use crate::front::socket::{Incoming, Socket};
 use crate::front::write_timeout::WriteTimeout;
-use crate::front::{Inherited, ListenAddress, Service, SocketSettings, Tls, short};
+use crate::front::{ConnectionPlaces, Fronts, Inherited, ListenAddress, Service, SocketSettings, Tls, short};
 use crate::selfwake::SelfWake;
-use crate::telemetry::{CountGuard, Metrics};
 
 /// Streams that one HTTP/2 connection may have.
 const H2_STREAMS: u32 = 256;
@@ -29,6 +30,8 @@ const H2_SEND_BUFFER: usize = 64 * 1024;
 const H2_RESETS: usize = 20;
 /// Resets that a peer made us send by its errors; more end the connection (CVE-2025-8671).
 const H2_ERRORS: usize = 256;
+/// What clients that write lines get beside the drain, to read what was said last.
+const LAST_LINES: Duration = Duration::from_secs(3);
 /// When the gateway drains, who is about to send gets this long: a request that crosses with the end of its connection is
 /// lost without a word, and one that is answered can be told that the connection ends.
 const LINGER: Duration = Duration::from_millis(250);
@@ -36,8 +39,6 @@ const LINGER: Duration = Duration::from_millis(250);
 /// Limits of a listener.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ListenSettings {
-    /// Connections at once; more wait to be accepted.
-    pub connections: usize,
     /// Largest head of a request, in bytes.
     pub head: usize,
     /// Longest time to receive a request's head.
@@ -92,51 +93,93 @@ impl Listener {
         matches!(self.socket, Socket::Unix(..))
     }
 
+    /// Serves clients that write a message a line until `draining` is cancelled, and then until they have ended.
+    pub async fn serve_lines(
+        self,
+        fronts: Fronts,
+        settings: ListenSettings,
+        places: Arc<ConnectionPlaces>,
+        draining: CancellationToken,
+        drain: Duration,
+    ) {
+        let front = Arc::new(LineFront { fronts, settings, drain });
+        let start = |stream: Incoming, place: Arc<ConnectionPlace>| {
+            let front = front.clone();
+            async move {
+                if let Incoming::Tcp(stream) = stream {
+                    front.converse(stream, place).await;
+                }
+            }
+        };
+        // What its client is still to read has its own time after the calls.
+        let (closing, drain) = (AtomicBool::new(false), drain.saturating_add(LAST_LINES));
+        accept_all((self.socket, self.stays), &places, &draining, drain, &closing, start).await;
+    }
+
     /// Serves until `draining` is cancelled, then lets open requests end for at most `drain`.
     pub async fn serve(
         self,
         service: Service,
         settings: ListenSettings,
-        metrics: Arc<Metrics>,
+        places: Arc<ConnectionPlaces>,
         draining: CancellationToken,
         drain: Duration,
     ) {
         let speaking = Arc::new(Speaking::new(&settings));
-        let slots = Arc::new(Semaphore::new(settings.connections));
-        let open = TaskTracker::new();
         let closing = Arc::new(AtomicBool::new(false));
         let service = service.closing(closing.clone());
-        let start = |stream: Incoming, slot: Option<OwnedSemaphorePermit>| {
-            let held = (slot, CountGuard::new(&metrics.connections));
+        let Listener { socket, stays, tls, .. } = self;
+        let start = |stream: Incoming, place: Arc<ConnectionPlace>| {
             let (speaking, service, draining) = (speaking.clone(), service.for_peer(stream.peer()), draining.clone());
-            let (tls, limit) = (self.tls.clone(), settings.read_timeout);
-            open.spawn(async move {
-                let _held = held;
-                let connection = Connection { speaking, service, draining };
-                connection.run(stream, tls, limit).await;
-            });
+            let connection = Connection { speaking, service, draining, place };
+            connection.run(stream, tls.clone(), settings.read_timeout)
         };
-        loop {
-            let accepted = tokio::select! {
-                accepted = accept(&self.socket, &slots) => accepted,
-                () = draining.cancelled() => break,
-            };
-            if let Some((stream, slot)) = accepted {
-                start(stream, Some(slot));
-            }
+        accept_all((socket, stays), &places, &draining, drain, &closing, start).await;
+    }
+}
+
+/// Accepts and starts connections until `draining` is cancelled, then closes the socket and waits for them for at most
+/// `drain`.
+async fn accept_all<C: Future<Output = ()> + Send + 'static>(
+    (socket, stays): (Socket, bool),
+    places: &Arc<ConnectionPlaces>,
+    draining: &CancellationToken,
+    drain: Duration,
+    closing: &AtomicBool,
+    connection: impl Fn(Incoming, Arc<ConnectionPlace>) -> C,
+) {
+    let open = TaskTracker::new();
+    let start = |stream: Incoming, held: HeldPlace| {
+        let (place, connection) = (held.place(), connection(stream, held.place()));
+        open.spawn(async move {
+            place.run(connection).await;
+            drop(held);
+        });
+    };
+    loop {
+        let accepted = tokio::select! {
+            accepted = accept(&socket) => accepted,
+            () = draining.cancelled() => break,
+        };
+        let Some(stream) = accepted else { continue };
+        // After it is there: nobody is to make room for nobody.
+        let held = tokio::select! {
+            held = places.take() => held,
+            () = draining.cancelled() => places.take_last(),
+        };
+        start(stream, held);
+    }
+    closing.store(true, Ordering::Relaxed);
+    // Who is in line already was accepted by the kernel: a socket that is closed resets them, one that stays keeps
+    // them for the next process.
+    if !stays {
+        for stream in socket.close() {
+            start(stream, places.take_last());
         }
-        closing.store(true, Ordering::Relaxed);
-        // Who is in line already was accepted by the kernel: a socket that is closed resets them, one that stays keeps
-        // them for the next process.
-        if !self.stays {
-            for stream in self.socket.close() {
-                start(stream, slots.clone().try_acquire_owned().ok());
-            }
-        }
-        open.close();
-        if tokio::time::timeout(drain, open.wait()).await.is_err() {
-            tracing::warn!("requests were still open after gateway.drain = {drain:?}");
-        }
+    }
+    open.close();
+    if tokio::time::timeout(drain, open.wait()).await.is_err() {
+        tracing::warn!("requests were still open after gateway.drain = {drain:?}");
     }
 }
 
@@ -147,7 +190,9 @@ pub async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     settings: &ListenSettings,
     draining: CancellationToken,
 ) {
-    Connection { speaking: Arc::new(Speaking::new(settings)), service, draining }.converse(stream).await;
+    let (speaking, place) = (Arc::new(Speaking::new(settings)), Arc::new(ConnectionPlace::new()));
+    let connection = Connection { speaking, service, draining, place: place.clone() };
+    place.run(connection.converse(stream)).await;
 }
 
 /// One connection.
@@ -155,6 +200,7 @@ struct Connection {
     speaking: Arc<Speaking>,
     service: Service,
     draining: CancellationToken,
+    place: Arc<ConnectionPlace>,
 }
 
 impl Connection {
@@ -178,28 +224,44 @@ impl Connection {
             read_timeout: self.speaking.read_timeout,
             draining: &self.draining,
             linger: LINGER,
+            place: &self.place,
         };
         let stream = WriteTimeout::new(stream, self.speaking.write_timeout, self.service.counts_unread());
         let Some(rest) = short::converse(stream, terms).await else { return };
-        let builder = if rest.is_h2() { &self.speaking.http2 } else { &self.speaking.http1 };
-        let mut connection = pin!(builder.serve_connection(TokioIo::new(rest), self.service));
+        let is_h2 = rest.is_h2();
+        let builder = if is_h2 { &self.speaking.http2 } else { &self.speaking.http1 };
+        let service = self.service.with_head_max(self.speaking.head).at(self.place.clone());
+        let mut connection = pin!(builder.serve_connection(TokioIo::new(rest), service));
         let mut told = pin!(async {
             self.draining.cancelled().await;
             tokio::time::sleep(LINGER).await;
         });
-        let mut is_told = false;
+        // Of HTTP/1 the library lets go by itself; pings over HTTP/2 would keep a connection for ever.
+        let mut idle = is_h2.then(|| IdleTimeout::new(self.place.clone(), self.speaking.read_timeout));
+        let mut ending = None;
         // A request's body and its reader are in this one task, and wake each other.
         let wake = SelfWake::default();
         poll_fn(|cx| {
             wake.poll(cx, |cx| {
                 // A client that breaks off is no event: its requests were ended with it.
-                let mut polled = connection.as_mut().poll(cx).map(|_| ());
-                if polled.is_pending() && !is_told && told.as_mut().poll(cx).is_ready() {
-                    is_told = true;
-                    connection.as_mut().graceful_shutdown();
-                    polled = connection.as_mut().poll(cx).map(|_| ());
+                if connection.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(());
                 }
-                polled
+                if ending.is_none() {
+                    let is_idle = idle.as_mut().is_some_and(|idle| idle.poll(cx).is_ready()) || self.place.must_leave();
+                    if !is_idle && told.as_mut().poll(cx).is_pending() {
+                        return Poll::Pending;
+                    }
+                    ending = Some(is_idle.then(|| Patience::new(&self.place)));
+                    connection.as_mut().graceful_shutdown();
+                    if connection.as_mut().poll(cx).is_ready() {
+                        return Poll::Ready(());
+                    }
+                }
+                match &mut ending {
+                    Some(Some(patience)) => patience.poll(cx),
+                    _ => Poll::Pending,
+                }
             })
         })
         .await;
@@ -244,14 +306,13 @@ fn builder(settings: &ListenSettings) -> auto::Builder<TokioExecutor> {
     builder
 }
 
-async fn accept(socket: &Socket, slots: &Arc<Semaphore>) -> Option<(Incoming, OwnedSemaphorePermit)> {
-    let slot = slots.clone().acquire_owned().await.ok()?;
+async fn accept(socket: &Socket) -> Option<Incoming> {
     match socket.accept().await {
         Ok(stream) => {
             if let Incoming::Tcp(stream) = &stream {
                 let _ = stream.set_nodelay(true);
             }
-            Some((stream, slot))
+            Some(stream)
         }
         Err(e) => {
             // Out of descriptors, most likely: trying again at once would only burn the CPU.

@@ -18,7 +18,7 @@ use crate::auth::Denied;
 use crate::body::Body;
 use crate::front::patience::within;
 use crate::front::service::endpoint;
-use crate::front::{Front, Fronts, Peer, small};
+use crate::front::{Front, Fronts, Peer, PlaceUse, json, not_found, small};
 use crate::json::Text;
 use crate::jsonrpc::{Message, Payload};
 use crate::model::{Error, Principal, Reason};
@@ -30,37 +30,55 @@ const SMALL: u64 = 64 * 1024;
 
 /// `/mcp`.
 pub(super) async fn over_everything(State(fronts): State<Fronts>, request: Request) -> Response {
-    serve(&fronts.load_full(), "", request, None).await.map(AxumBody::new)
+    serve_route(&fronts, "", request, None).await
 }
 
 /// `/mcp/{view}` and `/mcp/{server}`.
 pub(super) async fn over_one(State(fronts): State<Fronts>, Path(name): Path<String>, request: Request) -> Response {
-    serve(&fronts.load_full(), &name, request, None).await.map(AxumBody::new)
+    match name.is_empty() {
+        // Two slashes: the router finds an empty name between them.
+        true => not_found().await,
+        false => serve_route(&fronts, &name, request, None).await,
+    }
 }
 
 /// `/sse`.
 pub(super) async fn sse_over_everything(State(fronts): State<Fronts>, request: Request) -> Response {
-    serve_as(&fronts.load_full(), "", request, None, Some(revision::http_sse())).await.map(AxumBody::new)
+    serve_route(&fronts, "", request, Some(revision::http_sse())).await
 }
 
 /// `/sse/{view}` and `/sse/{server}`.
 pub(super) async fn sse_over_one(State(fronts): State<Fronts>, Path(name): Path<String>, request: Request) -> Response {
-    serve_as(&fronts.load_full(), &name, request, None, Some(revision::http_sse())).await.map(AxumBody::new)
+    match name.is_empty() {
+        true => not_found().await,
+        false => serve_route(&fronts, &name, request, Some(revision::http_sse())).await,
+    }
 }
 
-/// Answers a request to an endpoint; `peer`: whose it is, where its extensions do not say so.
+async fn serve_route(
+    fronts: &Fronts,
+    name: &str,
+    mut request: Request,
+    dialect: Option<&'static dyn revision::Front>,
+) -> Response {
+    let place = request.extensions_mut().remove::<Arc<PlaceUse>>();
+    serve_as(&fronts.load_full(), name, request, (None, place.as_deref()), dialect).await.map(AxumBody::new)
+}
+
+/// Answers a request to an endpoint; `peer`: whose it is, where its extensions do not say so; `place`: of its connection.
 pub(super) async fn serve<B>(
     front: &Front,
     name: &str,
     request: http::Request<B>,
     peer: Option<Peer>,
+    place: Option<&PlaceUse>,
 ) -> http::Response<Body>
 where
     B: http_body::Body + Send,
     B::Data: Send,
     B::Error: Into<BoxError>,
 {
-    serve_as(front, name, request, peer, None).await
+    serve_as(front, name, request, (peer, place), None).await
 }
 
 /// Answers a request in one dialect, or in the one that it is spelled in.
@@ -68,7 +86,7 @@ async fn serve_as<B>(
     front: &Front,
     name: &str,
     request: http::Request<B>,
-    peer: Option<Peer>,
+    (peer, place): (Option<Peer>, Option<&PlaceUse>),
     dialect: Option<&'static dyn revision::Front>,
 ) -> http::Response<Body>
 where
@@ -78,7 +96,11 @@ where
 {
     let received = Instant::now();
     let (head, body) = request.into_parts();
-    let arrived = Arrived { principal: front.keys.authenticate(&head.headers), head, peer, received };
+    let principal = front.keys.authenticate(&head.headers);
+    if let (Ok(_), Some(place)) = (&principal, place) {
+        place.admit();
+    }
+    let arrived = Arrived { principal, head, peer, received };
     isolated(&front.state.metrics, take(front, name, arrived, read(front, body), dialect)).await
 }
 
@@ -238,8 +260,13 @@ fn unauthorized(front: &Front, denied: &Denied) -> http::Response<Body> {
         Denied::Wrong(_) => ("wrong", r#"Bearer realm="moongate", error="invalid_token""#),
     };
     front.state.metrics.auth.with_label_values(&[outcome]).inc();
-    let mut response =
-        small(StatusCode::UNAUTHORIZED, "unauthorized", "A valid API key is needed: Authorization: Bearer <key>");
+    let message = "A valid API key is needed: Authorization: Bearer <key>";
+    // A JSON-RPC error, since many clients show nothing else of an answer; `message` at the top is for all others.
+    let error = serde_json::json!({
+        "code": revision::UNAUTHORIZED, "message": message, "data": { "error": "unauthorized" },
+    });
+    let body = serde_json::json!({ "jsonrpc": "2.0", "id": null, "error": error, "message": message });
+    let mut response = json(StatusCode::UNAUTHORIZED, &body);
     response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
     response
 }

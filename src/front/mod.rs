@@ -8,11 +8,13 @@ mod address;
 mod gate;
 mod guard;
 mod inherited;
+mod lines;
 mod listen;
 mod mcp;
 mod not_after;
 mod patience;
 mod pipe;
+mod places;
 mod refused_keys;
 mod service;
 mod short;
@@ -38,12 +40,15 @@ use crate::gateway::Endpoints;
 use crate::json::Text;
 use crate::revision::FrontState;
 
-pub use address::{INHERITED, ListenAddress, UNIX};
+pub use address::{INHERITED, ListenAddress, TCP_LINES, UNIX};
 pub use gate::{Gate, GateSettings};
 pub use guard::HostRules;
+pub(crate) use guard::{has_several_hosts, hosts};
 pub use inherited::Inherited;
 pub use listen::{ListenSettings, Listener, converse};
 pub use pipe::PipeFront;
+pub use places::ConnectionPlaces;
+pub(crate) use places::PlaceUse;
 pub use refused_keys::RefusedKeys;
 pub use service::{Peer, Service};
 pub use socket::SocketSettings;
@@ -95,7 +100,8 @@ impl Front {
     ) -> Result<PipeFront, NoPipe> {
         let principal = self.keys.authenticate(credentials).map_err(|_| NoPipe::Credentials)?;
         let server = self.endpoints.find(endpoint, &principal).ok_or(NoPipe::Endpoint)?;
-        Ok(PipeFront { front: self.clone(), principal, server, scope: Text::from(endpoint), drain })
+        let scope = Text::from(endpoint);
+        Ok(PipeFront { front: self.clone(), principal, server, scope, drain, network: None })
     }
 }
 
@@ -139,7 +145,10 @@ pub(crate) fn plain(status: StatusCode, error: &str, message: &str) -> Response 
 }
 
 fn small(status: StatusCode, error: &str, message: &str) -> http::Response<Body> {
-    let body = serde_json::json!({ "error": error, "message": message });
+    json(status, &serde_json::json!({ "error": error, "message": message }))
+}
+
+fn json(status: StatusCode, body: &serde_json::Value) -> http::Response<Body> {
     let mut response = http::Response::new(Body::full(body.to_string()));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -9,9 +9,10 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::front::Front;
+use crate::front::{Front, Fronts};
 use crate::json::Text;
 use crate::jsonrpc::{Id, Payload};
 use crate::link::IdScan;
@@ -35,35 +36,51 @@ pub struct PipeFront {
     pub(super) server: Arc<dyn Server>,
     pub(super) scope: Text,
     pub(super) drain: Duration,
+    pub(super) network: Option<Network>,
+}
+
+/// What holds for a client that connected, beside one that runs us.
+pub(super) struct Network {
+    /// What answers clients now.
+    fronts: Fronts,
+    /// Longest time for a message to become whole.
+    read_timeout: Duration,
 }
 
 impl PipeFront {
+    /// Follows the gateway's config from one message to the next, and does not wait for ever for the rest of one.
+    pub(super) fn of_network(self, fronts: Fronts, read_timeout: Duration) -> Self {
+        PipeFront { network: Some(Network { fronts, read_timeout }), ..self }
+    }
+
     /// Serves until the input ends, the client does not read any more, or the gateway drains.
     pub async fn serve<R, W>(self, reader: R, writer: W)
     where
         R: AsyncRead + Unpin,
         W: AsyncWrite + Send + Unpin + 'static,
     {
+        let PipeFront { front, principal, server, scope, drain, network } = self;
         let (out, lines) = mpsc::channel(WAITING_MAX);
         let over = CancellationToken::new();
-        let writing = tokio::spawn(write_lines(writer, lines, over.clone()));
-        let state = self.front.state.clone();
-        let draining = state.draining.clone();
-        let client = PipeClient::new(self.server, self.principal.clone(), self.scope, state, out.clone());
-        let mut client = Guarded { client, front: &self.front, principal: &self.principal };
+        let mut writing = tokio::spawn(write_lines(writer, lines, over.clone()));
+        let state = front.state.clone();
+        let (draining, revoked) = (state.draining.clone(), front.endpoints.revoked(&principal));
+        let client = PipeClient::new(server, principal.clone(), scope.clone(), state, out.clone());
+        let mut client = Guarded { client, front, principal, scope, network };
         let read = tokio::select! {
             ended = read_lines(reader, &mut client) => Some(ended),
             () = draining.cancelled() => None,
             () = out.closed() => Some(Ended::Unread),
+            () = revoked => Some(Ended::Revoked),
         };
         let client = client.client;
         let grace = match read {
-            Some(Ended::Unread) => Duration::ZERO,
+            Some(Ended::Unread | Ended::Revoked | Ended::Late) => Duration::ZERO,
             Some(Ended::Input) => {
                 client.end_listening();
-                self.drain.min(GRACE)
+                drain.min(GRACE)
             }
-            None => self.drain,
+            None => drain,
         };
         tokio::select! {
             _ = tokio::time::timeout(grace, client.idle()) => {}
@@ -71,8 +88,9 @@ impl PipeFront {
         }
         drop(client);
         over.cancel();
-        if tokio::time::timeout(FLUSH_TIME, writing).await.is_err() {
+        if tokio::time::timeout(FLUSH_TIME, &mut writing).await.is_err() {
             tracing::warn!("the client did not read the last answers");
+            writing.abort();
         }
     }
 }
@@ -83,17 +101,24 @@ enum Ended {
     Input,
     /// It does not read.
     Unread,
+    /// Its key was removed.
+    Revoked,
+    /// A message did not become whole in time.
+    Late,
 }
 
 /// A client behind the gate that clients over HTTP have to pass.
-struct Guarded<'a> {
+struct Guarded {
     client: PipeClient,
-    front: &'a Front,
-    principal: &'a Principal,
+    front: Arc<Front>,
+    principal: Arc<Principal>,
+    scope: Text,
+    network: Option<Network>,
 }
 
-async fn read_lines<R: AsyncRead + Unpin>(mut reader: R, client: &mut Guarded<'_>) -> Ended {
+async fn read_lines<R: AsyncRead + Unpin>(mut reader: R, client: &mut Guarded) -> Ended {
     let limit = client.front.limits.body;
+    let mut begun = None;
     let mut buffer = BytesMut::with_capacity(16 * 1024);
     let mut scanned = 0;
     // Inside a line that is too long: all of it is thrown away, but for the id of the request that it was.
@@ -101,7 +126,7 @@ async fn read_lines<R: AsyncRead + Unpin>(mut reader: R, client: &mut Guarded<'_
     loop {
         while let Some(at) = memchr::memchr(b'\n', &buffer[scanned..]) {
             let line = buffer.split_to(scanned + at + 1).freeze();
-            scanned = 0;
+            (scanned, begun) = (0, None);
             let taken = match skipping.take() {
                 Some((mut scan, id)) => client.too_long(id.or(scan.feed(&line)), limit).await,
                 None if line.len() > limit => client.too_long(IdScan::default().feed(&line), limit).await,
@@ -120,8 +145,11 @@ async fn read_lines<R: AsyncRead + Unpin>(mut reader: R, client: &mut Guarded<'_
             buffer.clear();
             scanned = 0;
         }
+        let is_inside = !buffer.is_empty() || skipping.is_some();
+        begun = is_inside.then(|| begun.unwrap_or_else(Instant::now));
         buffer.reserve(8 * 1024);
-        match reader.read_buf(&mut buffer).await {
+        let Some(read) = client.in_time(begun, reader.read_buf(&mut buffer)).await else { return Ended::Late };
+        match read {
             Ok(n) if n > 0 => {}
             // The last line needs no end.
             end => {
@@ -135,17 +163,50 @@ async fn read_lines<R: AsyncRead + Unpin>(mut reader: R, client: &mut Guarded<'_
     }
 }
 
-impl Guarded<'_> {
+impl Guarded {
+    /// Waits for more of a message for as long as that has left.
+    async fn in_time<T>(&self, begun: Option<Instant>, reading: impl Future<Output = T>) -> Option<T> {
+        let (Some(network), Some(begun)) = (&self.network, begun) else { return Some(reading.await) };
+        let until = begun + network.read_timeout;
+        // Who sends a byte now and then is never waited for.
+        let read = match Instant::now() < until {
+            true => tokio::time::timeout_at(until, reading).await.ok(),
+            false => None,
+        };
+        if read.is_none() {
+            self.front.state.metrics.refused.with_label_values(&["read_timeout"]).inc();
+        }
+        read
+    }
+
+    /// Goes on with the config as it is now, where the client is still who it was.
+    fn follow(&mut self) -> Result<(), crate::revision::Gone> {
+        let Some(network) = &self.network else { return Ok(()) };
+        let now = network.fronts.load();
+        if Arc::ptr_eq(&now, &self.front) {
+            return Ok(());
+        }
+        let principal = now.keys.authenticate(&http::HeaderMap::new()).map_err(|_| crate::revision::Gone)?;
+        let server = now.endpoints.find(&self.scope, &principal).ok_or(crate::revision::Gone)?;
+        if principal.id != self.principal.id {
+            return Err(crate::revision::Gone);
+        }
+        self.client.use_server(server);
+        self.front = now.clone();
+        Ok(())
+    }
+
     async fn take(&mut self, line: &Bytes) -> Result<(), crate::revision::Gone> {
         let mut text = line.trim_ascii();
         text = text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text);
         if text.is_empty() {
             return Ok(());
         }
+        self.follow()?;
         let payload = Payload::of_client(&line.slice_ref(text), self.front.limits.batch);
         let starts = payload.as_ref().map_or(0, Payload::requests);
         if starts > 0
-            && let Err(closed) = self.front.gate.pass(self.principal, starts, &self.front.endpoints)
+            && let Err(closed) = self.front.gate.pass(&self.principal, starts, &self.front.endpoints)
         {
             let ids = payload.iter().flat_map(Payload::ids);
             let error = closed.count(&self.front.state.metrics);

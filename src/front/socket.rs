@@ -51,6 +51,11 @@ impl Socket {
     pub(super) async fn bind(address: &ListenAddress, settings: &SocketSettings) -> io::Result<Self> {
         match address {
             ListenAddress::Tcp(address) => tcp(*address, settings.reuse_port).map(Socket::Tcp),
+            // Whoever connects is not asked for a key.
+            ListenAddress::TcpLines(address) if !address.ip().to_canonical().is_loopback() => {
+                Err(io::Error::other("only 127.0.0.1 and [::1] can be listened on for messages in lines"))
+            }
+            ListenAddress::TcpLines(address) => tcp(*address, settings.reuse_port).map(Socket::Tcp),
             ListenAddress::Unix(path) => unix(path, settings.mode).await,
             ListenAddress::Inherited(_) => Err(io::Error::other("no socket was handed over (LISTEN_FDS)")),
         }

@@ -118,7 +118,7 @@ async fn look(unread: Weak<Unread>, pause: Duration) {
 }
 
 /// A body as its connection reads it.
-pub struct Watched(Arc<Seat>);
+pub(super) struct Watched(Arc<Seat>);
 
 impl Seat {
     fn lock(&self) -> MutexGuard<'_, Watch> {

@@ -118,7 +118,7 @@ impl Gateway {
             self.forget(name);
         }
         self.show_disabled(&generation);
-        self.inflight.retain(|principal| generation.access.knows(principal));
+        self.inflight.follow(&generation.access);
         for (old, new) in &after.replaced {
             self.hand_over(old, new);
         }

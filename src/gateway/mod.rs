@@ -158,7 +158,7 @@ impl Gateway {
             changing: Mutex::default(),
             candidates: change::Candidates::default(),
             learned: Learned::default(),
-            inflight: inflight::InFlight::default(),
+            inflight: inflight::InFlight::new(generation.access.clone()),
             unrouted: unrouted(&meters),
             shares_logs,
             shared,
@@ -313,6 +313,11 @@ impl Endpoints {
     pub fn in_flight(&self, principal: &Principal) -> (usize, usize) {
         let all = usize::try_from(self.gateway.metrics.inflight.get()).unwrap_or(0);
         (all, self.gateway.inflight.of(principal.id))
+    }
+
+    /// Waits until the principal may use nothing any more: its key was removed.
+    pub fn revoked(&self, principal: &Principal) -> impl Future<Output = ()> + Send + use<> {
+        self.gateway.inflight.revoked(principal.id)
     }
 
     /// The endpoint of this name (empty: the one over everything), if there is one and the principal may use it.

@@ -224,31 +224,28 @@ impl View {
     fn run(&self, caller: &Arc<Caller>, routed: Routed) -> Exchange {
         let Routed { upstream, meter, tool, call } = routed;
         let method = call.method.clone();
-        let inflight = self.gateway.inflight.enter(caller.principal.id, &self.gateway.metrics);
         let links = (!self.is_raw()).then(|| (self.gateway.clone(), name_of(&upstream)));
         let about_task = call.task != TaskWish::Never || matches!(method, Method::Task(_));
         let naming = about_task.then(|| self.naming(caller, &upstream));
         let name = upstream.name.clone();
         let watch = CallWatch::new(self, caller, &call, (meter, name.clone(), tool));
-        let change = move |event| {
-            let _counted = &inflight;
-            match event {
-                Event::Done(mut end) => {
-                    if let (Ok(outcome), Some((gateway, server))) = (&mut end, &links) {
-                        let budget = LookupBudget::new();
-                        let exposed = |uri: &Text| gateway.exposed_uri(server, uri, &budget);
-                        links::rewrite(&method, &mut outcome.result, &exposed);
-                    }
-                    if let (Ok(Outcome { task: Some(task), .. }), Some(naming)) = (&mut end, &naming) {
-                        naming.restore(task);
-                    }
-                    Event::Done(end)
+        let change = move |event| match event {
+            Event::Done(mut end) => {
+                if let (Ok(outcome), Some((gateway, server))) = (&mut end, &links) {
+                    let budget = LookupBudget::new();
+                    let exposed = |uri: &Text| gateway.exposed_uri(server, uri, &budget);
+                    links::rewrite(&method, &mut outcome.result, &exposed);
                 }
-                Event::Ask(ask) => Event::Ask(Ask { server: Some(name.clone()), ..ask }),
-                other => other,
+                if let (Ok(Outcome { task: Some(task), .. }), Some(naming)) = (&mut end, &naming) {
+                    naming.restore(task);
+                }
+                Event::Done(end)
             }
+            Event::Ask(ask) => Event::Ask(Ask { server: Some(name.clone()), ..ask }),
+            other => other,
         };
-        Exchange::new(WatchedCall::new(upstream.begin_call(caller, call), watch, change))
+        let events = WatchedCall::new(upstream.begin_call(caller, call), watch, change);
+        self.gateway.inflight.enter(caller.principal.id, &self.gateway.metrics, events)
     }
 
     /// Ends a call that never left the gateway.

@@ -19,6 +19,7 @@ mod pipe;
 mod route;
 mod side_traffic;
 mod tasks;
+mod trace_context;
 mod v2026_07_28;
 
 use std::sync::Arc;
@@ -176,6 +177,10 @@ pub fn offered_as_task(definition: &Raw) -> Option<Raw> {
 
 /// The header in which a client says its revision; for logs and metrics of refused requests.
 pub const VERSION_HEADER: &str = "mcp-protocol-version";
+
+/// The code of the error that a request without a valid key gets, whatever its revision: one of those that JSON-RPC leaves to
+/// implementations, and that clients show with its message.
+pub const UNAUTHORIZED: i64 = -32001;
 
 /// Headers that browsers must be allowed to send and to read.
 pub mod cors {

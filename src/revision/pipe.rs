@@ -47,6 +47,14 @@ impl PipeClient {
         PipeClient { server, principal, scope, state, out, session: None, requests, tasks }
     }
 
+    /// Answers what comes from now on with another server.
+    pub fn use_server(&mut self, server: Arc<dyn Server>) {
+        if let Some(session) = &mut self.session {
+            session.use_server(server.clone());
+        }
+        self.server = server;
+    }
+
     /// Takes what one line said. Waits while the client does not read.
     pub async fn take(&mut self, payload: Result<Payload, Malformed>) -> Result<(), Gone> {
         match payload {

@@ -61,6 +61,8 @@ pub struct Metrics {
     pub backlog_bytes: IntGaugeVec,
     pub subscriptions: IntGaugeVec,
     pub connections: IntGauge,
+    /// Open connections to the admin listener.
+    pub admin_connections: IntGauge,
     pub inflight: IntGauge,
     pub queue_depth: IntGaugeVec,
     pub catalog_items: IntGaugeVec,
@@ -220,6 +222,7 @@ impl Metrics {
                 &["mcp_server"],
             ),
             connections: gauge(r, "moongate_connections", "Open connections of clients."),
+            admin_connections: gauge(r, "moongate_admin_connections", "Open connections to the admin listener."),
             inflight: gauge(r, "moongate_inflight", "Calls that are being served."),
             queue_depth: ints(
                 r,

@@ -1,5 +1,7 @@
 //! HTTP/2 without TLS, by clients that know that it is spoken (prior knowledge).
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
@@ -8,7 +10,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::json;
 use tokio::net::TcpStream;
 
-use crate::support::{Era, Gateway, Setup, body_of, holds, legacy, modern, modern_meta, within};
+use crate::support::{Client, Era, Gateway, Http, Setup, body_of, holds, legacy, modern, modern_meta, within};
 
 async fn connect(gateway: &Gateway) -> SendRequest<Full<Bytes>> {
     let stream = TcpStream::connect(gateway.app.addresses[0]).await.unwrap();
@@ -152,4 +154,87 @@ async fn limits_end_one_connection_at_most() {
     drop((sender, other));
     holds("nothing is left of them", || gateway.app.metrics.connections.get() == 0).await;
     assert_eq!(gateway.app.metrics.inflight.get(), 0);
+}
+
+const KEY: &str = "key-number-1-0123456789";
+
+/// A client that pings all the time, and answers pings.
+async fn pinging(gateway: &Gateway) -> (SendRequest<Full<Bytes>>, tokio::task::JoinHandle<()>) {
+    let stream = TcpStream::connect(gateway.app.addresses[0]).await.unwrap();
+    let (sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+        .timer(hyper_util::rt::TokioTimer::new())
+        .keep_alive_interval(Duration::from_millis(20))
+        .keep_alive_while_idle(true)
+        .handshake(TokioIo::new(stream))
+        .await
+        .unwrap();
+    (sender, tokio::spawn(async move { drop(connection.await) }))
+}
+
+fn keyed() -> Setup {
+    Setup::new().with("auth.keys.1", &format!("name = \"one\"\nkey = {KEY:?}"))
+}
+
+#[tokio::test]
+async fn a_connection_without_an_admitted_request_ends_whatever_else_it_says() {
+    let gateway = keyed().with("limits", "read_timeout = \"300ms\"").start().await;
+    let ping = || post("localhost", &[], body_of(1, "ping", json!({})));
+    let (_quiet, quiet_ends) = pinging(&gateway).await;
+    let (mut knocking, knocking_ends) = pinging(&gateway).await;
+    // A stream of somebody who has a key keeps its connection.
+    let (mut listening, _stays) = pinging(&gateway).await;
+    let authorization = format!("Bearer {KEY}");
+    let headers = [
+        ("authorization", authorization.as_str()),
+        ("mcp-protocol-version", "2026-07-28"),
+        ("mcp-method", "subscriptions/listen"),
+        ("accept", "application/json, text/event-stream"),
+    ];
+    let wanted = json!({"notifications": {"toolsListChanged": true}, "_meta": modern_meta()});
+    let request = post("localhost", &headers, body_of(1, "subscriptions/listen", wanted));
+    let mut stream = within("a stream", listening.send_request(request)).await.unwrap();
+    assert_eq!(stream.status(), 200);
+    within("the first event", stream.body_mut().frame()).await.unwrap().unwrap();
+    within("the end of the one that says nothing", quiet_ends).await.unwrap();
+    within("the end of the one that has no key", async {
+        while let Ok(response) = knocking.send_request(ping()).await {
+            assert_eq!(response.status(), 401);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    within("and of its connection", knocking_ends).await.unwrap();
+    let (status, body) = send(&mut listening, post("localhost", &headers[..1], body_of(2, "ping", json!({})))).await;
+    assert_ne!(status, 401, "{body}");
+    gateway.app.stop().await;
+}
+
+#[tokio::test]
+async fn who_has_no_key_keeps_nobody_out() {
+    let gateway = keyed().with("limits", "connections = 4\nadmin_connections = 2").start().await;
+    let mut idle = Vec::new();
+    for _ in 0..8 {
+        idle.push(pinging(&gateway).await);
+    }
+    // Neither those that serve a call, nor the operators.
+    let client = Client::with_key(&gateway.url("/mcp"), Era::Modern, Some(KEY)).await;
+    let mut stream = client.listen().await;
+    for _ in 0..3 {
+        idle.push(pinging(&gateway).await);
+    }
+    assert!(client.tools().await.is_empty());
+    assert_eq!(Http::new().get(&gateway.url("/healthz")).await.status, 200);
+    assert_eq!(gateway.admin("/readyz").await.status, 200);
+    assert!(gateway.app.metrics.connections.get() <= 4);
+    assert!(gateway.app.metrics.dropped.with_label_values(&["idle_connection"]).get() > 0);
+    assert!(futures_util::FutureExt::now_or_never(stream.next()).is_none_or(|event| event.is_some()), "it stays");
+    // Where they are all of the admin listener, that makes room as well.
+    let admin = gateway.app.admin.unwrap();
+    let mut held = Vec::new();
+    for _ in 0..6 {
+        held.push(TcpStream::connect(admin).await.unwrap());
+    }
+    assert_eq!(Http::new().get(&format!("http://{admin}/readyz")).await.status, 200);
+    assert!(gateway.app.metrics.admin_connections.get() <= 2);
+    gateway.app.stop().await;
 }

@@ -343,3 +343,61 @@ async fn a_request_has_one_host() {
     }
     gateway.app.stop().await;
 }
+
+/// Whichever way a request takes, and wherever its head is cut.
+#[tokio::test]
+async fn a_head_is_no_larger_than_its_limit() {
+    let gateway = gateway().await;
+    for (size, whole) in [(80_000, true), (80_000, false), (66_000, true), (126_000, false)] {
+        for first in [false, true] {
+            let mut raw = Raw::open(&gateway).await;
+            if first {
+                raw.write(&raw.request(1, "")).await;
+                raw.answered(1).await;
+            }
+            let request = raw.request(2, &format!("x-large: {}\r\n", "x".repeat(size)));
+            let (one, two) = request.split_at(if whole { request.len() } else { 60_000 });
+            raw.write(one).await;
+            if !whole {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            let _ = raw.stream.write_all(two.as_bytes()).await;
+            let (status, head, body) = raw.answer().await.expect("a refusal");
+            assert_eq!(status, 431, "{head}{}", String::from_utf8_lossy(&body));
+        }
+    }
+    // Just below it, it passes.
+    let mut raw = Raw::open(&gateway).await;
+    raw.write(&raw.request(3, &format!("x-large: {}\r\n", "x".repeat(60_000)))).await;
+    raw.answered(3).await;
+    gateway.app.stop().await;
+}
+
+/// A call that hangs, with another request behind it, ends with the connection.
+#[tokio::test]
+async fn who_leaves_with_requests_in_line_is_noticed() {
+    let setup = Setup::new().stdio("s", &legacy()).with("gateway", "keep_alive = \"1h\"");
+    let gateway = setup.start().await;
+    gateway.ready(&["s"]).await;
+    let params = json!({"name": "s__hang", "arguments": {}, "_meta": modern_meta()});
+    let body = body_of(1, "tools/call", params);
+    // The short way, and the general one.
+    for more in ["", "expect: 100-continue\r\n"] {
+        for behind in [1, 20] {
+            let mut raw = Raw::open(&gateway).await;
+            let head =
+                raw.request(1, more).replace("mcp-method: tools/list", "mcp-name: s__hang\r\nmcp-method: tools/call");
+            let (head, _) = head.split_once("content-length").unwrap();
+            let hang = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
+            raw.write(&hang).await;
+            holds("it hangs", || gateway.app.metrics.inflight.get() == 1).await;
+            for id in 0..behind {
+                raw.write(&raw.request(id, "")).await;
+            }
+            drop(raw);
+            holds("its call ends", || gateway.app.metrics.inflight.get() == 0).await;
+            holds("and its connection", || gateway.app.metrics.connections.get() <= 1).await;
+        }
+    }
+    gateway.app.stop().await;
+}

@@ -2,8 +2,11 @@
 
 use moongate::app::Outcome;
 use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::support::{Client, ERAS, Era, Gateway, Setup, alive, holds, legacy, modern, only, serve, until};
+use crate::support::{
+    Client, ERAS, Era, Gateway, Setup, alive, body_of, holds, legacy, modern, modern_meta, only, serve, until, within,
+};
 
 const ONE: &str = "key-number-1-0123456789";
 const TWO: &str = "key-number-2-0123456789";
@@ -279,7 +282,67 @@ async fn a_call_whose_session_ends_with_its_key_is_answered() {
     gateway.change(|setup| setup.without("auth.keys.1")).await;
     // Nobody cancelled it: a stream that just ended would leave the client waiting.
     let answered = calling.await.unwrap().error();
-    assert!(answered["message"].as_str().unwrap().contains("session ended"), "{answered}");
+    assert!(answered["message"].as_str().unwrap().contains("key of this call was removed"), "{answered}");
+    gateway.app.stop().await;
+}
+
+/// Answered at once or as a stream, over HTTP or on a pipe.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_runs_for_a_key_that_is_removed_ends_at_once_and_delivers_nothing() {
+    let (old, new) = (serve(legacy()).await, serve(modern()).await);
+    let mut gateway = with_keys(Setup::new().http("old", &old.url).http("new", &new.url)).start().await;
+    gateway.ready(&["old", "new"]).await;
+    let running = async |wanted: f64| {
+        let reached = || async { gateway.metric("moongate_inflight").await.filter(|n| *n == wanted) };
+        until("the calls run", reached).await;
+    };
+    let mut calling = Vec::new();
+    for server in ["old", "new"] {
+        let one = Client::with_key(&gateway.url("/mcp"), Era::Modern, Some(ONE)).await;
+        let tool = format!("{server}__hang");
+        calling.push(tokio::spawn(async move { one.call(&tool, json!({})).await }));
+    }
+    running(2.0).await;
+    let two = Client::with_key(&gateway.url("/mcp"), Era::Modern, Some(TWO)).await;
+    let theirs = tokio::spawn(async move { two.call("new__hang", json!({})).await });
+    running(3.0).await;
+    // Clients on pipes, one in each era; the input stays open.
+    let mut credentials = http::HeaderMap::new();
+    credentials.insert("authorization", format!("Bearer {ONE}").parse().unwrap());
+    let mut pipes = Vec::new();
+    for era in ERAS {
+        let (mut input, theirs) = tokio::io::duplex(1 << 16);
+        let (out, output) = tokio::io::duplex(1 << 16);
+        let pipe = gateway.app.pipe("", &credentials).unwrap();
+        let mut params = json!({"name": "new__hang", "arguments": {}});
+        if era == Era::Modern {
+            params["_meta"] = modern_meta();
+        } else {
+            let opening = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+            input.write_all(format!("{}\n", body_of(0, "initialize", opening)).as_bytes()).await.unwrap();
+        }
+        input.write_all(format!("{}\n", body_of(1, "tools/call", params)).as_bytes()).await.unwrap();
+        let serving = async move {
+            pipe.serve(theirs, out).await;
+            drop(input);
+        };
+        pipes.push((tokio::spawn(serving), output));
+    }
+    running(5.0).await;
+    gateway.change(|setup| setup.without("auth.keys.1")).await;
+    for call in calling {
+        let error = within("an answer", call).await.unwrap().error();
+        assert!(error["message"].as_str().unwrap().contains("key of this call was removed"), "{error}");
+    }
+    for (serving, mut output) in pipes {
+        within("the end of a pipe", serving).await.unwrap();
+        let mut said = String::new();
+        output.read_to_string(&mut said).await.unwrap();
+        let results = said.lines().filter(|line| line.contains("\"id\":1") && line.contains("\"result\""));
+        assert_eq!(results.count(), 0, "{said}");
+    }
+    until("they are over", || async { gateway.metric("moongate_inflight").await.filter(|n| *n == 1.0) }).await;
+    assert!(!theirs.is_finished(), "the other key's call goes on");
     gateway.app.stop().await;
 }
 

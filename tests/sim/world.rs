@@ -189,7 +189,6 @@ pub(crate) async fn run(seed: u64, all: &Plan) -> Seen {
         service: Service::new(routes.clone(), Some(core.fronts.clone()), false),
         routes,
         settings: ListenSettings {
-            connections: plan.limits.connections,
             head: plan.limits.head,
             read_timeout: plan.limits.read_timeout,
             write_timeout: plan.limits.write_timeout,

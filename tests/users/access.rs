@@ -2,6 +2,7 @@
 
 use moongate::app::Outcome;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::support::{Client, Era, Gateway, Http, Reply, Setup, body_of, legacy, only, serve};
 
@@ -61,7 +62,12 @@ async fn users_04_a_missing_or_wrong_key_is_a_401_that_points_nowhere() {
                     assert_eq!(reply.header("www-authenticate"), challenge, "{verb} {path} {sent:?}");
                 }
                 assert!(!reply.header("www-authenticate").contains("resource_metadata"));
-                assert!(reply.json().is_object());
+                let body = reply.json();
+                let message = body["message"].as_str().unwrap();
+                assert!(message.starts_with("A valid API key is needed: "), "{message}");
+                // Readable by clients that know JSON-RPC alone.
+                let error = json!({"code": -32001, "message": message, "data": {"error": "unauthorized"}});
+                assert_eq!((&body["jsonrpc"], &body["id"], &body["error"]), (&json!("2.0"), &Value::Null, &error));
                 bodies.push(reply.body);
             }
         }
@@ -327,5 +333,69 @@ async fn commands_show_the_admin_key() {
         assert!(said.contains("operate"), "{line}: {said}");
         let (_, said) = run(words(line), Some("operator-key-0123456789")).await;
         assert!(!said.contains("admin.keys"), "{line}: {said}");
+    }
+}
+
+/// One request to an address, as it is written; gives the status.
+async fn by_hand(address: std::net::SocketAddr, head: &str) -> (u16, String) {
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    stream.write_all(format!("{head}connection: close\r\n\r\n").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    crate::support::within("an answer", stream.read_to_string(&mut answer)).await.unwrap();
+    (answer.split(' ').nth(1).unwrap().parse().unwrap(), answer)
+}
+
+#[tokio::test]
+async fn the_operators_listener_checks_all_that_is_said_of_its_host() {
+    let gateway = Setup::new().start().await;
+    let admin = gateway.app.admin.unwrap();
+    for (head, status) in [
+        ("GET /api/v1/status HTTP/1.1\r\nhost: localhost\r\n", 200),
+        ("GET http://localhost/api/v1/status HTTP/1.1\r\nhost: localhost\r\n", 200),
+        ("GET /api/v1/status HTTP/1.1\r\nhost: localhost\r\nhost: evil.test\r\n", 400),
+        ("GET /metrics HTTP/1.1\r\nhost: localhost\r\nhost: localhost\r\n", 400),
+        ("GET http://evil.test/api/v1/status HTTP/1.1\r\nhost: localhost\r\n", 403),
+        ("POST http://evil.test/api/v1/reload HTTP/1.1\r\nhost: localhost\r\n", 403),
+        ("GET http://evil.test/metrics HTTP/1.1\r\nhost: localhost\r\n", 200),
+        ("GET /nothing HTTP/1.1\r\nhost: localhost\r\n", 404),
+    ] {
+        let (got, answer) = by_hand(admin, head).await;
+        assert_eq!(got, status, "{head}{answer}");
+        assert!(answer.to_lowercase().contains("\r\nx-content-type-options: nosniff\r\n"), "{head}{answer}");
+    }
+}
+
+#[tokio::test]
+async fn orders_by_way_of_a_proxy_are_refused() {
+    let gateway = Setup::new().start().await;
+    let reload = format!("http://{}/api/v1/reload", gateway.app.admin.unwrap());
+    for name in [
+        "forwarded",
+        "via",
+        "x-real-ip",
+        "x-forwarded-for",
+        "x-forwarded-host",
+        "x-forwarded-proto",
+        "x-client-ip",
+        "x-cluster-client-ip",
+        "cf-connecting-ip",
+        "true-client-ip",
+    ] {
+        let reply = Http::new().send("POST", &reload, &[(name, "10.0.0.1")], "").await;
+        assert_eq!((reply.status, reply.json()["error"].as_str().unwrap()), (403, "not_local"), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn an_endpoint_has_one_path() {
+    let gateway = Setup::new().with("views.mine", "").start().await;
+    let address = gateway.app.addresses[0];
+    let post = |path: &str| format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n");
+    for path in ["/mcp//", "/mcp///", "//mcp", "/mcp//mine", "/mcp/mine//", "/sse//", "/mcp/.", "/mcp/%2f"] {
+        let (status, answer) = by_hand(address, &post(path)).await;
+        assert_eq!(status, 404, "{path}: {answer}");
+    }
+    for path in ["/mcp", "/mcp/", "/mcp/mine", "/mcp/mine/"] {
+        assert_eq!(by_hand(address, &post(path)).await.0, 400, "{path}: there, and no message");
     }
 }

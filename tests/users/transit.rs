@@ -3,7 +3,9 @@
 use moongate::mock::{Counters, Generate, Script};
 use serde_json::{Value, json};
 
-use crate::support::{Client, ERAS, Era, Setup, Stream, body_of, holds, legacy, modern, only, serve, tool};
+use crate::support::{
+    Client, ERAS, Era, Setup, Stream, body_of, holds, legacy, modern, modern_meta, only, serve, tool,
+};
 
 #[tokio::test]
 async fn users_14_hundreds_of_calls_use_one_session_and_few_connections() {
@@ -211,4 +213,35 @@ async fn users_14_lists_cost_the_servers_nothing() {
     mock.change_tools_and_notify(&[tool("fresh")]);
     crate::support::until("the change is listed", || async { (client.tools().await == ["a__fresh"]).then_some(()) })
         .await;
+}
+
+#[tokio::test]
+async fn the_trace_context_of_a_request_reaches_the_server() {
+    const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01";
+    let (old, new) = (serve(legacy()).await, serve(modern()).await);
+    let gateway = Setup::new().http("old", &old.url).http("new", &new.url).start().await;
+    gateway.ready(&["old", "new"]).await;
+    for era in ERAS {
+        let client = gateway.client(era).await;
+        for server in ["old", "new"] {
+            let name = format!("{server}__whoami");
+            // Where `_meta` has a context, it is that one.
+            for (own, expected) in [(None, PARENT), (Some("00-1-2-03"), "00-1-2-03")] {
+                let mut meta = if era == Era::Modern { modern_meta() } else { json!({}) };
+                if let Some(own) = own {
+                    meta["traceparent"] = own.into();
+                }
+                let mut extra = vec![("traceparent", PARENT.to_owned()), ("tracestate", "a=1".to_owned())];
+                if era == Era::Modern {
+                    extra.extend([("mcp-method", "tools/call".to_owned()), ("mcp-name", name.clone())]);
+                }
+                let body = body_of(1, "tools/call", json!({"name": name, "arguments": {}, "_meta": meta}));
+                let headers = [client.headers(), extra].concat();
+                let reply = client.http.try_send("POST", &client.url, &headers, body).await.unwrap();
+                let me: Value = serde_json::from_str(&reply.text()).unwrap();
+                assert_eq!(me["meta"]["traceparent"], expected, "{era:?} {name}");
+                assert_eq!(me["meta"]["tracestate"].as_str(), own.is_none().then_some("a=1"), "{era:?} {name}");
+            }
+        }
+    }
 }

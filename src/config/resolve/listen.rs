@@ -7,10 +7,18 @@ use super::Resolver;
 use crate::config::file::{AddressOrSwitch, Gateway, OneOrMore};
 use crate::config::problem::Kind;
 use crate::config::tree::{Path, Value};
-use crate::front::{INHERITED, ListenAddress, SocketSettings, TlsSettings, UNIX};
+use crate::front::{INHERITED, ListenAddress, SocketSettings, TCP_LINES, TlsSettings, UNIX};
 
 /// What fits into the address of a Unix socket, in bytes.
 const SOCKET_PATH_MAX: usize = 107;
+
+/// An address and a port; `localhost` is the one of IPv4.
+fn numeric(text: &str) -> Result<SocketAddr, std::net::AddrParseError> {
+    match text.strip_prefix("localhost:") {
+        Some(port) => format!("127.0.0.1:{port}").parse(),
+        None => text.parse(),
+    }
+}
 
 impl Resolver<'_> {
     fn address(&mut self, path: &Path, text: &str) -> Option<ListenAddress> {
@@ -23,12 +31,10 @@ impl Resolver<'_> {
         if let Some(name) = text.strip_prefix(INHERITED).and_then(|rest| rest.strip_prefix(':')) {
             return Some(ListenAddress::Inherited(Some(name.to_owned())));
         }
-        let numeric = match text.strip_prefix("localhost:") {
-            Some(port) => format!("127.0.0.1:{port}"),
-            None => text.to_owned(),
-        };
-        let address: Result<SocketAddr, _> = numeric.parse();
-        address
+        if let Some(lines) = text.strip_prefix(TCP_LINES) {
+            return self.lines(path, lines);
+        }
+        numeric(text)
             .map_err(|_| {
                 let message = format!("`{path}`: {} is not an address to listen on", self.shown(path));
                 let fix =
@@ -37,6 +43,27 @@ impl Resolver<'_> {
             })
             .ok()
             .map(ListenAddress::Tcp)
+    }
+
+    /// An address for clients that write a message a line: a message has no place for a key.
+    fn lines(&mut self, path: &Path, text: &str) -> Option<ListenAddress> {
+        let fix = "write a loopback address and a port, such as \"tcp:127.0.0.1:9100\"";
+        let Ok(address) = numeric(text) else {
+            self.error(
+                Kind::Value,
+                path,
+                format!("`{path}`: {} is not an address to listen on", self.shown(path)),
+                fix,
+            );
+            return None;
+        };
+        if !address.ip().to_canonical().is_loopback() {
+            let message =
+                format!("{TCP_LINES}{address} could be reached from other machines, and asks nobody for a key");
+            self.error(Kind::Conflict, path, message, fix);
+            return None;
+        }
+        Some(ListenAddress::TcpLines(address))
     }
 
     fn socket_path(&mut self, path: &Path, file: &str) -> Option<ListenAddress> {
@@ -77,8 +104,16 @@ impl Resolver<'_> {
                 let fix = "add a key (`moongate key new NAME` prints one), or listen on 127.0.0.1";
                 self.error(Kind::Conflict, &path, message, fix);
             }
-            let picked = matches!(address, ListenAddress::Tcp(address) if address.port() == 0);
-            if !picked && (addresses.contains(&address) || admin == Some(&address)) {
+            if keys && matches!(address, ListenAddress::TcpLines(_)) {
+                let message = format!("there are `[[auth.keys]]`, and a client on {address} cannot show one");
+                let fix = "take it out, or the keys; a Unix socket (\"unix:/PATH\") is open to its owner alone";
+                self.error(Kind::Conflict, &path, message, fix);
+            }
+            let picked = address.socket().is_some_and(|address| address.port() == 0);
+            let is_same = |other: &ListenAddress| {
+                *other == address || address.socket().is_some_and(|own| other.socket() == Some(own))
+            };
+            if !picked && (addresses.iter().any(is_same) || admin.is_some_and(is_same)) {
                 let message = format!("{address} is listened on twice");
                 self.error(Kind::Conflict, &path, message, "give each listener its own address");
             }
@@ -99,7 +134,13 @@ impl Resolver<'_> {
                 return None;
             }
         };
-        self.address(&path, text)
+        let address = self.address(&path, text)?;
+        if matches!(address, ListenAddress::TcpLines(_)) {
+            let fix = "write an address without \"tcp:\", such as \"127.0.0.1:9090\"";
+            self.error(Kind::Value, &path, "`gateway.admin` is for HTTP, and not for messages in lines", fix);
+            return None;
+        }
+        Some(address)
     }
 
     pub(super) fn sockets(&mut self, gateway: &Gateway) -> SocketSettings {

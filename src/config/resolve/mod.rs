@@ -296,6 +296,7 @@ impl<'a> Resolver<'a> {
             outbox_total: self.size(&path("outbox_total"), &limits.outbox_total),
             subscriptions: count(limits.subscriptions),
             connections: count(limits.connections),
+            admin_connections: count(limits.admin_connections),
             head: self.size_from(&path("head"), &limits.head, 8, "8KiB"),
             batch: count(limits.batch),
             uri: self.size(&path("uri"), &limits.uri),

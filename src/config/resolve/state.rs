@@ -44,7 +44,9 @@ impl Resolver<'_> {
 /// What tells one place to listen from another, as part of a file's name; `None`: nobody finds it again.
 fn place(address: &ListenAddress) -> Option<String> {
     match address {
-        ListenAddress::Tcp(address) => Some(address.port()).filter(|port| *port != 0).map(|port| port.to_string()),
+        ListenAddress::Tcp(address) | ListenAddress::TcpLines(address) => {
+            Some(address.port()).filter(|port| *port != 0).map(|port| port.to_string())
+        }
         ListenAddress::Unix(path) => Some(plain(&path.to_string_lossy())),
         ListenAddress::Inherited(name) => Some(plain(name.as_deref().unwrap_or("systemd"))),
     }

@@ -28,6 +28,7 @@ use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::Remembered;
+use crate::front::places::{ConnectionPlace, PlaceUse};
 use crate::front::service::{Known, Service};
 use crate::front::short::rest::PREFACE;
 use crate::front::{Front, Peer, mcp};
@@ -54,6 +55,8 @@ pub(super) struct Terms<'a> {
     pub(super) draining: &'a CancellationToken,
     /// How long who is about to send is waited for then.
     pub(super) linger: Duration,
+    /// The connection's.
+    pub(super) place: &'a Arc<ConnectionPlace>,
 }
 
 /// Serves the plain requests of a connection; `None`: it is over.
@@ -87,6 +90,9 @@ where
             }
             // Whoever is in the middle of a request may end it; the answer says that the connection is over.
             let over = is_told && connection.begun.is_none();
+            if terms.place.must_leave() {
+                return Poll::Ready(Next::Over);
+            }
             if over || timer.poll(cx, until, again).is_ready() { Poll::Ready(connection.late()) } else { Poll::Pending }
         });
         let request = match next.await {
@@ -97,10 +103,10 @@ where
                 break;
             }
             Next::Over => break,
-            Next::Other => return Some(Rest::new(connection.stream, connection.ahead.into())),
+            Next::Other => return Some(Rest::new(connection.stream, &connection.ahead)),
         };
-        let received = Instant::now();
-        let mut work = Box::pin(serve(request, &mut remembered, terms.service.peer(), received));
+        let (received, place) = (Instant::now(), terms.place.begin());
+        let mut work = Box::pin(serve(request, &mut remembered, terms.service.peer(), received, &place));
         let response = std::future::poll_fn(|cx| match work.as_mut().poll(cx) {
             Poll::Ready(response) => Poll::Ready(Some(response)),
             Poll::Pending => connection.poll_gone(cx).map(|()| None),
@@ -110,6 +116,7 @@ where
         drop(work);
         let closing = terms.service.is_closing().load(Ordering::Relaxed);
         answer::write(&mut connection, response, closing, dates.now(Instant::now())).await.ok()?;
+        drop(place);
         if closing {
             break;
         }
@@ -123,9 +130,13 @@ async fn serve(
     remembered: &mut Option<Remembered>,
     peer: Option<Peer>,
     received: Instant,
+    place: &PlaceUse,
 ) -> http::Response<crate::body::Body> {
     let Request { front, head, body } = *request;
     let principal = front.keys.authenticate_again(&head.headers, remembered);
+    if principal.is_ok() {
+        place.admit();
+    }
     mcp::serve_whole(&front, head, body, principal, peer, received).await
 }
 

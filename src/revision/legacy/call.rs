@@ -22,7 +22,7 @@ use crate::revision::legacy::record::{self, Recorder};
 use crate::revision::legacy::tasking::{self, Tasking};
 use crate::revision::legacy::{asks, profile, spell};
 use crate::revision::lookalikes::refuse_lookalikes;
-use crate::revision::{FrontState, count_own, json_response, malformed, notices, take_meta};
+use crate::revision::{FrontState, count_own, json_response, malformed, notices, take_meta, trace_context};
 use crate::session::{OpenCall, Session, Sessions};
 use crate::sse;
 
@@ -141,6 +141,7 @@ impl Turn<'_> {
             Ok(meta) => meta,
             Err(error) => return now(Err(error)),
         };
+        trace_context::adopt(&mut meta, self.headers);
         let Some(open) = self.session.begin_call(&id) else {
             self.state.metrics.refused.with_label_values(&["session_calls"]).inc();
             return now(Err(Error::new(

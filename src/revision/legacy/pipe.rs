@@ -48,6 +48,11 @@ impl PipeSession {
         Ok((PipeSession { session, server, state, out, headers }, introduction))
     }
 
+    /// Answers requests from now on with another server.
+    pub(in crate::revision) fn use_server(&mut self, server: Arc<dyn Server>) {
+        self.server = server;
+    }
+
     /// Passes on what the session has to say beside its calls; only once its client has been introduced.
     pub(in crate::revision) fn speak(&self) {
         let (session, out) = (&self.session, self.out.clone());

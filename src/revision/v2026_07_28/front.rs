@@ -25,6 +25,7 @@ use crate::revision::v2026_07_28::state::Subject;
 use crate::revision::v2026_07_28::{NAME, PROTOCOL_VERSION, asking, headers, listen, meta, spell, tasks};
 use crate::revision::{
     Front, FrontState, Head, Inbound, Peek, count_own, json_response, legacy, malformed, notices, take_meta,
+    trace_context,
 };
 use crate::sse;
 
@@ -167,6 +168,7 @@ pub(super) fn check(
     };
     if let Some(headers) = &headers {
         headers::check(headers, &method, target.as_deref())?;
+        trace_context::adopt(&mut meta, headers);
     }
     Ok(Checked { id, method, params, meta, target, caller, scope: sender.scope, headers, received })
 }
