@@ -25,7 +25,7 @@ RUN --mount=type=cache,id=moongate-crates,target=/usr/local/cargo/registry \
     && echo 'fn main() {}' > src/main.rs \
     && echo 'fn main() {}' > benches/gateway/main.rs \
     && : > src/lib.rs \
-    && cargo build --locked --release --features jemalloc --bin moongate \
+    && cargo build --locked --release --bin moongate \
     && rm -r src
 COPY config config
 COPY build.rs ./
@@ -34,7 +34,7 @@ COPY src src
 # A copied file keeps its age, and cargo would take it for older than the stand-in built above.
 RUN --mount=type=cache,id=moongate-crates,target=/usr/local/cargo/registry \
     touch src/main.rs src/lib.rs \
-    && cargo build --locked --release --features jemalloc --bin moongate
+    && cargo build --locked --release --bin moongate
 
 # ---- what both images start from ----
 

@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 target=$PWD/target/order
 # Callgrind knows no names outside of `.text`, so what is recorded is a binary as the linker makes it by itself.
 MOONGATE_ORDER=off RUSTFLAGS="-Clink-arg=-Wl,-Map=$target/map" CARGO_PROFILE_RELEASE_STRIP=none \
-    cargo build --locked --release --features jemalloc --bin moongate --target-dir "$target"
+    cargo build --locked --release --bin moongate --target-dir "$target"
 dir=$(mktemp -d)
 trap 'rm -r "$dir"' EXIT
 cat > "$dir/moongate" <<END

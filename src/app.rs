@@ -28,6 +28,7 @@ use crate::front::{
     Listener, NoPipe, PipeFront, RequestLimits, Service, Tls, TlsSettings, Unread,
 };
 use crate::gateway::{Gateway, GatewaySettings, NameRules, ViewRules};
+use crate::json::Text;
 use crate::link::guard::Guard;
 use crate::revision::FrontState;
 use crate::session::{Owners, Parking, ParkingSettings, ReplaySettings, SessionSettings, Sessions};
@@ -114,7 +115,7 @@ impl App {
         let (admins, admin_sockets) = places(&bound.admin);
         let mut listeners = bound.serve(&plan, &reloader, &draining);
         let until_drained = |work: BoxFuture<'static, ()>| draining.clone().run_until_cancelled_owned(work).map(drop);
-        listeners.spawn(until_drained(keep(memory, front.state.sessions.clone()).boxed()));
+        listeners.spawn(until_drained(keep(memory, front.state.sessions.clone(), gateway.clone()).boxed()));
         if let Some(tls) = &tls {
             listeners.spawn(until_drained(tls.clone().watch().boxed()));
         }
@@ -300,8 +301,10 @@ fn is_open(listener: &Listener) -> bool {
 }
 
 /// Looks after what may not grow, until the gateway drains.
-async fn keep(memory: Arc<Memory>, sessions: Arc<Sessions>) {
-    tokio::join!(memory.watch(), sessions.reap_forever());
+async fn keep(memory: Arc<Memory>, sessions: Arc<Sessions>, gateway: Arc<Gateway>) {
+    // A connection of its own goes on saying things that only an awake session hears.
+    let must_stay = |session: &Text| gateway.serves_alone(session);
+    tokio::join!(memory.watch(), sessions.reap_forever(must_stay));
 }
 
 fn gate_settings(plan: &Plan) -> GateSettings {

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-#[cfg(feature = "jemalloc")]
+#[cfg(all(feature = "jemalloc", any(target_os = "linux", target_os = "macos")))]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 

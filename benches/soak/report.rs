@@ -110,7 +110,7 @@ impl Report<'_> {
             Some(slope) if slope.median * 3600.0 <= SLOPE => {}
             Some(slope) => tally.broken("memory grows", format!("{:.2} MB/h", slope.median * 3600.0 / MB)),
             None => {
-                tally.broken("memory", "build the gateway with --features jemalloc: its heap is not known".to_owned())
+                tally.broken("memory", "build the gateway with its default features: its heap is not known".to_owned())
             }
         }
     }

@@ -103,3 +103,115 @@ impl State {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use http::{HeaderMap, Request, StatusCode};
+    use http_body_util::BodyExt as _;
+    use tower::ServiceExt as _;
+
+    use super::*;
+    use crate::app::Core;
+    use crate::config::{self, LoadOptions};
+    use crate::front;
+    use crate::link::guard::Guard;
+    use crate::revision::SUPPORTED;
+    use crate::telemetry::Metrics;
+
+    /// A gateway without servers, and its one client.
+    struct Room {
+        core: Core,
+        session: String,
+    }
+
+    impl Room {
+        async fn open() -> Self {
+            let options = LoadOptions { revisions: &SUPPORTED, ..LoadOptions::default() };
+            let plan = config::load(&options).unwrap().plan;
+            let core = Core::new(&plan, Arc::new(Shared::new(Arc::new(Metrics::new()), Guard::none())));
+            let mut room = Room { core, session: String::new() };
+            let hello = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}"#;
+            let (status, headers, _) = room.send("POST", &[], hello).await;
+            assert_eq!(status, StatusCode::OK);
+            room.session = headers["mcp-session-id"].to_str().unwrap().to_owned();
+            room
+        }
+
+        async fn send(
+            &self,
+            verb: &str,
+            headers: &[(&str, &str)],
+            body: &'static str,
+        ) -> (StatusCode, HeaderMap, Body) {
+            let accept = "application/json, text/event-stream";
+            let mut request = Request::builder().method(verb).uri("/mcp").header("accept", accept);
+            request = request.header("content-type", "application/json");
+            if !self.session.is_empty() {
+                request = request.header("mcp-session-id", &self.session);
+            }
+            for (name, value) in headers {
+                request = request.header(*name, *value);
+            }
+            let routes = front::router(self.core.fronts.clone(), true);
+            let answer = routes.oneshot(request.body(Body::from(body)).unwrap()).await.unwrap();
+            let (head, body) = answer.into_parts();
+            (head.status, head.headers, body)
+        }
+
+        async fn ping(&self) -> StatusCode {
+            self.send("POST", &[], r#"{"jsonrpc":"2.0","id":2,"method":"ping"}"#).await.0
+        }
+
+        /// Lets a minute pass without use; says how many sessions sleep then.
+        async fn rest(&self) -> i64 {
+            tokio::time::advance(Duration::from_secs(61)).await;
+            let front = self.core.fronts.load_full();
+            front.state.sessions.reap();
+            front.state.sessions.sleep_unused(&|_| false);
+            front.state.metrics.sessions_asleep.get()
+        }
+    }
+
+    async fn event(body: &mut Body) -> String {
+        let frame = body.frame().await.unwrap().unwrap();
+        String::from_utf8(frame.into_data().unwrap().to_vec()).unwrap()
+    }
+
+    /// Reads until the client knows that it is to look at all lists.
+    async fn all_lists(stream: &mut Body) -> String {
+        let mut told = String::new();
+        while told.matches("list_changed").count() < 3 {
+            told += &event(stream).await;
+        }
+        told
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_client_sees_that_its_session_slept() {
+        let room = Room::open().await;
+        let (status, _, mut stream) = room.send("GET", &[], "").await;
+        assert_eq!(status, StatusCode::OK);
+        let first = event(&mut stream).await;
+        let id = first.lines().find_map(|line| line.strip_prefix("id: ")).unwrap().to_owned();
+        assert_eq!(room.rest().await, 0, "a stream is open");
+        // It leaves without a DELETE, as real clients do.
+        drop(stream);
+        assert_eq!(room.rest().await, 1);
+        assert_eq!((room.ping().await, room.rest().await), (StatusCode::OK, 1), "it wakes, and sleeps again");
+        // It comes back for the rest of its stream, and looks again at what it may have missed.
+        let (status, _, mut stream) = room.send("GET", &[("last-event-id", &id)], "").await;
+        assert_eq!(status, StatusCode::OK);
+        let told = all_lists(&mut stream).await;
+        drop(stream);
+        // The next stream goes on behind those.
+        let last = told.lines().filter_map(|line| line.strip_prefix("id: ")).next_back().unwrap().to_owned();
+        assert_eq!((room.rest().await, room.rest().await), (1, 1), "what was read is forgotten in time");
+        let (status, _, mut stream) = room.send("GET", &[("last-event-id", &last)], "").await;
+        assert_eq!(status, StatusCode::OK);
+        assert!(!all_lists(&mut stream).await.contains(&format!("id: {last}\ndata")), "no number is used twice");
+        drop(stream);
+        assert_eq!((room.rest().await, room.send("DELETE", &[], "").await.0), (1, StatusCode::NO_CONTENT));
+        assert_eq!(room.ping().await, StatusCode::NOT_FOUND);
+    }
+}

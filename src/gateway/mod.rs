@@ -238,6 +238,11 @@ impl Gateway {
         self.current.load().generation.servers.clone()
     }
 
+    /// Whether some server has a connection for this session alone.
+    pub fn serves_alone(&self, session: &Text) -> bool {
+        self.current.load().generation.servers.iter().any(|member| member.serves_alone(session))
+    }
+
     /// The servers that the config switches off.
     pub fn disabled(&self) -> Vec<String> {
         self.current.load().generation.disabled.clone()

@@ -1,6 +1,7 @@
 //! Sessions between two runs of the gateway: how they are kept, and how they come back.
 //!
-//! Owns their rows in the store, and the table of those whose clients have not been heard of since the restart. Does not
+//! Owns their rows in the store, and the table of those whose clients have not been heard of since the restart, or for a
+//! while (`sleeping`). Does not
 //! know their ids: a row is found by the digest of the id that a client presents. Invariant: a session comes back for the
 //! credentials and the endpoint that it was made for, before its time is over, or not at all.
 
@@ -16,6 +17,7 @@ use tokio::sync::watch;
 use crate::json::{Raw, Text};
 use crate::jsonrpc::Id;
 use crate::model::{Caller, Level, LogWish, Principal};
+use crate::session::sleeping::Rest;
 use crate::session::{Session, Sessions, lock};
 use crate::store::{Contents, Store, Table, unix_now};
 
@@ -65,6 +67,48 @@ impl Record {
     fn is_over(&self, idle: Duration) -> bool {
         unix_now().saturating_sub(self.used) >= idle.as_secs().max(1)
     }
+
+    /// Bytes of the smaller parts on the heap.
+    pub(super) fn more_bytes(&self) -> usize {
+        let tasks: usize = self.tasks.iter().map(|task| task.len() + size_of::<String>()).sum();
+        let owed: usize = self.owed.iter().map(|(_, id)| id.bytes().len() + size_of::<(u64, Raw)>()).sum();
+        self.scope.len() + self.revision.len() + self.log.as_ref().map_or(0, String::len) + tasks + owed
+    }
+}
+
+/// One session in the table.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) record: Record,
+    /// Where it sleeps; an earlier run left only the record.
+    pub(super) rest: Option<Box<Rest>>,
+}
+
+impl Entry {
+    fn is_over(&self, idle: Duration, now_ms: u64) -> bool {
+        match &self.rest {
+            Some(rest) => Duration::from_millis(now_ms.saturating_sub(rest.used_ms)) >= idle,
+            None => self.record.is_over(idle),
+        }
+    }
+
+    /// Tells whoever waits for the session's end.
+    fn end(&self) {
+        if let Some(rest) = &self.rest {
+            rest.ended.cancel();
+        }
+    }
+}
+
+/// Where a session that goes on came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Woken {
+    /// Another request was first.
+    Already,
+    /// It slept.
+    FromSleep,
+    /// An earlier run left it.
+    FromEarlierRun,
 }
 
 /// Where a session is kept.
@@ -88,7 +132,7 @@ fn remove(digest: &Digest, store: &Store) {
 
 /// Those that wait for their clients.
 pub(super) struct Dormant {
-    table: Mutex<HashMap<Digest, Record>>,
+    table: Mutex<HashMap<Digest, Entry>>,
     owners: ArcSwap<Owners>,
     run: AtomicU64,
     restored: watch::Sender<bool>,
@@ -110,19 +154,32 @@ impl Dormant {
         self.run.load(Ordering::Relaxed)
     }
 
+    /// By what a principal is known.
+    pub(super) fn owner(&self, principal: &Principal) -> Option<Owner> {
+        self.owners.load().get(&principal.id).copied()
+    }
+
+    /// Adds one that sleeps.
+    pub(super) fn add(&self, digest: Digest, entry: Entry) {
+        lock(&self.table).insert(digest, entry);
+    }
+
     /// The row of a session; nothing where nothing is kept.
     pub(super) fn row(&self, id: &str, principal: &Principal, store: &Store) -> Option<Row> {
-        let owner = *self.owners.load().get(&principal.id).filter(|_| store.keeps())?;
+        let owner = self.owner(principal).filter(|_| store.keeps())?;
         Some(Row { digest: digest(id), owner, store: store.clone(), written: AtomicU64::new(0) })
     }
 
     /// Forgets those whose time is over; says how many.
-    pub(super) fn reap(&self, idle: Duration, store: &Store) -> usize {
+    pub(super) fn reap(&self, idle: Duration, now_ms: u64, store: &Store) -> usize {
         let mut table = lock(&self.table);
-        let over: Vec<Digest> = table.iter().filter(|(_, record)| record.is_over(idle)).map(|(d, _)| *d).collect();
-        for digest in &over {
-            table.remove(digest);
+        let over: Vec<(Digest, Entry)> = table.extract_if(|_, entry| entry.is_over(idle, now_ms)).collect();
+        for (digest, entry) in &over {
+            entry.end();
             remove(digest, store);
+        }
+        if !over.is_empty() {
+            table.shrink_to_fit();
         }
         over.len()
     }
@@ -146,12 +203,13 @@ impl Sessions {
         // The last used ones, if there are too many.
         records.sort_by_key(|(_, record)| std::cmp::Reverse(record.used));
         let table = lock(&self.table);
-        let room = settings.max.saturating_sub(table.len());
+        let room = settings.max.saturating_sub(table.len() + self.dormant.len());
         for (digest, _) in records.drain(room.min(records.len())..) {
             remove(&digest, &self.store);
         }
         tracing::debug!(sessions = records.len(), "sessions of an earlier run can go on");
-        *lock(&self.dormant.table) = records.into_iter().collect();
+        let left = records.into_iter().map(|(digest, record)| (digest, Entry { record, rest: None }));
+        lock(&self.dormant.table).extend(left);
         self.count(&table);
     }
 
@@ -170,41 +228,47 @@ impl Sessions {
         let _ = self.dormant.restored.subscribe().wait_for(|restored| *restored).await;
     }
 
-    /// What an earlier run left of a session, if it is this principal's and belongs to this endpoint.
+    /// What an earlier run or its sleep left of a session, if it is this principal's and belongs to this endpoint.
     pub fn record(&self, id: &str, principal: &Principal, scope: &Text) -> Option<Record> {
         let table = lock(&self.dormant.table);
         if table.is_empty() {
             return None;
         }
-        let record = table.get(&digest(id)).filter(|record| !record.is_over(self.settings.load().idle))?;
+        let (idle, now) = (self.settings.load().idle, self.now_ms());
+        let record = &table.get(&digest(id)).filter(|entry| !entry.is_over(idle, now))?.record;
         let owned =
             self.dormant.owners.load().get(&principal.id) == Some(&record.owner) && record.scope == scope.as_str();
         owned.then(|| record.clone())
     }
 
-    /// Goes on with a session of an earlier run; true if it is the first to do so.
-    pub fn wake(&self, id: &str, caller: Caller, scope: Text, record: &Record) -> Option<(Arc<Session>, bool)> {
+    /// Goes on with a session that sleeps, or of an earlier run.
+    pub fn wake(&self, id: &str, caller: Caller, scope: Text, record: &Record) -> Option<(Arc<Session>, Woken)> {
         let mut table = lock(&self.table);
         if let Some(session) = table.get(id.as_bytes()) {
-            return Some((session.clone(), false));
+            return Some((session.clone(), Woken::Already));
         }
-        lock(&self.dormant.table).remove(&digest(id))?;
-        let session = self.make(Text::from(id), caller, scope, None);
+        let entry = lock(&self.dormant.table).remove(&digest(id))?;
+        let session = self.make(Text::from(id), caller, scope, None, entry.rest.as_deref());
         lock(&session.tasks).extend(record.tasks.iter().map(|task| Text::from(task.as_str())));
         let owed = record.owed.iter().filter_map(|(number, id)| Some((*number, Id::from_raw(id.clone())?)));
         lock(&session.lost).extend(owed);
         table.insert(session.id.clone(), session.clone());
         drop(table);
-        Some((session, true))
+        let woken = if entry.rest.is_some() { Woken::FromSleep } else { Woken::FromEarlierRun };
+        session.owes.fetch_or(woken == Woken::FromEarlierRun, Ordering::Relaxed);
+        Some((session, woken))
     }
 
     /// Forgets the longest unused of those that wait, of one principal or of all; false: there is none.
     pub(super) fn forget_dormant(&self, principal: Option<&Principal>) -> bool {
         let mut table = lock(&self.dormant.table);
         let owner = principal.map(|principal| self.dormant.owners.load().get(&principal.id).copied());
-        let meant = table.iter().filter(|(_, record)| owner.is_none_or(|owner| owner == Some(record.owner)));
-        let Some(digest) = meant.min_by_key(|(_, record)| record.used).map(|(digest, _)| *digest) else { return false };
-        table.remove(&digest);
+        let meant = table.iter().filter(|(_, entry)| owner.is_none_or(|owner| owner == Some(entry.record.owner)));
+        let oldest = meant.min_by_key(|(_, entry)| entry.record.used).map(|(digest, _)| *digest);
+        let Some(digest) = oldest else { return false };
+        if let Some(entry) = table.remove(&digest) {
+            entry.end();
+        }
         remove(&digest, &self.store);
         true
     }
@@ -223,9 +287,12 @@ impl Sessions {
             principal.is_some_and(|principal| allowed(&principal, &record.scope))
         };
         let mut table = lock(&self.dormant.table);
-        let over: Vec<Digest> = table.extract_if(|_, record| !stays(record)).map(|(digest, _)| digest).collect();
+        let over: Vec<(Digest, Entry)> = table.extract_if(|_, entry| !stays(&entry.record)).collect();
         drop(table);
-        over.iter().for_each(|digest| remove(digest, &self.store));
+        for (digest, entry) in &over {
+            entry.end();
+            remove(digest, &self.store);
+        }
         over.len()
     }
 
@@ -246,13 +313,22 @@ impl Session {
     /// Writes down what the session is now, soon.
     pub fn keep(&self) {
         let Some(row) = self.row.as_ref().filter(|row| row.store.keeps() && !self.ended.is_cancelled()) else { return };
+        let record = self.record(row.owner);
+        row.written.store(record.used, Ordering::Relaxed);
+        match serde_json::to_vec(&record) {
+            Ok(json) => row.store.put(Table::Sessions, row.digest.to_vec(), json),
+            Err(e) => tracing::warn!("a session cannot be kept for a restart: {e}"),
+        }
+    }
+
+    /// What the session is now, as it is kept.
+    pub(super) fn record(&self, owner: Owner) -> Record {
         let caller = self.caller.load();
-        let used = unix_now().saturating_sub(self.unused().as_secs());
         let texts = |texts: &mut dyn Iterator<Item = &Text>| texts.map(Text::to_string).collect::<Vec<_>>();
-        let record = Record {
-            owner: row.owner,
+        Record {
+            owner,
             scope: self.scope.to_string(),
-            used,
+            used: unix_now().saturating_sub(self.unused().as_secs()),
             revision: caller.revision.to_owned(),
             capabilities: caller.capabilities.clone(),
             info: caller.info.clone(),
@@ -263,11 +339,6 @@ impl Session {
             subscriptions: texts(&mut lock(&self.subscriptions).keys()),
             tasks: texts(&mut lock(&self.tasks).iter()),
             owed: self.replay.owed().into_iter().map(|(number, id)| (number, id.raw().clone())).collect(),
-        };
-        row.written.store(used, Ordering::Relaxed);
-        match serde_json::to_vec(&record) {
-            Ok(json) => row.store.put(Table::Sessions, row.digest.to_vec(), json),
-            Err(e) => tracing::warn!("a session cannot be kept for a restart: {e}"),
         }
     }
 
@@ -347,10 +418,10 @@ mod tests {
         assert_eq!(record.log(), LogWish::AtLeast(Level::Error));
         let caller = || (*testing::caller(1, None)).clone();
         let (session, first) = sessions.wake("1", caller(), Text::literal("files"), &record).unwrap();
-        assert!(first && session.has_task(&Text::literal("t")));
+        assert!(first == Woken::FromEarlierRun && session.has_task(&Text::literal("t")));
         assert_eq!((session.take_lost(7), session.take_lost(7)), (Some(Id::number(3)), None));
         let (again, first) = sessions.wake("1", caller(), Text::literal("files"), &record).unwrap();
-        assert!(!first && Arc::ptr_eq(&session, &again), "two requests at once");
+        assert!(first == Woken::Already && Arc::ptr_eq(&session, &again), "two requests at once");
         assert!(find(&sessions, "1", 1, "files").is_none());
         assert!(sessions.find("1", &session.principal, &Text::literal("files")).is_some());
         sessions.close(&session);

@@ -12,10 +12,11 @@ mod outbox;
 mod parking;
 mod seal;
 mod replay;
+mod sleeping;
 mod subscription;
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -33,7 +34,7 @@ use crate::session::budget::Budget;
 use crate::store::Store;
 use crate::telemetry::{Counter, Metrics};
 
-pub use dormant::{Digest, Owner, Owners, Record, digest};
+pub use dormant::{Digest, Owner, Owners, Record, Woken, digest};
 pub use finished::{Ended, Finished};
 pub use outbox::Outbox;
 pub use parking::{OpenAsk, OpenRequest, Parked, Parking, ParkingSettings, Ticket};
@@ -61,7 +62,7 @@ pub struct Sessions {
     outboxes: Arc<Budget>,
     dropped: Counter,
     epoch: Instant,
-    /// Those of an earlier run whose clients have not come back yet.
+    /// Those of an earlier run, and those that sleep, whose clients have not come back yet.
     dormant: dormant::Dormant,
     store: Store,
 }
@@ -114,6 +115,10 @@ pub struct Session {
     pages: Mutex<VecDeque<Text>>,
     /// The listener of a stream that broke off: it goes on hearing until the client comes back.
     listener: Mutex<Option<Notices>>,
+    /// Whether that has heard something already.
+    unheard: AtomicBool,
+    /// Whether its client may have missed changes, and has not been told so.
+    owes: AtomicBool,
     /// Where it is kept for another run, if it is.
     row: Option<dormant::Row>,
     /// Answers that an earlier run owed: their streams, and the requests.
@@ -166,7 +171,7 @@ impl Sessions {
     /// most; fails where all of those are in use.
     pub fn open(&self, caller: Caller, scope: Text, pipe: Option<Pipe>) -> Result<Arc<Session>, Error> {
         let principal = caller.principal.clone();
-        let session = self.make(new_id(), caller, scope, pipe);
+        let session = self.make(new_id(), caller, scope, pipe, None);
         let max = self.settings.load().max;
         let mut table = lock(&self.table);
         if table.len() + self.dormant.len() >= max && !self.make_room(&mut table, &principal) {
@@ -195,14 +200,28 @@ impl Sessions {
         oldest.is_some() || self.forget_dormant(None)
     }
 
-    fn make(&self, id: Text, caller: Caller, scope: Text, pipe: Option<Pipe>) -> Arc<Session> {
-        let ended = CancellationToken::new();
+    fn make(
+        &self,
+        id: Text,
+        caller: Caller,
+        scope: Text,
+        pipe: Option<Pipe>,
+        rest: Option<&sleeping::Rest>,
+    ) -> Arc<Session> {
+        let ended = rest.map_or_else(CancellationToken::new, |rest| rest.ended.clone());
+        let caller = match rest {
+            Some(rest) => rest.awake(caller),
+            None => caller,
+        };
         let principal = caller.principal.clone();
         let caller = Caller { session: Some(id.clone()), ended: ended.clone(), ..caller };
         let settings = self.settings.load();
         Arc::new(Session {
             outbox: Outbox::new(settings.outbox, self.outboxes.share(&principal), self.dropped.clone()),
-            replay: Arc::new(Replay::new(self.replay.clone(), &principal, self.dormant.run())),
+            replay: Arc::new(match rest {
+                Some(rest) => Replay::going_on(self.replay.clone(), &principal, rest.numbers),
+                None => Replay::new(self.replay.clone(), &principal, self.dormant.run()),
+            }),
             // What ends with its stream need not outlive it.
             row: if pipe.is_none() { self.dormant.row(&id, &principal, &self.store) } else { None },
             id,
@@ -215,7 +234,7 @@ impl Sessions {
             epoch: self.epoch,
             used_ms: AtomicU64::new(self.now_ms()),
             busy: AtomicU64::new(0),
-            next_ask: AtomicU64::new(1),
+            next_ask: AtomicU64::new(rest.map_or(1, |rest| rest.next_ask)),
             pending: Mutex::default(),
             calls: Mutex::default(),
             subscriptions: Mutex::default(),
@@ -223,12 +242,16 @@ impl Sessions {
             stream: Mutex::default(),
             pages: Mutex::default(),
             listener: Mutex::default(),
+            unheard: AtomicBool::new(false),
+            owes: AtomicBool::new(rest.is_some_and(|rest| rest.owes)),
             lost: Mutex::default(),
         })
     }
 
     fn count(&self, table: &HashMap<Text, Arc<Session>>) {
-        self.metrics.sessions.set(i64::try_from(table.len() + self.dormant.len()).unwrap_or(i64::MAX));
+        let asleep = self.dormant.len();
+        self.metrics.sessions.set(i64::try_from(table.len() + asleep).unwrap_or(i64::MAX));
+        self.metrics.sessions_asleep.set(i64::try_from(asleep).unwrap_or(i64::MAX));
     }
 
     /// The session, if it is this principal's and belongs to this endpoint; otherwise it looks as if there were none.
@@ -285,17 +308,18 @@ impl Sessions {
             }
             keep
         });
-        let dormant = self.dormant.reap(time, &self.store);
+        let dormant = self.dormant.reap(time, now, &self.store);
         self.count(&table);
         before - table.len() + dormant
     }
 
-    /// Reaps for as long as it runs.
-    pub async fn reap_forever(self: Arc<Self>) {
+    /// Reaps, and puts to sleep, for as long as it runs. `must_stay`: whether a session has to be awake.
+    pub async fn reap_forever(self: Arc<Self>, must_stay: impl Fn(&Text) -> bool) {
         let mut clock = tokio::time::interval(self.settings.load().idle.min(Duration::from_secs(10)));
         loop {
             clock.tick().await;
             let reaped = self.reap();
+            self.sleep_unused(&must_stay);
             if reaped > 0 {
                 tracing::debug!(reaped, "idle sessions ended");
             }
@@ -506,7 +530,9 @@ impl Session {
     /// Keeps the listener of a stream that broke off.
     pub fn keep_listener(&self, notices: Notices) {
         if !self.ended.is_cancelled() {
-            *lock(&self.listener) = Some(notices);
+            let mut listener = lock(&self.listener);
+            self.unheard.store(false, Ordering::Relaxed);
+            *listener = Some(notices);
         }
     }
 

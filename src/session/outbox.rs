@@ -70,6 +70,11 @@ impl Outbox {
         gone > 0
     }
 
+    /// Finds out whether nothing waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.lock().messages.is_empty()
+    }
+
     /// Takes out what waits about a resource.
     pub(super) fn forget(&self, about: &Text) {
         let mut waiting = self.lock();

@@ -103,7 +103,36 @@ pub enum Next {
     End,
 }
 
+/// Where a session's numbers stand that has no event and no open stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Numbers {
+    base: u64,
+    /// The last number of a stream.
+    stream: u64,
+    /// The last event of the session's own stream, if that was begun.
+    own: Option<u64>,
+}
+
 impl Replay {
+    /// Goes on from where the numbers of a session stand.
+    pub(super) fn going_on(shared: Arc<Shared>, principal: &Principal, numbers: Numbers) -> Self {
+        let Numbers { base, stream, own } = numbers;
+        let mut kept = Kept { last: stream, ..Kept::default() };
+        if let Some(last) = own {
+            kept.streams.insert(OWN_STREAM, Stream { last, ..Stream::new(None) });
+        }
+        let share = shared.budget.share(principal);
+        Replay { share, shared, kept: Mutex::new(kept), base }
+    }
+
+    /// Where the numbers stand; nothing while there is anything that a client could come back for.
+    pub(super) fn numbers(&self) -> Option<Numbers> {
+        let kept = self.lock();
+        let only_own = kept.streams.keys().all(|number| *number == OWN_STREAM) && kept.order.is_empty();
+        let own = kept.streams.get(&OWN_STREAM).map(|stream| stream.last);
+        only_own.then_some(Numbers { base: self.base, stream: kept.last, own })
+    }
+
     /// `run`: which run of the gateway this is, of those that know of each other.
     pub(super) fn new(shared: Arc<Shared>, principal: &Principal, run: u64) -> Self {
         let base = run << RUN_SHIFT;

@@ -51,6 +51,7 @@ pub struct Metrics {
     pub retries: IntCounterVec,
     pub breaker_opened: IntCounterVec,
     pub sessions: IntGauge,
+    pub sessions_asleep: IntGauge,
     pub sessions_restored: Counter,
     pub streams: IntGauge,
     pub replay_bytes: IntGauge,
@@ -184,6 +185,11 @@ impl Metrics {
                 &["mcp_server"],
             ),
             sessions: gauge(r, "moongate_sessions", "Sessions of legacy clients."),
+            sessions_asleep: gauge(
+                r,
+                "moongate_sessions_asleep",
+                "Sessions that nobody used for a minute, or since an earlier run.",
+            ),
             sessions_restored: plain(
                 r,
                 "moongate_sessions_restored_total",

@@ -22,14 +22,14 @@ pub(crate) fn usage() -> Usage {
     }
 }
 
-#[cfg(feature = "jemalloc")]
+#[cfg(all(feature = "jemalloc", any(target_os = "linux", target_os = "macos")))]
 fn heap() -> Option<f64> {
     // Its figures are those of the last epoch.
     tikv_jemalloc_ctl::epoch::advance().ok()?;
     tikv_jemalloc_ctl::stats::allocated::read().ok().map(|bytes| bytes as f64)
 }
 
-#[cfg(not(feature = "jemalloc"))]
+#[cfg(not(all(feature = "jemalloc", any(target_os = "linux", target_os = "macos"))))]
 fn heap() -> Option<f64> {
     None
 }

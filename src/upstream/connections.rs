@@ -326,6 +326,11 @@ impl Connections {
         self.main().into_iter().chain(self.leases.of_eras()).collect()
     }
 
+    /// Whether a session has a connection of its own.
+    pub(super) fn serves(&self, session: &Text) -> bool {
+        self.leases.serves(session)
+    }
+
     /// How many there are beside the main one.
     pub(super) fn beside(&self) -> usize {
         self.leases.len()
@@ -344,6 +349,13 @@ impl Connections {
     /// Closes all but the main one.
     pub(super) async fn close_beside(&self) {
         self.leases.close_all().await;
+    }
+}
+
+impl Upstream {
+    /// Whether a session has a connection of its own here.
+    pub fn serves_alone(&self, session: &Text) -> bool {
+        self.connections.serves(session)
     }
 }
 

@@ -232,6 +232,12 @@ impl Leases {
         caller.session.as_ref().is_some_and(|session| self.lock().leases.contains_key(&sharing::session_key(session)))
     }
 
+    /// Whether a session has one of its own.
+    pub(super) fn serves(&self, session: &Text) -> bool {
+        let table = self.lock();
+        table.leases.contains_key(session) || table.leases.contains_key(&sharing::session_key(session))
+    }
+
     /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.lock().leases.len()

@@ -1,4 +1,4 @@
-//! Sessions that an earlier run of the gateway left: how their clients find them as they were.
+//! Sessions that an earlier run of the gateway left, or that sleep: how their clients find them as they were.
 //!
 //! Owns what is done when such a client comes back. Does not know where the session was kept (`session`). Invariant: a
 //! client that cannot be told what it missed is told that it may have missed something.
@@ -17,7 +17,7 @@ use crate::model::{Caller, Error, Filter, Kind, Principal, Reason, Server};
 use crate::revision::legacy::front::{Refusal, forwarded};
 use crate::revision::legacy::{SESSION_HEADER, can, profile, spell, stream as own};
 use crate::revision::{Front as _, FrontState, Inbound, answer, notices};
-use crate::session::{Record, Session, Subscribed};
+use crate::session::{Record, Session, Subscribed, Woken};
 use crate::sse;
 
 /// How long a request waits for sessions to be read from the store.
@@ -33,7 +33,8 @@ pub(super) async fn wait(inbound: &Inbound, state: &FrontState) -> Option<Respon
         return None;
     }
     let id = inbound.headers.get(SESSION_HEADER)?.to_str().ok()?;
-    if sessions.find(id, &inbound.principal, &inbound.scope).is_some() {
+    let (principal, scope) = (&inbound.principal, &inbound.scope);
+    if sessions.find(id, principal, scope).is_some() || sessions.record(id, principal, scope).is_some() {
         return None;
     }
     tokio::time::timeout(RESTORE_TIME, sessions.restored()).await.err()?;
@@ -64,10 +65,9 @@ pub(super) fn wake(
         headers: forwarded(headers, state),
         ended: CancellationToken::new(),
     };
-    let (session, first) = state.sessions.wake(id, caller, scope.clone(), &record)?;
-    if first {
+    let (session, woken) = state.sessions.wake(id, caller, scope.clone(), &record)?;
+    if woken == Woken::FromEarlierRun {
         subscribe(&session, server, &record);
-        owe(&session);
         session.keep();
         state.metrics.sessions_restored.inc();
     }
@@ -100,9 +100,14 @@ fn subscribe(session: &Arc<Session>, server: &Arc<dyn Server>, record: &Record) 
     }
 }
 
+/// Tells a client with its next stream of what it may have missed.
+///
 /// What changed while nobody listened cannot be known: the client looks again at what it asked to hear of. The lists
 /// come last, so that they are not what has to make room.
-fn owe(session: &Session) {
+pub(super) fn owe(session: &Session) {
+    if !session.take_owes() {
+        return;
+    }
     for uri in session.subscriptions() {
         let params = Object::new().with("uri", Raw::string(&uri));
         session.outbox.push(notices::notification("notifications/resources/updated", &params), Some(uri));

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::body::Body;
 use crate::json::Text;
 use crate::model::{Error, Filter, LogWish, Notice, Notices, Reason, Server};
-use crate::revision::legacy::{NEWEST, profile, record, tasks};
+use crate::revision::legacy::{NEWEST, profile, record, restored, tasks};
 use crate::revision::{FrontState, answer, notices};
 use crate::session::{Busy, OWN_STREAM, Session, Subscription};
 use crate::sse;
@@ -50,6 +50,7 @@ pub(super) fn open(
     if after < position {
         state.metrics.resumed.with_label_values(&["resumed"]).inc();
     }
+    restored::owe(session);
     let replaced = session.open_stream();
     let keeps = profile.resumes;
     // The first bytes go at once: some clients and proxies wait for them before they call the stream open.
