@@ -159,6 +159,18 @@ impl Dormant {
         self.owners.load().get(&principal.id).copied()
     }
 
+    /// How many wait of each principal, by its id.
+    pub(super) fn counts(&self) -> HashMap<u32, usize> {
+        let ids: HashMap<Owner, u32> = self.owners.load().iter().map(|(id, owner)| (*owner, *id)).collect();
+        let mut counts = HashMap::new();
+        for entry in lock(&self.table).values() {
+            if let Some(id) = ids.get(&entry.record.owner) {
+                *counts.entry(*id).or_default() += 1;
+            }
+        }
+        counts
+    }
+
     /// Adds one that sleeps.
     pub(super) fn add(&self, digest: Digest, entry: Entry) {
         lock(&self.table).insert(digest, entry);
@@ -260,9 +272,9 @@ impl Sessions {
     }
 
     /// Forgets the longest unused of those that wait, of one principal or of all; false: there is none.
-    pub(super) fn forget_dormant(&self, principal: Option<&Principal>) -> bool {
+    pub(super) fn forget_dormant(&self, principal: Option<u32>) -> bool {
         let mut table = lock(&self.dormant.table);
-        let owner = principal.map(|principal| self.dormant.owners.load().get(&principal.id).copied());
+        let owner = principal.map(|id| self.dormant.owners.load().get(&id).copied());
         let meant = table.iter().filter(|(_, entry)| owner.is_none_or(|owner| owner == Some(entry.record.owner)));
         let oldest = meant.min_by_key(|(_, entry)| entry.record.used).map(|(digest, _)| *digest);
         let Some(digest) = oldest else { return false };

@@ -12,6 +12,7 @@ mod outbox;
 mod parking;
 mod seal;
 mod replay;
+mod room;
 mod sleeping;
 mod subscription;
 
@@ -174,7 +175,7 @@ impl Sessions {
         let session = self.make(new_id(), caller, scope, pipe, None);
         let max = self.settings.load().max;
         let mut table = lock(&self.table);
-        if table.len() + self.dormant.len() >= max && !self.make_room(&mut table, &principal) {
+        if table.len() + self.dormant.len() >= max && !self.make_room(&mut table, principal.id) {
             self.metrics.refused.with_label_values(&["sessions"]).inc();
             return Err(Error::new(
                 Reason::Overloaded,
@@ -186,18 +187,6 @@ impl Sessions {
         drop(table);
         session.keep();
         Ok(session)
-    }
-
-    /// Ends one session for another; false: all are in use.
-    fn make_room(&self, table: &mut HashMap<Text, Arc<Session>>, principal: &Principal) -> bool {
-        if self.forget_dormant(Some(principal)) {
-            return true;
-        }
-        let oldest = longest_unused(table, principal).and_then(|oldest| table.remove(&oldest));
-        if let Some(session) = &oldest {
-            session.end();
-        }
-        oldest.is_some() || self.forget_dormant(None)
     }
 
     fn make(
@@ -336,21 +325,6 @@ impl Sessions {
     fn now_ms(&self) -> u64 {
         u64::try_from(self.epoch.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
-}
-
-/// The session that makes room: the longest unused one of the principal itself or, where it has none, of whoever has
-/// the most. So one principal's sessions never keep another out.
-fn longest_unused(table: &HashMap<Text, Arc<Session>>, principal: &Principal) -> Option<Text> {
-    let mut counts: HashMap<u32, usize> = HashMap::new();
-    for session in table.values() {
-        *counts.entry(session.principal.id).or_default() += 1;
-    }
-    let most = counts.into_iter().max_by_key(|(id, count)| (*count, *id)).map(|(id, _)| id);
-    let oldest = |id: u32| {
-        let idle = table.values().filter(|s| s.principal.id == id && s.is_idle());
-        idle.min_by_key(|s| s.used_ms.load(Ordering::Relaxed)).map(|s| s.id.clone())
-    };
-    oldest(principal.id).or_else(|| oldest(most?))
 }
 
 fn new_id() -> Text {

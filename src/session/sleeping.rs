@@ -291,4 +291,22 @@ mod tests {
         assert!(wake(&sessions, &first).is_none());
         assert_eq!(sessions.metrics.sessions.get(), 10);
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_has_the_most_gives_way_also_while_it_sleeps() {
+        let sessions = sessions();
+        let first = open(&sessions);
+        tokio::time::advance(Duration::from_secs(5)).await;
+        for _ in 0..8 {
+            open(&sessions);
+        }
+        assert_eq!(rest(&sessions).await, 9);
+        // Another's only session is awake and unused, and there is no room any more.
+        let of = |id: u32| sessions.open((*testing::caller(id, None)).clone(), Text::literal("files"), None).unwrap();
+        let only = of(2).id.clone();
+        drop(of(3));
+        assert!(sessions.find(&only, &testing::caller(2, None).principal, &Text::literal("files")).is_some());
+        assert!(wake(&sessions, &first).is_none(), "the longest unused of the one that has the most");
+        assert_eq!(lock(&sessions.table).len(), 2);
+    }
 }

@@ -198,7 +198,9 @@ pub(crate) async fn run(seed: u64, all: &Plan) -> Seen {
     core.gateway.start();
     let parking = core.fronts.load().state.parking.clone();
     let sessions = core.fronts.load().state.sessions.clone();
-    let keeping = [tokio::spawn(parking.expire_forever()), tokio::spawn(sessions.reap_forever())];
+    let servers = core.gateway.clone();
+    let reaping = sessions.reap_forever(move |session| servers.serves_alone(session));
+    let keeping = [tokio::spawn(parking.expire_forever()), tokio::spawn(reaping)];
     let mut living = Vec::new();
     for number in 0..2 + dice.below(3) {
         let era = if dice.one_in(2) { Era::Legacy } else { Era::Modern };
