@@ -539,6 +539,23 @@ async fn a_gateway_is_used_with_its_key() {
 }
 
 #[tokio::test]
+async fn a_tool_whose_server_is_away_is_told_as_that() {
+    let gateway = Gateway::start().await;
+    let ran = async |tool: &str| {
+        let mut command = command(&["call", tool, "--url", &gateway.url], gateway.dir.path());
+        command.env("MOONGATE_KEY", KEY).env("MOONGATE_GATEWAY__ADMIN", &gateway.admin);
+        end(command.spawn().unwrap()).await
+    };
+    let away = ran("off__echo").await;
+    assert_eq!(away.code, Some(1), "{}", away.err);
+    assert!(away.err.contains("the server \"off\" is away (disabled)"), "{}", away.err);
+    assert!(!away.err.contains("Unknown tool") && !away.err.contains("no tool"), "{}", away.err);
+    let unknown = ran("std__nothing").await;
+    assert!(unknown.err.contains("Unknown tool"), "{}", unknown.err);
+    gateway.stop().await;
+}
+
+#[tokio::test]
 async fn one_server_of_the_config_is_talked_to_directly() {
     let dir = TempDir::new().unwrap();
     let config = format!(

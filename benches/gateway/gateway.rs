@@ -42,7 +42,10 @@ pub(crate) struct Gateway {
 /// The configuration: keys and metrics on, all else as it comes.
 pub(crate) fn config(listen: &str, state: &Path, servers: &[(String, Server)]) -> Result<String> {
     let mut out = String::new();
-    writeln!(out, "[gateway]\nlisten = \"{listen}\"\nadmin = \"127.0.0.1:0\"\nstate_dir = {state:?}\n")?;
+    writeln!(
+        out,
+        "[gateway]\nlisten = \"{listen}\"\nadmin = \"127.0.0.1:0\"\nstate_dir = {state:?}\nstate = \"embedded\"\n"
+    )?;
     writeln!(out, "[[auth.keys]]\nname = \"bench\"\nhash = \"sha256:{KEY_HASH}\"\n")?;
     for (name, server) in servers {
         writeln!(out, "[servers.{name}]")?;

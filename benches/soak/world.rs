@@ -245,7 +245,7 @@ impl World {
         let idle = IDLE.as_secs();
         let mut out = format!(
             concat!(
-                "[gateway]\nlisten = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\nstate_dir = {:?}\ndrain = \"5s\"\n",
+                "[gateway]\nlisten = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\nstate_dir = {:?}\nstate = \"embedded\"\ndrain = \"5s\"\n",
                 "keep_alive = \"2s\"\nask_timeout = \"20s\"\nreload = {{ interval = \"200ms\" }}\n\n",
                 "[limits]\nsession_idle = \"{}s\"\nreplay_time = \"{}s\"\n\n",
                 "[defaults]\ntimeout = \"20s\"\nconnect_timeout = \"10s\"\nidle_stop = \"5s\"\n",

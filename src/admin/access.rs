@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 
 use crate::admin::Admin;
 use crate::auth::{AdminRole, Denied, MetricsAccess};
-use crate::front::{PlaceUse, plain};
+use crate::front::{Peer, PlaceUse, plain};
 
 /// Ground on which a request is let in: an extension of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,13 +38,17 @@ pub(super) async fn check(Shared(admin): Shared<Arc<Admin>>, mut request: Reques
                 }
                 request.extensions_mut().insert(grant);
             }
-            Err(refused) => return refused,
+            Err((denied, refused)) => {
+                let peer = request.extensions().get::<Peer>().map(|Peer(address)| *address);
+                admin.fronts.load().refused_keys.tell(peer, &denied);
+                return refused;
+            }
         }
     }
     next.run(request).await
 }
 
-fn grant(admin: &Admin, headers: &HeaderMap) -> Result<Grant, Response> {
+fn grant(admin: &Admin, headers: &HeaderMap) -> Result<Grant, (Denied, Response)> {
     let access = admin.access.load();
     if access.keys.is_empty() {
         if !admin.is_open {
@@ -53,14 +57,18 @@ fn grant(admin: &Admin, headers: &HeaderMap) -> Result<Grant, Response> {
         let message = "This address can be reached from other machines, and there are no admin.keys: without one, only \
                        /healthz, /livez, /readyz and /metrics are answered here. Add [[admin.keys]] to the config; \
                        `moongate key new NAME --admin` prints an entry";
-        return Err(refuse(admin, Denied::Missing, message));
+        return Err((Denied::Missing, refuse(admin, &Denied::Missing, message)));
     }
     let message = "A key of admin.keys is needed: Authorization: Bearer <key>; for moongate's own commands --admin-key, or \
                    MOONGATE_ADMIN_KEY";
-    access.authenticate(headers).map(|key| Grant::Key(key.role)).map_err(|denied| refuse(admin, denied, message))
+    let key = access.authenticate(headers).map_err(|denied| {
+        let refused = refuse(admin, &denied, message);
+        (denied, refused)
+    })?;
+    Ok(Grant::Key(key.role))
 }
 
-fn refuse(admin: &Admin, denied: Denied, message: &str) -> Response {
+fn refuse(admin: &Admin, denied: &Denied, message: &str) -> Response {
     admin.metrics.policy_denied.with_label_values(&["admin_key"]).inc();
     let challenge = match denied {
         Denied::Missing => r#"Bearer realm="moongate admin""#,

@@ -4,6 +4,7 @@
 //! server or a key.
 
 mod access;
+mod about;
 mod actions;
 
 use std::sync::Arc;
@@ -141,7 +142,7 @@ async fn status(Shared(admin): Shared<Arc<Admin>>) -> Response {
         let left_out = snapshot.left_out.iter().filter(|l| l.server == upstream.settings.name);
         let wait =
             status.next_attempt.map(|at| at.saturating_duration_since(tokio::time::Instant::now()).as_secs_f64());
-        serde_json::json!({
+        let mut server = serde_json::json!({
             "name": upstream.settings.name,
             "state": status.state.name(),
             "reason": logs::redact(&status.reason),
@@ -159,7 +160,11 @@ async fn status(Shared(admin): Shared<Arc<Admin>>) -> Response {
             "stale": upstream.is_unconfirmed(),
             "left_out": left_out.map(|l| format!("{}: {}", l.item, l.reason)).collect::<Vec<_>>(),
             "stderr": upstream.stderr().iter().map(|line| logs::redact(line)).collect::<Vec<_>>(),
-        })
+        });
+        if let Some(server) = server.as_object_mut() {
+            server.extend(about::about(upstream, &admin.metrics));
+        }
+        server
     });
     let disabled = admin.gateway.disabled();
     let disabled = disabled.iter().map(|name| {
@@ -167,6 +172,8 @@ async fn status(Shared(admin): Shared<Arc<Admin>>) -> Response {
             "name": name, "state": State::Disabled.name(), "reason": "the config says enabled = false",
             "next_attempt_seconds": null, "revision": null, "pid": null, "shared": [], "connections": 0, "waiting": 0,
             "tools": 0, "resources": 0, "prompts": 0, "stale": false, "left_out": [], "stderr": [],
+            "title": null, "icon": null, "prefix": null, "server": { "name": null, "version": null }, "transport": null,
+            "target": null, "since": null, "since_seconds": null, "restarts": 0, "tokens": 0,
         })
     });
     let servers = servers.chain(disabled);

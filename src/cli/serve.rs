@@ -107,7 +107,8 @@ async fn serve(loaded: Loaded, source: Source, demo: bool) -> anyhow::Result<()>
     for address in &app.addresses {
         let version = env!("CARGO_PKG_VERSION");
         let scheme = if app.is_secure() { "https" } else { "http" };
-        say(&format!("moongate {version} listening on {scheme}://{address}/mcp ({servers} servers)"));
+        let servers = if servers == 1 { "1 server".to_owned() } else { format!("{servers} servers") };
+        say(&format!("moongate {version} listening on {scheme}://{address}/mcp ({servers})"));
     }
     for socket in &app.sockets {
         say(&format!("listening on {socket}, at /mcp"));

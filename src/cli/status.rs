@@ -8,6 +8,9 @@ use serde::Deserialize;
 
 use crate::cli::admin::GatewayArgs;
 
+/// Longest target that is shown whole, in characters.
+const TARGET_MAX: usize = 40;
+
 /// Flags of `status`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct StatusArgs {
@@ -48,6 +51,8 @@ struct Server {
     #[serde(default)]
     shared: Vec<SharedConnection>,
     tools: u64,
+    since_seconds: Option<u64>,
+    target: Option<String>,
 }
 
 /// A connection that all clients of an era share.
@@ -84,25 +89,46 @@ pub async fn run(args: StatusArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// A time in one unit, as people say it.
+fn short(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..7200 => format!("{}m", seconds / 60),
+        7200..172_800 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+/// What fits into a column.
+fn cut(target: &str) -> String {
+    let text = crate::telemetry::logs::one_line(target);
+    match text.char_indices().nth(TARGET_MAX) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text,
+    }
+}
+
 fn table(servers: &[Server]) -> String {
-    let head = ["SERVER", "STATE", "TOOLS", "REVISION", "NEXT", "REASON"].map(str::to_owned);
+    let head = ["SERVER", "STATE", "SINCE", "TOOLS", "REVISION", "TARGET", "NEXT", "REASON"].map(str::to_owned);
     let rows = servers.iter().map(|server| {
         let next = server.next_attempt_seconds.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.0}s"));
         let or_none = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
         [
             server.name.clone(),
             server.state.clone(),
+            server.since_seconds.map_or_else(|| "-".to_owned(), short),
             server.tools.to_string(),
             or_none(&server.revisions()),
+            or_none(&cut(server.target.as_deref().unwrap_or_default())),
             next,
             // One line each, whatever a server put into its reason.
             or_none(&crate::telemetry::logs::one_line(&server.reason)),
         ]
     });
-    let rows: Vec<[String; 6]> = std::iter::once(head).chain(rows).collect();
+    let rows: Vec<[String; 8]> = std::iter::once(head).chain(rows).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
-    let widths: [usize; 6] = std::array::from_fn(width);
-    let line = |row: &[String; 6]| {
+    let widths: [usize; 8] = std::array::from_fn(width);
+    let line = |row: &[String; 8]| {
         let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect::<Vec<_>>();
         format!("{}\n", cells.join("  ").trim_end())
     };
@@ -123,16 +149,21 @@ mod tests {
             revision: next.is_none().then(|| "a date".to_owned()),
             shared: Vec::new(),
             tools: 7,
+            since_seconds: Some(if next.is_none() { 7300 } else { 5 }),
+            target: next.is_none().then(|| "npx server".to_owned()),
         };
         let both = ["new", "old"].map(|revision| SharedConnection { revision: revision.to_owned() });
         assert_eq!(Server { shared: both.into(), ..server("a", "ready", "", None) }.revisions(), "new+old");
         let text = table(&[server("files", "ready", "", None), server("b", "backing_off", "refused\nhere", Some(3.4))]);
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[0], "SERVER  STATE        TOOLS  REVISION  NEXT  REASON");
-        assert_eq!(lines[1], "files   ready        7      a date    -     -");
+        assert_eq!(lines[0], "SERVER  STATE        SINCE  TOOLS  REVISION  TARGET      NEXT  REASON");
+        assert_eq!(lines[1], "files   ready        2h     7      a date    npx server  -     -");
         assert!(
-            lines[2].starts_with("b       backing_off  7      -         3s    refused") && lines.len() == 3,
+            lines[2].starts_with("b       backing_off  5s     7      -         -           3s    refused"),
             "{text}"
         );
+        assert_eq!(lines.len(), 3);
+        assert_eq!([119, 121, 7200, 172_800].map(short), ["119s", "2m", "2h", "2d"]);
+        assert_eq!(cut(&"a".repeat(41)), format!("{}…", "a".repeat(40)));
     }
 }

@@ -192,6 +192,8 @@ pub(super) struct Server {
     pub(super) unix: Option<String>,
     /// Shown instead of the title that the server gives itself.
     pub(super) title: Option<String>,
+    /// An image of the server, shown to users: an `https://` or `data:image/` URL.
+    pub(super) icon: Option<String>,
     /// Shown to models instead of the server's own instructions.
     pub(super) description: Option<String>,
     #[serde(flatten)]
@@ -561,7 +563,6 @@ pub(super) const UNAVAILABLE: &[(&str, Option<&str>, &str)] = &[
     ("servers.*.auth", None, "remove it; send a fixed credential with `headers`"),
     ("servers.*.oauth", None, "remove it; send a fixed credential with `headers`"),
     ("servers.*.headersHelper", None, "remove it; send a fixed credential with `headers`"),
-    ("servers.*.icon", None, "remove it"),
     ("servers.*.pin", None, "remove it"),
     ("servers.*.pin_new", None, "remove it"),
     ("servers.*.inspect", None, "remove it"),

@@ -25,8 +25,16 @@ pub struct Gate {
     calls: usize,
     calls_per_key: usize,
     /// Of each principal that has a rate.
-    rates: HashMap<u32, Arc<Bucket>>,
+    rates: HashMap<u32, Rated>,
     memory: Arc<Memory>,
+}
+
+/// What a principal has left of its rate.
+#[derive(Clone)]
+struct Rated {
+    bucket: Arc<Bucket>,
+    /// The name of its key, where the rate is that key's own.
+    key: Option<Arc<str>>,
 }
 
 /// The limits of a gate.
@@ -57,13 +65,14 @@ impl Gate {
 
     /// The gate after a change of the keys or the limits; what somebody used of a rate that stays as it was is still used.
     pub fn followed_by(&self, settings: GateSettings, ring: &KeyRing, keys: &[KeySettings]) -> Self {
-        let rated = keys
-            .iter()
-            .filter_map(|key| Some((ring.principal(&key.name, &key.hash)?.id, key.rate.unwrap_or(settings.rate)?)));
-        let anybody = ring.anybody().and_then(|anybody| Some((anybody.id, settings.rate?)));
-        let bucket = |(id, rate)| {
-            let same = self.rates.get(&id).filter(|bucket| bucket.rate() == rate);
-            (id, same.cloned().unwrap_or_else(|| Arc::new(Bucket::new(rate))))
+        let rated = keys.iter().filter_map(|key| {
+            let own = key.rate.is_some().then(|| Arc::from(key.name.as_str()));
+            Some((ring.principal(&key.name, &key.hash)?.id, key.rate.unwrap_or(settings.rate)?, own))
+        });
+        let anybody = ring.anybody().and_then(|anybody| Some((anybody.id, settings.rate?, None)));
+        let bucket = |(id, rate, key)| {
+            let same = self.rates.get(&id).map(|rated| &rated.bucket).filter(|bucket| bucket.rate() == rate);
+            (id, Rated { bucket: same.cloned().unwrap_or_else(|| Arc::new(Bucket::new(rate))), key })
         };
         let rates = rated.chain(anybody).map(bucket).collect();
         Gate { calls: settings.calls, calls_per_key: settings.calls_per_key, rates, memory: self.memory.clone() }
@@ -90,11 +99,16 @@ impl Gate {
             let message = format!("This key has {most} calls at once, and no more are allowed (limits.calls_per_key)");
             return Err(Closed { status: StatusCode::TOO_MANY_REQUESTS, ..Closed::full("calls_per_key", message) });
         }
-        let Some(bucket) = self.rates.get(&principal.id) else { return Ok(()) };
+        let Some(Rated { bucket, key }) = self.rates.get(&principal.id) else { return Ok(()) };
         bucket.take(count).map_err(|again| {
-            let message = "There are more requests than limits.rate, or the rate of this key, allows";
+            let Rate { count, per } = bucket.rate();
+            let setting = match key {
+                Some(name) => format!("the rate of the key {name:?} in auth.keys"),
+                None => "limits.rate".to_owned(),
+            };
+            let message = format!("There are more requests than {setting} allows: {count} in {per:?}");
             let status = StatusCode::TOO_MANY_REQUESTS;
-            Closed { status, again, ..Closed::full("rate", message.to_owned()) }
+            Closed { status, again, ..Closed::full("rate", message) }
         })
     }
 }

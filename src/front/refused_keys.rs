@@ -30,7 +30,7 @@ struct Told {
 
 impl RefusedKeys {
     /// Tells of a refusal; `address`: none on a Unix socket.
-    pub(super) fn tell(&self, address: Option<IpAddr>, denied: &Denied) {
+    pub(crate) fn tell(&self, address: Option<IpAddr>, denied: &Denied) {
         let now = Instant::now();
         let Some(repeated) = self.turn(address, now) else { return };
         let from = address.map_or_else(|| "local".to_owned(), |address| address.to_string());

@@ -60,17 +60,14 @@ pub(super) fn dress(kind: Kind, item: &Object, exposed: &str, description: Optio
 }
 
 /// The instructions of several servers in one text of at most `limit` bytes; its beginning stands alone.
-pub(super) fn instructions<'a>(
-    servers: impl Iterator<Item = (&'a str, Option<String>)>,
-    limit: usize,
-) -> Option<String> {
+pub(super) fn instructions(servers: impl Iterator<Item = (String, Option<String>)>, limit: usize) -> Option<String> {
     let mut names = Vec::new();
     let mut details = Vec::new();
     for (name, text) in servers {
-        names.push(name);
         if let Some(text) = text.filter(|t| !t.trim().is_empty()) {
             details.push(format!("\n\n[{name}] {}", text.trim()));
         }
+        names.push(name);
     }
     if names.is_empty() {
         return None;
@@ -177,7 +174,7 @@ mod tests {
 
     #[test]
     fn instructions_stay_within_their_limit() {
-        let servers = (0..20).map(|_| ("server", Some("é".repeat(5000))));
+        let servers = (0..20).map(|_| ("server".to_owned(), Some("é".repeat(5000))));
         let text = instructions(servers, 2048).unwrap();
         assert!(text.len() <= 2048);
         assert!(text.starts_with("This endpoint serves"));

@@ -302,6 +302,15 @@ fn resumable(routed: Routed) -> Result<Routed, Error> {
     }
 }
 
+/// A server's name for models, with the title that the config gives it.
+fn titled(server: &Member) -> String {
+    let name = &server.settings.name;
+    match &server.settings.title {
+        Some(title) if title != name => format!("{name} ({title})"),
+        _ => name.clone(),
+    }
+}
+
 /// Whether any tool of the server may become a task, although none says so.
 fn runs_as_task(upstream: &Upstream) -> bool {
     upstream.face().and_then(|face| face.features.tasks).is_some_and(|tasks| tasks.any_tool)
@@ -340,9 +349,15 @@ impl Server for View {
         };
         let instructions = match &self.scope {
             Scope::Server(upstream) => text(upstream),
-            _ => merge::instructions(servers().map(|u| (u.settings.name.as_str(), text(u))), INSTRUCTIONS_MAX),
+            _ => merge::instructions(servers().map(|u| (titled(u), text(u))), INSTRUCTIONS_MAX),
         };
-        Face { info: revision::implementation(), instructions, features }
+        let info = match &self.scope {
+            Scope::Server(only) => {
+                revision::implementation_as(only.settings.title.as_deref(), only.settings.icon.as_deref())
+            }
+            _ => revision::implementation(),
+        };
+        Face { info, instructions, features }
     }
 
     fn call(&self, caller: &Arc<Caller>, call: Call) -> Exchange {

@@ -1,5 +1,6 @@
 //! Why a server cannot be reached, with a word of help where the cause is a well-known one.
 
+use std::borrow::Cow;
 use std::error::Error;
 use std::io;
 use std::net::IpAddr;
@@ -16,6 +17,10 @@ const MARKS: [&str; 2] = ["/.dockerenv", "/run/.containerenv"];
 
 const IN_CONTAINER: &str = "in a container this is the container itself; a server on its host is at \
      host.docker.internal (Podman: host.containers.internal)";
+const PLAIN: &str = "it does not speak TLS there; write http:// instead of https:// (ws:// instead of wss://), or name its \
+     TLS port";
+const AUTHORITY: &str = "it shows the certificate of an authority as its own; give the server a certificate that this \
+     authority issued for its name, and let the environment variable SSL_CERT_FILE name a file with the authority's";
 const PRIVATE_CA: &str = "where a private CA issued it, let the environment variable SSL_CERT_FILE name a file with all \
      certificates to be trusted";
 
@@ -34,11 +39,30 @@ fn hint(error: &(dyn Error + 'static), host: &str, in_container: impl Fn() -> bo
             return Some(IN_CONTAINER);
         }
         let tls = innermost(failure).get_ref().and_then(|held| held.downcast_ref::<rustls::Error>());
-        if matches!(tls, Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer))) {
-            return Some(PRIVATE_CA);
+        match tls {
+            Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)) => return Some(PRIVATE_CA),
+            // rustls hands this on from below, where it has a name and no type of its own.
+            Some(rustls::Error::InvalidCertificate(CertificateError::Other(other)))
+                if format!("{other:?}").contains("CaUsedAsEndEntity") =>
+            {
+                return Some(AUTHORITY);
+            }
+            Some(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType)) => return Some(PLAIN),
+            _ => {}
         }
     }
     None
+}
+
+/// A reason without the hint about containers: it is said once for each server, not with each failure.
+pub(crate) fn without_place(reason: &str) -> Cow<'_, str> {
+    match reason.find(IN_CONTAINER) {
+        Some(at) => {
+            let before = reason[..at].trim_end_matches("; ");
+            Cow::Owned(format!("{before}{}", &reason[at + IN_CONTAINER.len()..]))
+        }
+        None => Cow::Borrowed(reason),
+    }
 }
 
 /// What an `io::Error` holds is no source of it; connectors put one into another.
@@ -85,6 +109,26 @@ mod tests {
         let failed = |error| LinkErrorOf(io::Error::other(tls(error)));
         assert_eq!(hint(&failed(CertificateError::UnknownIssuer), "x", || false), Some(PRIVATE_CA));
         assert_eq!(hint(&failed(CertificateError::Expired), "x", || false), None);
+    }
+
+    #[test]
+    fn plain_http_at_an_https_url_and_an_authoritys_own_certificate_are_explained() {
+        let failed = |error: rustls::Error| LinkErrorOf(io::Error::other(io::Error::other(error)));
+        let plain = rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType);
+        assert!(hint(&failed(plain), "x", || false).unwrap().contains("http:// instead of https://"));
+        #[derive(Debug, thiserror::Error)]
+        #[error("CaUsedAsEndEntity")]
+        struct CaUsedAsEndEntity;
+        let other = CertificateError::Other(rustls::OtherError(std::sync::Arc::new(CaUsedAsEndEntity)));
+        let told = hint(&failed(rustls::Error::InvalidCertificate(other)), "x", || false).unwrap();
+        assert!(told.contains("SSL_CERT_FILE") && told.contains("authority"), "{told}");
+    }
+
+    #[test]
+    fn the_hint_about_containers_can_be_left_out() {
+        let reason = format!("cannot connect to localhost: refused; {IN_CONTAINER}; the next attempt is in 1 s");
+        assert_eq!(without_place(&reason), "cannot connect to localhost: refused; the next attempt is in 1 s");
+        assert_eq!(without_place("refused"), "refused");
     }
 
     #[derive(Debug, thiserror::Error)]

@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream, StreamExt, stream};
-use http::header::{CONTENT_TYPE, LOCATION};
+use http::header::{CONTENT_TYPE, LOCATION, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, Method, StatusCode};
 use tokio::sync::Semaphore;
 
@@ -457,6 +457,14 @@ pub(super) fn refused(status: StatusCode, headers: &HeaderMap, body: Option<Byte
         (status, Some(to)) if status.is_redirection() => {
             format!(": it redirects to {to:?}, which is not followed; configure that URL")
         }
+        // RFC 9728, WWW-Authenticate Response: the parameter names where the login begins.
+        (StatusCode::UNAUTHORIZED, _) if names_login(headers) => ": the server wants an OAuth login, which this \
+            version cannot do; until it can, get a token in another way, and set \
+            `headers = { Authorization = \"Bearer ${TOKEN}\" }`"
+            .to_owned(),
+        (StatusCode::NOT_FOUND, _) => ": there is nothing at this path; is `url` complete? Most servers are at /mcp, \
+            older ones at /sse"
+            .to_owned(),
         (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => {
             ": the configured credentials are missing or refused".to_owned()
         }
@@ -465,6 +473,11 @@ pub(super) fn refused(status: StatusCode, headers: &HeaderMap, body: Option<Byte
     };
     let message = body.and_then(|bytes| Message::parse(&bytes).ok()).map(Box::new);
     LinkError::Status { status: status.as_u16(), hint, message, retry_after }
+}
+
+fn names_login(headers: &HeaderMap) -> bool {
+    let challenges = headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok());
+    challenges.into_iter().any(|challenge| challenge.to_ascii_lowercase().contains("resource_metadata"))
 }
 
 fn header(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
@@ -493,4 +506,26 @@ pub(super) fn chain(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_says_what_to_do() {
+        let said = |status: u16, challenge: Option<&'static str>| {
+            let mut headers = HeaderMap::new();
+            if let Some(challenge) = challenge {
+                headers.insert(WWW_AUTHENTICATE, http::HeaderValue::from_static(challenge));
+            }
+            refused(StatusCode::from_u16(status).unwrap(), &headers, None).to_string()
+        };
+        let login = r#"Bearer error="invalid_token", resource_metadata="https://x.example/.well-known/y""#;
+        assert!(said(401, Some(login)).contains("OAuth login, which this version cannot do; until it can"));
+        assert!(said(401, Some(login)).contains("headers = {"), "{}", said(401, Some(login)));
+        assert!(said(401, Some("Bearer")).contains("credentials are missing or refused"));
+        assert!(said(404, None).contains("is `url` complete"));
+        assert_eq!(said(500, None), "HTTP status 500");
+    }
 }

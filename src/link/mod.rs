@@ -7,7 +7,7 @@ mod answer;
 mod backlog;
 pub mod duplex;
 pub mod guard;
-mod hints;
+pub(crate) mod hints;
 pub mod http;
 mod http1;
 mod id_scan;

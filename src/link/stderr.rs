@@ -50,6 +50,11 @@ impl StderrTail {
     /// The line that most likely says why a child that has ended failed.
     pub async fn last_words(&self) -> Option<String> {
         let _ = tokio::time::timeout(LAST, self.0.ended.cancelled()).await;
+        self.telling()
+    }
+
+    /// The line that most likely says what is wrong with a child that runs.
+    pub fn telling(&self) -> Option<String> {
         telling(&self.lines()).map(str::to_owned)
     }
 
@@ -92,7 +97,7 @@ impl StderrTail {
         self.0.ended.cancel();
     }
 
-    fn push(&self, line: String) {
+    pub(crate) fn push(&self, line: String) {
         let mut lines = self.0.lines.lock().unwrap_or_else(PoisonError::into_inner);
         if lines.len() == KEPT {
             lines.pop_front();

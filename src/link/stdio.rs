@@ -243,6 +243,9 @@ fn unstartable(settings: &StdioSettings, error: &std::io::Error) -> LinkError {
             let path = std::env::var("PATH").unwrap_or_default();
             match &settings.cwd {
                 Some(cwd) if !cwd.is_dir() => format!("working directory not found: {}", cwd.display()),
+                _ if command.starts_with('~') => {
+                    format!("command not found: {command}; `~` is a matter of shells: write ${{HOME}} in its place")
+                }
                 _ => format!("command not found: {command} (PATH={path})"),
             }
         }

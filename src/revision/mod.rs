@@ -209,6 +209,21 @@ pub fn implementation() -> Raw {
     Raw::literal(JSON)
 }
 
+/// The gateway in the place of one server that the config gives a title or an icon.
+///
+/// 2025-11-25/basic/index.mdx, `icons`: "Icons are represented as an array of `Icon` objects".
+pub fn implementation_as(title: Option<&str>, icon: Option<&str>) -> Raw {
+    let own = implementation();
+    let Some(mut info) = own.as_object().filter(|_| title.is_some() || icon.is_some()) else { return own };
+    if let Some(title) = title {
+        info.set(Text::literal("title"), Raw::string(title));
+    }
+    if let Some(icon) = icon {
+        info.set(Text::literal("icons"), Raw::array([Object::new().with("src", Raw::string(icon)).raw()].iter()));
+    }
+    info.raw()
+}
+
 /// What is wrong with a body, as an error for its sender.
 fn malformed(error: &Malformed) -> (Option<Id>, Error) {
     match error {

@@ -51,6 +51,8 @@ pub struct StoreSettings {
     pub required: bool,
     /// Whether there is no file only because there is no directory for one.
     pub homeless: bool,
+    /// Whether nobody will find the file again, so that it goes with the process.
+    pub fleeting: bool,
 }
 
 /// Rows by key.
@@ -172,7 +174,8 @@ impl Store {
             return Store::new(metrics, Phase::Absent(settings.homeless.then(|| why.to_owned())));
         };
         let store = Store::new(metrics, Phase::Opening);
-        tokio::spawn(writer::run(store.0.clone(), move || {
+        let goes = settings.fleeting.then(|| file.clone());
+        tokio::spawn(writer::run(store.0.clone(), goes, move || {
             let opened = embedded::Embedded::open(&file)?;
             Ok(Box::new(opened) as Box<dyn Backend>)
         }));
@@ -309,7 +312,7 @@ mod tests {
         let metrics = Arc::new(Metrics::new());
         let store = Store::new(metrics.clone(), Phase::Opening);
         let (failures, rows) = (Arc::new(Mutex::new(2)), Arc::new(Mutex::new(Vec::new())));
-        tokio::spawn(writer::run(store.0.clone(), {
+        tokio::spawn(writer::run(store.0.clone(), None, {
             let (failures, rows) = (failures.clone(), rows.clone());
             move || Ok(Box::new(Flaky { failures: failures.clone(), rows: rows.clone() }) as Box<dyn Backend>)
         }));
@@ -363,6 +366,20 @@ mod tests {
         third.phase().wait_for(|phase| *phase == Phase::Open).await.unwrap();
         assert_eq!(third.take_contents().unwrap().take(Table::Sessions).len(), 2);
         third.close().await;
+    }
+
+    #[tokio::test]
+    async fn a_file_that_nobody_finds_again_goes_with_the_process() {
+        let dir = tempfile::tempdir().unwrap();
+        for fleeting in [true, false] {
+            let file = dir.path().join("state-0.redb");
+            let settings = StoreSettings { file: Some(file.clone()), fleeting, ..StoreSettings::default() };
+            let store = Store::open(settings, Arc::new(Metrics::new()));
+            store.phase().wait_for(|phase| *phase == Phase::Open).await.unwrap();
+            assert!(file.exists());
+            store.close().await;
+            assert_eq!(file.exists(), !fleeting);
+        }
     }
 
     #[tokio::test]

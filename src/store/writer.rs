@@ -1,5 +1,6 @@
 //! The task that opens the store and writes to it, in batches, off the runtime's threads.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,8 +23,8 @@ pub(super) const CLOSE_TIME: Duration = Duration::from_secs(5);
 
 type Opened = Result<Box<dyn Backend>, Trouble>;
 
-/// Runs until the store is closed, or cannot be used from the start.
-pub(super) async fn run(inner: Arc<Inner>, open: impl Fn() -> Opened + Send + Sync + 'static) {
+/// Runs until the store is closed, or cannot be used from the start. `goes`: the file that is removed then.
+pub(super) async fn run(inner: Arc<Inner>, goes: Option<PathBuf>, open: impl Fn() -> Opened + Send + Sync + 'static) {
     let open = Arc::new(open);
     let mut backend = match first(&inner, &open).await {
         Ok(backend) => Some(backend),
@@ -60,7 +61,11 @@ pub(super) async fn run(inner: Arc<Inner>, open: impl Fn() -> Opened + Send + Sy
         }
         if last {
             // The file is free before anybody hears that it is.
-            let _ = tokio::task::spawn_blocking(move || drop(backend)).await;
+            let end = move || {
+                drop(backend);
+                goes.and_then(|file| std::fs::remove_file(file).ok())
+            };
+            let _ = tokio::task::spawn_blocking(end).await;
             return inner.give_up(Phase::Closed);
         }
     }

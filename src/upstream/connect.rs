@@ -33,6 +33,8 @@ pub struct Active {
     pub era: Era,
     /// Its last words, if it is a child.
     pub(super) stderr: StderrTail,
+    /// Whether it is reached over HTTP+SSE.
+    pub is_http_sse: bool,
     /// What is open on it.
     pub calls: Calls,
     /// Whether a client has called on it.
@@ -148,7 +150,7 @@ async fn over_http_sse(
     };
     let link: Arc<dyn Link> = Arc::new(until(deadline, settings, opening).await?);
     match until(deadline, settings, revision::connect_http_sse(link.clone(), calls.clone(), hello)).await {
-        Ok(connected) => Ok(active(connected, link, calls, shared)),
+        Ok(connected) => Ok(Active { is_http_sse: true, ..active(connected, link, calls, shared) }),
         Err(error) => {
             link.close(Vec::new()).await;
             Err(error)
@@ -171,8 +173,19 @@ fn active(connected: Connected, link: Arc<dyn Link>, calls: Calls, shared: &Shar
     let Connected { server, revision, era } = connected;
     let (metrics, translated) = (shared.metrics.clone(), Mutex::default());
     let (is_called, is_kept) = (AtomicBool::new(false), AtomicBool::new(false));
-    let stderr = StderrTail::default();
-    Active { server, link, revision, era, stderr, calls, is_called, is_kept, metrics, translated }
+    Active {
+        server,
+        link,
+        revision,
+        era,
+        stderr: StderrTail::default(),
+        is_http_sse: false,
+        calls,
+        is_called,
+        is_kept,
+        metrics,
+        translated,
+    }
 }
 
 /// A child that failed to start is explained by what it wrote last.

@@ -107,7 +107,16 @@ async fn over(upstream: &Upstream, active: &Active) -> End {
         }
     };
     let health = Health::of(upstream);
+    let settled = async {
+        tokio::time::sleep(pace::HEALTHY).await;
+        if let Some(repeated) = upstream.state_log.settle() {
+            let state = upstream.status.borrow().state.name();
+            tracing::info!(server = upstream.settings.name, state, repeated, "connected for a while");
+        }
+        std::future::pending::<End>().await
+    };
     tokio::select! {
+        end = settled => end,
         reason = active.link.broken() => End::Lost(reason.to_string()),
         () = upstream.stop.cancelled() => End::Stopped,
         reason = health.lost(active) => End::Lost(reason),
@@ -131,11 +140,20 @@ fn report(upstream: &Upstream, active: &Active, listed: &Result<(), Trouble>) {
     match listed {
         Ok(()) => {
             let tools = items.get(Kind::Tools).items.len();
-            tracing::info!(server = name, revision = active.revision, tools, "connected");
+            if let Some(repeated) = upstream.state_log.turn(State::Ready, "") {
+                tracing::info!(server = name, revision = active.revision, tools, repeated, "connected");
+            }
             set(upstream, State::Ready, String::new(), None, None);
         }
         Err(Trouble { reason, .. }) => {
-            tracing::warn!(server = name, revision = active.revision, "connected, but not listed: {reason}");
+            if let Some(repeated) = upstream.state_log.turn(State::Degraded, reason) {
+                tracing::warn!(
+                    server = name,
+                    revision = active.revision,
+                    repeated,
+                    "connected, but not listed: {reason}"
+                );
+            }
             set(upstream, State::Degraded, reason.clone(), None, None);
         }
     }
@@ -146,7 +164,9 @@ fn report_breaker(upstream: &Upstream) {
     let name = &upstream.settings.name;
     match upstream.breaker.shut() {
         Some(shut) => {
-            tracing::warn!(server = name, "its calls end at once for {:?}: {}", shut.left, shut.reason);
+            if let Some(repeated) = upstream.state_log.turn(State::Degraded, &format!("breaker: {}", shut.reason)) {
+                tracing::warn!(server = name, repeated, "its calls end at once for {:?}: {}", shut.left, shut.reason);
+            }
             upstream.shared.metrics.breaker_opened.with_label_values(&[name]).inc();
             set(
                 upstream,
@@ -157,7 +177,9 @@ fn report_breaker(upstream: &Upstream) {
             );
         }
         None => {
-            tracing::info!(server = name, "its calls succeed again");
+            if let Some(repeated) = upstream.state_log.turn(State::Ready, "its calls succeed again") {
+                tracing::info!(server = name, repeated, "its calls succeed again");
+            }
             set(upstream, State::Ready, String::new(), None, None);
         }
     }
@@ -400,7 +422,9 @@ async fn refresh(
         Ok(()) if degraded => report(upstream, active, &listed),
         Ok(()) => {}
         Err(Trouble { reason, .. }) => {
-            tracing::warn!(server = upstream.settings.name, "not listed again: {reason}");
+            if let Some(repeated) = upstream.state_log.turn(State::Degraded, reason) {
+                tracing::warn!(server = upstream.settings.name, repeated, "not listed again: {reason}");
+            }
         }
     }
     if listed.is_ok() && !upstream.stop.is_cancelled() {

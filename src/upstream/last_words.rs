@@ -7,6 +7,9 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::link::stderr::StderrTail;
 
+/// Lines that are shown.
+const SHOWN: usize = 50;
+
 /// What the processes of one server wrote last.
 #[derive(Default)]
 pub(super) struct LastWords(Mutex<Kept>);
@@ -43,7 +46,35 @@ impl LastWords {
     /// The lines, oldest first.
     pub(super) fn lines(&self) -> Vec<String> {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (dead, live) = (kept.dead.clone(), kept.live.lines());
-        dead.into_iter().chain(live).collect()
+        let live = kept.live.lines();
+        // Half of the room for each, and what the other does not need.
+        let own = live.len().min(SHOWN / 2).max(SHOWN.saturating_sub(kept.dead.len()).min(live.len()));
+        let dead = kept.dead.iter().skip(kept.dead.len().saturating_sub(SHOWN - own));
+        dead.chain(live.iter().skip(live.len() - own)).cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_have_room_until_the_new_one_is_ready() {
+        for (dead, live, expected) in
+            [(50, 50, (25, 25)), (50, 3, (47, 3)), (3, 50, (3, 47)), (0, 50, (0, 50)), (9, 9, (9, 9))]
+        {
+            let words = LastWords::default();
+            let first = words.begin();
+            (0..dead).for_each(|n| first.push(format!("dead {n}")));
+            let second = words.begin();
+            (0..live).for_each(|n| second.push(format!("live {n}")));
+            let lines = words.lines();
+            let count = |which: &str| lines.iter().filter(|line| line.starts_with(which)).count();
+            assert_eq!((count("dead"), count("live")), expected, "{dead} and {live}");
+            assert_eq!(lines.last().unwrap(), &format!("live {}", live - 1));
+            words.begin();
+            words.ready();
+            assert!(words.lines().is_empty());
+        }
     }
 }

@@ -27,6 +27,7 @@ mod run;
 mod settings;
 mod sharing;
 mod slots;
+mod state_log;
 mod status;
 mod supervise;
 
@@ -41,9 +42,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::json::{Object, Raw, Text};
-use crate::link::LinkError;
 pub use crate::link::Pipe;
 use crate::link::guard::Guard;
+use crate::link::{LinkError, hints};
 use crate::model::{
     Again, Call, Caller, Can, Error, Exchange, Face, Kind, Level, LogWish, Notice, Principal, Reason, Task,
 };
@@ -185,6 +186,7 @@ pub struct Upstream {
     stale: Notify,
     status: watch::Sender<Status>,
     last_words: last_words::LastWords,
+    state_log: state_log::StateLog,
     wake: pace::Wake,
     suspect: Notify,
     /// A call was refused by the server's host.
@@ -226,8 +228,9 @@ impl Upstream {
             kept: kept::Kept::default(),
             fresh: fresh::Fresh::default(),
             stale: Notify::new(),
-            status: watch::Sender::new(Status { away: Some(Instant::now()), ..Status::default() }),
+            status: watch::Sender::new(Status::starting()),
             last_words: last_words::LastWords::default(),
+            state_log: state_log::StateLog::default(),
             wake: pace::Wake::default(),
             suspect: Notify::new(),
             refused: Notify::new(),
@@ -336,6 +339,23 @@ impl Upstream {
         self.connections.main().map(|active| active.revision)
     }
 
+    /// The transport in a word: as it is connected, else as it is configured.
+    pub fn transport(&self) -> &'static str {
+        let configured = || match &self.settings.connect {
+            Connect::Misconfigured { .. } => "none",
+            Connect::Stdio { .. } => "stdio",
+            Connect::Socket(crate::link::socket::Address::Tcp(_)) => "tcp",
+            Connect::Socket(crate::link::socket::Address::Unix(_)) => "unix",
+            Connect::Http { transport: HttpTransport::WebSocket, .. } => "ws",
+            Connect::Http { transport: HttpTransport::Sse, .. } => "sse",
+            Connect::Http { .. } => "http",
+        };
+        match self.connections.main() {
+            Some(active) if active.is_http_sse => "sse",
+            _ => configured(),
+        }
+    }
+
     /// Names the resources (by the server's own URIs) whose changes somebody wants to hear of.
     pub fn subscribe(&self, uris: Vec<Text>) {
         let known = self.shared.metrics.subscriptions.with_label_values(&[&self.settings.name]);
@@ -387,6 +407,7 @@ impl Upstream {
             held: Held::default(),
             is_pipe: false,
             revision: "",
+            queued: Duration::ZERO,
             spare: Spare::of(&caller, &call, self.attempts.load(Ordering::Relaxed)),
             own_credentials: !caller.headers.is_empty(),
             deadline,
@@ -404,11 +425,14 @@ impl Upstream {
         drop(at_hand);
         let upstream = self.clone();
         run.step = Step::Starting(Box::pin(async move {
+            let asked = Instant::now();
             let slot = match slot {
                 Some(slot) => slot,
                 None => upstream.slots.take(&upstream.live.load_full(), &upstream.shared.metrics, deadline).await?,
             };
-            upstream.begin(&caller, call, Some(slot), pass, deadline).await
+            let queued = asked.elapsed();
+            let begun = upstream.begin(&caller, call, Some(slot), pass, deadline).await;
+            begun.map(|begun| Begun { queued, ..begun })
         }));
         ServerCall::running(run)
     }
@@ -432,7 +456,7 @@ impl Upstream {
                 let Some(_turn) = self.connections.enter(&active, &held, &mut seeker) else { continue };
                 let (exchange, is_pipe) = (open_call(&active, caller, call), active.link.is_pipe());
                 let (slot, revision) = (seeker.ticket.slot.take(), active.revision);
-                return Ok(Begun { exchange, held, is_pipe, revision, slot, pass });
+                return Ok(Begun { exchange, held, is_pipe, revision, queued: Duration::ZERO, slot, pass });
             }
         };
         tokio::time::timeout_at(deadline, begun).await.unwrap_or_else(|_| Err(self.late()))
@@ -521,7 +545,7 @@ impl Upstream {
             message.push_str(&format!(" after {limit:?} (servers.{name}.{setting})"));
         }
         if !reason.is_empty() {
-            message.push_str(&format!(": {reason}"));
+            message.push_str(&format!(": {}", hints::without_place(&reason)));
         }
         if let Some(next) = next_attempt {
             let left = next.saturating_duration_since(Instant::now());

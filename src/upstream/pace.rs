@@ -34,7 +34,7 @@ const WAKE: Duration = Duration::from_secs(10);
 /// The same where repeating will not mend it: somebody may have changed something meanwhile.
 const WAKE_PARKED: Duration = Duration::from_secs(30);
 /// After so long without a failure, the pauses begin small again.
-const HEALTHY: Duration = Duration::from_secs(30);
+pub(super) const HEALTHY: Duration = Duration::from_secs(30);
 /// Connections of single clients whose pauses are remembered for one server; of more, those that may be tried again first
 /// are forgotten.
 const RESTING_MAX: usize = 1024;

@@ -6,6 +6,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream, StreamExt};
@@ -20,12 +21,17 @@ use crate::upstream::notification_quota::NotificationQuota;
 use crate::upstream::retry::{Decision, Spare};
 use crate::upstream::slots::Slot;
 
+/// A shorter wait for a turn is no part of an explanation.
+const QUEUED: Duration = Duration::from_millis(100);
+
 /// A call that has what it needs.
 pub(super) struct Begun {
     pub(super) exchange: Exchange,
     pub(super) held: Held,
     pub(super) is_pipe: bool,
     pub(super) revision: &'static str,
+    /// How long the call waited for its turn.
+    pub(super) queued: Duration,
     pub(super) slot: Option<Slot>,
     pub(super) pass: Pass,
 }
@@ -40,6 +46,8 @@ pub(super) struct Run {
     pub(super) is_pipe: bool,
     /// The revision that its connection speaks; empty before there is one.
     pub(super) revision: &'static str,
+    /// How long it waited for its turn.
+    pub(super) queued: Duration,
     /// To make it again.
     pub(super) spare: Option<Box<Spare>>,
     /// Whether its client brought credentials of its own: what the server's host says of those is about nobody else.
@@ -126,9 +134,10 @@ impl Stream for Run {
 
 impl Run {
     fn begin(&mut self, begun: Begun) {
-        let Begun { exchange, held, is_pipe, revision, slot, pass } = begun;
+        let Begun { exchange, held, is_pipe, revision, queued, slot, pass } = begun;
         (self.step, self.held, self.is_pipe) = (Step::Running(exchange), held, is_pipe);
         self.revision = revision;
+        self.queued += queued;
         (self.slot, self.pass) = (slot, Some(pass));
     }
 
@@ -155,7 +164,7 @@ impl Run {
                     return None;
                 }
                 self.end();
-                return Some(Event::Done(end));
+                return Some(Event::Done(end.map_err(|error| self.with_queue(error))));
             }
         }
         Some(event)
@@ -169,6 +178,20 @@ impl Run {
             upstream.shared.metrics.dropped.with_label_values(&["call_notification"]).inc();
         }
         admitted
+    }
+
+    /// A call that ran out of time, and had waited for its turn, says so: the server may have had little of that time.
+    fn with_queue(&self, mut error: Error) -> Error {
+        if error.reason == Reason::ServerTimeout && self.queued >= QUEUED {
+            let (name, queued) = (&self.upstream.settings.name, self.queued.as_secs_f64());
+            let max = self.upstream.live().max_concurrency;
+            error.message = format!(
+                "{}; for {queued:.1} s of that it waited for its turn (servers.{name}.max_concurrency = {max})",
+                error.message
+            )
+            .into();
+        }
+        error
     }
 
     /// What the end shows of the server.
@@ -243,8 +266,6 @@ fn verdict(end: &Result<Outcome, Error>, is_pipe: bool, own_credentials: bool) -
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use serde_json::json;
 
     use super::*;

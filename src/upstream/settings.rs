@@ -19,6 +19,8 @@ pub struct ServerSettings {
     pub prefix: String,
     /// Shown instead of the title that the server gives itself.
     pub title: Option<String>,
+    /// An image of it, shown to users: an `https:` or `data:` URL.
+    pub icon: Option<String>,
     /// Shown to models instead of the server's own instructions.
     pub description: Option<String>,
     /// How to reach it.
@@ -225,10 +227,11 @@ impl ServerSettings {
 
     /// These settings, with those of `other` that can change on a connection.
     pub(super) fn tuned(&self, other: &ServerSettings) -> ServerSettings {
-        let ServerSettings { prefix, title, description, tools, resources, prompts, .. } = other.clone();
+        let ServerSettings { prefix, title, icon, description, tools, resources, prompts, .. } = other.clone();
         ServerSettings {
             prefix,
             title,
+            icon,
             description,
             tools,
             resources,
@@ -255,6 +258,7 @@ impl ServerSettings {
             prefix: name.clone(),
             name,
             title: None,
+            icon: None,
             description: None,
             connect,
             protocol: None,

@@ -37,8 +37,18 @@ pub struct Status {
     pub wake: Option<Instant>,
     /// Since when it is not connected; `None`: it is.
     pub away: Option<Instant>,
+    /// Since when it is in this state.
+    pub since: Option<Instant>,
     /// The process, if there is one.
     pub pid: Option<u32>,
+}
+
+impl Status {
+    /// A server that was never connected.
+    pub(super) fn starting() -> Self {
+        let now = Some(Instant::now());
+        Status { away: now, since: now, ..Status::default() }
+    }
 }
 
 impl State {

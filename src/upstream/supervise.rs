@@ -5,9 +5,12 @@
 //! never hammers.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::link::hints;
+use crate::link::stderr::StderrTail;
 use crate::revision::Era;
 use crate::telemetry::logs;
 use crate::upstream::connect::{For, open_with};
@@ -20,7 +23,7 @@ pub(super) async fn run(upstream: Arc<Upstream>) {
     if let Connect::Misconfigured { reason } = &upstream.settings.connect {
         return stay_failed(&upstream, reason).await;
     }
-    let mut life = Life { pace: Pace::new(upstream.settings.backoff), era: None, first: true };
+    let mut life = Life { pace: Pace::new(upstream.settings.backoff), era: None, first: true, placed: false };
     // What a server offers that is started on use has to be learned once.
     if upstream.settings.start == Start::Lazy && upstream.knows_items() && !upstream.is_heir() {
         sleep(&upstream, "not started yet".to_owned()).await;
@@ -36,14 +39,7 @@ pub(super) async fn run(upstream: Arc<Upstream>) {
             }
             Came::Stopped => break,
         };
-        let now = Instant::now();
-        tracing::warn!(
-            server = upstream.settings.name,
-            state = rest.state.name(),
-            pause_ms = (rest.until - now).as_millis() as u64,
-            "not connected: {}",
-            logs::one_line(&reason)
-        );
+        life.tell(&upstream, &reason, &rest);
         set(&upstream, rest.state, reason, Some(rest.until), Some(rest.wake));
         pause(&upstream, &rest).await;
     }
@@ -65,6 +61,8 @@ struct Life {
     pace: Pace,
     era: Option<Era>,
     first: bool,
+    /// Whether the hint about containers was logged.
+    placed: bool,
 }
 
 /// What came of an attempt.
@@ -78,6 +76,17 @@ enum Came {
 }
 
 impl Life {
+    /// Logs that the server is not there, and why, where that is news.
+    fn tell(&mut self, upstream: &Upstream, reason: &str, rest: &Rest) {
+        let Some(repeated) = upstream.state_log.turn(rest.state, reason) else { return };
+        let short = hints::without_place(reason);
+        let is_new = short != reason && !std::mem::replace(&mut self.placed, true);
+        let reason = logs::one_line(if is_new { reason } else { &short });
+        let pause_ms = rest.until.saturating_duration_since(Instant::now()).as_millis() as u64;
+        let (server, state) = (&upstream.settings.name, rest.state.name());
+        tracing::warn!(server, state, pause_ms, repeated, "not connected: {reason}");
+    }
+
     async fn attempt(&mut self, upstream: &Arc<Upstream>) -> Came {
         // Why the last attempt failed is worth knowing until this one has ended.
         let before = upstream.status.borrow().reason.clone();
@@ -89,8 +98,10 @@ impl Life {
         let first = upstream.connections.eras.begin(upstream.connections.spoke().as_deref());
         let era = self.era.filter(|era| first.is_none_or(|first| first == *era));
         let stderr = upstream.last_words.begin();
-        let (whom, settings) = (For { first, stderr, ..For::everybody(era) }, upstream.live.load_full());
+        let whom = For { first, stderr: stderr.clone(), ..For::everybody(era) };
+        let settings = upstream.live.load_full();
         let opened = tokio::select! {
+            () = tell_of_silence(upstream, &stderr) => return Came::Stopped,
             opened = open_with(&settings, &upstream.shared, whom, upstream.times.clone()) => opened,
             () = upstream.stop.cancelled() => return Came::Stopped,
         };
@@ -140,6 +151,40 @@ impl Life {
     }
 }
 
+/// How long a start may take before it is told that it does.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// Says of a server that hangs at its start that it does, while it does. It never ends.
+async fn tell_of_silence(upstream: &Upstream, stderr: &StderrTail) {
+    let limit = upstream.live.load().start_timeout;
+    tokio::time::sleep(SILENCE.min(limit / 2)).await;
+    let (name, began) = (&upstream.settings.name, Instant::now() - SILENCE.min(limit / 2));
+    let mut pause = tokio::time::interval(SILENCE);
+    loop {
+        pause.tick().await;
+        let wrote = match stderr.telling() {
+            Some(line) => format!("it wrote: {}", logs::redact(&line)),
+            None => "it wrote nothing to stderr".to_owned(),
+        };
+        let wrote = if matches!(upstream.settings.connect, Connect::Stdio { .. }) { wrote } else { String::new() };
+        let sep = if wrote.is_empty() { "" } else { "; " };
+        let silent = began.elapsed().as_secs();
+        let reason = format!(
+            "it has not answered the handshake for {silent} s, and is given up after {limit:?} (servers.{name}.start_timeout){sep}{wrote}"
+        );
+        if let Some(repeated) = upstream.state_log.turn(State::Starting, "no answer to the handshake") {
+            tracing::warn!(
+                server = name,
+                state = State::Starting.name(),
+                repeated,
+                "not ready: {}",
+                logs::one_line(&reason)
+            );
+        }
+        set(upstream, State::Starting, reason, None, None);
+    }
+}
+
 fn count_attempt(upstream: &Upstream) {
     let name = [upstream.settings.name.as_str()];
     let metrics = &upstream.shared.metrics;
@@ -164,7 +209,9 @@ async fn pause(upstream: &Upstream, rest: &Rest) {
 
 /// Waits until somebody needs a server that was stopped because nobody did.
 async fn sleep(upstream: &Upstream, reason: String) {
-    tracing::info!(server = upstream.settings.name, "stopped until it is needed: {reason}");
+    if upstream.state_log.turn(State::Stopped, &reason).is_some() {
+        tracing::info!(server = upstream.settings.name, "stopped until it is needed: {reason}");
+    }
     let reason = format!("{reason}; it is started when it is needed");
     set(upstream, State::Stopped, reason, None, Some(Instant::now()));
     tokio::select! {
@@ -190,6 +237,7 @@ pub(super) fn set(
         upstream.last_words.ready();
     }
     let away = if active.is_some() { None } else { before.away.or_else(|| Some(Instant::now())) };
+    let since = before.since.filter(|_| before.state == state).or_else(|| Some(Instant::now()));
     upstream.show(state);
-    upstream.status.send_replace(Status { state, reason, next_attempt, wake, away, pid });
+    upstream.status.send_replace(Status { state, reason, next_attempt, wake, away, since, pid });
 }

@@ -24,12 +24,14 @@ pub(crate) struct Setup {
     dir: TempDir,
     /// Whom the program trusts, if not the system's authorities.
     trusted: Option<PathBuf>,
+    /// What outlives a gateway in this process, whatever the config says.
+    state: Option<PathBuf>,
 }
 
 impl Setup {
     /// A gateway without servers, on ports that the system picks.
     pub(crate) fn new() -> Self {
-        let setup = Setup { sections: BTreeMap::new(), dir: tempfile::tempdir().unwrap(), trusted: None };
+        let setup = Setup { sections: BTreeMap::new(), dir: tempfile::tempdir().unwrap(), trusted: None, state: None };
         setup.with("gateway", "listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\ndrain = \"2s\"")
     }
 
@@ -119,9 +121,18 @@ impl Setup {
         self.with("gateway", &listen).with("gateway", &state)
     }
 
+    /// Keeps what outlives a gateway in this file, also on a port that the system picks.
+    pub(crate) fn keeping(mut self, file: PathBuf) -> Self {
+        self.state = Some(file);
+        self
+    }
+
     /// Starts the gateway in this process; it can be started again when it has stopped.
     pub(crate) async fn life(&self) -> Gateway {
-        let loaded = self.load().unwrap_or_else(|problems| panic!("{problems}"));
+        let mut loaded = self.load().unwrap_or_else(|problems| panic!("{problems}"));
+        if let Some(file) = &self.state {
+            loaded.plan.state.file = Some(file.clone());
+        }
         let app = App::start(loaded.plan, Some(Path::new(PROGRAM))).await.unwrap();
         Gateway {
             base: format!("http://{}", app.addresses[0]),
@@ -170,7 +181,7 @@ impl Gateway {
     /// Changes the config: writes it, reads it, and has the running gateway apply it.
     pub(crate) async fn change(&mut self, change: impl FnOnce(Setup) -> Setup) -> Outcome {
         let dir = std::mem::replace(&mut self.dir, tempfile::tempdir().unwrap());
-        let setup = change(Setup { sections: self.sections.clone(), dir, trusted: None });
+        let setup = change(Setup { sections: self.sections.clone(), dir, trusted: None, state: None });
         let loaded = setup.load().unwrap_or_else(|problems| panic!("{problems}"));
         (self.sections, self.dir) = (setup.sections, setup.dir);
         self.app.reloader.change_to(loaded.plan).await

@@ -244,7 +244,7 @@ async fn users_01_a_new_process_gets_the_sessions_as_soon_as_the_old_one_drains(
     // Two at once, as when one takes over from the other.
     let state = tempfile::tempdir().unwrap();
     let setup = || {
-        let setup = Setup::new().http("a", &mock.url).with("gateway", &format!("state_dir = {:?}", state.path()));
+        let setup = Setup::new().http("a", &mock.url).keeping(state.path().join("state.redb"));
         setup.with("gateway", "drain = \"10s\"")
     };
     let (first, second) = (setup(), setup());
@@ -429,7 +429,7 @@ async fn a_state_that_cannot_be_kept_is_a_warning_or_the_reason_not_to_start() {
     std::fs::write(setup.path("file"), "").unwrap();
     let setup = {
         let dir = format!("state_dir = {:?}", setup.path("file").join("state"));
-        setup.with("gateway", &dir)
+        setup.lasting().with("gateway", &dir)
     };
     let mut process = setup.program().await;
     let client = Client::open(&process.mcp(), Era::Legacy).await;

@@ -1,7 +1,9 @@
 //! What an operator is told: metrics, the record of calls, refused keys, reasons.
 
 use moongate::mock::{Script, Stdio};
-use serde_json::json;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::support::{Client, ERAS, Era, Gateway, Http, Setup, body_of, legacy, modern, only, serve, until};
 
@@ -150,4 +152,161 @@ async fn a_refusal_is_logged_once_a_second_and_address() {
         until("the refusal is logged", || async { Some(gateway.log()).filter(|log| log.contains("key refused")) });
     let lines = log.await.matches("key refused").count();
     assert!((1..20).contains(&lines), "{lines}");
+}
+
+/// What `initialize` or `server/discover` says of who answers.
+async fn introduced(gateway: &Gateway, endpoint: &str, era: Era) -> Value {
+    let mut client = Client::open(&gateway.url(endpoint), era).await;
+    match era {
+        Era::Legacy => client.initialize().await.result()["serverInfo"].clone(),
+        Era::Modern => {
+            let result = client.request("server/discover", json!({})).await.result();
+            result["_meta"]["io.modelcontextprotocol/serverInfo"].clone()
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_is_described_in_the_status_and_to_clients() {
+    let look = "title = \"My Files\"\nicon = \"https://example.com/icon.png\"";
+    let mock = serve(only(legacy(), &["echo"])).await;
+    let url = format!("{}?key=hush", mock.url);
+    let gateway = Setup::new().stdio("a", &legacy()).with("servers.a", look).http("b", &url).start().await;
+    gateway.ready(&["a", "b"]).await;
+    let status = gateway.status("a").await;
+    assert_eq!((&status["title"], &status["transport"]), (&json!("My Files"), &json!("stdio")), "{status}");
+    assert_eq!(status["icon"], "https://example.com/icon.png");
+    assert!(status["server"]["name"].is_string() && status["server"]["version"].is_string(), "{status}");
+    assert!(status["since"].as_str().unwrap().ends_with('Z') && status["since_seconds"].is_u64(), "{status}");
+    assert_eq!((&status["restarts"], &status["target"]), (&json!(0), &json!("moongate")), "{status}");
+    assert!(status["tokens"].as_i64().unwrap() > 10, "{status}");
+    let other = gateway.status("b").await;
+    assert!(other["transport"] == "http" && other["target"] == mock.url.as_str(), "no query: {other}");
+    for era in ERAS {
+        let one = introduced(&gateway, "/mcp/a", era).await;
+        assert_eq!((&one["name"], &one["title"]), (&json!("moongate"), &json!("My Files")), "{era:?}");
+        assert_eq!(one["icons"], json!([{"src": "https://example.com/icon.png"}]), "{era:?}");
+        let all = introduced(&gateway, "/mcp", era).await;
+        assert!(all["title"] == "Moongate" && all["icons"].is_null(), "{era:?}: {all}");
+    }
+    let mut client = gateway.client(Era::Legacy).await;
+    let instructions = client.initialize().await.result()["instructions"].to_string();
+    assert!(instructions.contains("a (My Files)"), "{instructions}");
+    // A restart is seen.
+    gateway.client(Era::Legacy).await.call("a__crash", json!({})).await.failure();
+    until("it was restarted", || async { (gateway.status("a").await["restarts"] == 1).then_some(()) }).await;
+}
+
+#[tokio::test]
+async fn the_log_tells_changes_and_not_each_attempt() {
+    let quick = "backoff = { min = \"10ms\", max = \"20ms\" }";
+    let gateway = Setup::new().with("servers.a", &format!("command = \"false\"\n{quick}")).spawn().await;
+    until("it was tried again and again", || async {
+        (gateway.status("a").await["restarts"].as_u64() >= Some(4)).then_some(())
+    })
+    .await;
+    let log = gateway.log();
+    assert_eq!(log.matches("not connected").count(), 1, "{log}");
+    assert!(log.contains("(1 server)"), "{log}");
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_at_its_start_says_so_while_it_hangs() {
+    let line = "echo 'Waiting for a login at https://example.com' >&2; sleep 60";
+    let setup = Setup::new().with("servers.a", &format!("command = \"sh\"\nargs = [\"-c\", {line:?}]"));
+    let gateway = setup.with("servers.a", "start_timeout = \"4s\"").spawn().await;
+    let reason = until("it is told", || async {
+        let status = gateway.status("a").await;
+        let reason = status["reason"].as_str().unwrap().to_owned();
+        (status["state"] == "starting" && reason.contains("has not answered the handshake")).then_some(reason)
+    })
+    .await;
+    assert!(reason.contains("servers.a.start_timeout") && reason.contains("Waiting for a login"), "{reason}");
+    assert!(gateway.log().contains("has not answered the handshake"), "{}", gateway.log());
+}
+
+#[tokio::test]
+async fn a_call_that_waited_for_its_turn_says_so() {
+    let script = only(legacy(), &["hang", "sleep"]);
+    let gateway =
+        Setup::new().stdio("a", &script).with("servers.a", "max_concurrency = 1\ntimeout = \"2s\"").start().await;
+    gateway.ready(&["a"]).await;
+    let client = gateway.client(Era::Modern).await;
+    let first = client.clone();
+    let first = tokio::spawn(async move { first.call("a__sleep", json!({"ms": 700})).await });
+    until("the call is there", || async { gateway.record("a").contains("700").then_some(()) }).await;
+    let failure = client.call("a__hang", json!({})).await.failure();
+    assert!(failure.contains("waited for its turn (servers.a.max_concurrency = 1)"), "{failure}");
+    first.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_port_of_the_systems_choice_leaves_no_state_behind() {
+    for state in ["", "state = \"embedded\""] {
+        let setup = Setup::new();
+        let dir = setup.path("state");
+        let setup = setup.with("gateway", &format!("state_dir = {dir:?}\n{state}"));
+        let mut gateway = setup.spawn().await;
+        let client = Client::open(&gateway.mcp(), Era::Legacy).await;
+        client.request("ping", json!({})).await.result();
+        gateway.signal(Signal::TERM);
+        assert_eq!(gateway.ended().await.code(), Some(0), "{}", gateway.log());
+        let left = std::fs::read_dir(&dir).map_or(0, Iterator::count);
+        assert_eq!(left, 0, "{state}");
+    }
+}
+
+#[tokio::test]
+async fn a_429_names_the_limit_and_whose_it_is() {
+    let key = |name: &str, more: &str| format!("name = {name:?}\nkey = \"key-number-{name}-0123456789\"\n{more}");
+    let setup = Setup::new().with("limits", "rate = \"1/min\"").with("auth.keys.1", &key("own", "rate = \"2/min\""));
+    let gateway = setup.with("auth.keys.2", &key("common", "")).start().await;
+    for (name, setting) in [
+        ("own", "the rate of the key \"own\" in auth.keys allows: 2 in 60s"),
+        ("common", "limits.rate allows: 1 in 60s"),
+    ] {
+        let url = gateway.url("/mcp");
+        let client = Client::with_key(&url, Era::Modern, Some(&format!("key-number-{name}-0123456789"))).await;
+        let refused = until("it is refused", || async {
+            let reply = client.request("tools/list", json!({})).await;
+            (reply.status == 429).then_some(reply)
+        });
+        let told = refused.await.error()["message"].to_string().replace('\\', "");
+        assert!(told.contains(setting), "{told}");
+    }
+}
+
+/// Answers whatever comes with these bytes, and closes; gives its address.
+async fn always(answer: &'static str) -> String {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut head = [0; 4096];
+            let _ = stream.read(&mut head).await;
+            let _ = stream.write_all(answer.as_bytes()).await;
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn a_failure_with_a_well_known_cause_names_the_remedy() {
+    let login = always("HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Bearer resource_metadata=\"https://x.example/y\"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").await;
+    let nothing = always("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").await;
+    let setup = Setup::new()
+        .http("login", &format!("http://{login}/mcp"))
+        .http("nothing", &format!("http://{nothing}/"))
+        .http("plain", &format!("https://{nothing}/mcp"))
+        .with("servers.home", "command = \"~/bin/server\"");
+    let gateway = setup.start().await;
+    for (server, state, remedy) in [
+        ("login", "needs_login", "OAuth login, which this version cannot do; until it can, get a token"),
+        ("nothing", "backing_off", "is `url` complete?"),
+        ("plain", "backing_off", "write http:// instead of https://"),
+        ("home", "failed", "write ${HOME} in its place"),
+    ] {
+        let status = gateway.state(server, state).await;
+        assert!(status["reason"].as_str().unwrap().contains(remedy), "{status}");
+    }
 }

@@ -6,6 +6,7 @@
 
 mod arguments;
 mod ask;
+mod away;
 mod blocks;
 mod connect;
 mod form;
@@ -175,10 +176,20 @@ async fn call(args: &CallArgs, given: Given) -> Result<ExitCode, Failure> {
         let arguments = given.typed(input.as_ref())?.unwrap_or_else(Object::new);
         let params = Object::new().with("name", Raw::string(&args.name)).with("arguments", arguments.raw());
         let call = Call { definition: definition.clone(), ..Call::new(Method::CallTool, params) };
-        let outcome = client.finish(call).await.map_err(|failure| match definition {
-            Some(_) => failure,
-            None => failure.with_hint(unlisted(&args.name, &tools)),
-        })?;
+        let outcome = match client.finish(call).await {
+            Ok(outcome) => outcome,
+            Err(failure) if definition.is_some() => return Err(failure),
+            Err(failure) => {
+                let away = match client.target.admin() {
+                    Some(admin) => away::explain(&args.name, &admin).await,
+                    None => None,
+                };
+                return Err(match away {
+                    Some(away) => Failure::Failed(away).with_hint("`moongate status` says more".to_owned()),
+                    None => failure.with_hint(unlisted(&args.name, &tools)),
+                });
+            }
+        };
         show(&outcome, args.format, blocks::tool_result)?;
         let is_error = outcome.result.get("isError").is_some_and(|raw| &raw.bytes()[..] == b"true");
         if is_error {

@@ -12,6 +12,7 @@ use clap::builder::PossibleValuesParser;
 use http::{HeaderName, HeaderValue, header};
 use url::{Host, Url};
 
+use crate::cli::admin::{AdminArgs, AdminClient};
 use crate::cli::check;
 use crate::cli::locate::{self, Located};
 use crate::config::{self, LoadOptions, Loaded, Origin, Problems};
@@ -77,6 +78,8 @@ pub(super) struct Target {
     chosen: Chosen,
     /// Where the config says that the gateway is, if that was asked.
     located: Option<Located>,
+    /// The config that says where the gateway is.
+    config: Vec<PathBuf>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -113,7 +116,7 @@ impl TargetArgs {
             settings.list_timeout = time;
             settings.connect_timeout = settings.connect_timeout.min(time);
         }
-        Ok(Target { settings, chosen, located })
+        Ok(Target { settings, chosen, located, config: self.config.clone() })
     }
 
     fn configured(&self, name: &str) -> Result<ServerSettings, Failure> {
@@ -157,7 +160,12 @@ pub(in crate::cli) fn remote(url: &str, key: Option<&str>) -> Result<ServerSetti
     if let Some(place) = url.strip_prefix(UNIX) {
         return through_socket(place, key).map_err(bad);
     }
-    let url = Url::parse(url).map_err(|e| bad(format!("is not a URL: {e}")))?;
+    let url = Url::parse(url).map_err(|e| match e {
+        url::ParseError::RelativeUrlWithoutBase => {
+            bad(format!("is not a URL: it has no beginning; write http://HOST:PORT/mcp"))
+        }
+        e => bad(format!("is not a URL: {e}")),
+    })?;
     let transport = match url.scheme() {
         "http" | "https" => HttpTransport::Auto,
         "ws" | "wss" => HttpTransport::WebSocket,
@@ -216,6 +224,18 @@ impl Target {
     /// What it is called in messages.
     pub(super) fn name(&self) -> &str {
         &self.settings.name
+    }
+
+    /// The admin listener of the gateway that it is, if it may be one on this machine.
+    pub(super) fn admin(&self) -> Option<AdminClient> {
+        let here = match &self.settings.connect {
+            Connect::Http { socket: Some(_), .. } => true,
+            Connect::Http { url, .. } => is_loopback(url),
+            Connect::Stdio { .. } | Connect::Socket(_) | Connect::Misconfigured { .. } => false,
+        };
+        let admin_key = std::env::var("MOONGATE_ADMIN_KEY").ok();
+        let args = AdminArgs { admin: None, admin_key };
+        args.client(&self.config).ok().filter(|_| here && self.chosen == Chosen::Url)
     }
 
     /// Whether limits were set by flags, or are the client's own: then the config has no say.

@@ -49,6 +49,8 @@ const SOCKET_PATH_MAX: usize = 103;
 
 /// `protocol`: the newest era that the server speaks, whoever calls.
 const NEWEST: &str = "newest";
+/// Longest icon, in bytes: it goes to each client with the first answer.
+const ICON_MAX: usize = 32 * 1024;
 
 impl Resolver<'_> {
     pub(super) fn servers(&mut self, file: &File) -> Vec<ServerSettings> {
@@ -90,10 +92,29 @@ impl Resolver<'_> {
         }
         Some(ServerSettings {
             title: server.title.clone(),
+            icon: self.icon(&path.key("icon"), server.icon.as_deref()),
             description: server.description.clone(),
             connect: connect?,
             ..common
         })
+    }
+
+    /// 2025-11-25/basic/index.mdx, `icons`: "Ensure that the icon URI is either a HTTPS or `data:` URI."
+    fn icon(&mut self, path: &Path, icon: Option<&str>) -> Option<String> {
+        let icon = icon?.trim();
+        let lower = icon.to_ascii_lowercase();
+        let is_page = lower.starts_with("https://") && url::Url::parse(icon).is_ok();
+        if !is_page && !lower.starts_with("data:image/") || icon.len() > ICON_MAX {
+            let message = format!("`{path}`: {} is no icon that clients may show", self.shown(path));
+            self.error(
+                Kind::Value,
+                path,
+                message,
+                "write an https:// URL, or a small data:image/… one (at most 32 KiB)",
+            );
+            return None;
+        }
+        Some(icon.to_owned())
     }
 
     /// The settings that every server has; `connect` stands in for the server's own.
@@ -112,6 +133,7 @@ impl Resolver<'_> {
             name: name.to_owned(),
             prefix: prefix.cloned().unwrap_or_else(|| name.to_owned()),
             title: None,
+            icon: None,
             description: None,
             connect: Connect::Stdio { command: String::new(), args: Vec::new(), env: Vec::new(), cwd: None },
             as_client: protocol.is_none(),

@@ -32,11 +32,11 @@ impl Resolver<'_> {
                     let message = "`gateway.state` is \"embedded\", but there is no directory to keep it in";
                     self.error(Kind::Value, &path, message, "set `gateway.state_dir`");
                 }
-                StoreSettings { file, required: true, homeless: false }
+                StoreSettings { file, required: true, homeless: false, fleeting: place.is_none() }
             }
             // On a port that the system picks nobody finds it again.
-            None if place.is_none() && gateway.state_dir.is_none() => StoreSettings::default(),
-            None => StoreSettings { homeless: file.is_none(), file, required: false },
+            None if place.is_none() => StoreSettings::default(),
+            None => StoreSettings { homeless: file.is_none(), file, required: false, fleeting: false },
         }
     }
 }

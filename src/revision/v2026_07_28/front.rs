@@ -300,7 +300,7 @@ fn discover(request: &Checked, server: &dyn Server) -> Vec<Bytes> {
         result.set(Text::literal("instructions"), Raw::string(instructions));
     }
     let hint = CacheHint { ttl_ms: 60_000, public: false };
-    spell::result(&request.id, result, Some(hint))
+    spell::result_from(face.info, &request.id, result, Some(hint))
 }
 
 /// How an exchange is written to a client of this revision. Dropping it cancels: "The server MUST treat a client

@@ -91,7 +91,12 @@ fn hint(method: &Method, hint: Option<CacheHint>) -> Option<CacheHint> {
 }
 
 /// A complete result in parts; a large one that nobody changed is not copied.
-pub(super) fn result(id: &Id, mut result: Object, cache: Option<CacheHint>) -> Vec<Bytes> {
+pub(super) fn result(id: &Id, result: Object, cache: Option<CacheHint>) -> Vec<Bytes> {
+    result_from(implementation(), id, result, cache)
+}
+
+/// The same from an `Implementation` of this endpoint's own.
+pub(super) fn result_from(info: Raw, id: &Id, mut result: Object, cache: Option<CacheHint>) -> Vec<Bytes> {
     let mut head = BytesMut::with_capacity(512);
     write_result_head(&mut head, id);
     head.put_u8(b'{');
@@ -102,7 +107,7 @@ pub(super) fn result(id: &Id, mut result: Object, cache: Option<CacheHint>) -> V
         let scope = if hint.public { "public" } else { "private" };
         head.put_slice(format!(r#""ttlMs":{},"cacheScope":"{scope}","#, hint.ttl_ms).as_bytes());
     }
-    identify(&mut head, &mut result);
+    identify(&mut head, &mut result, info);
     match result.whole_members() {
         Some(members) if members.len() > COPY_MAX => vec![head.freeze(), members, Bytes::from_static(b"}}")],
         _ => {
@@ -119,7 +124,7 @@ pub(super) fn result(id: &Id, mut result: Object, cache: Option<CacheHint>) -> V
 
 /// basic/index.mdx: "Servers SHOULD include the following `io.modelcontextprotocol/*` field in every result's
 /// `_meta`": who answered. The client's server is the gateway.
-fn identify(head: &mut BytesMut, result: &mut Object) {
+fn identify(head: &mut BytesMut, result: &mut Object, info: Raw) {
     let meta = match result.get("_meta") {
         None => Object::new(),
         Some(raw) => match raw.as_object() {
@@ -128,7 +133,7 @@ fn identify(head: &mut BytesMut, result: &mut Object) {
         },
     };
     let mut meta = meta;
-    meta.set(Text::literal(SERVER_INFO), implementation());
+    meta.set(Text::literal(SERVER_INFO), info);
     if result.get("_meta").is_some() {
         result.set(Text::literal("_meta"), meta.raw());
         return;

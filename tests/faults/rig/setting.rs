@@ -179,7 +179,7 @@ impl Setting {
     /// The gateway keeps its state in a file; a limit of its files' sizes fails its writes and does not end it.
     pub(crate) fn keeping_state(mut self) -> Self {
         let dir = self.setup.path("state");
-        self.setup = self.setup.with("gateway", &format!("state_dir = {dir:?}"));
+        self.setup = self.setup.with("gateway", &format!("state_dir = {dir:?}\nstate = \"embedded\""));
         self.first = Some("trap '' XFSZ");
         self
     }
