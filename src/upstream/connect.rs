@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::json::Raw;
 use crate::link::duplex::{Duplex, DuplexSettings, OnGarbage};
 use crate::link::http::{HttpLink, HttpSettings, tls_without_roots};
-use crate::link::socket::{SocketLink, SocketSettings};
+use crate::link::socket::{Address, SocketLink, SocketSettings};
 use crate::link::sse::SseLink;
 use crate::link::stderr::StderrTail;
 use crate::link::stdio::{StdioLink, StdioSettings};
@@ -19,7 +19,7 @@ use crate::link::{Backlog, Dial, Headers, Link, LinkError};
 use crate::model::{Caller, Server};
 use crate::revision::{self, Calls, ConnectError, Connected, Era, Hello, Times};
 use crate::telemetry::{Counter, Metrics, logs};
-use crate::upstream::{Connect, HttpTransport, ServerSettings, Shared};
+use crate::upstream::{Connect, HttpTransport, ServerSettings, Shared, Upstream};
 
 /// An open connection to a server.
 pub struct Active {
@@ -324,6 +324,25 @@ fn on_garbage(server: &str, metrics: &Metrics) -> OnGarbage {
             tracing::warn!(server, seen, sample = logs::sample(line), "the server sent what is no message; skipped");
         }
     })
+}
+
+impl Upstream {
+    /// The transport in a word: as it is connected, else as it is configured.
+    pub fn transport(&self) -> &'static str {
+        let configured = || match &self.settings.connect {
+            Connect::Misconfigured { .. } => "none",
+            Connect::Stdio { .. } => "stdio",
+            Connect::Socket(Address::Tcp(_)) => "tcp",
+            Connect::Socket(Address::Unix(_)) => "unix",
+            Connect::Http { transport: HttpTransport::WebSocket, .. } => "ws",
+            Connect::Http { transport: HttpTransport::Sse, .. } => "sse",
+            Connect::Http { .. } => "http",
+        };
+        match self.connections.main() {
+            Some(active) if active.is_http_sse => "sse",
+            _ => configured(),
+        }
+    }
 }
 
 impl Active {

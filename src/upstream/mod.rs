@@ -339,23 +339,6 @@ impl Upstream {
         self.connections.main().map(|active| active.revision)
     }
 
-    /// The transport in a word: as it is connected, else as it is configured.
-    pub fn transport(&self) -> &'static str {
-        let configured = || match &self.settings.connect {
-            Connect::Misconfigured { .. } => "none",
-            Connect::Stdio { .. } => "stdio",
-            Connect::Socket(crate::link::socket::Address::Tcp(_)) => "tcp",
-            Connect::Socket(crate::link::socket::Address::Unix(_)) => "unix",
-            Connect::Http { transport: HttpTransport::WebSocket, .. } => "ws",
-            Connect::Http { transport: HttpTransport::Sse, .. } => "sse",
-            Connect::Http { .. } => "http",
-        };
-        match self.connections.main() {
-            Some(active) if active.is_http_sse => "sse",
-            _ => configured(),
-        }
-    }
-
     /// Names the resources (by the server's own URIs) whose changes somebody wants to hear of.
     pub fn subscribe(&self, uris: Vec<Text>) {
         let known = self.shared.metrics.subscriptions.with_label_values(&[&self.settings.name]);
