@@ -5,6 +5,8 @@
 
 #[path = "users/access.rs"]
 mod access;
+#[path = "users/askers.rs"]
+mod askers;
 #[path = "users/children.rs"]
 mod children;
 #[path = "users/connection.rs"]

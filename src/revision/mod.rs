@@ -5,6 +5,7 @@
 
 mod answer;
 mod apps;
+mod attribution;
 mod calls;
 mod codes;
 mod connect;
@@ -39,6 +40,7 @@ use crate::session::{Parking, Seal, Sessions};
 use crate::telemetry::Metrics;
 
 pub use apps::{APP_SCHEME, app_pages, with_app_pages};
+pub use attribution::AskRecord;
 pub use calls::Calls;
 use codes::count_own;
 pub use codes::ending;

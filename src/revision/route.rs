@@ -63,7 +63,7 @@ mod tests {
                 route(&calls, r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#),
                 Route::Events
             );
-            std::mem::forget(calls.open(&caller, crate::revision::calls::Logs::Never, true));
+            std::mem::forget(calls.open(&caller, crate::revision::calls::Logs::Never, Default::default()));
         }
         assert!(matches!(
             route(&calls, r#"{"jsonrpc":"2.0","id":8,"method":"roots/list"}"#),

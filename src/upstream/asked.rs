@@ -1,69 +1,84 @@
-//! The connections of calls at a server that asks in the middle of them.
+//! Homes of clients at a server that asks in the middle of calls.
 //!
-//! On a pipe a question of a server with sessions names no call (`revision::Calls`). At a server that was seen to ask, a
-//! client that can answer leaves the shared connection: a session as soon as another's call is open there, for one of its
-//! own and for as long as it lives; a stateless client for each call. Owns which of these are in use. Invariant: two
-//! calls of stateless clients are on one of these connections only where there are more calls than connections.
+//! On a pipe a question of a server with sessions names no call (`revision::Calls`). At a server that is known to ask, a
+//! call does not begin where another client's call could be meant. Owns whose home the main connection is. Opens no
+//! connection (`lease`). Invariant: a principal's clients without sessions have one home, which does not depend on who
+//! else calls at that moment.
 
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::json::Text;
-use crate::model::{Caller, Can};
+use crate::model::{Caller, Principal};
 use crate::revision::Era;
-use crate::telemetry::Metrics;
 use crate::upstream::Active;
-use crate::upstream::sharing::{session_key, stateless_key};
 
-/// Connections for the calls of one principal's stateless clients.
-const CONNECTIONS_MAX: usize = 16;
-
-/// The connections of stateless clients that a call is using.
-#[derive(Clone, Default)]
-pub(super) struct InUse(Arc<Mutex<HashSet<Text>>>);
-
-/// The name of a connection; it is in use until this is dropped.
-pub(super) struct Reserved {
-    pub(super) key: Text,
-    in_use: InUse,
-    counts: bool,
+/// Where a client's calls go at a server that asks, unless another client's call is in the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Home {
+    /// To the main connection: what the client did before is there, or nobody else's is.
+    Main,
+    /// To the connection of its session or, without one, of its principal.
+    Own,
+    /// To the connection that clients with sessions share: the main one is the same principal's without.
+    Sessions,
 }
 
-impl InUse {
-    /// The connection for a caller's next call: its session's, or the first of its principal's that no call is using.
-    pub(super) fn reserve(&self, caller: &Caller, metrics: &Metrics) -> Reserved {
-        if let Some(session) = &caller.session {
-            return Reserved { key: session_key(session), in_use: self.clone(), counts: false };
+/// Clients whose calls the main connection had since it was opened: those of one principal with sessions, or those without.
+#[derive(Default)]
+pub(super) struct Tenant(AtomicU64);
+
+/// No client's.
+const NONE: u64 = 0;
+/// Those of several principals, or of both kinds: it was not known yet that the server asks.
+const SEVERAL: u64 = 1;
+
+fn kind(caller: &Caller) -> u64 {
+    2 + u64::from(caller.principal.id) * 2 + u64::from(caller.session.is_some())
+}
+
+/// The principal of a kind, if it is one's.
+fn principal(kind: u64) -> Option<u32> {
+    u32::try_from(kind.checked_sub(2)? / 2).ok()
+}
+
+impl Tenant {
+    /// Notes that a client's call begins on the main connection.
+    pub(super) fn note(&self, caller: &Caller) {
+        let kind = kind(caller);
+        if self.0.load(Ordering::Relaxed) == kind || caller.principal.id == Principal::GATEWAY {
+            return;
         }
-        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = |n| stateless_key(caller, n);
-        let free = (0..CONNECTIONS_MAX).map(key).find(|key| !taken.contains(key));
-        let (key, counts) = match free {
-            Some(key) => (key, true),
-            // There, a question finds its call only if no other can be meant.
-            None => {
-                metrics.refused.with_label_values(&["asked_connections"]).inc();
-                (key(0), false)
-            }
-        };
-        if counts {
-            taken.insert(key.clone());
+        let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, |before| match before {
+            NONE => Some(kind),
+            _ if before == kind => None,
+            _ => Some(SEVERAL),
+        });
+    }
+
+    /// The home of a client. Those whose state may be on the main connection stay there; principals are apart.
+    pub(super) fn home(&self, caller: &Caller) -> Home {
+        match self.0.load(Ordering::Acquire) {
+            NONE | SEVERAL => Home::Main,
+            tenant if tenant == kind(caller) => Home::Main,
+            tenant if principal(tenant) == Some(caller.principal.id) && caller.session.is_some() => Home::Sessions,
+            _ => Home::Own,
         }
-        Reserved { key, in_use: self.clone(), counts }
+    }
+
+    /// Forgets all clients: there is a new main connection.
+    pub(super) fn reset(&self) {
+        self.0.store(NONE, Ordering::Release);
+    }
+
+    /// Forgets a principal that is gone.
+    pub(super) fn forget(&self, gone: &(dyn Fn(u32) -> bool + Sync)) {
+        let forgotten = |tenant| gone(principal(tenant)?).then_some(NONE);
+        let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, forgotten);
     }
 }
 
-impl Drop for Reserved {
-    fn drop(&mut self) {
-        if self.counts {
-            self.in_use.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
-        }
-    }
-}
-
-/// Whether questions on this connection may belong to any of several calls, this client's among them.
-pub(super) fn is_ambiguous(active: &Active, caller: &Caller) -> bool {
-    caller.can != Can::default() && active.era == Era::Legacy && active.link.is_pipe()
+/// Whether questions on this connection name no call.
+pub(super) fn is_ambiguous(active: &Active) -> bool {
+    active.era == Era::Legacy && active.link.is_pipe()
 }
 
 #[cfg(test)]
@@ -72,35 +87,33 @@ mod tests {
     use crate::model::testing;
 
     #[test]
-    fn stateless_calls_have_a_connection_each() {
-        let (in_use, metrics) = (InUse::default(), Metrics::new());
-        let caller = testing::caller(1, None);
-        let first = in_use.reserve(&caller, &metrics);
-        let second = in_use.reserve(&caller, &metrics);
-        assert_ne!(first.key, second.key);
-        assert_ne!(in_use.reserve(&testing::caller(2, None), &metrics).key, first.key, "another principal");
-        let freed = first.key.clone();
-        drop(first);
-        assert_eq!(in_use.reserve(&caller, &metrics).key, freed);
+    fn who_was_first_on_the_main_connection_stays() {
+        let (one, other) = (testing::caller(1, None), testing::caller(2, None));
+        let session = testing::caller(1, Some("s"));
+        let tenant = Tenant::default();
+        assert_eq!([&one, &other, &session].map(|caller| tenant.home(caller)), [Home::Main; 3]);
+        tenant.note(&one);
+        assert_eq!(tenant.home(&one), Home::Main);
+        assert_eq!((tenant.home(&other), tenant.home(&session)), (Home::Own, Home::Sessions));
+        tenant.forget(&|id| id == 2);
+        assert_eq!(tenant.home(&other), Home::Own);
+        tenant.forget(&|id| id == 1);
+        assert_eq!(tenant.home(&other), Home::Main);
     }
 
     #[test]
-    fn a_session_keeps_its_connection() {
-        let (in_use, metrics) = (InUse::default(), Metrics::new());
-        let keys = ["a", "b"].map(|session| in_use.reserve(&testing::caller(1, Some(session)), &metrics).key.clone());
-        assert_ne!(keys[0], keys[1]);
-        assert_eq!(in_use.reserve(&testing::caller(1, Some("a")), &metrics).key, keys[0]);
-    }
-
-    #[test]
-    fn there_are_not_more_connections_than_may_be() {
-        let (in_use, metrics) = (InUse::default(), Metrics::new());
-        let caller = testing::caller(1, None);
-        let all: Vec<Reserved> = (0..CONNECTIONS_MAX + 5).map(|_| in_use.reserve(&caller, &metrics)).collect();
-        let keys: HashSet<&Text> = all.iter().map(|reserved| &reserved.key).collect();
-        assert_eq!(keys.len(), CONNECTIONS_MAX);
-        drop(all);
-        assert!(in_use.0.lock().unwrap().is_empty());
-        assert_eq!(metrics.refused.with_label_values(&["asked_connections"]).get(), 5);
+    fn clients_with_sessions_are_one_tenant_and_who_was_there_before_stays() {
+        let (one, session) = (testing::caller(1, None), testing::caller(1, Some("s")));
+        let tenant = Tenant::default();
+        tenant.note(&session);
+        tenant.note(&testing::caller(1, Some("t")));
+        assert_eq!(tenant.home(&testing::caller(2, Some("u"))), Home::Own, "another principal's");
+        assert_eq!((tenant.home(&session), tenant.home(&one)), (Home::Main, Home::Own));
+        // Before it was known that the server asks.
+        tenant.note(&one);
+        assert_eq!((tenant.home(&session), tenant.home(&one)), (Home::Main, Home::Main));
+        tenant.reset();
+        tenant.note(&one);
+        assert_eq!((tenant.home(&one), tenant.home(&session)), (Home::Main, Home::Sessions));
     }
 }

@@ -85,6 +85,9 @@ impl Upstream {
         if let Some(spoke) = other.connections.spoke() {
             self.connections.remember((*spoke).clone());
         }
+        if other.connections.record.was_seen() {
+            self.connections.record.remember();
+        }
         self.heir.store(true, Ordering::Relaxed);
         self.inherit_doubt(other);
     }

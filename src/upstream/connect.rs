@@ -17,7 +17,7 @@ use crate::link::stdio::{StdioLink, StdioSettings};
 use crate::link::ws::{WsLink, WsSettings};
 use crate::link::{Backlog, Dial, Headers, Link, LinkError};
 use crate::model::{Caller, Server};
-use crate::revision::{self, Calls, ConnectError, Connected, Era, Hello, Times};
+use crate::revision::{self, AskRecord, Calls, ConnectError, Connected, Era, Hello, Times};
 use crate::telemetry::{Counter, Metrics, logs};
 use crate::upstream::{Connect, HttpTransport, ServerSettings, Shared, Upstream};
 
@@ -60,13 +60,16 @@ pub struct For {
     pub handed_over: Option<Raw>,
     /// Takes what a program writes to its stderr.
     pub stderr: StderrTail,
+    /// Where it is noted that the server asks.
+    pub record: AskRecord,
 }
 
 impl For {
     /// For everybody.
     pub fn everybody(era: Option<Era>) -> Self {
         let (capabilities, info) = (revision::shared_capabilities(), revision::implementation());
-        For { capabilities, info, era, first: None, handed_over: None, stderr: StderrTail::default() }
+        let (stderr, record) = (StderrTail::default(), AskRecord::default());
+        For { capabilities, info, era, first: None, handed_over: None, stderr, record }
     }
 }
 
@@ -74,8 +77,9 @@ impl For {
     /// For one client: as it says of itself.
     pub fn one(caller: &Caller, era: Option<Era>) -> Self {
         let info = caller.info.clone().unwrap_or_else(revision::implementation);
+        let (stderr, record) = (StderrTail::default(), AskRecord::default());
         let capabilities = caller.capabilities.clone();
-        For { capabilities, info, era, first: None, handed_over: None, stderr: StderrTail::default() }
+        For { capabilities, info, era, first: None, handed_over: None, stderr, record }
     }
 }
 
@@ -92,6 +96,7 @@ pub(super) async fn open_with(
     whom: For,
     times: Arc<Times>,
 ) -> Result<Active, ConnectError> {
+    let record = whom.record;
     let hello = Hello {
         server: settings.name.clone(),
         revision: settings.protocol.as_deref().and_then(revision::by_name),
@@ -111,9 +116,9 @@ pub(super) async fn open_with(
     };
     let deadline = Instant::now() + settings.start_timeout;
     if transport == HttpTransport::Sse {
-        return over_http_sse(settings, shared, hello, deadline).await;
+        return over_http_sse(settings, shared, hello, deadline, record).await;
     }
-    let calls = Calls::default();
+    let calls = Calls::recording(record.clone());
     let opening = async { Ok(link(settings, shared, &calls, &whom.stderr).await?) };
     let (link, stderr) = until(deadline, settings, opening).await?;
     let connecting = revision::connect(link.clone(), calls.clone(), hello.clone());
@@ -124,7 +129,7 @@ pub(super) async fn open_with(
     link.close(Vec::new()).await;
     if transport == HttpTransport::Auto
         && revision::may_be_http_sse(&error, &hello)
-        && let Ok(active) = over_http_sse(settings, shared, hello, deadline).await
+        && let Ok(active) = over_http_sse(settings, shared, hello, deadline, record).await
     {
         return Ok(active);
     }
@@ -139,11 +144,12 @@ async fn over_http_sse(
     shared: &Shared,
     hello: Hello,
     deadline: Instant,
+    record: AskRecord,
 ) -> Result<Active, ConnectError> {
     let Connect::Http { url, socket, headers, .. } = &settings.connect else {
         return Err(LinkError::Unstartable("there is no URL".to_owned()).into());
     };
-    let calls = Calls::default();
+    let calls = Calls::recording(record);
     let opening = async {
         let (http, tls) = http(settings, shared, (url, socket.as_ref()), headers);
         Ok(SseLink::open(http, tls, calls.correlate(), backlog(settings, shared)).await?)

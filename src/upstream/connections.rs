@@ -4,20 +4,21 @@
 //! Invariant: between the choice of a connection that questions make ambiguous and the start of the call on it, nobody
 //! else's call begins there.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::{ArcSwapOption, Guard};
 
 use crate::json::Text;
-use crate::model::{Caller, Error, Reason, Task};
-use crate::revision::Era;
-use crate::upstream::asked::{self, Reserved};
+use crate::model::{Caller, Can, Error, Reason, Task};
+use crate::revision::{AskRecord, Era};
+use crate::upstream::asked::{self, Home, Tenant};
+use crate::upstream::attempts::Attempts;
 use crate::upstream::connect::{Active, For};
 use crate::upstream::eras::{Eras, Spoke};
 use crate::upstream::lease::{Claim, Leases, Used};
-use crate::upstream::sharing::{self, Beside, Ends};
+use crate::upstream::sharing::{self, Beside};
 use crate::upstream::slots::Ticket;
 use crate::upstream::{ServerSettings, Share, Start, Upstream, own_caller};
 
@@ -33,16 +34,16 @@ pub(super) struct Connections {
     spoke: ArcSwapOption<Spoke>,
     pub(super) eras: Eras,
     /// Whether it was ever seen to ask clients for something on a pipe.
-    asks: AtomicBool,
+    pub(super) record: AskRecord,
+    /// Whose calls the main connection had.
+    tenant: Tenant,
     leases: Leases,
-    in_use: asked::InUse,
     turns: Mutex<()>,
 }
 
 /// What a call keeps from others while it runs.
 #[derive(Default)]
 pub(super) struct Held {
-    _reserved: Option<Reserved>,
     used: Option<Used>,
     /// Whether it stays, whoever else is on that connection: it is its own, or there is no other.
     stays: bool,
@@ -100,9 +101,9 @@ impl Connections {
             main: ArcSwapOption::empty(),
             spoke: ArcSwapOption::empty(),
             eras: Eras::new(settings.as_client && settings.protocol.is_none()),
-            asks: AtomicBool::new(false),
+            record: AskRecord::default(),
+            tenant: Tenant::default(),
             leases: Leases::default(),
-            in_use: asked::InUse::default(),
             turns: Mutex::default(),
         }
     }
@@ -120,6 +121,7 @@ impl Connections {
         let other = self.eras.opened(active.era, self.spoke.load().as_deref());
         let spoke = Spoke { era: active.era, is_pipe: active.link.is_pipe(), face, other };
         self.spoke.store(Some(Arc::new(spoke)));
+        self.tenant.reset();
         self.main.store(Some(active));
     }
 
@@ -164,6 +166,7 @@ impl Connections {
         if self.needs_own(active, caller, about_task) {
             return None;
         }
+        self.begins(active, caller, about_task);
         Some(AtHand { main, _turn: turn })
     }
 
@@ -174,26 +177,34 @@ impl Connections {
         if !seeker.crowded && !self.needs_own(&active, caller, seeker.about_task) {
             return Ok((active, Held { used, ..Held::default() }));
         }
-        let reserved = self.in_use.reserve(caller, &seeker.upstream.shared.metrics);
-        let own = Claim {
-            key: reserved.key.clone(),
-            whom: For::one(caller, Some(active.era)),
-            owner: sharing::owner(Share::Session, caller),
-            ends: if caller.session.is_some() { Ends::WithSession } else { Ends::Unused },
-        };
-        match self.leases.get(own, seeker).await {
-            Ok((active, used)) => Ok((active, Held { _reserved: Some(reserved), used: Some(used), stays: true })),
+        let home = self.tenant.home(caller) != Home::Main;
+        let own = sharing::apart(caller, home, self.idle);
+        match self.leased(seeker, own, Some(active.era)).await {
+            Ok((active, used)) => Ok((active, Held { used: Some(used), stays: true })),
             // On the shared one the call runs at least, and its questions find it if it is alone.
             Err(error) => {
                 tracing::debug!(server = &*seeker.upstream.name, "no connection of its own for a call: {error}");
-                Ok((active, Held { _reserved: None, used, stays: true }))
+                Ok((active, Held { used, stays: true }))
             }
         }
     }
 
-    /// Held while it is decided whether a call of a client that can be asked is alone on a pipe, and until it is open.
+    /// Held while it is decided whether a call is alone on a pipe, as far as that matters to anybody, and until it is open.
     fn turn(&self, active: &Active, caller: &Caller) -> Option<MutexGuard<'_, ()>> {
-        asked::is_ambiguous(active, caller).then(|| self.turns.lock().unwrap_or_else(PoisonError::into_inner))
+        let matters = caller.can != Can::default() || self.record.was_seen();
+        let turn = matters && asked::is_ambiguous(active);
+        turn.then(|| self.turns.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// A call begins on this connection, with its turn held.
+    fn begins(&self, active: &Active, caller: &Caller, about_task: bool) {
+        if self.share == Share::Auto && !about_task && asked::is_ambiguous(active) && self.is_main(active) {
+            self.tenant.note(caller);
+        }
+    }
+
+    fn is_main(&self, active: &Active) -> bool {
+        self.main.load().as_deref().is_some_and(|main| std::ptr::eq(main, active))
     }
 
     /// Takes a connection that was chosen. `None`: since then another's call began there that a question could be meant
@@ -203,6 +214,9 @@ impl Connections {
         if !held.stays && self.needs_own(active, seeker.caller, seeker.about_task) {
             seeker.crowded = true;
             return None;
+        }
+        if !held.stays {
+            self.begins(active, seeker.caller, seeker.about_task);
         }
         Some(Entered { _turn: turn })
     }
@@ -229,7 +243,10 @@ impl Connections {
             }
         }
         match sharing::beside(self.share, caller, None, self.idle) {
-            None => Ok((upstream.connected().await?, None)),
+            None => {
+                let main = upstream.connected().await?;
+                Ok(self.of_sessions(seeker, &main).await.unwrap_or((main, None)))
+            }
             Some(beside) => {
                 let (active, used) = self.leased(seeker, beside, None).await?;
                 Ok((active, Some(used)))
@@ -244,21 +261,33 @@ impl Connections {
         era: Option<Era>,
     ) -> Result<(Arc<Active>, Used), Error> {
         let whom = if beside.as_caller { For::one(seeker.caller, era) } else { For::everybody(era) };
+        let whom = For { record: self.record.clone(), ..whom };
         let claim = Claim { key: beside.key, whom, ends: beside.ends, owner: beside.owner };
         self.leases.get(claim, seeker).await
     }
 
-    /// Whether a call needs a connection on which no other call can be asked something.
+    /// The connection that clients with sessions share where the main one is a principal's, of a server that asks.
+    async fn of_sessions(&self, seeker: &mut Seeker<'_>, main: &Arc<Active>) -> Option<(Arc<Active>, Option<Used>)> {
+        let asks = self.record.was_seen() && asked::is_ambiguous(main) && !seeker.about_task;
+        if !asks || self.tenant.home(seeker.caller) != Home::Sessions || self.leases.has_own(seeker.caller) {
+            return None;
+        }
+        let (active, used) =
+            self.leased(seeker, sharing::of_era(Era::Legacy, self.idle_beside()), Some(main.era)).await.ok()?;
+        Some((active, Some(used)))
+    }
+
+    /// Whether a call needs a connection on which no other client's call can be meant by a question.
     fn needs_own(&self, active: &Active, caller: &Caller, about_task: bool) -> bool {
-        if about_task || !sharing::is_shared(self.share, caller) || !asked::is_ambiguous(active, caller) {
+        // A connection of one session or one principal is never left.
+        if about_task || self.share != Share::Auto || !self.record.was_seen() || !asked::is_ambiguous(active) {
             return false;
         }
-        // Remembered longer than the connection that showed it.
-        if active.calls.were_asked() {
-            self.asks.store(true, Ordering::Relaxed);
-        }
-        let crowded = || active.calls.have_others(caller) || self.leases.has_own(caller);
-        sharing::leaves(self.share, caller, self.asks.load(Ordering::Relaxed), crowded)
+        // What a session did before is on the shared one: it leaves that only when a question could be another's, and
+        // then for good.
+        self.is_main(active) && self.tenant.home(caller) != Home::Main
+            || active.calls.have_others(caller)
+            || self.leases.has_own(caller)
     }
 
     // === the eras ===
@@ -331,6 +360,11 @@ impl Connections {
         self.leases.serves(session)
     }
 
+    /// The attempts of all of them.
+    pub(super) fn attempts(&self) -> Attempts {
+        self.leases.attempts()
+    }
+
     /// How many there are beside the main one.
     pub(super) fn beside(&self) -> usize {
         self.leases.len()
@@ -338,6 +372,7 @@ impl Connections {
 
     /// Closes those of principals that are gone.
     pub(super) async fn close_of(&self, gone: &(dyn Fn(u32) -> bool + Sync)) {
+        self.tenant.forget(gone);
         self.leases.close_of(gone).await;
     }
 
@@ -362,7 +397,7 @@ impl Upstream {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Can, testing};
+    use crate::model::testing;
     use crate::upstream::memory::{Memory, Way, tool};
     use crate::upstream::open_call;
 
@@ -373,7 +408,7 @@ mod tests {
         let running = tokio::spawn(upstream.clone().run());
         let main = upstream.connected().await.ok().unwrap();
         let connections = &upstream.connections;
-        connections.asks.store(true, Ordering::Relaxed);
+        connections.record.note();
         let can = Can { elicit_form: true, ..Can::default() };
         let [one, other] =
             ["one", "other"].map(|session| Arc::new(Caller { can, ..(*testing::caller(1, Some(session))).clone() }));

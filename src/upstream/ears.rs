@@ -97,7 +97,7 @@ impl Ears {
     /// What is wanted of a server on a connection of this owner's.
     pub(super) fn hear(self: &Arc<Self>, owner: Owner, server: Text) -> Hearing {
         let changed = self.lock().entry(owner.clone()).or_default().changed.subscribe();
-        Hearing { ears: self.clone(), owner, server, changed: Some(changed) }
+        Hearing { ears: self.clone(), owner, server, always_lists: false, changed: Some(changed) }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Owner, Wanted>> {
@@ -146,6 +146,8 @@ pub(super) struct Hearing {
     ears: Arc<Ears>,
     owner: Owner,
     server: Text,
+    /// Whether changes of lists are heard of, though no client listens to them.
+    pub(super) always_lists: bool,
     /// There until it is dropped.
     changed: Option<watch::Receiver<()>>,
 }
@@ -153,12 +155,14 @@ pub(super) struct Hearing {
 impl Hearing {
     fn filter(&self) -> Filter {
         // That a user is done with a page is told whoever listens: a session waits for it.
-        let always = Filter { elicitations: true, ..Filter::default() };
+        let lists = self.always_lists;
+        let always = Filter { elicitations: true, tools: lists, prompts: lists, resources: lists, ..Filter::default() };
         let table = self.ears.lock();
         let Some(wanted) = table.get(&self.owner) else { return always };
         let (lists, uris) = (wanted.lists > 0, wanted.uris.keys().filter(|(server, _)| *server == self.server));
         let uris = uris.map(|(_, uri)| uri.clone()).collect();
-        Filter { tools: lists, prompts: lists, resources: lists, logs: lists, uris, ..always }
+        let (all, logs) = (lists || self.always_lists, lists);
+        Filter { tools: all, prompts: all, resources: all, logs, uris, ..always }
     }
 
     /// Whether somebody is subscribed to what is there, asked at any time.

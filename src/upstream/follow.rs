@@ -323,6 +323,14 @@ async fn follow(upstream: &Arc<Upstream>, active: &Arc<Active>, notices: &mut No
                 }
                 continue;
             }
+            () = upstream.connections.record.learned() => {
+                tracing::info!(server = upstream.settings.name, "server asks: its clients are kept apart from now on");
+                // What could not be listed is written once it can.
+                if due.failed == 0 {
+                    upstream.confirmed(active);
+                }
+                continue;
+            }
             // Where the stream has ended, the next one is for what is wanted by then.
             () = upstream.resubscribe.notified(), if notices.opened.is_none() && hear.is_none() => {
                 listen_to_others(upstream, active, notices, &mut due);
@@ -515,7 +523,7 @@ async fn relist(
     let mut trouble: Option<Trouble> = None;
     let mut answered = false;
     for kind in kinds.iter().copied() {
-        let list = if items::offers(&features, kind) {
+        let mut list = if items::offers(&features, kind) {
             let limit = upstream.live.load().list_timeout;
             let listing = tokio::time::timeout(limit, list(upstream, active, kind));
             match hearing(upstream, notices, due, listing).await {
@@ -544,6 +552,7 @@ async fn relist(
             List::default()
         };
         upstream.fresh.taken(kind, &features);
+        upstream.added.merge(kind, &mut list);
         let mut items = (*upstream.items()).clone();
         if items.set(kind, list) {
             upstream.items.store(Arc::new(items));

@@ -35,6 +35,8 @@ pub(super) struct Kept {
     lists: ArcSwapOption<Items>,
     /// The eras that were written.
     eras: Mutex<Option<(Era, Option<bool>)>>,
+    /// Whether it was written that the server asks.
+    asks: AtomicBool,
 }
 
 impl Kept {
@@ -53,6 +55,9 @@ struct Row {
     #[serde(default)]
     other: Option<bool>,
     pipe: bool,
+    /// Whether it was seen to ask clients for something on a pipe.
+    #[serde(default)]
+    asks: bool,
     face: Face,
     lists: [List; 4],
 }
@@ -69,6 +74,10 @@ impl Upstream {
         let old = unix_now().saturating_sub(row.saved) >= longest.as_secs();
         if old || row.settings != digest(&self.settings) {
             return false;
+        }
+        if row.asks {
+            self.connections.record.remember();
+            self.kept.asks.store(true, Ordering::Relaxed);
         }
         if self.connections.spoke().is_some() {
             return true;
@@ -95,6 +104,8 @@ impl Upstream {
             && *self.kept.eras() == eras;
         // What another took the place of, or nobody configures any more, has nothing to leave.
         let leaves = self.shared.store.keeps() && !self.leaving.load(Ordering::Acquire);
+        let asks = self.connections.record.was_seen();
+        let same = same && self.kept.asks.load(Ordering::Relaxed) == asks;
         if !leaves || (same && now.saturating_sub(self.kept.written.load(Ordering::Relaxed)) < AGAIN) {
             return;
         }
@@ -104,6 +115,7 @@ impl Upstream {
             modern: active.era == Era::Modern,
             other: eras.and_then(|(_, other)| other),
             pipe: active.link.is_pipe(),
+            asks,
             face: active.server.describe(&own_caller()),
             lists: Kind::ALL.map(|kind| (**items.get(kind)).clone()),
         };
@@ -113,6 +125,7 @@ impl Upstream {
                 self.shared.store.put(Table::Catalog, Bytes::copy_from_slice(server.as_bytes()), json);
                 self.kept.lists.store(Some(items));
                 *self.kept.eras() = eras;
+                self.kept.asks.store(asks, Ordering::Relaxed);
                 self.kept.written.store(now, Ordering::Relaxed);
             }
             Ok(_) => {

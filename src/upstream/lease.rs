@@ -5,6 +5,8 @@
 //! session ends, the connection breaks, or another client needs its place while it is unused. Whatever is opened is in the
 //! table, or about to be closed.
 
+mod table;
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -14,20 +16,21 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::json::Text;
-use crate::model::{Caller, Error, Notice, Reason, Task};
+use crate::model::{Caller, Error, Reason, Task};
 use crate::revision::{ConnectError, Era, Times};
 use crate::telemetry::Metrics;
+use crate::upstream::attempts::{Attempts, CountedAttempt, PROVEN, Spent};
 use crate::upstream::connect::{Active, For, open_with};
 use crate::upstream::connections::Seeker;
 use crate::upstream::ears::{self, Hearing, Owner};
-use crate::upstream::elsewhere::{Elsewhere, Teller};
 use crate::upstream::handed::Row;
 use crate::upstream::health::Health;
 use crate::upstream::need::Need;
-use crate::upstream::pace::{Pace, Paces, Pause};
+use crate::upstream::pace::{HEALTHY, Pace, Paces, Pause};
 use crate::upstream::settings::Backoff;
 use crate::upstream::sharing::{self, Ends};
-use crate::upstream::{News, ServerSettings, Share, Shared, Sink, Upstream, seconds};
+use crate::upstream::told::Told;
+use crate::upstream::{ServerSettings, Shared, Upstream, seconds};
 
 /// How long a connection without a session is kept while no call uses it.
 const UNUSED_TIME: Duration = Duration::from_secs(300);
@@ -55,6 +58,8 @@ struct Table {
     paces: Paces,
     /// The one whose last attempt the server refused by an answer.
     refused: Option<Text>,
+    /// Of all connections of the server.
+    attempts: Attempts,
 }
 
 struct Lease {
@@ -62,11 +67,12 @@ struct Lease {
     opened: OnceLock<Result<Arc<Active>, Error>>,
     /// Cancelled once that is known.
     settled: CancellationToken,
-    ends: Ends,
     /// Calls that have it, or wait for it; changed from 0 only while the table is locked.
     uses: AtomicUsize,
     /// When a call had it last, and the tasks that run on it.
     need: Need,
+    /// Counts until a call on it was answered, or it lasts.
+    attempt: Mutex<Option<CountedAttempt>>,
     /// Cancelled when another client gets its place, or its principal is gone.
     evicted: CancellationToken,
     /// Cancelled when it is the main connection from now on.
@@ -82,6 +88,8 @@ enum Claimed {
     There(Used),
     /// Nothing: it is for the caller to begin an attempt.
     New(Used, Pace),
+    /// Other attempts have to come to something first.
+    Busy(Instant),
     /// It is not to be tried yet.
     Resting(Pause),
     /// There are too many, all in use.
@@ -119,13 +127,19 @@ impl Leases {
     async fn claimed(&self, claim: Claim, caller: &Arc<Caller>, upstream: &Upstream) -> Result<Used, Error> {
         let settings = upstream.live.load_full();
         let (name, max) = (&settings.name, settings.max_connections);
+        let attempts = self.attempts();
         loop {
-            match self.claim(&claim.key, claim.ends, max, settings.backoff) {
+            // Made before the look, so that no end of an attempt is missed.
+            let changed = attempts.changed();
+            match self.claim(&claim, max, settings.backoff) {
                 Claimed::There(used) => return Ok(used),
                 Claimed::New(used, pace) => {
                     self.measure(name, &upstream.shared.metrics);
                     self.begin(&used, pace, claim, caller, upstream);
                     return Ok(used);
+                }
+                Claimed::Busy(until) => {
+                    let _ = tokio::time::timeout_at(until, changed).await;
                 }
                 Claimed::Resting(pause) if pause.is_waited_for() => tokio::time::sleep_until(pause.until).await,
                 Claimed::Resting(pause) => return Err(unconnected(name, &pause)),
@@ -141,13 +155,13 @@ impl Leases {
     }
 
     /// A use of the connection of this name. Where there are too many, the one that was unused longest makes room.
-    fn claim(&self, key: &Text, ends: Ends, max: usize, backoff: Backoff) -> Claimed {
-        let mut table = self.lock();
+    fn claim(&self, claim: &Claim, max: usize, backoff: Backoff) -> Claimed {
+        let (key, mut table) = (&claim.key, self.lock());
         if let Some(lease) = table.leases.get(key) {
             return Claimed::There(Used::begin(lease));
         }
         let oldest = if table.leases.len() >= max {
-            let unused = table.leases.iter().filter(|(_, lease)| lease.uses.load(Ordering::Acquire) == 0);
+            let unused = table.leases.iter().filter(|(_, lease)| lease.is_unused());
             let oldest = unused.min_by_key(|(_, lease)| lease.need.last()).map(|(key, _)| key.clone());
             if oldest.is_none() {
                 return Claimed::Full;
@@ -156,6 +170,11 @@ impl Leases {
         } else {
             None
         };
+        let attempt = match table.attempts.begin(Instant::now()) {
+            Ok(attempt) => attempt,
+            Err(Spent::Pending(until)) => return Claimed::Busy(until),
+            Err(Spent::Failed(until)) => return Claimed::Resting(table.paces.spent(until)),
+        };
         let pace = match table.paces.begin(key, backoff, Instant::now()) {
             Ok(pace) => pace,
             Err(pause) => return Claimed::Resting(pause),
@@ -163,7 +182,7 @@ impl Leases {
         if let Some(lease) = oldest.and_then(|oldest| table.leases.remove(&oldest)) {
             lease.evicted.cancel();
         }
-        let lease = Arc::new(Lease::new(ends));
+        let lease = Arc::new(Lease::new(attempt));
         let used = Used::begin(&lease);
         table.leases.insert(key.clone(), lease);
         Claimed::New(used, pace)
@@ -175,6 +194,9 @@ impl Leases {
         let Claim { key, mut whom, ends, owner } = claim;
         let row = Row::of(&settings, &shared, caller, ends);
         whom.handed_over = row.as_ref().and_then(Row::take);
+        let told = Told::new(upstream, &key, owner.clone());
+        let mut hearing = shared.ears.hear(owner, upstream.name.clone());
+        hearing.always_lists = told.wants_lists();
         let place = Place {
             leases: self.clone(),
             key,
@@ -187,94 +209,12 @@ impl Leases {
             health: Health::of(upstream),
             patience: settings.connect_timeout,
             row,
-            hearing: shared.ears.hear(owner.clone(), upstream.name.clone()),
-            told: Told { lists: Elsewhere::teller(&upstream.elsewhere, owner), sink: upstream.sink.clone() },
+            hearing,
+            told,
+            settings: settings.clone(),
         };
         let attempt = Attempt { settings, shared, times: upstream.times.clone(), whom, pace };
         tokio::spawn(live(place, attempt, caller.clone()));
-    }
-
-    /// The attempt at this connection was a mistake: another may be made at once.
-    pub(super) fn forgive(&self, key: &Text) {
-        self.lock().paces.forgive(key);
-    }
-
-    /// Whether the server answered the last attempt at this connection, and refused it.
-    pub(super) fn was_refused(&self, key: &Text) -> bool {
-        self.lock().refused.as_ref() == Some(key)
-    }
-
-    /// Lets go of a connection that stays open; false: it is not there.
-    pub(super) fn release(&self, key: &Text, active: &Arc<Active>) -> bool {
-        let mut table = self.lock();
-        let is_it = |lease: &&mut Arc<Lease>| lease.active().is_some_and(|there| Arc::ptr_eq(there, active));
-        let Some(lease) = table.leases.get_mut(key).filter(is_it).cloned() else { return false };
-        table.leases.remove(key);
-        lease.released.cancel();
-        true
-    }
-
-    /// The open connections that clients of one era share.
-    pub(super) fn of_eras(&self) -> Vec<Arc<Active>> {
-        let table = self.lock();
-        let keys = [Era::Modern, Era::Legacy].map(sharing::era_key);
-        keys.iter().filter_map(|key| table.leases.get(key)?.active().cloned()).collect()
-    }
-
-    /// The caller's connection, if there is one.
-    pub(super) fn find(&self, share: Share, caller: &Caller, other: Option<Era>) -> Option<Arc<Active>> {
-        let key = sharing::key(share, caller, other).or_else(|| caller.session.as_ref().map(sharing::session_key))?;
-        self.lock().leases.get(&key)?.active().cloned()
-    }
-
-    /// Whether the caller's session left the shared connection for one of its own.
-    pub(super) fn has_own(&self, caller: &Caller) -> bool {
-        caller.session.as_ref().is_some_and(|session| self.lock().leases.contains_key(&sharing::session_key(session)))
-    }
-
-    /// Whether a session has one of its own.
-    pub(super) fn serves(&self, session: &Text) -> bool {
-        let table = self.lock();
-        table.leases.contains_key(session) || table.leases.contains_key(&sharing::session_key(session))
-    }
-
-    /// How many there are.
-    pub(super) fn len(&self) -> usize {
-        self.lock().leases.len()
-    }
-
-    /// Closes those of principals that are gone; those of sessions go with their sessions.
-    pub(super) async fn close_of(&self, gone: &(dyn Fn(u32) -> bool + Sync)) {
-        let theirs = |key: &Text| {
-            let id = key.strip_prefix("principal ").and_then(|rest| rest.split(',').next()?.parse().ok());
-            id.is_some_and(gone)
-        };
-        let all: Vec<Arc<Lease>> =
-            self.lock().leases.extract_if(|key, _| theirs(key)).map(|(_, lease)| lease).collect();
-        for lease in &all {
-            // Ends an attempt as well.
-            lease.evicted.cancel();
-        }
-        close(&all).await;
-    }
-
-    /// From now on their servers hear that their sessions end, even where another run could have gone on with them.
-    pub(super) fn keep_none(&self) {
-        for active in self.lock().leases.values().filter_map(|lease| lease.active()) {
-            active.is_kept.store(false, Ordering::Relaxed);
-        }
-    }
-
-    /// Closes all.
-    pub(super) async fn close_all(&self) {
-        let all: Vec<Arc<Lease>> = self.lock().leases.drain().map(|(_, lease)| lease).collect();
-        for active in all.iter().filter_map(|lease| lease.active()) {
-            if !active.is_kept.load(Ordering::Relaxed) {
-                continue;
-            }
-            active.server.let_go();
-        }
-        close(&all).await;
     }
 
     /// Waits until nobody has needed a connection for so long, and takes it out of the table.
@@ -310,16 +250,26 @@ impl Table {
 }
 
 impl Lease {
-    fn new(ends: Ends) -> Self {
+    fn new(attempt: CountedAttempt) -> Self {
         Lease {
             opened: OnceLock::new(),
             settled: CancellationToken::new(),
-            ends,
             uses: AtomicUsize::new(0),
             need: Need::default(),
+            attempt: Mutex::new(Some(attempt)),
             evicted: CancellationToken::new(),
             released: CancellationToken::new(),
         }
+    }
+
+    /// Tells whether it may end to make room: neither a call nor a task has it.
+    fn is_unused(&self) -> bool {
+        self.uses.load(Ordering::Acquire) == 0 && !self.need.has_tasks()
+    }
+
+    /// Takes the attempt that it was opened by, if that still counts.
+    fn take_attempt(&self) -> Option<CountedAttempt> {
+        self.attempt.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// The connection, while it is open.
@@ -337,16 +287,18 @@ impl Used {
 
     /// A call on the connection showed this of a task.
     pub(super) fn task(&self, task: &Task) {
-        // Others end with their clients, whatever they run.
-        if matches!(self.0.ends, Ends::Unused | Ends::Idle(_)) {
-            self.0.need.task(task);
-        }
+        self.0.need.task(task);
     }
 }
 
 impl Drop for Used {
     fn drop(&mut self) {
         self.0.need.touch();
+        if self.0.active().is_some_and(|active| active.calls.were_answered())
+            && let Some(attempt) = self.0.take_attempt()
+        {
+            attempt.serve();
+        }
         self.0.uses.fetch_sub(1, Ordering::AcqRel);
     }
 }
@@ -384,6 +336,7 @@ struct Place {
     row: Option<Row>,
     hearing: Hearing,
     told: Told,
+    settings: Arc<ServerSettings>,
 }
 
 /// What a connection is opened with.
@@ -418,27 +371,6 @@ enum Failure {
     Unwanted(&'static str),
 }
 
-/// Where news go of a connection that is one client's.
-struct Told {
-    lists: Teller,
-    sink: Sink,
-}
-
-impl Told {
-    fn tell(&self, server: &str, notice: Notice) {
-        match notice {
-            Notice::Changed(kind) => self.lists.changed(kind),
-            Notice::Missed(kind) => self.lists.missed(kind),
-            // Which of its owner's clients was sent to that page is known by the elicitation's id.
-            Notice::Elicited(id, params) => (self.sink)(server, News::Elicited(id, params)),
-            notice @ (Notice::Updated(..) | Notice::Log(..)) => {
-                (self.sink)(server, News::Own(self.lists.owner().clone(), Box::new(notice)));
-            }
-            _ => {}
-        }
-    }
-}
-
 impl Place {
     /// Waits until nobody can want the connection, and says why.
     async fn unwanted(&self, caller: &Caller) -> &'static str {
@@ -461,6 +393,9 @@ impl Place {
         table.remove(&self.key, &self.lease);
         match failure {
             Failure::Connect(error) => {
+                if let Some(attempt) = self.lease.take_attempt() {
+                    attempt.fail();
+                }
                 let refused = matches!(error, ConnectError::Answered(_) | ConnectError::NoCommonRevision(_));
                 table.refused = refused.then(|| self.key.clone());
                 let pause = table.paces.failed(&self.key, pace, &error, Instant::now());
@@ -473,6 +408,7 @@ impl Place {
                 unconnected(&self.server, &pause)
             }
             Failure::Unwanted(reason) => {
+                drop(self.lease.take_attempt());
                 if self.lease.evicted.is_cancelled() {
                     table.paces.lost(&self.key, pace, Duration::ZERO, reason, self.patience);
                 }
@@ -514,8 +450,22 @@ async fn live(place: Place, attempt: Attempt, caller: Arc<Caller>) {
 
 /// Takes the connection out when its time is over or it breaks.
 async fn watch(place: Place, active: Arc<Active>, caller: Arc<Caller>, pace: Pace) {
-    let Place { leases, key, lease, ends, stop, server, metrics, backoff, health, patience, row, hearing, told } =
-        place;
+    let Place {
+        leases,
+        key,
+        lease,
+        ends,
+        stop,
+        server,
+        metrics,
+        backoff,
+        health,
+        patience,
+        row,
+        hearing,
+        told,
+        settings,
+    } = place;
     let (began, mut lost) = (Instant::now(), None);
     let subscribed = hearing.subscribed();
     let ended = async {
@@ -525,6 +475,11 @@ async fn watch(place: Place, active: Arc<Active>, caller: Arc<Caller>, pace: Pac
             Ends::Idle(time) => leases.unused(&key, &lease, time, subscribed).await,
             Ends::Never => std::future::pending().await,
         }
+    };
+    let proven = async {
+        tokio::time::sleep(PROVEN).await;
+        drop(lease.take_attempt());
+        std::future::pending::<()>().await;
     };
     let renewed = async {
         match &row {
@@ -536,6 +491,8 @@ async fn watch(place: Place, active: Arc<Active>, caller: Arc<Caller>, pace: Pac
         () = ended => {}
         () = ears::pass_on(&*active.server, &caller, hearing, backoff, |notice| told.tell(&server, notice)) => {}
         () = renewed => {}
+        () = told.take_lists(&active, &settings) => {}
+        () = proven => {}
         () = lease.evicted.cancelled() => {}
         () = lease.released.cancelled() => {}
         reason = health.lost(&active) => {
@@ -546,6 +503,7 @@ async fn watch(place: Place, active: Arc<Active>, caller: Arc<Caller>, pace: Pac
         () = stop.cancelled() => {}
     }
     if lease.released.is_cancelled() {
+        told.end();
         leases.measure(&server, &metrics);
         return;
     }
@@ -562,11 +520,19 @@ async fn watch(place: Place, active: Arc<Active>, caller: Arc<Caller>, pace: Pac
     {
         let mut table = leases.lock();
         table.remove(&key, &lease);
+        match (lease.take_attempt(), &lost) {
+            (Some(attempt), Some(_)) => attempt.fail(),
+            (None, Some(_)) if began.elapsed() < HEALTHY => {
+                table.attempts.count_loss(Instant::now());
+            }
+            _ => {}
+        }
         // Not where it was closed because it was no longer wanted.
         if let (Some(reason), false) = (lost, lease.evicted.is_cancelled()) {
             table.paces.lost(&key, pace, began.elapsed(), &reason, patience);
         }
     }
+    told.end();
     leases.measure(&server, &metrics);
     active.link.close(Vec::new()).await;
 }
@@ -578,8 +544,8 @@ mod tests {
     use super::*;
     use crate::json::{Object, Raw};
     use crate::model::{Outcome, TaskStatus, testing};
-    use crate::upstream::Start;
     use crate::upstream::memory::{Memory, Way, call};
+    use crate::upstream::{Share, Start};
 
     fn key(text: &str) -> Text {
         Text::from(text)
@@ -587,11 +553,15 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
+    fn claim_of(name: &str, ends: Ends) -> Claim {
+        Claim { key: key(name), whom: For::everybody(None), ends, owner: Owner::Era(Era::Legacy) }
+    }
+
     fn claim(leases: &Leases, name: &str) -> Option<Used> {
-        match leases.claim(&key(name), Ends::Never, 2, Backoff::default()) {
+        match leases.claim(&claim_of(name, Ends::Never), 2, Backoff::default()) {
             Claimed::There(used) | Claimed::New(used, _) => Some(used),
             Claimed::Full => None,
-            Claimed::Resting(pause) => panic!("{pause:?}"),
+            Claimed::Resting(_) | Claimed::Busy(_) => panic!("there is no pause"),
         }
     }
 
@@ -611,6 +581,59 @@ mod tests {
         let _third = claim(&leases, "third").unwrap();
         assert!(evicted.1.is_cancelled() && !evicted.0.is_cancelled(), "the second was unused longest");
         assert_eq!(leases.len(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_on_which_a_task_runs_makes_no_room() {
+        let leases = Leases::default();
+        let (first, second) = (claim(&leases, "first").unwrap(), claim(&leases, "second").unwrap());
+        let (status, ttl) = (TaskStatus::Working, Some(Raw::number(60_000)));
+        let (id, rest) = (Text::literal("t"), Object::new());
+        first.task(&Task { id, status, ttl, poll: None, rest, questions: Vec::new(), end: None });
+        let evicted = (first.0.evicted.clone(), second.0.evicted.clone());
+        drop(first);
+        tokio::time::advance(SECOND).await;
+        drop(second);
+        let third = claim(&leases, "third").unwrap();
+        assert!(!evicted.0.is_cancelled() && evicted.1.is_cancelled(), "the first was unused longest, but runs a task");
+        assert!(claim(&leases, "fourth").is_none(), "a task and a call have all there are");
+        tokio::time::advance(SECOND * 60).await;
+        assert!(claim(&leases, "fourth").is_some() && evicted.0.is_cancelled(), "the task's time is over");
+        drop(third);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_connections_of_a_server_together_keep_within_the_attempts_of_a_minute() {
+        for way in [Way::Dies, Way::DiesLater] {
+            let memory = Memory::new(&[way]);
+            let upstream = memory.upstream(|_| {});
+            let running = tokio::spawn(upstream.clone().run());
+            let began = Instant::now();
+            while began.elapsed() < SECOND * 55 {
+                let callers = (0..20).map(|n| testing::caller(n, Some(&format!("s{n}"))));
+                let calls: Vec<_> = callers.map(|caller| call(&upstream, &caller, "t")).collect();
+                for call in calls {
+                    let _ = call.await.unwrap();
+                }
+                tokio::time::sleep(SECOND).await;
+            }
+            assert!((2..=15).contains(&memory.dialed()), "{way:?}: {} starts", memory.dialed());
+            upstream.stop().await;
+            running.await.unwrap();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_clients_of_a_healthy_server_are_connected_at_once() {
+        let memory = Memory::new(&[Way::Answers(Duration::from_millis(10))]);
+        let upstream = memory.upstream(|_| {});
+        let began = Instant::now();
+        let callers = (0..100).map(|n| testing::caller(n, Some(&format!("s{n}"))));
+        let calls: Vec<_> = callers.map(|caller| call(&upstream, &caller, "t")).collect();
+        for call in calls {
+            call.await.unwrap().unwrap();
+        }
+        assert!(memory.dialed() == 100 && began.elapsed() < SECOND * 5, "{:?}", began.elapsed());
     }
 
     /// How long it took, and what it said.
@@ -762,7 +785,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_connection_is_unused_some_time_after_its_last_call_and_task() {
         let leases = Leases::default();
-        let used = match leases.claim(&key("a"), Ends::Unused, 2, Backoff::default()) {
+        let used = match leases.claim(&claim_of("a", Ends::Unused), 2, Backoff::default()) {
             Claimed::New(used, _) => used,
             _ => unreachable!(),
         };
@@ -786,9 +809,9 @@ mod tests {
     #[tokio::test]
     async fn whoever_watches_a_connection_of_a_principal_that_is_gone_ends_it() {
         let leases = Leases::default();
-        let claim = |name: &str| match leases.claim(&key(name), Ends::Never, 3, Backoff::default()) {
+        let claim = |name: &str| match leases.claim(&claim_of(name, Ends::Never), 3, Backoff::default()) {
             Claimed::There(used) | Claimed::New(used, _) => used,
-            Claimed::Full | Claimed::Resting(_) => panic!("there is room"),
+            Claimed::Full | Claimed::Resting(_) | Claimed::Busy(_) => panic!("there is room"),
         };
         let (gone, other, stateless) = (claim("principal 1"), claim("principal 2"), claim("principal 1, 0"));
         leases.close_of(&|id| id == 1).await;

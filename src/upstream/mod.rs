@@ -3,7 +3,9 @@
 //! Owns what a server offers, and the start of each call: its slot, its connection. Does not merge servers (`gateway`) and
 //! does not spell messages (`revision`). Invariant: whatever a server does or fails to do, nobody else waits for it.
 
+mod added;
 mod asked;
+mod attempts;
 mod breaker;
 mod change;
 mod connect;
@@ -30,6 +32,7 @@ mod slots;
 mod state_log;
 mod status;
 mod supervise;
+mod told;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -192,6 +195,7 @@ pub struct Upstream {
     /// A call was refused by the server's host.
     refused: Notify,
     elsewhere: Arc<elsewhere::Elsewhere>,
+    added: Arc<added::Added>,
     wanted: ArcSwap<Vec<Text>>,
     resubscribe: Notify,
     slots: slots::Slots,
@@ -235,6 +239,7 @@ impl Upstream {
             suspect: Notify::new(),
             refused: Notify::new(),
             elsewhere: Arc::default(),
+            added: Arc::default(),
             wanted: ArcSwap::default(),
             resubscribe: Notify::new(),
             sink,

@@ -57,6 +57,12 @@ impl Need {
         self.lock().last
     }
 
+    /// Tells whether a task runs, as far as is known.
+    pub(super) fn has_tasks(&self) -> bool {
+        let now = Instant::now();
+        self.lock().tasks.values().any(|end| *end > now)
+    }
+
     /// What a call showed of a task.
     pub(super) fn task(&self, task: &Task) {
         let mut inner = self.lock();

@@ -22,11 +22,11 @@ use crate::upstream::State;
 use crate::upstream::settings::Backoff;
 
 /// Attempts in any [`WINDOW`].
-const BUDGET: usize = 8;
+pub(super) const BUDGET: usize = 8;
 /// How many of them are made as soon as the pauses allow.
 const FREE: usize = 6;
 /// See [`BUDGET`].
-const WINDOW: Duration = Duration::from_secs(60);
+pub(super) const WINDOW: Duration = Duration::from_secs(60);
 /// The pause after a failure that repeating will not mend, and the longest that a server can ask for.
 const PARKED: Duration = Duration::from_secs(300);
 /// A call ends a pause early, but not sooner after the last attempt than this.
@@ -122,15 +122,7 @@ impl Pace {
 
     /// Before when there is no attempt, whatever the pause and whoever calls.
     fn earliest(&self, now: Instant) -> Instant {
-        let counts = |attempt: &&Instant| **attempt + WINDOW > now;
-        let made = self.attempts.iter().filter(counts).count();
-        let (Some(first), Some(last)) = (self.attempts.iter().find(counts), self.attempts.back()) else { return now };
-        if made < FREE {
-            return now;
-        }
-        // The whole rest of the time where this was the last attempt, half of it where one is left, and so on.
-        let shares = u32::try_from(BUDGET - made).unwrap_or(0) + 1;
-        (*last + (*first + WINDOW).duration_since(*last) / shares).max(now)
+        spread(self.attempts.iter().copied(), FREE, BUDGET, now)
     }
 
     fn pause(&self) -> Duration {
@@ -138,11 +130,28 @@ impl Pace {
     }
 }
 
+/// Before when there is no attempt after those that were made: the first are free, the last are spread over what is left
+/// of the time.
+pub(super) fn spread(attempts: impl Iterator<Item = Instant>, free: usize, budget: usize, now: Instant) -> Instant {
+    let counted: Vec<Instant> = attempts.filter(|attempt| *attempt + WINDOW > now).collect();
+    // Where there were more than may be, the first of those that count is not the first of all.
+    let counted = &counted[counted.len().saturating_sub(budget)..];
+    let (made, [first, .., last] | [first @ last]) = (counted.len(), counted) else { return now };
+    if made < free {
+        return now;
+    }
+    // The whole rest of the time where this was the last attempt, half of it where one is left, and so on.
+    let shares = u32::try_from(budget - made).unwrap_or(0) + 1;
+    (*last + (*first + WINDOW).duration_since(*last) / shares).max(now)
+}
+
 /// The pauses of one server's connections for single clients, by what each is found by. They are opened on use, and by
 /// nothing else.
 #[derive(Default)]
 pub(super) struct Paces {
     resting: HashMap<Text, (Pace, Pause)>,
+    /// Why the last one failed, or was lost.
+    last: Option<Arc<str>>,
     /// Its program cannot be started, for whomever: that is no matter of one connection.
     unstartable: Option<Pause>,
 }
@@ -179,6 +188,12 @@ impl Paces {
         let mut pace = self.resting.remove(key).map_or_else(|| Pace::new(backoff), |(pace, _)| pace);
         pace.attempt(now);
         Ok(pace)
+    }
+
+    /// A pause that others caused: all attempts of a minute were made.
+    pub(super) fn spent(&self, until: Instant) -> Pause {
+        let last = self.last.clone().unwrap_or_else(|| "other connections to it fail".into());
+        Pause { reason: last, until, patience: None }
     }
 
     /// An attempt succeeded.
@@ -218,6 +233,7 @@ impl Paces {
             let first = self.resting.iter().min_by_key(|(_, (_, pause))| pause.until).map(|(key, _)| key.clone());
             first.and_then(|key| self.resting.remove(&key));
         }
+        self.last = Some(pause.reason.clone());
         self.resting.insert(key.clone(), (pace, pause));
     }
 }

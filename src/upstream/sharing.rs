@@ -48,7 +48,7 @@ pub(super) fn beside(share: Share, caller: &Caller, other: Option<Era>, idle: Op
     };
     match key(share, caller, other) {
         Some(key) => Some(Beside { key, ends, as_caller: true, owner: owner(share, caller) }),
-        None => other.map(|era| Beside { key: era_key(era), ends, as_caller: false, owner: Owner::Era(era) }),
+        None => other.map(|era| of_era(era, idle)),
     }
 }
 
@@ -71,7 +71,8 @@ pub(super) fn key(share: Share, caller: &Caller, other: Option<Era>) -> Option<T
     match (share, &caller.session) {
         (Share::Auto, _) => None,
         (Share::Session, Some(session)) => Some(session.clone()),
-        (Share::Session, None) => Some(stateless_key(caller, 0)),
+        // They are told apart by what they can be asked for.
+        (Share::Session, None) => Some(Text::from(format!("principal {principal}, {:?}", caller.can))),
         (Share::Principal, _) => Some(Text::from(format!("principal {principal}{in_era}"))),
     }
 }
@@ -90,30 +91,36 @@ pub(super) fn session_key(session: &Text) -> Text {
     Text::from(format!("asked {session}"))
 }
 
-/// The name of a connection of a principal's stateless clients; they are told apart by what they can be asked for.
-pub(super) fn stateless_key(caller: &Caller, n: usize) -> Text {
-    Text::from(format!("principal {}, {:?}, {n}", caller.principal.id, caller.can))
+fn principal_key(principal: u32) -> Text {
+    Text::from(format!("principal {principal}"))
 }
 
-/// Whether a caller shares its connection with clients that a question could be meant for, too.
-pub(super) fn is_shared(share: Share, caller: &Caller) -> bool {
-    match share {
-        Share::Auto => true,
-        Share::Session => caller.session.is_none(),
-        Share::Principal => false,
+/// The connection that a call has because its server asks: its session's or its principal's. `home`: whether the client's
+/// other calls go there, too. `idle`: how long a server that is started on use is kept without being needed.
+///
+/// A principal's is opened as the main one is: its clients may differ in what they can be asked for.
+pub(super) fn apart(caller: &Caller, home: bool, idle: Option<Duration>) -> Beside {
+    let principal = caller.principal.id;
+    match &caller.session {
+        Some(session) => Beside {
+            key: session_key(session),
+            ends: Ends::WithSession,
+            as_caller: true,
+            owner: Owner::Session(session.clone()),
+        },
+        None => Beside {
+            key: principal_key(principal),
+            ends: if home { idle.map_or(Ends::Never, Ends::Idle) } else { Ends::Unused },
+            as_caller: false,
+            owner: Owner::Stateless(principal),
+        },
     }
 }
 
-/// Whether a call leaves a connection on which questions name no call. `asks`: the server was seen to ask; `crowded`:
-/// another client's call is open there, or the session left it before.
-pub(super) fn leaves(share: Share, caller: &Caller, asks: bool, crowded: impl FnOnce() -> bool) -> bool {
-    match caller.session {
-        // Where each client is to have a connection, nobody waits to be shown.
-        None => asks || share == Share::Session,
-        // What a session did before is on the shared one: it leaves that only when a question could be another's, and
-        // then for good.
-        Some(_) => asks && crowded(),
-    }
+/// The connection that all clients of an era share beside the main one.
+pub(super) fn of_era(era: Era, idle: Option<Duration>) -> Beside {
+    let ends = idle.map_or(Ends::Never, Ends::Idle);
+    Beside { key: era_key(era), ends, as_caller: false, owner: Owner::Era(era) }
 }
 
 /// Whether a call is about a task, or may become one: tasks outlive their calls, and are found on the connection that
@@ -164,14 +171,15 @@ mod tests {
     }
 
     #[test]
-    fn a_session_leaves_only_a_crowded_connection_of_a_server_that_asks() {
+    fn calls_apart_have_a_connection_of_their_session_or_their_principal() {
         let (session, stateless) = (testing::caller(1, Some("a")), testing::caller(1, None));
-        let leaves = |share, caller: &Caller, asks, crowded| super::leaves(share, caller, asks, || crowded);
-        assert!(!leaves(Share::Auto, &session, false, true) && !leaves(Share::Auto, &session, true, false));
-        assert!(leaves(Share::Auto, &session, true, true));
-        assert!(leaves(Share::Auto, &stateless, true, false) && !leaves(Share::Auto, &stateless, false, true));
-        assert!(leaves(Share::Session, &stateless, false, false));
-        assert!(!is_shared(Share::Session, &session) && is_shared(Share::Session, &stateless));
-        assert!(is_shared(Share::Auto, &session) && !is_shared(Share::Principal, &stateless));
+        let can = crate::model::Can { sample: true, ..crate::model::Can::default() };
+        let able = Caller { can, ..(*stateless).clone() };
+        let apart = |caller: &Caller, home| super::apart(caller, home, None);
+        assert_eq!(apart(&session, true).ends, Ends::WithSession);
+        assert_eq!((apart(&able, true).ends, apart(&able, false).ends), (Ends::Never, Ends::Unused));
+        assert_eq!(apart(&stateless, true), apart(&able, true), "whatever the client can be asked for");
+        assert_ne!(apart(&stateless, true).key, apart(&testing::caller(2, None), true).key);
+        assert_eq!(super::apart(&able, true, Some(Duration::from_secs(1))).ends, Ends::Idle(Duration::from_secs(1)));
     }
 }

@@ -15,7 +15,7 @@ use crate::revision::Era;
 use crate::telemetry::logs;
 use crate::upstream::connect::{For, open_with};
 use crate::upstream::follow::{End, serve};
-use crate::upstream::pace::{Pace, Rest};
+use crate::upstream::pace::{HEALTHY, Pace, Rest};
 use crate::upstream::{Active, Connect, Start, State, Status, Upstream};
 
 /// Connects, and connects again, until the upstream is stopped.
@@ -95,10 +95,11 @@ impl Life {
             count_attempt(upstream);
         }
         self.pace.attempt(Instant::now());
+        let attempt = upstream.connections.attempts().begin_main(Instant::now());
         let first = upstream.connections.eras.begin(upstream.connections.spoke().as_deref());
         let era = self.era.filter(|era| first.is_none_or(|first| first == *era));
-        let stderr = upstream.last_words.begin();
-        let whom = For { first, stderr: stderr.clone(), ..For::everybody(era) };
+        let (stderr, record) = (upstream.last_words.begin(), upstream.connections.record.clone());
+        let whom = For { first, stderr: stderr.clone(), record, ..For::everybody(era) };
         let settings = upstream.live.load_full();
         let opened = tokio::select! {
             () = tell_of_silence(upstream, &stderr) => return Came::Stopped,
@@ -106,9 +107,13 @@ impl Life {
             () = upstream.stop.cancelled() => return Came::Stopped,
         };
         match opened {
-            Ok(active) => self.serve(upstream, Arc::new(active)).await,
+            Ok(active) => {
+                attempt.serve();
+                self.serve(upstream, Arc::new(active)).await
+            }
             // A remembered era that fails is no longer known: the server may have been replaced.
             Err(error) => {
+                attempt.fail();
                 let now = Instant::now();
                 let mistaken = self.era.take().is_some() && era.is_some();
                 let rest = if mistaken { self.pace.mistaken(now) } else { self.pace.failed(&error, now) };
@@ -134,15 +139,18 @@ impl Life {
                     promoted.link.close(Vec::new()).await;
                     return Came::Stopped;
                 }
-                None => return self.came(end, began),
+                None => return self.came(upstream, end, began),
             }
         }
     }
 
-    fn came(&mut self, end: End, began: Instant) -> Came {
+    fn came(&mut self, upstream: &Upstream, end: End, began: Instant) -> Came {
         match end {
             End::Lost(reason) => {
                 let now = Instant::now();
+                if now - began < HEALTHY {
+                    upstream.connections.attempts().count_loss(now);
+                }
                 Came::Lost(reason, self.pace.lost(now - began, now))
             }
             End::Idle => Came::Idle,

@@ -95,7 +95,7 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    async fn read(response: Response<Incoming>) -> Self {
+    pub(crate) async fn read(response: Response<Incoming>) -> Self {
         let (head, body) = response.into_parts();
         let body = within("the body", body.collect()).await.unwrap().to_bytes();
         Reply { status: head.status.as_u16(), headers: head.headers, body }

@@ -12,7 +12,7 @@ fn stubborn() -> Script {
 }
 
 /// A variable that only this test's servers have.
-fn mark() -> (String, String) {
+pub(crate) fn mark() -> (String, String) {
     let name = format!("test-{}-{}", std::process::id(), tempfile::tempdir().unwrap().path().display());
     (format!("TEST_MARK={name}"), format!("env = {{ TEST_MARK = {name:?} }}"))
 }

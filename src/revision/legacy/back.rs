@@ -32,6 +32,7 @@ use crate::revision::legacy::attend::{self, Attended};
 use crate::revision::legacy::open::{Agreed, handshake};
 use crate::revision::legacy::pump::pump;
 use crate::revision::legacy::running::Running;
+use crate::revision::legacy::settled::Settling;
 use crate::revision::legacy::subscribed::{Subscribed, uri_params};
 use crate::revision::side_traffic::ReplyPlace;
 use crate::revision::tasks::{Support, support};
@@ -43,7 +44,7 @@ const LEVEL_TIME: Duration = Duration::from_millis(500);
 /// Longest time to open a new session in place of a forgotten one.
 const RENEW_TIME: Duration = Duration::from_secs(30);
 /// Longest time for a message of the gateway's own (a level, a subscription).
-const OWN_TIME: Duration = Duration::from_secs(10);
+pub(super) const OWN_TIME: Duration = Duration::from_secs(10);
 
 /// A server after its handshake.
 pub(in crate::revision) struct Opened(pub(super) Agreed);
@@ -70,6 +71,7 @@ pub(in crate::revision) struct LegacyServer {
     /// The lowest level that the server was told; above the highest one: none.
     level: AtomicU8,
     pub(super) subscribed: Subscribed,
+    pub(super) settling: Settling,
     /// What its tasks ask.
     pub(super) attended: Attended,
     /// Cancelled when no more calls begin; those that run go on.
@@ -95,6 +97,7 @@ impl LegacyServer {
             renewing: Arc::default(),
             level: AtomicU8::new(u8::MAX),
             subscribed: Subscribed::default(),
+            settling: Settling::default(),
             attended: Attended::new(backlog),
             gone: CancellationToken::new(),
             over: CancellationToken::new(),
@@ -348,13 +351,7 @@ impl Server for Shared {
             return None;
         }
         Some(Box::pin(async move {
-            let id = server.calls.next_id();
-            let body = to_bytes(64, |out| write_request(out, &Id::number(id), "ping", &Object::new()));
-            let answer = async {
-                let reply = server.send(body, Some(id), &Headers::new()).await?;
-                super::open::first_answer(reply.messages).await
-            };
-            match answer.await {
+            match server.send_ping().await.1 {
                 Ok(_) | Err(ConnectError::Answered(_)) => true,
                 // A session that is gone is renewed by the next call; its host is there.
                 Err(ConnectError::Link(LinkError::Status { .. })) => true,

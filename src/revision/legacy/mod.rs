@@ -12,6 +12,7 @@ mod pump;
 mod record;
 mod restored;
 mod running;
+mod settled;
 mod spell;
 mod stream;
 mod subscribed;

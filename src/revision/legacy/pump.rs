@@ -128,11 +128,15 @@ async fn asked(server: &Arc<LegacyServer>, place: Option<ReplyPlace>, request: R
         drop(place);
         return server.asked_by_task(task, request).await;
     }
-    if let Err(request) = server.calls.inject(request) {
+    // On a pipe it was looked for when the question came: who is alone by now need not have been then.
+    let refused = if server.link.is_pipe() { Err(request) } else { server.calls.inject(request) };
+    if let Err(request) = refused {
         let name = &server.hello.server;
         server.hello.metrics.asks.with_label_values(&["any", "unattributed"]).inc();
         tracing::debug!(server = name, method = %request.method, "a request that belongs to no single open call is refused");
-        let message = "Not available: the request cannot be told to belong to one client's call";
+        let message = format!(
+            "Not available: the request cannot be told to belong to one client's call (servers.{name}.share = \"session\" gives each client a connection of its own)"
+        );
         let error = RpcError { code: code::METHOD_NOT_FOUND, message: message.into(), data: None };
         server.reply_in(place, &request.id, Err(error)).await;
     }

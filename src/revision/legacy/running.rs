@@ -1,6 +1,6 @@
 //! One call on a legacy server, from its request to its answer.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -15,9 +15,10 @@ use crate::json::{Object, Raw, Text};
 use crate::jsonrpc::{Id, Message, Notification, Request, Response, RpcError, code, to_bytes, write_request};
 use crate::link::{Headers, LinkError, Messages};
 use crate::model::{
-    Again, Answers, Ask, AskKind, AskState, Call, Caller, Error, Event, Exchange, LogWish, Method, Notice, Outcome,
-    Principal, Question, TaskMethod, TaskWish,
+    Again, Answers, Ask, AskKind, AskState, Call, Caller, Can, Error, Event, Exchange, LogWish, Method, Notice,
+    Outcome, Principal, Question, TaskMethod, TaskWish,
 };
+use crate::revision::attribution::Target;
 use crate::revision::calls::{Asking, CallEntry, Logs};
 use crate::revision::legacy::back::LegacyServer;
 use crate::revision::legacy::tasks;
@@ -87,7 +88,9 @@ impl Running {
             LogWish::Nothing => Logs::Unwanted(caller.principal.id),
             _ => Logs::Wanted(caller.principal.id),
         };
-        let entry = server.calls.open(&caller, logs, server.link.is_pipe());
+        let is_pipe = server.link.is_pipe();
+        let target = if is_pipe && caller.can != Can::default() { Target::of(&call) } else { Target::default() };
+        let entry = server.calls.open(&caller, logs, target);
         let task = if call.method == Method::Task(TaskMethod::End) { call.target() } else { None };
         if let Some(task) = &task {
             entry.attend(task.clone(), None);
@@ -136,12 +139,13 @@ impl Running {
     async fn next_event(&mut self) -> Event {
         if self.phase == Phase::Unsent {
             self.server.lower_level(&self.caller).await;
+            self.server.settle(&self.caller).await;
             self.heard = self.server.link.count_heard();
             self.phase = Phase::Sent;
             // Where something may come on another stream, it is heard while the server says nothing on the call's own:
             // it may wait for the answer before it even sends its status.
             let sending = self.send();
-            if self.entry.injected.is_some() {
+            if self.entry.injected.is_some() && !self.server.link.is_pipe() {
                 self.sending = Some(Box::pin(sending));
             } else {
                 match self.server.hello.times.alarms().within(self.deadline, sending).await {
@@ -285,6 +289,7 @@ impl Running {
         match message {
             Message::Response(response) => {
                 self.entry.answered();
+                self.asks.is_answered.store(true, Ordering::Release);
                 Some(Event::Done(self.end(response).await))
             }
             Message::Notification(notification) => self.notified(notification),
@@ -382,7 +387,10 @@ impl Running {
         }
         let (answer, answers) = oneshot::channel();
         let guard = AskGuard::new(&self.asks, self.server.calls.asking());
-        tokio::spawn(reply(self.server.clone(), id, about, answers, guard));
+        // On a pipe, it may be a question of another call of the same client.
+        let another = (about.is_none() && self.server.link.is_pipe())
+            .then(|| (self.caller.clone(), Request { id: id.clone(), method: method.clone(), params: params.clone() }));
+        tokio::spawn(reply(self.server.clone(), id, about, another, answers, guard));
         let key = Text::literal("request");
         let requests = vec![(key, Question { kind, method, params })];
         Some(Event::Ask(Ask { requests, state: AskState::ServerWaits, server: None, answer }))
@@ -428,6 +436,8 @@ struct Asks {
     asked: AtomicUsize,
     /// Questions without an answer.
     open: AtomicUsize,
+    /// Whether the call was answered: what it still asks is another call's question.
+    is_answered: AtomicBool,
     /// When the last answer was sent.
     answered: Mutex<Option<Instant>>,
 }
@@ -457,10 +467,17 @@ async fn reply(
     server: Arc<LegacyServer>,
     id: Id,
     task: Option<Text>,
+    another: Option<(Arc<Caller>, Request)>,
     answers: oneshot::Receiver<Answers>,
     guard: AskGuard,
 ) {
     let answers = tokio::time::timeout(server.hello.times.ask(), answers).await;
+    if let (Ok(Err(_)), Some((caller, request))) = (&answers, another)
+        && guard.asks.is_answered.load(Ordering::Acquire)
+        && server.calls.inject_again(&caller, request).is_ok()
+    {
+        return;
+    }
     let mut outcome = match answers {
         Ok(Ok(mut answers)) if !answers.is_empty() => answers.swap_remove(0).1,
         _ => Err(RpcError { code: code::INTERNAL, message: "The client did not answer".into(), data: None }),

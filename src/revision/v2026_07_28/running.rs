@@ -14,6 +14,7 @@ use crate::model::{
     Answers, Ask, AskState, CacheHint, Call, Caller, Error, Event, Exchange, LogWish, Method, Notice, Outcome, Reason,
     Resume, TaskMethod, TaskWish,
 };
+use crate::revision::attribution::Target;
 use crate::revision::calls::{CallEntry, Logs};
 use crate::revision::v2026_07_28::back::Inner;
 use crate::revision::v2026_07_28::{SERVER_INFO, headers, meta, tasks};
@@ -61,7 +62,7 @@ impl Running {
         // "The server MUST NOT emit `notifications/message` for a request that does not include this field": none can be
         // about a call that did not ask (server/utilities/logging.mdx).
         let logs = if caller.log == LogWish::Nothing { Logs::Never } else { Logs::Wanted(caller.principal.id) };
-        let entry = server.calls.open(&caller, logs, true);
+        let entry = server.calls.open(&caller, logs, Target::default());
         let meta = meta::write(meta, &caller, &server.hello.info, progress.then_some(entry.id), may_task);
         params.set(Text::literal("_meta"), meta.raw());
         // What a client of another revision may have put here is no answer to this server.
@@ -164,7 +165,7 @@ impl Running {
         }
         let responses = (!responses.is_empty()).then(|| responses.raw());
         let params = with_round(self.params.clone(), responses, state);
-        self.entry = self.server.calls.open(&self.caller, self.logs, true);
+        self.entry = self.server.calls.open(&self.caller, self.logs, Target::default());
         self.deadline = Instant::now() + self.server.hello.times.call();
         self.send(&params).await
     }

@@ -1,0 +1,131 @@
+//! Attribution of a question on a pipe to one of several calls of its client.
+//!
+//! Owns the choice among calls that belong to one client. Does not decide which calls may be asked (`calls`). Invariant:
+//! the choice never adds a call to those that it is given.
+
+use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::Notify;
+
+use crate::model::Call;
+
+/// Tools that are remembered as ones that ask, of one connection.
+const ASKING_TOOLS_MAX: usize = 64;
+
+/// Record that a server asks its clients in the middle of calls. All connections of one server share it.
+#[derive(Clone, Default)]
+pub struct AskRecord(Arc<Record>);
+
+#[derive(Default)]
+struct Record {
+    seen: AtomicBool,
+    learned: Notify,
+}
+
+impl AskRecord {
+    /// Records that the server asks.
+    pub fn note(&self) {
+        if !self.0.seen.swap(true, Ordering::AcqRel) {
+            self.0.learned.notify_one();
+        }
+    }
+
+    /// Takes over what an earlier run recorded.
+    pub fn remember(&self) {
+        self.0.seen.store(true, Ordering::Release);
+    }
+
+    /// Tells that the server was seen to ask, in this run or an earlier one.
+    pub fn was_seen(&self) -> bool {
+        self.0.seen.load(Ordering::Acquire)
+    }
+
+    /// Waits for the first question. Ends once for it, whoever waits.
+    pub async fn learned(&self) {
+        self.0.learned.notified().await;
+    }
+}
+
+/// Digest of what a call asks for: its method and its target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Target(u64);
+
+impl Target {
+    pub(super) fn of(call: &Call) -> Self {
+        let mut hasher = DefaultHasher::new();
+        hasher.write(call.method.name().as_bytes());
+        for member in ["name", "uri"] {
+            hasher.write(call.params.get(member).map_or(b"", |raw| raw.bytes()));
+        }
+        Target(hasher.finish())
+    }
+}
+
+/// Open call that a question may be about.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Candidate {
+    pub(super) id: u64,
+    pub(super) target: Target,
+    /// Questions that it got already.
+    pub(super) asked: u32,
+}
+
+/// Targets that asked when nothing else could have.
+#[derive(Default)]
+pub(super) struct AskingTargets(VecDeque<Target>);
+
+impl AskingTargets {
+    pub(super) fn learn(&mut self, target: Target) {
+        if !self.0.contains(&target) {
+            if self.0.len() == ASKING_TOOLS_MAX {
+                self.0.pop_front();
+            }
+            self.0.push_back(target);
+        }
+    }
+
+    /// Picks the call that a question is most likely about: one of a target that is known to ask, else of the target
+    /// that was called last. Of several calls of that kind, the one that was asked least, and began first.
+    pub(super) fn pick(&self, candidates: &[Candidate]) -> Option<u64> {
+        let known = candidates.iter().any(|call| self.0.contains(&call.target));
+        let last = candidates.iter().max_by_key(|call| call.id)?.target;
+        let likely = |call: &&Candidate| match known {
+            true => self.0.contains(&call.target),
+            false => call.target == last,
+        };
+        candidates.iter().filter(likely).min_by_key(|call| (call.asked, call.id)).map(|call| call.id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidate(id: u64, target: u64, asked: u32) -> Candidate {
+        Candidate { id, target: Target(target), asked }
+    }
+
+    #[test]
+    fn equal_calls_are_asked_in_turn() {
+        let targets = AskingTargets::default();
+        assert_eq!(targets.pick(&[candidate(1, 7, 0), candidate(2, 7, 0)]), Some(1));
+        assert_eq!(targets.pick(&[candidate(1, 7, 1), candidate(2, 7, 0)]), Some(2));
+        assert_eq!(targets.pick(&[]), None);
+    }
+
+    #[test]
+    fn a_call_that_runs_for_long_is_not_taken_for_one_that_asks() {
+        let mut targets = AskingTargets::default();
+        assert_eq!(targets.pick(&[candidate(1, 7, 0), candidate(2, 8, 0)]), Some(2), "the last one");
+        targets.learn(Target(7));
+        assert_eq!(targets.pick(&[candidate(1, 7, 0), candidate(2, 8, 0)]), Some(1), "known to ask");
+        for other in 100..100 + ASKING_TOOLS_MAX as u64 {
+            targets.learn(Target(other));
+        }
+        assert_eq!(targets.0.len(), ASKING_TOOLS_MAX);
+        assert_eq!(targets.pick(&[candidate(1, 7, 0), candidate(2, 8, 0)]), Some(2), "forgotten");
+    }
+}
