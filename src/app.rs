@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin::{self, Admin};
 use crate::auth::KeyRing;
-use crate::config::{Limits, Plan};
+use crate::config::{Limits, Plan, ViewSettings};
 use crate::front::{
     self, ConnectionPlaces, Front, Fronts, Gate, GateSettings, HostRules, Inherited, ListenAddress, ListenSettings,
     Listener, NoPipe, PipeFront, RequestLimits, Service, Tls, TlsSettings, Unread,
@@ -365,7 +365,8 @@ fn request_limits(plan: &Plan) -> RequestLimits {
 }
 
 fn gateway_settings(plan: &Plan, access: crate::policy::AccessTable) -> GatewaySettings {
-    let views = plan.views.iter().cloned().map(|v| ViewRules { name: v.name, servers: v.servers, tools: v.tools });
+    let view = |v: ViewSettings| ViewRules { name: v.name, servers: v.servers, tools: v.tools, schema: v.schema };
+    let views = plan.views.iter().cloned().map(view);
     GatewaySettings {
         names: NameRules { separator: plan.names.separator.clone(), max_length: plan.names.max_length },
         servers: plan.servers.clone(),
@@ -375,6 +376,7 @@ fn gateway_settings(plan: &Plan, access: crate::policy::AccessTable) -> GatewayS
         drain: plan.drain,
         calls: plan.log.calls,
         uri_max: plan.limits.uri,
+        schema: plan.schema,
     }
 }
 

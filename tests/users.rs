@@ -11,6 +11,8 @@ mod askers;
 mod children;
 #[path = "users/connection.rs"]
 mod connection;
+#[path = "users/findings.rs"]
+mod findings;
 #[path = "users/input.rs"]
 mod input;
 #[path = "users/lists.rs"]

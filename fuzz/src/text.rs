@@ -213,7 +213,7 @@ pub fn names(data: &[u8]) {
         }
     }
     let rules = NameRules { separator: "__".to_owned(), max_length: 24 };
-    let names = assign(&items, &rules);
+    let names: Vec<String> = assign(&items, &rules).into_iter().map(|(name, _)| name).collect();
     assert_eq!(names.len(), items.len());
     for name in &names {
         assert!(name.len() <= 24 && name.starts_with(|c: char| c.is_ascii_alphabetic()), "{name:?}");
@@ -224,7 +224,7 @@ pub fn names(data: &[u8]) {
     unique.dedup();
     assert_eq!(unique.len(), names.len(), "two have one name");
     items.reverse();
-    let mut again = assign(&items, &rules);
+    let mut again: Vec<String> = assign(&items, &rules).into_iter().map(|(name, _)| name).collect();
     again.reverse();
     assert_eq!(again, names, "the order does not matter");
 }

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::auth::AdminAccess;
 use crate::front::{Fronts, has_several_hosts, hosts, plain};
-use crate::gateway::Gateway;
+use crate::gateway::{Gateway, Topic};
 use crate::model::Kind;
 use crate::telemetry::{Metrics, logs};
 use crate::upstream::{State, Upstream};
@@ -159,6 +159,9 @@ async fn status(Shared(admin): Shared<Arc<Admin>>) -> Response {
             "prompts": items.get(Kind::Prompts).items.len(),
             "stale": upstream.is_unconfirmed(),
             "left_out": left_out.map(|l| format!("{}: {}", l.item, l.reason)).collect::<Vec<_>>(),
+            (Topic::Name.name()): snapshot.told(Some(&upstream.settings.name), Topic::Name),
+            (Topic::Filter.name()): snapshot.told(Some(&upstream.settings.name), Topic::Filter),
+            (Topic::Schema.name()): snapshot.told(Some(&upstream.settings.name), Topic::Schema),
             "stderr": upstream.stderr().iter().map(|line| logs::redact(line)).collect::<Vec<_>>(),
         });
         if let Some(server) = server.as_object_mut() {
@@ -174,10 +177,16 @@ async fn status(Shared(admin): Shared<Arc<Admin>>) -> Response {
             "tools": 0, "resources": 0, "prompts": 0, "stale": false, "left_out": [], "stderr": [],
             "title": null, "icon": null, "prefix": null, "server": { "name": null, "version": null }, "transport": null,
             "target": null, "since": null, "since_seconds": null, "restarts": 0, "tokens": 0,
+            (Topic::Name.name()): [], (Topic::Filter.name()): [], (Topic::Schema.name()): [],
         })
     });
     let servers = servers.chain(disabled);
-    let body = serde_json::json!({ "version": env!("CARGO_PKG_VERSION"), "servers": servers.collect::<Vec<_>>() });
+    let body = serde_json::json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "servers": servers.collect::<Vec<_>>(),
+        // Of views and keys.
+        (Topic::Filter.name()): snapshot.told(None, Topic::Filter),
+    });
     json(StatusCode::OK, &body)
 }
 

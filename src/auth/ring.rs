@@ -98,7 +98,8 @@ impl KeyRing {
             };
             let endpoints = key.views.as_ref().map(|names| names.iter().cloned().collect());
             let secret = key.hash.secret("handles of tasks");
-            rows.push((principal.id, Access { endpoints, tools: key.tools.clone(), secret }));
+            let (name, tools) = (key.name.clone(), key.tools.clone());
+            rows.push((principal.id, Access { name, endpoints, tools, secret }));
             keys.insert(key.hash, Known { hash: key.hash, principal, expires: key.expires });
         }
         (KeyRing { keys, anybody: self.anybody.clone(), next, mark: Arc::default() }, AccessTable::new(rows))

@@ -9,9 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::cli::admin::AdminArgs;
+use crate::cli::connect;
 use crate::cli::plan::{self, Format};
 use crate::cli::{block_on, say};
 use crate::config::{self, LoadOptions, Loaded, Problems};
+use crate::telemetry::logs;
 
 /// Exit code for a config that cannot be used.
 const BAD_CONFIG: u8 = 2;
@@ -28,6 +30,9 @@ pub struct CheckArgs {
     /// Show what would change: what a reload would do to the running gateway, or with --against, how two configs differ.
     #[arg(long, conflicts_with = "print")]
     pub plan: bool,
+    /// Connect each server once, and show what it offers, names that change, and patterns that match nothing.
+    #[arg(long, conflicts_with_all = ["plan", "print"])]
+    pub connect: bool,
     /// The config to compare with (repeatable); the new one is the argument, or --config.
     #[arg(long, value_name = "OLD", requires = "plan")]
     pub against: Vec<PathBuf>,
@@ -42,7 +47,7 @@ pub struct CheckArgs {
     pub admin: AdminArgs,
 }
 
-/// Validates the config. Exit code 0: it can be used; 2: it cannot.
+/// Validates the config. Exit code 0: it can be used; 2: it cannot; 1: a server could not be connected.
 ///
 /// `revisions` are the protocol revisions that a server can be made to speak.
 pub fn run(args: &CheckArgs, revisions: &[&str]) -> ExitCode {
@@ -71,6 +76,10 @@ pub fn run(args: &CheckArgs, revisions: &[&str]) -> ExitCode {
     };
     // Nothing is left to say if standard error is closed.
     let _ = write!(std::io::stderr(), "{}", report(&loaded));
+    if args.connect {
+        logs::start("error", false);
+        return block_on(connect::run(loaded.plan));
+    }
     if args.print && std::io::stdout().write_all(loaded.print().as_bytes()).is_err() {
         return ExitCode::FAILURE;
     }

@@ -6,12 +6,14 @@
 pub mod admin;
 pub mod check;
 pub mod client;
+mod connect;
 pub mod health;
 pub mod key;
 mod arrange;
 mod later;
 mod locate;
 pub mod mock;
+mod notes;
 mod plan;
 pub mod restart;
 pub mod schema;

@@ -7,6 +7,9 @@ use anyhow::Context;
 use serde::Deserialize;
 
 use crate::cli::admin::GatewayArgs;
+use crate::cli::connect::what;
+use crate::cli::notes::{self, Notes};
+use crate::gateway::Topic;
 
 /// Longest target that is shown whole, in characters.
 const TARGET_MAX: usize = 40;
@@ -39,6 +42,9 @@ struct Refused {
 #[derive(Deserialize)]
 struct Status {
     servers: Vec<Server>,
+    /// Of views and keys.
+    #[serde(default)]
+    unmatched_filters: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -53,6 +59,14 @@ struct Server {
     tools: u64,
     since_seconds: Option<u64>,
     target: Option<String>,
+    #[serde(default)]
+    left_out: Vec<String>,
+    #[serde(default)]
+    names: Vec<String>,
+    #[serde(default)]
+    unmatched_filters: Vec<String>,
+    #[serde(default)]
+    schemas: Vec<String>,
 }
 
 /// A connection that all clients of an era share.
@@ -86,6 +100,7 @@ pub async fn run(args: StatusArgs) -> anyhow::Result<ExitCode> {
     }
     let status: Status = serde_json::from_slice(&body).context("the gateway's answer cannot be read")?;
     write!(out, "{}", table(&status.servers))?;
+    write!(out, "{}", told(&status))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -106,6 +121,29 @@ fn cut(target: &str) -> String {
         Some((at, _)) => format!("{}…", &text[..at]),
         None => text,
     }
+}
+
+/// What there is to know beside the table.
+fn told(status: &Status) -> String {
+    let notes = status.servers.iter().flat_map(|server| {
+        let all = [
+            ("left out", &server.left_out),
+            (what(Topic::Name), &server.names),
+            (what(Topic::Filter), &server.unmatched_filters),
+            (what(Topic::Schema), &server.schemas),
+        ];
+        all.map(|(what, all)| Notes {
+            server: Some(&server.name),
+            what,
+            texts: all.iter().map(String::as_str).collect(),
+        })
+    });
+    let beside = Notes {
+        server: None,
+        what: what(Topic::Filter),
+        texts: status.unmatched_filters.iter().map(String::as_str).collect(),
+    };
+    notes::lines(notes.chain([beside]))
 }
 
 fn table(servers: &[Server]) -> String {
@@ -151,6 +189,10 @@ mod tests {
             tools: 7,
             since_seconds: Some(if next.is_none() { 7300 } else { 5 }),
             target: next.is_none().then(|| "npx server".to_owned()),
+            left_out: Vec::new(),
+            names: Vec::new(),
+            unmatched_filters: Vec::new(),
+            schemas: Vec::new(),
         };
         let both = ["new", "old"].map(|revision| SharedConnection { revision: revision.to_owned() });
         assert_eq!(Server { shared: both.into(), ..server("a", "ready", "", None) }.revisions(), "new+old");

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 pub(super) use super::keys::{Admin, AdminRole, Auth, Key, MetricsReaders};
 use super::supervision::{Backoff, Breaker, Ping, Retry, WebSocketPing};
 pub(super) use super::text::{DurationText, RateText, SizeText};
+use crate::gateway::SchemaStyle;
 
 /// Moongate's configuration.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
@@ -90,6 +91,8 @@ pub(super) struct Gateway {
     pub(super) state_dir: Option<String>,
     /// How long a server's lists are kept for a restart that the server has not confirmed since.
     pub(super) catalog_age: DurationText,
+    /// How tools' input schemas are listed.
+    pub(super) schema: Schemas,
 }
 
 impl Default for Gateway {
@@ -110,6 +113,7 @@ impl Default for Gateway {
             state: None,
             state_dir: None,
             catalog_age: "7d".into(),
+            schema: Schemas::AsIs,
         }
     }
 }
@@ -335,6 +339,8 @@ pub(super) struct View {
     pub(super) tools: Option<Vec<String>>,
     /// What clients find.
     pub(super) discovery: Option<Discovery>,
+    /// How tools' input schemas are listed here; default: as `gateway.schema` says.
+    pub(super) schema: Option<Schemas>,
 }
 
 /// What clients can make grow.
@@ -527,6 +533,24 @@ pub(super) enum Start {
     Eager,
     /// When somebody needs it.
     Lazy,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Schemas {
+    /// As their servers spell them.
+    AsIs,
+    /// Without `oneOf`, `anyOf` and `allOf` at the top, which model APIs refuse; the same arguments are valid.
+    Compatible,
+}
+
+impl Schemas {
+    pub(super) fn style(self) -> SchemaStyle {
+        match self {
+            Schemas::AsIs => SchemaStyle::AsIs,
+            Schemas::Compatible => SchemaStyle::Compatible,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::auth::{AdminAccess, KeySettings};
 use crate::front::{ListenAddress, SocketSettings, TlsSettings};
+use crate::gateway::SchemaStyle;
 use crate::policy::{Globs, Rate};
 use crate::store::StoreSettings;
 use crate::telemetry::{CallLog, MemoryLimit};
@@ -40,6 +41,8 @@ pub struct Plan {
     pub state: StoreSettings,
     /// How long a server's lists are kept without being confirmed.
     pub catalog_age: Duration,
+    /// How tools' input schemas are listed.
+    pub schema: SchemaStyle,
     /// How names are exposed.
     pub names: NameSettings,
     /// The enabled servers, sorted by name.
@@ -85,6 +88,8 @@ pub struct ViewSettings {
     pub servers: Option<Vec<String>>,
     /// Exposed names of tools.
     pub tools: Globs,
+    /// How tools' input schemas are listed, if not as everywhere.
+    pub schema: Option<SchemaStyle>,
 }
 
 /// What clients can make grow.

@@ -7,10 +7,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::gateway::findings::{Finding, Topic};
 use crate::gateway::generation::Member;
-use crate::gateway::names::{NameRules, Wanting, assign};
+use crate::gateway::names::{Assigned, NameChange, NameRules, Wanting, assign};
+use crate::gateway::schemas::Combined;
 use crate::gateway::templates::{LookupBudget, OPEN_TEMPLATES_MAX, TemplateIndex};
-use crate::gateway::{apps, merge, uris};
+use crate::gateway::{apps, merge, schemas, uris};
 use crate::json::{Object, Raw, Text};
 use crate::model::{CacheHint, Kind, Method};
 use crate::policy::ItemRules;
@@ -40,6 +42,8 @@ pub struct Route {
     pub hidden: bool,
     /// Whether no list of its server has it: a tool names it.
     pub implied: bool,
+    /// Of a tool: why model APIs refuse it, and its schema as they take it.
+    pub(super) combined: Option<Combined>,
     /// What its calls are measured by.
     pub meter: Arc<Meter>,
 }
@@ -64,6 +68,8 @@ pub struct Snapshot {
     local: [HashMap<(Text, Text), Arc<Route>>; 4],
     /// What could not be exposed.
     pub left_out: Vec<LeftOut>,
+    /// What else its operator should hear of.
+    pub findings: Vec<Finding>,
     templates: TemplateIndex,
     /// The servers that list resources or templates, by name.
     resource_servers: BTreeSet<Text>,
@@ -97,7 +103,8 @@ impl Snapshot {
         for kind in [Kind::Resources, Kind::Templates, Kind::Prompts, Kind::Tools] {
             let found = std::mem::take(&mut found[kind as usize]);
             let keys = exposed_keys(kind, &found, rules);
-            for (n, (taken, exposed)) in found.into_iter().zip(keys).enumerate() {
+            snapshot.findings.extend(changed_names(kind, &found, &keys, rules));
+            for (n, (taken, (exposed, _))) in found.into_iter().zip(keys).enumerate() {
                 let mut route = taken.route(kind, Text::from(exposed), meters, n < METERS_MAX);
                 if kind == Kind::Tools {
                     route.listed = apps::with_pages(route.listed, &route.upstream, &snapshot);
@@ -243,7 +250,23 @@ impl Snapshot {
             metrics.catalog_tokens.with_label_values(&[name]).set(whole(bytes / 4));
             let left_out = self.left_out.iter().filter(|l| l.server == *name).count();
             metrics.catalog_left_out.with_label_values(&[name]).set(whole(left_out));
+            self.count_unmatched(Some(name), metrics);
         }
+        self.count_unmatched(None, metrics);
+    }
+}
+
+impl Snapshot {
+    fn count_unmatched(&self, server: Option<&str>, metrics: &Metrics) {
+        let of_server = |finding: &&Finding| finding.topic == Topic::Filter && finding.server.as_deref() == server;
+        let count = self.findings.iter().filter(of_server).count();
+        metrics.filters_unmatched.with_label_values(&[server.unwrap_or_default()]).set(whole(count));
+    }
+
+    /// What its operator should hear of a server; `None`: of views and keys.
+    pub fn told(&self, server: Option<&str>, topic: Topic) -> Vec<&str> {
+        let told = self.findings.iter().filter(|f| f.topic == topic && f.server.as_deref() == server);
+        told.map(|finding| finding.text.as_str()).collect()
     }
 }
 
@@ -307,7 +330,7 @@ fn take<'a>(kind: Kind, upstream: &'a Arc<Member>, item: &Arc<Object>) -> Result
     Ok(Some(Taken { upstream, local, stem, definition, implied: false }))
 }
 
-fn exposed_keys(kind: Kind, found: &[Taken<'_>], rules: &NameRules) -> Vec<String> {
+fn exposed_keys(kind: Kind, found: &[Taken<'_>], rules: &NameRules) -> Vec<Assigned> {
     match kind {
         Kind::Tools | Kind::Prompts => {
             let wanting = found.iter().map(|t| Wanting {
@@ -330,11 +353,31 @@ fn exposed_keys(kind: Kind, found: &[Taken<'_>], rules: &NameRules) -> Vec<Strin
             for taken in found {
                 let (server, uri) = key(taken);
                 let owner = *owners.entry(taken.local.as_str()).or_insert(taken.upstream.settings.name.as_str());
-                keys.push(if owner == server && !uris::looks_wrapped(&uri) { uri } else { uris::wrap(&server, &uri) });
+                let is_plain = owner == server && !uris::looks_wrapped(&uri);
+                keys.push((if is_plain { uri } else { uris::wrap(&server, &uri) }, None));
             }
             keys
         }
     }
+}
+
+/// The names that are not what their servers call them, beside the prefix and characters that no name has.
+fn changed_names(kind: Kind, found: &[Taken<'_>], keys: &[Assigned], rules: &NameRules) -> Vec<Finding> {
+    let change = |(taken, (exposed, change)): (&Taken<'_>, &Assigned)| {
+        let server = taken.upstream.settings.name.as_str();
+        let mut why = Vec::new();
+        if matches!(kind, Kind::Tools | Kind::Prompts) && taken.stem != taken.local.as_str() {
+            why.push(format!("renamed by servers.{server}.{}.rename", kind.member()));
+        }
+        match change {
+            Some(NameChange::Cut) => why.push(format!("cut to {} bytes (names.max_length)", rules.max_length)),
+            Some(NameChange::Taken(other)) => why.push(format!("server {other} has another one of that name")),
+            None => {}
+        }
+        let text = format!("{} {} is exposed as {exposed}: {}", kind.member(), taken.local, why.join(", "));
+        (!why.is_empty()).then(|| Finding { server: Some(server.to_owned()), topic: Topic::Name, text })
+    };
+    found.iter().zip(keys).filter_map(change).collect()
 }
 
 impl Taken<'_> {
@@ -355,6 +398,7 @@ impl Taken<'_> {
             local_raw: Raw::string(&self.local),
             local: self.local,
             exposed,
+            combined: if kind == Kind::Tools { schemas::combined(&self.definition) } else { None },
             definition: self.definition,
             listed,
         }

@@ -113,7 +113,7 @@ impl Gateway {
         }
         self.shares_logs.store(settings.access.principals() <= 1, Ordering::Relaxed);
         let next = Generation::new(servers, settings.names, settings.access, settings.views);
-        let generation = self.put(Generation { disabled: settings.disabled, ..next }, &before);
+        let generation = self.put(Generation { disabled: settings.disabled, schema: settings.schema, ..next }, &before);
         for name in before.disabled.iter().filter(|name| generation.member(name).is_none()) {
             self.forget(name);
         }

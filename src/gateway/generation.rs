@@ -13,7 +13,7 @@ use crate::gateway::catalog::Snapshot;
 use crate::gateway::names::NameRules;
 use crate::gateway::union::Union;
 use crate::gateway::view::{Scope, View};
-use crate::gateway::{Gateway, ViewRules};
+use crate::gateway::{Gateway, SchemaStyle, ViewRules};
 use crate::json::Text;
 use crate::model::{Call, Caller, Exchange, Principal};
 use crate::policy::AccessTable;
@@ -53,6 +53,8 @@ pub(super) struct Generation {
     /// What each endpoint is over, by its name.
     pub(super) scopes: HashMap<String, Scope>,
     pub(super) snapshot: ArcSwap<Snapshot>,
+    /// How tools' input schemas are listed, but for views that say it themselves.
+    pub(super) schema: SchemaStyle,
     /// Servers that are configured and switched off.
     pub(super) disabled: Vec<String>,
 }
@@ -69,7 +71,8 @@ impl Generation {
             servers.iter().map(|s| (s.settings.name.clone(), Scope::Server(s.clone()))).collect();
         scopes.extend(views.into_iter().map(|v| (v.name.clone(), Scope::View(Arc::new(v)))));
         scopes.insert(String::new(), Scope::All);
-        Generation { servers, names, access, scopes, snapshot: ArcSwap::default(), disabled: Vec::new() }
+        let (snapshot, schema) = (ArcSwap::default(), SchemaStyle::AsIs);
+        Generation { servers, names, access, scopes, snapshot, schema, disabled: Vec::new() }
     }
 
     /// The same, with another in the place of a server.
@@ -81,7 +84,7 @@ impl Generation {
         });
         let servers = self.servers.iter().map(swapped).collect();
         let next = Generation::new(servers, self.names.clone(), self.access.clone(), views.collect());
-        Generation { disabled: self.disabled.clone(), ..next }
+        Generation { disabled: self.disabled.clone(), schema: self.schema, ..next }
     }
 
     /// What an endpoint is over for a principal; `None`: there is none of this name, or not for it.

@@ -204,7 +204,10 @@ mod tests {
     use crate::policy::{Access, Globs, Secret};
 
     fn table(ids: &[u32]) -> AccessTable {
-        let access = || Access { endpoints: None, tools: Globs::all(), secret: Secret::new([0; 32]) };
+        let access = || {
+            let (name, endpoints, tools) = (String::new(), None, Globs::all());
+            Access { name, endpoints, tools, secret: Secret::new([0; 32]) }
+        };
         AccessTable::new(ids.iter().map(|id| (*id, access())).collect())
     }
 

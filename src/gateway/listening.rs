@@ -273,6 +273,7 @@ mod tests {
             drain: Duration::ZERO,
             calls: CallLog::default(),
             uri_max: 8192,
+            schema: crate::gateway::SchemaStyle::AsIs,
         };
         Gateway::new(settings, Arc::new(Shared::new(Arc::new(Metrics::new()), Guard::none())))
     }

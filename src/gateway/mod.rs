@@ -6,6 +6,8 @@
 mod apps;
 mod catalog;
 mod change;
+mod filters;
+mod findings;
 mod generation;
 mod handles;
 mod hub;
@@ -16,6 +18,7 @@ mod merge;
 mod names;
 mod places;
 mod preview;
+mod schemas;
 mod tasks;
 mod union;
 mod templates;
@@ -40,9 +43,11 @@ use crate::upstream::{News, Owner, ServerSettings, Shared, Sink, State, Upstream
 
 pub use catalog::{LeftOut, Snapshot};
 pub use change::{Pending, Restarted};
+pub use findings::{Finding, Topic};
 pub use generation::Member;
 pub use names::NameRules;
 pub use preview::{Gains, Who};
+pub use schemas::SchemaStyle;
 pub use view::View;
 
 use generation::{Current, Generation};
@@ -52,7 +57,7 @@ use links::Learned;
 /// Pure functions on which much depends, for `fuzz/`.
 #[doc(hidden)]
 pub mod pure {
-    pub use super::names::{Wanting, assign};
+    pub use super::names::{Assigned, NameChange, Wanting, assign};
     pub use super::templates::matches;
     pub use super::uris::{looks_wrapped, unwrap, wrap};
 }
@@ -80,6 +85,8 @@ pub struct GatewaySettings {
     pub calls: CallLog,
     /// Longest URI that is looked up, in bytes.
     pub uri_max: usize,
+    /// How tools' input schemas are listed, but for views that say it themselves.
+    pub schema: SchemaStyle,
 }
 
 /// A named subset of servers and tools.
@@ -91,6 +98,8 @@ pub struct ViewRules {
     pub servers: Option<Vec<String>>,
     /// The tools, by exposed name.
     pub tools: Globs,
+    /// How tools' input schemas are listed; `None`: as everywhere.
+    pub schema: Option<SchemaStyle>,
 }
 
 impl ViewRules {
@@ -151,6 +160,7 @@ impl Gateway {
         let servers = settings.servers.into_iter().map(member).collect();
         let generation = Arc::new(Generation {
             disabled: settings.disabled,
+            schema: settings.schema,
             ..Generation::new(servers, settings.names, settings.access, settings.views)
         });
         let gateway = Arc::new(Gateway {
@@ -299,7 +309,9 @@ impl Gateway {
     }
 
     fn build(&self, generation: &Generation) -> Snapshot {
-        let fresh = Snapshot::build(&generation.servers, &generation.names, &self.meters);
+        let mut fresh = Snapshot::build(&generation.servers, &generation.names, &self.meters);
+        fresh.findings.extend(schemas::refused(generation, &fresh));
+        fresh.findings.extend(filters::unmatched(generation, &fresh));
         fresh.measure(&generation.servers, &self.metrics);
         fresh
     }
@@ -310,6 +322,7 @@ impl Gateway {
             let (item, reason) = (logs::one_line(&left_out.item), logs::one_line(&left_out.reason));
             tracing::warn!(server = left_out.server, "left out: {item}: {reason}");
         }
+        findings::log(&before.findings, &fresh.findings);
     }
 }
 

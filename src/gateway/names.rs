@@ -29,29 +29,40 @@ pub struct Wanting<'a> {
 /// Digits of the suffix that tells apart what was cut or collided.
 const SUFFIX_DIGITS: usize = 6;
 
-/// Gives each item its name. The result is in the order of the input.
-pub fn assign(items: &[Wanting<'_>], rules: &NameRules) -> Vec<String> {
-    // The winner of a collision is the first by server and name, so that it does not depend on who connected first.
-    let order: BTreeMap<&Wanting<'_>, usize> = items.iter().enumerate().map(|(n, item)| (item, n)).collect();
-    let mut taken: HashMap<String, ()> = HashMap::new();
-    let mut names = vec![String::new(); items.len()];
-    for (item, n) in order {
-        let mut name = expose(item, rules);
-        let mut salt = 0;
-        while taken.contains_key(&name) {
-            name = suffixed(&spell(item, rules), item, salt, rules.max_length);
-            salt += 1;
-        }
-        taken.insert(name.clone(), ());
-        names[n] = name;
-    }
-    names
+/// Why a name is not the one that an item wants.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NameChange {
+    /// It was too long.
+    Cut,
+    /// An item of this server has it.
+    Taken(String),
 }
 
-/// The name that an item gets if nobody else wants it.
-pub(super) fn expose(item: &Wanting<'_>, rules: &NameRules) -> String {
-    let spelled = spell(item, rules);
-    if spelled.len() <= rules.max_length { spelled } else { suffixed(&spelled, item, 0, rules.max_length) }
+/// A name, and why it is not the one that was wanted.
+pub type Assigned = (String, Option<NameChange>);
+
+/// Gives each item its name. The result is in the order of the input.
+pub fn assign(items: &[Wanting<'_>], rules: &NameRules) -> Vec<Assigned> {
+    // The winner of a collision is the first by server and name, so that it does not depend on who connected first.
+    let order: BTreeMap<&Wanting<'_>, usize> = items.iter().enumerate().map(|(n, item)| (item, n)).collect();
+    let mut taken: HashMap<String, &str> = HashMap::new();
+    let mut names = vec![(String::new(), None); items.len()];
+    for (item, n) in order {
+        let spelled = spell(item, rules);
+        let (mut name, mut change) = match spelled.len() <= rules.max_length {
+            true => (spelled.clone(), None),
+            false => (suffixed(&spelled, item, 0, rules.max_length), Some(NameChange::Cut)),
+        };
+        let mut salt = 0;
+        while let Some(owner) = taken.get(&name) {
+            change.get_or_insert_with(|| NameChange::Taken((*owner).to_owned()));
+            name = suffixed(&spelled, item, salt, rules.max_length);
+            salt += 1;
+        }
+        taken.insert(name.clone(), item.server);
+        names[n] = (name, change);
+    }
+    names
 }
 
 /// Prefix, separator, name; only letters, digits, `_` and `-`; a letter first.
@@ -92,7 +103,7 @@ mod tests {
     fn names(items: &[(&str, &str, &str)]) -> Vec<String> {
         let items: Vec<Wanting<'_>> =
             items.iter().map(|(server, prefix, name)| Wanting { server, prefix, name, local: name }).collect();
-        assign(&items, &rules())
+        assign(&items, &rules()).into_iter().map(|(name, _)| name).collect()
     }
 
     #[test]
@@ -116,8 +127,11 @@ mod tests {
         let rules = rules();
         let tool = |name, local| Wanting { server: "a", prefix: "a", name, local };
         let got = assign(&[tool("find", "search"), tool("find", "find")], &rules);
-        assert_eq!(got[1], "a__find");
-        assert!(got[0].starts_with("a__find_"), "{got:?}");
+        assert_eq!(got[1], ("a__find".to_owned(), None));
+        assert_eq!(got[0].1, Some(NameChange::Taken("a".to_owned())));
+        let long = "x".repeat(90);
+        assert_eq!(assign(&[tool(&long, "x")], &rules)[0].1, Some(NameChange::Cut));
+        assert!(got[0].0.starts_with("a__find_"), "{got:?}");
     }
 
     proptest! {
@@ -137,11 +151,11 @@ mod tests {
             for (at, n) in order.iter().enumerate() {
                 prop_assert_eq!(&second[at], &first[*n]);
             }
-            let mut unique = first.clone();
+            let mut unique: Vec<&String> = first.iter().map(|(name, _)| name).collect();
             unique.sort();
             unique.dedup();
             prop_assert_eq!(unique.len(), first.len());
-            for name in &first {
+            for (name, _) in &first {
                 prop_assert!(name.len() <= 45 && name.starts_with(|c: char| c.is_ascii_alphabetic()));
                 prop_assert!(name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-'));
             }

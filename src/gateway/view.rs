@@ -14,7 +14,7 @@ use crate::gateway::listening::Listening;
 use crate::gateway::templates::LookupBudget;
 use crate::gateway::union::Union;
 use crate::gateway::watched::{Asked, CallWatch, WatchedCall};
-use crate::gateway::{Gateway, Snapshot, ViewRules, links, merge, unrouted_label};
+use crate::gateway::{Gateway, SchemaStyle, Snapshot, ViewRules, links, merge, schemas, unrouted_label};
 use crate::json::{Object, Raw, Text};
 use crate::model::{
     Ask, Call, Caller, Error, Event, Exchange, Face, Features, Filter, Kind, Method, Notice, Notices, Outcome,
@@ -130,8 +130,17 @@ impl View {
     pub(super) fn listed(&self, caller: &Caller, kind: Kind, with_tasks: bool) -> Listed {
         let key = (self.name.clone(), caller.principal.id, kind, with_tasks);
         let public = caller.principal.id == ANYBODY;
+        let style = match &self.scope {
+            Scope::View(view) => view.schema.unwrap_or(self.now.schema),
+            _ => self.now.schema,
+        };
         let visible = |route: &Route| {
-            let plain = || if self.is_raw() { merge_raw(kind, route) } else { route.listed.clone() };
+            let plain = || {
+                let plain = if self.is_raw() { merge_raw(kind, route) } else { route.listed.clone() };
+                let combined = route.combined.as_ref().filter(|_| style == SchemaStyle::Compatible);
+                let compatible = combined.and_then(|combined| combined.compatible.as_ref());
+                compatible.and_then(|schema| schemas::with_schema(&plain, schema)).unwrap_or(plain)
+            };
             let listed = || match with_tasks && runs_as_task(&route.upstream) {
                 true => {
                     let plain = plain();

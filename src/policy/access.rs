@@ -10,6 +10,8 @@ use crate::policy::Globs;
 /// One principal's row.
 #[derive(Clone, Debug)]
 pub struct Access {
+    /// The name of its key, for reports.
+    pub name: String,
     /// The endpoints of views and servers that it may use; `None`: every endpoint. The one over everything is over those.
     pub endpoints: Option<HashSet<String>>,
     /// The tools that it may see and call, by the name on the endpoint over everything.
@@ -70,6 +72,11 @@ impl AccessTable {
     /// Whether there are rows at all: without, anybody may do anything.
     pub fn is_open(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Each key by name, and its patterns over tools.
+    pub fn tools(&self) -> impl Iterator<Item = (&str, &Globs)> {
+        self.0.iter().map(|(_, access)| (access.name.as_str(), &access.tools))
     }
 
     /// How many principals there can be.

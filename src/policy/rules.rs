@@ -1,6 +1,7 @@
 //! Globs over names, and what a server's config does to its items.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
 
 use globset::{Glob, GlobBuilder, GlobSet};
 
@@ -12,6 +13,8 @@ pub struct Globs {
     allow: Names,
     deny: Names,
     spelling: Vec<String>,
+    /// The patterns one by one, without their `!`, for reports.
+    each: Arc<OnceLock<GlobSet>>,
 }
 
 /// Which names some patterns mean. Most are a lone star or nothing at all: no automaton is built for these.
@@ -72,12 +75,13 @@ impl Globs {
             let glob = GlobBuilder::new(text).literal_separator(false).build();
             set.push(glob.map_err(|e| format!("{pattern:?} is not a pattern: {e}"))?);
         }
-        Ok(Globs { allow: Names::of(allow)?, deny: Names::of(deny)?, spelling: patterns.to_vec() })
+        let (allow, deny) = (Names::of(allow)?, Names::of(deny)?);
+        Ok(Globs { allow, deny, spelling: patterns.to_vec(), each: Arc::default() })
     }
 
     /// Matches nothing.
     pub fn none() -> Self {
-        Globs { allow: Names::None, deny: Names::None, spelling: Vec::new() }
+        Globs { allow: Names::None, deny: Names::None, spelling: Vec::new(), each: Arc::default() }
     }
 
     /// Matches everything.
@@ -88,6 +92,23 @@ impl Globs {
     /// The patterns as they were written.
     pub fn spelling(&self) -> &[String] {
         &self.spelling
+    }
+
+    /// The patterns that match none of these names; a lone `*` is no pattern that could be spelled wrong.
+    pub fn unmatched<'a>(&self, names: impl Iterator<Item = &'a str>) -> Vec<&str> {
+        let plain = |pattern: &str| pattern.strip_prefix('!').unwrap_or(pattern).to_owned();
+        if self.spelling.iter().all(|pattern| plain(pattern) == "*") {
+            return Vec::new();
+        }
+        let glob = |pattern: &String| GlobBuilder::new(&plain(pattern)).literal_separator(false).build().ok();
+        let each = self.each.get_or_init(|| GlobSet::new(self.spelling.iter().filter_map(glob)).unwrap_or_default());
+        let (mut matched, mut found) = (vec![false; self.spelling.len()], Vec::new());
+        for name in names {
+            each.matches_into(name, &mut found);
+            found.iter().for_each(|at| matched[*at] = true);
+        }
+        let left = self.spelling.iter().zip(matched).filter(|(pattern, matched)| !matched && plain(pattern) != "*");
+        left.map(|(pattern, _)| pattern.as_str()).collect()
     }
 
     /// Whether `name` matches.
@@ -159,6 +180,21 @@ mod tests {
         for (patterns, name, expected) in cases {
             assert_eq!(globs(patterns).matches(name), *expected, "{patterns:?} {name:?}");
         }
+    }
+
+    #[test]
+    fn a_pattern_that_matches_nothing_is_found() {
+        let cases: &[(&[&str], &[&str])] = &[
+            (&["*"], &[]),
+            (&["*", "!*"], &[]),
+            (&["*", "!delte_*"], &["!delte_*"]),
+            (&["read", "wirte", "delete_?"], &["wirte", "delete_?"]),
+            (&["!delete_*", "read*", "{read,x}"], &[]),
+        ];
+        for (patterns, left) in cases {
+            assert_eq!(globs(patterns).unmatched(["read", "delete_all"].into_iter()), *left, "{patterns:?}");
+        }
+        assert_eq!(globs(&["a"]).unmatched(std::iter::empty()), ["a"]);
     }
 
     #[test]

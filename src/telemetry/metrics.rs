@@ -70,6 +70,7 @@ pub struct Metrics {
     pub catalog_bytes: IntGaugeVec,
     pub catalog_tokens: IntGaugeVec,
     pub catalog_left_out: IntGaugeVec,
+    pub filters_unmatched: IntGaugeVec,
     pub auth: IntCounterVec,
     /// The one of `auth` that every good request counts.
     pub auth_accepted: IntCounter,
@@ -255,6 +256,12 @@ impl Metrics {
                 "Items that a server lists and that cannot be exposed.",
                 &["mcp_server"],
             ),
+            filters_unmatched: ints(
+                r,
+                "moongate_filters_unmatched",
+                "Patterns and names in the config that match nothing; of views and keys where no server is named.",
+                &["mcp_server"],
+            ),
             auth_accepted: auth.with_label_values(&["accepted"]),
             auth,
             policy_denied: counters(r, "moongate_policy_denied_total", "Requests refused by a rule.", &["rule"]),
@@ -362,7 +369,12 @@ impl Metrics {
     /// counted stays.
     pub fn forget_server(&self, server: &str, states: &[&str], kinds: &[&str]) {
         let each = [&self.queue_depth, &self.catalog_bytes, &self.catalog_tokens, &self.catalog_left_out];
-        let each = each.into_iter().chain([&self.backlog_bytes, &self.subscriptions, &self.catalog_stale]);
+        let each = each.into_iter().chain([
+            &self.backlog_bytes,
+            &self.subscriptions,
+            &self.catalog_stale,
+            &self.filters_unmatched,
+        ]);
         for gauges in each.chain([&self.server_connections]) {
             let _ = gauges.remove_label_values(&[server]);
         }

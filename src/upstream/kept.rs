@@ -29,6 +29,8 @@ const ROW_MAX: usize = 16 * 1024 * 1024;
 pub(super) struct Kept {
     /// Whether its lists are those of an earlier run.
     unconfirmed: AtomicBool,
+    /// Whether all its lists were taken, now or in an earlier run.
+    listed: AtomicBool,
     /// When the row was written: seconds since 1970.
     written: AtomicU64,
     /// The lists that were written.
@@ -68,6 +70,11 @@ impl Upstream {
         self.kept.unconfirmed.load(Ordering::Relaxed)
     }
 
+    /// Whether all its lists were taken in full, now or before.
+    pub fn is_listed(&self) -> bool {
+        self.kept.listed.load(Ordering::Relaxed)
+    }
+
     /// Takes over what an earlier run knew; false: it is of no use. A server that was listed meanwhile knows better.
     pub fn restore(&self, row: &Bytes, longest: Duration) -> bool {
         let Ok(row) = serde_json::from_slice::<Row>(row) else { return false };
@@ -87,6 +94,7 @@ impl Upstream {
             items.set(kind, list);
         }
         self.kept.unconfirmed.store(true, Ordering::Relaxed);
+        self.kept.listed.store(true, Ordering::Relaxed);
         let era = if row.modern { Era::Modern } else { Era::Legacy };
         self.connections.remember(Spoke { era, is_pipe: row.pipe, face: row.face, other: row.other });
         self.items.store(Arc::new(items));
@@ -97,6 +105,7 @@ impl Upstream {
     /// The lists are what the server says now: that is what the next run begins with.
     pub(super) fn confirmed(&self, active: &Active) {
         self.kept.unconfirmed.store(false, Ordering::Relaxed);
+        self.kept.listed.store(true, Ordering::Relaxed);
         self.measure_staleness();
         let (items, now) = (self.items(), unix_now());
         let eras = Some((active.era, self.connections.spoke().and_then(|spoke| spoke.other)));
@@ -138,6 +147,7 @@ impl Upstream {
     /// What is known of the server is as doubtful as it is to another.
     pub(super) fn inherit_doubt(&self, other: &Upstream) {
         self.kept.unconfirmed.store(other.is_unconfirmed(), Ordering::Relaxed);
+        self.kept.listed.store(other.is_listed(), Ordering::Relaxed);
         self.measure_staleness();
     }
 

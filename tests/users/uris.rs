@@ -3,7 +3,16 @@
 use moongate::mock::Script;
 use serde_json::{Value, json};
 
-use crate::support::{ERAS, Era, Setup, Stream, legacy, modern, only, serve};
+use crate::support::{ERAS, Era, Gateway, Setup, Stream, legacy, modern, only, serve, until};
+
+/// Waits until so many templates of a server are in the catalogue.
+async fn in_catalog(gateway: &Gateway, server: &str, templates: f64) {
+    let series = format!("moongate_catalog_items{{kind=\"resourceTemplates\",mcp_server=\"{server}\"}}");
+    let count = || async { gateway.metric(&series).await.filter(|count| *count >= templates) };
+    until("the templates are in the catalogue", count).await;
+}
+
+const RESOURCES_OF_B: &str = "moongate_catalog_items{kind=\"resources\",mcp_server=\"b\"}";
 
 /// A server with these templates, and one tool with this result.
 fn server(script: Script, templates: &[&str], result: Value) -> Script {
@@ -27,6 +36,9 @@ async fn a_long_uri_reaches_only_the_server_that_lists_it() {
     let b = serve(b).await;
     let gateway = Setup::new().http("a", &a.url).http("b", &b.url).start().await;
     gateway.ready(&["a", "b"]).await;
+    in_catalog(&gateway, "a", 16.0).await;
+    let resources = || async { gateway.metric(RESOURCES_OF_B).await.filter(|count| *count > 0.0) };
+    until("the resource is in the catalogue", resources).await;
     let left_out = gateway.status("a").await["left_out"].as_array().unwrap().len();
     assert_eq!(left_out, 9000 - 16, "templates that begin with an expression");
     for era in ERAS {
@@ -63,6 +75,7 @@ async fn long_links_in_results_pass_as_they_are() {
     let b = serve(server(legacy(), &["x:{+rest}", "data:{+rest}"], json!({}))).await;
     let gateway = Setup::new().http("a", &a.url).http("b", &b.url).start().await;
     gateway.ready(&["a", "b"]).await;
+    in_catalog(&gateway, "b", 2.0).await;
     for era in ERAS {
         let client = gateway.client(era).await;
         let result = client.call("a__links", json!({})).await.result();
@@ -84,6 +97,8 @@ async fn a_uri_with_another_path_than_patterns_see_is_refused() {
         .start()
         .await;
     gateway.ready(&["a", "b"]).await;
+    in_catalog(&gateway, "a", 1.0).await;
+    in_catalog(&gateway, "b", 1.0).await;
     assert!(gateway.status("a").await["left_out"].to_string().contains("data/../listed"));
     let other_paths = [
         "file:///data/../etc/passwd",
@@ -136,6 +151,8 @@ async fn a_template_with_a_longer_prefix_is_found_first() {
     let b = serve(server(legacy(), &["x:own/{+rest}"], json!({}))).await;
     let gateway = Setup::new().http("a", &a.url).http("b", &b.url).start().await;
     gateway.ready(&["a", "b"]).await;
+    in_catalog(&gateway, "a", 2.0).await;
+    in_catalog(&gateway, "b", 1.0).await;
     let client = gateway.client(Era::Modern).await;
     for uri in ["x:own/1", "x:1", "y:1"] {
         client.request("resources/read", json!({"uri": uri})).await.result();

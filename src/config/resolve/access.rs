@@ -5,7 +5,7 @@
 
 use super::{Resolver, unknown_name_fix};
 use crate::auth::{KeyHash, KeySettings};
-use crate::config::file::{File, Key};
+use crate::config::file::{File, Key, Schemas};
 use crate::config::names::is_name_character;
 use crate::config::plan::ViewSettings;
 use crate::config::problem::Kind;
@@ -38,6 +38,7 @@ impl Resolver<'_> {
                 name: name.clone(),
                 servers: view.servers.clone(),
                 tools: tools.unwrap_or_else(Globs::all),
+                schema: view.schema.map(Schemas::style),
             });
         }
         views

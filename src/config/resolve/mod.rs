@@ -55,6 +55,7 @@ impl<'a> Resolver<'a> {
             keep_alive: self.duration(&path(&["gateway", "keep_alive"]), &file.gateway.keep_alive),
             state: self.state(&file.gateway, &listen),
             catalog_age: self.duration(&path(&["gateway", "catalog_age"]), &file.gateway.catalog_age),
+            schema: file.gateway.schema.style(),
             names,
             servers: self.servers(file).into_iter().map(|server| ServerSettings { ask_timeout, ..server }).collect(),
             ask_timeout,

@@ -1,0 +1,52 @@
+//! What a catalogue has to tell, as lines for people.
+//!
+//! Owns how it is written below a table of servers. Does not look for it (`gateway`). Invariant: whatever servers name
+//! their items, each note is one line.
+
+use std::fmt::Write as _;
+
+use crate::telemetry::logs;
+
+/// Notes of one kind that are written for a server.
+const SHOWN_MAX: usize = 20;
+
+/// Notes of one kind about a server, or about views and keys.
+pub(super) struct Notes<'a> {
+    pub(super) server: Option<&'a str>,
+    pub(super) what: &'static str,
+    pub(super) texts: Vec<&'a str>,
+}
+
+/// The notes, a line each.
+pub(super) fn lines<'a>(notes: impl Iterator<Item = Notes<'a>>) -> String {
+    let mut out = String::new();
+    for Notes { server, what, texts } in notes {
+        let place = server.map(|name| format!("{name}: ")).unwrap_or_default();
+        for text in texts.iter().take(SHOWN_MAX) {
+            let _ = writeln!(out, "{place}{what}: {}", logs::one_line(text));
+        }
+        if let Some(more) = texts.len().checked_sub(SHOWN_MAX).filter(|more| *more > 0) {
+            let _ = writeln!(out, "{place}{what}: {more} more; /api/v1/status has them all");
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_for_each_note_within_reason() {
+        let many = vec!["x\ny"; SHOWN_MAX + 2];
+        let notes = [
+            Notes { server: Some("a"), what: "left out", texts: many },
+            Notes { server: None, what: "filter", texts: vec!["views.v.tools"] },
+        ];
+        let text = lines(notes.into_iter());
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!((lines.len(), lines[0]), (SHOWN_MAX + 2, "a: left out: x y"));
+        assert_eq!(lines[SHOWN_MAX], "a: left out: 2 more; /api/v1/status has them all");
+        assert_eq!(lines[SHOWN_MAX + 1], "filter: views.v.tools");
+    }
+}

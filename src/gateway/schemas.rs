@@ -1,0 +1,460 @@
+//! Input schemas that model APIs refuse: with `oneOf`, `anyOf` or `allOf` at the top. Pure functions.
+//!
+//! Owns how such a schema is written otherwise. Does not decide who gets it (`view`). Invariant: what is written
+//! otherwise accepts the same arguments, by the rules of the JSON Schema dialects that know `if` and `else`.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::gateway::catalog::{Route, Snapshot};
+use crate::gateway::findings::{Finding, Topic};
+use crate::gateway::generation::Generation;
+use crate::gateway::view::Scope;
+use crate::json::{Object, Raw, Text};
+use crate::model::Kind;
+
+/// The keywords that are refused.
+const COMBINERS: [&str; 3] = ["allOf", "anyOf", "oneOf"];
+/// Words about values, not for them.
+const ANNOTATIONS: [&str; 8] =
+    ["title", "description", "$comment", "examples", "default", "deprecated", "readOnly", "writeOnly"];
+/// What depends on where it stands, or on its neighbours, in ways that are not followed here.
+const MARKS: [&str; 9] = [
+    "\"#/allOf",
+    "\"#/anyOf",
+    "\"#/oneOf",
+    "\"$id\"",
+    "\"$anchor\"",
+    "\"$dynamicRef\"",
+    "\"$recursiveRef\"",
+    "\"unevaluatedProperties\"",
+    "\"unevaluatedItems\"",
+];
+/// Dialects without `if`.
+const OLD_DIALECTS: [&str; 3] = ["draft-03", "draft-04", "draft-06"];
+/// References that are followed one after the other, and combiners within combiners.
+const DEPTH_MAX: usize = 8;
+
+/// How tools' input schemas are listed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SchemaStyle {
+    /// As their servers spell them.
+    #[default]
+    AsIs,
+    /// Without combining keywords at the top, where the same arguments can be described otherwise.
+    Compatible,
+}
+
+/// How model APIs take a tool.
+pub(super) struct Combined {
+    /// The keywords at the top of its schema.
+    pub(super) keywords: Vec<&'static str>,
+    /// The schema without them, if there is one that accepts the same.
+    pub(super) compatible: Option<Raw>,
+}
+
+/// Looks at the input schema of a tool; `None`: no keyword at its top is refused.
+pub(super) fn combined(definition: &Object) -> Option<Combined> {
+    let schema = definition.get("inputSchema")?;
+    // Most schemas have none anywhere: one scan is all that they cost.
+    memchr::memmem::find(schema.bytes(), b"Of\"")?;
+    let schema = schema.as_object()?;
+    let keywords: Vec<&'static str> = COMBINERS.into_iter().filter(|key| schema.get(key).is_some()).collect();
+    (!keywords.is_empty()).then(|| Combined { keywords, compatible: compatible(&schema).map(|schema| schema.raw()) })
+}
+
+/// The tools that model APIs refuse, and what was done about each.
+pub(super) fn refused(generation: &Generation, snapshot: &Snapshot) -> Vec<Finding> {
+    let mut compatible: Vec<String> = Vec::new();
+    for scope in generation.scopes.values() {
+        match scope {
+            Scope::All if generation.schema == SchemaStyle::Compatible => compatible.push("/mcp".to_owned()),
+            Scope::View(view) if view.schema.unwrap_or(generation.schema) == SchemaStyle::Compatible => {
+                compatible.push(format!("/mcp/{}", view.name));
+            }
+            _ => {}
+        }
+    }
+    compatible.sort_unstable();
+    let tools = snapshot.iter(Kind::Tools).filter_map(|route| Some((route, route.combined.as_ref()?)));
+    let finding = |(route, combined): (&Arc<Route>, &Combined)| {
+        let done = match (&combined.compatible, compatible.is_empty()) {
+            (None, _) => "listed as it is, since it cannot be written otherwise".to_owned(),
+            (Some(_), true) => "listed as it is; gateway.schema = \"compatible\" lists it without".to_owned(),
+            (Some(_), false) => format!("changed at {}", compatible.join(", ")),
+        };
+        let keywords = combined.keywords.join(", ");
+        let text = format!("{}: {keywords} at the top of its inputSchema: {done}", route.exposed);
+        Finding { server: Some(route.upstream.settings.name.clone()), topic: Topic::Schema, text }
+    };
+    tools.map(finding).collect()
+}
+
+/// The definition with another schema.
+pub(super) fn with_schema(definition: &Raw, schema: &Raw) -> Option<Raw> {
+    let mut definition = definition.as_object()?;
+    definition.set(Text::literal("inputSchema"), schema.clone());
+    Some(definition.raw())
+}
+
+fn compatible(schema: &Object) -> Option<Object> {
+    let text = schema.bytes();
+    let has = |mark: &&str| memchr::memmem::find(&text, mark.as_bytes()).is_some();
+    if schema.get("$ref").is_some() || MARKS.iter().any(|mark| has(mark)) {
+        return None;
+    }
+    let mut base = schema.clone();
+    for _ in 0..DEPTH_MAX {
+        let merged = COMBINERS.into_iter().find_map(|key| without(&base, key, schema));
+        let Some(merged) = merged else { break };
+        base = merged;
+    }
+    if COMBINERS.iter().all(|key| base.get(key).is_none()) {
+        return Some(base);
+    }
+    let dialect = schema.text("$schema");
+    let is_old = dialect.is_some_and(|dialect| OLD_DIALECTS.iter().any(|old| dialect.contains(old)));
+    (!is_old).then(|| moved(base, schema))
+}
+
+/// The schema with one keyword merged into it, if that can be.
+fn without(base: &Object, key: &'static str, root: &Object) -> Option<Object> {
+    let branches = branches(base.get(key)?, root)?;
+    let mut merged = base.clone();
+    merged.remove(key);
+    let same = branches.windows(2).all(|pair| pair[0] == pair[1]);
+    match key {
+        "anyOf" if branches.iter().any(Object::is_empty) => return Some(merged),
+        "allOf" => {}
+        "anyOf" if same => {}
+        _ if branches.len() == 1 => {}
+        _ => return None,
+    }
+    for branch in &branches {
+        merge(&mut merged, branch)?;
+    }
+    Some(merged)
+}
+
+/// The branches of a keyword, references followed; `None` where one of them is no object.
+fn branches(value: &Raw, root: &Object) -> Option<Vec<Object>> {
+    let all = value.as_array()?;
+    let branch = |raw: &Raw| match &raw.bytes()[..] {
+        b"true" => Some(Object::new()),
+        _ => followed(raw.as_object()?, root),
+    };
+    (!all.is_empty()).then(|| all.iter().map(branch).collect()).flatten()
+}
+
+/// What a branch that is nothing but a reference into the same schema refers to.
+fn followed(mut branch: Object, root: &Object) -> Option<Object> {
+    for _ in 0..DEPTH_MAX {
+        let Some(reference) = branch.get("$ref") else { return Some(branch) };
+        let reference = reference.as_text()?;
+        if branch.iter().any(|(key, _)| key.as_str() != "$ref" && !ANNOTATIONS.contains(&key.as_str())) {
+            return None;
+        }
+        let (table, name) = reference.strip_prefix("#/")?.split_once('/')?;
+        if !matches!(table, "$defs" | "definitions") || name.contains(['/', '~', '%']) {
+            return None;
+        }
+        branch = root.object(table)?.object(name)?;
+    }
+    None
+}
+
+/// Whether properties that a schema does not name are restricted.
+fn is_closed(schema: &Object) -> bool {
+    schema.get("additionalProperties").is_some_and(|rule| !matches!(&rule.bytes()[..], b"true" | b"{}"))
+}
+
+fn properties(schema: &Object) -> Object {
+    schema.object("properties").unwrap_or_default()
+}
+
+fn is_named_by(names: &Object, other: &Object) -> bool {
+    names.iter().all(|(name, _)| other.get(name).is_some())
+}
+
+/// Makes a schema say what another one says, too; `None` where both have a word that cannot be said once.
+fn merge(base: &mut Object, branch: &Object) -> Option<()> {
+    let (ours, theirs) = (properties(base), properties(branch));
+    let has_patterns = |schema: &Object| schema.get("patternProperties").is_some();
+    // It restricts what its own schema does not name, so that the other one must not name more.
+    if is_closed(base) && (!is_named_by(&theirs, &ours) || has_patterns(branch))
+        || is_closed(branch) && (!is_named_by(&ours, &theirs) || has_patterns(base))
+    {
+        return None;
+    }
+    let conditions = ["if", "then", "else"];
+    let has_condition = |schema: &Object| conditions.iter().any(|key| schema.get(key).is_some());
+    if has_condition(base) && has_condition(branch) {
+        return None;
+    }
+    for (key, value) in branch.iter() {
+        match key.as_str() {
+            "$schema" | "$defs" | "definitions" | "$ref" => return None,
+            "properties" => base.set(Text::literal("properties"), both_properties(&ours, &value.as_object()?).raw()),
+            "required" => base.set(
+                Text::literal("required"),
+                Raw::of(&names_in(base)?.union(&names_in(branch)?).collect::<Vec<_>>()),
+            ),
+            "additionalProperties" if !is_closed(branch) => {}
+            "additionalProperties" if !is_closed(base) => base.set(key.clone(), value.clone()),
+            "title" | "description" if base.get(key).is_none() => base.set(key.clone(), value.clone()),
+            word if ANNOTATIONS.contains(&word) => {}
+            word => match base.get(word) {
+                None => base.set(key.clone(), value.clone()),
+                Some(same) if same == value => {}
+                Some(_) => return None,
+            },
+        }
+    }
+    Some(())
+}
+
+fn both_properties(ours: &Object, theirs: &Object) -> Object {
+    let mut all = ours.clone();
+    for (name, rule) in theirs.iter() {
+        let both = match ours.get(name) {
+            Some(known) if known != rule => Object::new().with("allOf", Raw::array([known, rule].into_iter())).raw(),
+            _ => rule.clone(),
+        };
+        all.set(name.clone(), both);
+    }
+    all
+}
+
+/// The names in `required`; `None` if it is no list of names.
+fn names_in(schema: &Object) -> Option<BTreeSet<String>> {
+    schema.get("required").map_or(Some(BTreeSet::new()), |names| names.read().ok())
+}
+
+/// The schema with the keywords that are left below `if`, whose `else` refuses everything: the same is valid. What they
+/// say of properties stands at the top, too, for models to see, where it follows from them.
+fn moved(mut base: Object, root: &Object) -> Object {
+    let mut condition = Object::new();
+    for key in COMBINERS.into_iter().chain(["if", "then", "else"]) {
+        if let Some(value) = base.remove(key) {
+            condition.set(Text::literal(key), value);
+        }
+    }
+    for key in COMBINERS {
+        let Some(branches) = condition.get(key).and_then(|value| branches(value, root)) else { continue };
+        if !is_closed(&base) {
+            let shown = shown(&properties(&base), &branches, key == "allOf");
+            if !shown.is_empty() {
+                base.set(Text::literal("properties"), shown.raw());
+            }
+        }
+        let needed: Option<Vec<BTreeSet<String>>> = branches.iter().map(names_in).collect();
+        let join = |a: BTreeSet<String>, b: BTreeSet<String>| match key {
+            "allOf" => a.union(&b).cloned().collect(),
+            _ => a.intersection(&b).cloned().collect(),
+        };
+        let needed: BTreeSet<String> = needed.and_then(|all| all.into_iter().reduce(join)).unwrap_or_default();
+        if let Some(known) = names_in(&base)
+            && !needed.is_subset(&known)
+        {
+            base.set(Text::literal("required"), Raw::of(&known.union(&needed).collect::<Vec<_>>()));
+        }
+    }
+    base.set(Text::literal("if"), condition.raw());
+    base.set(Text::literal("else"), Raw::literal(r#"{"not":{}}"#));
+    base
+}
+
+/// The properties with those of the branches, as far as their rules follow from the branches.
+fn shown(known: &Object, branches: &[Object], is_all: bool) -> Object {
+    let mut all = known.clone();
+    let named: Vec<Object> = branches.iter().map(properties).collect();
+    for (name, rule) in named.iter().flat_map(Object::iter) {
+        if all.get(name).is_some() {
+            continue;
+        }
+        let rules: Vec<&Raw> = named.iter().filter_map(|properties| properties.get(name)).collect();
+        let is_ruled = |branch: &Object| properties(branch).get(name).is_some() || forbids_others(branch);
+        let follows = if is_all {
+            rule.clone()
+        } else if branches.iter().all(is_ruled) {
+            match rules.iter().all(|other| *other == rule) {
+                true => rule.clone(),
+                false => Object::new().with("anyOf", Raw::array(rules.into_iter())).raw(),
+            }
+        } else {
+            // Another branch says nothing of it: only the words about it hold for all.
+            let description = rule.as_object().and_then(|rule| rule.get("description").cloned());
+            description.map_or(Raw::literal("{}"), |text| Object::new().with("description", text).raw())
+        };
+        all.set(name.clone(), follows);
+    }
+    all
+}
+
+/// Whether a schema has no properties but those that it names.
+fn forbids_others(schema: &Object) -> bool {
+    let rule = schema.get("additionalProperties");
+    rule.is_some_and(|rule| &rule.bytes()[..] == b"false") && schema.get("patternProperties").is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn rewritten(schema: &Value) -> Option<Value> {
+        let schema = Object::parse(Bytes::from(schema.to_string())).unwrap();
+        compatible(&schema).map(|schema| serde_json::from_slice(&schema.bytes()).unwrap())
+    }
+
+    /// As much of JSON Schema as the schemas here have.
+    fn accepts(schema: &Value, value: &Value, root: &Value) -> bool {
+        let Some(schema) = schema.as_object() else { return schema.as_bool().unwrap() };
+        let all = |key: &str| schema.get(key).and_then(Value::as_array);
+        let count = |key: &str| all(key).map(|all| all.iter().filter(|s| accepts(s, value, root)).count());
+        let object = value.as_object();
+        let kind = schema.get("type").is_none_or(|kind| match kind.as_str().unwrap() {
+            "object" => value.is_object(),
+            "string" => value.is_string(),
+            "integer" => value.is_i64(),
+            other => panic!("{other}"),
+        });
+        let rules = schema.get("properties").and_then(Value::as_object);
+        let named = |name: &str| rules.and_then(|rules| rules.get(name));
+        let members = object.is_none_or(|object| {
+            let more = schema.get("additionalProperties");
+            object.iter().all(|(name, value)| match (named(name), more) {
+                (Some(rule), _) => accepts(rule, value, root),
+                (None, Some(more)) => accepts(more, value, root),
+                (None, None) => true,
+            })
+        });
+        let required = object.is_none_or(|object| {
+            all("required").is_none_or(|names| names.iter().all(|name| object.contains_key(name.as_str().unwrap())))
+        });
+        let condition = schema.get("if").is_none_or(|condition| {
+            let branch = if accepts(condition, value, root) { "then" } else { "else" };
+            schema.get(branch).is_none_or(|branch| accepts(branch, value, root))
+        });
+        let reference = schema
+            .get("$ref")
+            .is_none_or(|reference| accepts(root.pointer(&reference.as_str().unwrap()[1..]).unwrap(), value, root));
+        kind && members
+            && required
+            && condition
+            && reference
+            && schema.get("const").is_none_or(|only| only == value)
+            && schema.get("not").is_none_or(|not| !accepts(not, value, root))
+            && schema.get("minProperties").is_none_or(|n| object.is_none_or(|o| o.len() as u64 >= n.as_u64().unwrap()))
+            && count("allOf").is_none_or(|count| count == all("allOf").unwrap().len())
+            && count("anyOf").is_none_or(|count| count > 0)
+            && count("oneOf").is_none_or(|count| count == 1)
+    }
+
+    /// Arguments of every kind that the schemas here can tell apart.
+    fn arguments() -> Vec<Value> {
+        let values = [Value::Null, json!("x"), json!("y"), json!(1), json!({"x": 1})];
+        let mut all = vec![json!({})];
+        for name in ["a", "b", "c", "kind"] {
+            let with = |before: &Value, value: &Value| {
+                let mut object = before.clone();
+                object[name] = value.clone();
+                object
+            };
+            let more =
+                all.iter().flat_map(|before| values[1..].iter().map(|value| with(before, value)).collect::<Vec<_>>());
+            let more: Vec<Value> = more.collect();
+            all.extend(more);
+        }
+        all
+    }
+
+    fn schemas() -> Vec<Value> {
+        let (a, b) = (json!({"type": "string"}), json!({"type": "integer"}));
+        vec![
+            json!({"type": "object", "allOf": [{"properties": {"a": a}, "required": ["a"]}, {"properties": {"b": b}}]}),
+            json!({"type": "object", "properties": {"a": a}, "allOf": [{"properties": {"a": {"const": "x"}}}]}),
+            json!({"type": "object", "properties": {"a": a}, "required": ["a"], "allOf": [{"required": ["b"]}, true]}),
+            json!({"type": "object", "properties": {"a": a, "b": b}, "additionalProperties": false, "allOf": [{"required": ["b"]}]}),
+            json!({"type": "object", "allOf": [{"properties": {"a": a}, "additionalProperties": false}, {"properties": {"b": b}}]}),
+            json!({"type": "object", "allOf": [{"anyOf": [{"required": ["a"]}, {"required": ["b"]}]}]}),
+            json!({"type": "object", "allOf": [{"minProperties": 1}, {"minProperties": 2}]}),
+            json!({"type": "object", "anyOf": [{"required": ["a"]}, {"required": ["b"]}]}),
+            json!({"type": "object", "properties": {"a": a}, "anyOf": [{}, {"required": ["b"]}]}),
+            json!({"type": "object", "anyOf": [{"properties": {"a": a}, "required": ["a"]}]}),
+            json!({"type": "object", "oneOf": [{"required": ["a"]}, {"required": ["b"]}, {"required": ["c"]}]}),
+            json!({"type": "object", "oneOf": [{"required": ["a"]}, {"required": ["a"]}]}),
+            json!({"type": "object", "anyOf": [{"required": ["a"]}, {"required": ["a"]}]}),
+            json!({"type": "object", "oneOf": [
+                {"properties": {"kind": {"const": "x"}, "a": a}, "required": ["kind", "a"]},
+                {"properties": {"kind": {"const": "y"}, "b": b}, "required": ["kind", "b"]}]}),
+            json!({"type": "object", "anyOf": [
+                {"properties": {"kind": {"const": "x"}, "a": a}, "required": ["kind"], "additionalProperties": false},
+                {"properties": {"kind": {"const": "y"}, "b": b}, "required": ["kind"], "additionalProperties": false}]}),
+            json!({"type": "object", "additionalProperties": {"type": "string"}, "anyOf": [{"properties": {"a": b}}, {"required": ["b"]}]}),
+            json!({"type": "object", "anyOf": [{"$ref": "#/$defs/x"}, {"$ref": "#/$defs/y", "description": "b"}],
+                "$defs": {"x": {"properties": {"a": a}, "required": ["a"]}, "y": {"properties": {"a": b}, "required": ["a"]}}}),
+            json!({"type": "object", "allOf": [{"$ref": "#/definitions/x"}], "definitions": {"x": {"required": ["c"]}}}),
+            json!({"type": "object", "allOf": [{"required": ["a"]}], "anyOf": [{"required": ["b"]}, {"required": ["c"]}],
+                "oneOf": [{"properties": {"kind": {"const": "x"}}}, {"properties": {"b": b}, "required": ["b"]}]}),
+            json!({"type": "object", "if": {"required": ["a"]}, "then": {"required": ["b"]}, "else": {"required": ["c"]},
+                "anyOf": [{"required": ["kind"]}, {"properties": {"a": {"const": "x"}}}]}),
+            json!({"type": "object", "allOf": [{"if": {"required": ["a"]}, "then": {"required": ["b"]}}, {"if": {"required": ["b"]}, "then": {"required": ["c"]}}]}),
+            json!({"type": "object", "allOf": [false]}),
+            json!({"type": "object", "anyOf": [false, {"required": ["a"]}]}),
+        ]
+    }
+
+    #[test]
+    fn what_is_written_otherwise_accepts_the_same() {
+        let arguments = arguments();
+        for schema in schemas() {
+            let other = rewritten(&schema).unwrap_or_else(|| panic!("{schema}"));
+            for key in COMBINERS {
+                assert!(other.get(key).is_none(), "{schema} became {other}");
+            }
+            for value in &arguments {
+                let (before, after) = (accepts(&schema, value, &schema), accepts(&other, value, &other));
+                assert_eq!(before, after, "{value}: {schema} became {other}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_can_be_merged_is_merged() {
+        let schema = json!({"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"],
+            "allOf": [{"properties": {"b": {"type": "integer"}}, "required": ["b"]}, {"anyOf": [{"minProperties": 1}]}]});
+        let merged = json!({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "integer"}},
+            "required": ["a", "b"], "minProperties": 1});
+        assert_eq!(rewritten(&schema), Some(merged));
+    }
+
+    #[test]
+    fn a_model_sees_the_properties_of_all_branches() {
+        let schema = json!({"type": "object", "oneOf": [
+            {"properties": {"kind": {"const": "x"}, "a": {"type": "string", "description": "the a"}}, "required": ["kind", "a"]},
+            {"properties": {"kind": {"const": "y"}}, "required": ["kind"]}]});
+        let other = rewritten(&schema).unwrap();
+        assert_eq!(other["properties"]["kind"], json!({"anyOf": [{"const": "x"}, {"const": "y"}]}));
+        assert_eq!(other["properties"]["a"], json!({"description": "the a"}));
+        assert_eq!(other["required"], json!(["kind"]));
+    }
+
+    #[test]
+    fn what_cannot_be_said_otherwise_stays() {
+        let all = json!([{"required": ["a"]}, {"required": ["b"]}]);
+        for schema in [
+            json!({"type": "object", "anyOf": all, "unevaluatedProperties": false}),
+            json!({"type": "object", "anyOf": all, "$schema": "http://json-schema.org/draft-04/schema#"}),
+            json!({"type": "object", "anyOf": all, "properties": {"c": {"$ref": "#/anyOf/0"}}}),
+            json!({"type": "object", "anyOf": all, "$ref": "#/$defs/x", "$defs": {"x": {}}}),
+            json!({"type": "object", "anyOf": all, "$id": "https://example.com/x"}),
+        ] {
+            assert_eq!(rewritten(&schema), None, "{schema}");
+        }
+        let plain = Object::parse(Bytes::from_static(br#"{"inputSchema":{"properties":{"a":{"anyOf":[{}]}}}}"#));
+        assert!(combined(&plain.unwrap()).is_none());
+    }
+}
