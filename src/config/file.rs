@@ -245,6 +245,8 @@ pub(super) struct Common {
     pub(super) start_timeout: Option<DurationText>,
     /// The longest time to list everything of one kind.
     pub(super) list_timeout: Option<DurationText>,
+    /// How often lists are taken again of which the server announces no changes; `0s`: never.
+    pub(super) relist: Option<DurationText>,
     /// The largest message accepted from the server.
     pub(super) max_message: Option<SizeText>,
     /// Calls at once; more wait.
@@ -298,6 +300,7 @@ impl Common {
             connect_timeout: Some("10s".into()),
             start_timeout: Some("60s".into()),
             list_timeout: Some("30s".into()),
+            relist: Some("5m".into()),
             max_message: Some("16MiB".into()),
             max_concurrency: Some(64),
             queue: Some(256),

@@ -22,6 +22,7 @@ mod schemas;
 mod tasks;
 mod union;
 mod templates;
+mod unknown;
 mod uris;
 mod view;
 mod watched;
@@ -291,7 +292,7 @@ impl Gateway {
         }
     }
 
-    fn rebuild(&self) {
+    pub(in crate::gateway) fn rebuild(&self) {
         let _held = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let generation = self.generation();
         let fresh = Arc::new(self.build(&generation));

@@ -55,6 +55,14 @@ pub(super) struct Routed {
     pub(super) call: Call,
 }
 
+/// A call that has no way.
+pub(super) struct Refused {
+    pub(super) error: Error,
+    /// The call, where its name is unknown.
+    pub(super) call: Option<Box<Call>>,
+    pub(super) asked: Asked,
+}
+
 impl View {
     pub(super) fn new(gateway: Arc<Gateway>, now: Arc<Generation>, scope: Scope, name: Text) -> Self {
         View { gateway, now, scope, name }
@@ -155,11 +163,18 @@ impl View {
 
     // === calls ===
 
-    fn resolve(&self, caller: &Caller, call: Call) -> Result<Routed, Error> {
+    /// The way of a call, or the call itself where its name is unknown.
+    pub(super) fn route(&self, caller: &Caller, call: Call, asked: Asked) -> Result<Routed, Refused> {
+        let mut unknown = None;
+        let resolved = self.resolve(caller, call, &mut unknown).and_then(resumable);
+        resolved.map_err(|error| Refused { error, call: unknown, asked })
+    }
+
+    fn resolve(&self, caller: &Caller, call: Call, unknown: &mut Option<Box<Call>>) -> Result<Routed, Error> {
         let snapshot = self.now.snapshot.load();
         match call.method {
-            Method::CallTool => self.named(&snapshot, caller, Kind::Tools, call),
-            Method::GetPrompt => self.named(&snapshot, caller, Kind::Prompts, call),
+            Method::CallTool => self.named(&snapshot, caller, Kind::Tools, call, unknown),
+            Method::GetPrompt => self.named(&snapshot, caller, Kind::Prompts, call, unknown),
             Method::ReadResource => self.resource(&snapshot, caller, call),
             Method::Complete => self.completion(&snapshot, caller, call),
             Method::Task(_) => self.task(caller, call),
@@ -169,12 +184,21 @@ impl View {
         }
     }
 
-    fn named(&self, snapshot: &Snapshot, caller: &Caller, kind: Kind, mut call: Call) -> Result<Routed, Error> {
+    fn named(
+        &self,
+        snapshot: &Snapshot,
+        caller: &Caller,
+        kind: Kind,
+        mut call: Call,
+        unknown: &mut Option<Box<Call>>,
+    ) -> Result<Routed, Error> {
         let wrong = || Error::new(Reason::InvalidParams, "Invalid params: name must be a string");
         let name = call.params.text("name").ok_or_else(wrong)?;
         let what = if kind == Kind::Tools { "tool" } else { "prompt" };
-        let unknown = || Error::new(Reason::UnknownName, format!("Unknown {what}: {name}"));
-        let route = self.find(snapshot, caller, kind, &name).ok_or_else(unknown)?;
+        let Some(route) = self.find(snapshot, caller, kind, &name) else {
+            *unknown = Some(Box::new(call));
+            return Err(Error::new(Reason::UnknownName, format!("Unknown {what}: {name}")));
+        };
         if let Some(check) = call.check.take() {
             check(&route.definition, call.params.get("arguments"))?;
         }
@@ -230,7 +254,7 @@ impl View {
     }
 
     /// Starts a routed call and watches it: its time, its links.
-    fn run(&self, caller: &Arc<Caller>, routed: Routed) -> Exchange {
+    pub(super) fn run(&self, caller: &Arc<Caller>, routed: Routed) -> Exchange {
         let Routed { upstream, meter, tool, call } = routed;
         let method = call.method.clone();
         let links = (!self.is_raw()).then(|| (self.gateway.clone(), name_of(&upstream)));
@@ -258,7 +282,7 @@ impl View {
     }
 
     /// Ends a call that never left the gateway.
-    fn answer(&self, caller: &Caller, asked: Asked, end: Result<Outcome, Error>) -> Exchange {
+    pub(super) fn answer(&self, caller: &Caller, asked: Asked, end: Result<Outcome, Error>) -> Exchange {
         asked.record(self, caller, &end);
         Exchange::done(end)
     }
@@ -379,9 +403,9 @@ impl Server for View {
             let listed = self.list_tasks(caller, call);
             return listed.unwrap_or_else(|error| self.answer(caller, asked, Err(error)));
         }
-        match self.resolve(caller, call).and_then(resumable) {
+        match self.route(caller, call, asked) {
             Ok(routed) => self.run(caller, routed),
-            Err(error) => self.answer(caller, asked, Err(error)),
+            Err(refused) => self.call_unknown(caller, refused),
         }
     }
 

@@ -19,8 +19,12 @@ use crate::upstream::settings::Backoff;
 use crate::upstream::supervise::set;
 use crate::upstream::{News, Start, State, Upstream, own_caller, pace, retry};
 
-/// Lists are taken again at least so often, for servers that do not tell of changes.
+/// Lists are taken again at least so often, even from servers that tell of changes.
 const RELIST: Duration = Duration::from_secs(300);
+/// They are not taken more often than this, whatever the setting says.
+const RELIST_MIN: Duration = Duration::from_secs(1);
+/// As long as nobody waits for.
+const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
 /// A server that refuses all lists so often in a row is opened anew.
 const REFUSALS_MAX: u32 = 3;
 /// It is not looked more often whether a server that refuses calls refuses everything.
@@ -58,7 +62,7 @@ pub(super) async fn serve(upstream: &Arc<Upstream>, active: Arc<Active>) -> End 
         reason = active.link.broken() => Err(Trouble { reason: reason.to_string(), down: true, refused: false }),
         () = upstream.stop.cancelled() => Ok(()),
     };
-    due.listed(&listed);
+    due.listed(&listed, upstream);
     if listed.is_ok() && !upstream.stop.is_cancelled() {
         upstream.confirmed(&active);
     }
@@ -185,6 +189,16 @@ fn report_breaker(upstream: &Upstream) {
     }
 }
 
+/// How long lists that were taken are good where nothing is told of them.
+fn relist_pause(upstream: &Upstream) -> Duration {
+    let relist = upstream.live.load().relist;
+    let features = upstream.face().map(|face| face.features);
+    if features.is_some_and(|features| items::announces(&features)) {
+        return RELIST.max(relist);
+    }
+    if relist.is_zero() { NEVER } else { relist.max(RELIST_MIN) }
+}
+
 fn listen(upstream: &Upstream, active: &Active) -> Notices {
     let filter = Filter { uris: (**upstream.wanted.load()).clone(), ..Filter::everything() };
     active.server.listen(&own_caller(), filter)
@@ -249,9 +263,10 @@ impl Due {
         pace::pause(self.backoff, failures)
     }
 
-    fn listed(&mut self, listed: &Result<(), Trouble>) {
+    fn listed(&mut self, listed: &Result<(), Trouble>, upstream: &Upstream) {
         self.failed = if listed.is_ok() { 0 } else { self.failed + 1 };
-        self.relist = Instant::now() + if listed.is_ok() { RELIST } else { self.pause(self.failed) };
+        let pause = if listed.is_ok() { relist_pause(upstream) } else { self.pause(self.failed) };
+        self.relist = Instant::now() + pause;
     }
 
     /// A stream of changes is being opened. `alone`: nothing else is heard until it is.
@@ -353,6 +368,7 @@ async fn follow(upstream: &Arc<Upstream>, active: &Arc<Active>, notices: &mut No
                 Kind::ALL.to_vec()
             }
             kinds = upstream.elsewhere.gather() => kinds,
+            kinds = upstream.looks.wanted(), if due.failed == 0 => kinds,
             () = upstream.refused.notified(), if due.failed == 0 => match refuses(upstream, active, &mut due).await {
                 Some(reason) => return reason,
                 None => continue,
@@ -374,7 +390,8 @@ async fn follow(upstream: &Arc<Upstream>, active: &Arc<Active>, notices: &mut No
         let kinds = if due.failed > 0 { Kind::ALL.to_vec() } else { kinds };
         let listed = refresh(upstream, active, notices, &mut due, &kinds).await;
         tell_own(upstream);
-        due.listed(&listed);
+        upstream.looks.taken();
+        due.listed(&listed, upstream);
         match listed {
             // Opened anew, in whatever it speaks now. On a pipe that would take a child away from its calls.
             Err(Trouble { reason, down, refused })
@@ -713,6 +730,88 @@ mod tests {
             assert_eq!(site.breaks.load(Ordering::Relaxed), 0, "it was listed");
             assert_eq!((site.opened.load(Ordering::Relaxed), upstream.status().state), (1, State::Ready));
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_announces_nothing_is_listed_again_as_the_setting_says() {
+        for (relist, listed) in [(60, 10), (0, 0), (300, 2)] {
+            let counted = Arc::new(AtomicUsize::new(0));
+            let counts = counted.clone();
+            let shared = dialing(move |talk, message| {
+                if message["method"] == "tools/list" {
+                    counts.fetch_add(1, Ordering::Relaxed);
+                }
+                talk.legacy(message);
+            });
+            let mut settings = settings();
+            (settings.relist, settings.protocol) = (Duration::from_secs(relist), Some("2025-11-25".to_owned()));
+            let upstream = Upstream::new(settings, shared, Arc::new(|_, _| {}));
+            tokio::spawn(upstream.clone().run());
+            until(&upstream, State::Ready).await;
+            counted.store(0, Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_secs(605)).await;
+            assert_eq!(counted.load(Ordering::Relaxed), listed, "relist = {relist} s");
+            upstream.stop().await;
+        }
+    }
+
+    const GREW: &str = "notifications/tools/list_changed";
+
+    /// What a server answers whose tools grow with each call, and which announces no changes.
+    fn growing(tools: &AtomicUsize, method: &str) -> Option<Value> {
+        let tool = |n| json!({"name": format!("t{n}"), "inputSchema": {"type": "object"}});
+        let mut result = match method {
+            "server/discover" => {
+                json!({"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {"listChanged": false}}})
+            }
+            "tools/list" => json!({"tools": (0..tools.load(Ordering::Relaxed)).map(tool).collect::<Vec<_>>()}),
+            "tools/call" => {
+                tools.fetch_add(1, Ordering::Relaxed);
+                json!({"content": []})
+            }
+            _ => return None,
+        };
+        result["resultType"] = json!("complete");
+        Some(result)
+    }
+
+    async fn finds_what_grew(settings: crate::upstream::ServerSettings, shared: Arc<crate::upstream::Shared>) {
+        let upstream = Upstream::new(settings, shared, Arc::new(|_, _| {}));
+        tokio::spawn(upstream.clone().run());
+        until(&upstream, State::Ready).await;
+        let caller = Arc::new(crate::model::Caller { revision: "2026-07-28", ..(*testing::caller(1, None)).clone() });
+        let params = Object::new().with("name", Raw::string("t0"));
+        upstream.call(&caller, Call::new(Method::CallTool, params)).outcome().await.unwrap();
+        tokio::time::sleep(SOON).await;
+        assert_eq!(upstream.items().get(Kind::Tools).items.len(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_is_taken_beside_a_call_on_a_pipe() {
+        let tools = AtomicUsize::new(1);
+        let shared = dialing(move |talk, message| {
+            let method = message["method"].as_str().unwrap();
+            let Some(result) = growing(&tools, method) else { return };
+            if method == "tools/call" {
+                talk.say(json!({"jsonrpc": "2.0", "method": GREW}));
+            }
+            talk.answer(message, &result);
+        });
+        finds_what_grew(settings(), shared).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_is_taken_on_the_stream_of_a_call() {
+        let tools = AtomicUsize::new(1);
+        let shared = dialing_http(move |asked| match growing(&tools, asked.method()) {
+            Some(result) if asked.method() == "tools/call" => Becomes::Events(vec![
+                json!({"jsonrpc": "2.0", "method": GREW}),
+                json!({"jsonrpc": "2.0", "id": asked.message["id"], "result": result}),
+            ]),
+            Some(result) => Becomes::Result(result, None),
+            None => Becomes::Status(202),
+        });
+        finds_what_grew(crate::upstream::ServerSettings { protocol: None, ..settings_http() }, shared).await;
     }
 
     /// A server whose resources can be subscribed to.

@@ -59,6 +59,13 @@ impl Items {
     }
 }
 
+/// Whether a server says that it tells of changes of every list that it has.
+pub(super) fn announces(features: &Features) -> bool {
+    (features.tools_changes || !features.tools)
+        && (features.prompts_changes || !features.prompts)
+        && (features.resources_changes || !features.resources)
+}
+
 /// Whether a server has such a list at all.
 pub fn offers(features: &Features, kind: Kind) -> bool {
     match kind {

@@ -21,6 +21,7 @@ mod items;
 mod kept;
 mod last_words;
 mod lease;
+mod look;
 mod need;
 mod notification_quota;
 mod pace;
@@ -187,6 +188,7 @@ pub struct Upstream {
     kept: kept::Kept,
     fresh: fresh::Fresh,
     stale: Notify,
+    looks: look::Looks,
     status: watch::Sender<Status>,
     last_words: last_words::LastWords,
     state_log: state_log::StateLog,
@@ -232,6 +234,7 @@ impl Upstream {
             kept: kept::Kept::default(),
             fresh: fresh::Fresh::default(),
             stale: Notify::new(),
+            looks: look::Looks::default(),
             status: watch::Sender::new(Status::starting()),
             last_words: last_words::LastWords::default(),
             state_log: state_log::StateLog::default(),

@@ -47,6 +47,8 @@ pub struct ServerSettings {
     pub start_timeout: Duration,
     /// Longest time for listing everything of one kind.
     pub list_timeout: Duration,
+    /// How often lists are taken again of which the server announces no changes; zero: never.
+    pub relist: Duration,
     /// Largest message accepted from the server, in bytes.
     pub max_message: usize,
     /// When it is started.
@@ -241,6 +243,7 @@ impl ServerSettings {
             connect_timeout: other.connect_timeout,
             start_timeout: other.start_timeout,
             list_timeout: other.list_timeout,
+            relist: other.relist,
             max_concurrency: other.max_concurrency,
             queue: other.queue,
             max_subscriptions: other.max_subscriptions,
@@ -272,6 +275,7 @@ impl ServerSettings {
             connect_timeout: Duration::from_secs(10),
             start_timeout: Duration::from_secs(60),
             list_timeout: Duration::from_secs(30),
+            relist: Duration::from_secs(300),
             max_message: 16 * 1024 * 1024,
             start: Start::Eager,
             idle_stop: Duration::from_secs(600),

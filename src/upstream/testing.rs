@@ -184,6 +184,8 @@ pub(super) enum Becomes {
     Result(Value, Option<String>),
     /// A result, once it is there.
     Later(oneshot::Receiver<Value>),
+    /// Messages on a stream of events.
+    Events(Vec<Value>),
     /// A status.
     Status(u16),
     /// The connection breaks.
@@ -225,6 +227,11 @@ async fn respond(
     let (result, session) = match serve(&asked) {
         Becomes::Result(result, session) => (result, session),
         Becomes::Later(result) => (result.await.map_err(io::Error::other)?, None),
+        Becomes::Events(messages) => {
+            let events: String = messages.iter().map(|message| format!("data: {message}\n\n")).collect();
+            let response = Response::builder().header("content-type", "text/event-stream");
+            return Ok(response.body(Full::from(events)).unwrap());
+        }
         Becomes::Status(status) => {
             return Ok(Response::builder().status(status).body(Full::default()).unwrap());
         }

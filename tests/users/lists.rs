@@ -40,6 +40,28 @@ async fn users_08_a_change_is_listed_and_told_once_to_each_client() {
 }
 
 #[tokio::test]
+async fn a_tool_that_is_newer_than_its_list_can_be_called() {
+    for (script, era) in [(legacy(), Era::Legacy), (modern(), Era::Modern)] {
+        let mock = serve(only(script, &["one"])).await;
+        let setup = Setup::new().http("a", &mock.url).with("servers.a", "tools = { deny = [\"secret\"] }");
+        let gateway = setup.start().await;
+        gateway.ready(&["a"]).await;
+        let client = gateway.client(era).await;
+        mock.set_tools(&[tool("one"), tool("echo"), tool("secret")]);
+        let lists = mock.counters().of("tools/list");
+        assert_eq!(client.call("a__echo", json!({"n": 1})).await.text(), "{\"n\":1}");
+        assert_eq!(mock.counters().of("tools/list"), lists + 1);
+        // What may not be used looks like what does not exist, and nobody lists all the time.
+        let message =
+            async |name: &str| client.call(name, json!({})).await.error()["message"].as_str().unwrap().to_owned();
+        for name in ["a__secret", "a__nothing", "b__nothing"] {
+            assert_eq!(message(name).await, format!("Unknown tool: {name}"));
+        }
+        assert_eq!((mock.counters().of("tools/list"), mock.counters().of("tools/call")), (lists + 1, 1));
+    }
+}
+
+#[tokio::test]
 async fn users_08_a_storm_of_notices_costs_a_few_lists() {
     let mock = serve(only(legacy(), &["one"])).await;
     let gateway = Setup::new().http("a", &mock.url).start().await;

@@ -268,6 +268,29 @@ async fn users_01_a_new_process_gets_the_sessions_as_soon_as_the_old_one_drains(
 }
 
 #[tokio::test]
+async fn a_program_is_started_in_the_era_of_its_clients() {
+    let setup = Setup::new().lasting().stdio("a", &only(Script::standard(), &["echo"]));
+    let gateway = setup.life().await;
+    gateway.ready(&["a"]).await;
+    assert_eq!(gateway.status("a").await["revision"], "2026-07-28", "nobody called yet");
+    gateway.client(Era::Legacy).await.call("a__echo", json!({})).await.text();
+    until("it is listed in that era", || async {
+        let record = gateway.record("a");
+        let last = record.rsplit("\"initialize\"").next().filter(|rest| rest.len() < record.len())?;
+        last.contains("tools/list").then_some(())
+    })
+    .await;
+    // What it listed is kept once it has listed everything.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let probes = |gateway: &Gateway| gateway.record("a").matches("server/discover").count();
+    let before = probes(&gateway);
+    let gateway = again(&setup, gateway).await;
+    gateway.ready(&["a"]).await;
+    assert_eq!((gateway.status("a").await["revision"].as_str(), probes(&gateway)), (Some("2025-11-25"), before));
+    gateway.app.stop().await;
+}
+
+#[tokio::test]
 async fn users_28_lists_are_there_before_their_servers() {
     let mut mock = Some(serve(only(legacy(), &["echo", "other"])).await);
     let address = mock.as_ref().unwrap().addr.unwrap();

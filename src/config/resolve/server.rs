@@ -163,6 +163,7 @@ impl Resolver<'_> {
             connect_timeout: self.time(path, "connect_timeout", &own.connect_timeout, &base.connect_timeout),
             start_timeout: self.time(path, "start_timeout", &own.start_timeout, &base.start_timeout),
             list_timeout: self.time(path, "list_timeout", &own.list_timeout, &base.list_timeout),
+            relist: self.time_or_zero(path, "relist", &own.relist, &base.relist),
             max_message: self.bytes(path, "max_message", &own.max_message, &base.max_message),
             max_concurrency: count(own.max_concurrency.or(base.max_concurrency).unwrap_or_default()),
             queue: count(own.queue.or(base.queue).unwrap_or_default()),
@@ -250,6 +251,20 @@ impl Resolver<'_> {
         match (own, base) {
             (Some(own), _) => self.duration(&path.key(key), own),
             (None, Some(base)) => self.duration(&Path::of(&["defaults", key]), base),
+            (None, None) => Duration::ZERO,
+        }
+    }
+
+    fn time_or_zero(
+        &mut self,
+        path: &Path,
+        key: &str,
+        own: &Option<DurationText>,
+        base: &Option<DurationText>,
+    ) -> Duration {
+        match (own, base) {
+            (Some(own), _) => self.duration_or_zero(&path.key(key), own),
+            (None, Some(base)) => self.duration_or_zero(&Path::of(&["defaults", key]), base),
             (None, None) => Duration::ZERO,
         }
     }

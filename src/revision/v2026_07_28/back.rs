@@ -20,6 +20,7 @@ use crate::model::{
 use crate::revision::connect::{ConnectError, Hello};
 use crate::revision::legacy::first_answer;
 use crate::revision::v2026_07_28::awaited;
+use crate::revision::v2026_07_28::changes::Changes;
 use crate::revision::v2026_07_28::running::Running;
 use crate::revision::v2026_07_28::tasks;
 use crate::revision::v2026_07_28::{
@@ -35,17 +36,22 @@ pub(super) struct Inner {
     pub(super) calls: Calls,
     pub(super) hello: Hello,
     face: Face,
+    /// Changes of lists that were told outside of a subscription.
+    pub(super) changes: Changes,
 }
 
 impl ModernServer {
     /// Takes the server into use.
     pub(in crate::revision) fn attach(link: Arc<dyn Link>, calls: Calls, hello: Hello, face: Face) -> Arc<Self> {
-        if link.is_pipe() {
+        let changes = Changes::default();
+        if link.is_pipe()
+            && let Some(Ok(messages)) = link.listen(Headers::new()).now_or_never()
+        {
             // What belongs to no request is nobody's here, such as the progress of one that is over: it must not wait, and
-            // take the room of what is about a call.
-            drop(link.listen(Headers::new()).now_or_never());
+            // take the room of what is about a call. One task for each connection.
+            tokio::spawn(changes.clone().read(messages));
         }
-        Arc::new(ModernServer(Arc::new(Inner { link, calls, hello, face })))
+        Arc::new(ModernServer(Arc::new(Inner { link, calls, hello, face, changes })))
     }
 }
 
@@ -144,7 +150,7 @@ impl Server for ModernServer {
             tools: filter.tools && features.tools_changes,
             prompts: filter.prompts && features.prompts_changes,
             resources: filter.resources && features.resources_changes,
-            uris: filter.uris,
+            uris: filter.uris.clone(),
             // Log messages belong to a request in this revision.
             logs: false,
             elicitations: false,
@@ -156,13 +162,17 @@ impl Server for ModernServer {
         if !features.subscribe {
             honoured.uris.clear();
         }
+        let told = self.0.changes.listen(&filter);
         if honoured == Filter::default() {
-            // Nothing to hear, which is no reason to think that the server is gone.
-            return Notices { honoured, stream: stream::pending().boxed(), opened: None };
+            // Nothing to subscribe to, which is no reason to think that the server is gone.
+            return Notices { honoured, stream: told.boxed(), opened: None };
         }
         let opened = CancellationToken::new();
         let listening = listen(self.0.clone(), honoured.clone(), opened.clone().drop_guard());
         let heard = stream::once(listening).filter_map(std::future::ready).flatten();
+        // It ends with the subscription.
+        let heard = stream::select(heard.map(Some).chain(stream::once(std::future::ready(None))), told.map(Some));
+        let heard = heard.take_while(|heard| std::future::ready(heard.is_some())).filter_map(std::future::ready);
         Notices { honoured, stream: heard.boxed(), opened: Some(opened) }
     }
 

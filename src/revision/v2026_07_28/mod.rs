@@ -3,6 +3,7 @@
 mod asking;
 mod awaited;
 mod back;
+mod changes;
 mod front;
 mod headers;
 mod listen;

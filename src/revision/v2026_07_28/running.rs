@@ -209,6 +209,10 @@ impl Running {
                 own.then_some(Event::Notify(Notice::Progress(params)))
             }
             notice @ Notice::Log(..) => Some(Event::Notify(notice)),
+            Notice::Changed(kind) => {
+                self.server.changes.tell(kind);
+                None
+            }
             _ => None,
         }
     }
