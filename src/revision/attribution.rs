@@ -71,6 +71,8 @@ pub(super) struct Candidate {
     pub(super) target: Target,
     /// Questions that it got already.
     pub(super) asked: u32,
+    /// The last id of a call when it got the last of them, while its user has not answered.
+    pub(super) waits_since: Option<u64>,
 }
 
 /// Targets that asked when nothing else could have.
@@ -88,13 +90,22 @@ impl AskingTargets {
     }
 
     /// Picks the call that a question is most likely about: one of a target that is known to ask, else of the target
-    /// that was called last. Of several calls of that kind, the one that was asked least, and began first.
+    /// that was called last. Of several calls of that kind, the one that was asked least, and began first. Where all of
+    /// the known ones wait for their users, a call that was sent since then comes first.
     pub(super) fn pick(&self, candidates: &[Candidate]) -> Option<u64> {
-        let known = candidates.iter().any(|call| self.0.contains(&call.target));
-        let last = candidates.iter().max_by_key(|call| call.id)?.target;
+        let known = || candidates.iter().filter(|call| self.0.contains(&call.target));
+        let newest = candidates.iter().max_by_key(|call| call.id)?;
+        // Nothing where one of them does not wait.
+        let since = known().filter(|call| call.id != newest.id).map(|call| call.waits_since);
+        if let Some(since) = since.collect::<Option<Vec<u64>>>().and_then(|since| since.into_iter().max())
+            && newest.id > since
+        {
+            return Some(newest.id);
+        }
+        let known = known().next().is_some();
         let likely = |call: &&Candidate| match known {
             true => self.0.contains(&call.target),
-            false => call.target == last,
+            false => call.target == newest.target,
         };
         candidates.iter().filter(likely).min_by_key(|call| (call.asked, call.id)).map(|call| call.id)
     }
@@ -105,7 +116,7 @@ mod tests {
     use super::*;
 
     fn candidate(id: u64, target: u64, asked: u32) -> Candidate {
-        Candidate { id, target: Target(target), asked }
+        Candidate { id, target: Target(target), asked, waits_since: None }
     }
 
     #[test]
@@ -114,6 +125,19 @@ mod tests {
         assert_eq!(targets.pick(&[candidate(1, 7, 0), candidate(2, 7, 0)]), Some(1));
         assert_eq!(targets.pick(&[candidate(1, 7, 1), candidate(2, 7, 0)]), Some(2));
         assert_eq!(targets.pick(&[]), None);
+    }
+
+    #[test]
+    fn a_call_that_is_sent_while_another_waits_for_its_user_is_asked() {
+        let mut targets = AskingTargets::default();
+        targets.learn(Target(7));
+        let waits = Candidate { waits_since: Some(2), ..candidate(1, 7, 1) };
+        assert_eq!(targets.pick(&[waits, candidate(3, 8, 0)]), Some(3), "sent since then");
+        assert_eq!(targets.pick(&[waits, candidate(2, 8, 0)]), Some(1), "it was there before: the other asks twice");
+        let too = Candidate { waits_since: Some(3), ..candidate(3, 8, 1) };
+        assert_eq!(targets.pick(&[waits, too]), Some(3), "it asks for several things");
+        assert_eq!(targets.pick(&[candidate(1, 7, 1), candidate(3, 8, 0)]), Some(1), "the user has answered");
+        assert_eq!(targets.pick(&[waits, candidate(3, 8, 0), candidate(4, 7, 0)]), Some(4), "one that is known");
     }
 
     #[test]

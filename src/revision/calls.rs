@@ -52,6 +52,10 @@ struct Open {
     target: Target,
     /// Questions that it got.
     asked: u32,
+    /// The last id when it got the last of them.
+    asked_at: u64,
+    /// Those that its user has not answered yet.
+    unanswered: u32,
     /// Whose it is; the gateway's own calls are nobody's.
     whose: Option<Whose>,
     /// The task whose end the call waits for, and what else its progress is named by.
@@ -112,11 +116,17 @@ pub(super) struct CallEntry {
 }
 
 /// A question that a user has not answered yet.
-pub(super) struct Asking(Calls);
+pub(super) struct Asking {
+    calls: Calls,
+    id: u64,
+}
 
 impl Drop for Asking {
     fn drop(&mut self) {
-        self.0.0.asking.fetch_sub(1, Ordering::Relaxed);
+        self.calls.0.asking.fetch_sub(1, Ordering::Relaxed);
+        if let Some(call) = self.calls.lock().get_mut(&self.id) {
+            call.unanswered = call.unanswered.saturating_sub(1);
+        }
     }
 }
 
@@ -138,7 +148,17 @@ impl Calls {
         // A call that can be asked nothing needs no second way.
         let injected = (caller.can != Can::default()).then(Injected::default);
         let (can, whose, injected) = (caller.can, whose(caller), injected.clone());
-        let open = Open { can, logs, target, asked: 0, whose, task: None, injected: injected.clone() };
+        let open = Open {
+            can,
+            logs,
+            target,
+            asked: 0,
+            asked_at: 0,
+            unanswered: 0,
+            whose,
+            task: None,
+            injected: injected.clone(),
+        };
         self.lock().insert(id, open);
         CallEntry { calls: self.clone(), id, injected }
     }
@@ -147,7 +167,8 @@ impl Calls {
     pub(super) fn open_subscription(&self) -> CallEntry {
         let id = self.next_id();
         let (can, logs, target) = (Can::default(), Logs::Never, Target::default());
-        let open = Open { can, logs, target, asked: 0, whose: None, task: None, injected: None };
+        let open =
+            Open { can, logs, target, asked: 0, asked_at: 0, unanswered: 0, whose: None, task: None, injected: None };
         self.lock().insert(id, open);
         CallEntry { calls: self.clone(), id, injected: None }
     }
@@ -258,10 +279,13 @@ impl Calls {
         self.0.silent.notified().await;
     }
 
-    /// A user is asked, until this is dropped.
-    pub(super) fn asking(&self) -> Asking {
+    /// The user of a call is asked, until this is dropped.
+    pub(super) fn asking(&self, id: u64) -> Asking {
         self.0.asking.fetch_add(1, Ordering::Relaxed);
-        Asking(self.clone())
+        if let Some(call) = self.lock().get_mut(&id) {
+            call.unanswered += 1;
+        }
+        Asking { calls: self.clone(), id }
     }
 
     /// The open call that a message is about.
@@ -309,13 +333,19 @@ impl Calls {
             return None;
         }
         let fitting = open.iter().filter(|(id, call)| fits(call) && **id <= unread);
-        let candidate = |(id, call): (&u64, &Open)| Candidate { id: *id, target: call.target, asked: call.asked };
+        let candidate = |(id, call): (&u64, &Open)| Candidate {
+            id: *id,
+            target: call.target,
+            asked: call.asked,
+            waits_since: (call.unanswered > 0).then_some(call.asked_at),
+        };
         let candidates: Vec<Candidate> = fitting.map(candidate).collect();
         let mut targets = self.0.asking_targets.lock().unwrap_or_else(PoisonError::into_inner);
         let id = targets.pick(&candidates)?;
         let alone = unread == u64::MAX && open.values().filter(|call| call.whose.is_some()).count() == 1;
         let picked = open.get_mut(&id)?;
         picked.asked = picked.asked.saturating_add(1);
+        picked.asked_at = self.0.last.load(Ordering::Relaxed);
         if alone {
             targets.learn(picked.target);
         }

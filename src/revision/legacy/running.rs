@@ -386,7 +386,7 @@ impl Running {
             return None;
         }
         let (answer, answers) = oneshot::channel();
-        let guard = AskGuard::new(&self.asks, self.server.calls.asking());
+        let guard = AskGuard::new(&self.asks, self.server.calls.asking(self.entry.id));
         // On a pipe, it may be a question of another call of the same client.
         let another = (about.is_none() && self.server.link.is_pipe())
             .then(|| (self.caller.clone(), Request { id: id.clone(), method: method.clone(), params: params.clone() }));
