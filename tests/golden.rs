@@ -60,7 +60,9 @@ impl Stage {
         let server = serve_http(script(server_revision), "127.0.0.1:0".parse().unwrap()).await.unwrap();
         let back = Tap::before(server.addr.unwrap()).await;
         let dir = tempfile::tempdir().unwrap();
-        let config = format!("[gateway]\nadmin = false\ndrain = \"100ms\"\n\n[servers.s]\nurl = {}\n", json!(back.url));
+        // Else the first call of a legacy client also tries the server's other era.
+        let entry = format!("url = {}\nprotocol = \"newest\"\n", json!(back.url));
+        let config = format!("[gateway]\nadmin = false\ndrain = \"100ms\"\n\n[servers.s]\n{entry}");
         let app = common::rig::start(&dir, &config).await;
         let front = Tap::before(app.addresses[0]).await;
         until("the server is listened to", || server.listeners() > 0).await;

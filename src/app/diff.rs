@@ -48,18 +48,7 @@ impl Diff {
 
 /// What a change from one plan to the other does.
 pub fn diff(from: &Plan, to: &Plan) -> Diff {
-    let mut out = Diff::default();
-    for server in &to.servers {
-        let name = server.name.clone();
-        match from.servers.iter().find(|other| other.name == server.name) {
-            None => out.added.push(name),
-            Some(before) if before == server => {}
-            Some(before) if server.same_connection(before) => out.changed.push(name),
-            Some(_) => out.replaced.push(name),
-        }
-    }
-    let gone = from.servers.iter().filter(|server| !to.servers.iter().any(|other| other.name == server.name));
-    out.removed = gone.map(|server| server.name.clone()).collect();
+    let mut out = diff_servers(from, to);
     let Plan {
         listen,
         admin,
@@ -120,6 +109,22 @@ pub fn diff(from: &Plan, to: &Plan) -> Diff {
     };
     out.settings = named(&[&applied[..], &limits_applied].concat());
     out.needs_restart = named(&[&owed[..], &limits_owed].concat());
+    out
+}
+
+fn diff_servers(from: &Plan, to: &Plan) -> Diff {
+    let mut out = Diff::default();
+    for server in &to.servers {
+        let name = server.name.clone();
+        match from.servers.iter().find(|other| other.name == server.name) {
+            None => out.added.push(name),
+            Some(before) if before == server => {}
+            Some(before) if server.same_connection(before) => out.changed.push(name),
+            Some(_) => out.replaced.push(name),
+        }
+    }
+    let gone = from.servers.iter().filter(|server| !to.servers.iter().any(|other| other.name == server.name));
+    out.removed = gone.map(|server| server.name.clone()).collect();
     out
 }
 

@@ -7,6 +7,7 @@
 
 mod advice;
 mod check;
+mod choices;
 mod client_formats;
 mod expand;
 mod failed;

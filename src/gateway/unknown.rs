@@ -14,8 +14,8 @@ use crate::model::{Call, Caller, Exchange, Kind, Method};
 
 impl View {
     /// Has the servers that may have a name listed once more, and calls it if it is there by then.
-    pub(super) fn call_unknown(&self, caller: &Arc<Caller>, refused: Refused) -> Exchange {
-        let Refused { error, call, asked } = refused;
+    pub(super) fn call_unknown(&self, caller: &Arc<Caller>, refused: Box<Refused>) -> Exchange {
+        let Refused { error, call, asked } = *refused;
         let found = call.and_then(|call| Some((self.may_have(&call)?, call)));
         let Some(((kind, servers), call)) = found else { return self.answer(caller, asked, Err(error)) };
         let (view, caller) = (self.again(), caller.clone());
@@ -29,7 +29,7 @@ impl View {
             view.gateway.rebuild();
             match view.route(&caller, *call, asked) {
                 Ok(routed) => view.run(&caller, routed),
-                Err(Refused { error, asked, .. }) => view.answer(&caller, asked, Err(error)),
+                Err(refused) => view.answer(&caller, refused.asked, Err(refused.error)),
             }
         })
     }

@@ -164,10 +164,10 @@ impl View {
     // === calls ===
 
     /// The way of a call, or the call itself where its name is unknown.
-    pub(super) fn route(&self, caller: &Caller, call: Call, asked: Asked) -> Result<Routed, Refused> {
+    pub(super) fn route(&self, caller: &Caller, call: Call, asked: Asked) -> Result<Routed, Box<Refused>> {
         let mut unknown = None;
         let resolved = self.resolve(caller, call, &mut unknown).and_then(resumable);
-        resolved.map_err(|error| Refused { error, call: unknown, asked })
+        resolved.map_err(|error| Box::new(Refused { error, call: unknown, asked }))
     }
 
     fn resolve(&self, caller: &Caller, call: Call, unknown: &mut Option<Box<Call>>) -> Result<Routed, Error> {

@@ -231,7 +231,8 @@ mod tests {
     async fn what_a_client_could_still_get_keeps_its_session_awake() {
         let sessions = sessions();
         let find = |id: &Text| sessions.find(id, &testing::caller(1, None).principal, &Text::literal("files")).unwrap();
-        let keeps: [&dyn Fn(&Arc<Session>); 6] = [
+        type Keep = dyn Fn(&Arc<Session>);
+        let keeps: [&Keep; 6] = [
             &|session| {
                 session.outbox.push(Bytes::from_static(b"{}"), None);
             },

@@ -44,7 +44,7 @@ impl Added {
         let mut known = keys(&list.items, kind);
         let mut added: Vec<_> = table.by.iter().collect();
         // In an order that does not change from list to list.
-        added.sort_by(|(one, _), (other, _)| one.cmp(other));
+        added.sort_by_key(|(one, _)| *one);
         for item in added.into_iter().flat_map(|(_, lists)| &lists[kind as usize]) {
             if item.text(kind.item_key()).is_some_and(|key| known.insert(key)) {
                 list.items.push(item.clone());

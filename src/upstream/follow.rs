@@ -738,8 +738,10 @@ mod tests {
             let counted = Arc::new(AtomicUsize::new(0));
             let counts = counted.clone();
             let shared = dialing(move |talk, message| {
-                if message["method"] == "tools/list" {
-                    counts.fetch_add(1, Ordering::Relaxed);
+                match message["method"].as_str() {
+                    Some("ping") => return talk.answer(message, &json!({})),
+                    Some("tools/list") => drop(counts.fetch_add(1, Ordering::Relaxed)),
+                    _ => {}
                 }
                 talk.legacy(message);
             });

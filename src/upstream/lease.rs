@@ -26,7 +26,7 @@ use crate::upstream::ears::{self, Hearing, Owner};
 use crate::upstream::handed::Row;
 use crate::upstream::health::Health;
 use crate::upstream::need::Need;
-use crate::upstream::pace::{HEALTHY, Pace, Paces, Pause};
+use crate::upstream::pace::{Pace, Paces, Pause};
 use crate::upstream::settings::Backoff;
 use crate::upstream::sharing::{self, Ends};
 use crate::upstream::told::Told;
@@ -513,25 +513,9 @@ async fn watch(place: Place, active: Arc<Active>, caller: Arc<Caller>, pace: Pac
     } else if let Some(row) = &row {
         row.forget();
     }
-    if stop.is_cancelled() {
-        // Else with the last call that still runs on it.
-        active.server.end();
-    }
-    {
-        let mut table = leases.lock();
-        table.remove(&key, &lease);
-        match (lease.take_attempt(), &lost) {
-            (Some(attempt), Some(_)) => attempt.fail(),
-            (None, Some(_)) if began.elapsed() < HEALTHY => {
-                table.attempts.count_loss(Instant::now());
-            }
-            _ => {}
-        }
-        // Not where it was closed because it was no longer wanted.
-        if let (Some(reason), false) = (lost, lease.evicted.is_cancelled()) {
-            table.paces.lost(&key, pace, began.elapsed(), &reason, patience);
-        }
-    }
+    // Else with the last call that still runs on it.
+    stop.is_cancelled().then(|| active.server.end());
+    leases.take_out(&key, &lease, lost.as_deref(), (pace, began.elapsed(), patience));
     told.end();
     leases.measure(&server, &metrics);
     active.link.close(Vec::new()).await;

@@ -162,7 +162,7 @@ pub(in crate::cli) fn remote(url: &str, key: Option<&str>) -> Result<ServerSetti
     }
     let url = Url::parse(url).map_err(|e| match e {
         url::ParseError::RelativeUrlWithoutBase => {
-            bad(format!("is not a URL: it has no beginning; write http://HOST:PORT/mcp"))
+            bad("is not a URL: it has no beginning; write http://HOST:PORT/mcp".to_owned())
         }
         e => bad(format!("is not a URL: {e}")),
     })?;

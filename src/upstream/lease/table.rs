@@ -5,6 +5,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::{Lease, Leases, close};
 use crate::json::Text;
@@ -12,6 +15,7 @@ use crate::model::Caller;
 use crate::revision::Era;
 use crate::upstream::attempts::Attempts;
 use crate::upstream::connect::Active;
+use crate::upstream::pace::{HEALTHY, Pace};
 use crate::upstream::{Share, sharing};
 
 impl Leases {
@@ -88,6 +92,28 @@ impl Leases {
     pub(in crate::upstream) fn keep_none(&self) {
         for active in self.lock().leases.values().filter_map(|lease| lease.active()) {
             active.is_kept.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes out a connection that ended, and counts its end where it was `lost`: after how long with which pace, and for
+    /// how long calls wait for another.
+    pub(super) fn take_out(
+        &self,
+        key: &Text,
+        lease: &Arc<Lease>,
+        lost: Option<&str>,
+        (pace, lived, patience): (Pace, Duration, Duration),
+    ) {
+        let mut table = self.lock();
+        table.remove(key, lease);
+        match (lease.take_attempt(), lost) {
+            (Some(attempt), Some(_)) => attempt.fail(),
+            (None, Some(_)) if lived < HEALTHY => table.attempts.count_loss(Instant::now()),
+            _ => {}
+        }
+        // Not where it was closed because it was no longer wanted.
+        if let (Some(reason), false) = (lost, lease.evicted.is_cancelled()) {
+            table.paces.lost(key, pace, lived, reason, patience);
         }
     }
 
