@@ -232,10 +232,11 @@ impl Connections {
             // One that says nothing in the other era leaves the call time to be made in this one.
             let limit = upstream.times.call() / if known { 1 } else { 2 };
             match tokio::time::timeout(limit, self.leased(seeker, beside, Some(era))).await {
-                Ok(Ok((active, used))) => {
+                Ok(Ok((active, used))) if keeps_session(&active, era) => {
                     self.promote(&key, &active);
                     return Ok((active, Some(used)));
                 }
+                Ok(Ok((active, _))) => self.leave_era(upstream, &key, &active),
                 // That there is no place for it shows nothing of the server.
                 Ok(Err(error)) if error.reason == Reason::Overloaded => {}
                 Ok(Err(error)) => self.stay_in_one_era(upstream, &key, error)?,
@@ -343,6 +344,16 @@ impl Connections {
         Ok(())
     }
 
+    /// Meets all clients in the era of the main connection: in the other one, the server keeps nothing to ask them by.
+    fn leave_era(&self, upstream: &Upstream, key: &Text, active: &Arc<Active>) {
+        if let Some(spoke) = self.spoke.load_full() {
+            self.spoke.store(Some(Arc::new(Spoke { other: Some(false), ..(*spoke).clone() })));
+        }
+        self.eras.stay_alone();
+        self.leases.release(key, active);
+        tracing::info!(server = upstream.settings.name, "server without sessions: all clients meet it in one era");
+    }
+
     // === those beside ===
 
     /// The caller's own connection, if it has one.
@@ -392,6 +403,12 @@ impl Upstream {
     pub fn serves_alone(&self, session: &Text) -> bool {
         self.connections.serves(session)
     }
+}
+
+/// Whether a server can ask the clients of a connection. One that opens no session for clients of the legacy era serves each
+/// of their requests by itself, and has nowhere to take an answer.
+fn keeps_session(active: &Active, era: Era) -> bool {
+    era == Era::Modern || active.link.is_pipe() || active.server.hand_over().is_some()
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::fs::OpenOptions;
 
 use moongate::app::App;
 use moongate::json::Text;
-use moongate::mock::{Handle, Revision, Script, serve_http_recording};
+use moongate::mock::{Handle, Http, Revision, Script, serve_http_recording};
 use moongate::model::Kind;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -67,6 +67,25 @@ async fn each_client_meets_a_server_of_both_eras_in_its_own_without_a_setting() 
     }
     for (server, _) in &servers[4..] {
         assert_eq!(met(&legacy, server).await, "2026-07-28", "{server}");
+    }
+    app.stop().await;
+}
+
+/// Such a server serves clients of the legacy era request by request, and could not ask them for anything.
+#[tokio::test]
+async fn a_server_that_keeps_no_sessions_is_met_in_the_era_without_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let servers = [("web", ""), ("web_own", "share = \"session\"")];
+    let http = Http { session: false, ..Http::default() };
+    let (app, _serving) = gateway(&dir, &Script { http, ..Script::standard() }, &servers).await;
+    let url = format!("http://{}/mcp", app.addresses[0]);
+    let client = Client::open("2025-06-18", &url, json!({"elicitation": {}})).await;
+    for (server, _) in servers {
+        for _ in 0..3 {
+            assert_eq!(met(&client, server).await, "2026-07-28", "{server}");
+        }
+        let received = std::fs::read_to_string(dir.path().join(format!("{server}.record"))).unwrap();
+        assert_eq!(received.matches(r#""initialize""#).count(), 1, "{received}");
     }
     app.stop().await;
 }
