@@ -260,7 +260,7 @@ mod tests {
     fn the_last_line_with_an_error_in_it_tells_why() {
         let node = "node:internal/modules/cjs/loader:1228\n  throw err;\n  ^\n\nError: Cannot find module '/x/y.js'\n    at Module._resolve (node:internal:1)\n  code: 'MODULE_NOT_FOUND',\n  requireStack: []\n}\n\nNode.js v22.23.3";
         assert_eq!(of(node).unwrap(), "Error: Cannot find module '/x/y.js'");
-        let npm = "npm error code E404\nnpm error 404 Not Found - GET https://registry.npmjs.org/@x%2fy - Not found\nnpm error 404\nnpm error 404  '@x/y@*' is not in this registry.\nnpm error 404\nnpm error 404 Note that you can also install from a\nnpm error 404 tarball, folder, http url, or git folder.\nnpm error A complete log of this run can be found in: /root/.npm/_logs/2026-debug-0.log";
+        let npm = "npm error code E404\nnpm error 404 Not Found - GET https://npm.example.com/@x%2fy - Not found\nnpm error 404\nnpm error 404  '@x/y@*' is not in this registry.\nnpm error 404\nnpm error 404 Note that you can also install from a\nnpm error 404 tarball, folder, http url, or git folder.\nnpm error A complete log of this run can be found in: /home/me/.npm/_logs/2026-debug-0.log";
         assert_eq!(of(npm).unwrap(), "npm error 404  '@x/y@*' is not in this registry.");
         let python = "Traceback (most recent call last):\n  File \"/x/y.py\", line 1, in <module>\n    import z\nModuleNotFoundError: No module named 'z'";
         assert_eq!(of(python).unwrap(), "ModuleNotFoundError: No module named 'z'");

@@ -222,7 +222,7 @@ mod tests {
             "npm error code EUNSUPPORTEDPROTOCOL",
             "401: the token has expired, and the password with it",
             "no bearer token was found in the request",
-            "GET https://registry.npmjs.org/@modelcontextprotocol/server-x - Not found",
+            "GET https://npm.example.com/@modelcontextprotocol/server-x - Not found",
             "listening on http://127.0.0.1:8080/mcp",
             "the key must not be empty",
             "monkey: banana, keyboard: us",
