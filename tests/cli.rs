@@ -9,7 +9,8 @@ use std::time::Duration;
 use moongate::mock::{Revision, Script, serve_http};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
@@ -123,6 +124,18 @@ impl Gateway {
         end(command.env("MOONGATE_KEY", KEY).spawn().unwrap()).await
     }
 
+    /// The gauge of the allocator, if it has one.
+    async fn heap_bytes(&self) -> Option<f64> {
+        let address = self.admin.split('/').next().unwrap();
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let request = format!("GET /metrics HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut metrics = String::new();
+        stream.read_to_string(&mut metrics).await.unwrap();
+        assert!(metrics.contains("moongate_inflight"), "{metrics}");
+        metrics.lines().find_map(|line| line.strip_prefix("moongate_heap_bytes "))?.parse().ok()
+    }
+
     async fn stop(mut self) {
         kill_process(pid_of(&self.child), Signal::TERM).unwrap();
         let status = timeout(LONG, self.child.wait()).await.unwrap().unwrap();
@@ -234,6 +247,23 @@ async fn commands_find_the_gateway_by_its_config() {
             assert!(ran.err.contains(word), "{word}: {}", ran.err);
         }
     }
+}
+
+// === the default build ===
+
+#[tokio::test]
+async fn the_default_build_allocates_with_jemalloc_where_it_can() {
+    let manifest = include_str!("../Cargo.toml");
+    assert!(manifest.lines().any(|line| line == "default = [\"jemalloc\"]"), "the default features name jemalloc");
+    let gateway = Gateway::start_with("").await;
+    let heap = gateway.heap_bytes().await;
+    if cfg!(all(feature = "jemalloc", any(target_os = "linux", target_os = "macos"))) {
+        // An allocator that is linked and not used counts next to nothing.
+        assert!(heap.is_some_and(|bytes| bytes > 1e6), "{heap:?}");
+    } else {
+        assert_eq!(heap, None);
+    }
+    gateway.stop().await;
 }
 
 #[tokio::test]

@@ -2,11 +2,11 @@
 
 use hyper::Response;
 use hyper::body::Incoming;
-use moongate::mock::{Act, Fault, Script};
+use moongate::mock::{Act, Fault, Http, Script};
 use serde_json::{Value, json};
 
 use crate::children::mark;
-use crate::support::{Client, Era, Gateway, Reply, Setup, Stream, holds, legacy, marked, until, within};
+use crate::support::{Client, Era, Gateway, Reply, Setup, Stream, holds, legacy, marked, serve, until, within};
 
 /// What a stateless client says of itself with each request: it can be asked for a name.
 fn able() -> Value {
@@ -140,6 +140,23 @@ async fn after_a_cancelled_call_the_next_question_is_asked() {
         holds("the server was called", || gateway.record("a").matches("60000").count() == n).await;
         hanging.abort();
         holds("it is cancelled", || gateway.record("a").matches("notifications/cancelled").count() == n).await;
+        answered(&client, "elicit", json!({})).await;
+    }
+}
+
+#[tokio::test]
+async fn after_a_cancelled_call_over_http_sse_the_next_question_is_asked() {
+    let http = Http { streamable: false, ..Http::default() };
+    let mock = serve(Script { http, ..legacy() }).await;
+    let gateway = Setup::new().http("a", &mock.url.replace("/mcp", "/sse")).start().await;
+    gateway.ready(&["a"]).await;
+    let client = gateway.client(Era::Modern).await;
+    let posted = |words: &str| mock.seen().iter().filter(|s| s.http_method == "POST" && s.body.contains(words)).count();
+    for n in 1..=3 {
+        let hanging = open(&client, "sleep", json!({"ms": 60_000}));
+        holds("the server was called", || posted("60000") == n).await;
+        hanging.abort();
+        holds("it is cancelled", || posted("notifications/cancelled") == n).await;
         answered(&client, "elicit", json!({})).await;
     }
 }
