@@ -49,16 +49,7 @@ const TASKS_ACROSS: &[Excused] = &[
 ];
 
 /// What cannot exist across the eras.
-const ACROSS: &[Excused] = &[NAMED_KEY, QUIET];
-
-/// The suite looks at streams only, and asks for no log messages, which is what its tool would send.
-const QUIET: Excused = Excused {
-    revision: "2025-11-25",
-    scenario: "server-sse-polling",
-    why: "Nothing comes before the result, so it is answered with JSON: \"The server **MUST NOT** emit \
-          `notifications/message` for a request that does not include\" a log level \
-          (2026-07-28/server/utilities/logging.mdx).",
-};
+const ACROSS: &[Excused] = &[NAMED_KEY];
 
 /// The suite wants the key that its own fixture would choose, and the server here sends requests, which have ids.
 const NAMED_KEY: Excused = Excused {

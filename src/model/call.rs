@@ -330,6 +330,13 @@ impl Level {
 }
 
 impl LogWish {
+    /// The level that stands for everything a server would send to a client that set none.
+    ///
+    /// "If no logging/setLevel request has been sent from the client, the server MAY decide which messages to send
+    /// automatically" (2025-11-25/schema.json, LoggingMessageNotification). Servers on the official TypeScript and
+    /// Python SDKs decide for all of them.
+    pub const BY_DEFAULT: Level = Level::Debug;
+
     /// Whether a message of `level` should reach the client. A level that we cannot read counts as the highest.
     pub fn wants(self, level: Option<Level>) -> bool {
         match self {

@@ -51,6 +51,9 @@ async fn legacy_logging(cell: &Cell) {
             assert_eq!(message.value["params"], json!({"level": level, "logger": "mock", "data": "wörds"}));
         }
     }
+    // Who set no level hears what the mock sends by default, which is everything.
+    let answer = cell.client().await.tool("main__log", json!({"level": "debug", "text": "wörds"})).await;
+    assert_eq!(answer.of("notifications/message").len(), 1, "{answer:?}");
 }
 
 async fn modern_logging(cell: &Cell) {

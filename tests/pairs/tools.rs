@@ -119,8 +119,11 @@ pub(crate) async fn meta_passes_and_nothing_leaks(cell: Arc<Cell>) {
     reserved.retain(|key| key.starts_with("io.modelcontextprotocol/") || *key == "progressToken");
     reserved.sort_unstable();
     if cell.modern_server() {
-        let names = ["clientCapabilities", "clientInfo", "protocolVersion"];
-        assert_eq!(reserved, names.map(|name| format!("io.modelcontextprotocol/{name}")));
+        // A legacy client that set no level gets all log messages, as it would directly.
+        let level = if cell.modern_client() { None } else { Some("logLevel") };
+        let names = ["clientCapabilities", "clientInfo"].into_iter().chain(level).chain(["protocolVersion"]);
+        let names: Vec<String> = names.map(|name| format!("io.modelcontextprotocol/{name}")).collect();
+        assert_eq!(reserved, names);
         assert_eq!(me["meta"]["io.modelcontextprotocol/clientInfo"], json!({"name": "pairs", "version": "1"}));
         assert_eq!(me["capabilities"], cell.everything());
     } else {

@@ -4,7 +4,7 @@
 use moongate::mock::Script;
 use serde_json::{Value, json};
 
-use crate::support::{Client, ERAS, Era, Gateway, Setup, Stream, legacy, modern, serve, until};
+use crate::support::{Client, ERAS, Era, Gateway, Setup, Stream, legacy, modern, serve, until, within};
 
 const LOG: &str = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"error","data":"to one"}}"#;
 
@@ -154,6 +154,18 @@ async fn what_a_server_logs_on_the_connection_of_all_legacy_clients_is_told_only
             assert_eq!(heard, usize::from(keys == 1), "with {keys} keys");
         }
     }
+}
+
+#[tokio::test]
+async fn a_session_that_set_no_level_hears_what_its_server_logs_outside_of_calls() {
+    let mock = serve(legacy()).await;
+    let gateway = Setup::new().http("a", &mock.url).start().await;
+    gateway.ready(&["a"]).await;
+    let client = gateway.client(Era::Legacy).await;
+    let mut stream = client.listen().await;
+    until("it is told", || async { (mock.tell_sessions(LOG) >= 1).then_some(()) }).await;
+    let heard = within("it is heard", stream.notification("notifications/message")).await;
+    assert_eq!(heard["params"]["data"], "to one");
 }
 
 #[tokio::test]

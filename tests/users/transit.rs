@@ -195,6 +195,46 @@ async fn users_37_log_messages_reach_the_caller_that_wants_them() {
     assert_eq!(new.request_as(4, "tools/call", wanting).await.messages().len(), 2);
 }
 
+/// How many log messages come before the answer to a call that logs at this level.
+async fn logged(client: &Client, level: &str) -> usize {
+    let call = json!({"name": "a__log", "arguments": {"level": level, "text": "heard"}});
+    client.request_as(1, "tools/call", call).await.messages().len() - 1
+}
+
+#[tokio::test]
+async fn a_legacy_client_that_set_no_level_hears_what_it_would_hear_directly() {
+    for script in [legacy(), modern()] {
+        let mock = serve(script).await;
+        let gateway = Setup::new().http("a", &mock.url).start().await;
+        gateway.ready(&["a"]).await;
+        let client = gateway.client(Era::Legacy).await;
+        for level in ["debug", "info", "emergency"] {
+            assert_eq!(logged(&client, level).await, 1, "{level}");
+        }
+        // Another one that wants less does not take it away.
+        let strict = gateway.client(Era::Legacy).await;
+        strict.request("logging/setLevel", json!({"level": "error"})).await.result();
+        assert_eq!((logged(&strict, "error").await, logged(&strict, "info").await), (1, 0));
+        assert_eq!(logged(&client, "debug").await, 1);
+        // Nor does the order of their calls.
+        let late = gateway.client(Era::Legacy).await;
+        assert_eq!(logged(&late, "debug").await, 1);
+        assert_eq!(logged(&gateway.client(Era::Modern).await, "emergency").await, 0, "it asked for none");
+    }
+}
+
+#[tokio::test]
+async fn a_level_that_came_first_takes_nothing_from_those_that_set_none() {
+    let mock = serve(legacy()).await;
+    let gateway = Setup::new().http("a", &mock.url).start().await;
+    gateway.ready(&["a"]).await;
+    let (strict, client) = (gateway.client(Era::Legacy).await, gateway.client(Era::Legacy).await);
+    strict.request("logging/setLevel", json!({"level": "error"})).await.result();
+    assert_eq!(logged(&strict, "error").await, 1);
+    assert_eq!(logged(&client, "debug").await, 1);
+    assert_eq!(logged(&strict, "info").await, 0, "what it did not ask for is left out at its own edge");
+}
+
 #[tokio::test]
 async fn users_14_lists_cost_the_servers_nothing() {
     let generate = vec![Generate { count: 100, name: "t{n}".to_owned(), depth: 1, describe: 100 }];

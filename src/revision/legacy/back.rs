@@ -71,6 +71,8 @@ pub(in crate::revision) struct LegacyServer {
     /// The lowest level that the server was told; above the highest one: none.
     level: AtomicU8,
     pub(super) subscribed: Subscribed,
+    /// Whether a caller that set no level has called.
+    has_undecided: AtomicBool,
     pub(super) settling: Settling,
     /// What its tasks ask.
     pub(super) attended: Attended,
@@ -98,6 +100,7 @@ impl LegacyServer {
             level: AtomicU8::new(u8::MAX),
             subscribed: Subscribed::default(),
             settling: Settling::default(),
+            has_undecided: AtomicBool::new(false),
             attended: Attended::new(backlog),
             gone: CancellationToken::new(),
             over: CancellationToken::new(),
@@ -177,7 +180,21 @@ impl LegacyServer {
     /// Lets the server log at least at the caller's level. It is never raised again: others may want more, and what
     /// a caller did not ask for is left out at its own edge.
     pub(super) async fn lower_level(self: &Arc<Self>, caller: &Caller) {
-        let LogWish::AtLeast(level) = caller.log else { return };
+        let level = match caller.log {
+            LogWish::Nothing => return,
+            LogWish::ServerDecides => {
+                if !self.has_undecided.load(Ordering::Relaxed) {
+                    self.has_undecided.store(true, Ordering::Relaxed);
+                }
+                // As long as nobody sets a level, the server's own default holds.
+                if self.level.load(Ordering::Relaxed) == u8::MAX {
+                    return;
+                }
+                LogWish::BY_DEFAULT
+            }
+            LogWish::AtLeast(_) if self.has_undecided.load(Ordering::Relaxed) => LogWish::BY_DEFAULT,
+            LogWish::AtLeast(level) => level,
+        };
         if !self.agreed.load().face.features.logging
             || self.level.fetch_min(level as u8, Ordering::Relaxed) <= level as u8
         {

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::body::Body;
 use crate::json::Text;
-use crate::model::{Error, Filter, LogWish, Notice, Notices, Reason, Server};
+use crate::model::{Error, Filter, Notice, Notices, Reason, Server};
 use crate::revision::legacy::{NEWEST, profile, record, restored, tasks};
 use crate::revision::{FrontState, answer, notices};
 use crate::session::{Busy, OWN_STREAM, Session, Subscription};
@@ -210,10 +210,8 @@ impl Open {
             message = self.session.outbox.next() => Next::Message(message),
             event = call => event.map_or(Next::End, Next::Framed),
             Some(notice) = self.notices.stream.next() => {
-                // A message of no call goes to those who said which they want.
-                let log = self.session.caller.load().log;
                 let unwanted = match &notice {
-                    Notice::Log(level, _) => log == LogWish::ServerDecides || !log.wants(*level),
+                    Notice::Log(level, _) => !self.session.caller.load().log.wants(*level),
                     // 2025-11-25/client/elicitation.mdx: "MUST only send the notification to the client that
                     // initiated the elicitation request."
                     Notice::Elicited(id, _) => !self.session.page_is_done(id),

@@ -72,7 +72,14 @@ pub(super) fn write(mut meta: Object, caller: &Caller, own_info: &Raw, token: Op
         _ => tasks::declare(&caller.capabilities, may_task),
     };
     set(CLIENT_CAPABILITIES, capabilities);
-    if let LogWish::AtLeast(level) = caller.log {
+    // server/utilities/logging.mdx has no default: without the field, nothing MUST be sent. A legacy client that set no
+    // level would hear its server's own default, so that is what is asked for on its behalf.
+    let level = match caller.log {
+        LogWish::AtLeast(level) => Some(level),
+        LogWish::ServerDecides => Some(LogWish::BY_DEFAULT),
+        LogWish::Nothing => None,
+    };
+    if let Some(level) = level {
         set(LOG_LEVEL, Raw::string(level.name()));
     }
     if let Some(token) = token {
