@@ -59,6 +59,14 @@ pub(super) fn dress(kind: Kind, item: &Object, exposed: &str, description: Optio
     item.raw()
 }
 
+/// Joins two texts where both are there.
+pub(super) fn paragraphs(first: Option<String>, second: Option<String>) -> Option<String> {
+    match (first, second) {
+        (Some(first), Some(second)) => Some(format!("{}\n\n{second}", first.trim_end())),
+        (first, second) => first.or(second),
+    }
+}
+
 /// The instructions of several servers in one text of at most `limit` bytes; its beginning stands alone.
 pub(super) fn instructions(servers: impl Iterator<Item = (String, Option<String>)>, limit: usize) -> Option<String> {
     let mut names = Vec::new();

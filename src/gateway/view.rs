@@ -125,13 +125,27 @@ impl View {
             // Everything is on the first page, so that no cursor was ever given out.
             return Err(Error::new(Reason::InvalidParams, "Invalid params: unknown cursor"));
         }
-        let Listed { result, mut hint, .. } = self.listed(caller, kind, with_tasks);
+        let Listed { mut result, mut hint, .. } = self.listed(caller, kind, with_tasks);
+        if let Some(absence) = self.absence() {
+            revision::explain_absence(&mut result, &absence);
+            // It may be over at any time.
+            hint.ttl_ms = 0;
+        }
         for upstream in self.now.servers.iter().filter(|upstream| self.includes(&upstream.name)) {
             if let Some(fresh) = upstream.fresh_for(kind) {
                 hint.ttl_ms = hint.ttl_ms.min(fresh);
             }
         }
         Ok(Outcome { result, cache: Some(hint), task: None })
+    }
+
+    /// Explains why the one server of this endpoint never came up. Where there are several, a list is not empty for that
+    /// reason, and the status has them all.
+    fn absence(&self) -> Option<String> {
+        match &self.scope {
+            Scope::Server(only) => only.absence(),
+            Scope::All | Scope::View(_) | Scope::Union(_) => None,
+        }
     }
 
     /// What a list holds, without the age of its parts.
@@ -381,7 +395,7 @@ impl Server for View {
             upstream.settings.description.clone().or_else(|| upstream.face().and_then(|face| face.instructions))
         };
         let instructions = match &self.scope {
-            Scope::Server(upstream) => text(upstream),
+            Scope::Server(only) => merge::paragraphs(text(only), self.absence()),
             _ => merge::instructions(servers().map(|u| (titled(u), text(u))), INSTRUCTIONS_MAX),
         };
         let info = match &self.scope {

@@ -226,6 +226,19 @@ pub fn implementation_as(title: Option<&str>, icon: Option<&str>) -> Raw {
     info.raw()
 }
 
+/// The gateway's own key in `_meta` of a list that is empty since its server is not there.
+///
+/// 2025-11-25/basic/index.mdx, `_meta`: a prefix "MUST be a series of labels separated by dots (`.`), followed by a
+/// slash (`/`)".
+const UNAVAILABLE: &str = "moongate/unavailable";
+
+/// Writes into the `_meta` of a list why its server is not there.
+pub fn explain_absence(result: &mut Object, reason: &str) {
+    let mut meta = result.object("_meta").unwrap_or_default();
+    meta.set(Text::literal(UNAVAILABLE), Raw::string(reason));
+    result.set(Text::literal("_meta"), meta.raw());
+}
+
 /// What is wrong with a body, as an error for its sender.
 fn malformed(error: &Malformed) -> (Option<Id>, Error) {
     match error {

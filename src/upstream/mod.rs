@@ -3,6 +3,7 @@
 //! Owns what a server offers, and the start of each call: its slot, its connection. Does not merge servers (`gateway`) and
 //! does not spell messages (`revision`). Invariant: whatever a server does or fails to do, nobody else waits for it.
 
+mod absence;
 mod added;
 mod asked;
 mod attempts;

@@ -4,7 +4,9 @@ use moongate::mock::{Act, Fault};
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use crate::support::{Client, ERAS, Era, Gateway, Setup, Stream, holds, legacy, mock_at, modern, only, serve, until};
+use crate::support::{
+    Client, ERAS, Era, Gateway, Setup, Stream, holds, lasting_port, legacy, mock_at, modern, only, serve, until, within,
+};
 
 #[tokio::test]
 async fn users_03_a_bad_server_holds_up_nobody_and_says_why() {
@@ -39,6 +41,83 @@ async fn users_03_a_bad_server_holds_up_nobody_and_says_why() {
     for (server, state, reason) in reasons {
         let status = gateway.state(server, state).await;
         assert!(status["reason"].as_str().unwrap().contains(reason), "{status}");
+    }
+}
+
+/// What an endpoint says of a server that never came up: the instructions, and `_meta` of each empty list.
+async fn told(url: &str, era: Era) -> (String, Vec<String>) {
+    let mut client = Client::open(url, era).await;
+    let introduction = match era {
+        Era::Legacy => client.initialize().await.result(),
+        Era::Modern => client.request("server/discover", json!({})).await.result(),
+    };
+    let mut reasons = Vec::new();
+    for list in ["tools/list", "prompts/list", "resources/list", "resources/templates/list"] {
+        let meta = &client.request(list, json!({})).await.result()["_meta"];
+        reasons.extend(meta["moongate/unavailable"].as_str().map(str::to_owned));
+    }
+    (introduction["instructions"].as_str().unwrap_or_default().to_owned(), reasons)
+}
+
+#[tokio::test]
+async fn an_endpoint_whose_server_never_came_up_says_why() {
+    let good = serve(only(legacy(), &["echo"])).await;
+    let dies = "echo 'fatal: token=hush-0815 is no license' >&2; exit 1";
+    let gateway = Setup::new()
+        .http("good", &good.url)
+        .with("servers.missing", "command = \"moongate-has-no-such-program\"\ndescription = \"About it.\"")
+        .with("servers.unset", "url = \"https://a.example/${NOT_SET_0815}\"")
+        .with("servers.typo", "command = \"x\"\ntols = {}")
+        .with("servers.dies", &format!("command = \"sh\"\nargs = [\"-c\", {dies:?}]"))
+        .spawn()
+        .await;
+    let expected = [
+        ("missing", "failed", "command not found: moongate-has-no-such-program"),
+        ("unset", "failed", "NOT_SET_0815"),
+        ("typo", "failed", "`tols`"),
+        ("dies", "backing_off", "is no license"),
+        ("good", "ready", ""),
+    ];
+    for (server, state, reason) in expected {
+        until("it is in that state", || async { (gateway.status(server).await["state"] == state).then_some(()) }).await;
+        for era in ERAS {
+            let (instructions, reasons) = told(&format!("{}/{server}", gateway.mcp()), era).await;
+            if server == "good" {
+                assert_eq!((instructions.as_str(), reasons), ("", Vec::new()), "{era:?}");
+                continue;
+            }
+            assert_eq!(reasons.len(), 4, "{server}: {reasons:?}");
+            for text in reasons.iter().chain([&instructions]) {
+                let begin = format!("Server \"{server}\" is not connected");
+                assert!(text.contains(&begin) && text.contains(reason), "{server}: {text}");
+                assert!(!text.contains("hush") && !text.trim().contains('\n') || server == "missing", "{text}");
+            }
+            assert_eq!(instructions.starts_with("About it."), server == "missing", "{instructions}");
+        }
+    }
+    // Where others are up, the list is not empty for that reason.
+    for era in ERAS {
+        assert_eq!(told(&gateway.mcp(), era).await.1, Vec::<String>::new());
+    }
+}
+
+#[tokio::test]
+async fn an_endpoint_says_no_longer_why_once_its_server_is_there() {
+    let address = ([127, 0, 0, 1], lasting_port()).into();
+    let gateway = Setup::new().http("late", &format!("http://{address}/mcp")).start().await;
+    gateway.state("late", "backing_off").await;
+    let url = gateway.url("/mcp/late");
+    let mut streams = Vec::new();
+    for era in ERAS {
+        assert_eq!(told(&url, era).await.1.len(), 4);
+        streams.push(Client::open(&url, era).await.listen().await);
+    }
+    let _mock = mock_at(only(legacy(), &["echo"]), address).await;
+    for mut stream in streams {
+        within("the change is told", stream.notification("notifications/tools/list_changed")).await;
+    }
+    for era in ERAS {
+        assert_eq!(told(&url, era).await, (String::new(), Vec::new()));
     }
 }
 
