@@ -35,6 +35,8 @@ mod sessions;
 mod sse;
 #[allow(dead_code, unused_imports, reason = "each test crate uses a part of it")]
 mod support;
+#[path = "users/subscribing.rs"]
+mod subscribing;
 #[path = "users/tls.rs"]
 mod tls;
 #[path = "users/transit.rs"]

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use futures_util::future::{BoxFuture, join_all};
 use tokio::sync::broadcast;
 
 use crate::gateway::Snapshot;
@@ -14,7 +15,7 @@ use crate::gateway::hub::{Happened, Subscription, URI_MAX};
 use crate::gateway::templates::LookupBudget;
 use crate::gateway::view::View;
 use crate::json::{Object, Raw, Text};
-use crate::model::{Caller, Filter, Kind, Notice};
+use crate::model::{Caller, Error, Filter, Kind, Notice};
 use crate::upstream::Ear;
 
 /// One listener.
@@ -42,6 +43,15 @@ struct Wanted {
     place: Option<(Text, Text)>,
     /// Whether it is subscribed to there.
     honoured: bool,
+}
+
+/// What kept resources out of those that are subscribed to.
+#[derive(Default)]
+struct LeftOut {
+    /// A limit, by its setting.
+    full: Option<Text>,
+    /// A server that offers no subscriptions.
+    unoffered: Option<Text>,
 }
 
 /// What resources are looked for in.
@@ -85,9 +95,10 @@ impl Listening {
         // Copies: the URIs are spans of a message, which must not live as long as the listener.
         let wanted = |uri: &Text| Wanted { uri: Text::from(uri.as_str()), place: None, honoured: false };
         let mut wanted: Vec<Wanted> = filter.uris.iter().map(wanted).collect();
-        let (subscriptions, full) = view.subscribe(caller, &mut wanted, true);
+        let (subscriptions, left_out) = view.subscribe(caller, &mut wanted, true);
         let seen = view.digests(caller, &filter);
-        let filter = Filter { uris: honoured(&wanted), full, ..filter };
+        let LeftOut { full, unoffered } = left_out;
+        let filter = Filter { uris: honoured(&wanted), full, unoffered, ..filter };
         let ear = view.ear(caller, &filter, &subscriptions);
         let caller = caller.clone();
         let told = filter.clone();
@@ -203,16 +214,20 @@ fn honoured(wanted: &[Wanted]) -> Vec<Text> {
 }
 
 impl View {
-    /// Subscribes to those resources that there are here. Also says which limit kept others out, if one did.
-    fn subscribe(&self, caller: &Caller, wanted: &mut [Wanted], first: bool) -> (Vec<Subscription>, Option<Text>) {
+    /// Subscribes to those resources that there are here. Also says what kept others out.
+    fn subscribe(&self, caller: &Caller, wanted: &mut [Wanted], first: bool) -> (Vec<Subscription>, LeftOut) {
         let snapshot = self.now.snapshot.load();
         let budget = LookupBudget::new();
         let search = Search { view: self, snapshot: &snapshot, caller, budget: &budget };
-        let (mut subscriptions, mut full) = (Vec::new(), None);
+        let (mut subscriptions, mut left_out) = (Vec::new(), LeftOut::default());
         for wanted in wanted {
             wanted.honoured = false;
             let Some((member, local)) = wanted.find(&search, first) else { continue };
-            if member.face().is_some_and(|face| !face.features.subscribe) || local.len() > URI_MAX {
+            if member.face().is_some_and(|face| !face.features.subscribe && !face.features.subscribe_untried) {
+                left_out.unoffered = Some(member.name.clone());
+                continue;
+            }
+            if local.len() > URI_MAX {
                 continue;
             }
             match self.gateway.hub.subscribe(&member.upstream, &local) {
@@ -222,11 +237,38 @@ impl View {
                 }
                 None => {
                     self.gateway.metrics.refused.with_label_values(&["max_subscriptions"]).inc();
-                    full = Some(Text::from(format!("servers.{}.max_subscriptions", member.settings.name)));
+                    left_out.full = Some(Text::from(format!("servers.{}.max_subscriptions", member.settings.name)));
                 }
             }
         }
-        (subscriptions, full)
+        (subscriptions, left_out)
+    }
+
+    /// Tries those servers of the resources that deny subscriptions and were not tried, all at once and each once.
+    pub(super) fn find_out_subscriptions(
+        &self,
+        caller: &Caller,
+        uris: &[Text],
+    ) -> Option<BoxFuture<'static, Result<(), Error>>> {
+        let untried = |member: &Member| member.face().is_some_and(|face| face.features.subscribe_untried);
+        if !self.now.servers.iter().any(|member| self.includes(&member.name) && untried(member)) {
+            return None;
+        }
+        let (snapshot, budget) = (self.now.snapshot.load(), LookupBudget::new());
+        let mut trials: Vec<(Arc<Member>, Text)> = Vec::new();
+        for uri in uris {
+            let Ok((member, local)) = self.locate(&snapshot, caller, uri, &budget) else { continue };
+            let is_new = trials.iter().all(|(other, _)| other.name != member.name);
+            if is_new && local.len() <= URI_MAX && untried(&member) {
+                trials.push((member, Text::from(local.as_str())));
+            }
+        }
+        (!trials.is_empty()).then(|| {
+            Box::pin(async move {
+                let ends = trials.iter().map(|(member, uri)| member.try_subscription(uri));
+                join_all(ends).await.into_iter().collect()
+            }) as BoxFuture<'static, _>
+        })
     }
 
     /// Has connections that are the client's own listen to what it listens to.

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, stream};
 
 use crate::gateway::catalog::{Listed, Route, name_of};
@@ -385,6 +386,7 @@ impl Server for View {
             resources: true,
             resources_changes: true,
             subscribe: true,
+            subscribe_untried: false,
             completions: true,
             logging: true,
             tasks: self.task_features(),
@@ -442,6 +444,10 @@ impl Server for View {
         let heard = stream::select(stream.map(Some).chain(stream::once(std::future::ready(None))), watched.map(Some));
         let heard = heard.take_while(|heard| std::future::ready(heard.is_some())).filter_map(std::future::ready);
         Notices { honoured, stream: heard.boxed(), opened: None }
+    }
+
+    fn try_subscriptions(&self, caller: &Arc<Caller>, uris: &[Text]) -> Option<BoxFuture<'static, Result<(), Error>>> {
+        self.find_out_subscriptions(caller, uris)
     }
 
     fn tell(&self, caller: &Arc<Caller>, notice: Notice) {

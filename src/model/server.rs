@@ -10,7 +10,7 @@ use tokio::task::unconstrained;
 use tokio_util::sync::CancellationToken;
 
 use crate::json::{Object, Raw, Text};
-use crate::model::{Call, Caller, Exchange, Kind, Level, Task, TaskFeatures};
+use crate::model::{Call, Caller, Error, Exchange, Kind, Level, Task, TaskFeatures};
 
 /// So much of what waits at a listener is told by the one that takes its place. Backs let fewer wait.
 const WAITING: usize = 1024;
@@ -25,6 +25,12 @@ pub trait Server: Send + Sync {
 
     /// Starts to listen for changes. The stream ends when the server can no longer tell of them.
     fn listen(&self, caller: &Arc<Caller>, filter: Filter) -> Notices;
+
+    /// Finds out whether resources can be subscribed to where a server denies that and was not tried. `None`: there is
+    /// nothing to find out, and [`Server::listen`] knows. An error is about these resources alone.
+    fn try_subscriptions(&self, _: &Arc<Caller>, _: &[Text]) -> Option<BoxFuture<'static, Result<(), Error>>> {
+        None
+    }
 
     /// Tells the server something that wants no answer.
     fn tell(&self, caller: &Arc<Caller>, notice: Notice);
@@ -76,6 +82,8 @@ pub struct Features {
     pub resources_changes: bool,
     /// Whether single resources can be subscribed to.
     pub subscribe: bool,
+    /// Whether it denies that, in words that some servers say of themselves wrongly, and was not tried.
+    pub subscribe_untried: bool,
     pub completions: bool,
     pub logging: bool,
     /// What it can do with tasks; `None`: nothing.
@@ -107,6 +115,8 @@ pub struct Filter {
     pub told_tasks: bool,
     /// Of what is honoured: the setting for want of whose room something was left out.
     pub full: Option<Text>,
+    /// Of what is left out: the server that offers no subscriptions.
+    pub unoffered: Option<Text>,
 }
 
 /// News from a server.
@@ -219,6 +229,7 @@ impl Filter {
             tasks: Vec::new(),
             told_tasks: true,
             full: None,
+            unoffered: None,
         }
     }
 

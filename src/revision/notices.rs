@@ -80,6 +80,7 @@ pub(super) fn features(capabilities: &Object, hello: &Hello) -> Features {
         prompts_changes: flag(&prompts, "listChanged"),
         resources_changes: flag(&resources, "listChanged"),
         subscribe: flag(&resources, "subscribe"),
+        subscribe_untried: false,
         tools: tools.is_some(),
         prompts: prompts.is_some(),
         resources: resources.is_some(),

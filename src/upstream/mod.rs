@@ -359,6 +359,16 @@ impl Upstream {
         }
     }
 
+    /// Tries a subscription on the shared connection, once there is one, where the server denies having any and was not
+    /// tried.
+    pub async fn try_subscription(&self, uri: &Text) -> Result<(), Error> {
+        let active = self.connected().await?;
+        match active.server.try_subscriptions(&own_caller(), std::slice::from_ref(uri)) {
+            Some(trial) => trial.await,
+            None => Ok(()),
+        }
+    }
+
     fn is_subscribed(&self) -> bool {
         !self.wanted.load().is_empty()
     }

@@ -34,6 +34,7 @@ use crate::revision::legacy::pump::pump;
 use crate::revision::legacy::running::Running;
 use crate::revision::legacy::settled::Settling;
 use crate::revision::legacy::subscribed::{Subscribed, uri_params};
+use crate::revision::legacy::trial::Trial;
 use crate::revision::side_traffic::ReplyPlace;
 use crate::revision::tasks::{Support, support};
 
@@ -70,9 +71,10 @@ pub(in crate::revision) struct LegacyServer {
     renewing: Arc<AsyncMutex<()>>,
     /// The lowest level that the server was told; above the highest one: none.
     level: AtomicU8,
-    pub(super) subscribed: Subscribed,
     /// Whether a caller that set no level has called.
     has_undecided: AtomicBool,
+    pub(super) subscribed: Subscribed,
+    pub(super) trial: Trial,
     pub(super) settling: Settling,
     /// What its tasks ask.
     pub(super) attended: Attended,
@@ -98,9 +100,10 @@ impl LegacyServer {
             renewed: Notify::new(),
             renewing: Arc::default(),
             level: AtomicU8::new(u8::MAX),
-            subscribed: Subscribed::default(),
-            settling: Settling::default(),
             has_undecided: AtomicBool::new(false),
+            subscribed: Subscribed::default(),
+            trial: Trial::default(),
+            settling: Settling::default(),
             attended: Attended::new(backlog),
             gone: CancellationToken::new(),
             over: CancellationToken::new(),
@@ -109,6 +112,13 @@ impl LegacyServer {
         let over = server.over.clone();
         tokio::spawn(over.run_until_cancelled_owned(pump(Arc::downgrade(&server))));
         Arc::new(Shared(server))
+    }
+
+    /// Describes the server as it does itself, corrected by what is known better.
+    pub(super) fn face(&self) -> Face {
+        let mut face = self.agreed.load().face.clone();
+        self.trial.correct(&mut face);
+        face
     }
 
     pub(super) fn headers(&self) -> Headers {
@@ -178,7 +188,8 @@ impl LegacyServer {
     }
 
     /// Lets the server log at least at the caller's level. It is never raised again: others may want more, and what
-    /// a caller did not ask for is left out at its own edge.
+    /// a caller did not ask for is left out at its own edge. A level that one caller sets takes the server's default from
+    /// those that set none: where there are both, the server is told the lowest.
     pub(super) async fn lower_level(self: &Arc<Self>, caller: &Caller) {
         let level = match caller.log {
             LogWish::Nothing => return,
@@ -315,7 +326,7 @@ pub(in crate::revision) struct Shared(pub(super) Arc<LegacyServer>);
 
 impl Server for Shared {
     fn describe(&self, _: &Caller) -> Face {
-        self.0.agreed.load().face.clone()
+        self.0.face()
     }
 
     fn call(&self, caller: &Arc<Caller>, call: Call) -> Exchange {
@@ -328,14 +339,19 @@ impl Server for Shared {
     }
 
     fn listen(&self, _: &Arc<Caller>, filter: Filter) -> Notices {
-        let features = self.0.agreed.load().face.features.clone();
+        let features = self.0.face().features;
         let mut honoured = filter;
-        if !features.subscribe {
+        // One that was not tried is, by the first of these.
+        if !features.subscribe && !features.subscribe_untried {
             honoured.uris.clear();
         }
         let receiver = self.0.news.subscribe();
         self.0.subscribe(&honoured.uris);
         Notices { stream: heard(receiver, honoured.clone()), honoured, opened: None }
+    }
+
+    fn try_subscriptions(&self, _: &Arc<Caller>, uris: &[Text]) -> Option<BoxFuture<'static, Result<(), Error>>> {
+        self.0.try_subscription(uris.first()?)
     }
 
     fn tell(&self, _: &Arc<Caller>, notice: Notice) {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
+use futures_util::{FutureExt, stream};
 use http::{HeaderMap, Response};
 use tokio::time::Instant;
 
@@ -117,7 +117,10 @@ impl Turn<'_> {
             "ping" => return own("ping", Ok(Object::new())),
             "logging/setLevel" => return own("logging/setLevel", front::set_level(&self.session, &params)),
             "resources/subscribe" => {
-                return own("resources/subscribe", front::subscribe(&self.session, &self.server, &params));
+                return match front::try_subscribe(self, &params) {
+                    Some(subscribing) => self.start_subscribing(id, subscribing),
+                    None => own("resources/subscribe", front::subscribe(&self.session, &self.server, &params)),
+                };
             }
             "resources/unsubscribe" => {
                 return own("resources/unsubscribe", front::unsubscribe(&self.session, &params));
@@ -142,20 +145,53 @@ impl Turn<'_> {
             Err(error) => return now(Err(error)),
         };
         trace_context::adopt(&mut meta, self.headers);
-        let Some(open) = self.session.begin_call(&id) else {
-            self.state.metrics.refused.with_label_values(&["session_calls"]).inc();
-            return now(Err(Error::new(
-                Reason::Overloaded,
-                "The session has too many calls open; wait for some to end",
-            )));
+        let open = match self.begin_call(&id) {
+            Ok(open) => open,
+            Err(error) => return now(Err(error)),
         };
         let token = meta.remove("progressToken");
         let (task, whole) = (tasking.wish.clone(), method == Method::Task(TaskMethod::Cancel));
         let progress = token.is_some();
         let call = Call { meta, progress, task, whole, received: self.received, ..Call::new(method.clone(), params) };
         let exchange = self.server.call(&caller, call);
+        let spell = self.spell(id, (method, tasking, token), caller, open, stream);
+        Started::Running(exchange, Box::new(spell))
+    }
+
+    /// Starts a subscription that waits for its server.
+    fn start_subscribing(&self, id: Id, subscribing: BoxFuture<'static, Result<Object, Error>>) -> Started {
+        let open = match self.begin_call(&id) {
+            Ok(open) => open,
+            Err(error) => return Started::Now(spell::answer(&id, &Method::Complete, Err(error))),
+        };
+        let (caller, received, state) = (self.caller(), self.received, self.state.clone());
+        let revision = caller.revision;
+        let exchange = Exchange::new(stream::once(async move {
+            let end = subscribing.await;
+            count_own(&state.metrics, "resources/subscribe", end.as_ref().err(), revision, received.elapsed());
+            Event::Done(end.map(Outcome::of))
+        }));
+        let spell = self.spell(id, (Method::Complete, Tasking::default(), None), caller, open, false);
+        Started::Running(exchange, Box::new(spell))
+    }
+
+    fn begin_call(&self, id: &Id) -> Result<OpenCall, Error> {
+        self.session.begin_call(id).ok_or_else(|| {
+            self.state.metrics.refused.with_label_values(&["session_calls"]).inc();
+            Error::new(Reason::Overloaded, "The session has too many calls open; wait for some to end")
+        })
+    }
+
+    fn spell(
+        &self,
+        id: Id,
+        (method, tasking, token): (Method, Tasking, Option<Raw>),
+        caller: Arc<Caller>,
+        open: OpenCall,
+        stream: bool,
+    ) -> LegacySpell {
         let profile = profile(caller.revision).filter(|_| stream);
-        let spell = LegacySpell {
+        LegacySpell {
             record: profile.and_then(|profile| Recorder::new(profile, &self.session, &id, self.state)),
             patience: profile.and_then(|profile| record::stream_time(profile, &self.session, self.state)),
             id,
@@ -168,8 +204,7 @@ impl Turn<'_> {
             open: Arc::new(open),
             stream,
             state: self.state.clone(),
-        };
-        Started::Running(exchange, Box::new(spell))
+        }
     }
 
     /// The session's caller, with the headers of this request where some server wants them.

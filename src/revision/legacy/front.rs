@@ -327,6 +327,20 @@ pub(super) fn set_level(session: &Session, params: &Object) -> Result<Object, Er
     Ok(Object::new())
 }
 
+/// `resources/subscribe` where it has to be found out first whether the server serves it; `None`: it is known.
+pub(super) fn try_subscribe(
+    turn: &call::Turn<'_>,
+    params: &Object,
+) -> Option<BoxFuture<'static, Result<Object, Error>>> {
+    let uri = params.text("uri")?;
+    let trial = turn.server.try_subscriptions(&turn.session.caller.load_full(), std::slice::from_ref(&uri))?;
+    let (session, server, params) = (turn.session.clone(), turn.server.clone(), params.clone());
+    Some(Box::pin(async move {
+        trial.await?;
+        subscribe(&session, &server, &params)
+    }))
+}
+
 /// `resources/subscribe`: a listener of the session that writes to its stream.
 pub(super) fn subscribe(session: &Arc<Session>, server: &Arc<dyn Server>, params: &Object) -> Result<Object, Error> {
     let uri = params.text("uri").ok_or_else(|| Error::new(Reason::InvalidParams, "Invalid params: uri is missing"))?;
@@ -335,6 +349,11 @@ pub(super) fn subscribe(session: &Arc<Session>, server: &Arc<dyn Server>, params
     if let Some(setting) = notices.honoured.full {
         let message = format!("The server has too many subscriptions ({setting}); end some first");
         return Err(Error::new(Reason::Overloaded, message));
+    }
+    if let Some(name) = notices.honoured.unoffered {
+        // A method that the server does not have: 2025-11-25/server/resources.mdx, Capabilities, makes it optional.
+        let message = format!("Server \"{name}\" offers no subscriptions to its resources");
+        return Err(Error::new(Reason::UnknownMethod, message));
     }
     if !notices.honoured.uris.contains(&uri) {
         return Err(Error::new(Reason::UnknownResource, format!("Resource not found: {uri}")));

@@ -18,6 +18,7 @@ mod stream;
 mod subscribed;
 mod tasking;
 mod tasks;
+mod trial;
 
 pub(super) use asks::{can, required, url_elicitations};
 pub(super) use back::LegacyServer;

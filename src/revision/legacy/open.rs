@@ -116,6 +116,8 @@ fn read_answer(result: Object, hello: &Hello) -> Result<Agreed, ConnectError> {
     let info = result.get("serverInfo").filter(|info| info.is_object()).cloned();
     let capabilities = result.object("capabilities").unwrap_or_default();
     let mut features = notices::features(&capabilities, hello);
+    let denied = |resources: Object| resources.get("subscribe").is_some_and(|said| &said.bytes()[..] == b"false");
+    features.subscribe_untried = capabilities.object("resources").is_some_and(denied);
     features.tasks = if profile.tasks { tasks::features(&capabilities) } else { None };
     let instructions = result.text("instructions").as_ref().map(Text::to_string);
     let face = Face { info: info.unwrap_or_else(|| Raw::literal("{}")), instructions, features };

@@ -231,6 +231,11 @@ impl State {
 }
 
 impl Subscribed {
+    /// Notes that the server has a subscription already, which is wanted from now on.
+    pub(super) fn note_granted(&self, uri: &Text) {
+        self.lock().entries.entry(uri.clone()).or_default().known = Known::Yes;
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -266,6 +271,13 @@ impl LegacyServer {
         let session = self.generation();
         let method = if change.more { "resources/subscribe" } else { "resources/unsubscribe" };
         let answer = self.own_request(method, &uri_params(&change.uri)).await;
+        match &answer {
+            Ok(_) if change.more => self.trial.serves(),
+            Err(ConnectError::Answered(error)) if change.more && error.code == code::METHOD_NOT_FOUND => {
+                self.trial.refuses();
+            }
+            _ => {}
+        }
         let came = match answer {
             _ if self.generation() != session => Came::Former,
             Ok(_) => Came::Granted,

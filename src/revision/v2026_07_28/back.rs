@@ -158,6 +158,7 @@ impl Server for ModernServer {
             tasks: Vec::new(),
             told_tasks: false,
             full: None,
+            unoffered: None,
         };
         if !features.subscribe {
             honoured.uris.clear();

@@ -208,7 +208,7 @@ pub(super) enum Begun {
 async fn serve_request(request: Checked, server: Arc<dyn Server>, state: &Arc<FrontState>) -> Response<Body> {
     let takes_streams = request.headers.as_ref().is_none_or(accepts_stream);
     let stream = takes_streams && state.metrics.streams.get() < i64::try_from(state.streams_max).unwrap_or(i64::MAX);
-    match begin(request, &*server, state, sse::frame) {
+    match begin(request, &server, state, sse::frame) {
         Begun::Now(status, parts) => json_response(status, parts),
         Begun::Listening(open) => listen::respond(open),
         Begun::Running(exchange, spell) => {
@@ -220,7 +220,7 @@ async fn serve_request(request: Checked, server: Arc<dyn Server>, state: &Arc<Fr
 }
 
 /// Begins what a request asks for; `frame` delimits what goes out on a stream.
-pub(super) fn begin(request: Checked, server: &dyn Server, state: &Arc<FrontState>, frame: Frame) -> Begun {
+pub(super) fn begin(request: Checked, server: &Arc<dyn Server>, state: &Arc<FrontState>, frame: Frame) -> Begun {
     let refuse = |id: &Id, error: &Error| Begun::Now(spell::status(error), vec![spell::failure(Some(id), error)]);
     // What is answered here is counted here.
     let count = |method: &'static str, error: Option<&Error>| {
@@ -229,7 +229,7 @@ pub(super) fn begin(request: Checked, server: &dyn Server, state: &Arc<FrontStat
     let method = match &*request.method {
         "server/discover" => {
             count("server/discover", None);
-            return Begun::Now(200, discover(&request, server));
+            return Begun::Now(200, discover(&request, &**server));
         }
         "subscriptions/listen" => {
             let listening = listen::begin(&request.id, &request.params, &request.caller, server, state);

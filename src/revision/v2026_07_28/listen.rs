@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, stream};
 use http::Response;
 use tokio_util::sync::CancellationToken;
@@ -33,7 +34,7 @@ pub(super) fn begin(
     id: &Id,
     params: &Object,
     caller: &Arc<Caller>,
-    server: &dyn Server,
+    server: &Arc<dyn Server>,
     state: &FrontState,
 ) -> Result<Open, Error> {
     if state.metrics.streams.get() >= i64::try_from(state.streams_max).unwrap_or(i64::MAX) {
@@ -47,10 +48,17 @@ pub(super) fn begin(
     if !filter.tasks.is_empty() && !tasks::declared(&caller.capabilities) {
         return Err(tasks::missing());
     }
-    let notices = server.listen(caller, filter);
+    let trial = server.try_subscriptions(caller, &filter.uris);
+    let (notices, opening) = match trial {
+        None => (server.listen(caller, filter), None),
+        Some(trial) => {
+            (Notices::over(), Some(Opening { trial, server: server.clone(), caller: caller.clone(), filter }))
+        }
+    };
     Ok(Open {
         id: id.clone(),
-        first: Some(acknowledge(id, &notices.honoured)),
+        first: opening.is_none().then(|| acknowledge(id, &notices.honoured)),
+        opening,
         notices,
         draining: state.draining.clone(),
         keep_alive: state.keep_alive,
@@ -88,6 +96,7 @@ fn read_filter(params: &Object, most: usize) -> Result<Filter, Error> {
         tasks,
         told_tasks: false,
         full: None,
+        unoffered: None,
     })
 }
 
@@ -122,9 +131,18 @@ fn tagged(mut params: Object, id: &Id) -> Object {
     params
 }
 
+/// A stream before it is acknowledged: "the subset the server agreed to honor" is not known yet.
+struct Opening {
+    trial: BoxFuture<'static, Result<(), Error>>,
+    server: Arc<dyn Server>,
+    caller: Arc<Caller>,
+    filter: Filter,
+}
+
 /// An open stream.
 pub(super) struct Open {
     id: Id,
+    opening: Option<Opening>,
     first: Option<Bytes>,
     notices: Notices,
     draining: CancellationToken,
@@ -145,6 +163,13 @@ impl Open {
 
     /// The next message itself; none after the last.
     pub(super) async fn message(&mut self) -> Option<Bytes> {
+        if let Some(opening) = &mut self.opening {
+            // What cannot be subscribed to is left out, whyever.
+            let _ = (&mut opening.trial).await;
+            self.notices = opening.server.listen(&opening.caller, std::mem::take(&mut opening.filter));
+            self.first = Some(acknowledge(&self.id, &self.notices.honoured));
+            self.opening = None;
+        }
         if let Some(first) = self.first.take() {
             return Some(first);
         }

@@ -56,7 +56,7 @@ impl OpenRequests {
             return Some(vec![spell::failure(Some(&id), &error)]);
         };
         let out = out.clone();
-        match front::begin(checked, &**server, state, line) {
+        match front::begin(checked, server, state, line) {
             Begun::Now(_, parts) => return Some(parts),
             Begun::Running(exchange, spell) => {
                 // Where it is taken back, the exchange goes with the future, which is what cancels it.

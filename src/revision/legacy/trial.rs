@@ -1,0 +1,138 @@
+//! Trial subscription at a server that denies having any.
+//!
+//! Owns whether such a server serves them, and the one request that finds out. Does not keep subscriptions
+//! (`subscribed`). Invariant: a connection has one trial at a time, whoever waits for it, and none once the answer is
+//! known.
+//!
+//! The Python SDK 1.x announces `"subscribe": false` whatever handlers a server has, so that `false` says nothing. A server
+//! that leaves the member out is not tried: 2025-11-25/server/resources.mdx, Capabilities, has it for those that support
+//! subscriptions.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::future::BoxFuture;
+use tokio::sync::watch;
+
+use crate::json::Text;
+use crate::jsonrpc::code;
+use crate::link::LinkError;
+use crate::model::{Error, Face};
+use crate::revision::connect::ConnectError;
+use crate::revision::fault;
+use crate::revision::legacy::RESOURCE_NOT_FOUND;
+use crate::revision::legacy::back::LegacyServer;
+use crate::revision::legacy::subscribed::uri_params;
+
+/// Code of the Python SDK 1.x for an exception in a handler; so there is a handler.
+const HANDLER_FAILED: i64 = 0;
+
+const UNKNOWN: u8 = 0;
+const SERVES: u8 = 1;
+const REFUSES: u8 = 2;
+
+/// The trial of one connection.
+#[derive(Default)]
+pub(super) struct Trial {
+    known: AtomicU8,
+    open: Mutex<Option<watch::Receiver<Option<TrialEnd>>>>,
+}
+
+/// The end of a trial, for all who wait for it.
+#[derive(Clone)]
+struct TrialEnd {
+    uri: Text,
+    outcome: Outcome,
+}
+
+#[derive(Clone)]
+enum Outcome {
+    /// The server serves subscriptions, or does not; which of them is in [`Trial`].
+    Known,
+    /// It serves them, but not this resource's.
+    NotThis(Error),
+    /// It could not be asked.
+    Failed(Error),
+}
+
+impl Trial {
+    pub(super) fn serves(&self) {
+        self.known.store(SERVES, Ordering::Relaxed);
+    }
+
+    pub(super) fn refuses(&self) {
+        self.known.store(REFUSES, Ordering::Relaxed);
+    }
+
+    /// Puts into a server's own words what is known by now.
+    pub(super) fn correct(&self, face: &mut Face) {
+        if !face.features.subscribe_untried {
+            return;
+        }
+        let known = self.known.load(Ordering::Relaxed);
+        face.features.subscribe = known == SERVES;
+        face.features.subscribe_untried = known == UNKNOWN;
+    }
+}
+
+impl LegacyServer {
+    /// Tries a subscription where the server denies having any and was not asked yet; joins a trial under way.
+    pub(super) fn try_subscription(self: &Arc<Self>, uri: &Text) -> Option<BoxFuture<'static, Result<(), Error>>> {
+        let own = Text::from(uri.as_str());
+        let mut open = self.trial.open.lock().unwrap_or_else(PoisonError::into_inner);
+        // Under the lock: a trial that ends meanwhile is not followed by another.
+        if !self.face().features.subscribe_untried {
+            return None;
+        }
+        let mut end = open.get_or_insert_with(|| self.begin_trial(own.clone())).clone();
+        drop(open);
+        Some(Box::pin(async move {
+            let Ok(end) = end.wait_for(Option::is_some).await.map(|end| end.clone()) else { return Ok(()) };
+            match end {
+                Some(TrialEnd { outcome: Outcome::Failed(error), .. }) => Err(error),
+                Some(TrialEnd { uri, outcome: Outcome::NotThis(error) }) if uri == own => Err(error),
+                _ => Ok(()),
+            }
+        }))
+    }
+
+    /// Asks in a task of its own: whoever asked first may leave meanwhile.
+    fn begin_trial(self: &Arc<Self>, uri: Text) -> watch::Receiver<Option<TrialEnd>> {
+        let (told, end) = watch::channel(None);
+        let server = self.clone();
+        let asking = async move {
+            let outcome = server.trial_outcome(&uri).await;
+            *server.trial.open.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            told.send_replace(Some(TrialEnd { uri, outcome }));
+        };
+        tokio::spawn(self.gone.clone().run_until_cancelled_owned(asking));
+        end
+    }
+
+    async fn trial_outcome(&self, uri: &Text) -> Outcome {
+        let session = self.generation();
+        match self.own_request("resources/subscribe", &uri_params(uri)).await {
+            Ok(_) => {
+                if self.generation() == session {
+                    self.subscribed.note_granted(uri);
+                }
+                self.trial.serves();
+                Outcome::Known
+            }
+            Err(ConnectError::Answered(error)) if is_about_resource(error.code) => {
+                self.trial.serves();
+                Outcome::NotThis(Error::answered(error))
+            }
+            Err(ConnectError::Answered(_) | ConnectError::Link(LinkError::Timeout(_))) => {
+                self.trial.refuses();
+                Outcome::Known
+            }
+            Err(_) => Outcome::Failed(fault::down(&self.hello.server, "it could not be asked for a subscription")),
+        }
+    }
+}
+
+/// Whether an error is about the resource: the server has subscriptions.
+fn is_about_resource(code: i64) -> bool {
+    matches!(code, RESOURCE_NOT_FOUND | code::INVALID_PARAMS | HANDLER_FAILED)
+}
