@@ -27,6 +27,8 @@ mod own;
 mod pages;
 #[path = "users/restarts.rs"]
 mod restarts;
+#[path = "users/proxies.rs"]
+mod proxies;
 #[path = "users/resume.rs"]
 mod resume;
 #[path = "users/sessions.rs"]

@@ -180,7 +180,7 @@ fn files(text: &str, directory: Option<&FilePath>) -> Vec<PathBuf> {
 }
 
 /// A path in a file is relative to that file.
-fn beside(path: &str, directory: Option<&FilePath>) -> PathBuf {
+pub(super) fn beside(path: &str, directory: Option<&FilePath>) -> PathBuf {
     directory.map_or_else(|| PathBuf::from(path), |directory| directory.join(path))
 }
 

@@ -249,6 +249,10 @@ pub(super) struct Common {
     pub(super) list_timeout: Option<DurationText>,
     /// How often lists are taken again of which the server announces no changes; `0s`: never.
     pub(super) relist: Option<DurationText>,
+    /// The proxy on the way to a `url`, `http://[USER:PASSWORD@]HOST:PORT`; `none`: none, whatever the environment says.
+    pub(super) proxy: Option<String>,
+    /// A PEM file with authorities of servers' certificates that are trusted beside the system's; relative to this file.
+    pub(super) ca: Option<String>,
     /// The largest message accepted from the server.
     pub(super) max_message: Option<SizeText>,
     /// Calls at once; more wait.
@@ -303,6 +307,8 @@ impl Common {
             start_timeout: Some("60s".into()),
             list_timeout: Some("30s".into()),
             relist: Some("5m".into()),
+            proxy: None,
+            ca: None,
             max_message: Some("16MiB".into()),
             max_concurrency: Some(64),
             queue: Some(256),

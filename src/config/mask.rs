@@ -49,7 +49,9 @@ pub(super) fn is_secret(path: &Path, text: &str, before: Option<&str>) -> bool {
     let address = text
         .split_once("://")
         .is_some_and(|(_, rest)| rest.contains('?') || rest.split('/').next().is_some_and(|host| host.contains('@')));
-    inside || argument || named || address
+    // The URL of a proxy may have no scheme.
+    let proxy = steps.last() == Some(&"proxy") && text.contains('@');
+    inside || argument || named || address || proxy
 }
 
 /// Only names of variables, and nothing that could itself be a secret.

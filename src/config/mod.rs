@@ -138,6 +138,8 @@ pub fn load(options: &LoadOptions<'_>) -> Result<Loaded, Problems> {
         revisions: options.revisions,
         only: &options.only,
         env: &options.env,
+        sources: &sources,
+        files: &mut files,
     };
     let mut plan = resolver.plan(&file);
     if let Some(last) = options.paths.len().checked_sub(1)

@@ -39,8 +39,15 @@ pub fn places(options: &LoadOptions<'_>) -> Result<GatewayPlaces, Problems> {
     let mut checked = merged.clone();
     check::check(&mut checked, &mut faults);
     let file: file::File = serde_json::from_value(checked.to_json(&|_, _| false)).unwrap_or_default();
-    let mut resolver =
-        Resolver { tree: &merged, faults: &mut faults, revisions: options.revisions, only: &[], env: &options.env };
+    let mut resolver = Resolver {
+        tree: &merged,
+        faults: &mut faults,
+        revisions: options.revisions,
+        only: &[],
+        env: &options.env,
+        sources: &sources,
+        files: &mut Vec::new(),
+    };
     let admin = resolver.admin(&file.gateway.admin);
     let listen = resolver.addresses(&file.gateway.listen).into_iter().map(|(_, address)| address).collect();
     let tls = file.gateway.tls.filter(|_| checked.at(&Path::of(&["gateway", "tls"])).is_some());

@@ -11,6 +11,7 @@ use rustls::CertificateError;
 
 use crate::link::LinkError;
 use crate::link::http::chain;
+use crate::link::proxy::ProxyError;
 
 /// What Docker and Podman put into their containers.
 const MARKS: [&str; 2] = ["/.dockerenv", "/run/.containerenv"];
@@ -20,14 +21,15 @@ const IN_CONTAINER: &str = "in a container this is the container itself; a serve
 const PLAIN: &str = "it does not speak TLS there; write http:// instead of https:// (ws:// instead of wss://), or name its \
      TLS port";
 const AUTHORITY: &str = "it shows the certificate of an authority as its own; give the server a certificate that this \
-     authority issued for its name, and let the environment variable SSL_CERT_FILE name a file with the authority's";
-const PRIVATE_CA: &str = "where a private CA issued it, let the environment variable SSL_CERT_FILE name a file with all \
-     certificates to be trusted";
+     authority issued for its name, and let the server's `ca` (or the environment variable SSL_CERT_FILE) name a file with the authority's";
+const PRIVATE_CA: &str = "where a private CA issued it, let the server's `ca` name a file with the CA's certificate, or the \
+     environment variable SSL_CERT_FILE one with all certificates to be trusted";
 
 /// No connection came about. `host` is the one of the URL.
 pub(super) fn unreachable(error: &(dyn Error + 'static), host: Option<&str>) -> LinkError {
     let text = chain(error);
-    let hint = hint(error, host.unwrap_or_default(), in_container).map(|hint| format!("; {hint}")).unwrap_or_default();
+    let tried = ProxyError::host_in(error).or(host).unwrap_or_default();
+    let hint = hint(error, tried, in_container).map(|hint| format!("; {hint}")).unwrap_or_default();
     let to = host.map(|host| format!(" to {host}")).unwrap_or_default();
     LinkError::Unreachable(format!("cannot connect{to}: {text}{hint}"))
 }
@@ -74,9 +76,11 @@ fn innermost(mut failure: &io::Error) -> &io::Error {
 }
 
 /// Whether this host of a URL is the machine itself.
-fn is_loopback(host: &str) -> bool {
+pub(super) fn is_loopback(host: &str) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    address.map_or_else(|_| host.eq_ignore_ascii_case("localhost"), |address| address.is_loopback())
+    // RFC 6761, section 6.3: names that end in `.localhost` are loopback's, too.
+    let named = || host.to_ascii_lowercase().rsplit('.').next() == Some("localhost");
+    address.map_or_else(|_| named(), |address| address.to_canonical().is_loopback())
 }
 
 fn in_container() -> bool {
@@ -121,7 +125,7 @@ mod tests {
         struct CaUsedAsEndEntity;
         let other = CertificateError::Other(rustls::OtherError(std::sync::Arc::new(CaUsedAsEndEntity)));
         let told = hint(&failed(rustls::Error::InvalidCertificate(other)), "x", || false).unwrap();
-        assert!(told.contains("SSL_CERT_FILE") && told.contains("authority"), "{told}");
+        assert!(told.contains("SSL_CERT_FILE") && told.contains("`ca`") && told.contains("authority"), "{told}");
     }
 
     #[test]

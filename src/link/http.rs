@@ -21,6 +21,7 @@ use crate::jsonrpc::{Message, Payload, Response};
 use crate::link::answer::Answer;
 use crate::link::duplex::OnGarbage;
 use crate::link::hints;
+use crate::link::proxy::ProxyAddress;
 use crate::link::resume::{OnResume, Resume, resumable};
 use crate::link::wait::retry_after;
 use crate::link::way::{Request, Target, Way};
@@ -44,9 +45,11 @@ pub struct HttpSettings {
     pub url: url::Url,
     /// The Unix socket through which it is reached, whatever host the URL names.
     pub socket: Option<PathBuf>,
+    /// The proxy through which it is reached, where there is no such socket.
+    pub proxy: Option<ProxyAddress>,
     /// Sent with each request.
     pub headers: Headers,
-    /// Longest time for TCP and TLS together.
+    /// Longest time for TCP and TLS together, and for the proxy in between.
     pub connect_timeout: Duration,
     /// Largest answer or event accepted, in bytes.
     pub max_message: usize,
@@ -73,8 +76,9 @@ impl HttpLink {
     ///
     /// Fails where the URL cannot be used.
     pub fn new(settings: HttpSettings, tls: Arc<rustls::ClientConfig>) -> Result<Self, LinkError> {
-        let HttpSettings { url, socket, headers, connect_timeout, max_message, on_garbage, on_resume, dial } = settings;
-        let target = Way::to(&url, socket.as_deref(), connect_timeout, &tls, dial.as_ref())?.target(&url, headers)?;
+        let way = Way::to(&settings, &tls)?;
+        let HttpSettings { url, headers, max_message, on_garbage, on_resume, .. } = settings;
+        let target = way.target(&url, headers)?;
         let drains = Arc::new(Semaphore::new(DRAINS_MAX));
         Ok(HttpLink { target, max_message, on_garbage, on_resume, signs: Arc::default(), drains })
     }
@@ -193,32 +197,6 @@ impl Link for HttpLink {
     fn is_pipe(&self) -> bool {
         false
     }
-}
-
-/// The trust that servers' certificates are checked against: the system's, or Mozilla's where there is none.
-pub fn tls_config() -> Arc<rustls::ClientConfig> {
-    let mut roots = rustls::RootCertStore::empty();
-    let found = rustls_native_certs::load_native_certs();
-    roots.add_parsable_certificates(found.certs);
-    if roots.is_empty() {
-        roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
-    }
-    client_config(roots)
-}
-
-/// For plain HTTP, where reading the system's certificates would only take time.
-pub fn tls_without_roots() -> Arc<rustls::ClientConfig> {
-    client_config(rustls::RootCertStore::empty())
-}
-
-fn client_config(roots: rustls::RootCertStore) -> Arc<rustls::ClientConfig> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .expect("the provider supports the default versions")
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Arc::new(config)
 }
 
 // === reading ===
@@ -469,6 +447,9 @@ pub(super) fn refused(status: StatusCode, headers: &HeaderMap, body: Option<Byte
             ": the configured credentials are missing or refused".to_owned()
         }
         (StatusCode::TOO_MANY_REQUESTS, _) => ": too many requests".to_owned(),
+        (StatusCode::PROXY_AUTHENTICATION_REQUIRED, _) => ": the proxy on the way wants other credentials; write \
+            `USER:PASSWORD@` before its host (`proxy`, or HTTP_PROXY)"
+            .to_owned(),
         _ => String::new(),
     };
     let message = body.and_then(|bytes| Message::parse(&bytes).ok()).map(Box::new);

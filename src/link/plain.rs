@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use http::{Response, Uri};
-use hyper_util::client::legacy::connect::HttpConnector;
 use tokio::time::Instant;
 use tower::ServiceExt;
 
@@ -18,6 +17,7 @@ use crate::link::answer::Answer;
 use crate::link::hints::unreachable;
 use crate::link::http1::{Broken, Connection, Failure, Request, Wire};
 use crate::link::socket::unix;
+use crate::link::tunnel::ProxyConnector;
 use crate::link::way::InTime;
 use crate::link::{Dial, LinkError};
 
@@ -35,7 +35,7 @@ pub(super) struct Plain {
 
 /// How a connection is made.
 pub(super) enum Connector {
-    Tcp(InTime<HttpConnector>),
+    Tcp(InTime<ProxyConnector>),
     /// To the socket at this path, within this time.
     Unix(PathBuf, Duration),
     /// To a server in memory.
@@ -154,6 +154,7 @@ mod tests {
 
     use bytes::{Bytes, BytesMut};
     use http::{HeaderMap, Method};
+    use hyper_util::client::legacy::connect::HttpConnector;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
     use tokio::sync::mpsc;
@@ -194,9 +195,10 @@ mod tests {
                 });
             }
         });
+        let tcp = HttpConnector::new();
         Server {
             pool: Plain::new(
-                Connector::Tcp(InTime::new(HttpConnector::new(), Duration::from_secs(10))),
+                Connector::Tcp(InTime::new(ProxyConnector::forwarding(tcp, None), Duration::from_secs(10))),
                 target,
                 limits,
             ),

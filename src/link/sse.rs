@@ -58,8 +58,7 @@ impl SseLink {
         correlate: Correlate,
         backlog: Arc<Backlog>,
     ) -> Result<Self, LinkError> {
-        let HttpSettings { url, socket, connect_timeout, dial, .. } = &settings;
-        let way = Way::to(url, socket.as_deref(), *connect_timeout, &tls, dial.as_ref())?;
+        let way = Way::to(&settings, &tls)?;
         let stream = way.target(&settings.url, settings.headers.clone())?;
         let late = |_| LinkError::Timeout(format!("the server named no endpoint within {ENDPOINT_TIME:?}"));
         let opening = async {

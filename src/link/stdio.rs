@@ -27,8 +27,9 @@ use crate::link::{Backlog, Correlate, Headers, Link, LinkError, Messages, Outgoi
 const STOP_STEP: Duration = Duration::from_secs(2);
 /// How long the calls of a child that closed its output wait to be told how it ended.
 const EXIT_WAIT: Duration = Duration::from_millis(300);
-/// What a child inherits of our environment: enough to find programs and its user's files, and nothing secret.
-const INHERITED: [&str; 14] = [
+/// What a child inherits of our environment: enough to find programs and its user's files, and nothing secret
+/// but what a proxy wants: programs that fetch packages need the proxies that we need.
+const INHERITED: [&str; 22] = [
     "PATH",
     "HOME",
     "USER",
@@ -43,6 +44,14 @@ const INHERITED: [&str; 14] = [
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",
     "XDG_CACHE_HOME",
+    "HTTP_PROXY",
+    "http_proxy",
+    "HTTPS_PROXY",
+    "https_proxy",
+    "ALL_PROXY",
+    "all_proxy",
+    "NO_PROXY",
+    "no_proxy",
 ];
 
 /// What to start, and how.

@@ -5,14 +5,13 @@
 //! that it was made for.
 
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use http::header::{ACCEPT, CONTENT_TYPE, HOST, USER_AGENT};
+use http::header::{ACCEPT, CONTENT_TYPE, HOST, PROXY_AUTHORIZATION, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Response, Uri};
 use http_body_util::Full;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -22,10 +21,12 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tower::{BoxError, Service};
 
 use crate::link::answer::Answer;
-use crate::link::http::unreachable_error;
+use crate::link::http::{HttpSettings, unreachable_error};
 use crate::link::http1::Template;
 use crate::link::plain::{Connector, Limits, Plain};
-use crate::link::{Dial, Headers, LinkError};
+use crate::link::proxy::ProxyAddress;
+use crate::link::tunnel::ProxyConnector;
+use crate::link::{Headers, LinkError};
 
 /// Idle connections kept for each server.
 const POOL_IDLE: usize = 64;
@@ -39,38 +40,39 @@ const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(30), Duration:
 pub(super) enum Way {
     /// HTTP/1.1 without TLS.
     Plain(Arc<Plain>),
+    /// The same to a proxy, which passes each request on.
+    Forward(Arc<Plain>, Box<ProxyAddress>),
     /// TLS, and whichever version of HTTP is agreed on.
     Tls(Box<TlsPool>),
 }
 
-type TlsPool = Client<InTime<HttpsConnector<HttpConnector>>, Full<Bytes>>;
+type TlsPool = Client<InTime<HttpsConnector<ProxyConnector>>, Full<Bytes>>;
 
 impl Way {
-    /// The way to the origin of a URL, through a Unix socket if there is one; nothing is connected yet. `dial` opens
-    /// connections in place of the network.
+    /// The way to the origin of a URL, through a Unix socket or a proxy if there is one; nothing is connected yet.
     ///
     /// Fails where the URL cannot be used.
-    pub(super) fn to(
-        url: &url::Url,
-        socket: Option<&Path>,
-        connect_timeout: Duration,
-        tls: &Arc<rustls::ClientConfig>,
-        dial: Option<&Dial>,
-    ) -> Result<Self, LinkError> {
+    pub(super) fn to(settings: &HttpSettings, tls: &Arc<rustls::ClientConfig>) -> Result<Self, LinkError> {
+        let HttpSettings { url, socket, proxy, connect_timeout, dial, .. } = settings;
         let limits = Limits { idle: POOL_IDLE, idle_time: POOL_IDLE_TIME };
         if let Some(path) = socket {
-            let connector = Connector::Unix(path.to_owned(), connect_timeout);
+            let connector = Connector::Unix(path.to_owned(), *connect_timeout);
             return Ok(Way::Plain(Plain::new(connector, whole(url)?, limits)));
         }
         if let Some(dial) = dial {
             return Ok(Way::Plain(Plain::new(Connector::Memory(dial.clone()), whole(url)?, limits)));
         }
-        let tcp = tcp(connect_timeout);
+        let (tcp, proxy) = (tcp(*connect_timeout), proxy.clone());
         if url.scheme() == "https" {
-            return Ok(Way::Tls(Box::new(over_tls(tcp, connect_timeout, tls))));
+            return Ok(Way::Tls(Box::new(over_tls(tcp, proxy, *connect_timeout, tls))));
         }
-        let connector = Connector::Tcp(InTime::new(tcp, connect_timeout));
-        Ok(Way::Plain(Plain::new(connector, whole(url)?, limits)))
+        let connector = ProxyConnector::forwarding(tcp, proxy.clone());
+        let connector = Connector::Tcp(InTime::new(connector, *connect_timeout).through(proxy.as_ref()));
+        let plain = Plain::new(connector, whole(url)?, limits);
+        Ok(match proxy {
+            Some(proxy) => Way::Forward(plain, Box::new(proxy)),
+            None => Way::Plain(plain),
+        })
     }
 
     /// A URL of this origin, with the headers of each request to it beside our name: it fails where that cannot be sent.
@@ -79,13 +81,21 @@ impl Way {
         let mut headers = HeaderMap::new();
         headers.insert(USER_AGENT, HeaderValue::from_static(concat!("moongate/", env!("CARGO_PKG_VERSION"))));
         headers.extend(configured);
+        let path = uri.path_and_query().map_or("/", |path| path.as_str());
         match self {
             Way::Plain(pool) => {
                 if !headers.contains_key(HOST) {
                     headers.insert(HOST, host(&uri)?);
                 }
-                let path = uri.path_and_query().map_or("/", |path| path.as_str());
                 Ok(Target::Plain(pool.clone(), Arc::new(Template::new(path.to_owned(), &headers))))
+            }
+            // RFC 9112, section 3.2.2: "a client MUST send the target URI in absolute-form as the request-target".
+            Way::Forward(pool, proxy) => {
+                let host = host(&uri)?;
+                let absolute = format!("http://{}{path}", host.to_str().unwrap_or_default());
+                headers.insert(HOST, host);
+                headers.extend(proxy.authorization().map(|value| (PROXY_AUTHORIZATION, value.clone())));
+                Ok(Target::Plain(pool.clone(), Arc::new(Template::new(absolute, &headers))))
             }
             Way::Tls(pool) => Ok(Target::Tls(pool.clone(), Box::new((uri, headers)))),
         }
@@ -178,11 +188,19 @@ fn whole(url: &url::Url) -> Result<Uri, LinkError> {
 pub(super) struct InTime<C> {
     inner: C,
     limit: Duration,
+    /// Words on the proxy in between.
+    through: Arc<str>,
 }
 
 impl<C> InTime<C> {
     pub(super) fn new(inner: C, limit: Duration) -> Self {
-        InTime { inner, limit }
+        InTime { inner, limit, through: Arc::from("") }
+    }
+
+    /// Names a proxy where time runs out.
+    pub(super) fn through(self, proxy: Option<&ProxyAddress>) -> Self {
+        let through = proxy.map_or(String::new(), |proxy| format!(" through {proxy}"));
+        InTime { through: through.into(), ..self }
     }
 }
 
@@ -200,25 +218,30 @@ where
 
     fn call(&mut self, uri: Uri) -> Self::Future {
         let (limit, secure) = (self.limit, uri.scheme_str() == Some("https"));
-        let connecting = self.inner.call(uri);
+        let (connecting, through) = (self.inner.call(uri), self.through.clone());
         Box::pin(async move {
             match tokio::time::timeout(limit, connecting).await {
                 Ok(connected) => connected.map_err(Into::into),
                 Err(_) => {
                     let what = if secure { "connection and TLS handshake" } else { "connection" };
-                    Err(io::Error::new(io::ErrorKind::TimedOut, format!("no {what} within {limit:?}")).into())
+                    Err(io::Error::new(io::ErrorKind::TimedOut, format!("no {what} within {limit:?}{through}")).into())
                 }
             }
         })
     }
 }
 
-fn over_tls(tcp: HttpConnector, connect_timeout: Duration, tls: &Arc<rustls::ClientConfig>) -> TlsPool {
+fn over_tls(
+    tcp: HttpConnector,
+    proxy: Option<ProxyAddress>,
+    connect_timeout: Duration,
+    tls: &Arc<rustls::ClientConfig>,
+) -> TlsPool {
     let connector = HttpsConnectorBuilder::new()
         .with_tls_config((**tls).clone())
         .https_only()
         .enable_all_versions()
-        .wrap_connector(tcp);
+        .wrap_connector(ProxyConnector::tunneling(tcp, proxy.clone()));
     Client::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .timer(TokioTimer::new())
@@ -227,7 +250,7 @@ fn over_tls(tcp: HttpConnector, connect_timeout: Duration, tls: &Arc<rustls::Cli
         // All calls share one connection of HTTP/2: without pings one that hangs would be used for ever.
         .http2_keep_alive_interval(KEEPALIVE.0)
         .http2_keep_alive_timeout(KEEPALIVE.1)
-        .build(InTime::new(connector, connect_timeout))
+        .build(InTime::new(connector, connect_timeout).through(proxy.as_ref()))
 }
 
 /// The `Host` of requests: the URL's host, with the port unless it is the usual one.
@@ -278,7 +301,18 @@ mod tests {
     async fn a_connection_of_http2_on_which_nobody_answers_is_given_up() {
         let (port, tls, serving) = silent().await;
         let url = url::Url::parse(&format!("https://localhost:{port}/mcp")).unwrap();
-        let way = Way::to(&url, None, Duration::from_secs(10), &tls, None).unwrap();
+        let settings = HttpSettings {
+            url: url.clone(),
+            socket: None,
+            proxy: None,
+            headers: Vec::new(),
+            connect_timeout: Duration::from_secs(10),
+            max_message: 1024,
+            on_garbage: Arc::new(|_| {}),
+            on_resume: Arc::new(|| {}),
+            dial: None,
+        };
+        let way = Way::to(&settings, &tls).unwrap();
         let target = way.target(&url, Vec::new()).unwrap();
         let request = Request::post("application/json", Vec::new(), Bytes::from_static(b"{}"));
         let error = target.request(request).await.err().unwrap().to_string();

@@ -16,7 +16,6 @@ use futures_util::{FutureExt, SinkExt, Stream, StreamExt, stream};
 use http::header::USER_AGENT;
 use http::{HeaderValue, Request, Uri};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
@@ -30,7 +29,9 @@ use tower::ServiceExt;
 use crate::link::duplex::{Duplex, DuplexSettings, OnGarbage, Outbox};
 use crate::link::hints::unreachable;
 use crate::link::http::{chain, refused};
+use crate::link::proxy::ProxyAddress;
 use crate::link::socket::lasting;
+use crate::link::tunnel::ProxyConnector;
 use crate::link::{Backlog, Correlate, Headers, Link, LinkError, Messages, Outgoing, Reply};
 use crate::telemetry::logs;
 
@@ -79,9 +80,11 @@ impl WebSocketPing {
 pub struct WsSettings {
     /// Its endpoint: `ws://` or `wss://`.
     pub url: url::Url,
+    /// The proxy through which it is reached, always by CONNECT.
+    pub proxy: Option<ProxyAddress>,
     /// Sent with the request that opens the connection.
     pub headers: Headers,
-    /// Longest time for TCP, TLS and the handshake together.
+    /// Longest time for TCP, a proxy, TLS and the handshake together.
     pub connect_timeout: Duration,
     /// Largest message accepted, in bytes.
     pub max_message: usize,
@@ -104,11 +107,12 @@ impl WsLink {
     /// Connects, and agrees on the subprotocol.
     pub async fn open(settings: WsSettings, tls: &Arc<rustls::ClientConfig>) -> Result<Self, LinkError> {
         let limit = settings.connect_timeout;
-        let late = |_| LinkError::Unreachable(format!("cannot connect: no handshake within {limit:?}"));
+        let through = settings.proxy.as_ref().map_or(String::new(), |proxy| format!(" through {proxy}"));
+        let late = |_| LinkError::Unreachable(format!("cannot connect: no handshake within {limit:?}{through}"));
         let connecting = async {
             let target = connected_to(&settings.url)?;
             let host = target.host().map(str::to_owned);
-            let connected = connector(limit, tls).oneshot(target).await;
+            let connected = connector(limit, settings.proxy.clone(), tls).oneshot(target).await;
             let stream = connected.map_err(|e| unreachable(&*e, host.as_deref()))?;
             WsLink::over(TokioIo::new(stream), settings).await
         };
@@ -157,13 +161,17 @@ fn unusable(error: &dyn std::error::Error) -> LinkError {
     LinkError::Unstartable(format!("the URL cannot be used: {error}"))
 }
 
-fn connector(limit: Duration, tls: &Arc<rustls::ClientConfig>) -> HttpsConnector<HttpConnector> {
+fn connector(
+    limit: Duration,
+    proxy: Option<ProxyAddress>,
+    tls: &Arc<rustls::ClientConfig>,
+) -> HttpsConnector<ProxyConnector> {
     // Without ALPN: a WebSocket begins as HTTP/1.1.
     HttpsConnectorBuilder::new()
         .with_tls_config((**tls).clone())
         .https_or_http()
         .enable_http1()
-        .wrap_connector(lasting(limit))
+        .wrap_connector(ProxyConnector::tunneling(lasting(limit), proxy))
 }
 
 fn request(url: &url::Url, configured: Headers) -> Result<Request<()>, LinkError> {
@@ -380,6 +388,7 @@ mod tests {
         secret.set_sensitive(true);
         WsSettings {
             url: url::Url::parse("ws://example.com:8080/mcp?x=1").unwrap(),
+            proxy: None,
             ping: WebSocketPing::default(),
             headers: vec![(http::header::AUTHORIZATION, secret)],
             connect_timeout: Duration::from_secs(20),

@@ -1,6 +1,5 @@
 //! One connection to a server: the link, and what is spoken on it.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,17 +8,18 @@ use tokio::time::Instant;
 
 use crate::json::Raw;
 use crate::link::duplex::{Duplex, DuplexSettings, OnGarbage};
-use crate::link::http::{HttpLink, HttpSettings, tls_without_roots};
+use crate::link::http::{HttpLink, HttpSettings};
 use crate::link::socket::{Address, SocketLink, SocketSettings};
 use crate::link::sse::SseLink;
 use crate::link::stderr::StderrTail;
 use crate::link::stdio::{StdioLink, StdioSettings};
+use crate::link::trust::tls_without_roots;
 use crate::link::ws::{WsLink, WsSettings};
-use crate::link::{Backlog, Dial, Headers, Link, LinkError};
+use crate::link::{Backlog, Dial, Link, LinkError};
 use crate::model::{Caller, Server};
 use crate::revision::{self, AskRecord, Calls, ConnectError, Connected, Era, Hello, Times};
 use crate::telemetry::{Counter, Metrics, logs};
-use crate::upstream::{Connect, HttpTransport, ServerSettings, Shared, Upstream};
+use crate::upstream::{Connect, HttpTransport, NetworkSettings, ServerSettings, Shared, Upstream};
 
 /// An open connection to a server.
 pub struct Active {
@@ -146,12 +146,9 @@ async fn over_http_sse(
     deadline: Instant,
     record: AskRecord,
 ) -> Result<Active, ConnectError> {
-    let Connect::Http { url, socket, headers, .. } = &settings.connect else {
-        return Err(LinkError::Unstartable("there is no URL".to_owned()).into());
-    };
     let calls = Calls::recording(record);
     let opening = async {
-        let (http, tls) = http(settings, shared, (url, socket.as_ref()), headers);
+        let (http, tls) = http(settings, shared)?;
         Ok(SseLink::open(http, tls, calls.correlate(), backlog(settings, shared)).await?)
     };
     let link: Arc<dyn Link> = Arc::new(until(deadline, settings, opening).await?);
@@ -263,9 +260,10 @@ async fn link(
             });
             Ok((Arc::new(link.await?), None))
         }
-        Connect::Http { url, headers, transport: HttpTransport::WebSocket, .. } => {
+        Connect::Http { url, headers, transport: HttpTransport::WebSocket, network, .. } => {
             let link = WsSettings {
                 url: url.clone(),
+                proxy: shared.proxy(url, &network.proxy),
                 headers: headers.clone(),
                 connect_timeout: settings.connect_timeout,
                 max_message: settings.max_message,
@@ -274,25 +272,24 @@ async fn link(
                 correlate: calls.correlate(),
                 on_garbage: on_garbage(&settings.name, &shared.metrics),
             };
-            Ok((Arc::new(WsLink::open(link, &tls(shared, url)).await?), None))
+            Ok((Arc::new(WsLink::open(link, &tls(shared, url, network)).await?), None))
         }
-        Connect::Http { url, socket, headers, .. } => {
-            let (http, tls) = http(settings, shared, (url, socket.as_ref()), headers);
+        Connect::Http { .. } => {
+            let (http, tls) = http(settings, shared)?;
             Ok((Arc::new(HttpLink::new(http, tls)?), None))
         }
     }
 }
 
-fn http(
-    settings: &ServerSettings,
-    shared: &Shared,
-    (url, socket): (&url::Url, Option<&PathBuf>),
-    headers: &Headers,
-) -> (HttpSettings, Arc<rustls::ClientConfig>) {
+fn http(settings: &ServerSettings, shared: &Shared) -> Result<(HttpSettings, Arc<rustls::ClientConfig>), LinkError> {
+    let Connect::Http { url, socket, headers, network, .. } = &settings.connect else {
+        return Err(LinkError::Unstartable("there is no URL".to_owned()));
+    };
     let resumed = shared.metrics.server_resumed.with_label_values(&[&settings.name]);
     let http = HttpSettings {
         url: url.clone(),
-        socket: socket.cloned(),
+        socket: socket.clone(),
+        proxy: shared.proxy(url, &network.proxy).filter(|_| socket.is_none()),
         headers: headers.clone(),
         connect_timeout: settings.connect_timeout,
         max_message: settings.max_message,
@@ -303,11 +300,14 @@ fn http(
             Arc::new(move || dialer(&name)) as Dial
         }),
     };
-    (http, tls(shared, url))
+    Ok((http, tls(shared, url, network)))
 }
 
-fn tls(shared: &Shared, url: &url::Url) -> Arc<rustls::ClientConfig> {
-    if matches!(url.scheme(), "https" | "wss") { shared.tls() } else { tls_without_roots() }
+fn tls(shared: &Shared, url: &url::Url, network: &NetworkSettings) -> Arc<rustls::ClientConfig> {
+    match url.scheme() {
+        "https" | "wss" => shared.tls(network.ca.as_ref()),
+        _ => tls_without_roots(),
+    }
 }
 
 fn backlog(settings: &ServerSettings, shared: &Shared) -> Arc<Backlog> {

@@ -49,6 +49,8 @@ use tokio_util::task::TaskTracker;
 use crate::json::{Object, Raw, Text};
 pub use crate::link::Pipe;
 use crate::link::guard::Guard;
+use crate::link::proxy::{ProxyAddress, ProxyChoice, ProxyEnvironment};
+use crate::link::trust::{self, CaFile};
 use crate::link::{LinkError, hints};
 use crate::model::{
     Again, Call, Caller, Can, Error, Exchange, Face, Kind, Level, LogWish, Notice, Principal, Reason, Task,
@@ -69,7 +71,8 @@ pub use handed::owner_of;
 pub use items::{Items, List, depth, list_all, offers};
 pub use run::ServerCall;
 pub use settings::{
-    Backoff, BreakerSettings, Connect, HttpTransport, ListLimits, PingSettings, ServerSettings, Share, Start,
+    Backoff, BreakerSettings, Connect, HttpTransport, ListLimits, NetworkSettings, PingSettings, ServerSettings, Share,
+    Start,
 };
 pub use status::{State, Status};
 
@@ -90,6 +93,8 @@ pub struct Shared {
     pub(crate) ears: Arc<Ears>,
     handed: handed::Handed,
     tls: OnceLock<Arc<rustls::ClientConfig>>,
+    roots: OnceLock<rustls::RootCertStore>,
+    proxies: OnceLock<ProxyEnvironment>,
     dialer: Option<Dialer>,
 }
 
@@ -112,6 +117,8 @@ impl Shared {
             ears: Arc::default(),
             handed: handed::Handed::default(),
             tls: OnceLock::new(),
+            roots: OnceLock::new(),
+            proxies: OnceLock::new(),
             dialer: None,
         }
     }
@@ -138,9 +145,22 @@ impl Shared {
         }
     }
 
-    /// Read when the first server needs it: the system's certificates take a while.
-    fn tls(&self) -> Arc<rustls::ClientConfig> {
-        self.tls.get_or_init(crate::link::http::tls_config).clone()
+    /// TLS to a server. Certificates are read when the first server needs them: the system's take a while.
+    fn tls(&self, ca: Option<&CaFile>) -> Arc<rustls::ClientConfig> {
+        let roots = || self.roots.get_or_init(trust::system_roots).clone();
+        match ca {
+            Some(ca) => ca.tls_config(roots),
+            None => self.tls.get_or_init(|| trust::client_config(roots())).clone(),
+        }
+    }
+
+    /// The proxy on the way to a server. The environment is read when the first server needs it.
+    fn proxy(&self, url: &url::Url, choice: &ProxyChoice) -> Option<ProxyAddress> {
+        match choice {
+            ProxyChoice::Fixed(proxy) => Some(proxy.clone()),
+            ProxyChoice::Direct => None,
+            ProxyChoice::Environment => self.proxies.get_or_init(ProxyEnvironment::read).choose(url),
+        }
     }
 }
 

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
 
+use crate::link::proxy::ProxyChoice;
 use crate::link::socket::Address;
+use crate::link::trust::CaFile;
 use crate::link::ws::WebSocketPing;
 use crate::policy::ItemRules;
 
@@ -133,7 +135,18 @@ pub enum Connect {
         headers: Vec<(HeaderName, HeaderValue)>,
         /// Headers of the client's request that are passed on: the client's name for it, then the server's.
         forward_headers: Vec<(HeaderName, HeaderName)>,
+        /// The network on the way.
+        network: NetworkSettings,
     },
+}
+
+/// The network between the gateway and a server with a URL.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NetworkSettings {
+    /// The proxy.
+    pub proxy: ProxyChoice,
+    /// Authorities of servers' certificates, trusted beside the system's.
+    pub ca: Option<CaFile>,
 }
 
 /// What is spoken at a URL.

@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::link::guard::Guard;
 use crate::telemetry::Metrics;
-use crate::upstream::{Connect, HttpTransport, ServerSettings, Shared};
+use crate::upstream::{Connect, HttpTransport, NetworkSettings, ServerSettings, Shared};
 
 /// What a server may say before it is read.
 const WAITING: usize = 64;
@@ -249,8 +249,14 @@ async fn respond(
 /// Settings of a server with a URL, which speaks the legacy revisions.
 pub(super) fn settings_http() -> ServerSettings {
     let (url, headers) = (url::Url::parse("http://server.test/mcp").unwrap(), Vec::new());
-    let connect =
-        Connect::Http { url, socket: None, headers, forward_headers: Vec::new(), transport: HttpTransport::Streamable };
+    let connect = Connect::Http {
+        url,
+        socket: None,
+        headers,
+        forward_headers: Vec::new(),
+        transport: HttpTransport::Streamable,
+        network: NetworkSettings::default(),
+    };
     ServerSettings { protocol: Some("2025-11-25".to_owned()), ..ServerSettings::new("a", connect) }
 }
 

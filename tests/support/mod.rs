@@ -6,6 +6,7 @@
 mod client;
 mod gateway;
 mod process;
+pub(crate) mod proxy;
 pub(crate) mod relay;
 mod scripts;
 mod stream;

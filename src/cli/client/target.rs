@@ -20,8 +20,9 @@ use crate::front::UNIX;
 use crate::link::LinkError;
 use crate::link::guard::Guard;
 use crate::link::pinned::tls_config_for;
+use crate::link::proxy::ProxyChoice;
 use crate::revision::{ConnectError, SUPPORTED};
-use crate::upstream::{Connect, HttpTransport, ServerSettings};
+use crate::upstream::{Connect, HttpTransport, NetworkSettings, ServerSettings};
 
 use super::output::{Failure, say};
 
@@ -176,7 +177,8 @@ pub(in crate::cli) fn remote(url: &str, key: Option<&str>) -> Result<ServerSetti
         say("warning: the key goes over the network unencrypted; use https if anybody else can listen there");
     }
     let name = url.authority().rsplit('@').next().unwrap_or_default().to_owned();
-    let connect = Connect::Http { url, socket: None, transport, headers, forward_headers: Vec::new() };
+    let (forward_headers, network) = (Vec::new(), past_proxies());
+    let connect = Connect::Http { url, socket: None, transport, headers, forward_headers, network };
     Ok(ServerSettings::new(name, connect))
 }
 
@@ -191,8 +193,14 @@ fn through_socket(place: &str, key: Option<&str>) -> Result<ServerSettings, Stri
     }
     let url = Url::parse(&format!("http://localhost{endpoint}")).map_err(|e| format!("names no endpoint: {e}"))?;
     let (socket, transport) = (Some(PathBuf::from(path)), HttpTransport::Auto);
-    let connect = Connect::Http { url, socket, transport, headers: credentials(key)?, forward_headers: Vec::new() };
+    let (headers, forward_headers, network) = (credentials(key)?, Vec::new(), past_proxies());
+    let connect = Connect::Http { url, socket, transport, headers, forward_headers, network };
     Ok(ServerSettings::new(path.to_owned(), connect))
+}
+
+/// A gateway is nothing that a proxy of the environment stands before: that is for what the gateway itself reaches.
+fn past_proxies() -> NetworkSettings {
+    NetworkSettings { proxy: ProxyChoice::Direct, ca: None }
 }
 
 /// The header that shows a key, if there is one.

@@ -8,10 +8,12 @@ mod access;
 mod admin;
 mod levels;
 mod listen;
+mod network;
 mod server;
 mod state;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::check::{alternatives, nearest};
@@ -19,6 +21,7 @@ use super::file::{Calls, DurationText, File, LogFormat, RateText, Server, SizeTe
 use super::names::is_name_character;
 use super::plan::{Limits, LogSettings, NameSettings, Plan, ReloadSettings};
 use super::problem::{Faults, Kind};
+use super::source::Sources;
 use super::tree::{Node, Path, Value};
 use super::units;
 use crate::policy::Rate;
@@ -36,6 +39,10 @@ pub(super) struct Resolver<'a> {
     pub(super) only: &'a [String],
     /// Variables of the environment.
     pub(super) env: &'a BTreeMap<String, String>,
+    /// The config's files, for what is beside them.
+    pub(super) sources: &'a Sources,
+    /// Files that settings name: to be watched as the config's own.
+    pub(super) files: &'a mut Vec<PathBuf>,
 }
 
 impl<'a> Resolver<'a> {

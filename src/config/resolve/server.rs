@@ -21,7 +21,8 @@ use crate::link::socket::Address;
 use crate::link::ws::WebSocketPing;
 use crate::policy::{Globs, ItemRules};
 use crate::upstream::{
-    Backoff, BreakerSettings, Connect, HttpTransport, ListLimits, PingSettings, ServerSettings, Share, Start,
+    Backoff, BreakerSettings, Connect, HttpTransport, ListLimits, NetworkSettings, PingSettings, ServerSettings, Share,
+    Start,
 };
 
 /// Headers that the transport itself sets.
@@ -40,7 +41,7 @@ const RESERVED: [&str; 10] = [
 
 /// The ways to reach a server, and the settings that belong to one of them.
 const WAYS: [&str; 4] = ["url", "command", "tcp", "unix"];
-const URL_ONLY: [&str; 4] = ["headers", "forward_headers", "transport", "auth"];
+const URL_ONLY: [&str; 6] = ["headers", "forward_headers", "transport", "auth", "proxy", "ca"];
 const PROGRAM_ONLY: [&str; 3] = ["args", "env", "cwd"];
 
 /// Longest path that fits into the address of a Unix socket, in bytes: on Linux 108 with a zero at the end, elsewhere
@@ -57,6 +58,7 @@ impl Resolver<'_> {
         let defaults = Path::of(&["defaults"]);
         // Once for itself, so that a mistake in the defaults is reported once, and without any server.
         self.common("", &defaults, &file.defaults, None);
+        self.network(&defaults, &file.defaults, &Common::default());
         let mut servers = Vec::new();
         for (name, server) in &file.servers {
             let path = Path::of(&["servers", name]);
@@ -78,7 +80,10 @@ impl Resolver<'_> {
     }
 
     fn server(&mut self, name: &str, server: &Server, path: &Path, defaults: &Common) -> Option<ServerSettings> {
-        let connect = self.connect(server, path);
+        let mut connect = self.connect(server, path);
+        if let Some(Connect::Http { network, .. }) = &mut connect {
+            *network = self.network(path, &server.common, defaults);
+        }
         let common = self.common(name, path, &server.common, Some(defaults));
         if server.common.idle_stop.is_some() && common.start == Start::Eager {
             let key = path.key("idle_stop");
@@ -443,7 +448,8 @@ impl Resolver<'_> {
         }
         let url = self.url(&path.key("url"), url, &["https", "http", "wss", "ws"])?;
         let transport = self.transport(&url, server, path)?;
-        Some(Connect::Http { url, socket: None, transport, headers, forward_headers })
+        let network = NetworkSettings::default();
+        Some(Connect::Http { url, socket: None, transport, headers, forward_headers, network })
     }
 
     /// What is spoken at a URL; its scheme has to agree.

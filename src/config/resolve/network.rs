@@ -1,0 +1,62 @@
+//! The network between the gateway and its servers: proxies and authorities.
+//!
+//! Owns the meaning of `proxy` and `ca`, of a server and of the defaults. Reads `ca` files, so that a changed one makes
+//! another plan. Invariant: no message quotes a proxy's credentials.
+
+use super::Resolver;
+use crate::config::expand::{beside, reason};
+use crate::config::file::Common;
+use crate::config::problem::Kind;
+use crate::config::tree::Path;
+use crate::link::proxy::{ProxyAddress, ProxyChoice};
+use crate::link::trust::CaFile;
+use crate::upstream::NetworkSettings;
+
+/// `proxy`: no proxy, whatever the environment says.
+const NO_PROXY: &str = "none";
+
+impl Resolver<'_> {
+    /// Settings of a server, or of all that have none of their own.
+    pub(super) fn network(&mut self, path: &Path, own: &Common, base: &Common) -> NetworkSettings {
+        let defaults = Path::of(&["defaults"]);
+        let place = |is_own: bool| if is_own { path } else { &defaults };
+        let proxy = own.proxy.as_ref().or(base.proxy.as_ref());
+        let proxy = proxy.map(|text| self.proxy(&place(own.proxy.is_some()).key("proxy"), text));
+        let ca = own.ca.as_ref().or(base.ca.as_ref());
+        let ca = ca.and_then(|text| self.ca(&place(own.ca.is_some()).key("ca"), text));
+        NetworkSettings { proxy: proxy.unwrap_or_default(), ca }
+    }
+
+    fn proxy(&mut self, path: &Path, text: &str) -> ProxyChoice {
+        if text.trim() == NO_PROXY {
+            return ProxyChoice::Direct;
+        }
+        match ProxyAddress::parse(text, path.to_string()) {
+            Ok(proxy) => ProxyChoice::Fixed(proxy),
+            Err(fault) => {
+                let message = format!("`{path}`: {} {fault}", self.shown(path));
+                let fix = "write http://HOST:PORT or http://USER:PASSWORD@HOST:PORT, with `%40` for an `@` in the password \
+                    and so on; or \"none\"";
+                self.error(Kind::Value, path, message, fix);
+                ProxyChoice::Direct
+            }
+        }
+    }
+
+    fn ca(&mut self, path: &Path, text: &str) -> Option<CaFile> {
+        let file = beside(text, self.tree.at(path).and_then(|node| self.sources.directory(node.place)));
+        self.files.push(file.clone());
+        let read = match std::fs::read(&file) {
+            Ok(pem) => CaFile::parse(&pem),
+            Err(error) => Err(format!("cannot be read: {}", reason(&error))),
+        };
+        let fault = match read {
+            Ok(ca) => return Some(ca),
+            Err(fault) => fault,
+        };
+        let message = format!("`{path}`: the file {} {fault}", file.display());
+        let fix = "name a PEM file of the authority's certificate that the gateway's user may read";
+        self.error(Kind::Value, path, message, fix);
+        None
+    }
+}

@@ -1,0 +1,329 @@
+//! Forward proxies: their addresses, and the choice of one for a server.
+//!
+//! Owns what a proxy's URL means and what the environment says of proxies. Does not connect (`tunnel`). Invariant: the
+//! credentials of a proxy are in no text that is shown.
+
+use std::error::Error;
+use std::fmt;
+
+use http::{HeaderValue, Uri};
+use hyper_util::client::proxy::matcher::Matcher;
+use tower::BoxError;
+
+use crate::link::hints::is_loopback;
+
+/// Port of a proxy whose URL names none.
+const DEFAULT_PORT: u16 = 80;
+
+/// Choice of a proxy for one server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ProxyChoice {
+    /// The environment's proxy, if it has one for the server's URL.
+    #[default]
+    Environment,
+    /// No proxy.
+    Direct,
+    /// This proxy, wherever the server is.
+    Fixed(ProxyAddress),
+}
+
+/// An HTTP proxy, with what it wants to be shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ProxyAddress {
+    host: String,
+    port: u16,
+    authorization: Option<HeaderValue>,
+    /// Name of the variable or the key that it comes from.
+    source: String,
+}
+
+/// Reason why a text names no proxy that can be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProxyFault {
+    /// A kind of proxy that is not spoken to.
+    #[error("names a proxy of the kind {0}://, and only http:// is spoken to proxies")]
+    Scheme(String),
+    /// No URL of a proxy.
+    #[error("is not the URL of a proxy")]
+    Url,
+}
+
+impl ProxyAddress {
+    /// Reads the URL of a proxy, as curl does: without a scheme it is `http`.
+    ///
+    /// # Errors
+    /// Where it is no URL, or one of another kind of proxy.
+    pub fn parse(text: &str, source: impl Into<String>) -> Result<Self, ProxyFault> {
+        let text = text.trim();
+        if let Some((scheme, _)) = text.split_once("://")
+            && !scheme.eq_ignore_ascii_case("http")
+        {
+            let plain = !scheme.is_empty() && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
+            return Err(if plain { ProxyFault::Scheme(scheme.to_ascii_lowercase()) } else { ProxyFault::Url });
+        }
+        let anywhere = Uri::from_static("http://mcp.invalid/");
+        let found = Matcher::builder().all(text).build().intercept(&anywhere).ok_or(ProxyFault::Url)?;
+        let authority = found.uri().authority().ok_or(ProxyFault::Url)?;
+        let names_port = authority.as_str().len() > authority.host().len();
+        let port = match authority.port_u16() {
+            Some(0) => return Err(ProxyFault::Url),
+            None if names_port => return Err(ProxyFault::Url),
+            port => port.unwrap_or(DEFAULT_PORT),
+        };
+        // A password with an `@` that is not encoded was cut in the middle.
+        if authority.host().is_empty() || authority.as_str().contains('@') {
+            return Err(ProxyFault::Url);
+        }
+        let (host, authorization) = (authority.host().to_owned(), found.basic_auth().cloned());
+        Ok(ProxyAddress { host, port, authorization, source: source.into() })
+    }
+
+    /// Host of the proxy, as URLs have it.
+    pub(super) fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// Value of `Proxy-Authorization`, where its URL has credentials.
+    pub(super) fn authorization(&self) -> Option<&HeaderValue> {
+        self.authorization.as_ref()
+    }
+
+    /// Place of the proxy, in the words of an HTTP connector.
+    pub(super) fn uri(&self) -> Result<Uri, http::Error> {
+        let authority = format!("{}:{}", self.host, self.port);
+        Uri::builder().scheme("http").authority(authority).path_and_query("/").build()
+    }
+
+    /// An error that names the proxy.
+    pub(super) fn error(&self, what: impl Into<String>, source: Option<BoxError>) -> ProxyError {
+        ProxyError { proxy: self.clone(), what: what.into(), source }
+    }
+}
+
+impl fmt::Display for ProxyAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the proxy {}:{} (from {})", self.host, self.port, self.source)
+    }
+}
+
+impl fmt::Debug for ProxyAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A connection through a proxy that did not come about.
+#[derive(Debug, thiserror::Error)]
+#[error("{proxy} {what}")]
+pub(super) struct ProxyError {
+    proxy: ProxyAddress,
+    what: String,
+    #[source]
+    source: Option<BoxError>,
+}
+
+impl ProxyError {
+    /// Host that could not be reached, where one of these causes is a proxy.
+    pub(super) fn host_in<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a str> {
+        let mut causes = std::iter::successors(Some(error), |&error| error.source());
+        causes.find_map(|error| error.downcast_ref::<ProxyError>()).map(|error| error.proxy.host())
+    }
+}
+
+/// Proxies that the environment names.
+#[derive(Debug, Default)]
+pub struct ProxyEnvironment {
+    http: Option<ProxyAddress>,
+    https: Option<ProxyAddress>,
+    /// `NO_PROXY`.
+    exceptions: String,
+}
+
+impl ProxyEnvironment {
+    /// Reads the process's environment, and warns of variables that name no usable proxy.
+    pub fn read() -> Self {
+        let (environment, faults) = ProxyEnvironment::from_variables(|name| std::env::var(name).ok());
+        for (variable, fault) in faults {
+            tracing::warn!(
+                variable,
+                "environment variable ignored: {variable} {fault}; servers are reached without it"
+            );
+        }
+        environment
+    }
+
+    /// Proxies of these variables, and the variables that are of no use.
+    fn from_variables(lookup: impl Fn(&str) -> Option<String>) -> (Self, Vec<(&'static str, ProxyFault)>) {
+        let set = |name: &'static str| Some((name, lookup(name).filter(|value| !value.trim().is_empty())?));
+        let mut faults = Vec::new();
+        // As curl and Python do, the name in lower case comes first.
+        let mut proxy = |names: [&'static str; 2]| {
+            let (name, value) = names.into_iter().find_map(set)?;
+            ProxyAddress::parse(&value, name).map_err(|fault| faults.push((name, fault))).ok()
+        };
+        let all = proxy(["all_proxy", "ALL_PROXY"]);
+        let https = proxy(["https_proxy", "HTTPS_PROXY"]);
+        // A CGI program gets a request's `Proxy` header under the name in upper case.
+        let is_cgi = lookup("REQUEST_METHOD").is_some();
+        let http = proxy(["http_proxy", if is_cgi { "http_proxy" } else { "HTTP_PROXY" }]);
+        let exceptions = ["no_proxy", "NO_PROXY"].into_iter().find_map(set).map(|(_, value)| value);
+        let environment = ProxyEnvironment {
+            http: http.or_else(|| all.clone()),
+            https: https.or(all),
+            exceptions: exceptions.unwrap_or_default(),
+        };
+        (environment, faults)
+    }
+
+    /// Proxy for a server's URL. Our own machine is never behind one.
+    pub fn choose(&self, url: &url::Url) -> Option<ProxyAddress> {
+        let proxy = if matches!(url.scheme(), "https" | "wss") { &self.https } else { &self.http };
+        let (host, port) = (url.host_str()?.trim_end_matches('.'), url.port_or_known_default()?);
+        let proxy = proxy.as_ref().filter(|_| !is_loopback(host) && !is_excepted(&self.exceptions, host, port));
+        proxy.cloned()
+    }
+}
+
+/// Whether `NO_PROXY` names a host. Its spellings differ: commas or spaces, `.domain` or `*.domain`, with a port or not.
+fn is_excepted(exceptions: &str, host: &str, port: u16) -> bool {
+    let entries = exceptions.split([',', ' ', '\t']).filter_map(|entry| {
+        let entry = match entry.rsplit_once(':') {
+            Some((name, digits)) if !name.contains(':') || name.ends_with(']') => {
+                if digits.parse() != Ok(port) {
+                    return None;
+                }
+                name
+            }
+            _ => entry,
+        };
+        let entry = if entry.starts_with("*.") { &entry[1..] } else { entry };
+        Some(entry.trim_matches(['[', ']']))
+    });
+    let entries: Vec<&str> = entries.collect();
+    let Ok(uri) = format!("http://{host}/").parse::<Uri>() else { return false };
+    // The library's `*` covers names only.
+    entries.contains(&"*")
+        || Matcher::builder().all("http://any").no(entries.join(",")).build().intercept(&uri).is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn environment(variables: &[(&str, &str)]) -> (ProxyEnvironment, Vec<(&'static str, ProxyFault)>) {
+        let lookup = |name: &str| Some(variables.iter().find(|(key, _)| *key == name)?.1.to_owned());
+        ProxyEnvironment::from_variables(lookup)
+    }
+
+    /// Host of the proxy for a URL, among these variables.
+    fn chosen(variables: &[(&str, &str)], url: &str) -> Option<String> {
+        Some(environment(variables).0.choose(&url::Url::parse(url).unwrap())?.host)
+    }
+
+    #[test]
+    fn the_url_of_a_proxy_is_read() {
+        let read = |text: &str| ProxyAddress::parse(text, "x").map(|it| (it.host.clone(), it.port, it.authorization));
+        let plain = |host: &str, port| Ok((host.to_owned(), port, None));
+        assert_eq!(read("http://proxy.test:3128"), plain("proxy.test", 3128));
+        assert_eq!(read(" HTTP://proxy.test/ "), plain("proxy.test", 80));
+        assert_eq!(read("proxy.test:3128"), plain("proxy.test", 3128));
+        assert_eq!(read("http://[::1]:3128"), plain("[::1]", 3128));
+        let basic = read("http://user:p%40ss@proxy.test:1").unwrap().2.unwrap();
+        assert!(basic == "Basic dXNlcjpwQHNz" && basic.is_sensitive());
+        for text in
+            ["", "http://", "http://:3128", "http://a:99999", "http://a:0", "http://a b", "http://u:p@h@x:1", "://a"]
+        {
+            assert_eq!(read(text), Err(ProxyFault::Url), "{text:?}");
+        }
+        for scheme in ["https", "socks5", "socks5h", "ftp"] {
+            assert_eq!(read(&format!("{scheme}://proxy.test:1080")), Err(ProxyFault::Scheme(scheme.to_owned())));
+        }
+    }
+
+    #[test]
+    fn a_proxys_credentials_are_in_no_text() {
+        let proxy = ProxyAddress::parse("http://user:hush@proxy.test:3128", "HTTPS_PROXY").unwrap();
+        let error = proxy.error("is away", None);
+        for text in [format!("{proxy}"), format!("{proxy:?}"), format!("{error} {error:?}")] {
+            assert!(text.contains("the proxy proxy.test:3128 (from HTTPS_PROXY)"), "{text}");
+            assert!(!text.contains("hush") && !text.contains("user") && !text.contains("Basic"), "{text}");
+        }
+    }
+
+    #[test]
+    fn each_variable_is_for_its_schemes() {
+        let all = [("HTTP_PROXY", "http://h:1"), ("HTTPS_PROXY", "http://s:1")];
+        for (url, proxy) in
+            [("http://a.test", "h"), ("ws://a.test", "h"), ("https://a.test", "s"), ("wss://a.test", "s")]
+        {
+            assert_eq!(chosen(&all, url).as_deref(), Some(proxy), "{url}");
+        }
+        assert_eq!(chosen(&all[..1], "https://a.test"), None);
+        assert_eq!(chosen(&[("ALL_PROXY", "http://x:1")], "wss://a.test").as_deref(), Some("x"));
+        assert_eq!(chosen(&[("all_proxy", "x:1"), ("http_proxy", "h:1")], "http://a.test").as_deref(), Some("h"));
+        assert_eq!(chosen(&[("https_proxy", "low:1"), ("HTTPS_PROXY", "up:1")], "https://a").as_deref(), Some("low"));
+        assert_eq!(chosen(&[("HTTPS_PROXY", " "), ("ALL_PROXY", "x:1")], "https://a.test").as_deref(), Some("x"));
+    }
+
+    #[test]
+    fn a_cgi_program_does_not_take_a_requests_header_for_a_proxy() {
+        let cgi = ("REQUEST_METHOD", "GET");
+        assert_eq!(chosen(&[("HTTP_PROXY", "http://evil:1"), cgi], "http://a.test"), None);
+        assert_eq!(chosen(&[("http_proxy", "http://h:1"), cgi], "http://a.test").as_deref(), Some("h"));
+        assert_eq!(chosen(&[("HTTPS_PROXY", "http://s:1"), cgi], "https://a.test").as_deref(), Some("s"));
+    }
+
+    #[test]
+    fn our_own_machine_is_behind_no_proxy_of_the_environment() {
+        for host in [
+            "localhost",
+            "LOCALHOST",
+            "a.localhost",
+            "localhost.",
+            "127.0.0.1",
+            "127.9.9.9",
+            "[::1]",
+            "[::ffff:127.0.0.1]",
+        ] {
+            assert_eq!(chosen(&[("ALL_PROXY", "http://x:1")], &format!("http://{host}:8080/mcp")), None, "{host}");
+        }
+        for host in ["localhost.test", "128.0.0.1", "[::2]", "notlocalhost"] {
+            assert!(chosen(&[("ALL_PROXY", "http://x:1")], &format!("http://{host}/mcp")).is_some(), "{host}");
+        }
+    }
+
+    #[test]
+    fn no_proxy_names_hosts_suffixes_addresses_and_networks() {
+        for (exceptions, host, excepted) in [
+            ("a.test", "a.test", true),
+            ("A.test", "b.a.TEST", true),
+            (".a.test", "b.a.test", true),
+            ("*.a.test", "b.a.test", true),
+            ("a.test", "nota.test", false),
+            ("b.test, a.test", "a.test", true),
+            ("b.test a.test", "a.test", true),
+            ("a.test", "a.test.", true),
+            ("*", "a.test", true),
+            ("*", "10.1.2.3", true),
+            ("10.0.0.0/8", "10.1.2.3", true),
+            ("10.0.0.0/8", "11.1.2.3", false),
+            ("10.1.2.3", "10.1.2.3", true),
+            ("fd00::/8", "[fd00::1]", true),
+            ("[fd00::1]", "[fd00::1]", true),
+            ("a.test:8080", "a.test:8080", true),
+            ("a.test:8080", "a.test:8081", false),
+            ("a.test:80", "a.test", true),
+            ("", "a.test", false),
+        ] {
+            let variables = [("http_proxy", "http://x:1"), ("NO_PROXY", exceptions)];
+            assert_eq!(chosen(&variables, &format!("http://{host}/mcp")).is_none(), excepted, "{exceptions} {host}");
+        }
+    }
+
+    #[test]
+    fn a_variable_of_no_use_is_named_and_the_next_one_counts() {
+        let (environment, faults) = environment(&[("HTTPS_PROXY", "socks5://s:1"), ("ALL_PROXY", "http://x:1")]);
+        assert_eq!(faults, [("HTTPS_PROXY", ProxyFault::Scheme("socks5".to_owned()))]);
+        assert_eq!(environment.choose(&url::Url::parse("https://a.test").unwrap()).unwrap().host, "x");
+    }
+}

@@ -1,0 +1,122 @@
+//! Trust in servers' certificates.
+//!
+//! Owns the authorities: the system's, and those that a server's `ca` adds. Does not connect. Invariant: without a
+//! file of its own, a server is checked against the system's authorities and no others.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+
+/// The system's authorities, or Mozilla's where there are none.
+pub fn system_roots() -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    let found = rustls_native_certs::load_native_certs();
+    roots.add_parsable_certificates(found.certs);
+    if roots.is_empty() {
+        roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+    }
+    roots
+}
+
+/// A client for plain HTTP, where reading the system's certificates would only take time.
+pub fn tls_without_roots() -> Arc<ClientConfig> {
+    client_config(RootCertStore::empty())
+}
+
+/// A client that trusts these authorities.
+pub fn client_config(roots: RootCertStore) -> Arc<ClientConfig> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("the provider supports the default versions")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Arc::new(config)
+}
+
+/// Authorities of one file, trusted beside the system's. Two are equal if their certificates are.
+#[derive(Clone)]
+pub struct CaFile(Arc<CaCertificates>);
+
+struct CaCertificates {
+    certificates: Vec<CertificateDer<'static>>,
+    /// Built with the first connection, and shared by all that use these settings.
+    tls: OnceLock<Arc<ClientConfig>>,
+}
+
+impl CaFile {
+    /// Reads the text of a PEM file.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words that follow its name.
+    pub fn parse(pem: &[u8]) -> Result<Self, String> {
+        let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+        let certificates = certificates.map_err(|error| format!("is no PEM file: {error}"))?;
+        if certificates.is_empty() {
+            return Err("has no certificate".to_owned());
+        }
+        let mut roots = RootCertStore::empty();
+        for (i, certificate) in certificates.iter().enumerate() {
+            let added = roots.add(certificate.clone());
+            added.map_err(|error| format!("has a certificate that cannot be used, the {}. of it: {error}", i + 1))?;
+        }
+        Ok(CaFile(Arc::new(CaCertificates { certificates, tls: OnceLock::new() })))
+    }
+
+    /// A client that trusts these authorities and `roots`.
+    pub fn tls_config(&self, roots: impl FnOnce() -> RootCertStore) -> Arc<ClientConfig> {
+        let build = || {
+            let mut roots = roots();
+            roots.add_parsable_certificates(self.0.certificates.iter().cloned());
+            client_config(roots)
+        };
+        self.0.tls.get_or_init(build).clone()
+    }
+}
+
+impl PartialEq for CaFile {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.certificates == other.0.certificates
+    }
+}
+
+impl fmt::Debug for CaFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CaFile of {} certificates", self.0.certificates.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
+
+    use super::*;
+
+    fn authority() -> String {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.self_signed(&KeyPair::generate().unwrap()).unwrap().pem()
+    }
+
+    #[test]
+    fn a_file_of_authorities_is_read_and_built_once() {
+        let one = authority();
+        let text = format!("# ours\n{one}\n{}", authority());
+        let both = CaFile::parse(text.as_bytes()).unwrap();
+        let built = both.tls_config(RootCertStore::empty);
+        let again = both.clone().tls_config(|| panic!("it is built once"));
+        assert!(Arc::ptr_eq(&built, &again) && both == CaFile::parse(text.as_bytes()).unwrap());
+        assert!(both != CaFile::parse(one.as_bytes()).unwrap());
+    }
+
+    #[test]
+    fn a_file_without_usable_authorities_is_refused() {
+        let told = |text: &str| CaFile::parse(text.as_bytes()).unwrap_err();
+        assert_eq!(told("no certificate here"), "has no certificate");
+        assert!(told("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n").contains("the 1. of it"));
+        assert!(told("-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n").contains("PEM"));
+    }
+}

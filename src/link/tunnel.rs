@@ -1,0 +1,231 @@
+//! TCP connections to a server: direct, to the proxy that passes requests on, or through a proxy's tunnel.
+//!
+//! Owns CONNECT. Does not choose the proxy (`proxy`), and does not know TLS. Invariant: a proxy is told the server's host
+//! and port and the proxy's own credentials, and its answer is read only so far.
+
+use std::task::{Context, Poll};
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use http::Uri;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tower::{BoxError, Service};
+
+use crate::link::proxy::{ProxyAddress, ProxyError};
+
+/// Largest head of a proxy's answer, in bytes.
+const HEAD_MAX: usize = 8192;
+/// Headers of a proxy's answer.
+const HEADERS_MAX: usize = 100;
+
+/// A connector over TCP that knows the way past a proxy.
+#[derive(Clone)]
+pub(super) struct ProxyConnector {
+    tcp: HttpConnector,
+    route: ProxyRoute,
+}
+
+/// Use of a proxy.
+#[derive(Clone)]
+enum ProxyRoute {
+    Direct,
+    /// To the proxy, which gets requests in absolute form.
+    Forward(ProxyAddress),
+    /// To the server, by CONNECT.
+    Tunnel(ProxyAddress),
+}
+
+impl ProxyConnector {
+    /// Connects to the proxy if there is one, in place of the server.
+    pub(super) fn forwarding(tcp: HttpConnector, proxy: Option<ProxyAddress>) -> Self {
+        ProxyConnector { tcp, route: proxy.map_or(ProxyRoute::Direct, ProxyRoute::Forward) }
+    }
+
+    /// Connects to the server, through the proxy if there is one.
+    pub(super) fn tunneling(tcp: HttpConnector, proxy: Option<ProxyAddress>) -> Self {
+        ProxyConnector { tcp, route: proxy.map_or(ProxyRoute::Direct, ProxyRoute::Tunnel) }
+    }
+
+    /// Connects to the proxy, whatever comes after that.
+    fn reach(&mut self, proxy: &ProxyAddress) -> BoxFuture<'static, Result<TokioIo<TcpStream>, BoxError>> {
+        let connecting = proxy.uri().map(|uri| self.tcp.call(uri));
+        let proxy = proxy.clone();
+        async move {
+            let away = |error: BoxError| BoxError::from(proxy.error("cannot be reached", Some(error)));
+            connecting.map_err(|error| away(error.into()))?.await.map_err(|error| away(error.into()))
+        }
+        .boxed()
+    }
+}
+
+impl Service<Uri> for ProxyConnector {
+    type Response = TokioIo<TcpStream>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.tcp.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        match self.route.clone() {
+            ProxyRoute::Direct => self.tcp.call(uri).map(|connected| connected.map_err(Into::into)).boxed(),
+            ProxyRoute::Forward(proxy) => self.reach(&proxy),
+            ProxyRoute::Tunnel(proxy) => {
+                let connecting = self.reach(&proxy);
+                async move {
+                    let mut stream = connecting.await?.into_inner();
+                    open_tunnel(&mut stream, &proxy, &authority(&uri)).await?;
+                    Ok(TokioIo::new(stream))
+                }
+                .boxed()
+            }
+        }
+    }
+}
+
+/// Host and port of a server.
+fn authority(uri: &Uri) -> String {
+    let usual = if uri.scheme_str() == Some("https") { 443 } else { 80 };
+    format!("{}:{}", uri.host().unwrap_or_default(), uri.port_u16().unwrap_or(usual))
+}
+
+/// Has a proxy connect to a server. RFC 9110, section 9.3.6: "Any 2xx (Successful) response indicates that the sender
+/// (and all inbound proxies) will switch to tunnel mode".
+async fn open_tunnel<S>(stream: &mut S, proxy: &ProxyAddress, to: &str) -> Result<(), ProxyError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let agent = concat!("moongate/", env!("CARGO_PKG_VERSION"));
+    let mut head = format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\nUser-Agent: {agent}\r\n").into_bytes();
+    if let Some(value) = proxy.authorization() {
+        for part in [&b"Proxy-Authorization: "[..], value.as_bytes(), b"\r\n"] {
+            head.extend_from_slice(part);
+        }
+    }
+    head.extend_from_slice(b"\r\n");
+    let broken = |error: std::io::Error| proxy.error("broke the connection", Some(error.into()));
+    stream.write_all(&head).await.map_err(broken)?;
+    stream.flush().await.map_err(broken)?;
+    let mut answer = Vec::with_capacity(1024);
+    loop {
+        let room = HEAD_MAX - answer.len();
+        if room == 0 {
+            return Err(proxy.error(format!("answered CONNECT with more than {HEAD_MAX} bytes of headers"), None));
+        }
+        let read = (&mut *stream).take(room as u64).read_buf(&mut answer).await.map_err(broken)?;
+        if read == 0 {
+            return Err(proxy.error("closed the connection without an answer to CONNECT", None));
+        }
+        while let Some((status, length)) = parse_head(&answer).map_err(|what| proxy.error(what, None))? {
+            match status {
+                // An interim answer says nothing yet.
+                100..=199 => drop(answer.drain(..length)),
+                // Clients speak first, so that nothing of the server's can be there.
+                200..=299 if answer.len() > length => {
+                    return Err(proxy.error("answered CONNECT with more than headers", None));
+                }
+                200..=299 => return Ok(()),
+                status => return Err(proxy.error(refusal(status, proxy, to), None)),
+            }
+        }
+    }
+}
+
+/// Status and length of a head, once all of it is there.
+fn parse_head(bytes: &[u8]) -> Result<Option<(u16, usize)>, String> {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut response = httparse::Response::new(&mut headers);
+    match response.parse(bytes) {
+        Ok(httparse::Status::Complete(length)) => Ok(Some((response.code.unwrap_or_default(), length))),
+        Ok(httparse::Status::Partial) => Ok(None),
+        Err(httparse::Error::TooManyHeaders) => Err(format!("answered CONNECT with more than {HEADERS_MAX} headers")),
+        Err(error) => Err(format!("answered CONNECT with what is no HTTP ({error}); is it an HTTP proxy?")),
+    }
+}
+
+/// Reasons for a refusal, with what helps.
+fn refusal(status: u16, proxy: &ProxyAddress, to: &str) -> String {
+    match status {
+        407 if proxy.authorization().is_some() => format!("refused the credentials in its URL (status {status})"),
+        407 => format!("wants credentials (status {status}): write `USER:PASSWORD@` before its host, percent-encoded"),
+        403 => format!(
+            "does not allow connections to {to} (status {status}): let its rules allow that, or go past it with NO_PROXY or \
+             `proxy = \"none\"`"
+        ),
+        status => format!("did not connect to {to} (status {status})"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What comes of an answer, and what the proxy was asked.
+    async fn opened(url: &str, answer: &[u8]) -> (Result<(), String>, String) {
+        let proxy = ProxyAddress::parse(url, "servers.a.proxy").unwrap();
+        let (mut ours, mut theirs) = tokio::io::duplex(64 * 1024);
+        theirs.write_all(answer).await.unwrap();
+        theirs.shutdown().await.unwrap();
+        let opened = open_tunnel(&mut ours, &proxy, "mcp.test:443").await.map_err(|error| error.to_string());
+        drop(ours);
+        let mut asked = String::new();
+        theirs.read_to_string(&mut asked).await.unwrap();
+        (opened, asked)
+    }
+
+    #[tokio::test]
+    async fn a_tunnel_is_asked_for_with_the_proxys_own_credentials() {
+        let (opened, asked) =
+            opened("http://user:p%40ss@proxy.test:3128", b"HTTP/1.1 200 Fine\r\nVia: x\r\n\r\n").await;
+        assert_eq!(opened, Ok(()));
+        let lines = [
+            "CONNECT mcp.test:443 HTTP/1.1",
+            "Host: mcp.test:443",
+            concat!("User-Agent: moongate/", env!("CARGO_PKG_VERSION")),
+            "Proxy-Authorization: Basic dXNlcjpwQHNz",
+        ];
+        assert_eq!(asked, lines.join("\r\n") + "\r\n\r\n");
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_opens_no_tunnel_is_told() {
+        let many = format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "y".repeat(HEAD_MAX));
+        let lines = format!("HTTP/1.1 200 OK\r\n{}\r\n", "x: y\r\n".repeat(HEADERS_MAX + 1));
+        for (answer, words) in [
+            (&b"HTTP/1.1 407 No\r\n\r\n"[..], "wants credentials (status 407)"),
+            (b"HTTP/1.1 403 No\r\n\r\n", "does not allow connections to mcp.test:443 (status 403)"),
+            (b"HTTP/1.1 502 No\r\n\r\n", "did not connect to mcp.test:443 (status 502)"),
+            (b"HTTP/1.1 302 No\r\nLocation: http://elsewhere.test/\r\n\r\n", "(status 302)"),
+            (b"HTTP/1.1 200 OK\r\n\r\nSSH-2.0", "more than headers"),
+            (b"HTTP/1.1 200 OK\r\n", "closed the connection"),
+            (b"", "closed the connection"),
+            (b"SSH-2.0-OpenSSH\r\n", "is it an HTTP proxy?"),
+            (many.as_bytes(), "more than 8192 bytes"),
+            (lines.as_bytes(), "more than 100 headers"),
+        ] {
+            let (opened, asked) = opened("http://proxy.test:3128", answer).await;
+            let told = opened.unwrap_err();
+            assert!(told.starts_with("the proxy proxy.test:3128 (from servers.a.proxy) "), "{told}");
+            assert!(told.contains(words), "{told}");
+            assert!(!asked.contains("Authorization"), "{asked}");
+        }
+    }
+
+    #[tokio::test]
+    async fn interim_answers_and_every_2xx_are_taken() {
+        let (opened, _) = opened("proxy.test", b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.0 204 Fine\r\n\r\n").await;
+        assert_eq!(opened, Ok(()));
+    }
+
+    #[test]
+    fn a_server_is_named_with_its_port() {
+        let named = |uri: &str| authority(&uri.parse().unwrap());
+        assert_eq!(named("https://mcp.test/mcp"), "mcp.test:443");
+        assert_eq!(named("http://mcp.test/"), "mcp.test:80");
+        assert_eq!(named("https://[::1]:8443/"), "[::1]:8443");
+    }
+}
