@@ -607,3 +607,34 @@ fn an_open_admin_listener_is_warned_of_once_and_needs_no_other_config() {
     assert_eq!((plan.keys[0].role, plan.metrics), (AdminRole::View, MetricsAccess::Key));
     assert!(loaded.warnings[0].render("warning").contains("plain text"), "{:?}", loaded.warnings);
 }
+
+#[test]
+fn a_proxy_and_authorities_come_from_the_server_or_the_defaults() {
+    use moongate::link::proxy::ProxyChoice;
+    let directory = tempfile::tempdir().unwrap();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let own = rcgen::CertificateParams::new(["mcp.test".to_owned()]).unwrap().self_signed(&key).unwrap();
+    std::fs::write(directory.path().join("ca.pem"), own.pem()).unwrap();
+    let path = directory.path().join("a.toml");
+    let text = "[defaults]\nproxy = \"user:leaked@proxy.test:3128\"\nca = \"ca.pem\"\n\
+        [servers.a]\nurl = \"https://a.test/mcp\"\n\
+        [servers.b]\nurl = \"wss://b.test/mcp\"\nproxy = \"none\"\n\
+        [servers.c]\nurl = \"http://c.test/mcp\"\nproxy = \"http://${WHO}@other.test\"\n\
+        [servers.d]\ncommand = \"npx\"\nargs = [\"one@1\"]\n";
+    std::fs::write(&path, text).unwrap();
+    let loaded = load(std::slice::from_ref(&path), &[("WHO", "user:leaked")]).unwrap();
+    let network = |at: usize| match &loaded.plan.servers[at].connect {
+        Connect::Http { network, .. } => network,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(format!("{:?}", network(0).proxy), "Fixed(the proxy proxy.test:3128 (from defaults.proxy))");
+    assert!(network(0).ca.is_some() && network(0).ca == network(1).ca);
+    assert_eq!(network(1).proxy, ProxyChoice::Direct);
+    assert_eq!(format!("{:?}", network(2).proxy), "Fixed(the proxy other.test:80 (from servers.c.proxy))");
+    assert!(
+        !loaded.print().contains("leaked") && !format!("{:?}", loaded.plan).contains("leaked"),
+        "{}",
+        loaded.print()
+    );
+    assert!(loaded.files.contains(&directory.path().join("ca.pem")), "a change of the file is seen");
+}

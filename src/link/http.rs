@@ -104,7 +104,7 @@ impl HttpLink {
     async fn exchange(&self, request: Request) -> Result<http::Response<Answer>, LinkError> {
         let response = self.target.request(request).await?;
         self.signs.note();
-        if response.status().is_success() { Ok(response) } else { Err(refusal(response).await) }
+        if response.status().is_success() { Ok(response) } else { Err(refusal(response, &self.target).await) }
     }
 
     async fn post(&self, outgoing: Outgoing, resume: Option<Headers>) -> Result<Reply, LinkError> {
@@ -422,10 +422,17 @@ pub(super) fn is_event_stream(headers: &HeaderMap) -> bool {
 }
 
 /// What a response of another status than 2xx means.
-pub(super) async fn refusal(response: http::Response<Answer>) -> LinkError {
+pub(super) async fn refusal(response: http::Response<Answer>, target: &Target) -> LinkError {
     let (head, body) = response.into_parts();
     let body = tokio::time::timeout(Duration::from_secs(5), collect(body, REFUSAL_BYTES)).await;
-    refused(head.status, &head.headers, body.ok().and_then(Result::ok))
+    let mut error = refused(head.status, &head.headers, body.ok().and_then(Result::ok));
+    // A proxy that passes requests on answers for itself in the same place.
+    if let (LinkError::Status { status: 403 | 407 | 500.., hint, .. }, Some(proxy)) =
+        (&mut error, target.forward_proxy())
+    {
+        hint.push_str(&format!("; it came through {proxy}, which may have said so itself"));
+    }
+    error
 }
 
 /// The same of a response that was read already.

@@ -16,6 +16,7 @@ use tower::ServiceExt;
 use crate::link::answer::Answer;
 use crate::link::hints::unreachable;
 use crate::link::http1::{Broken, Connection, Failure, Request, Wire};
+use crate::link::proxy::ProxyAddress;
 use crate::link::socket::unix;
 use crate::link::tunnel::ProxyConnector;
 use crate::link::way::InTime;
@@ -81,6 +82,14 @@ impl Plain {
                 Err(Failure::Broken(broken)) => broken,
             };
             return Err(broken.of("the connection broke"));
+        }
+    }
+
+    /// The proxy that passes requests on, in place of the server.
+    pub(super) fn forward_proxy(&self) -> Option<&ProxyAddress> {
+        match &self.connector {
+            Connector::Tcp(tcp) => tcp.inner().forward_proxy(),
+            Connector::Unix(..) | Connector::Memory(_) => None,
         }
     }
 

@@ -64,7 +64,7 @@ impl SseLink {
         let opening = async {
             let response = stream.request(Request::bare(Method::GET, "text/event-stream", Headers::new())).await?;
             if !response.status().is_success() {
-                return Err(over_http::refusal(response).await);
+                return Err(over_http::refusal(response, &stream).await);
             }
             if !over_http::is_event_stream(response.headers()) {
                 return Err(LinkError::Protocol("the answer to GET is no event stream".to_owned()));
@@ -226,7 +226,7 @@ impl Poster {
     async fn post(&self, body: Bytes, headers: Headers) -> Result<(), LinkError> {
         let response = self.0.request(Request::post("*/*", headers, body)).await?;
         if !response.status().is_success() {
-            return Err(over_http::refusal(response).await);
+            return Err(over_http::refusal(response, &self.0).await);
         }
         over_http::drain(response.into_body()).await;
         Ok(())

@@ -49,6 +49,14 @@ impl ProxyConnector {
         ProxyConnector { tcp, route: proxy.map_or(ProxyRoute::Direct, ProxyRoute::Tunnel) }
     }
 
+    /// The proxy that gets requests in place of the server.
+    pub(super) fn forward_proxy(&self) -> Option<&ProxyAddress> {
+        match &self.route {
+            ProxyRoute::Forward(proxy) => Some(proxy),
+            ProxyRoute::Direct | ProxyRoute::Tunnel(_) => None,
+        }
+    }
+
     /// Connects to the proxy, whatever comes after that.
     fn reach(&mut self, proxy: &ProxyAddress) -> BoxFuture<'static, Result<TokioIo<TcpStream>, BoxError>> {
         let connecting = proxy.uri().map(|uri| self.tcp.call(uri));

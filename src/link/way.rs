@@ -134,6 +134,14 @@ impl Request {
 }
 
 impl Target {
+    /// The proxy that passes these requests on.
+    pub(super) fn forward_proxy(&self) -> Option<&ProxyAddress> {
+        match self {
+            Target::Plain(pool, _) => pool.forward_proxy(),
+            Target::Tls(..) => None,
+        }
+    }
+
     /// Sends a request. A header of its own replaces one of the same name that all requests have.
     pub(super) async fn request(&self, request: Request) -> Result<Response<Answer>, LinkError> {
         let Request { method, accept, headers, body } = request;
@@ -195,6 +203,11 @@ pub(super) struct InTime<C> {
 impl<C> InTime<C> {
     pub(super) fn new(inner: C, limit: Duration) -> Self {
         InTime { inner, limit, through: Arc::from("") }
+    }
+
+    /// The connector that does it.
+    pub(super) fn inner(&self) -> &C {
+        &self.inner
     }
 
     /// Names a proxy where time runs out.
