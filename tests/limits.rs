@@ -8,7 +8,7 @@ use moongate::config::json_schema;
 use moongate::telemetry::Metrics;
 use serde_json::Value;
 
-const PAGE: &str = include_str!("../docs/limits.md");
+const PAGE: &str = include_str!("../docs/reference/limits.md");
 
 /// The rows of the section with this heading: its cells, as they are written.
 fn rows(heading: &str) -> Vec<Vec<&'static str>> {

@@ -1,6 +1,11 @@
-//! The README is true: every block in it is run, loaded or used as a client would.
+//! The README and the pages below `docs/` are true: every block in them is run, loaded or used as a client would.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
+
+#[path = "readme/prose.rs"]
+mod prose;
+#[path = "readme/reference.rs"]
+mod reference;
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
@@ -18,12 +23,35 @@ struct Block {
     text: String,
 }
 
-fn readme() -> String {
-    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap()
+fn read(path: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
+}
+
+/// The README, and then the guides and the reference, by path.
+fn pages() -> Vec<(String, String)> {
+    let mut paths = vec!["README.md".to_owned()];
+    for folder in ["docs/guides", "docs/reference"] {
+        let entries = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap();
+        paths.extend(entries.map(|entry| format!("{folder}/{}", entry.unwrap().file_name().to_str().unwrap())));
+    }
+    paths[1..].sort();
+    assert!(paths.len() > 15, "the pages were found");
+    paths
+        .into_iter()
+        .map(|path| {
+            let text = read(&path);
+            (path, text)
+        })
+        .collect()
 }
 
 fn blocks() -> Vec<Block> {
-    let text = readme();
+    let blocks: Vec<Block> = pages().iter().flat_map(|(_, text)| blocks_of(text)).collect();
+    assert!(blocks.len() >= 40, "the blocks were found: {}", blocks.len());
+    blocks
+}
+
+fn blocks_of(text: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut open: Option<Block> = None;
     for line in text.lines() {
@@ -38,7 +66,6 @@ fn blocks() -> Vec<Block> {
             (None, None) => {}
         }
     }
-    assert!(blocks.len() > 12, "the blocks were found");
     blocks
 }
 
@@ -52,6 +79,7 @@ struct Demo {
     said: String,
     gateway: SocketAddr,
     admin: SocketAddr,
+    tcp: SocketAddr,
     _dir: tempfile::TempDir,
 }
 
@@ -60,7 +88,7 @@ impl Demo {
         let dir = tempfile::tempdir().unwrap();
         let mut process = Command::new(MOONGATE)
             .current_dir(dir.path())
-            .env("MOONGATE_GATEWAY__LISTEN", "127.0.0.1:0")
+            .env("MOONGATE_GATEWAY__LISTEN", r#"["127.0.0.1:0", "tcp:127.0.0.1:0"]"#)
             .env("MOONGATE_GATEWAY__ADMIN", "127.0.0.1:0")
             .env("XDG_CONFIG_HOME", dir.path())
             .stderr(Stdio::piped())
@@ -75,11 +103,12 @@ impl Demo {
         std::thread::spawn(move || reader.read_to_end(&mut Vec::new()));
         let address = |mark: &str| {
             let rest = said.split(mark).nth(1).unwrap();
-            rest.split(['/', '\n', ' ']).next().unwrap().parse().unwrap()
+            rest.split(['/', '\n', ' ', ',']).next().unwrap().parse().unwrap()
         };
         let demo = Demo {
             gateway: address("listening on http://"),
             admin: address("health on http://"),
+            tcp: address("listening on tcp:"),
             process,
             said,
             _dir: dir,
@@ -90,21 +119,24 @@ impl Demo {
         demo
     }
 
-    /// Runs a block with `sh`, with the README's addresses replaced by ours and `moongate` and `claude` on the path.
+    /// Runs a block with `sh`, with the README's addresses replaced by ours and `moongate`, `claude` and `nc` on the path.
     fn run(&self, script: &str) -> (bool, String) {
         let tools = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink(MOONGATE, tools.path().join("moongate")).unwrap();
         write_program(&tools.path().join("claude"), CLAUDE);
+        write_program(&tools.path().join("nc"), NC);
         let path = format!("{}:{}", tools.path().display(), std::env::var("PATH").unwrap());
-        // The client commands go to the default port where they name no other.
-        let named = |line: &str| match line.strip_prefix("moongate tools").or(line.strip_prefix("moongate call")) {
-            Some(_) => format!("{line} --url http://{}/mcp", self.gateway),
-            None if line == "moongate status" => format!("{line} --admin {}", self.admin),
-            None => line.to_owned(),
+        // The commands go to the default ports where they name no others.
+        let named = |line: &str| match line.strip_prefix("moongate ").and_then(|rest| rest.split(' ').next()) {
+            Some("tools" | "call") => format!("{line} --url http://{}/mcp", self.gateway),
+            Some("status" | "reload" | "restart") => format!("{line} --admin {}", self.admin),
+            Some("check") if line.contains("--plan") => format!("{line} --admin {}", self.admin),
+            _ => line.to_owned(),
         };
         let script: Vec<String> = script.lines().map(named).collect();
         let script = script.join("\n").replace("127.0.0.1:8080", &self.gateway.to_string());
         let script = script.replace("127.0.0.1:9090", &self.admin.to_string());
+        let script = script.replace("127.0.0.1 9100", &format!("127.0.0.1 {}", self.tcp.port()));
         let output = Command::new("timeout")
             .args(["60", "bash", "-euo", "pipefail", "-c", &script])
             .current_dir(tools.path())
@@ -138,6 +170,16 @@ headers=()
 while [ $# -gt 0 ]; do [ "$1" = "--header" ]; headers+=(-H "$2"); shift 2; done
 curl -sf "$url" "${headers[@]}" -H "content-type: application/json" -H "accept: application/json, text/event-stream" \
   -d '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}'
+"#;
+
+/// What `nc -N HOST PORT` comes to, for one line and its answer.
+const NC: &str = r#"#!/usr/bin/env bash
+set -euo pipefail
+[ "$1" = "-N" ] || { echo "other arguments: $*"; exit 1; }
+exec 3<>"/dev/tcp/$2/$3"
+cat >&3
+read -r answer <&3
+case "$answer" in *'"result"'*) echo "$answer" ;; *) echo "no result: $answer"; exit 1 ;; esac
 "#;
 
 #[test]
@@ -184,35 +226,59 @@ fn every_command_works() {
             failed.push(format!("{script}\n{text}"));
         }
     }
-    assert!(ran >= 6, "commands were run");
+    assert!(ran >= 15, "commands were run: {ran}");
     assert!(failed.is_empty(), "{}", failed.join("\n---\n"));
 }
 
 #[test]
 fn every_config_loads() {
     let configs = of("toml");
-    assert!(configs.len() >= 2, "configs were found");
+    assert!(configs.len() >= 15, "configs were found: {}", configs.len());
     for block in configs {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("moongate.toml");
-        std::fs::write(&path, &block.text).unwrap();
-        let options = LoadOptions { paths: vec![path], revisions: &SUPPORTED, ..LoadOptions::default() };
+        let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let files = [
+            ("cert.pem", pair.cert.pem()),
+            ("key.pem", pair.signing_key.serialize_pem()),
+            ("company-ca.pem", pair.cert.pem()),
+        ];
+        let mut text = block.text.clone();
+        for (name, pem) in files {
+            std::fs::write(dir.path().join(name), pem).unwrap();
+            // Those of `gateway.tls` are looked for where the gateway was started.
+            text = text.replace(&format!("= \"{name}\""), &format!("= \"{}\"", dir.path().join(name).display()));
+        }
+        std::fs::write(&path, text).unwrap();
+        let env = [("PROXY_PASSWORD".to_owned(), "p".to_owned())].into();
+        let options = LoadOptions { paths: vec![path], env, revisions: &SUPPORTED, ..LoadOptions::default() };
         if let Err(problems) = config::load(&options) {
             panic!("{}\n{problems}", block.text);
         }
     }
 }
 
+const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}"#;
+
 #[test]
 fn every_client_entry_leads_to_the_gateway() {
     let demo = Demo::start();
     let entries = of("json");
-    assert_eq!(entries.len(), 2, "Cursor and VS Code");
+    assert_eq!(entries.len(), 4, "Cursor and VS Code; `moongate stdio`, alone and as a bridge");
     for block in entries {
         let entry: serde_json::Value = serde_json::from_str(&block.text).unwrap();
         let servers = entry.get("mcpServers").or_else(|| entry.get("servers")).unwrap();
-        let url = servers["moongate"]["url"].as_str().unwrap();
-        let (success, text) = demo.run(&format!("claude mcp add --transport http moongate {url}"));
+        let server = &servers["moongate"];
+        let script = match server["url"].as_str() {
+            Some(url) => format!("claude mcp add --transport http moongate {url}"),
+            None => {
+                let args = server["args"].as_array().unwrap().iter().map(|arg| arg.as_str().unwrap());
+                let command =
+                    [server["command"].as_str().unwrap()].into_iter().chain(args).collect::<Vec<_>>().join(" ");
+                format!("echo '{INITIALIZE}' | {command}")
+            }
+        };
+        let (success, text) = demo.run(&script);
         assert!(success && text.contains("protocolVersion"), "{text}");
     }
 }
