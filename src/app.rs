@@ -3,10 +3,10 @@
 //! Owns the order of starting and stopping. Invariant: the listeners are up before anything is connected, and nothing
 //! that was started is left behind.
 
-mod diff;
+mod plan_diff;
 mod reload;
-mod state;
-mod watch;
+mod persistence;
+mod watch_files;
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -20,29 +20,32 @@ use futures_util::future::BoxFuture;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::{self, Admin};
-use crate::auth::KeyRing;
-use crate::config::{Limits, Plan, ViewSettings};
+use crate::admin::{self, AdminState};
+use crate::auth::ApiKeys;
+use crate::config::{Plan, PlanLimits, ViewSettings};
 use crate::front::{
-    self, ConnectionPlaces, Front, Fronts, Gate, GateSettings, HostRules, Inherited, ListenAddress, ListenSettings,
-    Listener, NoPipe, PipeFront, RequestLimits, Service, Tls, TlsSettings, Unread,
+    self, AdmissionControl, AdmissionSettings, ConnectionLimit, ConnectionService, HostRules, InheritedSockets,
+    ListenAddress, ListenSettings, RequestLimits, ServerListener, ServerState, ServerTls, SharedServerState,
+    StallDetector, StdioRefused, StdioServer, TlsSettings,
 };
 use crate::gateway::{Gateway, GatewaySettings, NameRules, ViewRules};
-use crate::json::Text;
-use crate::link::guard::Guard;
-use crate::revision::FrontState;
-use crate::session::{Owners, Parking, ParkingSettings, ReplaySettings, SessionSettings, Sessions};
-use crate::store::Store;
-use crate::telemetry::{Memory, MemoryLimit, Metrics};
-use crate::upstream::{Connect, Shared};
+use crate::json::ByteString;
+use crate::link::reaper::Reaper;
+use crate::revision::DownstreamState;
+use crate::session::{
+    ParkedCallSettings, ParkedCalls, PrincipalFingerprints, ReplaySettings, SessionSettings, Sessions,
+};
+use crate::store::StateStore;
+use crate::telemetry::{MemoryLimit, MemoryWatch, Metrics};
+use crate::upstream::{ConnectTarget, UpstreamContext};
 
-pub use diff::{Diff, diff};
-pub use reload::{Outcome, Preview, Reloader, Source};
+pub use plan_diff::{PlanDiff, diff_plans};
+pub use reload::{ConfigReloader, ReloadOutcome, ReloadPreview, ReloadSource};
 
-use reload::Parts;
+use reload::ReloadTargets;
 
 /// A running gateway.
-pub struct App {
+pub struct GatewayApp {
     /// Where clients connect.
     pub addresses: Vec<SocketAddr>,
     /// The Unix sockets where clients connect, as `unix:PATH`.
@@ -58,74 +61,78 @@ pub struct App {
     /// Metrics.
     pub metrics: Arc<Metrics>,
     /// To change its config.
-    pub reloader: Arc<Reloader>,
-    fronts: Fronts,
-    tls: Option<Arc<Tls>>,
+    pub reloader: Arc<ConfigReloader>,
+    fronts: SharedServerState,
+    tls: Option<Arc<ServerTls>>,
     drain: Duration,
-    shared: Arc<Shared>,
-    parking: Arc<Parking>,
+    shared: Arc<UpstreamContext>,
+    parking: Arc<ParkedCalls>,
     sessions: Arc<Sessions>,
-    store: Store,
+    store: StateStore,
     watching: Option<tokio::task::JoinHandle<()>>,
     expiring: tokio::task::JoinHandle<()>,
     draining: CancellationToken,
     listeners: JoinSet<()>,
 }
 
-impl App {
+impl GatewayApp {
     /// Starts everything, with a config that is not read again.
-    pub async fn start(plan: Plan, program: Option<&Path>) -> anyhow::Result<App> {
-        App::start_from(plan, None, program).await
+    pub async fn start(plan: Plan, program: Option<&Path>) -> anyhow::Result<GatewayApp> {
+        GatewayApp::start_from(plan, None, program).await
     }
 
     /// Starts everything. `source` is where the plan came from. `program` is this binary, for the guard that ends
     /// children if we cannot; without it there is none.
     ///
     /// Fails where an address cannot be bound.
-    pub async fn start_from(plan: Plan, source: Option<Source>, program: Option<&Path>) -> anyhow::Result<App> {
+    pub async fn start_from(
+        plan: Plan,
+        source: Option<ReloadSource>,
+        program: Option<&Path>,
+    ) -> anyhow::Result<GatewayApp> {
         let metrics = Arc::new(Metrics::new());
         // First, since the disk may take its time.
-        let store = Store::open(plan.state.clone(), metrics.clone());
+        let store = StateStore::open(plan.state.clone(), metrics.clone());
         let bound = bind(&plan).await?;
         let tls = tls(&plan, &metrics)?;
-        let shared = Arc::new(Shared::kept(metrics.clone(), Guard::none(), store.clone()));
-        guard_children(&plan, program, &shared.guard);
+        let shared = Arc::new(UpstreamContext::with_store(metrics.clone(), Reaper::disabled(), store.clone()));
+        guard_children(&plan, program, &shared.reaper);
         let draining = CancellationToken::new();
-        let (keys, access) = KeyRing::new(&plan.keys);
+        let (keys, access) = ApiKeys::new(&plan.keys);
         let gateway = Gateway::new(gateway_settings(&plan, access), shared.clone());
-        let memory = Memory::new(plan.limits.memory, &metrics);
-        let front_state = front_state(&plan, &metrics, &draining, (&store, keys.owners()));
+        let memory = MemoryWatch::new(plan.limits.memory, &metrics);
+        let front_state = front_state(&plan, &metrics, &draining, (&store, keys.fingerprints()));
         let front = Arc::new(front(&plan, &gateway, keys, front_state, memory.clone()));
-        let state = state::State::of(&front.state, &gateway, &shared, plan.catalog_age);
+        let state = persistence::PersistentState::from_parts(&front.downstream, &gateway, &shared, plan.catalog_age);
         state.begin(plan.state.required).await?;
-        let fronts: Fronts = Arc::new(ArcSwap::new(front.clone()));
+        let fronts: SharedServerState = Arc::new(ArcSwap::new(front.clone()));
         let is_read_again = source.is_some();
-        let parts = Parts {
+        let parts = ReloadTargets {
             program: program.map(Path::to_owned),
             gateway: gateway.clone(),
-            fronts: fronts.clone(),
+            server_state: fronts.clone(),
             shared: shared.clone(),
             tls: tls.clone(),
-            open: bound.clients.iter().find(|listener| is_open(listener)).map(Listener::name),
+            open_listener: bound.clients.iter().find(|listener| is_open(listener)).map(ServerListener::name),
             admin_access: Arc::new(ArcSwap::from_pointee(plan.admin_access.clone())),
         };
-        let reloader = Reloader::new(plan.clone(), source, parts);
+        let reloader = ConfigReloader::new(plan.clone(), source, parts);
         let (addresses, sockets) = places(&bound.clients);
         let (line_addresses, _) = places(&bound.lines);
         let (admins, admin_sockets) = places(&bound.admin);
         let mut listeners = bound.serve(&plan, &reloader, &draining);
         let until_drained = |work: BoxFuture<'static, ()>| draining.clone().run_until_cancelled_owned(work).map(drop);
-        listeners.spawn(until_drained(keep(memory, front.state.sessions.clone(), gateway.clone()).boxed()));
+        listeners.spawn(until_drained(keep(memory, front.downstream.sessions.clone(), gateway.clone()).boxed()));
         if let Some(tls) = &tls {
             listeners.spawn(until_drained(tls.clone().watch().boxed()));
         }
-        let parking = front.state.parking.clone();
+        let parking = front.downstream.parked_calls.clone();
         let expiring = tokio::spawn(parking.clone().expire_forever());
         gateway.start();
-        let watching = if is_read_again { Some(watch::begin(reloader.clone()).await) } else { None };
-        Ok(App {
+        let watching = if is_read_again { Some(watch_files::start_watching(reloader.clone()).await) } else { None };
+        Ok(GatewayApp {
             watching,
-            sessions: front.state.sessions.clone(),
+            sessions: front.downstream.sessions.clone(),
             drain: plan.drain,
             admin: admins.into_iter().next(),
             admin_socket: admin_sockets.into_iter().next(),
@@ -147,8 +154,8 @@ impl App {
     }
 
     /// A client on a pipe, at this endpoint (empty: the one over everything).
-    pub fn pipe(&self, endpoint: &str, credentials: &http::HeaderMap) -> Result<PipeFront, NoPipe> {
-        self.fronts.load_full().pipe(endpoint, credentials, self.drain)
+    pub fn pipe(&self, endpoint: &str, credentials: &http::HeaderMap) -> Result<StdioServer, StdioRefused> {
+        self.fronts.load_full().open_stdio(endpoint, credentials, self.drain)
     }
 
     /// Looks at the certificate's files now, instead of within ten seconds; a reload of the config does that, too.
@@ -173,73 +180,77 @@ impl App {
             watching.abort();
         }
         // Now, not at the end: a process that takes over has clients already.
-        self.sessions.keep_all();
+        self.sessions.persist_all();
         self.store.close().await;
         while self.listeners.join_next().await.is_some() {}
         // Nobody can come back for them any more; their servers hear that they are cancelled.
         self.expiring.abort();
         self.parking.clear();
         self.gateway.stop().await;
-        self.shared.closed().await;
+        self.shared.wait_closed().await;
         let shared = self.shared.clone();
-        let _ = tokio::task::spawn_blocking(move || shared.guard.stop()).await;
+        let _ = tokio::task::spawn_blocking(move || shared.reaper.stop()).await;
     }
 }
 
 /// The admin listener answers until the very end: probes must see that we drain.
-fn serve_admin(listener: Listener, admin: Admin, settings: ListenSettings, places: Arc<ConnectionPlaces>) {
+fn serve_admin(listener: ServerListener, admin: AdminState, settings: ListenSettings, places: Arc<ConnectionLimit>) {
     let local = admin.local;
-    let service = Service::new(admin::router(Arc::new(admin)), None, local);
+    let service = ConnectionService::new(admin::router(Arc::new(admin)), None, local);
     tokio::spawn(listener.serve(service, settings, places, CancellationToken::new(), Duration::ZERO));
 }
 
-fn tls(plan: &Plan, metrics: &Arc<Metrics>) -> anyhow::Result<Option<Arc<Tls>>> {
-    let load = |settings: &TlsSettings| Tls::load(settings.clone(), metrics.clone());
+fn tls(plan: &Plan, metrics: &Arc<Metrics>) -> anyhow::Result<Option<Arc<ServerTls>>> {
+    let load = |settings: &TlsSettings| ServerTls::load(settings.clone(), metrics.clone());
     let loaded = plan.tls.as_ref().map(load).transpose();
     loaded.map_err(|e| anyhow::anyhow!("gateway.tls.{}: {}", e.setting, e.message))
 }
 
 /// Everything that is listened on.
 struct Bound {
-    clients: Vec<Listener>,
+    clients: Vec<ServerListener>,
     /// For clients that write a message a line.
-    lines: Vec<Listener>,
-    admin: Vec<Listener>,
+    lines: Vec<ServerListener>,
+    admin: Vec<ServerListener>,
 }
 
 impl Bound {
     /// Serves all of it until the gateway drains.
-    fn serve(self, plan: &Plan, reloader: &Arc<Reloader>, draining: &CancellationToken) -> JoinSet<()> {
-        let parts = &reloader.parts;
+    fn serve(self, plan: &Plan, reloader: &Arc<ConfigReloader>, draining: &CancellationToken) -> JoinSet<()> {
+        let parts = &reloader.targets;
         let metrics = &parts.shared.metrics;
         let settings = ListenSettings {
             head: plan.limits.head,
             read_timeout: plan.limits.read_timeout,
             write_timeout: plan.limits.write_timeout,
         };
-        let Limits { connections, admin_connections, .. } = plan.limits;
-        let places = ConnectionPlaces::new(connections, &metrics.connections, metrics);
+        let PlanLimits { connections, admin_connections, .. } = plan.limits;
+        let places = ConnectionLimit::new(connections, &metrics.connections, metrics);
         // Of their own, so that no client can shut the operators out.
-        let admin_places = ConnectionPlaces::new(admin_connections, &metrics.admin_connections, metrics);
+        let admin_places = ConnectionLimit::new(admin_connections, &metrics.admin_connections, metrics);
         let mut listeners = JoinSet::new();
         for listener in self.clients {
             let local = listener.is_local();
             let listener = listener.with_tls(parts.tls.clone());
-            let service = Service::new(front::router(parts.fronts.clone(), local), Some(parts.fronts.clone()), local);
+            let service = ConnectionService::new(
+                front::router(parts.server_state.clone(), local),
+                Some(parts.server_state.clone()),
+                local,
+            );
             listeners.spawn(listener.serve(service, settings.clone(), places.clone(), draining.clone(), plan.drain));
         }
         for listener in self.lines {
-            let (fronts, settings, places) = (parts.fronts.clone(), settings.clone(), places.clone());
+            let (fronts, settings, places) = (parts.server_state.clone(), settings.clone(), places.clone());
             listeners.spawn(listener.serve_lines(fronts, settings, places, draining.clone(), plan.drain));
         }
         for listener in self.admin {
-            let admin = Admin {
+            let admin = AdminState {
                 gateway: parts.gateway.clone(),
                 metrics: metrics.clone(),
-                fronts: parts.fronts.clone(),
+                server_state: parts.server_state.clone(),
                 local: listener.is_local(),
                 access: parts.admin_access.clone(),
-                is_open: is_open(&listener),
+                is_reachable_by_others: is_open(&listener),
                 control: reloader.clone(),
                 draining: draining.clone(),
             };
@@ -250,20 +261,20 @@ impl Bound {
 }
 
 /// Where these are: addresses, and Unix sockets.
-fn places(listeners: &[Listener]) -> (Vec<SocketAddr>, Vec<String>) {
-    let sockets = listeners.iter().filter(|listener| listener.is_local()).map(Listener::name);
-    (listeners.iter().filter_map(Listener::address).collect(), sockets.collect())
+fn places(listeners: &[ServerListener]) -> (Vec<SocketAddr>, Vec<String>) {
+    let sockets = listeners.iter().filter(|listener| listener.is_local()).map(ServerListener::name);
+    (listeners.iter().filter_map(ServerListener::address).collect(), sockets.collect())
 }
 
 async fn bind(plan: &Plan) -> anyhow::Result<Bound> {
-    let mut inherited = Inherited::from_env().context("the sockets of the service manager cannot be used")?;
+    let mut inherited = InheritedSockets::from_env().context("the sockets of the service manager cannot be used")?;
     let all = plan.listen.iter().map(|address| (address, "listen")).chain(plan.admin.iter().map(|a| (a, "admin")));
     let mut all: Vec<_> = all.collect();
     // What is named goes to who named it, before the rest goes to who takes all.
     all.sort_by_key(|(address, _)| **address == ListenAddress::Inherited(None));
     let mut bound = Bound { clients: Vec::new(), lines: Vec::new(), admin: Vec::new() };
     for (address, setting) in all {
-        let opened = Listener::open(address, &plan.sockets, &mut inherited).await;
+        let opened = ServerListener::open(address, &plan.sockets, &mut inherited).await;
         let opened = opened.with_context(|| format!("cannot listen on {address} (gateway.{setting})"))?;
         for listener in &opened {
             if setting == "listen" && is_open(listener) && plan.keys.is_empty() {
@@ -274,7 +285,7 @@ async fn bind(plan: &Plan) -> anyhow::Result<Bound> {
         // The check of the config knows the addresses that it names, and not those of the service manager.
         let named = matches!(address, ListenAddress::Tcp(_));
         if setting == "admin" && !named && plan.admin_access.keys.is_empty() {
-            for name in opened.iter().filter(|listener| is_open(listener)).map(Listener::name) {
+            for name in opened.iter().filter(|listener| is_open(listener)).map(ServerListener::name) {
                 tracing::warn!(
                     "{name} can be reached from other machines: without admin.keys, only probes and metrics are answered there"
                 );
@@ -286,38 +297,53 @@ async fn bind(plan: &Plan) -> anyhow::Result<Bound> {
             _ => bound.admin.extend(opened),
         }
     }
-    if inherited.left() > 0 {
+    if inherited.remaining() > 0 {
         tracing::warn!(
             "{} sockets of the service manager are not used: gateway.listen = \"systemd\"",
-            inherited.left()
+            inherited.remaining()
         );
     }
     Ok(bound)
 }
 
 /// Whether other machines may reach it.
-fn is_open(listener: &Listener) -> bool {
+fn is_open(listener: &ServerListener) -> bool {
     listener.address().is_some_and(|address| ListenAddress::Tcp(address).is_open())
 }
 
 /// Looks after what may not grow, until the gateway drains.
-async fn keep(memory: Arc<Memory>, sessions: Arc<Sessions>, gateway: Arc<Gateway>) {
+async fn keep(memory: Arc<MemoryWatch>, sessions: Arc<Sessions>, gateway: Arc<Gateway>) {
     // A connection of its own goes on saying things that only an awake session hears.
-    let must_stay = |session: &Text| gateway.serves_alone(session);
-    tokio::join!(memory.watch(), sessions.reap_forever(must_stay));
+    let must_stay = |session: &ByteString| gateway.has_dedicated_connection(session);
+    tokio::join!(memory.watch(), sessions.expire_forever(must_stay));
 }
 
-fn gate_settings(plan: &Plan) -> GateSettings {
-    let Limits { calls, calls_per_key, rate, .. } = plan.limits;
-    GateSettings { calls, calls_per_key, rate }
+fn gate_settings(plan: &Plan) -> AdmissionSettings {
+    let PlanLimits { calls, calls_per_key, rate, .. } = plan.limits;
+    AdmissionSettings { calls, calls_per_key, rate }
 }
 
-fn front(plan: &Plan, gateway: &Arc<Gateway>, keys: KeyRing, state: FrontState, memory: Arc<Memory>) -> Front {
-    let gate = Gate::new(gate_settings(plan), &keys, &plan.keys, memory);
+fn front(
+    plan: &Plan,
+    gateway: &Arc<Gateway>,
+    keys: ApiKeys,
+    state: DownstreamState,
+    memory: Arc<MemoryWatch>,
+) -> ServerState {
+    let gate = AdmissionControl::new(gate_settings(plan), &keys, &plan.keys, memory);
     let (hosts, limits, state) = (hosts(plan), request_limits(plan), Arc::new(state));
-    let unread = Unread::new(plan.limits.write_timeout, state.metrics.dropped.with_label_values(&["unread"]));
+    let unread = StallDetector::new(plan.limits.write_timeout, state.metrics.dropped.with_label_values(&["unread"]));
     let refused_keys = Arc::default();
-    Front { endpoints: gateway.endpoints(), keys, state, hosts, limits, gate, unread, refused_keys }
+    ServerState {
+        endpoints: gateway.endpoints(),
+        keys,
+        downstream: state,
+        hosts,
+        limits,
+        admission: gate,
+        stall_detector: unread,
+        refused_keys,
+    }
 }
 
 /// A gateway without listeners or processes: its requests and its servers come another way.
@@ -325,35 +351,42 @@ pub struct Core {
     /// The servers; nothing is connected before [`Gateway::start`].
     pub gateway: Arc<Gateway>,
     /// What answers clients' requests.
-    pub fronts: Fronts,
+    pub fronts: SharedServerState,
     /// To change its config.
-    pub reloader: Arc<Reloader>,
+    pub reloader: Arc<ConfigReloader>,
     /// Cancelled when it takes no new requests any more.
     pub draining: CancellationToken,
 }
 
 impl Core {
     /// Everything between the listeners and the links.
-    pub fn new(plan: &Plan, shared: Arc<Shared>) -> Self {
-        let (keys, access) = KeyRing::new(&plan.keys);
-        let memory = Memory::new(MemoryLimit::None, &shared.metrics);
-        let store = Store::memory();
+    pub fn new(plan: &Plan, shared: Arc<UpstreamContext>) -> Self {
+        let (keys, access) = ApiKeys::new(&plan.keys);
+        let memory = MemoryWatch::new(MemoryLimit::None, &shared.metrics);
+        let store = StateStore::memory();
         let draining = CancellationToken::new();
-        let state = front_state(plan, &shared.metrics, &draining, (&store, keys.owners()));
+        let state = front_state(plan, &shared.metrics, &draining, (&store, keys.fingerprints()));
         let gateway = Gateway::new(gateway_settings(plan, access), shared.clone());
-        let fronts: Fronts = Arc::new(ArcSwap::from_pointee(front(plan, &gateway, keys, state, memory)));
+        let fronts: SharedServerState = Arc::new(ArcSwap::from_pointee(front(plan, &gateway, keys, state, memory)));
         let (program, tls, open) = (None, None, None);
         let admin_access = Arc::new(ArcSwap::from_pointee(plan.admin_access.clone()));
-        let parts =
-            Parts { program, gateway: gateway.clone(), fronts: fronts.clone(), shared, tls, open, admin_access };
-        let reloader = Reloader::new(plan.clone(), None, parts);
+        let parts = ReloadTargets {
+            program,
+            gateway: gateway.clone(),
+            server_state: fronts.clone(),
+            shared,
+            tls,
+            open_listener: open,
+            admin_access,
+        };
+        let reloader = ConfigReloader::new(plan.clone(), None, parts);
         Core { gateway, fronts, reloader, draining }
     }
 }
 
 /// Only children need a guard.
-fn guard_children(plan: &Plan, program: Option<&Path>, guard: &Guard) {
-    let children = plan.servers.iter().any(|server| matches!(server.connect, Connect::Stdio { .. }));
+fn guard_children(plan: &Plan, program: Option<&Path>, guard: &Reaper) {
+    let children = plan.servers.iter().any(|server| matches!(server.connect, ConnectTarget::Stdio { .. }));
     if let Some(Err(e)) = program.filter(|_| children).map(|program| guard.ensure(program)) {
         tracing::warn!("the guard cannot be started; children may outlive a kill -9 of the gateway: {e}");
     }
@@ -374,7 +407,7 @@ fn gateway_settings(plan: &Plan, access: crate::policy::AccessTable) -> GatewayS
         views: views.collect(),
         access,
         drain: plan.drain,
-        calls: plan.log.calls,
+        call_log: plan.log.calls,
         uri_max: plan.limits.uri,
         schema: plan.schema,
     }
@@ -384,8 +417,8 @@ fn front_state(
     plan: &Plan,
     metrics: &Arc<Metrics>,
     draining: &CancellationToken,
-    (store, owners): (&Store, Owners),
-) -> FrontState {
+    (store, owners): (&StateStore, PrincipalFingerprints),
+) -> DownstreamState {
     let limits = &plan.limits;
     let replay = ReplaySettings {
         bytes: limits.replay,
@@ -401,49 +434,49 @@ fn front_state(
         outbox_total: limits.outbox_total,
         subscriptions: limits.subscriptions,
     };
-    FrontState {
-        parking: Arc::new(Parking::new(parking_settings(plan), metrics.clone())),
+    DownstreamState {
+        parked_calls: Arc::new(ParkedCalls::new(parked_call_settings(plan), metrics.clone())),
         seal: Arc::default(),
-        ask_timeout: plan.ask_timeout,
-        sessions: Arc::new(Sessions::kept(sessions, metrics.clone(), store.clone(), owners)),
+        input_timeout: plan.ask_timeout,
+        sessions: Arc::new(Sessions::persistent(sessions, metrics.clone(), store.clone(), owners)),
         metrics: metrics.clone(),
         keep_alive: plan.keep_alive,
         streams_max: plan.limits.streams,
-        subscriptions: limits.subscriptions,
-        forwarded: forwarded(plan),
-        stream_time: limits.stream_time,
-        alarms: Arc::default(),
+        subscriptions_max: limits.subscriptions,
+        forwarded_headers: forwarded(plan),
+        stream_lifetime: limits.stream_time,
+        timers: Arc::default(),
         draining: draining.clone(),
     }
 }
 
 /// The same after a change of the config: what is kept for clients stays.
-fn front_state_of(plan: &Plan, before: &FrontState) -> FrontState {
-    FrontState {
-        parking: before.parking.clone(),
+fn front_state_of(plan: &Plan, before: &DownstreamState) -> DownstreamState {
+    DownstreamState {
+        parked_calls: before.parked_calls.clone(),
         seal: before.seal.clone(),
-        ask_timeout: plan.ask_timeout,
+        input_timeout: plan.ask_timeout,
         sessions: before.sessions.clone(),
         metrics: before.metrics.clone(),
         keep_alive: plan.keep_alive,
         streams_max: plan.limits.streams,
-        subscriptions: plan.limits.subscriptions,
-        forwarded: forwarded(plan),
-        stream_time: plan.limits.stream_time,
-        alarms: before.alarms.clone(),
+        subscriptions_max: plan.limits.subscriptions,
+        forwarded_headers: forwarded(plan),
+        stream_lifetime: plan.limits.stream_time,
+        timers: before.timers.clone(),
         draining: before.draining.clone(),
     }
 }
 
-fn parking_settings(plan: &Plan) -> ParkingSettings {
-    ParkingSettings { max: plan.limits.parked, life: plan.ask_timeout }
+fn parked_call_settings(plan: &Plan) -> ParkedCallSettings {
+    ParkedCallSettings { max: plan.limits.parked, life: plan.ask_timeout }
 }
 
 /// The headers of clients that some server wants.
 fn forwarded(plan: &Plan) -> Vec<http::HeaderName> {
     let mut forwarded = Vec::new();
     for server in &plan.servers {
-        if let Connect::Http { forward_headers, .. } = &server.connect {
+        if let ConnectTarget::Http { forward_headers, .. } = &server.connect {
             forwarded.extend(forward_headers.iter().map(|(from, _)| from.clone()));
         }
     }

@@ -13,14 +13,14 @@ use futures_util::Stream;
 use http_body::{Frame, SizeHint};
 
 /// A stream of body bytes; it ends when the response does.
-pub type Chunks = Pin<Box<dyn Stream<Item = Bytes> + Send>>;
+pub type BodyStream = Pin<Box<dyn Stream<Item = Bytes> + Send>>;
 
 /// A response body.
 pub enum Body {
     /// Buffers that are written one after the other, without being joined.
     Parts(VecDeque<Bytes>),
     /// Bytes as they come.
-    Stream(Chunks),
+    Stream(BodyStream),
 }
 
 impl Body {

@@ -4,8 +4,8 @@
 //! JSON-RPC or MCP. Invariant: what was checked is what is forwarded, because both are the same bytes; a duplicate
 //! key on a level that we read is an error, since two readers could disagree about which one counts.
 
-mod fold;
-mod scan;
+mod case_fold;
+mod scanner;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,72 +16,72 @@ use serde::Deserialize;
 use serde::de::{self, DeserializeOwned, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-pub(crate) use fold::is_lookalike;
-pub(crate) use scan::Scan;
+pub(crate) use case_fold::is_lookalike;
+pub(crate) use scanner::JsonScanner;
 
 /// One complete JSON value, byte for byte as its sender spelled it.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Raw(Bytes);
+pub struct RawJson(Bytes);
 
 /// A decoded JSON string: UTF-8, cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Text(Bytes);
+pub struct ByteString(Bytes);
 
 /// One level of a JSON object, in the order of its sender; the values are untouched bytes.
 #[derive(Clone, Default)]
-pub struct Object {
+pub struct JsonObject {
     /// The whole object as it arrived, while nothing in it was changed.
     whole: Option<Bytes>,
-    entries: Vec<(Text, Raw)>,
+    entries: Vec<(ByteString, RawJson)>,
 }
 
 // === impl Raw ===
 
-impl Raw {
+impl RawJson {
     /// The value `null`.
-    pub const NULL: Raw = Raw(Bytes::from_static(b"null"));
+    pub const NULL: RawJson = RawJson(Bytes::from_static(b"null"));
 
     /// Wraps JSON text that is known to be valid because it is a literal of ours.
     pub const fn literal(json: &'static str) -> Self {
-        Raw(Bytes::from_static(json.as_bytes()))
+        RawJson(Bytes::from_static(json.as_bytes()))
     }
 
     /// Checks that `bytes` are exactly one JSON value.
     pub fn parse(bytes: Bytes) -> Result<Self, serde_json::Error> {
         let value: &RawValue = serde_json::from_slice(&bytes)?;
         let trimmed = bytes.slice_ref(value.get().as_bytes());
-        Ok(Raw(trimmed))
+        Ok(RawJson(trimmed))
     }
 
     /// The JSON spelling of `value`.
     pub fn string(value: &str) -> Self {
-        Raw::of(&value)
+        RawJson::from_value(&value)
     }
 
     /// The JSON spelling of a whole number.
     pub fn number(value: u64) -> Self {
-        Raw(Bytes::copy_from_slice(itoa::Buffer::new().format(value).as_bytes()))
+        RawJson(Bytes::copy_from_slice(itoa::Buffer::new().format(value).as_bytes()))
     }
 
     /// Serialises a value of ours; not for payloads.
-    pub fn of<T: serde::Serialize>(value: &T) -> Self {
-        Raw(Bytes::from(serde_json::to_vec(value).expect("our own values have string keys and finite numbers")))
+    pub fn from_value<T: serde::Serialize>(value: &T) -> Self {
+        RawJson(Bytes::from(serde_json::to_vec(value).expect("our own values have string keys and finite numbers")))
     }
 
     /// The span of `value`, which was found in `whole`.
     pub(crate) fn slice(whole: &Bytes, value: &RawValue) -> Self {
-        Raw(whole.slice_ref(value.get().as_bytes()))
+        RawJson(whole.slice_ref(value.get().as_bytes()))
     }
 
     /// The value at `span` of `whole`, which was scanned there.
     pub(crate) fn span(whole: &Bytes, span: Range<usize>) -> Self {
-        Raw(whole.slice(span))
+        RawJson(whole.slice(span))
     }
 
     /// The same value in memory of its own, for what is kept longer than the message that it came in.
     #[must_use]
     pub fn detached(&self) -> Self {
-        Raw(Bytes::copy_from_slice(&self.0))
+        RawJson(Bytes::copy_from_slice(&self.0))
     }
 
     /// The bytes of the value.
@@ -100,29 +100,29 @@ impl Raw {
     }
 
     /// The decoded string, if the value is one.
-    pub fn as_text(&self) -> Option<Text> {
+    pub fn as_text(&self) -> Option<ByteString> {
         if self.0.first() != Some(&b'"') {
             return None;
         }
         let inner = &self.0[1..self.0.len() - 1];
         if memchr::memchr(b'\\', inner).is_none() {
-            return Some(Text(self.0.slice(1..self.0.len() - 1)));
+            return Some(ByteString(self.0.slice(1..self.0.len() - 1)));
         }
-        serde_json::from_slice::<String>(&self.0).ok().map(Text::from)
+        serde_json::from_slice::<String>(&self.0).ok().map(ByteString::from)
     }
 
     /// Reads the value into a type of ours.
-    pub fn read<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
+    pub fn parse_as<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         serde_json::from_slice(&self.0)
     }
 
     /// Reads one level of the value, if it is an object without duplicate keys.
-    pub fn as_object(&self) -> Option<Object> {
-        Object::parse(self.0.clone()).ok()
+    pub fn as_object(&self) -> Option<JsonObject> {
+        JsonObject::parse(self.0.clone()).ok()
     }
 
     /// An array of the items, as they are spelled.
-    pub fn array<'a>(items: impl Iterator<Item = &'a Raw>) -> Self {
+    pub fn array<'a>(items: impl Iterator<Item = &'a RawJson>) -> Self {
         let mut out = BytesMut::new();
         out.put_u8(b'[');
         for item in items {
@@ -132,43 +132,45 @@ impl Raw {
             out.put_slice(&item.0);
         }
         out.put_u8(b']');
-        Raw(out.freeze())
+        RawJson(out.freeze())
     }
 
     /// The items of the value, if it is an array.
-    pub fn as_array(&self) -> Option<Vec<Raw>> {
+    pub fn as_array(&self) -> Option<Vec<RawJson>> {
         let items: Vec<&RawValue> = serde_json::from_slice(&self.0).ok()?;
-        Some(items.into_iter().map(|v| Raw::slice(&self.0, v)).collect())
+        Some(items.into_iter().map(|v| RawJson::slice(&self.0, v)).collect())
     }
 }
 
-impl serde::Serialize for Raw {
+impl serde::Serialize for RawJson {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let value: &RawValue = serde_json::from_slice(&self.0).map_err(serde::ser::Error::custom)?;
         serde::Serialize::serialize(value, serializer)
     }
 }
 
-impl<'de> Deserialize<'de> for Raw {
+impl<'de> Deserialize<'de> for RawJson {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = Box::<RawValue>::deserialize(deserializer)?;
-        Ok(Raw(Bytes::from(String::from(Box::<str>::from(value)))))
+        Ok(RawJson(Bytes::from(String::from(Box::<str>::from(value)))))
     }
 }
 
-impl serde::Serialize for Object {
+impl serde::Serialize for JsonObject {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serde::Serialize::serialize(&self.raw(), serializer)
+        serde::Serialize::serialize(&self.to_raw(), serializer)
     }
 }
 
-impl<'de> Deserialize<'de> for Object {
+impl<'de> Deserialize<'de> for JsonObject {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Raw::deserialize(deserializer)?.as_object().ok_or_else(|| de::Error::custom("an object with duplicate keys"))
+        RawJson::deserialize(deserializer)?
+            .as_object()
+            .ok_or_else(|| de::Error::custom("an object with duplicate keys"))
     }
 }
 
-impl fmt::Debug for Raw {
+impl fmt::Debug for RawJson {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&String::from_utf8_lossy(&self.0))
     }
@@ -176,23 +178,23 @@ impl fmt::Debug for Raw {
 
 // === impl Text ===
 
-impl Text {
+impl ByteString {
     /// A string known at compile time: no allocation.
     pub const fn literal(text: &'static str) -> Self {
-        Text(Bytes::from_static(text.as_bytes()))
+        ByteString(Bytes::from_static(text.as_bytes()))
     }
 
     /// The span of `text`, if it borrows from `whole`; a copy if it had escapes.
     pub(crate) fn within(whole: &Bytes, text: Cow<'_, str>) -> Self {
         match text {
-            Cow::Borrowed(text) => Text(whole.slice_ref(text.as_bytes())),
-            Cow::Owned(text) => Text::from(text),
+            Cow::Borrowed(text) => ByteString(whole.slice_ref(text.as_bytes())),
+            Cow::Owned(text) => ByteString::from(text),
         }
     }
 
     /// The text at `span` of `whole`, which was scanned there: without escapes, and UTF-8 as all of it.
     pub(crate) fn span(whole: &Bytes, span: Range<usize>) -> Self {
-        Text(whole.slice(span))
+        ByteString(whole.slice(span))
     }
 
     /// The string.
@@ -201,39 +203,39 @@ impl Text {
     }
 }
 
-impl From<String> for Text {
+impl From<String> for ByteString {
     fn from(text: String) -> Self {
-        Text(Bytes::from(text))
+        ByteString(Bytes::from(text))
     }
 }
 
-impl From<&str> for Text {
+impl From<&str> for ByteString {
     fn from(text: &str) -> Self {
-        Text(Bytes::copy_from_slice(text.as_bytes()))
+        ByteString(Bytes::copy_from_slice(text.as_bytes()))
     }
 }
 
 /// A table by `Text` can be searched without making one. The hash of a `Text` is that of its bytes.
-impl std::borrow::Borrow<[u8]> for Text {
+impl std::borrow::Borrow<[u8]> for ByteString {
     fn borrow(&self) -> &[u8] {
         &self.0
     }
 }
 
-impl std::ops::Deref for Text {
+impl std::ops::Deref for ByteString {
     type Target = str;
     fn deref(&self) -> &str {
         self.as_str()
     }
 }
 
-impl fmt::Debug for Text {
+impl fmt::Debug for ByteString {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self.as_str(), f)
     }
 }
 
-impl fmt::Display for Text {
+impl fmt::Display for ByteString {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
@@ -241,10 +243,10 @@ impl fmt::Display for Text {
 
 // === impl Object ===
 
-impl Object {
+impl JsonObject {
     /// An object without members.
     pub const fn new() -> Self {
-        Object { whole: None, entries: Vec::new() }
+        JsonObject { whole: None, entries: Vec::new() }
     }
 
     /// Reads one level of an object.
@@ -252,52 +254,52 @@ impl Object {
     /// Fails if `bytes` are not one JSON object, or if a key occurs twice on this level.
     pub fn parse(bytes: Bytes) -> Result<Self, serde_json::Error> {
         let text = utf8(&bytes)?;
-        let mut scan = Scan::new(&bytes);
-        if let Some(object) = Object::scanned(&mut scan, &bytes)
-            && scan.is_over()
+        let mut scan = JsonScanner::new(&bytes);
+        if let Some(object) = JsonObject::scanned(&mut scan, &bytes)
+            && scan.is_finished()
         {
             return Ok(object);
         }
-        let shallow: Shallow<'_> = serde_json::from_str(text)?;
+        let shallow: ShallowObject<'_> = serde_json::from_str(text)?;
         let object = shallow.within(&bytes);
         Ok(object)
     }
 
     /// One level of an object in `whole`, where `scan` stands; `None` where serde has to decide.
-    pub(crate) fn scanned(scan: &mut Scan<'_>, whole: &Bytes) -> Option<Self> {
+    pub(crate) fn scanned(scan: &mut JsonScanner<'_>, whole: &Bytes) -> Option<Self> {
         scan.peek()?;
-        let start = scan.at();
-        let mut entries: Vec<(Text, Raw)> = Vec::with_capacity(4);
+        let start = scan.position();
+        let mut entries: Vec<(ByteString, RawJson)> = Vec::with_capacity(4);
         scan.object(|scan, key| {
             let text = &whole[key.clone()];
             if entries.len() >= MEMBERS_MAX || entries.iter().any(|(known, _)| known.0 == text) {
                 return None;
             }
             let value = scan.value()?;
-            entries.push((Text::span(whole, key), Raw::span(whole, value)));
+            entries.push((ByteString::span(whole, key), RawJson::span(whole, value)));
             Some(())
         })?;
-        let text = if entries.is_empty() { Bytes::from_static(b"{}") } else { whole.slice(start..scan.at()) };
-        Some(Object { whole: Some(text), entries })
+        let text = if entries.is_empty() { Bytes::from_static(b"{}") } else { whole.slice(start..scan.position()) };
+        Some(JsonObject { whole: Some(text), entries })
     }
 
     /// The value of `key`.
-    pub fn get(&self, key: &str) -> Option<&Raw> {
+    pub fn get(&self, key: &str) -> Option<&RawJson> {
         self.entries.iter().find(|(k, _)| k.0 == key.as_bytes()).map(|(_, v)| v)
     }
 
     /// The decoded string at `key`, if there is one.
-    pub fn text(&self, key: &str) -> Option<Text> {
+    pub fn get_string(&self, key: &str) -> Option<ByteString> {
         self.get(key)?.as_text()
     }
 
     /// The object at `key`, if there is one.
-    pub fn object(&self, key: &str) -> Option<Object> {
+    pub fn get_object(&self, key: &str) -> Option<JsonObject> {
         self.get(key)?.as_object()
     }
 
     /// Sets `key`, in place if it is there and at the end if it is not.
-    pub fn set(&mut self, key: impl Into<Text>, value: Raw) {
+    pub fn set(&mut self, key: impl Into<ByteString>, value: RawJson) {
         self.whole = None;
         let key = key.into();
         match self.entries.iter_mut().find(|(k, _)| *k == key) {
@@ -308,13 +310,13 @@ impl Object {
 
     /// The same, for chains.
     #[must_use]
-    pub fn with(mut self, key: &'static str, value: Raw) -> Self {
-        self.set(Text::literal(key), value);
+    pub fn with(mut self, key: &'static str, value: RawJson) -> Self {
+        self.set(ByteString::literal(key), value);
         self
     }
 
     /// Takes `key` out, keeping the order of the others.
-    pub fn remove(&mut self, key: &str) -> Option<Raw> {
+    pub fn remove(&mut self, key: &str) -> Option<RawJson> {
         let at = self.entries.iter().position(|(k, _)| k.0 == key.as_bytes())?;
         self.whole = None;
         Some(self.entries.remove(at).1)
@@ -335,7 +337,7 @@ impl Object {
     }
 
     /// The members, in order.
-    pub fn iter(&self) -> impl Iterator<Item = (&Text, &Raw)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&ByteString, &RawJson)> {
         self.entries.iter().map(|(k, v)| (k, v))
     }
 
@@ -353,14 +355,14 @@ impl Object {
 
     /// The same object, written out once: clones share the bytes.
     #[must_use]
-    pub fn sealed(mut self) -> Self {
+    pub fn to_shared(mut self) -> Self {
         self.whole = Some(self.bytes());
         self
     }
 
     /// The object as one value.
-    pub fn raw(&self) -> Raw {
-        Raw(self.bytes())
+    pub fn to_raw(&self) -> RawJson {
+        RawJson(self.bytes())
     }
 
     /// About how many bytes [`Object::write`] will add.
@@ -401,19 +403,19 @@ impl Object {
     }
 }
 
-impl fmt::Debug for Object {
+impl fmt::Debug for JsonObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&String::from_utf8_lossy(&self.bytes()))
     }
 }
 
-impl PartialEq for Object {
+impl PartialEq for JsonObject {
     fn eq(&self, other: &Self) -> bool {
         self.entries == other.entries
     }
 }
 
-impl Eq for Object {}
+impl Eq for JsonObject {}
 
 /// The text of a message, checked once: a reader of bytes would check every piece again.
 pub(crate) fn utf8(bytes: &[u8]) -> Result<&str, serde_json::Error> {
@@ -422,24 +424,25 @@ pub(crate) fn utf8(bytes: &[u8]) -> Result<&str, serde_json::Error> {
 
 /// Appends `text` as a JSON string.
 pub fn write_string(out: &mut BytesMut, text: &str) {
-    if scan::plain(text.as_bytes()) == text.len() {
+    if scanner::plain_len(text.as_bytes()) == text.len() {
         out.put_u8(b'"');
         out.put_slice(text.as_bytes());
         out.put_u8(b'"');
     } else {
-        out.put_slice(&Raw::string(text).0);
+        out.put_slice(&RawJson::string(text).0);
     }
 }
 
 /// A borrowed [`Object`]: what one pass over the text finds.
-pub(crate) struct Shallow<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+pub(crate) struct ShallowObject<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
-impl Shallow<'_> {
+impl ShallowObject<'_> {
     /// Ties the spans to the buffer that they point into.
-    pub(crate) fn within(self, buffer: &Bytes) -> Object {
+    pub(crate) fn within(self, buffer: &Bytes) -> JsonObject {
         let whole = self.whole(buffer);
-        let entries = self.0.into_iter().map(|(key, value)| (Text::within(buffer, key), Raw::slice(buffer, value)));
-        Object { entries: entries.collect(), whole }
+        let entries =
+            self.0.into_iter().map(|(key, value)| (ByteString::within(buffer, key), RawJson::slice(buffer, value)));
+        JsonObject { entries: entries.collect(), whole }
     }
 
     /// The text from brace to brace, found from the first key and the last value so that it costs no second pass.
@@ -457,17 +460,17 @@ impl Shallow<'_> {
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Shallow<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for ShallowObject<'a> {
     fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct ShallowVisitor;
         impl<'de> Visitor<'de> for ShallowVisitor {
-            type Value = Shallow<'de>;
+            type Value = ShallowObject<'de>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a JSON object")
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Shallow<'de>, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ShallowObject<'de>, A::Error> {
                 let mut entries: Vec<(Cow<'de, str>, &'de RawValue)> = Vec::with_capacity(4);
-                while let Some(key) = map.next_key::<Key<'de>>()? {
+                while let Some(key) = map.next_key::<BorrowedKey<'de>>()? {
                     // A linear scan is right for the handful of keys of a params object; past that it would let a
                     // client make us do quadratic work, so the count is capped.
                     if entries.len() >= MEMBERS_MAX {
@@ -478,7 +481,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Shallow<'a> {
                     }
                     entries.push((key.0, map.next_value()?));
                 }
-                Ok(Shallow(entries))
+                Ok(ShallowObject(entries))
             }
         }
         deserializer.deserialize_map(ShallowVisitor)
@@ -489,21 +492,21 @@ impl<'de: 'a, 'a> Deserialize<'de> for Shallow<'a> {
 const MEMBERS_MAX: usize = 1024;
 
 /// A string that borrows from the text when it has no escapes; a `Cow` inside an option never would.
-pub(crate) struct Key<'a>(pub(crate) Cow<'a, str>);
+pub(crate) struct BorrowedKey<'a>(pub(crate) Cow<'a, str>);
 
-impl<'de: 'a, 'a> Deserialize<'de> for Key<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for BorrowedKey<'a> {
     fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct KeyVisitor;
         impl<'de> Visitor<'de> for KeyVisitor {
-            type Value = Key<'de>;
+            type Value = BorrowedKey<'de>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a string")
             }
-            fn visit_borrowed_str<E>(self, v: &'de str) -> Result<Key<'de>, E> {
-                Ok(Key(Cow::Borrowed(v)))
+            fn visit_borrowed_str<E>(self, v: &'de str) -> Result<BorrowedKey<'de>, E> {
+                Ok(BorrowedKey(Cow::Borrowed(v)))
             }
-            fn visit_str<E>(self, v: &str) -> Result<Key<'de>, E> {
-                Ok(Key(Cow::Owned(v.to_owned())))
+            fn visit_str<E>(self, v: &str) -> Result<BorrowedKey<'de>, E> {
+                Ok(BorrowedKey(Cow::Owned(v.to_owned())))
             }
         }
         deserializer.deserialize_str(KeyVisitor)
@@ -586,8 +589,8 @@ pub(crate) mod tests {
         format!("{{{}}}", all.join(","))
     }
 
-    fn parse(text: &str) -> Object {
-        Object::parse(Bytes::copy_from_slice(text.as_bytes())).unwrap_or_else(|e| panic!("{e}: {text}"))
+    fn parse(text: &str) -> JsonObject {
+        JsonObject::parse(Bytes::copy_from_slice(text.as_bytes())).unwrap_or_else(|e| panic!("{e}: {text}"))
     }
 
     proptest! {
@@ -614,13 +617,13 @@ pub(crate) mod tests {
             let at = at.index(members.len());
             let whole = parse(&object_text(&members));
             let (mut set, mut removed) = (whole.clone(), whole.clone());
-            set.set(members[at].0.as_str(), Raw::parse(Bytes::from(new.clone())).unwrap());
+            set.set(members[at].0.as_str(), RawJson::parse(Bytes::from(new.clone())).unwrap());
             removed.remove(&members[at].0).unwrap();
             let mut wanted: Vec<(&str, &str)> = members.iter().map(|(k, _, v, _)| (k.as_str(), v.as_str())).collect();
             wanted[at].1 = &new;
-            let read = |object: &Object| {
+            let read = |object: &JsonObject| {
                 let again = parse(std::str::from_utf8(&object.bytes()).unwrap());
-                let text = |raw: &Raw| String::from_utf8(raw.bytes().to_vec()).unwrap();
+                let text = |raw: &RawJson| String::from_utf8(raw.bytes().to_vec()).unwrap();
                 again.iter().map(|(k, v)| (k.to_string(), text(v))).collect::<Vec<_>>()
             };
             let owned = |all: &[(&str, &str)]| all.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect::<Vec<_>>();
@@ -637,12 +640,12 @@ pub(crate) mod tests {
             let key = &members[at.index(members.len())].0;
             let spelling: String = key.chars().map(|c| spelled(c, 2)).collect();
             twice.push((key.clone(), format!("\"{spelling}\""), "1".to_owned(), ""));
-            prop_assert!(Object::parse(Bytes::from(object_text(&twice))).is_err());
+            prop_assert!(JsonObject::parse(Bytes::from(object_text(&twice))).is_err());
         }
 
         #[test]
         fn strings_are_read_and_written((text, spelling) in string()) {
-            let read = Raw::parse(Bytes::from(spelling)).unwrap().as_text().unwrap();
+            let read = RawJson::parse(Bytes::from(spelling)).unwrap().as_text().unwrap();
             prop_assert_eq!(read.as_str(), text.as_str());
             let mut out = BytesMut::new();
             write_string(&mut out, &text);
@@ -651,11 +654,11 @@ pub(crate) mod tests {
 
         #[test]
         fn array_items_stay_as_they_are(items in prop::collection::vec(value(), 0..5), s in space()) {
-            let raw = Raw::parse(Bytes::from(format!("[{s}{}{s}]", items.join(",")))).unwrap();
+            let raw = RawJson::parse(Bytes::from(format!("[{s}{}{s}]", items.join(",")))).unwrap();
             let found = raw.as_array().unwrap();
             let texts: Vec<&[u8]> = found.iter().map(|item| &item.bytes()[..]).collect();
             prop_assert_eq!(texts, items.iter().map(String::as_bytes).collect::<Vec<_>>());
-            let array = Raw::array(found.iter());
+            let array = RawJson::array(found.iter());
             prop_assert_eq!(array.bytes(), &format!("[{}]", items.join(",")));
         }
     }

@@ -8,50 +8,52 @@ use serde::Deserialize;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::json::{Key, Object, Raw, Scan, Shallow, Text, is_lookalike, utf8, write_string};
+use crate::json::{
+    BorrowedKey, ByteString, JsonObject, JsonScanner, RawJson, ShallowObject, is_lookalike, utf8, write_string,
+};
 
 /// A request id as its sender spelled it: a string or a whole number.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Id(Raw);
+pub struct RequestId(RawJson);
 
 /// One JSON-RPC message.
 #[derive(Clone, Debug)]
-pub enum Message {
+pub enum RpcMessage {
     /// Wants an answer.
-    Request(Request),
+    Request(RpcRequest),
     /// Wants none.
-    Notification(Notification),
+    Notification(RpcNotification),
     /// Answers a request.
-    Response(Response),
+    Response(RpcResponse),
 }
 
 /// A request.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct RpcRequest {
     /// The sender's id; local to one hop.
-    pub id: Id,
+    pub id: RequestId,
     /// What is asked for.
-    pub method: Text,
+    pub method: ByteString,
     /// With what; empty if the message had none.
-    pub params: Object,
+    pub params: JsonObject,
 }
 
 /// A notification.
 #[derive(Clone, Debug)]
-pub struct Notification {
+pub struct RpcNotification {
     /// What happened.
-    pub method: Text,
+    pub method: ByteString,
     /// The details; empty if the message had none.
-    pub params: Object,
+    pub params: JsonObject,
 }
 
 /// An answer.
 #[derive(Clone, Debug)]
-pub struct Response {
+pub struct RpcResponse {
     /// The request's id; `None` where the request could not be read.
-    pub id: Option<Id>,
+    pub id: Option<RequestId>,
     /// What came of it.
-    pub outcome: Result<Object, RpcError>,
+    pub outcome: Result<JsonObject, RpcError>,
 }
 
 /// The `error` member of an answer.
@@ -60,9 +62,9 @@ pub struct RpcError {
     /// The code.
     pub code: i64,
     /// One sentence.
-    pub message: Text,
+    pub message: ByteString,
     /// Anything more, untouched.
-    pub data: Option<Raw>,
+    pub data: Option<RawJson>,
 }
 
 /// Codes that JSON-RPC itself defines.
@@ -81,7 +83,7 @@ pub mod code {
 
 /// Why a text is not a message.
 #[derive(Debug, thiserror::Error)]
-pub enum Malformed {
+pub enum MalformedMessage {
     /// Not JSON at all, or nested or duplicated where we must read it.
     #[error("not valid JSON: {0}")]
     Json(#[from] serde_json::Error),
@@ -91,7 +93,7 @@ pub enum Malformed {
         /// What is wrong.
         reason: &'static str,
         /// The request's id, for the answer.
-        id: Option<Id>,
+        id: Option<RequestId>,
     },
     /// A member that readers which ignore case take for one of JSON-RPC's.
     #[error("the member {member:?} differs only by case from one of JSON-RPC")]
@@ -99,33 +101,33 @@ pub enum Malformed {
         /// The member.
         member: String,
         /// The request's id, for the answer.
-        id: Option<Id>,
+        id: Option<RequestId>,
     },
 }
 
 /// What a body holds: one message, or a batch (revision 2025-03-26 only).
-pub enum Payload {
+pub enum RpcPayload {
     /// One message.
-    One(Message),
+    One(RpcMessage),
     /// Several, each read on its own.
-    Batch(Vec<Result<Message, Malformed>>),
+    Batch(Vec<Result<RpcMessage, MalformedMessage>>),
 }
 
-impl Payload {
+impl RpcPayload {
     /// How many requests it holds.
-    pub fn requests(&self) -> usize {
-        self.ids().count()
+    pub fn request_count(&self) -> usize {
+        self.request_ids().count()
     }
 
     /// The ids of its requests.
-    pub fn ids(&self) -> impl Iterator<Item = &Id> {
+    pub fn request_ids(&self) -> impl Iterator<Item = &RequestId> {
         let (one, all) = match self {
-            Payload::One(message) => (Some(message), None),
-            Payload::Batch(items) => (None, Some(items)),
+            RpcPayload::One(message) => (Some(message), None),
+            RpcPayload::Batch(items) => (None, Some(items)),
         };
         let all = all.into_iter().flatten().filter_map(|item| item.as_ref().ok());
         one.into_iter().chain(all).filter_map(|message| match message {
-            Message::Request(request) => Some(&request.id),
+            RpcMessage::Request(request) => Some(&request.id),
             _ => None,
         })
     }
@@ -136,30 +138,30 @@ impl Payload {
 /// The longest id that we will remember and echo, in bytes.
 const ID_BYTES_MAX: usize = 1024;
 
-impl Id {
+impl RequestId {
     /// An id of ours.
     pub fn number(n: u64) -> Self {
-        Id(Raw::number(n))
+        RequestId(RawJson::number(n))
     }
 
     /// A string id of ours.
     pub fn string(text: &str) -> Self {
-        Id(Raw::string(text))
+        RequestId(RawJson::string(text))
     }
 
     /// Takes a JSON value as an id, if it is a string or a whole number of bounded length.
-    pub fn from_raw(raw: Raw) -> Option<Self> {
+    pub fn from_raw(raw: RawJson) -> Option<Self> {
         let bytes = raw.bytes();
         let legal = match bytes.first()? {
             b'"' => true,
             b'-' | b'0'..=b'9' => bytes[1..].iter().all(u8::is_ascii_digit),
             _ => false,
         };
-        (legal && bytes.len() <= ID_BYTES_MAX).then_some(Id(raw))
+        (legal && bytes.len() <= ID_BYTES_MAX).then_some(RequestId(raw))
     }
 
     /// The id as JSON.
-    pub fn raw(&self) -> &Raw {
+    pub fn raw(&self) -> &RawJson {
         &self.0
     }
 
@@ -173,17 +175,17 @@ impl Id {
 
 /// The envelope as serde sees it: flat, borrowed, one pass. Duplicate members are refused by the derive.
 #[derive(Deserialize)]
-struct Envelope<'a> {
+struct RpcEnvelope<'a> {
     #[serde(borrow, default)]
     jsonrpc: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "present")]
     id: Option<&'a RawValue>,
     #[serde(borrow, default)]
-    method: Option<Key<'a>>,
+    method: Option<BorrowedKey<'a>>,
     #[serde(borrow, default)]
-    params: Option<Shallow<'a>>,
+    params: Option<ShallowObject<'a>>,
     #[serde(borrow, default)]
-    result: Option<Shallow<'a>>,
+    result: Option<ShallowObject<'a>>,
     #[serde(borrow, default)]
     error: Option<&'a RawValue>,
 }
@@ -202,44 +204,44 @@ struct ErrorShape<'a> {
     data: Option<&'a RawValue>,
 }
 
-impl Message {
+impl RpcMessage {
     /// Reads one message.
-    pub fn parse(bytes: &Bytes) -> Result<Self, Malformed> {
-        match Message::quickly(bytes)? {
+    pub fn parse(bytes: &Bytes) -> Result<Self, MalformedMessage> {
+        match RpcMessage::parse_fast(bytes)? {
             Some(message) => Ok(message),
-            None => Message::carefully(bytes),
+            None => RpcMessage::parse_strict(bytes),
         }
     }
 
     /// Reads one message of a client, whose members mean the same to every reader.
-    pub fn of_client(bytes: &Bytes) -> Result<Self, Malformed> {
-        match Message::quickly(bytes)? {
+    pub fn parse_from_client(bytes: &Bytes) -> Result<Self, MalformedMessage> {
+        match RpcMessage::parse_fast(bytes)? {
             Some(message) => Ok(message),
             None => match lookalike(bytes) {
-                Some(member) => Err(Malformed::Lookalike { member, id: readable_id(bytes) }),
-                None => Message::carefully(bytes),
+                Some(member) => Err(MalformedMessage::Lookalike { member, id: readable_id(bytes) }),
+                None => RpcMessage::parse_strict(bytes),
             },
         }
     }
 
     /// The message, if it is an ordinary one.
-    fn quickly(bytes: &Bytes) -> Result<Option<Self>, Malformed> {
+    fn parse_fast(bytes: &Bytes) -> Result<Option<Self>, MalformedMessage> {
         // Most messages are ASCII, which shows sooner than that they are UTF-8.
         if !bytes.is_ascii() {
-            utf8(bytes).map_err(Malformed::Json)?;
+            utf8(bytes).map_err(MalformedMessage::Json)?;
         }
-        Ok(Message::scanned(bytes))
+        Ok(RpcMessage::scanned(bytes))
     }
 
     /// Reads any message.
-    fn carefully(bytes: &Bytes) -> Result<Self, Malformed> {
-        let text = utf8(bytes).map_err(Malformed::Json)?;
+    fn parse_strict(bytes: &Bytes) -> Result<Self, MalformedMessage> {
+        let text = utf8(bytes).map_err(MalformedMessage::Json)?;
         // Serde would read an array as the members in their order.
         if bytes.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'[') {
             serde_json::from_slice::<IgnoredAny>(bytes)?;
-            return Err(Malformed::Shape { reason: "a message is an object", id: None });
+            return Err(MalformedMessage::Shape { reason: "a message is an object", id: None });
         }
-        let envelope: Envelope<'_> = match serde_json::from_str(text) {
+        let envelope: RpcEnvelope<'_> = match serde_json::from_str(text) {
             Ok(envelope) => envelope,
             // Data errors are JSON of the wrong shape (params that are an array, an id that is not a value we read).
             Err(e) if e.classify() == serde_json::error::Category::Data => {
@@ -247,18 +249,18 @@ impl Message {
             }
             Err(e) => return Err(e.into()),
         };
-        let id = envelope.id.map(|raw| Id::from_raw(Raw::slice(bytes, raw)));
-        let shape = |reason| Malformed::Shape { reason, id: id.clone().flatten() };
+        let id = envelope.id.map(|raw| RequestId::from_raw(RawJson::slice(bytes, raw)));
+        let shape = |reason| MalformedMessage::Shape { reason, id: id.clone().flatten() };
         if envelope.jsonrpc.map(RawValue::get) != Some("\"2.0\"") {
             return Err(shape("the member jsonrpc must be \"2.0\""));
         }
         if envelope.method.is_some() && envelope.result.is_none() && envelope.error.is_none() {
             let method = envelope.method.map(|key| key.0).unwrap_or_default();
-            let method = Text::within(bytes, method);
+            let method = ByteString::within(bytes, method);
             let params = envelope.params.map(|p| p.within(bytes)).unwrap_or_default();
             return match id {
-                None => Ok(Message::Notification(Notification { method, params })),
-                Some(Some(id)) => Ok(Message::Request(Request { id, method, params })),
+                None => Ok(RpcMessage::Notification(RpcNotification { method, params })),
+                Some(Some(id)) => Ok(RpcMessage::Request(RpcRequest { id, method, params })),
                 Some(None) => Err(shape("the id must be a string or a whole number of at most 1024 bytes")),
             };
         }
@@ -272,46 +274,46 @@ impl Message {
             }
             _ => return Err(shape("a message has exactly one of method, result and error")),
         };
-        Ok(Message::Response(Response { id: id.flatten(), outcome }))
+        Ok(RpcMessage::Response(RpcResponse { id: id.flatten(), outcome }))
     }
 
     /// The message, if it is an ordinary one; `None` where it is to be read with care, and maybe refused.
     fn scanned(bytes: &Bytes) -> Option<Self> {
         let (mut version, mut id, mut method, mut params, mut result) = (None, None, None, None, None);
-        let mut scan = Scan::new(bytes);
+        let mut scan = JsonScanner::new(bytes);
         scan.object(|scan, key| {
             let first = match &bytes[key] {
                 b"jsonrpc" => version.replace(scan.value()?).is_none(),
-                b"id" => id.replace(Id::from_raw(Raw::span(bytes, scan.value()?))?).is_none(),
-                b"method" => method.replace(Text::span(bytes, scan.plain_string()?)).is_none(),
-                b"params" => params.replace(Object::scanned(scan, bytes)?).is_none(),
-                b"result" => result.replace(Object::scanned(scan, bytes)?).is_none(),
+                b"id" => id.replace(RequestId::from_raw(RawJson::span(bytes, scan.value()?))?).is_none(),
+                b"method" => method.replace(ByteString::span(bytes, scan.plain_string()?)).is_none(),
+                b"params" => params.replace(JsonObject::scanned(scan, bytes)?).is_none(),
+                b"result" => result.replace(JsonObject::scanned(scan, bytes)?).is_none(),
                 b"error" => false,
                 key => !is_envelope_lookalike(key) && scan.value().is_some(),
             };
             first.then_some(())
         })?;
-        if !scan.is_over() || &bytes[version?] != b"\"2.0\"" {
+        if !scan.is_finished() || &bytes[version?] != b"\"2.0\"" {
             return None;
         }
         match (method, result, id) {
             (Some(method), None, Some(id)) => {
-                Some(Message::Request(Request { id, method, params: params.unwrap_or_default() }))
+                Some(RpcMessage::Request(RpcRequest { id, method, params: params.unwrap_or_default() }))
             }
             (Some(method), None, None) => {
-                Some(Message::Notification(Notification { method, params: params.unwrap_or_default() }))
+                Some(RpcMessage::Notification(RpcNotification { method, params: params.unwrap_or_default() }))
             }
-            (None, Some(result), id @ Some(_)) => Some(Message::Response(Response { id, outcome: Ok(result) })),
+            (None, Some(result), id @ Some(_)) => Some(RpcMessage::Response(RpcResponse { id, outcome: Ok(result) })),
             _ => None,
         }
     }
 
     /// The request's id or the answer's.
-    pub fn id(&self) -> Option<&Id> {
+    pub fn id(&self) -> Option<&RequestId> {
         match self {
-            Message::Request(r) => Some(&r.id),
-            Message::Notification(_) => None,
-            Message::Response(r) => r.id.as_ref(),
+            RpcMessage::Request(r) => Some(&r.id),
+            RpcMessage::Notification(_) => None,
+            RpcMessage::Response(r) => r.id.as_ref(),
         }
     }
 }
@@ -321,28 +323,28 @@ fn read_error(buffer: &Bytes, raw: &RawValue) -> Option<RpcError> {
         return None;
     }
     let shape: ErrorShape<'_> = serde_json::from_str(raw.get()).ok()?;
-    let data = shape.data.map(|d| Raw::slice(buffer, d));
-    Some(RpcError { code: shape.code, message: Text::from(shape.message), data })
+    let data = shape.data.map(|d| RawJson::slice(buffer, d));
+    Some(RpcError { code: shape.code, message: ByteString::from(shape.message), data })
 }
 
 /// Tells JSON of the wrong shape from text that is no JSON, and finds the id for the answer.
-fn shape_error(bytes: &Bytes, error: serde_json::Error) -> Malformed {
+fn shape_error(bytes: &Bytes, error: serde_json::Error) -> MalformedMessage {
     if serde_json::from_slice::<IgnoredAny>(bytes).is_err() {
         return error.into();
     }
     let id = readable_id(bytes);
-    Malformed::Shape { reason: "duplicate members, or params or result that are not an object", id }
+    MalformedMessage::Shape { reason: "duplicate members, or params or result that are not an object", id }
 }
 
 /// The id of a message that is not one, for the answer.
-fn readable_id(bytes: &Bytes) -> Option<Id> {
+fn readable_id(bytes: &Bytes) -> Option<RequestId> {
     #[derive(Deserialize)]
     struct Ids<'a> {
         #[serde(borrow, default)]
         id: Option<&'a RawValue>,
     }
     let ids: Ids<'_> = serde_json::from_slice(bytes).ok()?;
-    Id::from_raw(Raw::slice(bytes, ids.id?))
+    RequestId::from_raw(RawJson::slice(bytes, ids.id?))
 }
 
 /// The members of a message.
@@ -363,7 +365,7 @@ fn lookalike(bytes: &[u8]) -> Option<String> {
         }
         fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
             let mut found = None;
-            while let Some(Key(key)) = map.next_key::<Key<'de>>()? {
+            while let Some(BorrowedKey(key)) = map.next_key::<BorrowedKey<'de>>()? {
                 map.next_value::<IgnoredAny>()?;
                 if found.is_none() && is_envelope_lookalike(key.as_bytes()) {
                     found = Some(key.into_owned());
@@ -380,32 +382,35 @@ fn lookalike(bytes: &[u8]) -> Option<String> {
     serde_json::from_slice::<Members>(bytes).ok()?.0
 }
 
-impl Payload {
+impl RpcPayload {
     /// Reads a body. `batch_max` bounds how many messages a batch may hold.
-    pub fn parse(bytes: &Bytes, batch_max: usize) -> Result<Self, Malformed> {
-        Payload::read(bytes, batch_max, Message::parse)
+    pub fn parse(bytes: &Bytes, batch_max: usize) -> Result<Self, MalformedMessage> {
+        RpcPayload::read(bytes, batch_max, RpcMessage::parse)
     }
 
     /// Reads the body of a client.
-    pub fn of_client(bytes: &Bytes, batch_max: usize) -> Result<Self, Malformed> {
-        Payload::read(bytes, batch_max, Message::of_client)
+    pub fn parse_from_client(bytes: &Bytes, batch_max: usize) -> Result<Self, MalformedMessage> {
+        RpcPayload::read(bytes, batch_max, RpcMessage::parse_from_client)
     }
 
     fn read(
         bytes: &Bytes,
         batch_max: usize,
-        message: impl Fn(&Bytes) -> Result<Message, Malformed>,
-    ) -> Result<Self, Malformed> {
+        message: impl Fn(&Bytes) -> Result<RpcMessage, MalformedMessage>,
+    ) -> Result<Self, MalformedMessage> {
         let start = bytes.iter().position(|b| !b.is_ascii_whitespace()).unwrap_or(0);
         if bytes.get(start) != Some(&b'[') {
-            return message(bytes).map(Payload::One);
+            return message(bytes).map(RpcPayload::One);
         }
         let items: Vec<&RawValue> = serde_json::from_slice(bytes)?;
         if items.is_empty() || items.len() > batch_max {
-            return Err(Malformed::Shape { reason: "a batch holds at least one message and at most 100", id: None });
+            return Err(MalformedMessage::Shape {
+                reason: "a batch holds at least one message and at most 100",
+                id: None,
+            });
         }
         let read = |item: &RawValue| message(&bytes.slice_ref(item.get().as_bytes()));
-        Ok(Payload::Batch(items.into_iter().map(read).collect()))
+        Ok(RpcPayload::Batch(items.into_iter().map(read).collect()))
     }
 }
 
@@ -414,7 +419,7 @@ impl Payload {
 const HEAD: &[u8] = br#"{"jsonrpc":"2.0","#;
 
 /// Appends a request; `params` is left out where there are none.
-pub fn write_request(out: &mut BytesMut, id: &Id, method: &str, params: &Object) {
+pub fn write_request(out: &mut BytesMut, id: &RequestId, method: &str, params: &JsonObject) {
     out.put_slice(HEAD);
     out.put_slice(br#""id":"#);
     out.put_slice(id.raw().bytes());
@@ -423,12 +428,12 @@ pub fn write_request(out: &mut BytesMut, id: &Id, method: &str, params: &Object)
 }
 
 /// Appends a notification.
-pub fn write_notification(out: &mut BytesMut, method: &str, params: &Object) {
+pub fn write_notification(out: &mut BytesMut, method: &str, params: &JsonObject) {
     out.put_slice(HEAD);
     write_method(out, method, params);
 }
 
-fn write_method(out: &mut BytesMut, method: &str, params: &Object) {
+fn write_method(out: &mut BytesMut, method: &str, params: &JsonObject) {
     out.put_slice(br#""method":"#);
     write_string(out, method);
     if !params.is_empty() {
@@ -439,7 +444,7 @@ fn write_method(out: &mut BytesMut, method: &str, params: &Object) {
 }
 
 /// Appends everything of a result answer that stands before the result itself.
-pub fn write_result_head(out: &mut BytesMut, id: &Id) {
+pub fn write_result_head(out: &mut BytesMut, id: &RequestId) {
     out.put_slice(HEAD);
     out.put_slice(br#""id":"#);
     out.put_slice(id.raw().bytes());
@@ -447,14 +452,14 @@ pub fn write_result_head(out: &mut BytesMut, id: &Id) {
 }
 
 /// Appends a result answer.
-pub fn write_result(out: &mut BytesMut, id: &Id, result: &Object) {
+pub fn write_result(out: &mut BytesMut, id: &RequestId, result: &JsonObject) {
     write_result_head(out, id);
     result.write(out);
     out.put_u8(b'}');
 }
 
 /// Appends an error answer; without an id the member is left out.
-pub fn write_error(out: &mut BytesMut, id: Option<&Id>, error: &RpcError) {
+pub fn write_error(out: &mut BytesMut, id: Option<&RequestId>, error: &RpcError) {
     out.put_slice(HEAD);
     if let Some(id) = id {
         out.put_slice(br#""id":"#);
@@ -475,7 +480,7 @@ pub fn write_error(out: &mut BytesMut, id: Option<&Id>, error: &RpcError) {
 /// One message as a line. "Messages are delimited by newlines, and MUST NOT contain embedded newlines"
 /// (2026-07-28/basic/transports/stdio.mdx): JSON has them only as white space between tokens, where a space means the
 /// same.
-pub fn line(message: &[u8]) -> Bytes {
+pub fn encode_line(message: &[u8]) -> Bytes {
     let mut out = BytesMut::with_capacity(message.len() + 1);
     let mut rest = message;
     while let Some(at) = memchr::memchr2(b'\n', b'\r', rest) {
@@ -489,7 +494,7 @@ pub fn line(message: &[u8]) -> Bytes {
 }
 
 /// One message into a buffer of its own.
-pub fn to_bytes(size_hint: usize, write: impl FnOnce(&mut BytesMut)) -> Bytes {
+pub fn encode_with(size_hint: usize, write: impl FnOnce(&mut BytesMut)) -> Bytes {
     let mut out = BytesMut::with_capacity(size_hint + 128);
     write(&mut out);
     out.freeze()
@@ -502,16 +507,16 @@ mod tests {
     use super::*;
     use crate::json::tests::{members, object_text, space, string, value};
 
-    fn parse(text: &str) -> Result<Message, Malformed> {
-        Message::parse(&Bytes::copy_from_slice(text.as_bytes()))
+    fn parse(text: &str) -> Result<RpcMessage, MalformedMessage> {
+        RpcMessage::parse(&Bytes::copy_from_slice(text.as_bytes()))
     }
 
-    fn read(text: &str) -> Message {
+    fn read(text: &str) -> RpcMessage {
         parse(text).unwrap_or_else(|e| panic!("{e}: {text}"))
     }
 
     fn written(write: impl FnOnce(&mut BytesMut)) -> String {
-        String::from_utf8(to_bytes(0, write).to_vec()).unwrap()
+        String::from_utf8(encode_with(0, write).to_vec()).unwrap()
     }
 
     /// An id in any spelling that is allowed.
@@ -529,7 +534,7 @@ mod tests {
             let params = object_text(&members);
             // Whatever the order of the members.
             let text = format!(r#"{s}{{"params":{s}{params},"x-more":[1.0],"id":{s}{id},"method":{method},{s}"jsonrpc":"2.0"}}"#);
-            let Message::Request(request) = read(&text) else { panic!("no request: {text}") };
+            let RpcMessage::Request(request) = read(&text) else { panic!("no request: {text}") };
             prop_assert_eq!(&request.id.raw().bytes()[..], id.as_bytes());
             prop_assert_eq!(request.method.as_str(), name);
             let out = written(|out| write_request(out, &request.id, &request.method, &request.params));
@@ -537,40 +542,40 @@ mod tests {
             if members.first().is_some_and(|(_, key, ..)| !key.contains('\\')) {
                 prop_assert!(out.ends_with(&format!(r#","params":{params}}}"#)), "{}", out);
             }
-            let Message::Request(again) = read(&out) else { panic!("no request: {out}") };
+            let RpcMessage::Request(again) = read(&out) else { panic!("no request: {out}") };
             prop_assert_eq!((again.id, again.method, again.params), (request.id, request.method, request.params));
         }
 
         #[test]
         fn notifications_round_trip((name, method) in string(), members in members()) {
             let text = format!(r#"{{"jsonrpc":"2.0","method":{method},"params":{}}}"#, object_text(&members));
-            let Message::Notification(notification) = read(&text) else { panic!("no notification: {text}") };
+            let RpcMessage::Notification(notification) = read(&text) else { panic!("no notification: {text}") };
             prop_assert_eq!(notification.method.as_str(), name);
             let out = written(|out| write_notification(out, &notification.method, &notification.params));
-            let Message::Notification(again) = read(&out) else { panic!("no notification: {out}") };
+            let RpcMessage::Notification(again) = read(&out) else { panic!("no notification: {out}") };
             prop_assert_eq!((again.method, again.params), (notification.method, notification.params));
         }
 
         #[test]
         fn results_round_trip(id in id(), members in members()) {
             let text = format!(r#"{{"id":{id},"result":{},"jsonrpc":"2.0"}}"#, object_text(&members));
-            let Message::Response(Response { id: Some(read_id), outcome: Ok(result) }) = read(&text) else { panic!("{text}") };
+            let RpcMessage::Response(RpcResponse { id: Some(read_id), outcome: Ok(result) }) = read(&text) else { panic!("{text}") };
             let out = written(|out| write_result(out, &read_id, &result));
             prop_assert!(out.starts_with(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"#)), "{}", out);
-            let Message::Response(again) = read(&out) else { panic!("{out}") };
+            let RpcMessage::Response(again) = read(&out) else { panic!("{out}") };
             prop_assert_eq!((again.id, again.outcome), (Some(read_id), Ok(result)));
         }
 
         #[test]
         fn errors_round_trip(id in id(), code in any::<i64>(), (message, spelling) in string(), data in value()) {
             let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"data":{data},"message":{spelling},"code":{code}}}}}"#);
-            let Message::Response(Response { id: Some(read_id), outcome: Err(error) }) = read(&text) else { panic!("{text}") };
+            let RpcMessage::Response(RpcResponse { id: Some(read_id), outcome: Err(error) }) = read(&text) else { panic!("{text}") };
             prop_assert_eq!((error.code, error.message.as_str()), (code, message.as_str()));
             // As everywhere in JSON-RPC, `null` is as good as nothing.
             let held = error.data.as_ref().map_or("null".as_bytes(), |data| &data.bytes()[..]);
             prop_assert_eq!(held, data.as_bytes());
             let out = written(|out| write_error(out, Some(&read_id), &error));
-            let Message::Response(again) = read(&out) else { panic!("{out}") };
+            let RpcMessage::Response(again) = read(&out) else { panic!("{out}") };
             prop_assert_eq!((again.id, again.outcome), (Some(read_id), Err(error)));
         }
 
@@ -581,13 +586,13 @@ mod tests {
             let single = format!("{{{once}}}");
             prop_assert!(parse(&single).is_ok(), "{}", single);
             let twice = format!("{{{once},{}}}", all[at]);
-            prop_assert!(matches!(parse(&twice), Err(Malformed::Shape { .. })), "{}", twice);
+            prop_assert!(matches!(parse(&twice), Err(MalformedMessage::Shape { .. })), "{}", twice);
         }
 
         #[test]
         fn whatever_comes_is_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..64), text in value()) {
-            let _ = Payload::parse(&Bytes::from(bytes), 4);
-            let _ = Payload::parse(&Bytes::from(text), 4);
+            let _ = RpcPayload::parse(&Bytes::from(bytes), 4);
+            let _ = RpcPayload::parse(&Bytes::from(text), 4);
         }
     }
 
@@ -613,8 +618,8 @@ mod tests {
             r#""id":1,"error":{"code":1,"code":2,"message":""}"#,
         ] {
             let text = format!(r#"{{"jsonrpc":"2.0",{members}}}"#);
-            let Err(Malformed::Shape { id, .. }) = parse(&text) else { panic!("{text}") };
-            assert_eq!(id, Some(Id::number(1)), "{text}");
+            let Err(MalformedMessage::Shape { id, .. }) = parse(&text) else { panic!("{text}") };
+            assert_eq!(id, Some(RequestId::number(1)), "{text}");
         }
         for version in [r#""1.0""#, "2.0", "null"] {
             assert!(parse(&format!(r#"{{"jsonrpc":{version},"id":1,"method":"a"}}"#)).is_err());
@@ -625,7 +630,7 @@ mod tests {
     fn an_answer_has_a_legal_id_or_none() {
         let read = |id: &str| {
             let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-1,"message":"x"}}}}"#);
-            Message::parse(&Bytes::from(text)).map(|message| message.id().is_some())
+            RpcMessage::parse(&Bytes::from(text)).map(|message| message.id().is_some())
         };
         for id in ["{}", "[1]", "1.5", "true"] {
             assert!(read(id).is_err(), "{id}");

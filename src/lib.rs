@@ -7,7 +7,7 @@ pub mod jsonrpc;
 pub mod sse;
 pub mod body;
 pub mod selfwake;
-pub mod alarm;
+pub mod timer_pool;
 pub mod model;
 pub mod telemetry;
 pub mod store;

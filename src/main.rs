@@ -10,8 +10,8 @@ fn main() -> ExitCode {
     // Before anything else: the guard must stay as small as a process can be.
     let mut args = std::env::args().skip(1);
     if let (Some("guard"), Some(run)) = (args.next().as_deref(), args.next()) {
-        moongate::link::guard::run_guard(&run);
+        moongate::link::reaper::run_reaper(&run);
         return ExitCode::SUCCESS;
     }
-    moongate::cli::run(moongate::cli::Cli::of_process())
+    moongate::cli::run(moongate::cli::CommandLine::of_process())
 }

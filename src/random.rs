@@ -6,7 +6,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 ///
 /// # Panics
 /// Where the kernel has no random source: nothing that needs a secret may go on then.
-pub fn bytes<const N: usize>() -> [u8; N] {
+pub fn random_bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     let mut filled = 0;
     while filled < N {

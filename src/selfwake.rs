@@ -15,19 +15,19 @@ const ROUNDS_MAX: usize = 8;
 
 /// The waker of what one task polls.
 pub struct SelfWake {
-    inner: Arc<Inner>,
+    inner: Arc<WakeState>,
     waker: Waker,
 }
 
 #[derive(Default)]
-struct Inner {
+struct WakeState {
     task: AtomicWaker,
     /// The task is in [`SelfWake::poll`].
     polling: AtomicBool,
     woken: AtomicBool,
 }
 
-impl Wake for Inner {
+impl Wake for WakeState {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -43,7 +43,7 @@ impl Wake for Inner {
 
 impl Default for SelfWake {
     fn default() -> Self {
-        let inner = Arc::new(Inner::default());
+        let inner = Arc::new(WakeState::default());
         SelfWake { waker: Waker::from(inner.clone()), inner }
     }
 }
@@ -51,7 +51,7 @@ impl Default for SelfWake {
 impl SelfWake {
     /// Polls with `poll`, again and at once for as long as that wakes itself.
     pub fn poll<T>(&self, cx: &Context<'_>, mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
-        let Inner { task, polling, woken } = &*self.inner;
+        let WakeState { task, polling, woken } = &*self.inner;
         task.register(cx.waker());
         polling.store(true, Ordering::SeqCst);
         let mut polled = Poll::Pending;

@@ -19,14 +19,14 @@ pub struct SseEvent {
 /// An event was longer than the limit.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("an event is longer than {limit} bytes")]
-pub struct TooLong {
+pub struct EventTooLong {
     /// The limit, in bytes.
     pub limit: usize,
 }
 
 /// An incremental reader.
 #[derive(Debug)]
-pub struct Reader {
+pub struct SseDecoder {
     buffer: BytesMut,
     /// How much of the buffer holds no line end.
     scanned: usize,
@@ -41,10 +41,10 @@ pub struct Reader {
     last_id: Option<String>,
 }
 
-impl Reader {
+impl SseDecoder {
     /// A reader that refuses events of more than `limit` bytes.
     pub fn new(limit: usize) -> Self {
-        Reader {
+        SseDecoder {
             buffer: BytesMut::new(),
             scanned: 0,
             limit,
@@ -75,7 +75,7 @@ impl Reader {
     }
 
     /// The next complete event, if there is one.
-    pub fn next_event(&mut self) -> Result<Option<SseEvent>, TooLong> {
+    pub fn next_event(&mut self) -> Result<Option<SseEvent>, EventTooLong> {
         while let Some(line) = self.next_line()? {
             if line.is_empty() {
                 if let Some(event) = self.dispatch() {
@@ -88,7 +88,7 @@ impl Reader {
         Ok(None)
     }
 
-    fn next_line(&mut self) -> Result<Option<Bytes>, TooLong> {
+    fn next_line(&mut self) -> Result<Option<Bytes>, EventTooLong> {
         if self.after_cr && !self.buffer.is_empty() {
             self.after_cr = false;
             if self.buffer[0] == b'\n' {
@@ -97,7 +97,7 @@ impl Reader {
         }
         let Some(at) = memchr::memchr2(b'\n', b'\r', &self.buffer[self.scanned..]) else {
             self.scanned = self.buffer.len();
-            return if self.scanned > self.limit { Err(TooLong { limit: self.limit }) } else { Ok(None) };
+            return if self.scanned > self.limit { Err(EventTooLong { limit: self.limit }) } else { Ok(None) };
         };
         let end = self.scanned + at;
         self.scanned = 0;
@@ -110,7 +110,7 @@ impl Reader {
         Ok(Some(line))
     }
 
-    fn field(&mut self, line: &Bytes) -> Result<(), TooLong> {
+    fn field(&mut self, line: &Bytes) -> Result<(), EventTooLong> {
         let (name, mut value) = match memchr::memchr(b':', line) {
             Some(at) => (&line[..at], line.slice(at + 1..)),
             None => (&line[..], Bytes::new()),
@@ -122,7 +122,7 @@ impl Reader {
             b"data" => {
                 let held = self.data.as_ref().map_or(0, BytesMut::len);
                 if held + value.len() > self.limit {
-                    return Err(TooLong { limit: self.limit });
+                    return Err(EventTooLong { limit: self.limit });
                 }
                 match &mut self.data {
                     None => self.data = Some(BytesMut::from(&value[..])),
@@ -157,7 +157,7 @@ impl Reader {
 }
 
 /// Says when to come back, as no event: of the standard's readers none gives it to its program.
-pub fn retry(after: std::time::Duration) -> Bytes {
+pub fn encode_retry(after: std::time::Duration) -> Bytes {
     Bytes::from(format!("retry: {}\n\n", after.as_millis()))
 }
 
@@ -171,14 +171,14 @@ fn milliseconds(value: &[u8]) -> Option<u64> {
 pub const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
 
 /// Frames one JSON text as an event. JSON that spans several lines becomes several data lines.
-pub fn frame(json: &[u8]) -> Bytes {
+pub fn encode_event(json: &[u8]) -> Bytes {
     let mut out = BytesMut::with_capacity(json.len() + 32);
     out.put_slice(b"event: message\n");
     put_data(out, json)
 }
 
 /// The same with an id, which must be a single line.
-pub fn frame_with_id(json: &[u8], id: &str) -> Bytes {
+pub fn encode_event_with_id(json: &[u8], id: &str) -> Bytes {
     let mut out = BytesMut::with_capacity(json.len() + id.len() + 40);
     out.put_slice(b"event: message\nid: ");
     out.put_slice(id.as_bytes());
@@ -187,13 +187,13 @@ pub fn frame_with_id(json: &[u8], id: &str) -> Bytes {
 }
 
 /// An event of another kind.
-pub fn named(kind: &str, data: &str) -> Bytes {
+pub fn encode_named_event(kind: &str, data: &str) -> Bytes {
     Bytes::from(format!("event: {kind}\ndata: {data}\n\n"))
 }
 
 /// An event with an id and no data, which readers take note of and pass on to nobody; and the pause before they come
 /// back, if the stream ends too early.
-pub fn prime(id: &str, retry: std::time::Duration) -> Bytes {
+pub fn encode_priming_event(id: &str, retry: std::time::Duration) -> Bytes {
     Bytes::from(format!("id: {id}\nretry: {}\ndata: \n\n", retry.as_millis()))
 }
 
@@ -269,7 +269,7 @@ mod tests {
             let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
             cuts.extend([0, bytes.len()]);
             cuts.sort_unstable();
-            let mut reader = Reader::new(1 << 20);
+            let mut reader = SseDecoder::new(1 << 20);
             let mut events = Vec::new();
             for piece in cuts.windows(2) {
                 reader.push(&bytes[piece[0]..piece[1]]);
@@ -285,7 +285,7 @@ mod tests {
 
         #[test]
         fn framed_messages_read_back(messages in prop::collection::vec(crate::json::tests::value(), 1..4), size in 1..9_usize) {
-            let text: Vec<u8> = messages.iter().flat_map(|json| frame(json.as_bytes())).collect();
+            let text: Vec<u8> = messages.iter().flat_map(|json| encode_event(json.as_bytes())).collect();
             let events = read_in_pieces(&text, size);
             prop_assert_eq!(events.len(), messages.len());
             for (event, json) in events.iter().zip(&messages) {
@@ -297,7 +297,7 @@ mod tests {
     }
 
     fn read_in_pieces(text: &[u8], size: usize) -> Vec<SseEvent> {
-        let mut reader = Reader::new(1 << 20);
+        let mut reader = SseDecoder::new(1 << 20);
         let mut events = Vec::new();
         for piece in text.chunks(size) {
             reader.push(piece);
@@ -325,7 +325,7 @@ mod tests {
 
     #[test]
     fn what_to_come_back_with_is_kept() {
-        let mut reader = Reader::new(64);
+        let mut reader = SseDecoder::new(64);
         for (text, id) in [
             ("data: 1\n\n", None),
             ("id: a\n", None),
@@ -345,21 +345,21 @@ mod tests {
 
     #[test]
     fn a_long_event_is_refused() {
-        let mut reader = Reader::new(64);
+        let mut reader = SseDecoder::new(64);
         reader.push(&[b'x'; 65]);
-        assert_eq!(reader.next_event(), Err(TooLong { limit: 64 }));
-        let mut reader = Reader::new(64);
+        assert_eq!(reader.next_event(), Err(EventTooLong { limit: 64 }));
+        let mut reader = SseDecoder::new(64);
         for _ in 0..3 {
             reader.push(b"data: 0123456789012345678901234567890\n");
         }
-        assert_eq!(reader.next_event(), Err(TooLong { limit: 64 }));
+        assert_eq!(reader.next_event(), Err(EventTooLong { limit: 64 }));
     }
 
     #[test]
     fn what_is_framed_reads_back() {
         let json = b"{\"a\":\n 1,\r\n \"b\": 2}";
-        let mut reader = Reader::new(1024);
-        reader.push(&frame(json));
+        let mut reader = SseDecoder::new(1024);
+        reader.push(&encode_event(json));
         let event = reader.next_event().unwrap().unwrap();
         let value: serde_json::Value = serde_json::from_slice(&event.data).unwrap();
         assert_eq!(value, serde_json::json!({"a": 1, "b": 2}));

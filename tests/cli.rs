@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use moongate::mock::{Revision, Script, serve_http};
+use moongate::mock::{MockScript, Revision, serve_http};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -20,7 +20,7 @@ const KEY: &str = "mg_a_key_that_is_long_enough_0123456789";
 
 /// What a run left behind.
 #[derive(Debug)]
-struct Ran {
+struct RunOutput {
     code: Option<i32>,
     out: String,
     err: String,
@@ -37,22 +37,22 @@ fn command(args: &[&str], dir: &Path) -> Command {
     command
 }
 
-async fn end(child: Child) -> Ran {
+async fn end(child: Child) -> RunOutput {
     let output = timeout(LONG, child.wait_with_output()).await.expect("the command ends").unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
-    Ran { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    RunOutput { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
 }
 
-async fn run_in(dir: &Path, args: &[&str]) -> Ran {
+async fn run_in(dir: &Path, args: &[&str]) -> RunOutput {
     end(command(args, dir).spawn().unwrap()).await
 }
 
-async fn run(args: &[&str]) -> Ran {
+async fn run(args: &[&str]) -> RunOutput {
     run_in(TempDir::new().unwrap().path(), args).await
 }
 
 /// Runs a verb against a mock that it starts itself.
-async fn piped(verb: &[&str], mock: &[&str]) -> Ran {
+async fn piped(verb: &[&str], mock: &[&str]) -> RunOutput {
     run(&[verb, &["--", MOONGATE, "mock"], mock].concat()).await
 }
 
@@ -61,7 +61,7 @@ const ODD_TOOL: &str = r#"{"inputSchema":{"type":"object","properties":{"n":{"ty
 const ODD_ANSWER: &str = r#"{"content":[{"text":"a\u0062","type":"text"}],"structuredContent":{"z":1.0, "a":1e5}}"#;
 
 fn odd_script(dir: &Path) -> String {
-    let mut script = Script { tools: vec![ODD_TOOL.into()], ..Script::default() };
+    let mut script = MockScript { tools: vec![ODD_TOOL.into()], ..MockScript::default() };
     script.answers.insert("odd".into(), ODD_ANSWER.into());
     let path = dir.join("odd.json");
     std::fs::write(&path, serde_json::to_string(&script).unwrap()).unwrap();
@@ -69,16 +69,16 @@ fn odd_script(dir: &Path) -> String {
 }
 
 /// A running gateway.
-struct Gateway {
+struct RunningGateway {
     child: Child,
     url: String,
     admin: String,
     dir: TempDir,
 }
 
-impl Gateway {
+impl RunningGateway {
     async fn start() -> Self {
-        Gateway::start_with("").await
+        RunningGateway::start_with("").await
     }
 
     async fn status(&self) -> serde_json::Value {
@@ -109,7 +109,7 @@ impl Gateway {
             }
         }
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-        let gateway = Gateway { child, url: url.unwrap(), admin: admin.unwrap(), dir };
+        let gateway = RunningGateway { child, url: url.unwrap(), admin: admin.unwrap(), dir };
         for _ in 0..200 {
             if gateway.run(&["tools"]).await.out.contains("std__echo") {
                 return gateway;
@@ -119,7 +119,7 @@ impl Gateway {
         panic!("the gateway never had its server's tools");
     }
 
-    async fn run(&self, args: &[&str]) -> Ran {
+    async fn run(&self, args: &[&str]) -> RunOutput {
         let mut command = command(&[args, &["--url", &self.url]].concat(), self.dir.path());
         end(command.env("MOONGATE_KEY", KEY).spawn().unwrap()).await
     }
@@ -153,7 +153,7 @@ fn pid_of(child: &Child) -> Pid {
 async fn a_misspelt_entry_costs_that_server_and_not_the_gateway() {
     let broken =
         "[servers.unset]\nurl = \"https://a.example/${NOT_SET}\"\n[servers.typo]\ncommand = \"x\"\ntols = {}\n";
-    let gateway = Gateway::start_with(broken).await;
+    let gateway = RunningGateway::start_with(broken).await;
     let status = gateway.status().await;
     let server = |name: &str| status["servers"].as_array().unwrap().iter().find(|s| s["name"] == name).unwrap().clone();
     for (name, word) in [("unset", "NOT_SET"), ("typo", "`tols`")] {
@@ -255,7 +255,7 @@ async fn commands_find_the_gateway_by_its_config() {
 async fn the_default_build_allocates_with_jemalloc_where_it_can() {
     let manifest = include_str!("../Cargo.toml");
     assert!(manifest.lines().any(|line| line == "default = [\"jemalloc\"]"), "the default features name jemalloc");
-    let gateway = Gateway::start_with("").await;
+    let gateway = RunningGateway::start_with("").await;
     let heap = gateway.heap_bytes().await;
     if cfg!(all(feature = "jemalloc", any(target_os = "linux", target_os = "macos"))) {
         // An allocator that is linked and not used counts next to nothing.
@@ -348,7 +348,7 @@ async fn json_is_what_the_server_wrote() {
 async fn pairs_are_typed_by_the_schema() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("script.json");
-    let script = Script { tools: vec![ODD_TOOL.into()], ..Script::default() };
+    let script = MockScript { tools: vec![ODD_TOOL.into()], ..MockScript::default() };
     std::fs::write(&path, serde_json::to_string(&script).unwrap()).unwrap();
     let script = path.to_str().unwrap();
     let pairs = ["n=1.50", "i=7", "b=true", r#"o={"k": 1}"#, "s=5", "more=x=y", "raw:=[1]"];
@@ -509,7 +509,7 @@ async fn a_reader_that_has_enough_is_no_failure() {
 #[tokio::test]
 async fn servers_of_both_eras_are_reached_by_url() {
     for revision in [Revision::V2025_03_26, Revision::V2025_11_25, Revision::V2026_07_28] {
-        let script = Script { revisions: vec![revision], ..Script::standard() };
+        let script = MockScript { revisions: vec![revision], ..MockScript::standard() };
         let mock = serve_http(script, "127.0.0.1:0".parse().unwrap()).await.unwrap();
         let called = run(&["call", "add", "a=1", "b=2.5", "--url", &mock.url]).await;
         assert_eq!((called.code, &*called.out), (Some(0), "3.5\n"), "{}", called.err);
@@ -539,7 +539,7 @@ async fn what_cannot_be_reached_is_told() {
 
 #[tokio::test]
 async fn a_gateway_is_used_with_its_key() {
-    let gateway = Gateway::start().await;
+    let gateway = RunningGateway::start().await;
     let called = gateway.run(&["call", "std__add", "a=1", "b=2"]).await;
     assert_eq!((called.code, &*called.out), (Some(0), "3\n"), "{}", called.err);
     let called = gateway.run(&["call", "std__progress", "steps=2"]).await;
@@ -570,7 +570,7 @@ async fn a_gateway_is_used_with_its_key() {
 
 #[tokio::test]
 async fn a_tool_whose_server_is_away_is_told_as_that() {
-    let gateway = Gateway::start().await;
+    let gateway = RunningGateway::start().await;
     let ran = async |tool: &str| {
         let mut command = command(&["call", tool, "--url", &gateway.url], gateway.dir.path());
         command.env("MOONGATE_KEY", KEY).env("MOONGATE_GATEWAY__ADMIN", &gateway.admin);

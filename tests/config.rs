@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use moongate::auth::{AdminRole, MetricsAccess};
 use moongate::cli;
-use moongate::config::{self, Kind, LoadOptions, Loaded, Origin, Plan, Problems, Tolerance};
+use moongate::config::{
+    self, ConfigProblems, ErrorTolerance, LoadOptions, LoadedConfig, Plan, ProblemKind, ProblemOrigin,
+};
 use moongate::front::ListenAddress;
-use moongate::upstream::{Connect, ServerSettings, Share};
+use moongate::upstream::{ConnectTarget, ServerSettings, SharingMode};
 
 #[path = "config/clients.rs"]
 mod clients;
@@ -26,14 +28,14 @@ fn variables(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
-fn load(paths: &[PathBuf], env: &[(&str, &str)]) -> Result<Loaded, Problems> {
+fn load(paths: &[PathBuf], env: &[(&str, &str)]) -> Result<LoadedConfig, ConfigProblems> {
     let options =
         LoadOptions { paths: paths.to_vec(), env: variables(env), revisions: REVISIONS, ..Default::default() };
     config::load(&options)
 }
 
 /// Writes texts to files of a directory that is gone afterwards, and loads them over one another.
-fn load_texts(files: &[(&str, &str)], env: &[(&str, &str)]) -> Result<Loaded, Problems> {
+fn load_texts(files: &[(&str, &str)], env: &[(&str, &str)]) -> Result<LoadedConfig, ConfigProblems> {
     let directory = tempfile::tempdir().unwrap();
     let paths: Vec<PathBuf> = files
         .iter()
@@ -124,11 +126,11 @@ fn every_mistake_is_explained() {
 }
 
 /// Loads as at the start of a gateway.
-fn load_at_start(text: &str, name: &str) -> Result<Loaded, Problems> {
+fn load_at_start(text: &str, name: &str) -> Result<LoadedConfig, ConfigProblems> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join(name);
     std::fs::write(&path, text).unwrap();
-    let tolerance = Tolerance::PerServer;
+    let tolerance = ErrorTolerance::PerServer;
     config::load(&LoadOptions { paths: vec![path], revisions: REVISIONS, tolerance, ..Default::default() })
 }
 
@@ -146,7 +148,7 @@ fn at_the_start_a_problem_in_an_entry_costs_that_server() {
         .servers
         .iter()
         .filter_map(|server| match &server.connect {
-            Connect::Misconfigured { reason } => Some((server.name.as_str(), reason.as_str())),
+            ConnectTarget::Misconfigured { reason } => Some((server.name.as_str(), reason.as_str())),
             _ => None,
         })
         .collect();
@@ -341,8 +343,8 @@ fn all_formats_give_the_same_plan() {
     assert_eq!((toml.servers.len(), toml.views.len(), toml.keys.len()), (2, 1, 1));
     assert_eq!(toml.servers[0].timeout, Duration::from_secs(90));
     assert_eq!(toml.servers[0].max_message, 1 << 20);
-    assert!(!toml.servers[0].tools.exists("x_y") && toml.servers[0].tools.exists("y"));
-    let Connect::Http { headers, .. } = &toml.servers[0].connect else { panic!("{:?}", toml.servers[0].connect) };
+    assert!(!toml.servers[0].tools.allows_name("x_y") && toml.servers[0].tools.allows_name("y"));
+    let ConnectTarget::Http { headers, .. } = &toml.servers[0].connect else { panic!("{:?}", toml.servers[0].connect) };
     assert_eq!(headers[0].1.to_str().unwrap(), "Bearer secret");
     assert!(headers[0].1.is_sensitive());
     assert!(!format!("{toml:?}").contains("secret"));
@@ -373,7 +375,7 @@ fn later_files_override_earlier_ones() {
     let plan = plan(&[("base.toml", base), ("over.json", over)], &[]);
     assert_eq!(plan.drain, Duration::from_secs(1), "what the later file does not say stays");
     assert_eq!(plan.allowed_hosts, ["c"], "lists are replaced");
-    let Connect::Stdio { args, env, .. } = &plan.servers[0].connect else { panic!("{plan:?}") };
+    let ConnectTarget::Stdio { args, env, .. } = &plan.servers[0].connect else { panic!("{plan:?}") };
     assert_eq!(args, &["9"]);
     let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     assert_eq!(env, &[pair("A", "1"), pair("B", "3")], "tables merge");
@@ -406,8 +408,8 @@ fn the_environment_overrides_files_and_flags_override_the_environment() {
     assert_eq!(plan.allowed_hosts, ["a.example", "b.example"]);
     assert_eq!((plan.admin.as_ref(), plan.names.max_length), (None, 64));
     assert_eq!(plan.servers[0].title.as_deref(), Some("0123"), "a text stays a text");
-    assert_eq!(plan.servers[0].share, Share::Session);
-    let Connect::Http { headers, .. } = &plan.servers[1].connect else { panic!("{plan:?}") };
+    assert_eq!(plan.servers[0].share, SharingMode::Session);
+    let ConnectTarget::Http { headers, .. } = &plan.servers[1].connect else { panic!("{plan:?}") };
     assert_eq!(headers[0].1.to_str().unwrap(), "one$two");
 
     options.listen = vec!["127.0.0.1:3".to_owned(), "localhost:0".to_owned()];
@@ -428,16 +430,17 @@ fn problems_of_variables_and_flags_name_them() {
     ];
     let mut options = LoadOptions { env: variables(&env), only: vec!["x".to_owned()], ..Default::default() };
     let problems = config::load(&options).unwrap_err();
-    let found: Vec<(Kind, Origin)> = problems.errors.iter().map(|it| (it.kind, it.origin.clone())).collect();
-    let variable = |name: &str| Origin::Variable(name.to_owned());
+    let found: Vec<(ProblemKind, ProblemOrigin)> =
+        problems.errors.iter().map(|it| (it.kind, it.origin.clone())).collect();
+    let variable = |name: &str| ProblemOrigin::Variable(name.to_owned());
     assert_eq!(
         found,
         [
-            (Kind::Value, variable("MOONGATE_GATEWAY__DRAIN")),
-            (Kind::Conflict, variable("MOONGATE_GATEWAY__LISTEN")),
-            (Kind::UnknownKey, variable("MOONGATE_GATWAY__ADMIN")),
-            (Kind::Type, variable("MOONGATE_LIMITS__SESSIONS")),
-            (Kind::Conflict, Origin::Flag("--only".to_owned())),
+            (ProblemKind::Value, variable("MOONGATE_GATEWAY__DRAIN")),
+            (ProblemKind::Conflict, variable("MOONGATE_GATEWAY__LISTEN")),
+            (ProblemKind::UnknownKey, variable("MOONGATE_GATWAY__ADMIN")),
+            (ProblemKind::Type, variable("MOONGATE_LIMITS__SESSIONS")),
+            (ProblemKind::Conflict, ProblemOrigin::Flag("--only".to_owned())),
         ],
         "{problems}"
     );
@@ -447,7 +450,7 @@ fn problems_of_variables_and_flags_name_them() {
     options.only.clear();
     options.listen = vec!["nowhere".to_owned()];
     let problems = config::load(&options).unwrap_err();
-    assert_eq!(problems.errors[0].origin, Origin::Flag("--listen".to_owned()));
+    assert_eq!(problems.errors[0].origin, ProblemOrigin::Flag("--listen".to_owned()));
 }
 
 #[test]
@@ -469,10 +472,10 @@ fn secrets_come_from_variables_and_files_and_are_not_shown() {
     let path = directory.path().join("a.toml");
     std::fs::write(&path, text).unwrap();
     let loaded = load(&[path], &[("S", "hidden-5"), ("K", "hidden-6-hidden-6-hidden-6")]).unwrap();
-    let Connect::Http { headers, url, .. } = &loaded.plan.servers[0].connect else { panic!() };
+    let ConnectTarget::Http { headers, url, .. } = &loaded.plan.servers[0].connect else { panic!() };
     assert_eq!(headers[0].1.to_str().unwrap(), "from-a-file");
     assert_eq!(url.path(), "/mcp");
-    let Connect::Stdio { args, .. } = &loaded.plan.servers[1].connect else { panic!() };
+    let ConnectTarget::Stdio { args, .. } = &loaded.plan.servers[1].connect else { panic!() };
     assert_eq!(args[3], "${LITERAL}");
     let printed = loaded.print();
     assert!(!printed.contains("hidden") && !printed.contains("from-a-file"), "{printed}");
@@ -624,7 +627,7 @@ fn a_proxy_and_authorities_come_from_the_server_or_the_defaults() {
     std::fs::write(&path, text).unwrap();
     let loaded = load(std::slice::from_ref(&path), &[("WHO", "user:leaked")]).unwrap();
     let network = |at: usize| match &loaded.plan.servers[at].connect {
-        Connect::Http { network, .. } => network,
+        ConnectTarget::Http { network, .. } => network,
         other => panic!("{other:?}"),
     };
     assert_eq!(format!("{:?}", network(0).proxy), "Fixed(the proxy proxy.test:3128 (from defaults.proxy))");

@@ -46,15 +46,15 @@ fn every_target_holds_for_its_corpus() {
 
 /// Says which input it was that ended in a panic.
 fn told(name: &str, target: fuzz::Target, input: &[u8]) {
-    struct Told<'a>(&'a str, &'a [u8]);
-    impl Drop for Told<'_> {
+    struct CorpusInput<'a>(&'a str, &'a [u8]);
+    impl Drop for CorpusInput<'_> {
         fn drop(&mut self) {
             if std::thread::panicking() {
                 eprintln!("the input of {} was b\"{}\"", self.0, self.1.escape_ascii());
             }
         }
     }
-    let _told = Told(name, input);
+    let _told = CorpusInput(name, input);
     target(input);
 }
 

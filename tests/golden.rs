@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use moongate::app::App;
-use moongate::mock::{Handle, Preset, Revision, Script, TaskRule, serve_http};
+use moongate::app::GatewayApp;
+use moongate::mock::{ContentPreset, MockHandle, MockScript, Revision, TaskRule, serve_http};
 use moongate::revision::SUPPORTED;
 use serde_json::{Value, json};
 
@@ -22,24 +22,24 @@ use common::tap::{Exchange, Tap};
 use common::{Client, until};
 
 /// A gateway with one server of the same revision as its client, and a tap on both sides.
-struct Stage {
+struct GoldenStage {
     revision: &'static str,
     front: Tap,
     back: Tap,
     client: Client,
-    server: Handle,
-    app: App,
+    server: MockHandle,
+    app: GatewayApp,
     /// The cases that were played: name and text.
     played: BTreeMap<String, String>,
     _dir: tempfile::TempDir,
 }
 
-fn script(revision: &str) -> Script {
-    let mut script = Script {
+fn script(revision: &str) -> MockScript {
+    let mut script = MockScript {
         name: "golden".into(),
         instructions: Some("Golden instructions.".into()),
-        preset: Preset::Empty,
-        ..Script::default().speaking(&[Revision::of(revision).unwrap()])
+        preset: ContentPreset::Empty,
+        ..MockScript::default().speaking(&[Revision::of(revision).unwrap()])
     };
     let schema = json!({"type": "object"});
     let tool = |name: &str| json!({"name": name, "inputSchema": schema});
@@ -55,7 +55,7 @@ fn script(revision: &str) -> Script {
     script
 }
 
-impl Stage {
+impl GoldenStage {
     async fn set(revision: &'static str, server_revision: &'static str) -> Self {
         let server = serve_http(script(server_revision), "127.0.0.1:0".parse().unwrap()).await.unwrap();
         let back = Tap::before(server.addr.unwrap()).await;
@@ -66,12 +66,12 @@ impl Stage {
         let app = common::rig::start(&dir, &config).await;
         let front = Tap::before(app.addresses[0]).await;
         until("the server is listened to", || server.listeners() > 0).await;
-        let key = moongate::json::Text::from("a://b");
-        let find = || app.gateway.snapshot().find(moongate::model::Kind::Resources, &key).is_some();
+        let key = moongate::json::ByteString::from("a://b");
+        let find = || app.gateway.snapshot().find_exposed(moongate::model::ItemKind::Resources, &key).is_some();
         until("the server is listed", find).await;
         let client = Client::speaking(revision, &front.url, json!({"elicitation": {}}));
         let played = BTreeMap::new();
-        Stage { revision, front, back, client, server, app, played, _dir: dir }
+        GoldenStage { revision, front, back, client, server, app, played, _dir: dir }
     }
 
     fn is_modern(&self) -> bool {
@@ -86,7 +86,7 @@ impl Stage {
     /// Ends a case: what was said since it began becomes its text.
     fn end(&mut self, name: &str) {
         let (front, back) = (self.front.fresh(), self.back.fresh());
-        let mut text = Text::default();
+        let mut text = GoldenText::default();
         for n in 0..front.len().max(back.len()) {
             if let Some(exchange) = front.get(n) {
                 text.request("client -> gateway", exchange);
@@ -116,7 +116,7 @@ impl Stage {
 
 /// The text of a case, without what differs from run to run.
 #[derive(Default)]
-struct Text {
+struct GoldenText {
     text: String,
     /// The gateway's own ids, in the order in which they appear: equal ones stay equal.
     ids: Vec<String>,
@@ -124,7 +124,7 @@ struct Text {
     names: Vec<String>,
 }
 
-impl Text {
+impl GoldenText {
     fn request(&mut self, title: &str, exchange: &Exchange) {
         let Exchange { method, headers, body, .. } = exchange;
         self.add(title, &format!("{method}\n{}\n\n{body}", headers.join("\n")));
@@ -200,10 +200,10 @@ fn replaced(text: &str, begin: &str, end: &str, by: &str) -> String {
 // === the cases ===
 
 /// How the gateway opens its server. The streams for changes come when they come, and are shown last.
-fn opened(stage: &mut Stage) {
+fn opened(stage: &mut GoldenStage) {
     let mut all = stage.back.fresh();
     all.sort_by_key(|exchange| exchange.method == "GET" || exchange.body.contains("subscriptions/listen"));
-    let mut text = Text::default();
+    let mut text = GoldenText::default();
     for exchange in &all {
         text.request("gateway -> server", exchange);
         text.answer("gateway <- server", exchange);
@@ -211,7 +211,7 @@ fn opened(stage: &mut Stage) {
     stage.played.insert("server-opened".to_owned(), text.text);
 }
 
-async fn opening(stage: &mut Stage) {
+async fn opening(stage: &mut GoldenStage) {
     stage.begin();
     if stage.is_modern() {
         stage.client.ask("server/discover").id("1").send().await.result();
@@ -222,7 +222,7 @@ async fn opening(stage: &mut Stage) {
     stage.end("opening");
 }
 
-async fn calls(stage: &mut Stage) {
+async fn calls(stage: &mut GoldenStage) {
     stage.play("tools-list", "tools/list", "", "").await;
     let echo = r#""name":"s__echo","arguments":{"n":1.0, "e":"\u00e9"}"#;
     stage.play("tools-call", "tools/call", echo, r#""com.example/k":1E5"#).await;
@@ -236,7 +236,7 @@ async fn calls(stage: &mut Stage) {
     stage.play("unknown-method", "com.example/nope", "", "").await;
 }
 
-async fn elicitation(stage: &mut Stage, name: &str, answers_alone: bool) {
+async fn elicitation(stage: &mut GoldenStage, name: &str, answers_alone: bool) {
     stage.begin();
     let accept = |_: &str, _: &Value| json!({"action": "accept", "content": {"name": "Ada"}});
     let members = r#""name":"s__elicit","arguments":{}"#;
@@ -249,7 +249,7 @@ async fn elicitation(stage: &mut Stage, name: &str, answers_alone: bool) {
 }
 
 /// A task from its call to its end, with a question: in one file for each request.
-async fn tasks(stage: &mut Stage) {
+async fn tasks(stage: &mut GoldenStage) {
     if stage.revision < "2025-11-25" {
         return;
     }
@@ -302,7 +302,7 @@ async fn tasks(stage: &mut Stage) {
     }
 }
 
-async fn changes(stage: &mut Stage) {
+async fn changes(stage: &mut GoldenStage) {
     stage.begin();
     let mut stream = if stage.is_modern() {
         let filter = json!({"notifications": {"toolsListChanged": true}});
@@ -318,7 +318,7 @@ async fn changes(stage: &mut Stage) {
 }
 
 /// The client comes back for the answer of the progress case, from behind its first event.
-async fn resumption(stage: &mut Stage) {
+async fn resumption(stage: &mut GoldenStage) {
     stage.begin();
     let last = [("last-event-id".to_owned(), "1-1".to_owned())];
     let mut stream = common::Stream::of(stage.client.http("GET", "", &last).await);
@@ -327,7 +327,7 @@ async fn resumption(stage: &mut Stage) {
 }
 
 /// The client's side of HTTP+SSE.
-async fn http_sse(stage: &mut Stage) {
+async fn http_sse(stage: &mut GoldenStage) {
     stage.begin();
     let url = stage.front.url.replace("/mcp", "/sse");
     let client = Client::open(stage.revision, &url, json!({})).await;
@@ -343,7 +343,7 @@ async fn http_sse(stage: &mut Stage) {
     stage.end("http-sse");
 }
 
-async fn batch(stage: &mut Stage) {
+async fn batch(stage: &mut GoldenStage) {
     stage.begin();
     let body = r#"[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","method":"notifications/x"},{"jsonrpc":"2.0","id":"\u0032","method":"tools/call","params":{"name":"s__new"}}]"#;
     let headers = if stage.is_modern() { vec![("mcp-protocol-version".into(), stage.revision.into())] } else { vec![] };
@@ -397,7 +397,7 @@ async fn the_bytes_on_both_sides_are_golden() {
     let mut wrong = Vec::new();
     let mut cases = 0;
     for revision in SUPPORTED {
-        let mut stage = Stage::set(revision, revision).await;
+        let mut stage = GoldenStage::set(revision, revision).await;
         opened(&mut stage);
         opening(&mut stage).await;
         calls(&mut stage).await;
@@ -413,7 +413,7 @@ async fn the_bytes_on_both_sides_are_golden() {
         changes(&mut stage).await;
         batch(&mut stage).await;
         // The same across the eras: the newest server of the other one.
-        let mut across = Stage::set(revision, if stage.is_modern() { "2025-11-25" } else { MODERN }).await;
+        let mut across = GoldenStage::set(revision, if stage.is_modern() { "2025-11-25" } else { MODERN }).await;
         opening(&mut across).await;
         across.played.clear();
         elicitation(&mut across, "elicitation-across", true).await;

@@ -39,13 +39,13 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
-use cell::{Cell, OVER_SSE};
-use rig::Transport;
+use cell::{MatrixCell, OVER_SSE};
+use rig::ServerTransport;
 
 /// No feature takes longer than this.
 const FEATURE: Duration = Duration::from_secs(60);
 
-type Feature = fn(Arc<Cell>) -> BoxFuture<'static, ()>;
+type PairFeature = fn(Arc<MatrixCell>) -> BoxFuture<'static, ()>;
 
 macro_rules! features {
     ($($module:ident: $($name:ident),+;)+) => {
@@ -53,7 +53,7 @@ macro_rules! features {
     };
 }
 
-const FEATURES: &[(&str, Feature)] = features! {
+const FEATURES: &[(&str, PairFeature)] = features! {
     edges: opening, ending, ping, unknown_method, ids_come_back_as_they_are, batches, headers_must_agree,
         a_second_stream_replaces_the_first, an_endpoint_of_its_own;
     tools: tools_list, arguments_byte_for_byte, both_servers_are_called_by_their_names, unknown_tool,
@@ -92,8 +92,8 @@ const STREAMABLE: [&str; 10] = [
 ];
 
 /// Runs every feature in one cell.
-async fn run(client: &'static str, server: &'static str, transport: Transport) {
-    let cell = Arc::new(Cell::start(client, server, transport).await);
+async fn run(client: &'static str, server: &'static str, transport: ServerTransport) {
+    let cell = Arc::new(MatrixCell::start(client, server, transport).await);
     let mut failed = Vec::new();
     let over_sse = client.ends_with(OVER_SSE);
     for (name, feature) in FEATURES.iter().filter(|(name, _)| !over_sse || !STREAMABLE.contains(name)) {
@@ -125,7 +125,7 @@ macro_rules! matrix {
         const NAMED: &[&str] = &[$($date),+];
         const _: () = assert!(all_named(NAMED), "a revision is missing in the matrix");
         $(mod $client {
-            use super::{Transport, run};
+            use super::{ServerTransport, run};
             servers!($date);
         })+
     };
@@ -138,34 +138,34 @@ macro_rules! servers {
     };
     ($client:literal; $($server:ident = $date:literal),+) => {
         $(mod $server {
-            use super::{Transport, run};
+            use super::{ServerTransport, run};
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn stdio() {
-                run($client, $date, Transport::Stdio).await;
+                run($client, $date, ServerTransport::Stdio).await;
             }
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn http() {
-                run($client, $date, Transport::Http).await;
+                run($client, $date, ServerTransport::Http).await;
             }
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn tcp() {
-                run($client, $date, Transport::Tcp).await;
+                run($client, $date, ServerTransport::Tcp).await;
             }
         })+
 
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn s2024_11_05_over_sse() {
-            run($client, "2024-11-05", Transport::Sse).await;
+            run($client, "2024-11-05", ServerTransport::Sse).await;
         }
     };
 }
 
 /// A client of 2024-11-05 on the HTTP transport of its revision.
 mod c2024_11_05_over_sse {
-    use super::{Transport, run};
+    use super::{ServerTransport, run};
     servers!("2024-11-05 over HTTP+SSE");
 }
 
@@ -179,7 +179,7 @@ matrix!(
 
 /// The links that differ from others only in what is below the messages: both eras.
 mod links {
-    use super::{Transport, run};
+    use super::{ServerTransport, run};
 
     const LEGACY: &str = "2025-11-25";
     const MODERN: &str = "2026-07-28";
@@ -187,7 +187,7 @@ mod links {
     macro_rules! links {
         ($($link:ident = $transport:ident),+) => {
             $(mod $link {
-                use super::{LEGACY, MODERN, Transport, run};
+                use super::{LEGACY, MODERN, ServerTransport, run};
 
                 pairing!($transport: legacy_legacy = LEGACY, LEGACY);
                 pairing!($transport: legacy_modern = LEGACY, MODERN);
@@ -201,7 +201,7 @@ mod links {
         ($transport:ident: $name:ident = $client:ident, $server:ident) => {
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {
-                run($client, $server, Transport::$transport).await;
+                run($client, $server, ServerTransport::$transport).await;
             }
         };
     }

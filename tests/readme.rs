@@ -18,7 +18,7 @@ use moongate::revision::SUPPORTED;
 const MOONGATE: &str = env!("CARGO_BIN_EXE_moongate");
 
 /// A fenced block: its language and its text.
-struct Block {
+struct FencedBlock {
     language: String,
     text: String,
 }
@@ -45,18 +45,18 @@ fn pages() -> Vec<(String, String)> {
         .collect()
 }
 
-fn blocks() -> Vec<Block> {
-    let blocks: Vec<Block> = pages().iter().flat_map(|(_, text)| blocks_of(text)).collect();
+fn blocks() -> Vec<FencedBlock> {
+    let blocks: Vec<FencedBlock> = pages().iter().flat_map(|(_, text)| blocks_of(text)).collect();
     assert!(blocks.len() >= 40, "the blocks were found: {}", blocks.len());
     blocks
 }
 
-fn blocks_of(text: &str) -> Vec<Block> {
+fn blocks_of(text: &str) -> Vec<FencedBlock> {
     let mut blocks = Vec::new();
-    let mut open: Option<Block> = None;
+    let mut open: Option<FencedBlock> = None;
     for line in text.lines() {
         match (line.strip_prefix("```"), open.take()) {
-            (Some(language), None) => open = Some(Block { language: language.to_owned(), text: String::new() }),
+            (Some(language), None) => open = Some(FencedBlock { language: language.to_owned(), text: String::new() }),
             (Some(_), Some(block)) => blocks.push(block),
             (None, Some(mut block)) => {
                 block.text.push_str(line);
@@ -69,12 +69,12 @@ fn blocks_of(text: &str) -> Vec<Block> {
     blocks
 }
 
-fn of(language: &str) -> Vec<Block> {
+fn of(language: &str) -> Vec<FencedBlock> {
     blocks().into_iter().filter(|block| block.language == language).collect()
 }
 
 /// A gateway with its demo server, as the README's first command starts it, on free ports.
-struct Demo {
+struct DemoGateway {
     process: Child,
     said: String,
     gateway: SocketAddr,
@@ -83,8 +83,8 @@ struct Demo {
     _dir: tempfile::TempDir,
 }
 
-impl Demo {
-    fn start() -> Demo {
+impl DemoGateway {
+    fn start() -> DemoGateway {
         let dir = tempfile::tempdir().unwrap();
         let mut process = Command::new(MOONGATE)
             .current_dir(dir.path())
@@ -105,7 +105,7 @@ impl Demo {
             let rest = said.split(mark).nth(1).unwrap();
             rest.split(['/', '\n', ' ', ',']).next().unwrap().parse().unwrap()
         };
-        let demo = Demo {
+        let demo = DemoGateway {
             gateway: address("listening on http://"),
             admin: address("health on http://"),
             tcp: address("listening on tcp:"),
@@ -148,7 +148,7 @@ impl Demo {
     }
 }
 
-impl Drop for Demo {
+impl Drop for DemoGateway {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
@@ -186,7 +186,7 @@ case "$answer" in *'"result"'*) echo "$answer" ;; *) echo "no result: $answer"; 
 fn the_first_command_says_what_the_readme_says() {
     let first = of("sh").remove(0);
     assert_eq!(first.text.trim(), "cargo run", "the first command runs the binary of this crate, without arguments");
-    let demo = Demo::start();
+    let demo = DemoGateway::start();
     let shown = of("text").remove(0).text.replace("127.0.0.1:8080", &demo.gateway.to_string());
     let shown = shown.replace("127.0.0.1:9090", &demo.admin.to_string());
     for line in shown.lines() {
@@ -196,7 +196,7 @@ fn the_first_command_says_what_the_readme_says() {
 
 #[test]
 fn every_command_works() {
-    let demo = Demo::start();
+    let demo = DemoGateway::start();
     let mut ran = 0;
     let mut failed = Vec::new();
     for block in of("sh") {
@@ -262,7 +262,7 @@ const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","param
 
 #[test]
 fn every_client_entry_leads_to_the_gateway() {
-    let demo = Demo::start();
+    let demo = DemoGateway::start();
     let entries = of("json");
     assert_eq!(entries.len(), 4, "Cursor and VS Code; `moongate stdio`, alone and as a bridge");
     for block in entries {
@@ -285,7 +285,7 @@ fn every_client_entry_leads_to_the_gateway() {
 
 #[test]
 fn prometheus_is_pointed_at_the_metrics() {
-    let demo = Demo::start();
+    let demo = DemoGateway::start();
     let yaml = of("yaml").remove(0).text;
     let target = yaml.lines().find_map(|line| line.trim().strip_prefix("- targets: [\"")?.strip_suffix("\"]")).unwrap();
     // The path that Prometheus takes when none is given.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use moongate::mock::Handle;
+use moongate::mock::MockHandle;
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -21,7 +21,7 @@ const WATCHED: &str = "mock://watched";
 
 /// What the clients of one run counted.
 #[derive(Default)]
-struct Tally {
+struct CallTally {
     stop: AtomicBool,
     /// Calls that were sent, whatever became of them.
     sent: AtomicU64,
@@ -31,7 +31,7 @@ struct Tally {
 }
 
 /// Calls without a pause, and counts; gives the numbers that the server's counter gave for the calls of this client.
-async fn keep_calling(client: Client, tool: &str, tally: Arc<Tally>) -> Vec<u64> {
+async fn keep_calling(client: Client, tool: &str, tally: Arc<CallTally>) -> Vec<u64> {
     let mut numbers = Vec::new();
     let mut n = 0;
     while !tally.stop.load(Ordering::Relaxed) {
@@ -97,7 +97,7 @@ async fn stopped(mut process: Process, signal: Signal) {
     }
 }
 
-fn executed(mock: &Handle) -> u64 {
+fn executed(mock: &MockHandle) -> u64 {
     mock.counters().of("tools/call")
 }
 
@@ -127,7 +127,7 @@ async fn under_load(signals: &[Signal]) -> (u64, u64) {
     }
     let stateless: Vec<Client> = futures_util::future::join_all((0..4).map(|_| open(Era::Modern))).await;
     let before = executed(&new);
-    let tally = Arc::new(Tally::default());
+    let tally = Arc::new(CallTally::default());
     // A server with sessions counts for each of its own, and starts anew with each: the stateless one counts for all.
     let calling = sessions[..8].iter().chain(&stateless).cloned();
     let calling: Vec<_> =

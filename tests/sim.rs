@@ -51,7 +51,7 @@ fn part(part: u64) {
         return;
     }
     let seeds = number("SIM_SEEDS").unwrap_or(SEEDS);
-    let mut seen = world::Seen::default();
+    let mut seen = world::EventCounts::default();
     for seed in (0..seeds).filter(|seed| seed % PARTS == part) {
         seen.add(&run(seed, &plan));
     }
@@ -61,8 +61,8 @@ fn part(part: u64) {
     }
 }
 
-fn run(seed: u64, plan: &Plan) -> world::Seen {
-    let replay = Replay(seed);
+fn run(seed: u64, plan: &Plan) -> world::EventCounts {
+    let replay = ReplayHint(seed);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     let seen = runtime.block_on(world::run(seed, plan));
     std::mem::forget(replay);
@@ -70,9 +70,9 @@ fn run(seed: u64, plan: &Plan) -> world::Seen {
 }
 
 /// Says how to run the seed again, if it ends in a panic.
-struct Replay(u64);
+struct ReplayHint(u64);
 
-impl Drop for Replay {
+impl Drop for ReplayHint {
     fn drop(&mut self) {
         eprintln!("the seed was {0}: SIM_SEED={0} runs it again", self.0);
     }

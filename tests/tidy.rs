@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use moongate::revision::SUPPORTED;
 
 /// A source file, as the checks see it.
-struct Source {
+struct SourceFile {
     path: String,
     /// Without the unit tests at its end.
     code: String,
@@ -29,7 +29,7 @@ fn files_below(dir: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-fn sources() -> Vec<Source> {
+fn sources() -> Vec<SourceFile> {
     let mut paths = Vec::new();
     files_below(&root().join("src"), &mut paths);
     paths.retain(|path| path.extension().is_some_and(|e| e == "rs"));
@@ -40,7 +40,7 @@ fn sources() -> Vec<Source> {
     let read = |path: PathBuf| {
         let text = std::fs::read_to_string(&path).unwrap();
         let code = text.split("#[cfg(test)]").next().unwrap_or_default().to_owned();
-        Source { path: path.strip_prefix(root().join("src")).unwrap().to_string_lossy().replace('\\', "/"), code }
+        SourceFile { path: path.strip_prefix(root().join("src")).unwrap().to_string_lossy().replace('\\', "/"), code }
     };
     paths.into_iter().map(read).collect()
 }
@@ -54,7 +54,7 @@ fn assert_none(problems: &[String]) {
 }
 
 /// Lines of code, without comments.
-fn lines(source: &Source) -> impl Iterator<Item = (usize, &str)> {
+fn lines(source: &SourceFile) -> impl Iterator<Item = (usize, &str)> {
     let numbered = source.code.lines().enumerate().map(|(n, line)| (n + 1, line.trim()));
     numbered.filter(|(_, line)| !line.starts_with("//"))
 }
@@ -112,7 +112,7 @@ const PLACES: [(&str, &[&str]); 13] = [
     ("-3202", &["revision/", "mock/"]),
     ("-32042", &["revision/", "mock/"]),
     ("axum::", &["front/", "admin/"]),
-    ("process::Command", &["link/stdio.rs", "link/guard.rs", "mock/"]),
+    ("process::Command", &["link/stdio.rs", "link/reaper.rs", "mock/"]),
     ("prometheus::", &["telemetry/"]),
     ("figment::", &["config/"]),
     ("schemars::", &["config/"]),

@@ -1,12 +1,12 @@
 //! Allocations for each call: valgrind counts all of a process; the difference of two runs leaves the calls.
 
-use crate::args::Args;
-use crate::gateway::{Gateway, Server};
-use crate::load::{Fleet, Tally};
+use crate::args::BenchArgs;
+use crate::gateway::{BenchGateway, BenchServer};
+use crate::load::{ConnectionFleet, LoadTally};
 use crate::process::Process;
-use crate::stage::{Running, Stage};
-use crate::target::{Op, Target};
-use crate::wire::Era;
+use crate::stage::{BenchStage, RunningServer};
+use crate::target::{LoadTarget, RepeatedRequest};
+use crate::wire::ProtocolEra;
 use anyhow::{Context, Result, bail};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -17,7 +17,7 @@ const LONG: u64 = 1_200;
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Allocations and bytes for one call, or why not.
-pub(crate) struct Counted {
+pub(crate) struct AllocationCount {
     pub(crate) label: String,
     pub(crate) result: Result<(f64, f64)>,
 }
@@ -30,25 +30,29 @@ pub(crate) fn available() -> bool {
 }
 
 /// Counts for the gateway, if there is one, and for the ceiling.
-pub(crate) async fn measure(args: &Args, stage: &Stage) -> Vec<Counted> {
+pub(crate) async fn measure(args: &BenchArgs, stage: &BenchStage) -> Vec<AllocationCount> {
     let mut all = Vec::new();
-    for (client, server) in [(Era::Legacy, Era::Legacy), (Era::Modern, Era::Modern), (Era::Modern, Era::Legacy)] {
-        let upstream = if server == Era::Legacy { &stage.legacy } else { &stage.modern };
+    for (client, server) in [
+        (ProtocolEra::Legacy, ProtocolEra::Legacy),
+        (ProtocolEra::Modern, ProtocolEra::Modern),
+        (ProtocolEra::Modern, ProtocolEra::Legacy),
+    ] {
+        let upstream = if server == ProtocolEra::Legacy { &stage.legacy } else { &stage.modern };
         if stage.gateway.is_some() {
             let label = format!("gateway, {} → {}", client.name(), server.name());
             eprintln!("counting allocations: {label}");
-            all.push(Counted { label, result: difference(Some(args), client, upstream).await });
+            all.push(AllocationCount { label, result: difference(Some(args), client, upstream).await });
         }
         if client == server {
             let label = format!("ceiling, {}", server.name());
             eprintln!("counting allocations: {label}");
-            all.push(Counted { label, result: difference(None, client, upstream).await });
+            all.push(AllocationCount { label, result: difference(None, client, upstream).await });
         }
     }
     all
 }
 
-async fn difference(args: Option<&Args>, client: Era, upstream: &Running) -> Result<(f64, f64)> {
+async fn difference(args: Option<&BenchArgs>, client: ProtocolEra, upstream: &RunningServer) -> Result<(f64, f64)> {
     let short = count(args, client, upstream, SHORT).await?;
     let long = count(args, client, upstream, LONG).await?;
     let calls = (LONG - SHORT) as f64;
@@ -56,7 +60,12 @@ async fn difference(args: Option<&Args>, client: Era, upstream: &Running) -> Res
 }
 
 /// Allocations and bytes of a whole run with so many calls: of the gateway with `args`, else of the ceiling.
-async fn count(args: Option<&Args>, client: Era, upstream: &Running, calls: u64) -> Result<(f64, f64)> {
+async fn count(
+    args: Option<&BenchArgs>,
+    client: ProtocolEra,
+    upstream: &RunningServer,
+    calls: u64,
+) -> Result<(f64, f64)> {
     let files = tempfile::tempdir()?;
     let log = files.path().join("log");
     let wrapper: Vec<String> =
@@ -67,8 +76,8 @@ async fn count(args: Option<&Args>, client: Era, upstream: &Running, calls: u64)
             .collect();
     match args {
         Some(args) => {
-            let servers = [("s".to_owned(), Server::Url(upstream.address()))];
-            let gateway = Gateway::start(&args.bin, &wrapper, &servers).await?;
+            let servers = [("s".to_owned(), BenchServer::Url(upstream.address()))];
+            let gateway = BenchGateway::start(&args.bin, &wrapper, &servers).await?;
             let target = gateway.call(client, "s", "echo64");
             gateway.ready(&target, PATIENCE).await?;
             run(&target, calls).await?;
@@ -80,8 +89,8 @@ async fn count(args: Option<&Args>, client: Era, upstream: &Running, calls: u64)
             words.extend([own, "--role".to_owned(), "ceiling".to_owned(), upstream.address().to_string()]);
             let mut process = Process::program("the ceiling", Path::new("valgrind"), &words)?;
             let address = process.address(PATIENCE).await?;
-            let op = Op::Call { tool: "echo64", exposed: "echo64".to_owned() };
-            let target = Target { address, path: "/mcp".to_owned(), era: client, op, key: None, fixed: false };
+            let op = RepeatedRequest::Call { tool: "echo64", exposed: "echo64".to_owned() };
+            let target = LoadTarget { address, path: "/mcp".to_owned(), era: client, op, key: None, fixed: false };
             run(&target, calls).await?;
             process.stop(PATIENCE).await;
         }
@@ -89,9 +98,9 @@ async fn count(args: Option<&Args>, client: Era, upstream: &Running, calls: u64)
     totals(&std::fs::read_to_string(&log).context("valgrind wrote no log")?)
 }
 
-async fn run(target: &Target, calls: u64) -> Result<()> {
-    let mut fleet = Fleet::open(target, 1).await?;
-    fleet.run(PATIENCE, calls, &mut Tally::new()?).await?;
+async fn run(target: &LoadTarget, calls: u64) -> Result<()> {
+    let mut fleet = ConnectionFleet::open(target, 1).await?;
+    fleet.run(PATIENCE, calls, &mut LoadTally::new()?).await?;
     fleet.close().await;
     Ok(())
 }

@@ -1,11 +1,11 @@
 //! The answers of the upstream, made once: only the request's id is put in between.
 
-use crate::wire::{ECHO_TOOLS, Era, raw_value, text_size};
+use crate::wire::{ECHO_TOOLS, ProtocolEra, raw_value, text_size};
 use bytes::{BufMut, Bytes, BytesMut};
 use memchr::memmem;
 
 /// What to answer to one message.
-pub(crate) enum Answer {
+pub(crate) enum AnswerKind {
     Json(Bytes),
     Sse(Bytes),
     /// The answer to `initialize`: over HTTP it opens a session.
@@ -17,8 +17,8 @@ pub(crate) enum Answer {
 }
 
 /// Everything after the id, for each kind of answer.
-pub(crate) struct Answers {
-    era: Era,
+pub(crate) struct AnswerTemplates {
+    era: ProtocolEra,
     calls: Vec<(&'static str, Bytes)>,
     list: Bytes,
     hello: Bytes,
@@ -27,10 +27,10 @@ pub(crate) struct Answers {
     refused: Bytes,
 }
 
-impl Answers {
-    pub(crate) fn new(era: Era, tools: usize) -> Self {
-        let kind = if era == Era::Modern { r#""resultType":"complete","# } else { "" };
-        let caching = if era == Era::Modern { r#","ttlMs":3600000,"cacheScope":"public""# } else { "" };
+impl AnswerTemplates {
+    pub(crate) fn new(era: ProtocolEra, tools: usize) -> Self {
+        let kind = if era == ProtocolEra::Modern { r#""resultType":"complete","# } else { "" };
+        let caching = if era == ProtocolEra::Modern { r#","ttlMs":3600000,"cacheScope":"public""# } else { "" };
         let call = |tool| {
             let text = "x".repeat(text_size(tool));
             format!(r#","result":{{{kind}"content":[{{"type":"text","text":"{text}"}}],"isError":false}}}}"#)
@@ -38,19 +38,19 @@ impl Answers {
         let tools: Vec<String> = (0..tools.max(ECHO_TOOLS.len())).map(tool).collect();
         let list = format!(r#","result":{{{kind}"tools":[{}]{caching}}}}}"#, tools.join(","));
         let hello = match era {
-            Era::Legacy => concat!(
+            ProtocolEra::Legacy => concat!(
                 r#","result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"#,
                 r#""serverInfo":{"name":"bench","version":"1"}}}"#
             ),
-            Era::Modern => concat!(
+            ProtocolEra::Modern => concat!(
                 r#","result":{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"#,
                 r#""_meta":{"io.modelcontextprotocol/serverInfo":{"name":"bench","version":"1"}},"#,
                 r#""ttlMs":3600000,"cacheScope":"public"}}"#
             ),
         };
         let refused = match era {
-            Era::Legacy => r#","error":{"code":-32601,"message":"Method not found"}}"#,
-            Era::Modern => concat!(
+            ProtocolEra::Legacy => r#","error":{"code":-32601,"message":"Method not found"}}"#,
+            ProtocolEra::Modern => concat!(
                 r#","error":{"code":-32022,"message":"Unsupported protocol version","#,
                 r#""data":{"supported":["2026-07-28"],"requested":"2025-11-25"}}}"#
             ),
@@ -67,32 +67,32 @@ impl Answers {
     }
 
     pub(crate) fn has_sessions(&self) -> bool {
-        self.era == Era::Legacy
+        self.era == ProtocolEra::Legacy
     }
 
     /// Answers one message; `events` says whether a tool may choose an event stream.
-    pub(crate) fn answer(&self, message: &[u8], events: bool) -> Answer {
-        let Some(id) = raw_value(message, "\"id\"") else { return Answer::Accepted };
+    pub(crate) fn answer(&self, message: &[u8], events: bool) -> AnswerKind {
+        let Some(id) = raw_value(message, "\"id\"") else { return AnswerKind::Accepted };
         match (raw_value(message, "\"method\"").unwrap_or_default(), self.era) {
             (b"\"tools/call\"", _) => self.call(id, message, events),
-            (b"\"tools/list\"", _) => Answer::Json(whole(id, &self.list)),
-            (b"\"initialize\"", Era::Legacy) => Answer::Session(whole(id, &self.hello)),
-            (b"\"server/discover\"", Era::Modern) => Answer::Json(whole(id, &self.hello)),
-            (b"\"initialize\"", Era::Modern) | (b"\"server/discover\"", Era::Legacy) => {
-                Answer::Refused(whole(id, &self.refused))
+            (b"\"tools/list\"", _) => AnswerKind::Json(whole(id, &self.list)),
+            (b"\"initialize\"", ProtocolEra::Legacy) => AnswerKind::Session(whole(id, &self.hello)),
+            (b"\"server/discover\"", ProtocolEra::Modern) => AnswerKind::Json(whole(id, &self.hello)),
+            (b"\"initialize\"", ProtocolEra::Modern) | (b"\"server/discover\"", ProtocolEra::Legacy) => {
+                AnswerKind::Refused(whole(id, &self.refused))
             }
-            (b"\"ping\"", _) => Answer::Json(whole(id, &self.empty)),
-            _ => Answer::Json(whole(id, &self.unknown)),
+            (b"\"ping\"", _) => AnswerKind::Json(whole(id, &self.empty)),
+            _ => AnswerKind::Json(whole(id, &self.unknown)),
         }
     }
 
-    fn call(&self, id: &[u8], message: &[u8], events: bool) -> Answer {
+    fn call(&self, id: &[u8], message: &[u8], events: bool) -> AnswerKind {
         let name = memmem::find(message, b"\"echo").and_then(|at| message.get(at + 1..)).unwrap_or_default();
         let name = name.split(|byte| *byte == b'"').next().unwrap_or_default();
         match self.calls.iter().find(|(tool, _)| tool.as_bytes() == name) {
-            Some((tool, tail)) if events && tool.ends_with("_sse") => Answer::Sse(event(id, tail)),
-            Some((_, tail)) => Answer::Json(whole(id, tail)),
-            None => Answer::Json(whole(id, &self.unknown)),
+            Some((tool, tail)) if events && tool.ends_with("_sse") => AnswerKind::Sse(event(id, tail)),
+            Some((_, tail)) => AnswerKind::Json(whole(id, tail)),
+            None => AnswerKind::Json(whole(id, &self.unknown)),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The command line.
 
-use crate::peer::{self, Peer};
+use crate::peer::{self, PeerGateway};
 use clap::{Parser, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 /// Measures the gateway side by side with a plain reverse proxy, no proxy at all, and other gateways.
 #[derive(Debug, Parser)]
 #[command(name = "gateway", about)]
-pub(crate) struct Args {
+pub(crate) struct BenchArgs {
     /// One second for each measurement instead of five, and a single connection only where it matters most
     #[arg(long)]
     pub(crate) quick: bool,
@@ -22,8 +22,8 @@ pub(crate) struct Args {
     #[arg(long, default_value = "")]
     pub(crate) only: String,
     /// What to measure
-    #[arg(long, value_delimiter = ',', default_values_t = [Part::Calls, Part::Lists, Part::Startup, Part::Parked, Part::Allocations])]
-    pub(crate) parts: Vec<Part>,
+    #[arg(long, value_delimiter = ',', default_values_t = [RunPart::Calls, RunPart::Lists, RunPart::Startup, RunPart::Parked, RunPart::Allocations])]
+    pub(crate) parts: Vec<RunPart>,
     /// The gateway's binary
     #[arg(long, env = "MOONGATE_BIN", default_value = env!("CARGO_BIN_EXE_moongate"))]
     pub(crate) bin: PathBuf,
@@ -35,7 +35,7 @@ pub(crate) struct Args {
     pub(crate) no_gateway: bool,
     /// Another gateway: NAME=URL[,tools=PATTERN][,client=ERA][,server=ERA][,pid=PID]; repeatable
     #[arg(long = "peer", value_parser = peer::parse)]
-    pub(crate) peers: Vec<Peer>,
+    pub(crate) peers: Vec<PeerGateway>,
     /// Where the upstreams listen, for a peer's configuration: the legacy one here, the modern one a port above
     #[arg(long, default_value_t = 0)]
     pub(crate) upstream_port: u16,
@@ -49,7 +49,7 @@ pub(crate) struct Args {
 
 /// A part of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Part {
+pub(crate) enum RunPart {
     Calls,
     Lists,
     Startup,
@@ -63,14 +63,14 @@ pub(crate) enum Part {
     Neighbours,
 }
 
-impl std::fmt::Display for Part {
+impl std::fmt::Display for RunPart {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.to_possible_value().as_ref().map_or("", |value| value.get_name()))
     }
 }
 
-impl Args {
-    pub(crate) fn runs(&self, part: Part) -> bool {
+impl BenchArgs {
+    pub(crate) fn runs(&self, part: RunPart) -> bool {
         self.parts.contains(&part)
     }
 

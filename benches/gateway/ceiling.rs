@@ -1,6 +1,6 @@
 //! What the gateway is held against: a reverse proxy that only forwards, and a server with one fixed answer.
 
-use crate::serve::{Piece, serve};
+use crate::serve::{SinglePiece, serve};
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use http_body_util::BodyExt;
@@ -34,7 +34,7 @@ pub(crate) async fn fixed(file: &Path, kind: &str) -> Result<()> {
         let (body, kind) = (body.clone(), kind.clone());
         async move {
             request.into_body().collect().await?;
-            let mut response = Response::new(Piece::sized(body));
+            let mut response = Response::new(SinglePiece::sized(body));
             response.headers_mut().insert(CONTENT_TYPE, kind);
             Ok::<_, hyper::Error>(response)
         }

@@ -1,11 +1,11 @@
 //! What a crowd costs in memory: ten thousand idle streams, three times over, and a hundred thousand sessions that
 //! nobody ends.
 
-use crate::gateway::{Gateway, KEY, Server};
+use crate::gateway::{BenchGateway, BenchServer, KEY};
 use crate::http::Connection;
 use crate::process::resident;
-use crate::target::{Op, Target};
-use crate::wire::{Era, MODERN_META};
+use crate::target::{LoadTarget, RepeatedRequest};
+use crate::wire::{MODERN_META, ProtocolEra};
 use anyhow::{Context, Result, bail, ensure};
 use memchr::memmem;
 use std::fmt::Write;
@@ -36,12 +36,12 @@ fn limits() -> String {
 pub(crate) async fn measure(binary: &Path, only: &str) -> Result<String> {
     let mut out = "\n### Crowds: resident memory\n\n".to_owned();
     writeln!(out, "| what | each | after they are gone, beyond idle |\n|---|---:|---:|")?;
-    for era in [Era::Legacy, Era::Modern] {
+    for era in [ProtocolEra::Legacy, ProtocolEra::Modern] {
         if !format!("{} streams", era.name()).contains(only) {
             continue;
         }
-        let server = [("s".to_owned(), Server::role(&["stdio", "legacy", "5"])?)];
-        let gateway = Gateway::start_with(binary, &[], &server, &limits()).await?;
+        let server = [("s".to_owned(), BenchServer::role(&["stdio", "legacy", "5"])?)];
+        let gateway = BenchGateway::start_with(binary, &[], &server, &limits()).await?;
         ready(&gateway).await?;
         crowd(&gateway, era, 200).await?;
         sleep(Duration::from_secs(3)).await;
@@ -58,8 +58,8 @@ pub(crate) async fn measure(binary: &Path, only: &str) -> Result<String> {
     if !"sessions".contains(only) {
         return Ok(out);
     }
-    let server = [("s".to_owned(), Server::role(&["stdio", "legacy", "5"])?)];
-    let gateway = Gateway::start_with(binary, &[], &server, &limits()).await?;
+    let server = [("s".to_owned(), BenchServer::role(&["stdio", "legacy", "5"])?)];
+    let gateway = BenchGateway::start_with(binary, &[], &server, &limits()).await?;
     ready(&gateway).await?;
     let (each, left) = sessions(&gateway).await?;
     let (each, left) = (each as f64 / 1024.0, left as f64 / 1024.0);
@@ -69,16 +69,16 @@ pub(crate) async fn measure(binary: &Path, only: &str) -> Result<String> {
 }
 
 /// KiB.
-fn memory(gateway: &Gateway) -> Result<i64> {
+fn memory(gateway: &BenchGateway) -> Result<i64> {
     Ok(i64::try_from(resident(gateway.process.pid).context("no memory to read")?)?)
 }
 
-async fn ready(gateway: &Gateway) -> Result<()> {
-    gateway.ready(&gateway.call(Era::Legacy, "s", "echo64"), Duration::from_secs(10)).await
+async fn ready(gateway: &BenchGateway) -> Result<()> {
+    gateway.ready(&gateway.call(ProtocolEra::Legacy, "s", "echo64"), Duration::from_secs(10)).await
 }
 
 /// Opens idle streams and closes them; bytes for each while they are open, and what is resident afterwards in KiB.
-async fn crowd(gateway: &Gateway, era: Era, count: usize) -> Result<(i64, i64)> {
+async fn crowd(gateway: &BenchGateway, era: ProtocolEra, count: usize) -> Result<(i64, i64)> {
     let target = gateway.call(era, "s", "echo64");
     let mut requests = Connection::open(gateway.address).await?;
     // Not counted: what the connection for the requests costs.
@@ -86,8 +86,8 @@ async fn crowd(gateway: &Gateway, era: Era, count: usize) -> Result<(i64, i64)> 
     let (mut open, mut ids) = (Vec::with_capacity(count), Vec::new());
     for _ in 0..count {
         let session = match era {
-            Era::Legacy => Some(session(&mut requests, &target).await?),
-            Era::Modern => None,
+            ProtocolEra::Legacy => Some(session(&mut requests, &target).await?),
+            ProtocolEra::Modern => None,
         };
         open.push(stream(&target, session.as_deref()).await?);
         ids.extend(session);
@@ -102,7 +102,7 @@ async fn crowd(gateway: &Gateway, era: Era, count: usize) -> Result<(i64, i64)> 
 }
 
 /// Waits until memory is back, or does not come back any more.
-async fn back(gateway: &Gateway, before: i64) -> Result<i64> {
+async fn back(gateway: &BenchGateway, before: i64) -> Result<i64> {
     let end = Instant::now() + BACK;
     loop {
         let now = memory(gateway)?;
@@ -113,7 +113,7 @@ async fn back(gateway: &Gateway, before: i64) -> Result<i64> {
     }
 }
 
-async fn session(requests: &mut Connection, target: &Target) -> Result<String> {
+async fn session(requests: &mut Connection, target: &LoadTarget) -> Result<String> {
     let head = requests.exchange(&target.initialize()).await?;
     ensure!(head.status == 200, "initialize: HTTP {}: {}", head.status, String::from_utf8_lossy(&requests.body));
     let session = head.session.context("no session")?;
@@ -122,7 +122,7 @@ async fn session(requests: &mut Connection, target: &Target) -> Result<String> {
 }
 
 /// Opens a stream on a connection of its own, and reads until it has begun.
-async fn stream(target: &Target, session: Option<&str>) -> Result<TcpStream> {
+async fn stream(target: &LoadTarget, session: Option<&str>) -> Result<TcpStream> {
     let address = target.address;
     let request = match session {
         Some(session) => format!(
@@ -151,12 +151,12 @@ async fn stream(target: &Target, session: Option<&str>) -> Result<TcpStream> {
 }
 
 /// Opens sessions and abandons them: bytes for each, and what is resident in KiB once they have expired.
-async fn sessions(gateway: &Gateway) -> Result<(i64, i64)> {
-    let op = Op::Call { tool: "echo64", exposed: String::new() };
-    let target = Target {
+async fn sessions(gateway: &BenchGateway) -> Result<(i64, i64)> {
+    let op = RepeatedRequest::Call { tool: "echo64", exposed: String::new() };
+    let target = LoadTarget {
         address: gateway.address,
         path: "/mcp".to_owned(),
-        era: Era::Legacy,
+        era: ProtocolEra::Legacy,
         op,
         key: Some(KEY),
         fixed: false,

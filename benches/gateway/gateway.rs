@@ -1,10 +1,10 @@
 //! The gateway under test: its configuration, and starting it.
 
 use crate::http::Connection;
-use crate::load::Fleet;
+use crate::load::ConnectionFleet;
 use crate::process::Process;
-use crate::target::{Op, Target};
-use crate::wire::Era;
+use crate::target::{LoadTarget, RepeatedRequest};
+use crate::wire::ProtocolEra;
 use anyhow::{Context, Result, bail};
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -19,12 +19,12 @@ const KEY_HASH: &str = "c035ad33da83bd5cf1cd39b292565a6763b4800300faaeb30b166aa1
 
 /// One server in the gateway's configuration.
 #[derive(Clone)]
-pub(crate) enum Server {
+pub(crate) enum BenchServer {
     Url(SocketAddr),
     Command(PathBuf, Vec<String>),
 }
 
-impl Server {
+impl BenchServer {
     /// One of our own roles over stdio.
     pub(crate) fn role(args: &[&str]) -> Result<Self> {
         let args = ["--role"].iter().chain(args).map(|arg| (*arg).to_owned()).collect();
@@ -33,14 +33,14 @@ impl Server {
 }
 
 /// A running gateway, with its files.
-pub(crate) struct Gateway {
+pub(crate) struct BenchGateway {
     pub(crate) process: Process,
     pub(crate) address: SocketAddr,
     _files: TempDir,
 }
 
 /// The configuration: keys and metrics on, all else as it comes.
-pub(crate) fn config(listen: &str, state: &Path, servers: &[(String, Server)]) -> Result<String> {
+pub(crate) fn config(listen: &str, state: &Path, servers: &[(String, BenchServer)]) -> Result<String> {
     let mut out = String::new();
     writeln!(
         out,
@@ -50,15 +50,15 @@ pub(crate) fn config(listen: &str, state: &Path, servers: &[(String, Server)]) -
     for (name, server) in servers {
         writeln!(out, "[servers.{name}]")?;
         match server {
-            Server::Url(address) => writeln!(out, "url = \"http://{address}/mcp\"\n")?,
-            Server::Command(program, args) => writeln!(out, "command = {program:?}\nargs = {args:?}\n")?,
+            BenchServer::Url(address) => writeln!(out, "url = \"http://{address}/mcp\"\n")?,
+            BenchServer::Command(program, args) => writeln!(out, "command = {program:?}\nargs = {args:?}\n")?,
         }
     }
     Ok(out)
 }
 
 /// Writes the configuration into a new directory.
-pub(crate) fn files(listen: &str, servers: &[(String, Server)]) -> Result<(TempDir, PathBuf)> {
+pub(crate) fn files(listen: &str, servers: &[(String, BenchServer)]) -> Result<(TempDir, PathBuf)> {
     let files = tempfile::tempdir()?;
     let path = files.path().join("moongate.toml");
     std::fs::write(&path, config(listen, files.path(), servers)?)?;
@@ -70,9 +70,9 @@ pub(crate) fn arguments(config: &Path) -> Vec<String> {
     vec!["serve".to_owned(), "--config".to_owned(), config.display().to_string()]
 }
 
-impl Gateway {
+impl BenchGateway {
     /// Starts it, under `wrapper` if there is one, and waits until it listens.
-    pub(crate) async fn start(binary: &Path, wrapper: &[String], servers: &[(String, Server)]) -> Result<Self> {
+    pub(crate) async fn start(binary: &Path, wrapper: &[String], servers: &[(String, BenchServer)]) -> Result<Self> {
         Self::start_with(binary, wrapper, servers, "").await
     }
 
@@ -80,7 +80,7 @@ impl Gateway {
     pub(crate) async fn start_with(
         binary: &Path,
         wrapper: &[String],
-        servers: &[(String, Server)],
+        servers: &[(String, BenchServer)],
         more: &str,
     ) -> Result<Self> {
         if !binary.is_file() {
@@ -100,15 +100,22 @@ impl Gateway {
     }
 
     /// A way to call a tool of one of its servers.
-    pub(crate) fn call(&self, era: Era, server: &str, tool: &'static str) -> Target {
-        let op = Op::Call { tool, exposed: format!("{server}__{tool}") };
-        Target { address: self.address, path: "/mcp".to_owned(), era, op, key: Some(KEY), fixed: false }
+    pub(crate) fn call(&self, era: ProtocolEra, server: &str, tool: &'static str) -> LoadTarget {
+        let op = RepeatedRequest::Call { tool, exposed: format!("{server}__{tool}") };
+        LoadTarget { address: self.address, path: "/mcp".to_owned(), era, op, key: Some(KEY), fixed: false }
     }
 
     /// A way to list the tools of one of its servers.
-    pub(crate) fn list(&self, era: Era, server: &str, tools: usize) -> Target {
+    pub(crate) fn list(&self, era: ProtocolEra, server: &str, tools: usize) -> LoadTarget {
         let path = format!("/mcp/{server}");
-        Target { address: self.address, path, era, op: Op::List { tools }, key: Some(KEY), fixed: false }
+        LoadTarget {
+            address: self.address,
+            path,
+            era,
+            op: RepeatedRequest::List { tools },
+            key: Some(KEY),
+            fixed: false,
+        }
     }
 
     /// One series of its metrics.
@@ -125,10 +132,10 @@ impl Gateway {
     }
 
     /// Waits until a call through it works.
-    pub(crate) async fn ready(&self, target: &Target, patience: Duration) -> Result<()> {
+    pub(crate) async fn ready(&self, target: &LoadTarget, patience: Duration) -> Result<()> {
         let end = Instant::now() + patience;
         loop {
-            match Fleet::open(target, 1).await {
+            match ConnectionFleet::open(target, 1).await {
                 Ok(fleet) => {
                     fleet.close().await;
                     return Ok(());

@@ -1,8 +1,8 @@
 //! The load generator: closed loops, one request at a time on each connection, every answer checked.
 
 use crate::http::Connection;
-use crate::target::{Op, Target, Template};
-use crate::wire::{Era, message_in, raw_value, text_size};
+use crate::target::{BenchRequest, LoadTarget, RepeatedRequest};
+use crate::wire::{ProtocolEra, message_in, raw_value, text_size};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use hdrhistogram::Histogram;
 use memchr::memmem;
@@ -15,13 +15,13 @@ use tokio::time::{Instant, timeout};
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// What was measured: calls, the time they took, and each one's latency in nanoseconds.
-pub(crate) struct Tally {
+pub(crate) struct LoadTally {
     pub(crate) calls: u64,
     pub(crate) seconds: f64,
     pub(crate) latency: Histogram<u64>,
 }
 
-impl Tally {
+impl LoadTally {
     pub(crate) fn new() -> Result<Self> {
         Ok(Self { calls: 0, seconds: 0.0, latency: Histogram::new_with_bounds(1_000, 60_000_000_000, 3)? })
     }
@@ -33,18 +33,18 @@ impl Tally {
 }
 
 /// All connections to one target, kept from slice to slice.
-pub(crate) struct Fleet {
-    workers: Vec<Worker>,
+pub(crate) struct ConnectionFleet {
+    workers: Vec<LoadWorker>,
     /// The target streams its answers as events.
     pub(crate) sse: bool,
 }
 
-impl Fleet {
+impl ConnectionFleet {
     /// Opens the connections, does the handshakes, and looks closely at one answer on each.
-    pub(crate) async fn open(target: &Target, connections: usize) -> Result<Self> {
+    pub(crate) async fn open(target: &LoadTarget, connections: usize) -> Result<Self> {
         let mut workers = Vec::with_capacity(connections);
         for _ in 0..connections {
-            let worker = timeout(PATIENCE, Worker::open(target.clone()));
+            let worker = timeout(PATIENCE, LoadWorker::open(target.clone()));
             workers.push(worker.await.context("no answer in time to the first requests")??);
         }
         let sse = workers.iter().any(|worker| worker.sse);
@@ -52,7 +52,7 @@ impl Fleet {
     }
 
     /// Runs for `length`, or for `calls` on each connection, whichever ends first.
-    pub(crate) async fn run(&mut self, length: Duration, calls: u64, into: &mut Tally) -> Result<()> {
+    pub(crate) async fn run(&mut self, length: Duration, calls: u64, into: &mut LoadTally) -> Result<()> {
         let mut running = JoinSet::new();
         let start = Instant::now();
         for worker in self.workers.drain(..) {
@@ -82,20 +82,20 @@ impl Fleet {
     }
 }
 
-struct Worker {
-    target: Target,
+struct LoadWorker {
+    target: LoadTarget,
     connection: Connection,
-    template: Template,
+    template: BenchRequest,
     session: Option<String>,
     least: usize,
     sse: bool,
 }
 
-impl Worker {
-    async fn open(target: Target) -> Result<Self> {
+impl LoadWorker {
+    async fn open(target: LoadTarget) -> Result<Self> {
         let mut connection = Connection::open(target.address).await?;
         let mut session = None;
-        if target.era == Era::Legacy && !target.fixed {
+        if target.era == ProtocolEra::Legacy && !target.fixed {
             let head = connection.exchange(&target.initialize()).await?;
             ensure!(head.status == 200, "initialize: {}", describe(head.status, &connection.body));
             session = head.session;
@@ -119,25 +119,25 @@ impl Worker {
         ensure!(message["id"] == id, "asked with id {id}, answered with id {}", message["id"]);
         ensure!(message["result"].is_object(), "{}", describe(head.status, body));
         self.least = match &self.target.op {
-            Op::Call { tool, .. } => {
+            RepeatedRequest::Call { tool, .. } => {
                 let text = message["result"]["content"][0]["text"].as_str().unwrap_or_default();
                 ensure!(text.len() == text_size(tool), "the wrong text: {}", describe(head.status, body));
                 text.len()
             }
-            Op::List { tools } => {
+            RepeatedRequest::List { tools } => {
                 let count = message["result"]["tools"].as_array().map_or(0, Vec::len);
                 ensure!(count == *tools, "{count} tools instead of {tools}");
                 count * 100
             }
         };
-        let modern = self.target.era == Era::Modern;
+        let modern = self.target.era == ProtocolEra::Modern;
         ensure!(!modern || message["result"]["resultType"] == "complete", "{}", describe(head.status, body));
         self.sse = head.sse;
         Ok(())
     }
 
-    async fn run(mut self, until: Instant, most: u64) -> Result<(Self, Tally)> {
-        let mut tally = Tally::new()?;
+    async fn run(mut self, until: Instant, most: u64) -> Result<(Self, LoadTally)> {
+        let mut tally = LoadTally::new()?;
         let mut sent = Instant::now();
         while sent < until && tally.calls < most {
             let id = self.template.advance();

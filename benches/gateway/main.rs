@@ -26,13 +26,13 @@ mod upstream;
 mod wire;
 
 use anyhow::{Context, Result};
-use args::{Args, Part};
-use cases::Case;
+use args::{BenchArgs, RunPart};
+use cases::BenchCase;
 use clap::Parser;
 use futures_util::FutureExt;
-use measure::Row;
+use measure::MeasuredRow;
 use process::resident;
-use stage::Stage;
+use stage::BenchStage;
 use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
@@ -52,14 +52,14 @@ fn main() -> Result<()> {
         }
         _ => {}
     }
-    let args = Args::parse();
+    let args = BenchArgs::parse();
     // On the main thread only: the kernel ties some of the children to the thread that started them.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(begin::unless_stopped(run(&args)))
 }
 
-async fn run(args: &Args) -> Result<()> {
-    let mut stage = Stage::start(args).await?;
+async fn run(args: &BenchArgs) -> Result<()> {
+    let mut stage = BenchStage::start(args).await?;
     if let Some(reason) = &stage.missing {
         eprintln!("without the gateway: {reason}");
     }
@@ -70,11 +70,11 @@ async fn run(args: &Args) -> Result<()> {
         out.push_str(&format!("\nWithout the gateway: {}\n", reason.trim()));
     }
     let before = memory(&stage);
-    if args.runs(Part::Calls) {
+    if args.runs(RunPart::Calls) {
         let rows = rows(&mut stage, cases::calls(args.quick), args).await?;
         out.push_str(&report::table("Calls", "ceiling", &rows)?);
     }
-    if args.runs(Part::Lists) {
+    if args.runs(RunPart::Lists) {
         let rows = rows(&mut stage, cases::lists(), args).await?;
         out.push_str(&report::table("Lists", "static", &rows)?);
     }
@@ -82,18 +82,18 @@ async fn run(args: &Args) -> Result<()> {
     let both: Vec<_> =
         before.into_iter().zip(after).map(|((name, before), (_, after))| (name, before, after)).collect();
     out.push_str(&report::memory(&both)?);
-    if args.runs(Part::Startup) && stage.gateway.is_some() {
+    if args.runs(RunPart::Startup) && stage.gateway.is_some() {
         eprintln!("starting with ten servers");
         out.push_str(&report::startup(&startup::measure(args, &stage).await)?);
     }
-    if args.runs(Part::Parked) && stage.gateway.is_some() {
+    if args.runs(RunPart::Parked) && stage.gateway.is_some() {
         eprintln!("parking calls");
         out.push_str(&report::parked(&parked::measure(&args.bin).await)?);
     }
     for (part, found) in [
-        (Part::Memory, args.runs(Part::Memory).then(|| crowd::measure(&args.bin, &args.only).boxed_local())),
-        (Part::Overload, args.runs(Part::Overload).then(|| strain::overload(&args.bin).boxed_local())),
-        (Part::Neighbours, args.runs(Part::Neighbours).then(|| strain::neighbours(&args.bin).boxed_local())),
+        (RunPart::Memory, args.runs(RunPart::Memory).then(|| crowd::measure(&args.bin, &args.only).boxed_local())),
+        (RunPart::Overload, args.runs(RunPart::Overload).then(|| strain::overload(&args.bin).boxed_local())),
+        (RunPart::Neighbours, args.runs(RunPart::Neighbours).then(|| strain::neighbours(&args.bin).boxed_local())),
     ] {
         let Some(found) = found else { continue };
         eprintln!("measuring {part}");
@@ -102,7 +102,7 @@ async fn run(args: &Args) -> Result<()> {
             Err(error) => out.push_str(&format!("\n{part} was not measured: {error:#}\n")),
         }
     }
-    if args.runs(Part::Allocations) {
+    if args.runs(RunPart::Allocations) {
         if allocations::available() {
             out.push_str(&report::allocations(&allocations::measure(args, &stage).await)?);
         } else {
@@ -119,7 +119,7 @@ async fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-async fn rows(stage: &mut Stage, cases: Vec<Case>, args: &Args) -> Result<Vec<Row>> {
+async fn rows(stage: &mut BenchStage, cases: Vec<BenchCase>, args: &BenchArgs) -> Result<Vec<MeasuredRow>> {
     let mut rows = Vec::new();
     for case in cases.into_iter().filter(|case| case.label().contains(&args.only)) {
         eprintln!("{} ({} connections)", case.label(), case.connections);
@@ -128,13 +128,13 @@ async fn rows(stage: &mut Stage, cases: Vec<Case>, args: &Args) -> Result<Vec<Ro
     Ok(rows)
 }
 
-fn memory(stage: &Stage) -> Vec<(&'static str, Option<u64>)> {
+fn memory(stage: &BenchStage) -> Vec<(&'static str, Option<u64>)> {
     let gateway = stage.gateway.as_ref().map(|gateway| ("gateway", resident(gateway.process.pid)));
     gateway.into_iter().chain([("ceiling", resident(stage.ceiling_pid()))]).collect()
 }
 
 /// A peer can be started once the upstreams listen: it is waited for.
-async fn wait_for_peers(args: &Args) -> Result<()> {
+async fn wait_for_peers(args: &BenchArgs) -> Result<()> {
     let end = Instant::now() + PEER_PATIENCE;
     for peer in &args.peers {
         while let Err(error) = TcpStream::connect(peer.address).await {

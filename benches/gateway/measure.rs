@@ -1,17 +1,17 @@
 //! One row at a time: its targets take turns in short slices, so that noise hits all alike.
 
-use crate::args::Args;
-use crate::cases::Case;
-use crate::load::{Fleet, Tally};
+use crate::args::BenchArgs;
+use crate::cases::BenchCase;
+use crate::load::{ConnectionFleet, LoadTally};
 use crate::process::{cpu, cpu_between};
-use crate::stage::{Lane, Stage};
+use crate::stage::{BenchStage, TableColumn};
 use anyhow::Result;
 use std::time::Duration;
 
 /// What one target did in one row.
-pub(crate) struct Figures {
+pub(crate) struct CaseFigures {
     pub(crate) name: String,
-    pub(crate) tally: Tally,
+    pub(crate) tally: LoadTally,
     /// Calls and CPU nanoseconds of the process in each slice; none if there is no process of its own.
     pub(crate) slices: Vec<(u64, u64)>,
     pub(crate) sse: bool,
@@ -19,19 +19,19 @@ pub(crate) struct Figures {
 }
 
 /// A measured row; the first figures are what it is about.
-pub(crate) struct Row {
-    pub(crate) case: Case,
-    pub(crate) figures: Vec<Figures>,
+pub(crate) struct MeasuredRow {
+    pub(crate) case: BenchCase,
+    pub(crate) figures: Vec<CaseFigures>,
 }
 
-struct Running {
-    lane: Lane,
-    fleet: Option<Fleet>,
-    figures: Figures,
+struct RowInProgress {
+    lane: TableColumn,
+    fleet: Option<ConnectionFleet>,
+    figures: CaseFigures,
 }
 
 /// Measures one row.
-pub(crate) async fn row(stage: &mut Stage, case: Case, args: &Args) -> Result<Row> {
+pub(crate) async fn row(stage: &mut BenchStage, case: BenchCase, args: &BenchArgs) -> Result<MeasuredRow> {
     let slice = args.slice();
     let mut all = Vec::new();
     for lane in stage.lanes(&case, args).await? {
@@ -54,15 +54,15 @@ pub(crate) async fn row(stage: &mut Stage, case: Case, args: &Args) -> Result<Ro
         }
         figures.push(one.figures);
     }
-    Ok(Row { case, figures })
+    Ok(MeasuredRow { case, figures })
 }
 
-async fn open(lane: Lane, connections: usize, warm: Duration) -> Result<Running> {
+async fn open(lane: TableColumn, connections: usize, warm: Duration) -> Result<RowInProgress> {
     let mut figures =
-        Figures { name: lane.name.clone(), tally: Tally::new()?, slices: Vec::new(), sse: false, failed: None };
+        CaseFigures { name: lane.name.clone(), tally: LoadTally::new()?, slices: Vec::new(), sse: false, failed: None };
     let opened = async {
-        let mut fleet = Fleet::open(&lane.target, connections).await?;
-        fleet.run(warm, u64::MAX, &mut Tally::new()?).await?;
+        let mut fleet = ConnectionFleet::open(&lane.target, connections).await?;
+        fleet.run(warm, u64::MAX, &mut LoadTally::new()?).await?;
         anyhow::Ok(fleet)
     };
     let fleet = match opened.await {
@@ -75,10 +75,10 @@ async fn open(lane: Lane, connections: usize, warm: Duration) -> Result<Running>
             None
         }
     };
-    Ok(Running { lane, fleet, figures })
+    Ok(RowInProgress { lane, fleet, figures })
 }
 
-async fn step(one: &mut Running, slice: Duration) {
+async fn step(one: &mut RowInProgress, slice: Duration) {
     let Some(fleet) = &mut one.fleet else { return };
     let (before, done) = (one.lane.pid.map(cpu), one.figures.tally.calls);
     if let Err(error) = fleet.run(slice, u64::MAX, &mut one.figures.tally).await {

@@ -1,7 +1,7 @@
 //! What a call costs that waits, parked, for the answer of a stateless client: its server has sessions, and asks. Over
 //! HTTP: on a pipe each of them is a process of its own.
 
-use crate::gateway::{Gateway, KEY, Server};
+use crate::gateway::{BenchGateway, BenchServer, KEY};
 use crate::http::Connection;
 use crate::process::{Process, resident};
 use anyhow::{Context, Result, ensure};
@@ -25,8 +25,8 @@ const META: &str = concat!(
 pub(crate) async fn measure(binary: &Path) -> Result<i64> {
     let words = ["mock", "--revision", "2025-11-25", "--http", "127.0.0.1:0"].map(str::to_owned);
     let mut mock = Process::program("the server", binary, &words)?;
-    let server = Server::Url(mock.address(Duration::from_secs(10)).await?);
-    let gateway = Gateway::start(binary, &[], &[("s".to_owned(), server)]).await?;
+    let server = BenchServer::Url(mock.address(Duration::from_secs(10)).await?);
+    let gateway = BenchGateway::start(binary, &[], &[("s".to_owned(), server)]).await?;
     let mut connection = Connection::open(gateway.address).await?;
     let end = Instant::now() + Duration::from_secs(10);
     while let Err(error) = park(&mut connection, gateway.address).await {

@@ -1,43 +1,43 @@
 //! Other gateways, started by the user, measured in the same rows.
 
-use crate::target::{Op, Target};
-use crate::wire::Era;
+use crate::target::{LoadTarget, RepeatedRequest};
+use crate::wire::ProtocolEra;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use std::net::SocketAddr;
 
 /// One way to call another gateway.
 #[derive(Clone, Debug)]
-pub(crate) struct Peer {
+pub(crate) struct PeerGateway {
     pub(crate) name: String,
     pub(crate) address: SocketAddr,
     path: String,
     /// What it calls a tool: `{}` stands for the upstream's own name.
     tools: String,
     /// The client's era and the server's, which say in which rows it takes part.
-    pub(crate) client: Era,
-    pub(crate) server: Era,
+    pub(crate) client: ProtocolEra,
+    pub(crate) server: ProtocolEra,
     pid: Option<u32>,
 }
 
 /// Reads `NAME=URL[,tools=PATTERN][,client=ERA][,server=ERA][,pid=PID]`.
-pub(crate) fn parse(text: &str) -> Result<Peer> {
+pub(crate) fn parse(text: &str) -> Result<PeerGateway> {
     let mut parts = text.split(',');
     let (name, url) = parts.next().and_then(|first| first.split_once('=')).context("expected NAME=URL")?;
     let rest = url.strip_prefix("http://").context("the URL must start with http://")?;
     let (address, path) = rest.split_once('/').unwrap_or((rest, "mcp"));
     let address = address.replace("localhost", "127.0.0.1");
-    let mut peer = Peer {
+    let mut peer = PeerGateway {
         name: name.to_owned(),
         address: address.parse().with_context(|| format!("{address:?} is not IP:PORT"))?,
         path: format!("/{path}"),
         tools: "{}".to_owned(),
-        client: Era::Legacy,
-        server: Era::Legacy,
+        client: ProtocolEra::Legacy,
+        server: ProtocolEra::Legacy,
         pid: None,
     };
     for part in parts {
-        let era = |name: &str| Era::from_str(name, false).map_err(anyhow::Error::msg);
+        let era = |name: &str| ProtocolEra::from_str(name, false).map_err(anyhow::Error::msg);
         match part.split_once('=') {
             Some(("tools", pattern)) => peer.tools = pattern.to_owned(),
             Some(("client", name)) => peer.client = era(name)?,
@@ -49,10 +49,10 @@ pub(crate) fn parse(text: &str) -> Result<Peer> {
     Ok(peer)
 }
 
-impl Peer {
-    pub(crate) fn call(&self, tool: &'static str) -> Target {
-        let op = Op::Call { tool, exposed: self.tools.replace("{}", tool) };
-        Target { address: self.address, path: self.path.clone(), era: self.client, op, key: None, fixed: false }
+impl PeerGateway {
+    pub(crate) fn call(&self, tool: &'static str) -> LoadTarget {
+        let op = RepeatedRequest::Call { tool, exposed: self.tools.replace("{}", tool) };
+        LoadTarget { address: self.address, path: self.path.clone(), era: self.client, op, key: None, fixed: false }
     }
 
     /// The process to look at: as given, else whoever listens on its port.

@@ -1,8 +1,8 @@
 //! The report: Markdown tables, on standard output and between the marks in the README.
 
-use crate::allocations::Counted;
-use crate::measure::{Figures, Row};
-use crate::startup::Startup;
+use crate::allocations::AllocationCount;
+use crate::measure::{CaseFigures, MeasuredRow};
+use crate::startup::StartupFigures;
 use anyhow::{Context, Result};
 use std::fmt::Write;
 use std::path::Path;
@@ -28,7 +28,7 @@ pub(crate) fn heading(quick: bool, seconds: f64, slices: u32) -> String {
 }
 
 /// One table; ratios are to `base`, the column that only forwards or only answers.
-pub(crate) fn table(title: &str, base: &str, rows: &[Row]) -> Result<String> {
+pub(crate) fn table(title: &str, base: &str, rows: &[MeasuredRow]) -> Result<String> {
     let mut out = format!("\n### {title}\n\n");
     writeln!(
         out,
@@ -55,7 +55,7 @@ pub(crate) fn table(title: &str, base: &str, rows: &[Row]) -> Result<String> {
     Ok(out)
 }
 
-fn cells(figures: &Figures, reference: Option<&Figures>, base: &str) -> String {
+fn cells(figures: &CaseFigures, reference: Option<&CaseFigures>, base: &str) -> String {
     if figures.failed.is_some() || figures.tally.calls == 0 {
         return "failed | | | | | | | ".to_owned();
     }
@@ -78,24 +78,24 @@ fn cells(figures: &Figures, reference: Option<&Figures>, base: &str) -> String {
     )
 }
 
-fn rate(figures: &Figures) -> f64 {
+fn rate(figures: &CaseFigures) -> f64 {
     figures.tally.calls as f64 / figures.tally.seconds
 }
 
-fn cpu_per_call(figures: &Figures) -> Option<f64> {
+fn cpu_per_call(figures: &CaseFigures) -> Option<f64> {
     let (calls, cpu) = figures.slices.iter().fold((0, 0), |sum, slice| (sum.0 + slice.0, sum.1 + slice.1));
     (calls > 0).then(|| cpu as f64 / 1e3 / calls as f64)
 }
 
 /// The slices that took the least and the most CPU time for a call.
-fn range(figures: &Figures) -> Option<String> {
+fn range(figures: &CaseFigures) -> Option<String> {
     let each = figures.slices.iter().filter(|slice| slice.0 > 0).map(|(calls, cpu)| *cpu as f64 / 1e3 / *calls as f64);
     let (least, most) = (each.clone().min_by(f64::total_cmp)?, each.max_by(f64::total_cmp)?);
     Some(format!("{least:.1}–{most:.1}"))
 }
 
 /// Start-up and idle memory.
-pub(crate) fn startup(found: &Result<Startup>) -> Result<String> {
+pub(crate) fn startup(found: &Result<StartupFigures>) -> Result<String> {
     let mut out = "\n### Start, with ten servers of which five hang, refuse or do not exist\n\n".to_owned();
     match found {
         Err(error) => writeln!(out, "Not measured: {error:#}")?,
@@ -140,7 +140,7 @@ fn kib(kib: Option<u64>) -> String {
 }
 
 /// Allocations for each call.
-pub(crate) fn allocations(all: &[Counted]) -> Result<String> {
+pub(crate) fn allocations(all: &[AllocationCount]) -> Result<String> {
     let mut out = "\n### Allocations for each call of 64 B\n\n| | allocations | bytes |\n|---|---:|---:|\n".to_owned();
     for one in all {
         match &one.result {

@@ -1,6 +1,6 @@
 //! The other things this program is: it starts itself again as each process of a run.
 
-use crate::wire::Era;
+use crate::wire::ProtocolEra;
 use crate::{ceiling, upstream};
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
@@ -26,8 +26,8 @@ pub(crate) fn run(role: &str, args: &[String]) -> Result<()> {
     }
 }
 
-fn era(name: &str) -> Result<Era> {
-    Era::from_str(name, false).map_err(|error| anyhow::anyhow!(error))
+fn era(name: &str) -> Result<ProtocolEra> {
+    ProtocolEra::from_str(name, false).map_err(|error| anyhow::anyhow!(error))
 }
 
 /// On one thread: the cheapest way, for what must not be in the way.

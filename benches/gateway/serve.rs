@@ -72,12 +72,12 @@ async fn parent_gone() -> Result<()> {
 }
 
 /// A body of one piece: sent with its length, or as a stream whose length is not known beforehand.
-pub(crate) struct Piece {
+pub(crate) struct SinglePiece {
     data: Option<Bytes>,
     sized: bool,
 }
 
-impl Piece {
+impl SinglePiece {
     pub(crate) fn sized(data: Bytes) -> Self {
         Self { data: Some(data), sized: true }
     }
@@ -91,7 +91,7 @@ impl Piece {
     }
 }
 
-impl Body for Piece {
+impl Body for SinglePiece {
     type Data = Bytes;
     type Error = Infallible;
 

@@ -1,10 +1,10 @@
 //! How fast the gateway is there when half of its servers are not, and what it holds when idle.
 
-use crate::args::Args;
-use crate::gateway::{Gateway, Server, arguments, files};
+use crate::args::BenchArgs;
+use crate::gateway::{BenchGateway, BenchServer, arguments, files};
 use crate::process::{Process, resident};
-use crate::stage::{Running, Stage};
-use crate::wire::Era;
+use crate::stage::{BenchStage, RunningServer};
+use crate::wire::ProtocolEra;
 use anyhow::{Context, Result, ensure};
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, timeout};
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What was found.
-pub(crate) struct Startup {
+pub(crate) struct StartupFigures {
     /// Milliseconds from spawn to the first connection, of each try, sorted.
     pub(crate) listening: Vec<f64>,
     /// Milliseconds from start to the first call answered by a server that works.
@@ -26,9 +26,9 @@ pub(crate) struct Startup {
 }
 
 /// Starts the gateway with five servers that work and five that hang, refuse or do not exist.
-pub(crate) async fn measure(args: &Args, stage: &Stage) -> Result<Startup> {
+pub(crate) async fn measure(args: &BenchArgs, stage: &BenchStage) -> Result<StartupFigures> {
     ensure!(args.bin.is_file(), "there is no gateway at {}", args.bin.display());
-    let mute = Running::start("mute", &[]).await?;
+    let mute = RunningServer::start("mute", &[]).await?;
     let servers = servers(stage, mute.address())?;
     let tries = if args.quick { 3 } else { 9 };
     let mut listening = Vec::new();
@@ -37,26 +37,26 @@ pub(crate) async fn measure(args: &Args, stage: &Stage) -> Result<Startup> {
     }
     listening.sort_by(f64::total_cmp);
     let start = Instant::now();
-    let gateway = Gateway::start(&args.bin, &[], &servers).await?;
-    gateway.ready(&gateway.call(Era::Legacy, "legacy1", "echo64"), PATIENCE).await?;
+    let gateway = BenchGateway::start(&args.bin, &[], &servers).await?;
+    gateway.ready(&gateway.call(ProtocolEra::Legacy, "legacy1", "echo64"), PATIENCE).await?;
     let first_call = start.elapsed().as_secs_f64() * 1e3;
     sleep(Duration::from_secs(5)).await;
     let idle = resident(gateway.process.pid);
     gateway.process.stop(Duration::from_secs(5)).await;
-    Ok(Startup { listening, first_call, idle })
+    Ok(StartupFigures { listening, first_call, idle })
 }
 
-fn servers(stage: &Stage, mute: SocketAddr) -> Result<Vec<(String, Server)>> {
-    let command = |program: &str| Server::Command(PathBuf::from(program), Vec::new());
+fn servers(stage: &BenchStage, mute: SocketAddr) -> Result<Vec<(String, BenchServer)>> {
+    let command = |program: &str| BenchServer::Command(PathBuf::from(program), Vec::new());
     let list = [
-        ("legacy1", Server::Url(stage.legacy.address())),
-        ("legacy2", Server::Url(stage.legacy.address())),
-        ("modern1", Server::Url(stage.modern.address())),
-        ("modern2", Server::Url(stage.modern.address())),
-        ("stdio", Server::role(&["stdio", "legacy", "10"])?),
-        ("hangs", Server::Url(mute)),
-        ("refuses", Server::Url(free_port()?)),
-        ("silent", Server::role(&["mute-stdio"])?),
+        ("legacy1", BenchServer::Url(stage.legacy.address())),
+        ("legacy2", BenchServer::Url(stage.legacy.address())),
+        ("modern1", BenchServer::Url(stage.modern.address())),
+        ("modern2", BenchServer::Url(stage.modern.address())),
+        ("stdio", BenchServer::role(&["stdio", "legacy", "10"])?),
+        ("hangs", BenchServer::Url(mute)),
+        ("refuses", BenchServer::Url(free_port()?)),
+        ("silent", BenchServer::role(&["mute-stdio"])?),
         ("ends", command("/bin/false")),
         ("missing", command("/nonexistent/server")),
     ];
@@ -69,7 +69,7 @@ fn free_port() -> Result<SocketAddr> {
 }
 
 /// Milliseconds from spawn to the first connection.
-async fn once(args: &Args, servers: &[(String, Server)]) -> Result<f64> {
+async fn once(args: &BenchArgs, servers: &[(String, BenchServer)]) -> Result<f64> {
     let address = free_port()?;
     let (_files, config) = files(&address.to_string(), servers)?;
     let mut command = Command::new(&args.bin);

@@ -1,12 +1,12 @@
 //! Strain: three times the load that there is room for, and bad neighbours (a server that hangs, one that floods, a
 //! client that does not read).
 
-use crate::gateway::{Gateway, KEY, Server};
+use crate::gateway::{BenchGateway, BenchServer, KEY};
 use crate::http::Connection;
-use crate::load::{Fleet, Tally};
+use crate::load::{ConnectionFleet, LoadTally};
 use crate::process::Process;
-use crate::target::{Target, Template};
-use crate::wire::{Era, MODERN_META};
+use crate::target::{BenchRequest, LoadTarget};
+use crate::wire::{MODERN_META, ProtocolEra};
 use anyhow::{Context, Result, ensure};
 use hdrhistogram::Histogram;
 use std::fmt::Write;
@@ -34,10 +34,10 @@ pub(crate) async fn overload(binary: &Path) -> Result<String> {
     std::fs::write(&path, script)?;
     let words = ["mock", &path.display().to_string(), "--http", "127.0.0.1:0"].map(str::to_owned);
     let mut mock = Process::program("the server", binary, &words)?;
-    let server = [("s".to_owned(), Server::Url(mock.address(Duration::from_secs(10)).await?))];
+    let server = [("s".to_owned(), BenchServer::Url(mock.address(Duration::from_secs(10)).await?))];
     let limits = format!("[limits]\ncalls = {ROOM}\n[defaults]\nmax_concurrency = {}\n", 4 * ROOM);
-    let gateway = Gateway::start_with(binary, &[], &server, &limits).await?;
-    let target = gateway.call(Era::Modern, "s", "work");
+    let gateway = BenchGateway::start_with(binary, &[], &server, &limits).await?;
+    let target = gateway.call(ProtocolEra::Modern, "s", "work");
     gateway.ready(&target, Duration::from_secs(10)).await?;
     let (mut peak, mut over) = (Vec::new(), Vec::new());
     let mut rejections = Histogram::<u64>::new(3)?;
@@ -65,7 +65,7 @@ pub(crate) async fn overload(binary: &Path) -> Result<String> {
 
 /// Offers `rate` calls a second from `workers` connections, each on its own clock; answers that are no rejections, a
 /// second.
-async fn offer(target: &Target, rate: f64, workers: usize, rejections: &mut Histogram<u64>) -> Result<f64> {
+async fn offer(target: &LoadTarget, rate: f64, workers: usize, rejections: &mut Histogram<u64>) -> Result<f64> {
     let mut running = JoinSet::new();
     let pause = Duration::from_secs_f64(workers as f64 / rate);
     for n in 0..workers {
@@ -99,7 +99,7 @@ async fn offer(target: &Target, rate: f64, workers: usize, rejections: &mut Hist
     Ok(good as f64 / LENGTH.as_secs_f64())
 }
 
-async fn call(connection: &mut Connection, template: &mut Template) -> Result<(u16, Duration)> {
+async fn call(connection: &mut Connection, template: &mut BenchRequest) -> Result<(u16, Duration)> {
     template.advance();
     let sent = Instant::now();
     let head = connection.exchange(&template.bytes).await?;
@@ -114,16 +114,16 @@ pub(crate) async fn neighbours(binary: &Path) -> Result<String> {
         &std::env::current_exe()?,
         &["--role".into(), "upstream".into(), "legacy".into(), "5".into(), "0".into()],
     )?;
-    let good = Server::Url(mock.address(Duration::from_secs(10)).await?);
+    let good = BenchServer::Url(mock.address(Duration::from_secs(10)).await?);
     let servers = [
         ("good".to_owned(), good),
-        ("flood".to_owned(), Server::role(&["flood"])?),
-        ("hung".to_owned(), Server::role(&["hang"])?),
+        ("flood".to_owned(), BenchServer::role(&["flood"])?),
+        ("hung".to_owned(), BenchServer::role(&["hang"])?),
     ];
-    let gateway = Gateway::start_with(binary, &[], &servers, "").await?;
-    let target = gateway.call(Era::Legacy, "good", "echo64");
+    let gateway = BenchGateway::start_with(binary, &[], &servers, "").await?;
+    let target = gateway.call(ProtocolEra::Legacy, "good", "echo64");
     gateway.ready(&target, Duration::from_secs(10)).await?;
-    let mut fleet = Fleet::open(&target, OTHERS).await?;
+    let mut fleet = ConnectionFleet::open(&target, OTHERS).await?;
     let mut out = "\n### Bad neighbours: calls to a good server\n\n".to_owned();
     writeln!(out, "| beside | calls/s | p50 µs | p99 µs |\n|---|---:|---:|---:|")?;
     let alone = row(&mut out, &mut fleet, "nobody").await?;
@@ -158,8 +158,8 @@ pub(crate) async fn neighbours(binary: &Path) -> Result<String> {
 }
 
 /// One row; every answer is checked, and an error ends the run.
-async fn row(out: &mut String, fleet: &mut Fleet, beside: &str) -> Result<f64> {
-    let mut tally = Tally::new()?;
+async fn row(out: &mut String, fleet: &mut ConnectionFleet, beside: &str) -> Result<f64> {
+    let mut tally = LoadTally::new()?;
     fleet.run(LENGTH, u64::MAX, &mut tally).await?;
     ensure!(tally.calls > 0, "no calls");
     let micros = |quantile| tally.latency.value_at_quantile(quantile) as f64 / 1000.0;
@@ -175,7 +175,7 @@ async fn row(out: &mut String, fleet: &mut Fleet, beside: &str) -> Result<f64> {
 }
 
 /// Sends a call and does not read what comes.
-async fn start(gateway: &Gateway, tool: &str, progress: Option<u64>) -> Result<TcpStream> {
+async fn start(gateway: &BenchGateway, tool: &str, progress: Option<u64>) -> Result<TcpStream> {
     let address = gateway.address;
     let token = progress.map(|n| format!(r#""progressToken":{n},"#)).unwrap_or_default();
     let meta = MODERN_META.replacen('{', &format!("{{{token}"), 1);

@@ -1,6 +1,6 @@
 //! Where requests go and how they look: one target is one way to call, its requests written beforehand.
 
-use crate::wire::{Era, MODERN_META, text_size};
+use crate::wire::{MODERN_META, ProtocolEra, text_size};
 use std::net::SocketAddr;
 
 /// The first id; all ids have as many digits, so that a request's length never changes.
@@ -9,25 +9,25 @@ const LAST_ID: u64 = 999_999_999;
 
 /// What is asked for again and again.
 #[derive(Clone, Debug)]
-pub(crate) enum Op {
+pub(crate) enum RepeatedRequest {
     Call { tool: &'static str, exposed: String },
     List { tools: usize },
 }
 
 /// One way to call.
 #[derive(Clone, Debug)]
-pub(crate) struct Target {
+pub(crate) struct LoadTarget {
     pub(crate) address: SocketAddr,
     pub(crate) path: String,
-    pub(crate) era: Era,
-    pub(crate) op: Op,
+    pub(crate) era: ProtocolEra,
+    pub(crate) op: RepeatedRequest,
     pub(crate) key: Option<&'static str>,
     /// Answers with one body whatever it is asked: no handshake.
     pub(crate) fixed: bool,
 }
 
 /// A request as sent, with the place of its id.
-pub(crate) struct Template {
+pub(crate) struct BenchRequest {
     pub(crate) bytes: Vec<u8>,
     id_at: usize,
     next_id: u64,
@@ -35,7 +35,7 @@ pub(crate) struct Template {
     keep_id: bool,
 }
 
-impl Template {
+impl BenchRequest {
     /// Writes the next id in and returns it.
     pub(crate) fn advance(&mut self) -> u64 {
         let id = self.next_id;
@@ -52,21 +52,21 @@ impl Template {
     }
 }
 
-impl Target {
+impl LoadTarget {
     /// The request that is measured.
-    pub(crate) fn template(&self, session: Option<&str>) -> Template {
+    pub(crate) fn template(&self, session: Option<&str>) -> BenchRequest {
         let (method, name, fields) = match &self.op {
-            Op::List { .. } => ("tools/list", None, String::new()),
-            Op::Call { tool, exposed } => {
+            RepeatedRequest::List { .. } => ("tools/list", None, String::new()),
+            RepeatedRequest::Call { tool, exposed } => {
                 let text = "y".repeat(text_size(tool));
                 let fields = format!(r#""name":"{exposed}","arguments":{{"text":"{text}"}}"#);
                 ("tools/call", Some(exposed.as_str()), fields)
             }
         };
         let params = match (self.era, fields.as_str()) {
-            (Era::Legacy, _) => format!("{{{fields}}}"),
-            (Era::Modern, "") => format!(r#"{{"_meta":{MODERN_META}}}"#),
-            (Era::Modern, _) => format!(r#"{{{fields},"_meta":{MODERN_META}}}"#),
+            (ProtocolEra::Legacy, _) => format!("{{{fields}}}"),
+            (ProtocolEra::Modern, "") => format!(r#"{{"_meta":{MODERN_META}}}"#),
+            (ProtocolEra::Modern, _) => format!(r#"{{{fields},"_meta":{MODERN_META}}}"#),
         };
         let start = r#"{"jsonrpc":"2.0","id":"#;
         let body = format!(r#"{start}{FIRST_ID},"method":"{method}","params":{params}}}"#);
@@ -74,7 +74,7 @@ impl Target {
         if let Some(session) = session {
             headers.push_str(&format!("Mcp-Session-Id: {session}\r\n"));
         }
-        if self.era == Era::Modern {
+        if self.era == ProtocolEra::Modern {
             headers.push_str(&format!("Mcp-Method: {method}\r\n"));
             if let Some(name) = name {
                 headers.push_str(&format!("Mcp-Name: {name}\r\n"));
@@ -82,7 +82,7 @@ impl Target {
         }
         let bytes = self.post(&headers, &body);
         let id_at = bytes.len() - body.len() + start.len();
-        Template { bytes, id_at, next_id: FIRST_ID, keep_id: matches!(self.op, Op::List { .. }) }
+        BenchRequest { bytes, id_at, next_id: FIRST_ID, keep_id: matches!(self.op, RepeatedRequest::List { .. }) }
     }
 
     /// The handshake of a legacy client: its first request.

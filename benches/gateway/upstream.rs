@@ -1,8 +1,8 @@
 //! The fast upstreams: an MCP server on hyper, the same over stdio, and two that never answer.
 
-use crate::answers::{Answer, Answers};
-use crate::serve::{Piece, serve};
-use crate::wire::Era;
+use crate::answers::{AnswerKind, AnswerTemplates};
+use crate::serve::{SinglePiece, serve};
+use crate::wire::ProtocolEra;
 use anyhow::Result;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -20,8 +20,8 @@ const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const MAX_LINE: u64 = 16 * 1024 * 1024;
 
 /// The upstream over HTTP.
-pub(crate) async fn http(era: Era, tools: usize, port: u16) -> Result<()> {
-    let answers = Arc::new(Answers::new(era, tools));
+pub(crate) async fn http(era: ProtocolEra, tools: usize, port: u16) -> Result<()> {
+    let answers = Arc::new(AnswerTemplates::new(era, tools));
     let sessions = Arc::new(AtomicU64::new(1));
     let service = service_fn(move |request| respond(request, Arc::clone(&answers), Arc::clone(&sessions)));
     serve(port, service).await
@@ -29,26 +29,26 @@ pub(crate) async fn http(era: Era, tools: usize, port: u16) -> Result<()> {
 
 async fn respond(
     request: Request<Incoming>,
-    answers: Arc<Answers>,
+    answers: Arc<AnswerTemplates>,
     sessions: Arc<AtomicU64>,
-) -> Result<Response<Piece>, hyper::Error> {
+) -> Result<Response<SinglePiece>, hyper::Error> {
     if request.method() != Method::POST {
         let ended = request.method() == Method::DELETE && answers.has_sessions();
         let status = if ended { StatusCode::NO_CONTENT } else { StatusCode::METHOD_NOT_ALLOWED };
-        return Ok(with_status(status, Piece::empty()));
+        return Ok(with_status(status, SinglePiece::empty()));
     }
     let body = request.into_body().collect().await?.to_bytes();
     let (kind, piece) = match answers.answer(&body, true) {
-        Answer::Json(data) => (JSON, Piece::sized(data)),
-        Answer::Sse(data) => (EVENTS, Piece::streamed(data)),
-        Answer::Accepted => return Ok(with_status(StatusCode::ACCEPTED, Piece::empty())),
-        Answer::Refused(data) => {
-            let mut response = with_status(StatusCode::BAD_REQUEST, Piece::sized(data));
+        AnswerKind::Json(data) => (JSON, SinglePiece::sized(data)),
+        AnswerKind::Sse(data) => (EVENTS, SinglePiece::streamed(data)),
+        AnswerKind::Accepted => return Ok(with_status(StatusCode::ACCEPTED, SinglePiece::empty())),
+        AnswerKind::Refused(data) => {
+            let mut response = with_status(StatusCode::BAD_REQUEST, SinglePiece::sized(data));
             response.headers_mut().insert(CONTENT_TYPE, JSON);
             return Ok(response);
         }
-        Answer::Session(data) => {
-            let mut response = Response::new(Piece::sized(data));
+        AnswerKind::Session(data) => {
+            let mut response = Response::new(SinglePiece::sized(data));
             response.headers_mut().insert(CONTENT_TYPE, JSON);
             response.headers_mut().insert(SESSION, HeaderValue::from(sessions.fetch_add(1, Ordering::Relaxed)));
             return Ok(response);
@@ -59,16 +59,16 @@ async fn respond(
     Ok(response)
 }
 
-fn with_status(status: StatusCode, piece: Piece) -> Response<Piece> {
+fn with_status(status: StatusCode, piece: SinglePiece) -> Response<SinglePiece> {
     let mut response = Response::new(piece);
     *response.status_mut() = status;
     response
 }
 
 /// The upstream over stdio: one message a line, until the input ends.
-pub(crate) fn stdio(era: Era, tools: usize) -> Result<()> {
+pub(crate) fn stdio(era: ProtocolEra, tools: usize) -> Result<()> {
     use std::io::Read;
-    let answers = Answers::new(era, tools);
+    let answers = AnswerTemplates::new(era, tools);
     let mut input = std::io::stdin().lock();
     let mut output = std::io::stdout().lock();
     let (mut line, mut out) = (Vec::new(), Vec::new());
@@ -77,7 +77,7 @@ pub(crate) fn stdio(era: Era, tools: usize) -> Result<()> {
         if input.by_ref().take(MAX_LINE).read_until(b'\n', &mut line)? == 0 {
             return Ok(());
         }
-        let (Answer::Json(data) | Answer::Sse(data) | Answer::Session(data) | Answer::Refused(data)) =
+        let (AnswerKind::Json(data) | AnswerKind::Sse(data) | AnswerKind::Session(data) | AnswerKind::Refused(data)) =
             answers.answer(&line, false)
         else {
             continue;
@@ -92,7 +92,8 @@ pub(crate) fn stdio(era: Era, tools: usize) -> Result<()> {
 
 /// A server that accepts connections and never answers.
 pub(crate) async fn mute() -> Result<()> {
-    serve(0, service_fn(async |_: Request<Incoming>| std::future::pending::<Result<Response<Piece>>>().await)).await
+    serve(0, service_fn(async |_: Request<Incoming>| std::future::pending::<Result<Response<SinglePiece>>>().await))
+        .await
 }
 
 /// The same over stdio: reads and never answers.

@@ -14,12 +14,12 @@ pub(crate) const MODERN_META: &str = concat!(
 
 /// The two families of protocol revisions: with sessions, or stateless.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Era {
+pub(crate) enum ProtocolEra {
     Legacy,
     Modern,
 }
 
-impl Era {
+impl ProtocolEra {
     pub(crate) fn version(self) -> &'static str {
         match self {
             Self::Legacy => "2025-11-25",

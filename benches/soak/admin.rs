@@ -12,15 +12,15 @@ use tokio::time::timeout;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One look at all metrics.
-pub(crate) struct Metrics(BTreeMap<String, f64>);
+pub(crate) struct MetricsSample(BTreeMap<String, f64>);
 
-pub(crate) async fn metrics(address: SocketAddr) -> Result<Metrics> {
+pub(crate) async fn metrics(address: SocketAddr) -> Result<MetricsSample> {
     let text = page(address, "GET", "/metrics").await?;
     let series = text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
         let (name, value) = line.rsplit_once(' ')?;
         Some((name.to_owned(), value.parse().ok()?))
     });
-    Ok(Metrics(series.collect()))
+    Ok(MetricsSample(series.collect()))
 }
 
 /// The status of all servers.
@@ -47,7 +47,7 @@ async fn page(address: SocketAddr, verb: &str, path: &str) -> Result<String> {
     timeout(PATIENCE, asked).await.with_context(|| format!("{verb} {path}: no answer"))?
 }
 
-impl Metrics {
+impl MetricsSample {
     /// The sum of a metric's series that have all of these labels.
     pub(crate) fn sum(&self, name: &str, labels: &[&str]) -> f64 {
         let fits = |series: &str| {

@@ -7,7 +7,7 @@ use std::time::Duration;
 /// Keeps a gateway busy while servers die, restart and change, and checks that it keeps every promise.
 #[derive(Debug, Parser)]
 #[command(name = "soak", about)]
-pub(crate) struct Args {
+pub(crate) struct SoakArgs {
     /// How long, beside the warm-up; from half an hour on the slope of the heap counts too
     #[arg(long, conflicts_with = "seconds")]
     minutes: Option<f64>,
@@ -37,7 +37,7 @@ pub(crate) struct Args {
     bench: bool,
 }
 
-impl Args {
+impl SoakArgs {
     /// How long the soak lasts.
     pub(crate) fn length(&self) -> Duration {
         Duration::from_secs_f64(self.seconds.or(self.minutes.map(|m| m * 60.0)).unwrap_or(120.0).clamp(5.0, 1e6))

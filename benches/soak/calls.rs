@@ -2,8 +2,8 @@
 
 use crate::client::{Answer, Client, Event, Stream};
 use crate::judge::{Outcome, judge};
-use crate::soak::Soak;
-use crate::world::{Fate, How, SERVERS, Spec};
+use crate::soak::SoakRun;
+use crate::world::{SERVERS, ServerCarrier, ServerFate, ServerSpec};
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -26,15 +26,15 @@ fn seen(answer: &Result<Answer>, id: u64, wanted: &str, is_right: impl Fn(&Value
 }
 
 /// A server that this client may call: children of single sessions are for clients with sessions.
-pub(crate) fn any(soak: &Soak, client: &Client, few: bool) -> &'static Spec {
+pub(crate) fn any(soak: &SoakRun, client: &Client, few: bool) -> &'static ServerSpec {
     soak.server(|spec| match spec.how {
-        How::Own => few && !client.is_modern(),
+        ServerCarrier::Own => few && !client.is_modern(),
         _ => spec.name != "asks",
     })
 }
 
 /// The tool gives back what it is given, byte for byte.
-pub(crate) async fn echo(soak: &Soak, client: &mut Client, spec: &Spec, large: bool) {
+pub(crate) async fn echo(soak: &SoakRun, client: &mut Client, spec: &ServerSpec, large: bool) {
     let mut nonce = soak.nonce(client.key);
     if large {
         nonce.push_str(&"é".repeat(LARGE / 2));
@@ -53,7 +53,7 @@ pub(crate) async fn echo(soak: &Soak, client: &mut Client, spec: &Spec, large: b
 }
 
 /// Three steps of progress come before the answer, on one stream.
-pub(crate) async fn steps(soak: &Soak, client: &mut Client, spec: &Spec) {
+pub(crate) async fn steps(soak: &SoakRun, client: &mut Client, spec: &ServerSpec) {
     let nonce = soak.nonce(client.key);
     let request = client.call(&format!("{}__steps", spec.name), json!({"nonce": nonce}), Some(&nonce));
     let began = Instant::now();
@@ -80,7 +80,7 @@ fn progress(messages: &[Value], token: &str) -> Outcome {
 }
 
 /// The connection breaks in the middle, and the client comes back for the rest.
-pub(crate) async fn resumed(soak: &Soak, client: &mut Client, spec: &Spec) {
+pub(crate) async fn resumed(soak: &SoakRun, client: &mut Client, spec: &ServerSpec) {
     let nonce = soak.nonce(client.key);
     let request = client.call(&format!("{}__steps", spec.name), json!({"nonce": nonce}), Some(&nonce));
     let began = Instant::now();
@@ -98,7 +98,7 @@ pub(crate) async fn resumed(soak: &Soak, client: &mut Client, spec: &Spec) {
 }
 
 /// Reads until the first event with an id, leaves, and reads the rest.
-async fn interrupted(soak: &Soak, client: &mut Client, bytes: &[u8]) -> Result<(u16, Vec<Value>)> {
+async fn interrupted(soak: &SoakRun, client: &mut Client, bytes: &[u8]) -> Result<(u16, Vec<Value>)> {
     let mut stream = client.stream(bytes).await?;
     let (mut messages, mut last) = (Vec::new(), None);
     let mut status = stream.status();
@@ -130,7 +130,7 @@ async fn interrupted(soak: &Soak, client: &mut Client, bytes: &[u8]) -> Result<(
 }
 
 /// The server asks, the client answers, and its answer is what comes back.
-pub(crate) async fn asked(soak: &Soak, client: &mut Client, spec: &Spec) {
+pub(crate) async fn asked(soak: &SoakRun, client: &mut Client, spec: &ServerSpec) {
     let nonce = soak.nonce(client.key);
     let began = Instant::now();
     let outcome = match client.is_modern() {
@@ -153,7 +153,7 @@ fn gives(nonce: &str) -> impl Fn(&Value) -> bool {
     }
 }
 
-async fn rounds(client: &mut Client, spec: &Spec, nonce: &str) -> Result<Outcome> {
+async fn rounds(client: &mut Client, spec: &ServerSpec, nonce: &str) -> Result<Outcome> {
     let tool = format!("{}__elicit", spec.name);
     let mut params = json!({"name": tool, "arguments": {"message": nonce}});
     for _ in 0..3 {
@@ -176,7 +176,7 @@ async fn rounds(client: &mut Client, spec: &Spec, nonce: &str) -> Result<Outcome
     Ok(Outcome::Wrong("asked again and again".to_owned()))
 }
 
-async fn dialogue(client: &mut Client, spec: &Spec, nonce: &str) -> Result<Outcome> {
+async fn dialogue(client: &mut Client, spec: &ServerSpec, nonce: &str) -> Result<Outcome> {
     let request = client.call(&format!("{}__elicit", spec.name), json!({"message": nonce}), None);
     let mut stream = client.stream(&request.bytes).await?;
     let mut messages = Vec::new();
@@ -207,7 +207,7 @@ async fn dialogue(client: &mut Client, spec: &Spec, nonce: &str) -> Result<Outco
 }
 
 /// The client does not want the answer any more, and says so as its revision does.
-pub(crate) async fn cancelled(soak: &Soak, client: &mut Client, spec: &Spec) {
+pub(crate) async fn cancelled(soak: &SoakRun, client: &mut Client, spec: &ServerSpec) {
     let request = client.call(&format!("{}__sleep", spec.name), json!({"ms": 400}), None);
     let began = Instant::now();
     let patience = Duration::from_millis(5 + soak.dice(30));
@@ -239,7 +239,7 @@ pub(crate) async fn cancelled(soak: &Soak, client: &mut Client, spec: &Spec) {
 }
 
 /// A tool that nobody has is an error that names it, and nothing else.
-pub(crate) async fn nothing(soak: &Soak, client: &mut Client) {
+pub(crate) async fn nothing(soak: &SoakRun, client: &mut Client) {
     let tool = soak.nonce(client.key);
     let request = client.call(&tool, json!({}), None);
     let began = Instant::now();
@@ -252,7 +252,7 @@ pub(crate) async fn nothing(soak: &Soak, client: &mut Client) {
 }
 
 /// The list has every server that is always there, each tool once.
-pub(crate) async fn list(soak: &Soak, client: &mut Client) {
+pub(crate) async fn list(soak: &SoakRun, client: &mut Client) {
     let request = client.request("tools/list", None, json!({}));
     let began = Instant::now();
     let answer = client.exchange(&request.bytes).await;
@@ -263,14 +263,14 @@ pub(crate) async fn list(soak: &Soak, client: &mut Client) {
         names.sort_unstable();
         names.dedup();
         let mut always =
-            SERVERS.iter().filter(|spec| spec.fate == Fate::Calm).map(|spec| format!("{}__echo", spec.name));
+            SERVERS.iter().filter(|spec| spec.fate == ServerFate::Calm).map(|spec| format!("{}__echo", spec.name));
         count == names.len() && always.all(|name| names.binary_search(&name.as_str()).is_ok())
     });
     soak.called("lists", "pipe", began, outcome);
 }
 
 /// A resource of this server's, whose text is the nonce.
-pub(crate) async fn read(soak: &Soak, client: &mut Client, spec: &Spec) {
+pub(crate) async fn read(soak: &SoakRun, client: &mut Client, spec: &ServerSpec) {
     let nonce = soak.nonce(client.key);
     let uri = format!("soak://{}/{nonce}", spec.name);
     let request = client.request("resources/read", Some(&uri), json!({"uri": uri}));
@@ -281,7 +281,7 @@ pub(crate) async fn read(soak: &Soak, client: &mut Client, spec: &Spec) {
 }
 
 /// A prompt of this server's, whose text is the nonce.
-pub(crate) async fn prompt(soak: &Soak, client: &mut Client, spec: &Spec) {
+pub(crate) async fn prompt(soak: &SoakRun, client: &mut Client, spec: &ServerSpec) {
     let nonce = soak.nonce(client.key);
     let name = format!("{}__say", spec.name);
     let request = client.request("prompts/get", Some(&name), json!({"name": name, "arguments": {"nonce": nonce}}));

@@ -1,9 +1,9 @@
 //! What goes wrong while everybody calls: children die, servers restart, the config changes, the disk takes nothing.
 
-use crate::admin::{self, Metrics};
+use crate::admin::{self, MetricsSample};
 use crate::processes;
-use crate::soak::Soak;
-use crate::world::{Fate, How, SERVERS, Variant};
+use crate::soak::SoakRun;
+use crate::world::{ConfigVariant, SERVERS, ServerCarrier, ServerFate};
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 #[cfg(target_os = "linux")]
@@ -27,8 +27,8 @@ const OUTAGE: Duration = Duration::from_secs(4);
 const PATIENCE: Duration = Duration::from_secs(45);
 
 /// Starts all of it; it ends with the phase, with the config and the disk as they were.
-pub(crate) fn start(soak: &Rc<Soak>) -> Vec<JoinHandle<()>> {
-    let noted = |soak: Rc<Soak>, what: &'static str, work: std::pin::Pin<Box<dyn Future<Output = Result<()>>>>| {
+pub(crate) fn start(soak: &Rc<SoakRun>) -> Vec<JoinHandle<()>> {
+    let noted = |soak: Rc<SoakRun>, what: &'static str, work: std::pin::Pin<Box<dyn Future<Output = Result<()>>>>| {
         spawn_local(async move {
             if let Err(error) = work.await {
                 soak.broken(what, format!("{error:#}"));
@@ -44,10 +44,10 @@ pub(crate) fn start(soak: &Rc<Soak>) -> Vec<JoinHandle<()>> {
 }
 
 /// Kills children: those that all share in turns, and every fourth time one of a single session.
-async fn kills(soak: Rc<Soak>) -> Result<()> {
+async fn kills(soak: Rc<SoakRun>) -> Result<()> {
     let shared: Vec<&'static str> = SERVERS
         .iter()
-        .filter(|spec| spec.fate == Fate::Mortal && spec.how == How::Pipe)
+        .filter(|spec| spec.fate == ServerFate::Mortal && spec.how == ServerCarrier::Pipe)
         .map(|spec| spec.name)
         .collect();
     let mut turn = 0;
@@ -70,14 +70,14 @@ async fn kills(soak: Rc<Soak>) -> Result<()> {
     Ok(())
 }
 
-async fn pid_of(soak: &Soak, server: &str) -> Result<Option<u32>> {
+async fn pid_of(soak: &SoakRun, server: &str) -> Result<Option<u32>> {
     let status = admin::status(soak.world.admin).await?;
     let found = status.iter().find(|status| status["name"] == server).context("a server is not in the status")?;
     Ok(found["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).filter(|_| found["state"] == "ready"))
 }
 
 /// Kills servers that are no children, and starts them again a moment later.
-async fn restarts(soak: Rc<Soak>) -> Result<()> {
+async fn restarts(soak: Rc<SoakRun>) -> Result<()> {
     let mut turn = 0;
     while soak.pause(RESTARTS).await {
         let name = ["killed_web", "killed_tcp", "killed_web_new", "killed_ws"][turn % 4];
@@ -93,7 +93,7 @@ async fn restarts(soak: Rc<Soak>) -> Result<()> {
 }
 
 /// Changes the config, by turns over the file, a signal and an order; sometimes to nonsense.
-async fn reloads(soak: Rc<Soak>) -> Result<()> {
+async fn reloads(soak: Rc<SoakRun>) -> Result<()> {
     let mut turn = 0_u32;
     while soak.pause(RELOADS).await {
         turn += 1;
@@ -116,17 +116,17 @@ async fn reloads(soak: Rc<Soak>) -> Result<()> {
         change(&soak, &next, turn).await?;
     }
     // As it was, so that before and after can be compared.
-    if *soak.world.variant.borrow() != Variant::default() {
-        change(&soak, &Variant::default(), 0).await?;
+    if *soak.world.variant.borrow() != ConfigVariant::default() {
+        change(&soak, &ConfigVariant::default(), 0).await?;
     }
     Ok(())
 }
 
 /// Changes the config, and waits until that is applied.
-pub(crate) async fn change(soak: &Soak, next: &Variant, turn: u32) -> Result<()> {
+pub(crate) async fn change(soak: &SoakRun, next: &ConfigVariant, turn: u32) -> Result<()> {
     let before = reloaded(soak, "applied").await?;
     // Calls of a guest may fail from now on, and until it has come.
-    let guests = |soak: &Soak| soak.tally(|tally| ["guest", "guest_new"].map(|name| tally.ends.returns(name)));
+    let guests = |soak: &SoakRun| soak.tally(|tally| ["guest", "guest_new"].map(|name| tally.ends.returns(name)));
     guests(soak);
     soak.world.write(next)?;
     ask(soak, turn).await?;
@@ -137,12 +137,12 @@ pub(crate) async fn change(soak: &Soak, next: &Variant, turn: u32) -> Result<()>
 }
 
 /// How many reloads ended like this.
-async fn reloaded(soak: &Soak, outcome: &str) -> Result<f64> {
+async fn reloaded(soak: &SoakRun, outcome: &str) -> Result<f64> {
     Ok(admin::metrics(soak.world.admin).await?.sum("moongate_config_reloads_total", &[outcome]))
 }
 
 /// Has the file read: nobody says so every third time, since it is watched.
-async fn ask(soak: &Soak, turn: u32) -> Result<()> {
+async fn ask(soak: &SoakRun, turn: u32) -> Result<()> {
     match turn % 3 {
         1 => {
             let pid = Pid::from_raw(soak.world.pid.cast_signed()).context("the gateway has no pid")?;
@@ -155,7 +155,7 @@ async fn ask(soak: &Soak, turn: u32) -> Result<()> {
 }
 
 /// A config that cannot be used, which must change nothing.
-async fn nonsense(soak: &Soak, turn: u32) -> Result<()> {
+async fn nonsense(soak: &SoakRun, turn: u32) -> Result<()> {
     let before = reloaded(soak, "refused").await?;
     let good = soak.world.text(&soak.world.variant.borrow())?;
     let bad = match turn % 4 {
@@ -172,7 +172,7 @@ async fn nonsense(soak: &Soak, turn: u32) -> Result<()> {
 }
 
 /// Has a server restarted that nobody may miss.
-async fn restart(soak: &Soak, turn: u32) -> Result<()> {
+async fn restart(soak: &SoakRun, turn: u32) -> Result<()> {
     let name = ["replaced", "tuned"][usize::try_from(turn / 6 % 2)?];
     let told = admin::order(soak.world.admin, &format!("/api/v1/servers/{name}/restart")).await?;
     ensure!(told.contains("restarted"), "a restart of {name}: {told}");
@@ -181,9 +181,9 @@ async fn restart(soak: &Soak, turn: u32) -> Result<()> {
 }
 
 /// The disk takes nothing more for a while: every write of a file fails (`RLIMIT_FSIZE` of the gateway's process).
-async fn outages(soak: Rc<Soak>) -> Result<()> {
+async fn outages(soak: Rc<SoakRun>) -> Result<()> {
     let look = async || admin::metrics(soak.world.admin).await;
-    let errors = |metrics: &Metrics| metrics.sum("moongate_store_errors_total", &[]);
+    let errors = |metrics: &MetricsSample| metrics.sum("moongate_store_errors_total", &[]);
     while soak.pause(OUTAGES - OUTAGE).await {
         let before = errors(&look().await?);
         let whole = limit(soak.world.pid, Some(0))?;

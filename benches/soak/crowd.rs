@@ -2,8 +2,8 @@
 
 use crate::calls;
 use crate::client::{Client, KEYS, MODERN, Stream};
-use crate::soak::Soak;
-use crate::world::{Fate, How, SERVERS, Spec};
+use crate::soak::SoakRun;
+use crate::world::{SERVERS, ServerCarrier, ServerFate, ServerSpec};
 use anyhow::{Result, ensure};
 use serde_json::json;
 use std::rc::Rc;
@@ -23,7 +23,7 @@ const CALLS_PER_SESSION: f64 = 40.0;
 const REVISIONS: [&str; 5] = ["2025-11-25", MODERN, "2025-06-18", MODERN, "2025-03-26"];
 
 /// Starts everybody; they end with the phase.
-pub(crate) fn start(soak: &Rc<Soak>, rate: f64) -> Vec<JoinHandle<()>> {
+pub(crate) fn start(soak: &Rc<SoakRun>, rate: f64) -> Vec<JoinHandle<()>> {
     let mut tasks = Vec::new();
     for n in 0..(rate / EACH).clamp(1.0, CALLERS) as usize {
         tasks.push(spawn_local(caller(soak.clone(), n)));
@@ -40,7 +40,7 @@ pub(crate) fn start(soak: &Rc<Soak>, rate: f64) -> Vec<JoinHandle<()>> {
 }
 
 /// Opens a session; it must work.
-async fn opened(soak: &Soak, client: &mut Client) -> bool {
+async fn opened(soak: &SoakRun, client: &mut Client) -> bool {
     if let Err(error) = client.open().await {
         soak.broken("sessions not opened", format!("{error:#}"));
         return false;
@@ -51,14 +51,14 @@ async fn opened(soak: &Soak, client: &mut Client) -> bool {
     true
 }
 
-async fn ended(soak: &Soak, client: &mut Client) {
+async fn ended(soak: &SoakRun, client: &mut Client) {
     match client.end().await {
         Ok(200..=204) => soak.add("sessions deleted"),
         other => soak.broken("sessions not ended", format!("{other:?}")),
     }
 }
 
-async fn caller(soak: Rc<Soak>, n: usize) {
+async fn caller(soak: Rc<SoakRun>, n: usize) {
     let mut client = Client::new(soak.world.address, REVISIONS[n % REVISIONS.len()], (n / 2) % KEYS.len());
     if !opened(&soak, &mut client).await {
         return;
@@ -77,9 +77,9 @@ async fn caller(soak: Rc<Soak>, n: usize) {
 }
 
 /// One call of some kind.
-async fn one(soak: &Soak, client: &mut Client, few: bool) {
+async fn one(soak: &SoakRun, client: &mut Client, few: bool) {
     let spec = present(soak, calls::any(soak, client, few));
-    let lasting = spec.fate != Fate::Guest;
+    let lasting = spec.fate != ServerFate::Guest;
     match soak.dice(1000) {
         0..20 => calls::list(soak, client).await,
         20..40 if lasting => calls::read(soak, client, spec).await,
@@ -88,15 +88,19 @@ async fn one(soak: &Soak, client: &mut Client, few: bool) {
         100..110 => calls::echo(soak, client, spec, true).await,
         110..120 if !client.is_modern() => calls::resumed(soak, client, spec).await,
         120..130 => {
-            let slow = |spec: &Spec| spec.name != "asks" && !matches!(spec.how, How::Own | How::Polled);
-            let spec = soak.server(|spec| spec.fate == Fate::Calm && slow(spec));
+            let slow = |spec: &ServerSpec| {
+                spec.name != "asks" && !matches!(spec.how, ServerCarrier::Own | ServerCarrier::Polled)
+            };
+            let spec = soak.server(|spec| spec.fate == ServerFate::Calm && slow(spec));
             calls::cancelled(soak, client, spec).await;
         }
         150..155 => calls::nothing(soak, client).await,
         // A revision that has no questions cannot be asked.
         130..150 if client.revision > "2025-06" => {
             let pipe = few && !client.is_modern();
-            let asks = |spec: &Spec| spec.how == How::Web && spec.fate == Fate::Calm || pipe && spec.name == "asks";
+            let asks = |spec: &ServerSpec| {
+                spec.how == ServerCarrier::Web && spec.fate == ServerFate::Calm || pipe && spec.name == "asks"
+            };
             calls::asked(soak, client, soak.server(asks)).await;
         }
         _ => calls::echo(soak, client, spec, false).await,
@@ -104,14 +108,14 @@ async fn one(soak: &Soak, client: &mut Client, few: bool) {
 }
 
 /// A guest only while the config has it.
-fn present(soak: &Soak, spec: &'static Spec) -> &'static Spec {
+fn present(soak: &SoakRun, spec: &'static ServerSpec) -> &'static ServerSpec {
     let guests = soak.world.variant.borrow().guests;
     let absent = (spec.name == "guest" && !guests[0]) || (spec.name == "guest_new" && !guests[1]);
     if absent { &SERVERS[0] } else { spec }
 }
 
 /// Opens sessions, uses them a little, and ends half of them; the other half is left for the gateway to end.
-async fn visitor(soak: Rc<Soak>, n: usize, pause: Duration) {
+async fn visitor(soak: Rc<SoakRun>, n: usize, pause: Duration) {
     let mut round = n;
     loop {
         soak.held().await;
@@ -139,7 +143,7 @@ async fn visitor(soak: Rc<Soak>, n: usize, pause: Duration) {
 }
 
 /// Opens idle streams, breaks them, comes back, and leaves.
-async fn listener(soak: Rc<Soak>, n: usize) {
+async fn listener(soak: Rc<SoakRun>, n: usize) {
     let mut round = n;
     while soak.pause(Duration::from_millis(100 + soak.dice(400))).await {
         let mut client = Client::new(soak.world.address, REVISIONS[round % REVISIONS.len()], round % KEYS.len());
@@ -158,7 +162,7 @@ async fn listener(soak: Rc<Soak>, n: usize) {
     }
 }
 
-async fn subscribed(soak: &Soak, client: &mut Client) -> Result<()> {
+async fn subscribed(soak: &SoakRun, client: &mut Client) -> Result<()> {
     let wanted = json!({"toolsListChanged": true, "promptsListChanged": true, "resourcesListChanged": true});
     let request = client.request("subscriptions/listen", None, json!({"notifications": wanted}));
     let mut stream = client.stream(&request.bytes).await?;
@@ -167,7 +171,7 @@ async fn subscribed(soak: &Soak, client: &mut Client) -> Result<()> {
     hear(soak, &mut stream).await.map(|_| ())
 }
 
-async fn listens(soak: &Soak, client: &Client) -> Result<()> {
+async fn listens(soak: &SoakRun, client: &Client) -> Result<()> {
     let mut stream = client.stream(&client.get(None)).await?;
     ensure!(stream.status() == 200 && stream.is_stream(), "HTTP {}", stream.status());
     soak.add("streams");
@@ -183,7 +187,7 @@ async fn listens(soak: &Soak, client: &Client) -> Result<()> {
 }
 
 /// Listens for a while; gives the last id. What is no notification has no business here.
-async fn hear(soak: &Soak, stream: &mut Stream) -> Result<Option<String>> {
+async fn hear(soak: &SoakRun, stream: &mut Stream) -> Result<Option<String>> {
     let until = Instant::now() + Duration::from_millis(200 + soak.dice(3000));
     let mut last = None;
     while !soak.is_over() {
@@ -203,7 +207,7 @@ async fn hear(soak: &Soak, stream: &mut Stream) -> Result<Option<String>> {
 }
 
 /// Tries the sessions of others: they must look like none.
-async fn intruder(soak: Rc<Soak>) {
+async fn intruder(soak: Rc<SoakRun>) {
     while soak.pause(Duration::from_millis(250)).await {
         let Some((session, owner)) = soak.pick(&soak.board.borrow()).cloned() else { continue };
         let key = (owner + 1 + usize::from(soak.dice(2) == 1)) % KEYS.len();

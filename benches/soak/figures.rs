@@ -1,13 +1,13 @@
 //! How fast a gateway recovers: from a child's crash in the middle of calls, from its own end, from reloads under load.
 
 use crate::admin;
-use crate::args::Args;
+use crate::args::SoakArgs;
 use crate::client::{Client, KEYS, MODERN};
 use crate::judge::{Outcome, judge};
 use crate::levels::touch;
 use crate::processes;
-use crate::soak::Soak;
-use crate::world::{Fate, How, SERVERS, Variant, World};
+use crate::soak::SoakRun;
+use crate::world::{ConfigVariant, SERVERS, ServerCarrier, ServerFate, SoakWorld};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 const CALLERS: usize = 16;
 
 /// Measures all of it, and prints a table.
-pub(crate) async fn measure(args: &Args) -> Result<()> {
+pub(crate) async fn measure(args: &SoakArgs) -> Result<()> {
     let (answered, back, replayed) = crashes(args).await?;
     let killed = ends(args, Signal::KILL).await?;
     let stopped = ends(args, Signal::TERM).await?;
@@ -61,18 +61,18 @@ fn most(times: &[Duration]) -> Duration {
     times.iter().copied().max().unwrap_or_default()
 }
 
-async fn started(args: &Args) -> Result<Rc<Soak>> {
-    let soak = Rc::new(Soak::new(World::start(&args.bin, None).await?, args.seed.unwrap_or(1), args.rate));
+async fn started(args: &SoakArgs) -> Result<Rc<SoakRun>> {
+    let soak = Rc::new(SoakRun::new(SoakWorld::start(&args.bin, None).await?, args.seed.unwrap_or(1), args.rate));
     touch(&soak).await?;
     Ok(soak)
 }
 
 /// Crashes in turns: how long until all open calls were answered, and until one succeeded; and how many ran again.
-async fn crashes(args: &Args) -> Result<(Vec<Duration>, Vec<Duration>, u64)> {
+async fn crashes(args: &SoakArgs) -> Result<(Vec<Duration>, Vec<Duration>, u64)> {
     let soak = started(args).await?;
     let mortal: Vec<&'static str> = SERVERS
         .iter()
-        .filter(|spec| spec.fate == Fate::Mortal && spec.how == How::Pipe)
+        .filter(|spec| spec.fate == ServerFate::Mortal && spec.how == ServerCarrier::Pipe)
         .map(|spec| spec.name)
         .collect();
     let (mut answered, mut back, mut replayed) = (Vec::new(), Vec::new(), 0);
@@ -136,7 +136,7 @@ fn kill(pid: u64, signal: Signal) -> Result<()> {
 }
 
 /// Ends of the gateway: how long until nothing of it is left.
-async fn ends(args: &Args, signal: Signal) -> Result<Vec<Duration>> {
+async fn ends(args: &SoakArgs, signal: Signal) -> Result<Vec<Duration>> {
     let mut times = Vec::new();
     for _ in 0..ENDS {
         let soak = started(args).await?;
@@ -155,7 +155,7 @@ async fn ends(args: &Args, signal: Signal) -> Result<Vec<Duration>> {
 
 /// Calls of servers that are not changed, and of such that are, while the config changes: calls, errors, reloads, and
 /// the longest call.
-async fn under_load(args: &Args) -> Result<(u64, u64, u64, Duration)> {
+async fn under_load(args: &SoakArgs) -> Result<(u64, u64, u64, Duration)> {
     let soak = started(args).await?;
     soak.begin(LOAD);
     let longest = Rc::new(Cell::new(Duration::ZERO));
@@ -166,8 +166,8 @@ async fn under_load(args: &Args) -> Result<(u64, u64, u64, Duration)> {
             let mut client = Client::new(soak.world.address, ["2025-11-25", MODERN][n % 2], n % KEYS.len());
             client.open().await?;
             while soak.turn().await {
-                let fits = |fate: Fate| matches!(fate, Fate::Calm | Fate::Changing);
-                let spec = soak.server(|spec| fits(spec.fate) && spec.how != How::Own && spec.name != "asks");
+                let fits = |fate: ServerFate| matches!(fate, ServerFate::Calm | ServerFate::Changing);
+                let spec = soak.server(|spec| fits(spec.fate) && spec.how != ServerCarrier::Own && spec.name != "asks");
                 let began = Instant::now();
                 crate::calls::echo(&soak, &mut client, spec, false).await;
                 longest.set(longest.get().max(began.elapsed()));
@@ -175,7 +175,7 @@ async fn under_load(args: &Args) -> Result<(u64, u64, u64, Duration)> {
             client.end().await
         }));
     }
-    let (mut variant, mut reloads) = (Variant::default(), 0);
+    let (mut variant, mut reloads) = (ConfigVariant::default(), 0);
     while soak.pause(PAUSE).await {
         variant.replaced += 1;
         variant.tuned += 1;

@@ -1,11 +1,11 @@
 //! What a gateway holds while nobody uses it: the same before and after.
 
-use crate::admin::{self, Metrics};
+use crate::admin::{self, MetricsSample};
 use crate::calls;
 use crate::client::{Client, KEYS, MODERN};
 use crate::processes;
-use crate::soak::Soak;
-use crate::world::{Fate, How, SERVERS, World};
+use crate::soak::SoakRun;
+use crate::world::{SERVERS, ServerCarrier, ServerFate, SoakWorld};
 use anyhow::{Result, bail};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,7 +49,7 @@ const POOL_TIME: Duration = Duration::from_secs(105);
 
 /// One look.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Levels {
+pub(crate) struct IdleLevels {
     /// Every series of the gauges.
     pub(crate) gauges: BTreeMap<String, f64>,
     /// By kind.
@@ -66,8 +66,8 @@ pub(crate) struct Levels {
     pub(crate) memory: f64,
 }
 
-impl Levels {
-    async fn look(world: &World) -> Result<Self> {
+impl IdleLevels {
+    async fn look(world: &SoakWorld) -> Result<Self> {
         let metrics = admin::metrics(world.admin).await?;
         let (mut children, mut zombies) = (BTreeMap::new(), 0);
         for (pid, words) in processes::children(world.pid) {
@@ -104,7 +104,8 @@ impl Levels {
         let kinds = |levels: &Self| {
             let mut kinds = levels.descriptors.clone();
             // Some are kept for later calls: no more than there may be.
-            let most = POOLED * SERVERS.iter().filter(|spec| matches!(spec.how, How::Web | How::Polled)).count();
+            let most = POOLED
+                * SERVERS.iter().filter(|spec| matches!(spec.how, ServerCarrier::Web | ServerCarrier::Polled)).count();
             if !pooled && kinds.get("pooled connection").is_some_and(|kept| *kept <= most) {
                 kinds.remove("pooled connection");
             }
@@ -147,12 +148,12 @@ fn different<T: PartialEq + std::fmt::Debug>(
 }
 
 /// Calls every server once for each principal and in both eras, so that what is opened by use is open.
-pub(crate) async fn touch(soak: &Soak) -> Result<()> {
+pub(crate) async fn touch(soak: &SoakRun) -> Result<()> {
     for key in 0..KEYS.len() {
         for revision in [MODERN, "2025-11-25"] {
             let mut client = Client::new(soak.world.address, revision, key);
             client.open().await?;
-            for spec in SERVERS.iter().filter(|spec| spec.fate != Fate::Guest && spec.how != How::Own) {
+            for spec in SERVERS.iter().filter(|spec| spec.fate != ServerFate::Guest && spec.how != ServerCarrier::Own) {
                 let end = Instant::now() + PATIENCE;
                 loop {
                     let request = client.call(&format!("{}__echo", spec.name), json!({"key": key}), None);
@@ -181,19 +182,19 @@ pub(crate) async fn touch(soak: &Soak) -> Result<()> {
 }
 
 /// Waits until nothing moves any more; `pooled`: connections that are kept are gone, too.
-pub(crate) async fn settled(soak: &Soak, pooled: bool) -> Result<Levels> {
+pub(crate) async fn settled(soak: &SoakRun, pooled: bool) -> Result<IdleLevels> {
     touch(soak).await?;
     if pooled {
         sleep(POOL_TIME).await;
     }
-    let (mut before, mut since) = (Levels::look(&soak.world).await?, Instant::now());
+    let (mut before, mut since) = (IdleLevels::look(&soak.world).await?, Instant::now());
     let end = Instant::now() + PATIENCE;
     while !before.is_quiet() || since.elapsed() < STILL {
         if Instant::now() > end {
             bail!("it does not come to rest: {before:#?}");
         }
         sleep(Duration::from_millis(200)).await;
-        let now = Levels::look(&soak.world).await?;
+        let now = IdleLevels::look(&soak.world).await?;
         if now.gauges != before.gauges
             || now.children != before.children
             || now.processes != before.processes
@@ -207,11 +208,11 @@ pub(crate) async fn settled(soak: &Soak, pooled: bool) -> Result<Levels> {
 }
 
 /// Waits until everything is as it was; what is not, and the last look.
-pub(crate) async fn back(soak: &Soak, before: &Levels, pooled: bool) -> Result<(Vec<String>, Levels)> {
+pub(crate) async fn back(soak: &SoakRun, before: &IdleLevels, pooled: bool) -> Result<(Vec<String>, IdleLevels)> {
     touch(soak).await?;
     let end = Instant::now() + PATIENCE;
     loop {
-        let now = Levels::look(&soak.world).await?;
+        let now = IdleLevels::look(&soak.world).await?;
         let left = now.differences(before, pooled);
         if left.is_empty() || Instant::now() > end {
             return Ok((left, now));
@@ -221,7 +222,7 @@ pub(crate) async fn back(soak: &Soak, before: &Levels, pooled: bool) -> Result<(
 }
 
 /// The gateway's memory in bytes, and whether it is what it has allocated, or what the system has given it.
-pub(crate) fn memory(metrics: &Metrics) -> (f64, bool) {
+pub(crate) fn memory(metrics: &MetricsSample) -> (f64, bool) {
     match metrics.get("moongate_heap_bytes") {
         Some(bytes) => (bytes, true),
         None => (metrics.get("process_resident_memory_bytes").unwrap_or_default(), false),

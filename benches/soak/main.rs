@@ -26,17 +26,17 @@ mod soak;
 mod world;
 
 use anyhow::{Context, Result};
-use args::Args;
+use args::SoakArgs;
 use clap::Parser;
 use levels::memory;
-use report::Report;
-use soak::Soak;
+use report::RunReport;
+use soak::SoakRun;
 use std::os::unix::process::CommandExt;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 use tokio::task::LocalSet;
 use tokio::time::{Instant, interval};
-use world::World;
+use world::SoakWorld;
 
 /// From this length on the slope of the heap means something.
 const SLOPE_FROM: Duration = Duration::from_secs(30 * 60);
@@ -60,7 +60,7 @@ fn main() -> Result<()> {
         }
         _ => {}
     }
-    let args = Args::parse();
+    let args = SoakArgs::parse();
     // On the main thread only: the kernel ties the processes that we start to the thread that started them.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let local = LocalSet::new();
@@ -75,13 +75,13 @@ fn exec(program: &str, args: &[String]) -> Result<()> {
     Err(std::process::Command::new(program).args(args).exec()).with_context(|| format!("cannot run {program}"))
 }
 
-async fn run(args: &Args) -> Result<()> {
+async fn run(args: &SoakArgs) -> Result<()> {
     let time = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_micros();
     let seed = args.seed.unwrap_or(u64::try_from(time).unwrap_or(1) % 1_000_000);
     let (long, exact) = (args.length() >= SLOPE_FROM, args.length() >= EXACT_FROM);
     eprintln!("soak of {:?} at {} calls/s, seed {seed}, {}", args.length(), args.rate, args.bin.display());
-    let world = World::start(&args.bin, args.plant.as_deref()).await?;
-    let soak = Rc::new(Soak::new(world, seed, args.rate));
+    let world = SoakWorld::start(&args.bin, args.plant.as_deref()).await?;
+    let soak = Rc::new(SoakRun::new(world, seed, args.rate));
     levels::touch(&soak).await.with_context(|| soak.world.tail())?;
     let mut samples = Vec::new();
     phase(&soak, args.warm_up(), args.rate, &mut samples).await;
@@ -104,13 +104,21 @@ async fn run(args: &Args) -> Result<()> {
         }
     }
     stop(&soak).await;
-    let report =
-        Report { args, seed, long, took, before: &before, after: &after, samples: &samples, heap: memory(&metrics).1 };
+    let report = RunReport {
+        args,
+        seed,
+        long,
+        took,
+        before: &before,
+        after: &after,
+        samples: &samples,
+        heap: memory(&metrics).1,
+    };
     soak.tally(|tally| report.finish(tally))
 }
 
 /// Runs everything for a time, and samples the gateway's memory.
-async fn phase(soak: &Rc<Soak>, length: Duration, rate: f64, samples: &mut Vec<(f64, f64)>) -> Duration {
+async fn phase(soak: &Rc<SoakRun>, length: Duration, rate: f64, samples: &mut Vec<(f64, f64)>) -> Duration {
     soak.begin(length);
     let began = Instant::now();
     let mut tasks = crowd::start(soak, rate);
@@ -147,7 +155,7 @@ async fn phase(soak: &Rc<Soak>, length: Duration, rate: f64, samples: &mut Vec<(
 }
 
 /// The metrics while nobody calls.
-async fn at_ease(soak: &Soak) -> Result<admin::Metrics> {
+async fn at_ease(soak: &SoakRun) -> Result<admin::MetricsSample> {
     soak.hold.set(true);
     let end = Instant::now() + HOLD;
     loop {
@@ -162,7 +170,7 @@ async fn at_ease(soak: &Soak) -> Result<admin::Metrics> {
 }
 
 /// Stops the gateway: it says that all went well, and nothing of it is left.
-async fn stop(soak: &Soak) {
+async fn stop(soak: &SoakRun) {
     let below = processes_of(soak);
     let Some(gateway) = soak.world.gateway.borrow_mut().take() else { return };
     match gateway.ended(Duration::from_secs(20)).await {
@@ -182,6 +190,6 @@ async fn stop(soak: &Soak) {
     }
 }
 
-fn processes_of(soak: &Soak) -> std::collections::BTreeSet<u32> {
+fn processes_of(soak: &SoakRun) -> std::collections::BTreeSet<u32> {
     processes::descendants(soak.world.pid)
 }

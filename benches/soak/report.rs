@@ -1,11 +1,11 @@
 //! Progress, the verdict on memory, and the summary.
 
-use crate::admin::Metrics;
-use crate::args::Args;
+use crate::admin::MetricsSample;
+use crate::args::SoakArgs;
 use crate::judge::Tally;
-use crate::levels::{Levels, memory};
+use crate::levels::{IdleLevels, memory};
 use crate::slope::{Slope, theil_sen};
-use crate::soak::Soak;
+use crate::soak::SoakRun;
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -18,21 +18,21 @@ const GROWTH: (f64, f64) = (4e6, 32e6);
 const MB: f64 = 1e6;
 
 /// A finished run.
-pub(crate) struct Report<'a> {
-    pub(crate) args: &'a Args,
+pub(crate) struct RunReport<'a> {
+    pub(crate) args: &'a SoakArgs,
     pub(crate) seed: u64,
     /// Whether the slope counts.
     pub(crate) long: bool,
     pub(crate) took: Duration,
-    pub(crate) before: &'a Levels,
-    pub(crate) after: &'a Levels,
+    pub(crate) before: &'a IdleLevels,
+    pub(crate) after: &'a IdleLevels,
     pub(crate) samples: &'a [(f64, f64)],
     /// Whether the samples are of the heap.
     pub(crate) heap: bool,
 }
 
 /// One line.
-pub(crate) fn progress(soak: &Soak, elapsed: Duration, metrics: &Metrics) {
+pub(crate) fn progress(soak: &SoakRun, elapsed: Duration, metrics: &MetricsSample) {
     let (bytes, heap) = memory(metrics);
     let (sessions, streams) = (metrics.sum("moongate_sessions", &[]), metrics.sum("moongate_streams", &[]));
     soak.tally(|tally| {
@@ -53,7 +53,7 @@ pub(crate) fn progress(soak: &Soak, elapsed: Duration, metrics: &Metrics) {
     });
 }
 
-impl Report<'_> {
+impl RunReport<'_> {
     /// Prints everything; an error: a promise was broken.
     pub(crate) fn finish(&self, tally: &mut Tally) -> Result<()> {
         let slope = theil_sen(self.samples);
@@ -75,7 +75,7 @@ impl Report<'_> {
         let recovery = recovery(&mut tally.recoveries);
         println!("  from a server's end to its next success: {recovery}");
         let count =
-            |levels: &Levels| (levels.descriptors.values().sum::<usize>(), levels.children.values().sum::<usize>());
+            |levels: &IdleLevels| (levels.descriptors.values().sum::<usize>(), levels.children.values().sum::<usize>());
         let ((fds, children), (fds_after, children_after)) = (count(self.before), count(self.after));
         println!(
             "  descriptors {fds} before, {fds_after} after; children {children}, {children_after}; series {}, {}",

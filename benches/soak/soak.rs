@@ -1,7 +1,7 @@
 //! What all parts of a run share: the world, the counts, the dice, the pace.
 
 use crate::judge::{Outcome, Tally};
-use crate::world::{SERVERS, Spec, World};
+use crate::world::{SERVERS, ServerSpec, SoakWorld};
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -12,8 +12,8 @@ const BEHIND: Duration = Duration::from_secs(30);
 const HURRY: f64 = 1.5;
 
 /// A run.
-pub(crate) struct Soak {
-    pub(crate) world: World,
+pub(crate) struct SoakRun {
+    pub(crate) world: SoakWorld,
     tally: RefCell<Tally>,
     dice: Cell<u64>,
     nonce: Cell<u64>,
@@ -28,8 +28,8 @@ pub(crate) struct Soak {
     pub(crate) board: RefCell<Vec<(String, usize)>>,
 }
 
-impl Soak {
-    pub(crate) fn new(world: World, seed: u64, rate: f64) -> Self {
+impl SoakRun {
+    pub(crate) fn new(world: SoakWorld, seed: u64, rate: f64) -> Self {
         let now = Instant::now();
         Self {
             world,
@@ -95,8 +95,8 @@ impl Soak {
     }
 
     /// A server that fits.
-    pub(crate) fn server(&self, fits: impl Fn(&Spec) -> bool) -> &'static Spec {
-        let fitting: Vec<&'static Spec> = SERVERS.iter().filter(|spec| fits(spec)).collect();
+    pub(crate) fn server(&self, fits: impl Fn(&ServerSpec) -> bool) -> &'static ServerSpec {
+        let fitting: Vec<&'static ServerSpec> = SERVERS.iter().filter(|spec| fits(spec)).collect();
         self.pick(&fitting).copied().unwrap_or(&SERVERS[0])
     }
 

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 
 /// What becomes of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum ServerFate {
     /// Nothing: no call of it may fail.
     Calm,
     /// It is killed again and again.
@@ -27,7 +27,7 @@ pub(crate) enum Fate {
 
 /// How it is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum How {
+pub(crate) enum ServerCarrier {
     /// A child that all share.
     Pipe,
     /// A child for each session.
@@ -44,52 +44,52 @@ pub(crate) enum How {
     Ws,
 }
 
-impl How {
+impl ServerCarrier {
     /// Whether the gateway starts it.
     pub(crate) fn is_child(self) -> bool {
-        matches!(self, How::Pipe | How::Own | How::Each)
+        matches!(self, ServerCarrier::Pipe | ServerCarrier::Own | ServerCarrier::Each)
     }
 }
 
 /// One server.
-pub(crate) struct Spec {
+pub(crate) struct ServerSpec {
     pub(crate) name: &'static str,
-    pub(crate) how: How,
+    pub(crate) how: ServerCarrier,
     pub(crate) revision: &'static str,
-    pub(crate) fate: Fate,
+    pub(crate) fate: ServerFate,
 }
 
-const fn spec(name: &'static str, how: How, revision: &'static str, fate: Fate) -> Spec {
-    Spec { name, how, revision, fate }
+const fn spec(name: &'static str, how: ServerCarrier, revision: &'static str, fate: ServerFate) -> ServerSpec {
+    ServerSpec { name, how, revision, fate }
 }
 
 /// All servers.
-pub(crate) const SERVERS: &[Spec] = &[
-    spec("pipe", How::Pipe, "2025-11-25", Fate::Calm),
-    spec("pipe_oldest", How::Pipe, "2024-11-05", Fate::Calm),
-    spec("pipe_new", How::Pipe, "2026-07-28", Fate::Calm),
-    spec("asks", How::Pipe, "2025-11-25", Fate::Calm),
-    spec("own", How::Own, "2025-06-18", Fate::Calm),
-    spec("each", How::Each, "2025-11-25", Fate::Calm),
-    spec("web", How::Web, "2025-11-25", Fate::Calm),
-    spec("web_new", How::Web, "2026-07-28", Fate::Calm),
-    spec("polled", How::Polled, "2025-11-25", Fate::Calm),
-    spec("killed_1", How::Pipe, "2025-11-25", Fate::Mortal),
-    spec("killed_2", How::Pipe, "2026-07-28", Fate::Mortal),
-    spec("killed_3", How::Pipe, "2025-03-26", Fate::Mortal),
-    spec("killed_4", How::Pipe, "2025-06-18", Fate::Mortal),
-    spec("killed_5", How::Pipe, "2026-07-28", Fate::Mortal),
-    spec("killed_6", How::Pipe, "2024-11-05", Fate::Mortal),
-    spec("killed_own", How::Own, "2025-11-25", Fate::Mortal),
-    spec("killed_web", How::Web, "2025-11-25", Fate::Mortal),
-    spec("killed_web_new", How::Web, "2026-07-28", Fate::Mortal),
-    spec("killed_tcp", How::Tcp, "2025-06-18", Fate::Mortal),
-    spec("killed_ws", How::Ws, "2025-11-25", Fate::Mortal),
-    spec("replaced", How::Pipe, "2025-11-25", Fate::Changing),
-    spec("replaced_web", How::Web, "2026-07-28", Fate::Changing),
-    spec("tuned", How::Pipe, "2026-07-28", Fate::Changing),
-    spec("guest", How::Pipe, "2025-11-25", Fate::Guest),
-    spec("guest_new", How::Pipe, "2026-07-28", Fate::Guest),
+pub(crate) const SERVERS: &[ServerSpec] = &[
+    spec("pipe", ServerCarrier::Pipe, "2025-11-25", ServerFate::Calm),
+    spec("pipe_oldest", ServerCarrier::Pipe, "2024-11-05", ServerFate::Calm),
+    spec("pipe_new", ServerCarrier::Pipe, "2026-07-28", ServerFate::Calm),
+    spec("asks", ServerCarrier::Pipe, "2025-11-25", ServerFate::Calm),
+    spec("own", ServerCarrier::Own, "2025-06-18", ServerFate::Calm),
+    spec("each", ServerCarrier::Each, "2025-11-25", ServerFate::Calm),
+    spec("web", ServerCarrier::Web, "2025-11-25", ServerFate::Calm),
+    spec("web_new", ServerCarrier::Web, "2026-07-28", ServerFate::Calm),
+    spec("polled", ServerCarrier::Polled, "2025-11-25", ServerFate::Calm),
+    spec("killed_1", ServerCarrier::Pipe, "2025-11-25", ServerFate::Mortal),
+    spec("killed_2", ServerCarrier::Pipe, "2026-07-28", ServerFate::Mortal),
+    spec("killed_3", ServerCarrier::Pipe, "2025-03-26", ServerFate::Mortal),
+    spec("killed_4", ServerCarrier::Pipe, "2025-06-18", ServerFate::Mortal),
+    spec("killed_5", ServerCarrier::Pipe, "2026-07-28", ServerFate::Mortal),
+    spec("killed_6", ServerCarrier::Pipe, "2024-11-05", ServerFate::Mortal),
+    spec("killed_own", ServerCarrier::Own, "2025-11-25", ServerFate::Mortal),
+    spec("killed_web", ServerCarrier::Web, "2025-11-25", ServerFate::Mortal),
+    spec("killed_web_new", ServerCarrier::Web, "2026-07-28", ServerFate::Mortal),
+    spec("killed_tcp", ServerCarrier::Tcp, "2025-06-18", ServerFate::Mortal),
+    spec("killed_ws", ServerCarrier::Ws, "2025-11-25", ServerFate::Mortal),
+    spec("replaced", ServerCarrier::Pipe, "2025-11-25", ServerFate::Changing),
+    spec("replaced_web", ServerCarrier::Web, "2026-07-28", ServerFate::Changing),
+    spec("tuned", ServerCarrier::Pipe, "2026-07-28", ServerFate::Changing),
+    spec("guest", ServerCarrier::Pipe, "2025-11-25", ServerFate::Guest),
+    spec("guest_new", ServerCarrier::Pipe, "2026-07-28", ServerFate::Guest),
 ];
 
 /// How long an unused session, and what is kept of a stream, lives.
@@ -97,7 +97,7 @@ pub(crate) const IDLE: Duration = Duration::from_secs(5);
 
 /// What of the config changes in a run.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Variant {
+pub(crate) struct ConfigVariant {
     /// In the environment or the headers of the servers that are replaced.
     pub(crate) replaced: u32,
     /// A setting of the server that is tuned.
@@ -106,13 +106,13 @@ pub(crate) struct Variant {
 }
 
 /// The gateway and all around it.
-pub(crate) struct World {
+pub(crate) struct SoakWorld {
     pub(crate) gateway: RefCell<Option<Process>>,
     pub(crate) pid: u32,
     pub(crate) address: SocketAddr,
     pub(crate) admin: SocketAddr,
     pub(crate) bin: PathBuf,
-    pub(crate) variant: RefCell<Variant>,
+    pub(crate) variant: RefCell<ConfigVariant>,
     webs: RefCell<Vec<(&'static str, u16, Option<Process>)>>,
     /// The mocks' ports, for telling the gateway's sockets apart.
     pub(crate) ports: Vec<u16>,
@@ -120,7 +120,7 @@ pub(crate) struct World {
     writes: Cell<u32>,
 }
 
-impl World {
+impl SoakWorld {
     pub(crate) async fn start(bin: &Path, plant: Option<&str>) -> Result<Self> {
         ensure!(bin.is_file(), "there is no gateway at {}: build it, or name another with --bin", bin.display());
         let files = tempfile::tempdir()?;
@@ -156,7 +156,7 @@ impl World {
         for name in names {
             world.web(name).await?;
         }
-        world.write(&Variant::default())?;
+        world.write(&ConfigVariant::default())?;
         // Too large a file is then an error of the write instead of the process's end: see `Outages`.
         let line = "trap '' XFSZ; exec \"$0\" serve --config \"$1\"".to_owned();
         let words = ["-c".to_owned(), line, bin.display().to_string(), world.config().display().to_string()];
@@ -195,8 +195,8 @@ impl World {
         let port = self.webs.borrow().iter().find(|(web, _, _)| *web == name).context("no such server")?.1;
         let file = self.files.path().join(format!("{name}.json"));
         let kind = match SERVERS.iter().find(|spec| spec.name == name).map(|spec| spec.how) {
-            Some(How::Tcp) => "--tcp",
-            Some(How::Ws) => "--ws",
+            Some(ServerCarrier::Tcp) => "--tcp",
+            Some(ServerCarrier::Ws) => "--ws",
             _ => "--http",
         };
         let address = format!("127.0.0.1:{port}");
@@ -226,7 +226,7 @@ impl World {
     }
 
     /// Writes the config as a whole: nobody ever reads half of it.
-    pub(crate) fn write(&self, variant: &Variant) -> Result<()> {
+    pub(crate) fn write(&self, variant: &ConfigVariant) -> Result<()> {
         self.write_text(&self.text(variant)?)?;
         self.variant.replace(variant.clone());
         Ok(())
@@ -241,7 +241,7 @@ impl World {
         Ok(())
     }
 
-    pub(crate) fn text(&self, variant: &Variant) -> Result<String> {
+    pub(crate) fn text(&self, variant: &ConfigVariant) -> Result<String> {
         let idle = IDLE.as_secs();
         let mut out = format!(
             concat!(
@@ -261,14 +261,14 @@ impl World {
         }
         for spec in SERVERS {
             let guest = if spec.name == "guest" { 0 } else { 1 };
-            if spec.fate == Fate::Guest && !variant.guests[guest] {
+            if spec.fate == ServerFate::Guest && !variant.guests[guest] {
                 continue;
             }
             writeln!(out, "[servers.{}]", spec.name)?;
             match self.webs.borrow().iter().find(|(name, _, _)| *name == spec.name) {
-                Some((_, port, _)) if spec.how == How::Tcp => writeln!(out, "tcp = \"127.0.0.1:{port}\"")?,
+                Some((_, port, _)) if spec.how == ServerCarrier::Tcp => writeln!(out, "tcp = \"127.0.0.1:{port}\"")?,
                 Some((_, port, _)) => {
-                    let scheme = if spec.how == How::Ws { "ws" } else { "http" };
+                    let scheme = if spec.how == ServerCarrier::Ws { "ws" } else { "http" };
                     writeln!(out, "url = \"{scheme}://127.0.0.1:{port}/mcp\"")?;
                 }
                 None => {
@@ -283,11 +283,11 @@ impl World {
                 ("replaced_web", _) => writeln!(out, "headers = {{ X-Variant = \"{}\" }}", variant.replaced)?,
                 ("tuned", _) => writeln!(out, "max_concurrency = {}", 100 + variant.tuned % 20)?,
                 // In any minute there are at most eight attempts, and this one may take seconds to come back.
-                (_, how) if spec.fate == Fate::Mortal && !how.is_child() => {
+                (_, how) if spec.fate == ServerFate::Mortal && !how.is_child() => {
                     writeln!(out, "backoff = {{ min = \"100ms\", max = \"3s\" }}")?;
                 }
-                (_, How::Own) => writeln!(out, "share = \"session\"")?,
-                (_, How::Each) => writeln!(out, "share = \"principal\"")?,
+                (_, ServerCarrier::Own) => writeln!(out, "share = \"session\"")?,
+                (_, ServerCarrier::Each) => writeln!(out, "share = \"principal\"")?,
                 _ => {}
             }
             out.push('\n');
@@ -297,7 +297,7 @@ impl World {
 }
 
 /// What a server offers: each server the same, under URIs of its own.
-fn script(spec: &Spec, plant: Option<&str>) -> serde_json::Value {
+fn script(spec: &ServerSpec, plant: Option<&str>) -> serde_json::Value {
     let tool = |name: &str| json!({"name": name, "inputSchema": {"type": "object"}});
     let name = spec.name;
     let faults: Vec<_> = plant
@@ -311,7 +311,7 @@ fn script(spec: &Spec, plant: Option<&str>) -> serde_json::Value {
         .into_iter()
         .collect();
     let sse = match spec.how {
-        How::Polled => json!({"ids": true, "cut_after": 2, "retry_ms": 10, "prime": true}),
+        ServerCarrier::Polled => json!({"ids": true, "cut_after": 2, "retry_ms": 10, "prime": true}),
         _ => json!({}),
     };
     json!({
@@ -330,7 +330,7 @@ fn script(spec: &Spec, plant: Option<&str>) -> serde_json::Value {
         "prompts": [{"name": "say", "arguments": [{"name": "nonce", "required": true}]}],
         // A process that is not the gateway's child, and that ignores SIGTERM.
         "stdio": {"grandchild": name == "killed_6"},
-        "http": {"answer": if spec.how == How::Polled { "sse" } else { "auto" }, "sse": sse},
+        "http": {"answer": if spec.how == ServerCarrier::Polled { "sse" } else { "auto" }, "sse": sse},
         "faults": faults,
     })
 }

@@ -5,11 +5,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use moongate::config::{self, LoadOptions};
 use moongate::gateway::NameRules;
-use moongate::gateway::pure::{Wanting, assign, looks_wrapped, matches, unwrap, wrap};
-use moongate::jsonrpc::{Message, Payload};
+use moongate::gateway::pure::{NameRequest, assign, looks_wrapped, matches, unwrap, wrap};
+use moongate::jsonrpc::{RpcMessage, RpcPayload};
 use moongate::revision::SUPPORTED;
-use moongate::session::{Binding, Seal};
-use moongate::sse::{Reader, SseEvent};
+use moongate::session::{SealBinding, StateSealer};
+use moongate::sse::{SseDecoder, SseEvent};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
@@ -56,9 +56,9 @@ impl Members {
 /// A message that is taken has one meaning, whoever reads it.
 pub fn envelope(data: &[u8]) {
     let bytes = Bytes::copy_from_slice(data);
-    let Ok(payload) = Payload::parse(&bytes, 50) else { return };
+    let Ok(payload) = RpcPayload::parse(&bytes, 50) else { return };
     serde_json::from_slice::<serde::de::IgnoredAny>(data).expect("what is taken is JSON");
-    let Payload::One(message) = payload else { return };
+    let RpcPayload::One(message) = payload else { return };
     // A key that is no text (half a surrogate pair) is none of those that are looked at.
     let Ok(members) = serde_json::from_slice::<Members>(data) else { return };
     assert_eq!(members.only("jsonrpc"), Some("\"2.0\""));
@@ -66,15 +66,15 @@ pub fn envelope(data: &[u8]) {
     let (result, error) = (members.only("result"), members.only("error"));
     let text = |raw: &str| serde_json::from_str::<String>(raw).expect("a method is text");
     match &message {
-        Message::Request(request) => {
+        RpcMessage::Request(request) => {
             assert_eq!(id.map(str::as_bytes), Some(&request.id.raw().bytes()[..]));
             assert_eq!(method.map(text).as_deref(), Some(&*request.method));
         }
-        Message::Notification(notification) => {
+        RpcMessage::Notification(notification) => {
             assert!(id.is_none());
             assert_eq!(method.map(text).as_deref(), Some(&*notification.method));
         }
-        Message::Response(response) => {
+        RpcMessage::Response(response) => {
             assert!(method.is_none());
             assert_eq!(result.is_some(), response.outcome.is_ok());
             assert_ne!(result.is_some(), error.is_some());
@@ -130,7 +130,7 @@ fn by_the_standard(bytes: &[u8]) -> Vec<SseEvent> {
 pub fn sse(data: &[u8]) {
     let Some((cut, text)) = data.split_first() else { return };
     let read = |size: usize, limit: usize| {
-        let (mut reader, mut events) = (Reader::new(limit), Vec::new());
+        let (mut reader, mut events) = (SseDecoder::new(limit), Vec::new());
         for piece in text.chunks(size.max(1)) {
             reader.push(piece);
             loop {
@@ -172,14 +172,14 @@ pub fn config(data: &[u8]) {
 /// What was changed, or made up, does not open; what was not does.
 pub fn sealed(data: &[u8]) {
     thread_local! {
-        static SEAL: (Seal, String) = {
-            let seal = Seal::default();
-            let sealed = seal.seal(Binding::of(&[b"who"]), Binding::of(&[b"what"]), b"state", Duration::from_secs(3600));
+        static SEAL: (StateSealer, String) = {
+            let seal = StateSealer::default();
+            let sealed = seal.seal(SealBinding::of(&[b"who"]), SealBinding::of(&[b"what"]), b"state", Duration::from_secs(3600));
             (seal, sealed)
         };
     }
     SEAL.with(|(seal, sealed)| {
-        let open = |text: &str| seal.open(Binding::of(&[b"who"]), Binding::of(&[b"what"]), text);
+        let open = |text: &str| seal.open(SealBinding::of(&[b"who"]), SealBinding::of(&[b"what"]), text);
         assert_eq!(open(sealed).as_deref().ok(), Some(&b"state"[..]));
         if let Ok(text) = std::str::from_utf8(data) {
             assert!(open(text).is_err(), "what nobody sealed is open");
@@ -201,12 +201,12 @@ pub fn sealed(data: &[u8]) {
 /// Whatever servers call their things, each gets a name of its own that every client takes, in whatever order.
 pub fn names(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
-    let mut items: Vec<Wanting<'_>> = Vec::new();
+    let mut items: Vec<NameRequest<'_>> = Vec::new();
     for line in text.lines().take(200) {
         let mut parts = line.split('\t');
         let (server, prefix) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
         let (name, local) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-        let item = Wanting { server, prefix, name, local };
+        let item = NameRequest { server, prefix, name, local };
         // A server has each of its own names once.
         if !items.iter().any(|other| other.server == server && other.local == local) {
             items.push(item);

@@ -12,12 +12,12 @@ use http_body_util::BodyExt as _;
 use moongate::app::Core;
 use moongate::config::{self, LoadOptions};
 use moongate::front;
-use moongate::link::duplex::{Duplex, DuplexSettings};
-use moongate::link::guard::Guard;
-use moongate::link::{Backlog, Link as _, Outgoing};
+use moongate::link::reaper::Reaper;
+use moongate::link::rpc_pipe::{RpcPipe, RpcPipeSettings};
+use moongate::link::{ByteBudget, Link as _, OutgoingMessage};
 use moongate::revision::SUPPORTED;
 use moongate::telemetry::Metrics;
-use moongate::upstream::{Pipe, Shared, State};
+use moongate::upstream::{MemoryPipe, UpstreamContext, UpstreamState};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream};
 use tokio::runtime::Runtime;
@@ -103,9 +103,9 @@ impl World {
             let (ours, theirs) = tokio::io::duplex(1 << 20);
             tokio::spawn(server(theirs, modern, seen.clone()));
             let (reader, writer) = tokio::io::split(ours);
-            Ok::<Pipe, _>((Box::new(reader), Box::new(writer)))
+            Ok::<MemoryPipe, _>((Box::new(reader), Box::new(writer)))
         });
-        let shared = Arc::new(Shared::new(Arc::new(Metrics::new()), Guard::none()).dialing(dialing));
+        let shared = Arc::new(UpstreamContext::new(Arc::new(Metrics::new()), Reaper::disabled()).with_dialer(dialing));
         let (routes, gateway) = {
             let core = Core::new(&plan, shared);
             (front::router(core.fronts.clone(), false), core.gateway)
@@ -113,7 +113,7 @@ impl World {
         let mut world = World { runtime, routes, calls, session: String::new() };
         world.runtime.block_on(async {
             gateway.start();
-            while gateway.servers()[0].status().state != State::Ready {
+            while gateway.servers()[0].status().state != UpstreamState::Ready {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             // Until what it has is in the catalogue.
@@ -266,19 +266,19 @@ async fn read(text: &[u8], size: usize) -> (Vec<Vec<String>>, Vec<String>, usize
     let counted = garbage.clone();
     let (ours, theirs) = tokio::io::duplex(size);
     let (reader, _) = tokio::io::split(ours);
-    let settings = DuplexSettings {
+    let settings = RpcPipeSettings {
         max_message: 200,
-        backlog: Backlog::new(1 << 20, "a", &Metrics::new()),
-        correlate: Arc::new(|_| moongate::link::Route::Events),
+        backlog: ByteBudget::new(1 << 20, "a", &Metrics::new()),
+        correlate: Arc::new(|_| moongate::link::MessageRoute::Events),
         on_garbage: Arc::new(move |_| *counted.lock().unwrap_or_else(PoisonError::into_inner) += 1),
         closed: "the other end closed the pipe",
         explain: None,
     };
-    let duplex = Duplex::start(reader, tokio::io::sink(), settings);
-    let mut events = duplex.listen(Vec::new()).await.expect("events");
+    let duplex = RpcPipe::start(reader, tokio::io::sink(), settings);
+    let mut events = duplex.open_server_stream(Vec::new()).await.expect("events");
     let mut calls = Vec::new();
     for id in 1..=4 {
-        let outgoing = Outgoing { body: Bytes::from_static(b"{}"), id: Some(id), headers: Vec::new() };
+        let outgoing = OutgoingMessage { body: Bytes::from_static(b"{}"), id: Some(id), headers: Vec::new() };
         calls.push(duplex.send(outgoing).await.expect("it is open").messages);
     }
     let mut theirs = theirs;

@@ -10,13 +10,13 @@ use axum::middleware::Next;
 use axum::response::Response;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
-use crate::admin::Admin;
-use crate::auth::{AdminRole, Denied, MetricsAccess};
-use crate::front::{Peer, PlaceUse, plain};
+use crate::admin::AdminState;
+use crate::auth::{AdminRole, AuthError, MetricsAccess};
+use crate::front::{PeerAddress, SlotRequest, json_response};
 
 /// Ground on which a request is let in: an extension of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Grant {
+pub(super) enum AccessGrant {
     /// There are no keys, and the listener is on loopback or a Unix socket.
     Loopback,
     /// A key with this role.
@@ -24,23 +24,23 @@ pub(super) enum Grant {
 }
 
 /// Lets in probes, and whoever has a key or needs none.
-pub(super) async fn check(Shared(admin): Shared<Arc<Admin>>, mut request: Request, next: Next) -> Response {
+pub(super) async fn require_key(Shared(admin): Shared<Arc<AdminState>>, mut request: Request, next: Next) -> Response {
     let needs_none = match request.uri().path() {
         "/healthz" | "/livez" | "/readyz" => true,
         "/metrics" => admin.access.load().metrics == MetricsAccess::Open,
         _ => false,
     };
     if !needs_none {
-        match grant(&admin, request.headers()) {
+        match find_grant(&admin, request.headers()) {
             Ok(grant) => {
-                if let Some(place) = request.extensions().get::<Arc<PlaceUse>>() {
+                if let Some(place) = request.extensions().get::<Arc<SlotRequest>>() {
                     place.admit();
                 }
                 request.extensions_mut().insert(grant);
             }
             Err((denied, refused)) => {
-                let peer = request.extensions().get::<Peer>().map(|Peer(address)| *address);
-                admin.fronts.load().refused_keys.tell(peer, &denied);
+                let peer = request.extensions().get::<PeerAddress>().map(|PeerAddress(address)| *address);
+                admin.server_state.load().refused_keys.log(peer, &denied);
                 return refused;
             }
         }
@@ -48,16 +48,16 @@ pub(super) async fn check(Shared(admin): Shared<Arc<Admin>>, mut request: Reques
     next.run(request).await
 }
 
-fn grant(admin: &Admin, headers: &HeaderMap) -> Result<Grant, (Denied, Response)> {
+fn find_grant(admin: &AdminState, headers: &HeaderMap) -> Result<AccessGrant, (AuthError, Response)> {
     let access = admin.access.load();
     if access.keys.is_empty() {
-        if !admin.is_open {
-            return Ok(Grant::Loopback);
+        if !admin.is_reachable_by_others {
+            return Ok(AccessGrant::Loopback);
         }
         let message = "This address can be reached from other machines, and there are no admin.keys: without one, only \
                        /healthz, /livez, /readyz and /metrics are answered here. Add [[admin.keys]] to the config; \
                        `moongate key new NAME --admin` prints an entry";
-        return Err((Denied::Missing, refuse(admin, &Denied::Missing, message)));
+        return Err((AuthError::Missing, refuse(admin, &AuthError::Missing, message)));
     }
     let message = "A key of admin.keys is needed: Authorization: Bearer <key>; for moongate's own commands --admin-key, or \
                    MOONGATE_ADMIN_KEY";
@@ -65,16 +65,16 @@ fn grant(admin: &Admin, headers: &HeaderMap) -> Result<Grant, (Denied, Response)
         let refused = refuse(admin, &denied, message);
         (denied, refused)
     })?;
-    Ok(Grant::Key(key.role))
+    Ok(AccessGrant::Key(key.role))
 }
 
-fn refuse(admin: &Admin, denied: &Denied, message: &str) -> Response {
+fn refuse(admin: &AdminState, denied: &AuthError, message: &str) -> Response {
     admin.metrics.policy_denied.with_label_values(&["admin_key"]).inc();
     let challenge = match denied {
-        Denied::Missing => r#"Bearer realm="moongate admin""#,
-        Denied::Wrong(_) => r#"Bearer realm="moongate admin", error="invalid_token""#,
+        AuthError::Missing => r#"Bearer realm="moongate admin""#,
+        AuthError::Invalid(_) => r#"Bearer realm="moongate admin", error="invalid_token""#,
     };
-    let mut response = plain(StatusCode::UNAUTHORIZED, "unauthorized", message);
+    let mut response = json_response(StatusCode::UNAUTHORIZED, "unauthorized", message);
     response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
     response
 }

@@ -11,11 +11,11 @@ use axum::response::Response;
 use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 
-use crate::admin::access::Grant;
-use crate::admin::{Admin, json};
+use crate::admin::access::AccessGrant;
+use crate::admin::{AdminState, json};
 use crate::auth::AdminRole;
-use crate::front::{Peer, plain};
-use crate::gateway::Restarted;
+use crate::front::{PeerAddress, json_response};
+use crate::gateway::RestartOutcome;
 use crate::telemetry::logs;
 
 /// Headers by which proxies say that they are one; so does any that begins with [`FORWARDED`].
@@ -24,40 +24,40 @@ const PROXIED: [&str; 7] =
 const FORWARDED: &str = "x-forwarded-";
 
 /// Whoever may do something here: an action gets the gateway from its operator, and nowhere else.
-pub(super) struct Operator(Arc<Admin>);
+pub(super) struct Operator(Arc<AdminState>);
 
 /// Reader of what only operators may see.
-pub(super) struct Viewer(Arc<Admin>);
+pub(super) struct Viewer(Arc<AdminState>);
 
-impl FromRequestParts<Arc<Admin>> for Operator {
+impl FromRequestParts<Arc<AdminState>> for Operator {
     type Rejection = Response;
 
-    async fn from_request_parts(parts: &mut Parts, admin: &Arc<Admin>) -> Result<Self, Response> {
-        admit(parts, admin, AdminRole::Operate).map(|()| Operator(admin.clone()))
+    async fn from_request_parts(parts: &mut Parts, admin: &Arc<AdminState>) -> Result<Self, Response> {
+        check_operator(parts, admin, AdminRole::Operate).map(|()| Operator(admin.clone()))
     }
 }
 
-impl FromRequestParts<Arc<Admin>> for Viewer {
+impl FromRequestParts<Arc<AdminState>> for Viewer {
     type Rejection = Response;
 
-    async fn from_request_parts(parts: &mut Parts, admin: &Arc<Admin>) -> Result<Self, Response> {
-        admit(parts, admin, AdminRole::View).map(|()| Viewer(admin.clone()))
+    async fn from_request_parts(parts: &mut Parts, admin: &Arc<AdminState>) -> Result<Self, Response> {
+        check_operator(parts, admin, AdminRole::View).map(|()| Viewer(admin.clone()))
     }
 }
 
-fn admit(parts: &Parts, admin: &Admin, needed: AdminRole) -> Result<(), Response> {
-    match parts.extensions.get::<Grant>() {
-        Some(Grant::Key(role)) if *role >= needed => {}
-        Some(Grant::Key(role)) => {
+fn check_operator(parts: &Parts, admin: &AdminState, needed: AdminRole) -> Result<(), Response> {
+    match parts.extensions.get::<AccessGrant>() {
+        Some(AccessGrant::Key(role)) if *role >= needed => {}
+        Some(AccessGrant::Key(role)) => {
             let (role, needed) = (role.name(), needed.name());
             let message = format!("The role of this key is \"{role}\", and this needs \"{needed}\" (admin.keys)");
-            return Err(plain(StatusCode::FORBIDDEN, "role_not_allowed", &message));
+            return Err(json_response(StatusCode::FORBIDDEN, "role_not_allowed", &message));
         }
-        Some(Grant::Loopback) if is_direct(parts, admin) => {}
-        Some(Grant::Loopback) | None => {
+        Some(AccessGrant::Loopback) if is_direct(parts, admin) => {}
+        Some(AccessGrant::Loopback) | None => {
             let message = "Without admin.keys only this machine may do this, directly and on a loopback address; elsewhere send \
                            SIGHUP, or change the config file";
-            return Err(plain(StatusCode::FORBIDDEN, "not_local", message));
+            return Err(json_response(StatusCode::FORBIDDEN, "not_local", message));
         }
     }
     // Browsers say so of each request. Those to our own pages are of the same origin, which the guard checked; this
@@ -65,16 +65,20 @@ fn admit(parts: &Parts, admin: &Admin, needed: AdminRole) -> Result<(), Response
     // more.
     let site = parts.headers.get("sec-fetch-site").map(|site| site.as_bytes());
     if site.is_some_and(|site| !matches!(site, b"same-origin" | b"none")) {
-        return Err(plain(StatusCode::FORBIDDEN, "origin_not_allowed", "Pages of other origins may not do this"));
+        return Err(json_response(
+            StatusCode::FORBIDDEN,
+            "origin_not_allowed",
+            "Pages of other origins may not do this",
+        ));
     }
     Ok(())
 }
 
 /// Whether a request comes from this machine and through no proxy.
-fn is_direct(parts: &Parts, admin: &Admin) -> bool {
-    let peer = parts.extensions.get::<Peer>();
+fn is_direct(parts: &Parts, admin: &AdminState) -> bool {
+    let peer = parts.extensions.get::<PeerAddress>();
     // Whoever can open the file of a Unix socket is on this machine.
-    let local = admin.local || peer.is_some_and(|Peer(address)| address.is_loopback());
+    let local = admin.local || peer.is_some_and(|PeerAddress(address)| address.is_loopback());
     local && !is_proxied(&parts.headers)
 }
 
@@ -101,27 +105,27 @@ pub(super) async fn restart(Operator(admin): Operator, Path(name): Path<String>)
         async move { gateway.restart(&name).await }
     });
     let Ok(restarted) = restarting.await else {
-        return plain(StatusCode::INTERNAL_SERVER_ERROR, "internal", "The restart broke off");
+        return json_response(StatusCode::INTERNAL_SERVER_ERROR, "internal", "The restart broke off");
     };
     match restarted {
-        Restarted::Done(pid) => {
+        RestartOutcome::Replaced(pid) => {
             json(StatusCode::OK, &serde_json::json!({ "outcome": "restarted", "server": name, "pid": pid }))
         }
-        Restarted::Failed { reason, kept } => {
+        RestartOutcome::Failed { reason, old_still_serves: kept } => {
             let after = if kept { "the old one serves on" } else { "there was none before, and it is tried again" };
             let message = format!("The new one did not come up, {after}: {}", logs::redact(&reason));
             let body = serde_json::json!({ "outcome": "failed", "server": name, "kept": kept, "message": message });
             json(StatusCode::BAD_GATEWAY, &body)
         }
-        Restarted::Busy => plain(StatusCode::CONFLICT, "busy", "A restart of this server is under way"),
-        Restarted::Disabled => {
+        RestartOutcome::Busy => json_response(StatusCode::CONFLICT, "busy", "A restart of this server is under way"),
+        RestartOutcome::Disabled => {
             let message = format!("{name} is disabled: there is nothing to restart (servers.{name}.enabled)");
-            plain(StatusCode::CONFLICT, "disabled", &message)
+            json_response(StatusCode::CONFLICT, "disabled", &message)
         }
-        Restarted::Unknown => {
+        RestartOutcome::Unknown => {
             let names: Vec<String> = admin.gateway.servers().iter().map(|m| m.settings.name.clone()).collect();
             let message = format!("There is no server {name:?}; the servers are {}", names.join(", "));
-            plain(StatusCode::NOT_FOUND, "not_found", &message)
+            json_response(StatusCode::NOT_FOUND, "not_found", &message)
         }
     }
 }

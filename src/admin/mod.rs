@@ -4,7 +4,7 @@
 //! server or a key.
 
 mod access;
-mod about;
+mod server_details;
 mod actions;
 
 use std::sync::Arc;
@@ -21,34 +21,34 @@ use http::{HeaderValue, StatusCode, header};
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::AdminAccess;
-use crate::front::{Fronts, has_several_hosts, hosts, plain};
-use crate::gateway::{Gateway, Topic};
-use crate::model::Kind;
+use crate::front::{SharedServerState, has_several_hosts, json_response, request_hosts};
+use crate::gateway::{FindingTopic, Gateway};
+use crate::model::ItemKind;
 use crate::telemetry::{Metrics, logs};
-use crate::upstream::{State, Upstream};
+use crate::upstream::{Upstream, UpstreamState};
 
 /// What operators can see.
-pub struct Admin {
+pub struct AdminState {
     /// The servers.
     pub gateway: Arc<Gateway>,
     /// Metrics.
     pub metrics: Arc<Metrics>,
     /// Hosts and origins.
-    pub fronts: Fronts,
+    pub server_state: SharedServerState,
     /// Whether it listens where no browser can connect, so that the host says nothing.
     pub local: bool,
     /// Keys of operators; replaced by a reload.
     pub access: Arc<ArcSwap<AdminAccess>>,
     /// Whether other machines may reach the listener.
-    pub is_open: bool,
+    pub is_reachable_by_others: bool,
     /// What can be done to it.
-    pub control: Arc<dyn Control>,
+    pub control: Arc<dyn AdminControl>,
     /// Cancelled when the gateway drains: it is then no longer ready.
     pub draining: CancellationToken,
 }
 
 /// What operators can have done. Each answers whether it could be done, and how it is told.
-pub trait Control: Send + Sync {
+pub trait AdminControl: Send + Sync {
     /// Reads the config again and applies it.
     fn reload(&self) -> BoxFuture<'_, (bool, serde_json::Value)>;
 
@@ -57,7 +57,7 @@ pub trait Control: Send + Sync {
 }
 
 /// The routes of the admin listener.
-pub fn router(admin: Arc<Admin>) -> Router {
+pub fn router(admin: Arc<AdminState>) -> Router {
     Router::new()
         .route("/metrics", get(metrics))
         .route("/healthz", get(alive))
@@ -68,14 +68,14 @@ pub fn router(admin: Arc<Admin>) -> Router {
         .route("/api/v1/reload", post(actions::reload))
         .route("/api/v1/servers/{name}/restart", post(actions::restart))
         .fallback(not_found)
-        .layer(middleware::from_fn_with_state(admin.clone(), access::check))
-        .layer(middleware::from_fn_with_state(admin.clone(), guard))
+        .layer(middleware::from_fn_with_state(admin.clone(), access::require_key))
+        .layer(middleware::from_fn_with_state(admin.clone(), check_origin))
         .with_state(admin)
 }
 
 /// Pages of other origins see nothing; scrapers and probes come under whatever name they were given.
-async fn guard(Shared(admin): Shared<Arc<Admin>>, request: Request, next: Next) -> Response {
-    let mut response = match refusal(&admin, &request) {
+async fn check_origin(Shared(admin): Shared<Arc<AdminState>>, request: Request, next: Next) -> Response {
+    let mut response = match origin_rejection(&admin, &request) {
         Some(refused) => refused,
         None => next.run(request).await,
     };
@@ -85,25 +85,29 @@ async fn guard(Shared(admin): Shared<Arc<Admin>>, request: Request, next: Next) 
 }
 
 /// The answer to a request whose host or origin is not accepted.
-fn refusal(admin: &Admin, request: &Request) -> Option<Response> {
+fn origin_rejection(admin: &AdminState, request: &Request) -> Option<Response> {
     let (headers, uri) = (request.headers(), request.uri());
-    let front = admin.fronts.load_full();
+    let front = admin.server_state.load_full();
     if has_several_hosts(headers) {
-        return Some(plain(StatusCode::BAD_REQUEST, "several_hosts", "The request names its host more than once"));
+        return Some(json_response(
+            StatusCode::BAD_REQUEST,
+            "several_hosts",
+            "The request names its host more than once",
+        ));
     }
     let open = matches!(uri.path(), "/metrics" | "/healthz" | "/livez" | "/readyz");
-    if !open && !admin.local && front.hosts.accepts(headers, uri).is_err() {
+    if !open && !admin.local && front.hosts.accepts_request(headers, uri).is_err() {
         let message = "This Host is not allowed; add it to gateway.allowed_hosts";
-        return Some(plain(StatusCode::FORBIDDEN, "host_not_allowed", message));
+        return Some(json_response(StatusCode::FORBIDDEN, "host_not_allowed", message));
     }
-    let host = hosts(headers, uri).next().flatten();
+    let host = request_hosts(headers, uri).next().flatten();
     let origin = headers.get(header::ORIGIN)?;
     let accepted = origin.to_str().is_ok_and(|origin| front.hosts.accepts_origin(origin, host));
     let message = "This Origin is not allowed; add it to gateway.allowed_origins";
-    (!accepted).then(|| plain(StatusCode::FORBIDDEN, "origin_not_allowed", message))
+    (!accepted).then(|| json_response(StatusCode::FORBIDDEN, "origin_not_allowed", message))
 }
 
-async fn metrics(Shared(admin): Shared<Arc<Admin>>) -> Response {
+async fn metrics(Shared(admin): Shared<Arc<AdminState>>) -> Response {
     let mut response = Response::new(AxumBody::from(admin.metrics.render()));
     let text = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, text);
@@ -111,18 +115,18 @@ async fn metrics(Shared(admin): Shared<Arc<Admin>>) -> Response {
 }
 
 async fn alive() -> Response {
-    plain(StatusCode::OK, "none", "alive")
+    json_response(StatusCode::OK, "none", "alive")
 }
 
-async fn ready(Shared(admin): Shared<Arc<Admin>>) -> Response {
+async fn ready(Shared(admin): Shared<Arc<AdminState>>) -> Response {
     if admin.draining.is_cancelled() {
-        return plain(StatusCode::SERVICE_UNAVAILABLE, "draining", "The gateway is about to stop");
+        return json_response(StatusCode::SERVICE_UNAVAILABLE, "draining", "The gateway is about to stop");
     }
-    plain(StatusCode::OK, "none", "ready")
+    json_response(StatusCode::OK, "none", "ready")
 }
 
 async fn not_found() -> Response {
-    plain(
+    json_response(
         StatusCode::NOT_FOUND,
         "not_found",
         "There is nothing here; see /metrics, /healthz, /readyz and /api/v1/status",
@@ -130,16 +134,16 @@ async fn not_found() -> Response {
 }
 
 /// How every server is, and why.
-async fn status(Shared(admin): Shared<Arc<Admin>>) -> Response {
+async fn status(Shared(admin): Shared<Arc<AdminState>>) -> Response {
     let snapshot = admin.gateway.snapshot();
     let members = admin.gateway.servers();
     let servers = members.iter().map(|upstream| {
-        let pending = admin.gateway.pending(&upstream.settings.name).map(
+        let pending = admin.gateway.replacement_status(&upstream.settings.name).map(
             |pending| serde_json::json!({ "state": pending.state.name(), "reason": logs::redact(&pending.reason) }),
         );
         let status = upstream.status();
-        let items = upstream.items();
-        let left_out = snapshot.left_out.iter().filter(|l| l.server == upstream.settings.name);
+        let items = upstream.lists();
+        let left_out = snapshot.excluded.iter().filter(|l| l.server == upstream.settings.name);
         let wait =
             status.next_attempt.map(|at| at.saturating_duration_since(tokio::time::Instant::now()).as_secs_f64());
         let mut server = serde_json::json!({
@@ -151,33 +155,33 @@ async fn status(Shared(admin): Shared<Arc<Admin>>) -> Response {
             "replacement": pending,
             "revision": upstream.revision(),
             "pid": status.pid,
-            "shared": shared(upstream),
-            "connections": upstream.connections(),
-            "waiting": upstream.waiting(),
-            "tools": items.get(Kind::Tools).items.len(),
-            "resources": items.get(Kind::Resources).items.len(),
-            "prompts": items.get(Kind::Prompts).items.len(),
+            "shared": shared_connections_json(upstream),
+            "connections": upstream.dedicated_count(),
+            "waiting": upstream.queue_len(),
+            "tools": items.get(ItemKind::Tools).items.len(),
+            "resources": items.get(ItemKind::Resources).items.len(),
+            "prompts": items.get(ItemKind::Prompts).items.len(),
             "stale": upstream.is_unconfirmed(),
             "left_out": left_out.map(|l| format!("{}: {}", l.item, l.reason)).collect::<Vec<_>>(),
-            (Topic::Name.name()): snapshot.told(Some(&upstream.settings.name), Topic::Name),
-            (Topic::Filter.name()): snapshot.told(Some(&upstream.settings.name), Topic::Filter),
-            (Topic::Schema.name()): snapshot.told(Some(&upstream.settings.name), Topic::Schema),
+            (FindingTopic::Name.name()): snapshot.findings_about(Some(&upstream.settings.name), FindingTopic::Name),
+            (FindingTopic::Filter.name()): snapshot.findings_about(Some(&upstream.settings.name), FindingTopic::Filter),
+            (FindingTopic::Schema.name()): snapshot.findings_about(Some(&upstream.settings.name), FindingTopic::Schema),
             "stderr": upstream.stderr().iter().map(|line| logs::redact(line)).collect::<Vec<_>>(),
         });
         if let Some(server) = server.as_object_mut() {
-            server.extend(about::about(upstream, &admin.metrics));
+            server.extend(server_details::describe_server(upstream, &admin.metrics));
         }
         server
     });
     let disabled = admin.gateway.disabled();
     let disabled = disabled.iter().map(|name| {
         serde_json::json!({
-            "name": name, "state": State::Disabled.name(), "reason": "the config says enabled = false",
+            "name": name, "state": UpstreamState::Disabled.name(), "reason": "the config says enabled = false",
             "next_attempt_seconds": null, "revision": null, "pid": null, "shared": [], "connections": 0, "waiting": 0,
             "tools": 0, "resources": 0, "prompts": 0, "stale": false, "left_out": [], "stderr": [],
             "title": null, "icon": null, "prefix": null, "server": { "name": null, "version": null }, "transport": null,
             "target": null, "since": null, "since_seconds": null, "restarts": 0, "tokens": 0,
-            (Topic::Name.name()): [], (Topic::Filter.name()): [], (Topic::Schema.name()): [],
+            (FindingTopic::Name.name()): [], (FindingTopic::Filter.name()): [], (FindingTopic::Schema.name()): [],
         })
     });
     let servers = servers.chain(disabled);
@@ -185,13 +189,13 @@ async fn status(Shared(admin): Shared<Arc<Admin>>) -> Response {
         "version": env!("CARGO_PKG_VERSION"),
         "servers": servers.collect::<Vec<_>>(),
         // Of views and keys.
-        (Topic::Filter.name()): snapshot.told(None, Topic::Filter),
+        (FindingTopic::Filter.name()): snapshot.findings_about(None, FindingTopic::Filter),
     });
     json(StatusCode::OK, &body)
 }
 
 /// The connections that all clients of an era share.
-fn shared(upstream: &Upstream) -> Vec<serde_json::Value> {
+fn shared_connections_json(upstream: &Upstream) -> Vec<serde_json::Value> {
     let shared = upstream.shared_connections().into_iter();
     shared.map(|(revision, pid)| serde_json::json!({ "revision": revision, "pid": pid })).collect()
 }

@@ -13,101 +13,101 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use futures_util::future::BoxFuture;
 
-use crate::admin::Control;
-use crate::app::diff::{Diff, applicable, diff};
-use crate::app::watch::seen;
+use crate::admin::AdminControl;
+use crate::app::plan_diff::{PlanDiff, applicable, diff_plans};
+use crate::app::watch_files::current_digests;
 use crate::app::{front_state_of, gate_settings, gateway_settings, guard_children, hosts, request_limits};
-use crate::auth::{AdminAccess, KeyRing};
-use crate::config::{Loaded, Plan, Problems, ReloadSettings};
-use crate::front::{Front, Fronts, Tls};
-use crate::gateway::{Gains, Gateway, Who};
+use crate::auth::{AdminAccess, ApiKeys};
+use crate::config::{ConfigProblems, LoadedConfig, Plan, ReloadSettings};
+use crate::front::{ServerState, ServerTls, SharedServerState};
+use crate::gateway::{Gateway, PrincipalChange, ToolAccessChange};
 use crate::policy::AccessTable;
 use crate::store::unix_now;
 use crate::telemetry::{Metrics, logs};
-use crate::upstream::Shared;
+use crate::upstream::UpstreamContext;
 
 /// Requests that began under the rules before a change have this long to do what a second look should find.
-const SECOND_LOOK: Duration = Duration::from_secs(5);
+const REVOKE_SWEEP_DELAY: Duration = Duration::from_secs(5);
 
 /// Between two looks that must find the same, so that nobody who is still writing is taken at half a word.
-const REST: Duration = Duration::from_millis(100);
+const STABLE_INTERVAL: Duration = Duration::from_millis(100);
 /// Looks after which a file that never rests is taken as it is.
-const RESTS_MAX: u32 = 20;
+const STABLE_CHECKS_MAX: u32 = 20;
 /// Looks after which an empty file is taken as meant: it is how many writers begin.
-const BLANK_MAX: u32 = 10;
+const BLANK_CHECKS_MAX: u32 = 10;
 
 /// Where the config comes from.
-pub struct Source {
+pub struct ReloadSource {
     /// Reads it.
-    pub load: Box<dyn Fn() -> Result<Loaded, Problems> + Send + Sync>,
+    pub load: Box<dyn Fn() -> Result<LoadedConfig, ConfigProblems> + Send + Sync>,
     /// The files that it came from.
     pub files: Vec<PathBuf>,
 }
 
 /// What became of a reload.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum ReloadOutcome {
     /// It is in use.
-    Applied(Diff),
+    Applied(PlanDiff),
     /// It says nothing new; or only what needs a restart.
-    Unchanged(Diff),
+    Unchanged(PlanDiff),
     /// It cannot be used, for these reasons; nothing changed.
     Refused(String),
 }
 
 /// What a reload would do.
-pub struct Preview {
+pub struct ReloadPreview {
     /// To servers and settings.
-    pub diff: Diff,
+    pub diff: PlanDiff,
     /// To what each key may call, as far as the tools are known.
-    pub gains: Vec<Gains>,
+    pub tool_access: Vec<ToolAccessChange>,
 }
 
 /// What a change of the config is applied to.
-pub(super) struct Parts {
+pub(super) struct ReloadTargets {
     pub(super) program: Option<PathBuf>,
     pub(super) gateway: Arc<Gateway>,
-    pub(super) fronts: Fronts,
-    pub(super) shared: Arc<Shared>,
-    pub(super) tls: Option<Arc<Tls>>,
+    pub(super) server_state: SharedServerState,
+    pub(super) shared: Arc<UpstreamContext>,
+    pub(super) tls: Option<Arc<ServerTls>>,
     /// What is listened on that other machines may reach.
-    pub(super) open: Option<String>,
+    pub(super) open_listener: Option<String>,
     /// Who may use the admin listener.
     pub(super) admin_access: Arc<ArcSwap<AdminAccess>>,
 }
 
 /// Reloads the config of a running gateway.
-pub struct Reloader {
-    source: Option<Source>,
-    pub(super) parts: Parts,
+pub struct ConfigReloader {
+    source: Option<ReloadSource>,
+    pub(super) targets: ReloadTargets,
     /// The plan in use. Held for as long as a reload takes.
-    running: tokio::sync::Mutex<Running>,
+    running: tokio::sync::Mutex<RunningPlan>,
     settings: ArcSwap<ReloadSettings>,
     files: Mutex<Vec<PathBuf>>,
     /// Requests for a reload so far.
-    asked: AtomicU64,
-    own: Weak<Reloader>,
+    requests: AtomicU64,
+    self_ref: Weak<ConfigReloader>,
     metrics: Arc<Metrics>,
 }
 
-struct Running {
+struct RunningPlan {
     plan: Plan,
     /// How many had asked when the last reload began, and what became of it.
-    last: Option<(u64, Arc<Outcome>)>,
+    last: Option<(u64, Arc<ReloadOutcome>)>,
 }
 
-impl Reloader {
-    pub(super) fn new(plan: Plan, source: Option<Source>, parts: Parts) -> Arc<Self> {
+impl ConfigReloader {
+    pub(super) fn new(plan: Plan, source: Option<ReloadSource>, parts: ReloadTargets) -> Arc<Self> {
         let metrics = parts.shared.metrics.clone();
         metrics.config_reloaded_at.set(now());
-        Arc::new_cyclic(|own| Reloader {
+        Arc::new_cyclic(|own| ConfigReloader {
             files: Mutex::new(source.as_ref().map(|source| source.files.clone()).unwrap_or_default()),
             source,
-            parts,
+            targets: parts,
             settings: ArcSwap::from_pointee(plan.reload.clone()),
-            running: tokio::sync::Mutex::new(Running { plan, last: None }),
-            asked: AtomicU64::new(0),
-            own: own.clone(),
+            running: tokio::sync::Mutex::new(RunningPlan { plan, last: None }),
+            requests: AtomicU64::new(0),
+            self_ref: own.clone(),
             metrics,
         })
     }
@@ -133,27 +133,27 @@ impl Reloader {
 
     /// Reads the config again and applies it. Who asks while one is being read shares the next one with everybody else
     /// who does. `final`: a problem is told; without, only whoever asked knows.
-    pub async fn reload(&self, is_final: bool) -> Arc<Outcome> {
-        let place = self.asked.fetch_add(1, Ordering::AcqRel) + 1;
+    pub async fn reload(&self, is_final: bool) -> Arc<ReloadOutcome> {
+        let place = self.requests.fetch_add(1, Ordering::AcqRel) + 1;
         let mut running = self.running.lock().await;
         if let Some((began, outcome)) = &running.last
             && *began >= place
         {
             return outcome.clone();
         }
-        let began = self.asked.load(Ordering::Acquire);
+        let began = self.requests.load(Ordering::Acquire);
         self.reload_certificate().await;
-        let outcome = match self.load_at_rest().await {
+        let outcome = match self.load_when_stable().await {
             Ok(loaded) => {
                 self.watch_files(&loaded.files, true);
                 let warnings = loaded.warnings.iter().map(|warning| warning.render("warning"));
                 warnings.for_each(|warning| tracing::warn!("the config that was read again: {}", warning.trim_end()));
-                self.put(&mut running.plan, loaded.plan)
+                self.apply(&mut running.plan, loaded.plan)
             }
-            Err(refused) => Outcome::Refused(refused),
+            Err(refused) => ReloadOutcome::Refused(refused),
         };
-        if is_final || !matches!(outcome, Outcome::Refused(_)) {
-            self.tell(&outcome);
+        if is_final || !matches!(outcome, ReloadOutcome::Refused(_)) {
+            self.log_outcome(&outcome);
         }
         let outcome = Arc::new(outcome);
         // What was kept quiet is nobody else's answer.
@@ -163,61 +163,62 @@ impl Reloader {
 
     /// Looks at the certificate's files now, instead of within ten seconds.
     pub async fn reload_certificate(&self) {
-        if let Some(tls) = self.parts.tls.clone() {
+        if let Some(tls) = self.targets.tls.clone() {
             let _ = tokio::task::spawn_blocking(move || tls.reload()).await;
         }
     }
 
     /// Applies a plan.
-    pub async fn change_to(&self, plan: Plan) -> Outcome {
+    pub async fn apply_plan(&self, plan: Plan) -> ReloadOutcome {
         let mut running = self.running.lock().await;
-        let outcome = self.put(&mut running.plan, plan);
-        self.tell(&outcome);
+        let outcome = self.apply(&mut running.plan, plan);
+        self.log_outcome(&outcome);
         outcome
     }
 
     /// What a reload would do now.
-    pub async fn preview(&self) -> Result<Preview, String> {
+    pub async fn preview(&self) -> Result<ReloadPreview, String> {
         let running = self.running.lock().await;
-        let plan = self.load_at_rest().await?.plan;
+        let plan = self.load_when_stable().await?.plan;
         self.check_open(&plan)?;
-        let difference = diff(&running.plan, &plan);
+        let difference = diff_plans(&running.plan, &plan);
         let plan = applicable(&running.plan, plan);
-        let front = self.parts.fronts.load_full();
-        let (keys, access) = front.keys.followed_by(&plan.keys);
-        let who = who(&front.keys, &running.plan, &keys, &plan);
-        let gains = self.parts.gateway.gains(gateway_settings(&plan, access), &who);
-        Ok(Preview { diff: difference, gains })
+        let front = self.targets.server_state.load_full();
+        let (keys, access) = front.keys.reloaded(&plan.keys);
+        let who = principal_changes(&front.keys, &running.plan, &keys, &plan);
+        let gains = self.targets.gateway.tool_access_changes(gateway_settings(&plan, access), &who);
+        Ok(ReloadPreview { diff: difference, tool_access: gains })
     }
 
     /// Reads the config from files that nobody changes meanwhile.
-    async fn load_at_rest(&self) -> Result<Loaded, String> {
+    async fn load_when_stable(&self) -> Result<LoadedConfig, String> {
         let keys = RandomState::new();
         let mut looks = 0;
         loop {
-            let before = seen(self, &keys).await;
+            let before = current_digests(self, &keys).await;
             let loaded = self.load().await;
             if before.is_nothing() {
                 return loaded;
             }
-            tokio::time::sleep(REST).await;
+            tokio::time::sleep(STABLE_INTERVAL).await;
             looks += 1;
-            let rests = seen(self, &keys).await.is_same(&before) && (!before.blank || looks >= BLANK_MAX);
+            let rests =
+                current_digests(self, &keys).await.is_same(&before) && (!before.blank || looks >= BLANK_CHECKS_MAX);
             // Whoever writes a file in place may have emptied and filled it between two looks, and in the middle of the
             // reading: what is read twice is what is there.
             if rests {
                 let again = self.load().await;
-                if looks >= RESTS_MAX || is_same(&loaded, &again) {
+                if looks >= STABLE_CHECKS_MAX || is_same(&loaded, &again) {
                     return again;
                 }
-            } else if looks >= RESTS_MAX {
+            } else if looks >= STABLE_CHECKS_MAX {
                 return loaded;
             }
         }
     }
 
-    async fn load(&self) -> Result<Loaded, String> {
-        let Some(own) = self.own.upgrade().filter(|own| own.source.is_some()) else {
+    async fn load(&self) -> Result<LoadedConfig, String> {
+        let Some(own) = self.self_ref.upgrade().filter(|own| own.source.is_some()) else {
             return Err("this gateway was started without a config that could be read again".to_owned());
         };
         let read = move || own.source.as_ref().map(|source| (source.load)());
@@ -232,44 +233,44 @@ impl Reloader {
         }
     }
 
-    fn put(&self, running: &mut Plan, plan: Plan) -> Outcome {
+    fn apply(&self, running: &mut Plan, plan: Plan) -> ReloadOutcome {
         if let Err(refused) = self.check_open(&plan) {
-            return Outcome::Refused(refused);
+            return ReloadOutcome::Refused(refused);
         }
-        let difference = diff(running, &plan);
+        let difference = diff_plans(running, &plan);
         let plan = applicable(running, plan);
         if difference.is_empty() {
-            return Outcome::Unchanged(difference);
+            return ReloadOutcome::Unchanged(difference);
         }
-        guard_children(&plan, self.parts.program.as_deref(), &self.parts.shared.guard);
+        guard_children(&plan, self.targets.program.as_deref(), &self.targets.shared.reaper);
         // The first of all: an operator whose key is gone is out at once.
-        self.parts.admin_access.store(Arc::new(plan.admin_access.clone()));
-        let before = self.parts.fronts.load_full();
-        let (keys, access) = before.keys.followed_by(&plan.keys);
+        self.targets.admin_access.store(Arc::new(plan.admin_access.clone()));
+        let before = self.targets.server_state.load_full();
+        let (keys, access) = before.keys.reloaded(&plan.keys);
         // The table first: whoever is gone finds nothing under its name, and whoever is new comes in a moment later.
-        self.parts.gateway.apply(gateway_settings(&plan, access.clone()));
+        self.targets.gateway.apply(gateway_settings(&plan, access.clone()));
         // Sessions of whoever is new are kept for a restart from the first one on.
-        before.state.sessions.know(keys.owners());
-        let front = Front {
-            endpoints: self.parts.gateway.endpoints(),
-            gate: before.gate.followed_by(gate_settings(&plan), &keys, &plan.keys),
+        before.downstream.sessions.set_fingerprints(keys.fingerprints());
+        let front = ServerState {
+            endpoints: self.targets.gateway.endpoints(),
+            admission: before.admission.reloaded(gate_settings(&plan), &keys, &plan.keys),
             keys,
-            state: Arc::new(front_state_of(&plan, &before.state)),
+            downstream: Arc::new(front_state_of(&plan, &before.downstream)),
             hosts: hosts(&plan),
             limits: request_limits(&plan),
-            unread: before.unread.clone(),
+            stall_detector: before.stall_detector.clone(),
             refused_keys: before.refused_keys.clone(),
         };
-        let state = front.state.clone();
-        self.parts.fronts.store(Arc::new(front));
+        let state = front.downstream.clone();
+        self.targets.server_state.store(Arc::new(front));
         state.sessions.adjust(plan.limits.sessions, plan.limits.session_idle, plan.limits.subscriptions);
-        state.parking.adjust(super::parking_settings(&plan));
-        self.end_what_is_gone(&access);
-        let own = self.own.clone();
+        state.parked_calls.adjust(super::parked_call_settings(&plan));
+        self.revoke_removed(&access);
+        let own = self.self_ref.clone();
         tokio::spawn(async move {
-            tokio::time::sleep(SECOND_LOOK).await;
+            tokio::time::sleep(REVOKE_SWEEP_DELAY).await;
             if let Some(own) = own.upgrade() {
-                own.end_what_is_gone(&access);
+                own.revoke_removed(&access);
             }
         });
         if running.log.filter != plan.log.filter {
@@ -277,12 +278,12 @@ impl Reloader {
         }
         self.settings.store(Arc::new(plan.reload.clone()));
         *running = plan;
-        Outcome::Applied(difference)
+        ReloadOutcome::Applied(difference)
     }
 
     /// A gateway that listens beyond loopback is never without keys, whatever the new config would listen on.
     fn check_open(&self, plan: &Plan) -> Result<(), String> {
-        match &self.parts.open {
+        match &self.targets.open_listener {
             Some(address) if plan.keys.is_empty() => Err(format!(
                 "error: without `[[auth.keys]]` anybody could use this gateway: it listens on {address}\n = fix: keep a \
                  key, or restart the gateway with a `gateway.listen` on loopback\n"
@@ -292,18 +293,18 @@ impl Reloader {
     }
 
     /// Ends what is kept for principals, and on endpoints, that are no longer there.
-    fn end_what_is_gone(&self, access: &AccessTable) {
-        let front = self.parts.fronts.load();
-        let ended = front.state.sessions.retain(|principal, scope| front.endpoints.allows(scope, principal));
+    fn revoke_removed(&self, access: &AccessTable) {
+        let front = self.targets.server_state.load();
+        let ended = front.downstream.sessions.retain(|principal, scope| front.endpoints.allows(scope, principal));
         if ended > 0 {
             tracing::info!(ended, "sessions ended: their keys or endpoints are no longer configured");
         }
-        front.state.parking.retain(|principal| access.knows(principal.id));
+        front.downstream.parked_calls.retain(|principal| access.contains(principal.id));
     }
 
-    fn tell(&self, outcome: &Outcome) {
+    fn log_outcome(&self, outcome: &ReloadOutcome) {
         let (label, difference) = match outcome {
-            Outcome::Refused(problems) => {
+            ReloadOutcome::Refused(problems) => {
                 self.metrics.config_reload_failed.set(1);
                 tracing::error!(
                     "the config was not reloaded, and the one before stays in use:\n{}",
@@ -311,11 +312,11 @@ impl Reloader {
                 );
                 ("refused", None)
             }
-            Outcome::Applied(difference) => {
+            ReloadOutcome::Applied(difference) => {
                 tracing::info!("config reloaded: {}", difference.line());
                 ("applied", Some(difference))
             }
-            Outcome::Unchanged(difference) => {
+            ReloadOutcome::Unchanged(difference) => {
                 tracing::info!("config read again: nothing to change");
                 ("unchanged", Some(difference))
             }
@@ -332,24 +333,24 @@ impl Reloader {
 }
 
 /// Everybody who may come in before a change, or after it; a key that is made anew under its name is the same somebody.
-fn who(before: &KeyRing, running: &Plan, after: &KeyRing, plan: &Plan) -> Vec<Who> {
-    let of = |ring: &KeyRing, plan: &Plan, name: &str| {
+fn principal_changes(before: &ApiKeys, running: &Plan, after: &ApiKeys, plan: &Plan) -> Vec<PrincipalChange> {
+    let of = |ring: &ApiKeys, plan: &Plan, name: &str| {
         let key = plan.keys.iter().find(|key| key.name == name)?;
         ring.principal(name, &key.hash)
     };
     let names: BTreeSet<&String> = running.keys.iter().chain(&plan.keys).map(|key| &key.name).collect();
-    let key = |name: &String| Who {
+    let key = |name: &String| PrincipalChange {
         name: Some(name.clone()),
         before: of(before, running, name),
         after: of(after, plan, name),
     };
-    let mut who: Vec<Who> = names.into_iter().map(key).collect();
-    who.push(Who { name: None, before: before.anybody(), after: after.anybody() });
+    let mut who: Vec<PrincipalChange> = names.into_iter().map(key).collect();
+    who.push(PrincipalChange { name: None, before: before.anonymous(), after: after.anonymous() });
     who
 }
 
 /// Whether two readings came to the same.
-fn is_same(one: &Result<Loaded, String>, other: &Result<Loaded, String>) -> bool {
+fn is_same(one: &Result<LoadedConfig, String>, other: &Result<LoadedConfig, String>) -> bool {
     match (one, other) {
         (Ok(one), Ok(other)) => one.is_same(other),
         (Err(one), Err(other)) => one == other,
@@ -361,14 +362,16 @@ fn now() -> f64 {
     unix_now() as f64
 }
 
-impl Control for Reloader {
+impl AdminControl for ConfigReloader {
     fn reload(&self) -> BoxFuture<'_, (bool, serde_json::Value)> {
         Box::pin(async {
-            let outcome = Reloader::reload(self, true).await;
+            let outcome = ConfigReloader::reload(self, true).await;
             match &*outcome {
-                Outcome::Applied(diff) => (true, serde_json::json!({ "outcome": "applied", "changes": diff })),
-                Outcome::Unchanged(diff) => (true, serde_json::json!({ "outcome": "unchanged", "changes": diff })),
-                Outcome::Refused(why) => (false, serde_json::json!({ "outcome": "refused", "message": why })),
+                ReloadOutcome::Applied(diff) => (true, serde_json::json!({ "outcome": "applied", "changes": diff })),
+                ReloadOutcome::Unchanged(diff) => {
+                    (true, serde_json::json!({ "outcome": "unchanged", "changes": diff }))
+                }
+                ReloadOutcome::Refused(why) => (false, serde_json::json!({ "outcome": "refused", "message": why })),
             }
         })
     }
@@ -376,7 +379,7 @@ impl Control for Reloader {
     fn plan(&self) -> BoxFuture<'_, (bool, serde_json::Value)> {
         Box::pin(async {
             match self.preview().await {
-                Ok(Preview { diff, gains }) => {
+                Ok(ReloadPreview { diff, tool_access: gains }) => {
                     (true, serde_json::json!({ "outcome": "fine", "changes": diff, "keys": gains }))
                 }
                 Err(why) => (false, serde_json::json!({ "outcome": "refused", "message": why })),

@@ -5,8 +5,8 @@
 
 use http::HeaderMap;
 
-use crate::auth::ring::bearer;
-use crate::auth::{Denied, KeyHash, WrongKey};
+use crate::auth::api_keys::bearer;
+use crate::auth::{AuthError, InvalidKey, KeyHash};
 
 /// Access to the admin listener, as the config has it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -59,11 +59,11 @@ impl AdminRole {
 
 impl AdminAccess {
     /// Finds the key that a request carries in `Authorization: Bearer`.
-    pub fn authenticate(&self, headers: &HeaderMap) -> Result<&AdminKey, Denied> {
-        let hash = KeyHash::of(bearer(headers)?.ok_or(Denied::Missing)?);
+    pub fn authenticate(&self, headers: &HeaderMap) -> Result<&AdminKey, AuthError> {
+        let hash = KeyHash::of(bearer(headers)?.ok_or(AuthError::Missing)?);
         // Every key is compared, in constant time: the time does not say which one it is near to.
         let found = self.keys.iter().fold(None, |found, key| if key.hash.matches(&hash) { Some(key) } else { found });
-        found.ok_or(Denied::Wrong(WrongKey::Unknown))
+        found.ok_or(AuthError::Invalid(InvalidKey::Unknown))
     }
 }
 
@@ -84,9 +84,9 @@ mod tests {
         assert_eq!(role("authorization", "Bearer viewer"), Ok(AdminRole::View));
         assert_eq!(role("authorization", "bearer operator"), Ok(AdminRole::Operate));
         for wrong in ["Bearer viewe", "Bearer viewer2", "Bearer", "Bearer ", "Basic viewer", "viewer"] {
-            assert!(matches!(role("authorization", wrong), Err(Denied::Wrong(_))), "{wrong}");
+            assert!(matches!(role("authorization", wrong), Err(AuthError::Invalid(_))), "{wrong}");
         }
-        assert_eq!(role("x-api-key", "operator"), Err(Denied::Missing));
+        assert_eq!(role("x-api-key", "operator"), Err(AuthError::Missing));
         assert!(AdminRole::View < AdminRole::Operate);
     }
 }

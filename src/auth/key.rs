@@ -5,7 +5,7 @@ use std::fmt;
 use aws_lc_rs::{digest, hmac};
 use base64::Engine;
 
-use crate::policy::{Globs, Rate, Secret};
+use crate::policy::{GlobList, PrincipalSecret, RequestRate};
 
 /// One named key and what it opens.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,9 +17,9 @@ pub struct KeySettings {
     /// The views and servers it opens by their own path, and together by the one over everything; `None`: all of them.
     pub views: Option<Vec<String>>,
     /// The tools it may see and call, by exposed name.
-    pub tools: Globs,
+    pub tools: GlobList,
     /// Requests in a time, instead of what holds for all; `Some(None)`: any number.
-    pub rate: Option<Option<Rate>>,
+    pub rate: Option<Option<RequestRate>>,
     /// From when on it is refused.
     pub expires: Option<jiff::Timestamp>,
 }
@@ -49,9 +49,11 @@ impl KeyHash {
     }
 
     /// A secret for one purpose, the same for as long as the key is: it outlives a restart, and all replicas share it.
-    pub fn secret(&self, purpose: &str) -> Secret {
+    pub fn secret(&self, purpose: &str) -> PrincipalSecret {
         let key = hmac::Key::new(hmac::HMAC_SHA256, &self.0);
-        Secret::new(hmac::sign(&key, purpose.as_bytes()).as_ref().try_into().expect("HMAC-SHA256 has 32 bytes"))
+        PrincipalSecret::new(
+            hmac::sign(&key, purpose.as_bytes()).as_ref().try_into().expect("HMAC-SHA256 has 32 bytes"),
+        )
     }
 
     /// Whether the two are the same, in a time that does not depend on where they differ.
@@ -75,6 +77,6 @@ impl fmt::Debug for KeyHash {
 
 /// A new key: 256 random bits, recognisable by its first letters.
 pub fn new_key() -> String {
-    let bytes: [u8; 32] = crate::random::bytes();
+    let bytes: [u8; 32] = crate::random::random_bytes();
     format!("mg_{}", base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(bytes))
 }

@@ -5,8 +5,8 @@
 
 mod admin;
 mod key;
-mod ring;
+mod api_keys;
 
 pub use admin::{AdminAccess, AdminKey, AdminRole, MetricsAccess};
+pub use api_keys::{ApiKeys, AuthError, CachedIdentity, InvalidKey};
 pub use key::{KeyHash, KeySettings, new_key};
-pub use ring::{Denied, KeyRing, Remembered, WrongKey};

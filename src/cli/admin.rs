@@ -9,11 +9,11 @@ use anyhow::{Context, bail};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::cli::locate::{self, Located};
+use crate::cli::locate::{self, LocatedGateway};
 use crate::front::UNIX;
 
 /// Longest time for a page that is there at once.
-const PAGE_TIME: Duration = Duration::from_secs(3);
+const PAGE_TIMEOUT: Duration = Duration::from_secs(3);
 /// The largest answer.
 const ANSWER_MAX: u64 = 64 * 1024 * 1024;
 
@@ -40,7 +40,7 @@ pub struct GatewayArgs {
 
 /// The admin listener of one gateway.
 pub(super) struct AdminClient {
-    located: Located,
+    located: LocatedGateway,
     key: Option<String>,
 }
 
@@ -58,7 +58,7 @@ impl AdminArgs {
             Some(place) => {
                 // A listener on every address is asked on this machine.
                 let place = place.replacen("0.0.0.0", "127.0.0.1", 1).replacen("[::]", "[::1]", 1);
-                Located { place, certificate: None, origin: "what --admin says".to_owned() }
+                LocatedGateway { place, certificate: None, origin: "what --admin says".to_owned() }
             }
             None => locate::admin(config).map_err(anyhow::Error::msg)?,
         };
@@ -67,12 +67,12 @@ impl AdminArgs {
 }
 
 /// An answer: its status and its body.
-pub(super) struct Answer {
+pub(super) struct AdminResponse {
     pub(super) status: u16,
     body: Vec<u8>,
 }
 
-impl Answer {
+impl AdminResponse {
     /// The body, which is JSON wherever the gateway is what answers.
     pub(super) fn json(&self) -> anyhow::Result<serde_json::Value> {
         serde_json::from_slice(&self.body).context("what answered is no Moongate: its answer is not JSON")
@@ -91,17 +91,22 @@ impl AdminClient {
 
     /// The status and the body of a page that is there at once.
     pub(super) async fn get(&self, path: &str) -> anyhow::Result<(u16, Vec<u8>)> {
-        let answer = self.ask("GET", path, PAGE_TIME).await?;
+        let answer = self.send_request("GET", path, PAGE_TIMEOUT).await?;
         Ok((answer.status, answer.body))
     }
 
     /// Sends a request without a body and waits for the answer.
-    pub(super) async fn ask(&self, method: &str, path: &str, limit: Duration) -> anyhow::Result<Answer> {
+    pub(super) async fn send_request(
+        &self,
+        method: &str,
+        path: &str,
+        limit: Duration,
+    ) -> anyhow::Result<AdminResponse> {
         let answer = tokio::time::timeout(limit, self.exchange(method, path)).await;
         answer.with_context(|| format!("no answer within {limit:?}"))?
     }
 
-    async fn exchange(&self, method: &str, path: &str) -> anyhow::Result<Answer> {
+    async fn exchange(&self, method: &str, path: &str) -> anyhow::Result<AdminResponse> {
         let address = &self.located.place;
         let cannot = || format!("cannot connect: {}", self.located.advice());
         let authorization = self.authorization()?;
@@ -109,19 +114,21 @@ impl AdminClient {
             format!("{method} {path} HTTP/1.0\r\nHost: {host}\r\n{authorization}Content-Length: 0\r\n\r\n")
         };
         let mut answer = match address.strip_prefix(UNIX) {
-            Some(path) => talk(UnixStream::connect(path).await.with_context(cannot)?, &head("localhost")).await?,
-            None => talk(TcpStream::connect(address).await.with_context(cannot)?, &head(address)).await?,
+            Some(path) => {
+                exchange_bytes(UnixStream::connect(path).await.with_context(cannot)?, &head("localhost")).await?
+            }
+            None => exchange_bytes(TcpStream::connect(address).await.with_context(cannot)?, &head(address)).await?,
         };
         let status = answer.split(|b| *b == b' ').nth(1).and_then(|code| std::str::from_utf8(code).ok()?.parse().ok());
         let body = memchr::memmem::find(&answer, b"\r\n\r\n").map(|at| answer.split_off(at + 4));
         match (status, body) {
-            (Some(status), Some(body)) => Ok(Answer { status, body }),
+            (Some(status), Some(body)) => Ok(AdminResponse { status, body }),
             _ => bail!("what answered at {address} does not speak HTTP"),
         }
     }
 }
 
-async fn talk<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, head: &str) -> std::io::Result<Vec<u8>> {
+async fn exchange_bytes<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, head: &str) -> std::io::Result<Vec<u8>> {
     stream.write_all(head.as_bytes()).await?;
     let mut answer = Vec::new();
     stream.take(ANSWER_MAX).read_to_end(&mut answer).await?;

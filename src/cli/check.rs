@@ -10,9 +10,9 @@ use std::process::ExitCode;
 
 use crate::cli::admin::AdminArgs;
 use crate::cli::connect;
-use crate::cli::plan::{self, Format};
-use crate::cli::{block_on, say};
-use crate::config::{self, LoadOptions, Loaded, Problems};
+use crate::cli::plan::{self, PlanFormat};
+use crate::cli::{block_on, print_message};
+use crate::config::{self, ConfigProblems, LoadOptions, LoadedConfig};
 use crate::telemetry::logs;
 
 /// Exit code for a config that cannot be used.
@@ -41,7 +41,7 @@ pub struct CheckArgs {
     pub new: Vec<PathBuf>,
     /// How --plan is written.
     #[arg(long, value_enum, default_value_t, requires = "plan")]
-    pub format: Format,
+    pub format: PlanFormat,
     /// Where the running gateway is asked.
     #[command(flatten)]
     pub admin: AdminArgs,
@@ -55,24 +55,24 @@ pub fn run(args: &CheckArgs, revisions: &[&str]) -> ExitCode {
     let given = if args.new.is_empty() { &args.config } else { &args.new };
     if args.plan && args.against.is_empty() {
         if !given.is_empty() && std::env::var_os("MOONGATE_CONFIG").is_none() {
-            say(
+            print_message(
                 "error: a running gateway compares what it runs with its own config; for another one say --against OLD",
             );
             return ExitCode::from(BAD_CONFIG);
         }
-        return block_on(async { plan::of_running(&args.admin.client(&[])?, args.format).await });
+        return block_on(async { plan::plan_of_running(&args.admin.client(&[])?, args.format).await });
     }
     let paths = match given.is_empty() {
         true => config::search(Path::new("."), &env).into_iter().collect(),
         false => given.clone(),
     };
     if args.plan {
-        return plan::between(args.against.clone(), paths, revisions, args.format);
+        return plan::plan_between(args.against.clone(), paths, revisions, args.format);
     }
     let result = config::load(&LoadOptions { paths, env, revisions, ..LoadOptions::default() });
     let loaded = match result {
         Ok(loaded) => loaded,
-        Err(problems) => return refuse(&problems),
+        Err(problems) => return report_unusable(&problems),
     };
     // Nothing is left to say if standard error is closed.
     let _ = write!(std::io::stderr(), "{}", report(&loaded));
@@ -94,7 +94,7 @@ pub fn environment() -> BTreeMap<String, String> {
 }
 
 /// The warnings, and one line with what is configured.
-fn report(loaded: &Loaded) -> String {
+fn report(loaded: &LoadedConfig) -> String {
     let warnings = || loaded.warnings.iter().chain(&loaded.advice);
     let mut out: String = warnings().map(|warning| warning.render("warning") + "\n").collect();
     let sources: Vec<String> = loaded.sources.iter().map(|path| path.display().to_string()).collect();
@@ -117,7 +117,7 @@ fn counted(count: usize, what: &str) -> String {
 /// Prints the problems of a config that cannot be used, for commands that need one.
 ///
 /// Returns the exit code for that.
-pub fn refuse(problems: &Problems) -> ExitCode {
+pub fn report_unusable(problems: &ConfigProblems) -> ExitCode {
     // Nothing is left to say if standard error is closed.
     let _ = write!(std::io::stderr(), "{problems}");
     ExitCode::from(BAD_CONFIG)

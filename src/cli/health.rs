@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use crate::cli::admin::GatewayArgs;
-use crate::cli::say;
+use crate::cli::print_message;
 
 /// Flags of `health`.
 #[derive(Clone, Debug, clap::Args)]
@@ -17,7 +17,7 @@ pub async fn run(args: HealthArgs) -> anyhow::Result<ExitCode> {
     let admin = args.gateway.client()?;
     let (status, _) = admin.get("/readyz").await?;
     if status != 200 {
-        say("not ready");
+        print_message("not ready");
     }
     Ok(if status == 200 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

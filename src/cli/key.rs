@@ -38,7 +38,7 @@ pub fn run(args: &KeyArgs) -> ExitCode {
     }
     let key = new_key();
     // The entry first: the key must not be lost behind it on a screen.
-    let table = if *admin { Table::Admin } else { Table::Clients };
+    let table = if *admin { KeyTable::Admin } else { KeyTable::Clients };
     let _ = write!(std::io::stderr(), "{}", entry(table, name, &key));
     match writeln!(std::io::stdout(), "{key}") {
         Ok(()) => ExitCode::SUCCESS,
@@ -48,19 +48,19 @@ pub fn run(args: &KeyArgs) -> ExitCode {
 
 /// Table of the config that a key goes into.
 #[derive(Clone, Copy)]
-enum Table {
+enum KeyTable {
     Clients,
     Admin,
 }
 
 /// What goes into the config for a key.
-fn entry(table: Table, name: &str, key: &str) -> String {
+fn entry(table: KeyTable, name: &str, key: &str) -> String {
     // A JSON string is a TOML string, too; a dollar sign is doubled, or it would begin a reference.
     let name = serde_json::Value::from(name.replace('$', "$$")).to_string();
     let hash = KeyHash::of(key);
     let (table, role) = match table {
-        Table::Clients => ("auth.keys", ""),
-        Table::Admin => ("admin.keys", "role = \"operate\"  # or \"view\"\n"),
+        KeyTable::Clients => ("auth.keys", ""),
+        KeyTable::Admin => ("admin.keys", "role = \"operate\"  # or \"view\"\n"),
     };
     format!(
         "# Add this to the config; the key itself is shown only this once.\n[[{table}]]\nname = {name}\nhash = \"{hash}\"\n{role}\n"
@@ -73,9 +73,9 @@ mod tests {
 
     #[test]
     fn the_entry_has_the_hash_and_not_the_key() {
-        let operator = entry(Table::Admin, "me", "mg_key");
+        let operator = entry(KeyTable::Admin, "me", "mg_key");
         assert!(operator.contains("[[admin.keys]]\nname = \"me\"\n") && operator.contains("role = \"operate\""));
-        let entry = entry(Table::Clients, "a \"b\"", "mg_key");
+        let entry = entry(KeyTable::Clients, "a \"b\"", "mg_key");
         assert!(entry.contains("name = \"a \\\"b\\\"\"\n"));
         assert!(entry.contains(&KeyHash::of("mg_key").to_string()) && !entry.contains("mg_key"));
     }

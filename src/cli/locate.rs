@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::cli::check;
-use crate::config::{self, GatewayPlaces, LoadOptions};
+use crate::config::{self, GatewayAddresses, LoadOptions};
 use crate::front::ListenAddress;
 
 /// What to do where nobody answers.
@@ -14,7 +14,7 @@ const FLAGS: &str = "--url says where the endpoint of the gateway is, and --admi
 
 /// A place to connect to, and where it is written.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Located {
+pub(super) struct LocatedGateway {
     /// An address, or `unix:PATH`.
     pub(super) place: String,
     /// The certificate that the place shows; `None`: it has no TLS.
@@ -23,7 +23,7 @@ pub(super) struct Located {
     pub(super) origin: String,
 }
 
-impl Located {
+impl LocatedGateway {
     /// Advice for whoever got no answer there.
     pub(super) fn advice(&self) -> String {
         format!("{} is {}; is the gateway running? {FLAGS}", self.place, self.origin)
@@ -31,19 +31,19 @@ impl Located {
 }
 
 /// The endpoint of clients.
-pub(super) fn endpoint(config: &[PathBuf]) -> Result<Located, String> {
+pub(super) fn endpoint(config: &[PathBuf]) -> Result<LocatedGateway, String> {
     let (places, origin) = places(config, "listen")?;
     let found = places.listen.iter().find_map(|address| Some((address, place(address)?)));
     let (address, place) = found.ok_or_else(|| nowhere(&origin))?;
     let certificate = places.certificate.filter(|_| matches!(address, ListenAddress::Tcp(_)));
-    Ok(Located { place, certificate, origin })
+    Ok(LocatedGateway { place, certificate, origin })
 }
 
 /// The admin listener.
-pub(super) fn admin(config: &[PathBuf]) -> Result<Located, String> {
+pub(super) fn admin(config: &[PathBuf]) -> Result<LocatedGateway, String> {
     let (places, origin) = places(config, "admin")?;
     let place = places.admin.as_ref().and_then(place).ok_or_else(|| nowhere(&origin))?;
-    Ok(Located { place, certificate: None, origin })
+    Ok(LocatedGateway { place, certificate: None, origin })
 }
 
 fn nowhere(origin: &str) -> String {
@@ -51,7 +51,7 @@ fn nowhere(origin: &str) -> String {
 }
 
 /// Where the gateway of the config listens, and what says so of a setting.
-fn places(config: &[PathBuf], setting: &str) -> Result<(GatewayPlaces, String), String> {
+fn places(config: &[PathBuf], setting: &str) -> Result<(GatewayAddresses, String), String> {
     let env = check::environment();
     let mut paths = config.to_vec();
     if paths.is_empty() {
@@ -64,7 +64,7 @@ fn places(config: &[PathBuf], setting: &str) -> Result<(GatewayPlaces, String), 
         true => format!("the default of gateway.{setting}, since there is no config"),
         false => format!("gateway.{setting} of {}", names.join(", ")),
     };
-    let places = config::places(&LoadOptions::of_files(paths, env)).map_err(|problems| {
+    let places = config::gateway_addresses(&LoadOptions::of_files(paths, env)).map_err(|problems| {
         format!("the config does not say where the gateway is; {FLAGS}\n\n{}", problems.to_string().trim_end())
     })?;
     Ok((places, origin))
@@ -94,7 +94,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn at(text: &str) -> Result<(Located, Located), String> {
+    fn at(text: &str) -> Result<(LocatedGateway, LocatedGateway), String> {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.toml");
         std::fs::write(&path, text).unwrap();

@@ -7,8 +7,8 @@ use std::{fs::OpenOptions, net::SocketAddr, path::PathBuf};
 
 use clap::Args;
 
-use crate::cli::say;
-use crate::mock::{self, Handle, Revision, Script};
+use crate::cli::print_message;
+use crate::mock::{self, MockHandle, MockScript, Revision};
 
 /// Runs a scriptable MCP server: tools, behaviour and faults from a file.
 #[derive(Debug, Args)]
@@ -61,15 +61,15 @@ pub async fn run(args: MockArgs) -> anyhow::Result<i32> {
         return Ok(0);
     }
     let mut script = match &args.file {
-        Some(path) => match Script::load(path) {
+        Some(path) => match MockScript::load(path) {
             Ok(script) => script,
             Err(e) => {
-                say(&format!("error: {e:#}"));
+                print_message(&format!("error: {e:#}"));
                 return Ok(2);
             }
         },
-        None if args.demo => Script::demo(),
-        None => Script::standard(),
+        None if args.demo => MockScript::demo(),
+        None => MockScript::standard(),
     };
     if !args.revision.is_empty() {
         script.revisions.clone_from(&args.revision);
@@ -95,8 +95,8 @@ pub async fn run(args: MockArgs) -> anyhow::Result<i32> {
     mock::serve_stdio(script, record, program).await
 }
 
-async fn listen(handle: Handle) -> anyhow::Result<i32> {
-    say(&format!("listening on {}", handle.url));
+async fn listen(handle: MockHandle) -> anyhow::Result<i32> {
+    print_message(&format!("listening on {}", handle.url));
     asked_to_stop().await?;
     handle.stop().await;
     Ok(0)

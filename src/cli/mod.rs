@@ -9,8 +9,8 @@ pub mod client;
 mod connect;
 pub mod health;
 pub mod key;
-mod arrange;
-mod later;
+mod command_first;
+mod later_commands;
 mod locate;
 pub mod mock;
 mod notes;
@@ -46,15 +46,15 @@ Exit codes: 0 fine, 1 failed, 2 bad usage or config.";
 /// One endpoint for all your MCP servers.
 #[derive(Debug, Parser)]
 #[command(name = "moongate", version, about, after_help = HELP, args_conflicts_with_subcommands = true)]
-pub struct Cli {
+pub struct CommandLine {
     #[command(subcommand)]
-    command: Option<Command>,
+    command: Option<CliCommand>,
     #[command(flatten)]
     serve: serve::ServeArgs,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum CliCommand {
     /// Run the gateway (also without any command)
     Serve(serve::ServeArgs),
     /// Serve one client on stdin and stdout, by itself or in front of a running gateway
@@ -74,40 +74,40 @@ enum Command {
     /// Exit 0 if a running gateway is ready (for a container's HEALTHCHECK)
     Health(health::HealthArgs),
     #[command(flatten)]
-    Client(client::Verb),
+    Client(client::ClientVerb),
     /// Run a scriptable MCP server
     Mock(mock::MockArgs),
 }
 
-impl Cli {
+impl CommandLine {
     /// The command line of this process; one that cannot be read ends it.
     ///
     /// `serve` is tried by itself first: what it takes to read all the others would be in the memory of the one process
     /// that runs for months. They know what to say where it does not fit.
     pub fn of_process() -> Self {
         if let Some(serve) = serve_alone(std::env::args_os()) {
-            return Cli { command: None, serve };
+            return CommandLine { command: None, serve };
         }
-        let args = arrange::arranged(std::env::args_os().collect(), &Cli::command());
-        if let Some(message) = args.get(1).and_then(|word| later::refusal(word)) {
-            say(&message);
+        let args = command_first::command_first(std::env::args_os().collect(), &CommandLine::command());
+        if let Some(message) = args.get(1).and_then(|word| later_commands::refusal(word)) {
+            print_message(&message);
             std::process::exit(2);
         }
-        Cli::parse_from(args)
+        CommandLine::parse_from(args)
     }
 }
 
 /// `serve` with its flags, and nothing else.
 #[derive(Debug, Parser)]
 #[command(disable_help_flag = true)]
-struct Alone {
+struct ServeOnly {
     #[command(flatten)]
     serve: serve::ServeArgs,
 }
 
 fn serve_alone(args: impl Iterator<Item = OsString>) -> Option<serve::ServeArgs> {
     let mut args: Vec<OsString> = args.collect();
-    let parse = |args: &[OsString]| Alone::try_parse_from(args).ok().map(|alone| alone.serve);
+    let parse = |args: &[OsString]| ServeOnly::try_parse_from(args).ok().map(|alone| alone.serve);
     // The word may also be the value of a flag.
     parse(&args).or_else(|| {
         let at = args.iter().position(|word| word == "serve")?;
@@ -117,33 +117,33 @@ fn serve_alone(args: impl Iterator<Item = OsString>) -> Option<serve::ServeArgs>
 }
 
 /// Runs the command that was given.
-pub fn run(cli: Cli) -> ExitCode {
-    match cli.command.unwrap_or(Command::Serve(cli.serve)) {
-        Command::Serve(args) => serve::run(&args),
-        Command::Stdio(args) => stdio::run(&args),
-        Command::Check(args) => check::run(&args, &SUPPORTED),
-        Command::Schema(args) => schema::run(&args),
-        Command::Key(args) => key::run(&args),
-        Command::Reload(args) => block_on(restart::reload(args)),
-        Command::Restart(args) => block_on(restart::restart(args)),
-        Command::Status(args) => block_on(status::run(args)),
-        Command::Health(args) => block_on(health::run(args)),
-        Command::Client(verb) => client::run(verb),
-        Command::Mock(args) => mock(args),
+pub fn run(cli: CommandLine) -> ExitCode {
+    match cli.command.unwrap_or(CliCommand::Serve(cli.serve)) {
+        CliCommand::Serve(args) => serve::run(&args),
+        CliCommand::Stdio(args) => stdio::run(&args),
+        CliCommand::Check(args) => check::run(&args, &SUPPORTED),
+        CliCommand::Schema(args) => schema::run(&args),
+        CliCommand::Key(args) => key::run(&args),
+        CliCommand::Reload(args) => block_on(restart::reload(args)),
+        CliCommand::Restart(args) => block_on(restart::restart(args)),
+        CliCommand::Status(args) => block_on(status::run(args)),
+        CliCommand::Health(args) => block_on(health::run(args)),
+        CliCommand::Client(verb) => client::run(verb),
+        CliCommand::Mock(args) => mock(args),
     }
 }
 
 fn mock(args: mock::MockArgs) -> ExitCode {
     let runtime = match runtime() {
         Ok(runtime) => runtime,
-        Err(e) => return fail(&e),
+        Err(e) => return report_error(&e),
     };
     let end = runtime.block_on(mock::run(args));
     // The read of stdin cannot be taken back: a runtime that is dropped would wait for the next line.
     runtime.shutdown_background();
     match end {
         Ok(code) => std::process::exit(code),
-        Err(e) => fail(&e),
+        Err(e) => report_error(&e),
     }
 }
 
@@ -155,17 +155,17 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
 fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> ExitCode {
     match runtime().and_then(|runtime| runtime.block_on(work)) {
         Ok(code) => code,
-        Err(e) => fail(&e),
+        Err(e) => report_error(&e),
     }
 }
 
 /// Says something to people. If nobody listens there, there is nobody to tell, which is no reason to stop.
-fn say(message: &str) {
+fn print_message(message: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{message}");
 }
 
-fn fail(error: &anyhow::Error) -> ExitCode {
-    say(&format!("error: {error:#}"));
+fn report_error(error: &anyhow::Error) -> ExitCode {
+    print_message(&format!("error: {error:#}"));
     ExitCode::FAILURE
 }
 
@@ -186,8 +186,10 @@ mod tests {
             "moongate --config a.toml serve",
             "moongate --only serve serve --listen 127.0.0.1:0",
         ] {
-            let all = Cli::try_parse_from(arranged(line)).unwrap();
-            let (Cli { command: Some(Command::Serve(all)), .. } | Cli { command: None, serve: all }) = all else {
+            let all = CommandLine::try_parse_from(arranged(line)).unwrap();
+            let (CommandLine { command: Some(CliCommand::Serve(all)), .. } | CommandLine { command: None, serve: all }) =
+                all
+            else {
                 panic!("{line} is serve");
             };
             assert_eq!(format!("{:?}", alone(line).unwrap()), format!("{all:?}"), "{line}");
@@ -202,7 +204,7 @@ mod tests {
     }
 
     fn arranged(line: &str) -> Vec<OsString> {
-        arrange::arranged(line.split(' ').map(OsString::from).collect(), &Cli::command())
+        command_first::command_first(line.split(' ').map(OsString::from).collect(), &CommandLine::command())
     }
 
     #[test]
@@ -222,18 +224,18 @@ mod tests {
         for line in ["moongate -c a.toml", "moongate --listen", "moongate -- check", "moongate nothing --config a"] {
             assert_eq!(arranged(line), line.split(' ').map(OsString::from).collect::<Vec<_>>(), "{line}");
         }
-        let cli = Cli::try_parse_from(arranged("moongate check a.toml")).unwrap();
-        let Some(Command::Check(check)) = cli.command else { panic!("{line:?}", line = cli) };
+        let cli = CommandLine::try_parse_from(arranged("moongate check a.toml")).unwrap();
+        let Some(CliCommand::Check(check)) = cli.command else { panic!("{line:?}", line = cli) };
         assert_eq!(check.new, [std::path::PathBuf::from("a.toml")]);
     }
 
     #[test]
     fn commands_of_later_versions_say_so() {
-        for name in later::NAMES {
-            let message = later::refusal(&OsString::from(name)).unwrap();
+        for name in later_commands::NAMES {
+            let message = later_commands::refusal(&OsString::from(name)).unwrap();
             assert!(message.contains("is not available in this version"), "{message}");
-            assert!(Cli::command().find_subcommand(name).is_none(), "{name} is there");
+            assert!(CommandLine::command().find_subcommand(name).is_none(), "{name} is there");
         }
-        assert_eq!(later::refusal(&OsString::from("check")), None);
+        assert_eq!(later_commands::refusal(&OsString::from("check")), None);
     }
 }

@@ -11,16 +11,16 @@ use crate::telemetry::logs;
 const SHOWN_MAX: usize = 20;
 
 /// Notes of one kind about a server, or about views and keys.
-pub(super) struct Notes<'a> {
+pub(super) struct ServerNotes<'a> {
     pub(super) server: Option<&'a str>,
     pub(super) what: &'static str,
     pub(super) texts: Vec<&'a str>,
 }
 
 /// The notes, a line each.
-pub(super) fn lines<'a>(notes: impl Iterator<Item = Notes<'a>>) -> String {
+pub(super) fn lines<'a>(notes: impl Iterator<Item = ServerNotes<'a>>) -> String {
     let mut out = String::new();
-    for Notes { server, what, texts } in notes {
+    for ServerNotes { server, what, texts } in notes {
         let place = server.map(|name| format!("{name}: ")).unwrap_or_default();
         for text in texts.iter().take(SHOWN_MAX) {
             let _ = writeln!(out, "{place}{what}: {}", logs::one_line(text));
@@ -40,8 +40,8 @@ mod tests {
     fn a_line_for_each_note_within_reason() {
         let many = vec!["x\ny"; SHOWN_MAX + 2];
         let notes = [
-            Notes { server: Some("a"), what: "left out", texts: many },
-            Notes { server: None, what: "filter", texts: vec!["views.v.tools"] },
+            ServerNotes { server: Some("a"), what: "left out", texts: many },
+            ServerNotes { server: None, what: "filter", texts: vec!["views.v.tools"] },
         ];
         let text = lines(notes.into_iter());
         let lines: Vec<&str> = text.lines().collect();

@@ -12,16 +12,16 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::app::diff;
+use crate::app::diff_plans;
 use crate::auth::{KeyHash, KeySettings};
 use crate::cli::admin::AdminClient;
-use crate::cli::check::{environment, refuse};
-use crate::cli::{fail, say};
-use crate::config::{self, LoadOptions, Plan, Problems};
+use crate::cli::check::{environment, report_unusable};
+use crate::cli::{print_message, report_error};
+use crate::config::{self, ConfigProblems, LoadOptions, Plan};
 
 /// How the plan is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum Format {
+pub enum PlanFormat {
     /// For people.
     #[default]
     Text,
@@ -30,13 +30,13 @@ pub enum Format {
 }
 
 /// What a reload of the running gateway would change: it knows its files, and its servers' tools.
-pub(super) async fn of_running(admin: &AdminClient, format: Format) -> anyhow::Result<ExitCode> {
-    let answer = admin.ask("GET", "/api/v1/plan", Duration::from_secs(60)).await?;
+pub(super) async fn plan_of_running(admin: &AdminClient, format: PlanFormat) -> anyhow::Result<ExitCode> {
+    let answer = admin.send_request("GET", "/api/v1/plan", Duration::from_secs(60)).await?;
     let body = answer.json()?;
     match (answer.status, body["outcome"].as_str()) {
         (200, Some("fine")) => Ok(print(&body, format)),
         (_, Some("refused")) => {
-            say(body["message"].as_str().unwrap_or_default().trim_end());
+            print_message(body["message"].as_str().unwrap_or_default().trim_end());
             Ok(ExitCode::from(2))
         }
         _ => anyhow::bail!("{}", body["message"].as_str().unwrap_or("this gateway cannot say")),
@@ -44,14 +44,14 @@ pub(super) async fn of_running(admin: &AdminClient, format: Format) -> anyhow::R
 }
 
 /// What differs between two configs that nobody runs.
-pub(super) fn between(old: Vec<PathBuf>, new: Vec<PathBuf>, revisions: &[&str], format: Format) -> ExitCode {
-    let load = |paths: Vec<PathBuf>| -> Result<Plan, Problems> {
+pub(super) fn plan_between(old: Vec<PathBuf>, new: Vec<PathBuf>, revisions: &[&str], format: PlanFormat) -> ExitCode {
+    let load = |paths: Vec<PathBuf>| -> Result<Plan, ConfigProblems> {
         let options = LoadOptions { paths, env: environment(), revisions, ..LoadOptions::default() };
         config::load(&options).map(|loaded| loaded.plan)
     };
     match load(old).and_then(|old| Ok((old, load(new)?))) {
-        Err(problems) => refuse(&problems),
-        Ok((old, new)) => print(&json!({ "changes": diff(&old, &new), "rules": rules(&old, &new) }), format),
+        Err(problems) => report_unusable(&problems),
+        Ok((old, new)) => print(&json!({ "changes": diff_plans(&old, &new), "rules": rules(&old, &new) }), format),
     }
 }
 
@@ -60,7 +60,7 @@ fn rules(old: &Plan, new: &Plan) -> Vec<Value> {
     let described = |plan: &Plan| -> BTreeMap<String, (Value, KeyHash)> {
         let key = |key: &KeySettings| {
             let expires = key.expires.map(|at| at.to_string());
-            let rules = json!({ "tools": key.tools.spelling(), "views": key.views, "expires": expires });
+            let rules = json!({ "tools": key.tools.patterns(), "views": key.views, "expires": expires });
             (key.name.clone(), (rules, key.hash))
         };
         plan.keys.iter().map(key).collect()
@@ -76,15 +76,15 @@ fn rules(old: &Plan, new: &Plan) -> Vec<Value> {
     changed.map(entry).collect()
 }
 
-fn print(body: &Value, format: Format) -> ExitCode {
+fn print(body: &Value, format: PlanFormat) -> ExitCode {
     let mut text = match format {
-        Format::Json => serde_json::to_string_pretty(body).unwrap_or_default(),
-        Format::Text => described(body),
+        PlanFormat::Json => serde_json::to_string_pretty(body).unwrap_or_default(),
+        PlanFormat::Text => described(body),
     };
     text.push('\n');
     match std::io::stdout().write_all(text.as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(e) => fail(&e.into()),
+        Err(e) => report_error(&e.into()),
     }
 }
 

@@ -8,12 +8,12 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::cli::admin::{AdminClient, GatewayArgs};
-use crate::cli::say;
+use crate::cli::print_message;
 
 /// Longer than any `start_timeout` that makes sense.
-const LONGEST: Duration = Duration::from_secs(3600);
+const RESTART_TIMEOUT: Duration = Duration::from_secs(3600);
 /// How often the progress is looked at.
-const LOOK: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Flags of `restart`.
 #[derive(Clone, Debug, clap::Args)]
@@ -36,21 +36,21 @@ pub async fn restart(args: RestartArgs) -> anyhow::Result<ExitCode> {
     let name = &args.server;
     // What no server can be called need not be asked for, and does not fit into a path.
     if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')) {
-        say(&format!("error: {name:?} cannot be the name of a server"));
+        print_message(&format!("error: {name:?} cannot be the name of a server"));
         return Ok(ExitCode::from(2));
     }
     let admin = args.gateway.client()?;
     if let Some(server) = status(&admin, name).await? {
         let (state, pid) = (text(&server, "state"), server["pid"].as_u64());
         if state == "disabled" {
-            say(&format!("error: {name} is disabled: there is nothing to restart (servers.{name}.enabled)"));
+            print_message(&format!("error: {name} is disabled: there is nothing to restart (servers.{name}.enabled)"));
             return Ok(ExitCode::FAILURE);
         }
         let process = pid.map(|pid| format!(", pid {pid}")).unwrap_or_default();
-        say(&format!("{name}: {state}{process}; starting another"));
+        print_message(&format!("{name}: {state}{process}; starting another"));
     }
     let path = format!("/api/v1/servers/{name}/restart");
-    let restarting = admin.ask("POST", &path, LONGEST);
+    let restarting = admin.send_request("POST", &path, RESTART_TIMEOUT);
     let answer = tokio::select! {
         answer = restarting => answer?,
         never = progress(&admin, name) => never,
@@ -59,11 +59,11 @@ pub async fn restart(args: RestartArgs) -> anyhow::Result<ExitCode> {
     match body["outcome"].as_str() {
         Some("restarted") => {
             let process = body["pid"].as_u64().map(|pid| format!(" as pid {pid}")).unwrap_or_default();
-            say(&format!("{name}: the new one serves{process}; the old one ends with its calls"));
+            print_message(&format!("{name}: the new one serves{process}; the old one ends with its calls"));
             Ok(ExitCode::SUCCESS)
         }
         _ => {
-            say(&format!("error: {name}: {}", text(&body, "message")));
+            print_message(&format!("error: {name}: {}", text(&body, "message")));
             Ok(ExitCode::FAILURE)
         }
     }
@@ -73,13 +73,13 @@ pub async fn restart(args: RestartArgs) -> anyhow::Result<ExitCode> {
 async fn progress<T>(admin: &AdminClient, name: &str) -> T {
     let mut told = String::new();
     loop {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         let Ok(Some(server)) = status(admin, name).await else { continue };
         let new = &server["replacement"];
         let (state, reason) = (text(new, "state"), text(new, "reason"));
         let line = if reason.is_empty() { state } else { format!("{state}: {reason}") };
         if !line.is_empty() && line != told {
-            say(&format!("{name}: the new one is {line}"));
+            print_message(&format!("{name}: the new one is {line}"));
             told = line;
         }
     }
@@ -87,7 +87,7 @@ async fn progress<T>(admin: &AdminClient, name: &str) -> T {
 
 /// What the status says of the server.
 async fn status(admin: &AdminClient, name: &str) -> anyhow::Result<Option<Value>> {
-    let status = admin.ask("GET", "/api/v1/status", Duration::from_secs(10)).await?.json()?;
+    let status = admin.send_request("GET", "/api/v1/status", Duration::from_secs(10)).await?.json()?;
     let found = status["servers"].as_array().and_then(|all| all.iter().find(|s| s["name"] == name));
     Ok(found.cloned())
 }
@@ -99,20 +99,20 @@ fn text(value: &Value, key: &str) -> String {
 /// Reads the config again.
 pub async fn reload(args: ReloadArgs) -> anyhow::Result<ExitCode> {
     let admin = args.gateway.client()?;
-    let answer = admin.ask("POST", "/api/v1/reload", Duration::from_secs(60)).await?;
+    let answer = admin.send_request("POST", "/api/v1/reload", Duration::from_secs(60)).await?;
     let body = answer.json()?;
     match body["outcome"].as_str() {
         Some("applied" | "unchanged") => {
-            say(&super::plan::changes(&body["changes"]));
+            print_message(&super::plan::changes(&body["changes"]));
             Ok(ExitCode::SUCCESS)
         }
         Some("refused") => {
-            say(text(&body, "message").trim_end());
-            say("nothing was changed");
+            print_message(text(&body, "message").trim_end());
+            print_message("nothing was changed");
             Ok(ExitCode::from(2))
         }
         _ => {
-            say(&format!("error: {}", text(&body, "message")));
+            print_message(&format!("error: {}", text(&body, "message")));
             Ok(ExitCode::FAILURE)
         }
     }

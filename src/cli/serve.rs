@@ -7,13 +7,13 @@ use std::process::ExitCode;
 use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::app::{App, Source};
+use crate::app::{GatewayApp, ReloadSource};
 use crate::cli::signals::StopSignals;
-use crate::cli::{check, fail, runtime, say};
-use crate::config::{self, LoadOptions, Loaded, Problem, Problems, Tolerance};
+use crate::cli::{check, print_message, report_error, runtime};
+use crate::config::{self, ConfigProblem, ConfigProblems, ErrorTolerance, LoadOptions, LoadedConfig};
 use crate::revision::SUPPORTED;
 use crate::telemetry::logs;
-use crate::upstream::{Connect, ServerSettings};
+use crate::upstream::{ConnectTarget, ServerSettings};
 
 /// Flags of `serve`.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -31,28 +31,28 @@ pub struct ServeArgs {
 
 /// Runs the gateway. Exit code 2: the config cannot be used; 1: something else failed.
 pub fn run(args: &ServeArgs) -> ExitCode {
-    let (loaded, demo) = match load(args, Tolerance::PerServer) {
+    let (loaded, demo) = match load(args, ErrorTolerance::PerServer) {
         Ok(loaded) => loaded,
-        Err(problems) => return check::refuse(&problems),
+        Err(problems) => return check::report_unusable(&problems),
     };
     logs::start(&loaded.plan.log.filter, loaded.plan.log.json);
     for warning in &loaded.warnings {
-        say(warning.render("warning").trim_end());
+        print_message(warning.render("warning").trim_end());
     }
-    tell_failed(&loaded.failed);
+    report_failed(&loaded.failed);
     let again = args.clone();
-    let source = Source {
-        load: Box::new(move || load(&again, Tolerance::None).map(|(loaded, _)| loaded)),
+    let source = ReloadSource {
+        load: Box::new(move || load(&again, ErrorTolerance::None).map(|(loaded, _)| loaded)),
         files: loaded.files.clone(),
     };
     match runtime().and_then(|runtime| runtime.block_on(serve(loaded, source, demo))) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(e) => fail(&e),
+        Err(e) => report_error(&e),
     }
 }
 
 /// The config, or without any a demo server, so that the first run shows something that works.
-pub(super) fn load(args: &ServeArgs, tolerance: Tolerance) -> Result<(Loaded, bool), Problems> {
+pub(super) fn load(args: &ServeArgs, tolerance: ErrorTolerance) -> Result<(LoadedConfig, bool), ConfigProblems> {
     let env = check::environment();
     let mut paths = args.config.clone();
     if paths.is_empty() {
@@ -70,21 +70,21 @@ pub(super) fn load(args: &ServeArgs, tolerance: Tolerance) -> Result<(Loaded, bo
 }
 
 /// Says what is wrong with the entries of servers that the gateway starts without.
-pub(super) fn tell_failed(problems: &[Problem]) {
+pub(super) fn report_failed(problems: &[ConfigProblem]) {
     for problem in problems {
-        say(problem.render("error").trim_end());
+        print_message(problem.render("error").trim_end());
     }
     let mut names: Vec<&str> = problems.iter().filter_map(|problem| problem.server.as_deref()).collect();
     names.sort_unstable();
     names.dedup();
     if !names.is_empty() {
-        say(&format!("not started, until the config is corrected: {}", names.join(", ")));
+        print_message(&format!("not started, until the config is corrected: {}", names.join(", ")));
     }
 }
 
 /// The mock with its friendly contents, as a child of ours: served in the way that any other server is.
 fn demo_server(program: &std::path::Path) -> ServerSettings {
-    let connect = Connect::Stdio {
+    let connect = ConnectTarget::Stdio {
         command: program.to_string_lossy().into_owned(),
         args: vec!["mock".to_owned(), "--demo".to_owned()],
         env: Vec::new(),
@@ -93,37 +93,37 @@ fn demo_server(program: &std::path::Path) -> ServerSettings {
     ServerSettings::new("demo", connect)
 }
 
-async fn serve(loaded: Loaded, source: Source, demo: bool) -> anyhow::Result<()> {
+async fn serve(loaded: LoadedConfig, source: ReloadSource, demo: bool) -> anyhow::Result<()> {
     let mut stop = StopSignals::listen()?;
     let hangup = loaded.plan.reload.signal.then(|| signal(SignalKind::hangup())).transpose();
     let mut hangup = hangup.context("signals cannot be received")?;
     let program = std::env::current_exe().ok();
     let servers = loaded.plan.servers.len();
     let public = loaded.plan.public_url.clone();
-    let app = App::start_from(loaded.plan, Some(source), program.as_deref()).await?;
+    let app = GatewayApp::start_from(loaded.plan, Some(source), program.as_deref()).await?;
     if demo {
-        say("no config found: serving a built-in demo server");
+        print_message("no config found: serving a built-in demo server");
     }
     for address in &app.addresses {
         let version = env!("CARGO_PKG_VERSION");
         let scheme = if app.is_secure() { "https" } else { "http" };
         let servers = if servers == 1 { "1 server".to_owned() } else { format!("{servers} servers") };
-        say(&format!("moongate {version} listening on {scheme}://{address}/mcp ({servers})"));
+        print_message(&format!("moongate {version} listening on {scheme}://{address}/mcp ({servers})"));
     }
     for socket in &app.sockets {
-        say(&format!("listening on {socket}, at /mcp"));
+        print_message(&format!("listening on {socket}, at /mcp"));
     }
     for address in &app.line_addresses {
-        say(&format!("listening on tcp:{address}, a message a line"));
+        print_message(&format!("listening on tcp:{address}, a message a line"));
     }
     if let Some(url) = public {
-        say(&format!("clients connect to {}/mcp", url.as_str().trim_end_matches('/')));
+        print_message(&format!("clients connect to {}/mcp", url.as_str().trim_end_matches('/')));
     }
     if let Some(address) = app.admin {
-        say(&format!("metrics and health on http://{address}"));
+        print_message(&format!("metrics and health on http://{address}"));
     }
     if let Some(socket) = &app.admin_socket {
-        say(&format!("metrics and health on {socket}"));
+        print_message(&format!("metrics and health on {socket}"));
     }
     // Where nobody asked to be told, this does nothing.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
@@ -131,7 +131,7 @@ async fn serve(loaded: Loaded, source: Source, demo: bool) -> anyhow::Result<()>
     loop {
         tokio::select! {
             () = stop.recv() => break,
-            () = hung_up(hangup.as_mut()) => {
+            () = next_hangup(hangup.as_mut()) => {
                 // The terminal that it ran in was closed: nobody meant the config.
                 if terminal && !std::io::stderr().is_terminal() {
                     break;
@@ -157,7 +157,7 @@ async fn serve(loaded: Loaded, source: Source, demo: bool) -> anyhow::Result<()>
 }
 
 /// Waits for SIGHUP, where it is not left to end the process.
-async fn hung_up(signal: Option<&mut tokio::signal::unix::Signal>) {
+async fn next_hangup(signal: Option<&mut tokio::signal::unix::Signal>) {
     match signal {
         Some(signal) => {
             signal.recv().await;

@@ -7,9 +7,9 @@ use anyhow::Context;
 use serde::Deserialize;
 
 use crate::cli::admin::GatewayArgs;
-use crate::cli::connect::what;
-use crate::cli::notes::{self, Notes};
-use crate::gateway::Topic;
+use crate::cli::connect::topic_title;
+use crate::cli::notes::{self, ServerNotes};
+use crate::gateway::FindingTopic;
 
 /// Longest target that is shown whole, in characters.
 const TARGET_MAX: usize = 40;
@@ -21,12 +21,12 @@ pub struct StatusArgs {
     gateway: GatewayArgs,
     /// How it is printed
     #[arg(long, value_enum, default_value = "table")]
-    format: Format,
+    format: StatusFormat,
 }
 
 /// How the status is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Format {
+enum StatusFormat {
     /// For people: a line for each server
     Table,
     /// As the gateway answers it
@@ -35,20 +35,20 @@ enum Format {
 
 /// Body of a refusal.
 #[derive(Default, Deserialize)]
-struct Refused {
+struct RefusalBody {
     message: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Status {
-    servers: Vec<Server>,
+struct StatusReport {
+    servers: Vec<StatusServer>,
     /// Of views and keys.
     #[serde(default)]
     unmatched_filters: Vec<String>,
 }
 
 #[derive(Deserialize)]
-struct Server {
+struct StatusServer {
     name: String,
     state: String,
     reason: String,
@@ -75,7 +75,7 @@ struct SharedConnection {
     revision: String,
 }
 
-impl Server {
+impl StatusServer {
     /// What is spoken with it: more than one revision where clients of both eras call.
     fn revisions(&self) -> String {
         let shared: Vec<&str> = self.shared.iter().map(|shared| shared.revision.as_str()).collect();
@@ -88,19 +88,19 @@ pub async fn run(args: StatusArgs) -> anyhow::Result<ExitCode> {
     let admin = args.gateway.client()?;
     let (status, body) = admin.get("/api/v1/status").await?;
     if status != 200 {
-        let refused: Refused = serde_json::from_slice(&body).unwrap_or_default();
+        let refused: RefusalBody = serde_json::from_slice(&body).unwrap_or_default();
         let why = refused.message.unwrap_or_else(|| "is --admin one of its addresses?".to_owned());
         anyhow::bail!("the gateway refuses: HTTP status {status}; {why}");
     }
     let mut out = std::io::stdout().lock();
-    if args.format == Format::Json {
+    if args.format == StatusFormat::Json {
         out.write_all(&body)?;
         writeln!(out)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let status: Status = serde_json::from_slice(&body).context("the gateway's answer cannot be read")?;
+    let status: StatusReport = serde_json::from_slice(&body).context("the gateway's answer cannot be read")?;
     write!(out, "{}", table(&status.servers))?;
-    write!(out, "{}", told(&status))?;
+    write!(out, "{}", notes_text(&status))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -124,29 +124,29 @@ fn cut(target: &str) -> String {
 }
 
 /// What there is to know beside the table.
-fn told(status: &Status) -> String {
+fn notes_text(status: &StatusReport) -> String {
     let notes = status.servers.iter().flat_map(|server| {
         let all = [
             ("left out", &server.left_out),
-            (what(Topic::Name), &server.names),
-            (what(Topic::Filter), &server.unmatched_filters),
-            (what(Topic::Schema), &server.schemas),
+            (topic_title(FindingTopic::Name), &server.names),
+            (topic_title(FindingTopic::Filter), &server.unmatched_filters),
+            (topic_title(FindingTopic::Schema), &server.schemas),
         ];
-        all.map(|(what, all)| Notes {
+        all.map(|(what, all)| ServerNotes {
             server: Some(&server.name),
             what,
             texts: all.iter().map(String::as_str).collect(),
         })
     });
-    let beside = Notes {
+    let beside = ServerNotes {
         server: None,
-        what: what(Topic::Filter),
+        what: topic_title(FindingTopic::Filter),
         texts: status.unmatched_filters.iter().map(String::as_str).collect(),
     };
     notes::lines(notes.chain([beside]))
 }
 
-fn table(servers: &[Server]) -> String {
+fn table(servers: &[StatusServer]) -> String {
     let head = ["SERVER", "STATE", "SINCE", "TOOLS", "REVISION", "TARGET", "NEXT", "REASON"].map(str::to_owned);
     let rows = servers.iter().map(|server| {
         let next = server.next_attempt_seconds.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.0}s"));
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_line_for_each_server() {
-        let server = |name: &str, state: &str, reason: &str, next| Server {
+        let server = |name: &str, state: &str, reason: &str, next| StatusServer {
             name: name.to_owned(),
             state: state.to_owned(),
             reason: reason.to_owned(),
@@ -195,7 +195,7 @@ mod tests {
             schemas: Vec::new(),
         };
         let both = ["new", "old"].map(|revision| SharedConnection { revision: revision.to_owned() });
-        assert_eq!(Server { shared: both.into(), ..server("a", "ready", "", None) }.revisions(), "new+old");
+        assert_eq!(StatusServer { shared: both.into(), ..server("a", "ready", "", None) }.revisions(), "new+old");
         let text = table(&[server("files", "ready", "", None), server("b", "backing_off", "refused\nhere", Some(3.4))]);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "SERVER  STATE        SINCE  TOOLS  REVISION  TARGET      NEXT  REASON");

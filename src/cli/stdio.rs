@@ -9,18 +9,18 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, header};
 
-use crate::app::App;
+use crate::app::GatewayApp;
 use crate::auth::{KeyHash, KeySettings};
 use crate::cli::client::remote;
 use crate::cli::serve::{self, ServeArgs};
 use crate::cli::signals::StopSignals;
-use crate::cli::{check, fail, runtime, say};
-use crate::config::{self, LoadOptions, Plan, Problems, Tolerance};
-use crate::front::NoPipe;
-use crate::policy::Globs;
+use crate::cli::{check, print_message, report_error, runtime};
+use crate::config::{self, ConfigProblems, ErrorTolerance, LoadOptions, Plan};
+use crate::front::StdioRefused;
+use crate::policy::GlobList;
 use crate::revision::SUPPORTED;
 use crate::telemetry::logs;
-use crate::upstream::{ServerSettings, Share};
+use crate::upstream::{ServerSettings, SharingMode};
 
 /// What stands under the help.
 const HELP: &str = "\
@@ -69,57 +69,57 @@ pub struct StdioArgs {
 }
 
 /// What is served, and with whose credentials.
-struct Built {
+struct StdioPlan {
     plan: Plan,
-    warnings: Vec<config::Problem>,
-    failed: Vec<config::Problem>,
+    warnings: Vec<config::ConfigProblem>,
+    failed: Vec<config::ConfigProblem>,
     endpoint: String,
     credentials: HeaderMap,
 }
 
 /// Why nothing can be served.
-enum Unusable {
+enum StdioUnusable {
     Usage(String),
-    Config(Problems),
+    Config(ConfigProblems),
 }
 
 /// Serves stdin and stdout. Exit code 2: the flags or the config cannot be used; 1: something else failed.
 pub fn run(args: &StdioArgs) -> ExitCode {
     let built = match &args.url {
-        Some(url) => bridge(args, url),
-        None => own(args),
+        Some(url) => from_url(args, url),
+        None => from_config(args),
     };
     let built = match built {
         Ok(built) => built,
-        Err(Unusable::Config(problems)) => return check::refuse(&problems),
-        Err(Unusable::Usage(message)) => {
-            say(&format!("error: {message}"));
+        Err(StdioUnusable::Config(problems)) => return check::report_unusable(&problems),
+        Err(StdioUnusable::Usage(message)) => {
+            print_message(&format!("error: {message}"));
             return ExitCode::from(2);
         }
     };
     logs::start(&built.plan.log.filter, built.plan.log.json);
     for warning in &built.warnings {
-        say(warning.render("warning").trim_end());
+        print_message(warning.render("warning").trim_end());
     }
-    serve::tell_failed(&built.failed);
+    serve::report_failed(&built.failed);
     let runtime = match runtime() {
         Ok(runtime) => runtime,
-        Err(e) => return fail(&e),
+        Err(e) => return report_error(&e),
     };
     let end = runtime.block_on(serve(built, args.wait));
     // The read of stdin cannot be taken back: a runtime that is dropped would wait for the next line.
     runtime.shutdown_background();
     match end {
         Ok(code) => code,
-        Err(e) => fail(&e),
+        Err(e) => report_error(&e),
     }
 }
 
 /// The gateway of the config.
-fn own(args: &StdioArgs) -> Result<Built, Unusable> {
+fn from_config(args: &StdioArgs) -> Result<StdioPlan, StdioUnusable> {
     let flags = ServeArgs { config: args.config.clone(), listen: args.listen.clone(), only: args.only.clone() };
-    let (loaded, _) = serve::load(&flags, Tolerance::PerServer).map_err(Unusable::Config)?;
-    let config::Loaded { mut plan, warnings, failed, .. } = loaded;
+    let (loaded, _) = serve::load(&flags, ErrorTolerance::PerServer).map_err(StdioUnusable::Config)?;
+    let config::LoadedConfig { mut plan, warnings, failed, .. } = loaded;
     if args.listen.is_empty() {
         plan.listen.clear();
     }
@@ -130,33 +130,41 @@ fn own(args: &StdioArgs) -> Result<Built, Unusable> {
             Some(key) => key.to_owned(),
             None => {
                 // Whoever starts the process can read its config; a key of its own lets it in, and nobody else.
-                let key: String = crate::random::bytes::<32>().iter().map(|byte| format!("{byte:02x}")).collect();
+                let key: String =
+                    crate::random::random_bytes::<32>().iter().map(|byte| format!("{byte:02x}")).collect();
                 let (name, hash) = ("stdio".to_owned(), KeyHash::of(&key));
-                plan.keys.push(KeySettings { name, hash, views: None, tools: Globs::all(), rate: None, expires: None });
+                plan.keys.push(KeySettings {
+                    name,
+                    hash,
+                    views: None,
+                    tools: GlobList::all(),
+                    rate: None,
+                    expires: None,
+                });
                 key
             }
         };
         let value = HeaderValue::from_str(&format!("Bearer {key}"));
-        let mut value = value.map_err(|_| Unusable::Usage("the key has characters that no key has".to_owned()))?;
+        let mut value = value.map_err(|_| StdioUnusable::Usage("the key has characters that no key has".to_owned()))?;
         value.set_sensitive(true);
         credentials.insert(header::AUTHORIZATION, value);
     }
-    Ok(Built { plan, warnings, failed, endpoint: args.endpoint.clone(), credentials })
+    Ok(StdioPlan { plan, warnings, failed, endpoint: args.endpoint.clone(), credentials })
 }
 
 /// A gateway whose only server is another one, which it leaves everything to.
-fn bridge(args: &StdioArgs, url: &str) -> Result<Built, Unusable> {
+fn from_url(args: &StdioArgs, url: &str) -> Result<StdioPlan, StdioUnusable> {
     // A variable may be there for other commands; a flag was meant.
     if !args.config.is_empty() && std::env::var_os("MOONGATE_CONFIG").is_none() {
-        return Err(Unusable::Usage("--config is of no use with --url: that gateway has its own".to_owned()));
+        return Err(StdioUnusable::Usage("--config is of no use with --url: that gateway has its own".to_owned()));
     }
-    let server = remote(url, args.key.as_deref()).map_err(Unusable::Usage)?;
+    let server = remote(url, args.key.as_deref()).map_err(StdioUnusable::Usage)?;
     // Limits and logs are its own; where to listen, which servers and whose keys are not.
     let mut env = check::environment();
     let own = |name: &str| name.starts_with("MOONGATE_LIMITS__") || name.starts_with("MOONGATE_TELEMETRY__");
     env.retain(|name, _| !name.starts_with("MOONGATE_") || own(name));
     let loaded = config::load(&LoadOptions { env, revisions: &SUPPORTED, ..LoadOptions::default() });
-    let loaded = loaded.map_err(Unusable::Config)?;
+    let loaded = loaded.map_err(StdioUnusable::Config)?;
     let mut plan = loaded.plan;
     plan.listen.clear();
     plan.admin = None;
@@ -168,7 +176,7 @@ fn bridge(args: &StdioArgs, url: &str) -> Result<Built, Unusable> {
         prefix: String::new(),
         as_client: true,
         // The session there is the client's own: with its capabilities, its roots, its log level.
-        share: Share::Session,
+        share: SharingMode::Session,
         timeout: args.timeout,
         ask_timeout: plan.ask_timeout,
         max_message: BRIDGE_MESSAGE_MAX.max(server.max_message),
@@ -178,24 +186,26 @@ fn bridge(args: &StdioArgs, url: &str) -> Result<Built, Unusable> {
     }];
     // The endpoint of that one server, where its own names, URIs and tasks stay as they are.
     let (warnings, failed) = (loaded.warnings, loaded.failed);
-    Ok(Built { plan, warnings, failed, endpoint: BRIDGED.to_owned(), credentials: HeaderMap::new() })
+    Ok(StdioPlan { plan, warnings, failed, endpoint: BRIDGED.to_owned(), credentials: HeaderMap::new() })
 }
 
-async fn serve(built: Built, wait: Duration) -> anyhow::Result<ExitCode> {
+async fn serve(built: StdioPlan, wait: Duration) -> anyhow::Result<ExitCode> {
     let mut stop = StopSignals::listen()?;
     let program = std::env::current_exe().ok();
-    let app = App::start(built.plan, program.as_deref()).await?;
+    let app = GatewayApp::start(built.plan, program.as_deref()).await?;
     for address in &app.addresses {
-        say(&format!("moongate {} also listening on http://{address}/mcp", env!("CARGO_PKG_VERSION")));
+        print_message(&format!("moongate {} also listening on http://{address}/mcp", env!("CARGO_PKG_VERSION")));
     }
     let client = match app.pipe(&built.endpoint, &built.credentials) {
         Ok(client) => client,
         Err(why) => {
             app.stop().await;
             let endpoint = &built.endpoint;
-            say(&match why {
-                NoPipe::Credentials => "error: the key (--key, MOONGATE_KEY) is none of the config".to_owned(),
-                NoPipe::Endpoint => format!("error: --endpoint: there is no view or server {endpoint:?} for this key"),
+            print_message(&match why {
+                StdioRefused::Credentials => "error: the key (--key, MOONGATE_KEY) is none of the config".to_owned(),
+                StdioRefused::Endpoint => {
+                    format!("error: --endpoint: there is no view or server {endpoint:?} for this key")
+                }
             });
             return Ok(ExitCode::from(2));
         }
@@ -203,7 +213,7 @@ async fn serve(built: Built, wait: Duration) -> anyhow::Result<ExitCode> {
     let gateway = app.gateway.clone();
     let serving = async move {
         // Most clients list everything once, right after the handshake.
-        let _ = tokio::time::timeout(wait, gateway.settled()).await;
+        let _ = tokio::time::timeout(wait, gateway.until_settled()).await;
         client.serve(tokio::io::stdin(), tokio::io::stdout()).await;
     };
     let mut serving = std::pin::pin!(serving);

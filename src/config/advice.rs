@@ -6,8 +6,8 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path as FilePath;
 
-use super::problem::{Faults, Kind};
-use super::tree::{Node, Path, Place, Value};
+use super::problem::{ProblemCollector, ProblemKind};
+use super::tree::{ConfigNode, ConfigPath, ConfigValue, SourceSpan};
 
 /// Programs that fetch a package and run it: the program, the words after it, and how a version is written.
 const RUNNERS: [(&str, &[&str], &str); 7] = [
@@ -37,9 +37,9 @@ const VALUE_FLAGS: [&str; 10] = [
 ];
 
 /// Warns of a file that somebody else may write: whoever can may start programs as the gateway's user.
-pub(super) fn permissions(path: &FilePath, source: usize, faults: &mut Faults) {
+pub(super) fn warn_of_permissions(path: &FilePath, source: usize, faults: &mut ProblemCollector) {
     let Ok(file) = std::fs::metadata(path) else { return };
-    let place = Place { source, start: 0, end: 0 };
+    let place = SourceSpan { source, start: 0, end: 0 };
     let shown = path.display();
     let who = match file.mode() {
         mode if mode & 0o002 != 0 => Some("everybody on this machine"),
@@ -49,23 +49,23 @@ pub(super) fn permissions(path: &FilePath, source: usize, faults: &mut Faults) {
     };
     if let Some(who) = who {
         let message = format!("{who} may write {shown}, and with it start programs here");
-        faults.warn(Kind::Value, place, message, format!("chmod go-w {shown}"));
+        faults.warn(ProblemKind::Value, place, message, format!("chmod go-w {shown}"));
     }
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(FilePath::new("."));
     // In a directory like /tmp nobody may replace the files of others.
     if std::fs::metadata(parent).is_ok_and(|parent| parent.mode() & 0o1002 == 0o002) {
         let message = format!("everybody on this machine may replace {shown}, and with it start programs here");
-        faults.warn(Kind::Value, place, message, format!("chmod o-w {}", parent.display()));
+        faults.warn(ProblemKind::Value, place, message, format!("chmod o-w {}", parent.display()));
     }
 }
 
 /// Looks through the servers before references are replaced.
-pub(super) fn servers(tree: &Node, faults: &mut Faults) {
-    for (name, server) in tree.child("servers").and_then(Node::as_table).into_iter().flatten() {
-        let path = Path::of(&["servers", name]);
+pub(super) fn advise_on_servers(tree: &ConfigNode, faults: &mut ProblemCollector) {
+    for (name, server) in tree.child("servers").and_then(ConfigNode::as_table).into_iter().flatten() {
+        let path = ConfigPath::of(&["servers", name]);
         package(server, &path, faults);
         for table in ["env", "headers"] {
-            for (key, node) in server.child(table).and_then(Node::as_table).into_iter().flatten() {
+            for (key, node) in server.child(table).and_then(ConfigNode::as_table).into_iter().flatten() {
                 variable(node, &path.key(table).key(key), faults);
             }
         }
@@ -73,12 +73,12 @@ pub(super) fn servers(tree: &Node, faults: &mut Faults) {
 }
 
 /// A package of which whatever is newest is run.
-fn package(server: &Node, path: &Path, faults: &mut Faults) {
-    let Some(command) = server.child("command").and_then(Node::as_text) else { return };
+fn package(server: &ConfigNode, path: &ConfigPath, faults: &mut ProblemCollector) {
+    let Some(command) = server.child("command").and_then(ConfigNode::as_text) else { return };
     let program = command.rsplit('/').next().unwrap_or(command);
     let program = program.strip_suffix(".cmd").or(program.strip_suffix(".exe")).unwrap_or(program);
-    let args: Vec<&Node> = match server.child("args").map(|args| &args.value) {
-        Some(Value::List(args)) => args.iter().collect(),
+    let args: Vec<&ConfigNode> = match server.child("args").map(|args| &args.value) {
+        Some(ConfigValue::List(args)) => args.iter().collect(),
         _ => Vec::new(),
     };
     let words: Vec<&str> = args.iter().map(|arg| arg.as_text().unwrap_or_default()).collect();
@@ -92,7 +92,7 @@ fn package(server: &Node, path: &Path, faults: &mut Faults) {
     let bare = word.strip_suffix("@latest").unwrap_or(word);
     let message = format!("`{path}` runs whatever version of `{bare}` is newest when it starts");
     let fix = format!("name the version that you looked at: `{bare}{mark}1.2.3`");
-    faults.about(path).warn(Kind::Value, args[at].place, message, fix);
+    faults.about(path).warn(ProblemKind::Value, args[at].span, message, fix);
 }
 
 /// Which word names the package.
@@ -126,7 +126,7 @@ fn is_pinned(word: &str) -> bool {
 }
 
 /// `$NAME`, which shells and some clients replace, and nobody here.
-fn variable(node: &Node, path: &Path, faults: &mut Faults) {
+fn variable(node: &ConfigNode, path: &ConfigPath, faults: &mut ProblemCollector) {
     let Some(text) = node.as_text() else { return };
     let plain = text.replace("$$", "");
     let name = plain.split('$').skip(1).find_map(|rest| {
@@ -137,7 +137,7 @@ fn variable(node: &Node, path: &Path, faults: &mut Faults) {
     if let Some(name) = name {
         let message = format!("`{path}` has `${name}`, which is not replaced");
         let fix = format!("write `${{{name}}}` for the variable, or `$${name}` for the characters themselves");
-        faults.about(path).warn(Kind::Reference, node.place, message, fix);
+        faults.about(path).warn(ProblemKind::Reference, node.span, message, fix);
     }
 }
 

@@ -4,24 +4,24 @@
 //! left in the tree after the check can be read as a `File`, so that everything else is checked in the same run.
 
 use super::file::UNAVAILABLE;
-use super::problem::{Faults, Kind};
-use super::schema::{Rule, Schema};
-use super::tree::{Node, Path, Value};
+use super::problem::{ProblemCollector, ProblemKind};
+use super::schema::{ConfigSchema, SchemaRule};
+use super::tree::{ConfigNode, ConfigPath, ConfigValue};
 
 /// Checks the whole tree. Whatever is wrong is reported and taken out.
-pub(super) fn check(tree: &mut Node, faults: &mut Faults) {
-    Check { faults }.node(tree, Schema::read().root(), &Path::root());
+pub(super) fn check_tree(tree: &mut ConfigNode, faults: &mut ProblemCollector) {
+    SchemaCheck { faults }.node(tree, ConfigSchema::read().root(), &ConfigPath::root());
 }
 
-struct Check<'a> {
-    faults: &'a mut Faults,
+struct SchemaCheck<'a> {
+    faults: &'a mut ProblemCollector,
 }
 
-impl Check<'_> {
+impl SchemaCheck<'_> {
     /// Whether the node may stay.
-    fn node(&mut self, node: &mut Node, rule: Rule, path: &Path) -> bool {
+    fn node(&mut self, node: &mut ConfigNode, rule: SchemaRule, path: &ConfigPath) -> bool {
         // Something was wrong with it before, and was reported then.
-        if node.value == Value::Null {
+        if node.value == ConfigValue::Null {
             return false;
         }
         if let Some(fix) = unavailable(path, node) {
@@ -29,7 +29,7 @@ impl Check<'_> {
                 Some(text) if !node.expanded => format!("`{path} = {text:?}` is not available in this version"),
                 _ => format!("`{path}` is not available in this version"),
             };
-            self.faults.about(path).error(Kind::Unavailable, node.place, message, fix);
+            self.faults.about(path).error(ProblemKind::Unavailable, node.span, message, fix);
             return false;
         }
         let choices = rule.choices();
@@ -38,12 +38,12 @@ impl Check<'_> {
             return false;
         };
         match &mut node.value {
-            Value::Table(_) => self.table(node, *rule, path),
-            Value::List(items) => {
+            ConfigValue::Table(_) => self.table(node, *rule, path),
+            ConfigValue::List(items) => {
                 let Some(rule) = rule.items() else { return true };
                 let mut kept = true;
                 for (i, item) in items.iter_mut().enumerate() {
-                    kept &= self.node(item, rule, &path.item(i)) || matches!(item.value, Value::Table(_));
+                    kept &= self.node(item, rule, &path.item(i)) || matches!(item.value, ConfigValue::Table(_));
                 }
                 // Without one of its items a list would mean something else.
                 kept
@@ -52,13 +52,13 @@ impl Check<'_> {
         }
     }
 
-    fn table(&mut self, node: &mut Node, rule: Rule, path: &Path) -> bool {
+    fn table(&mut self, node: &mut ConfigNode, rule: SchemaRule, path: &ConfigPath) -> bool {
         let place = node.key;
         let Some(table) = node.as_table_mut() else { return false };
         for name in rule.required() {
             if !table.contains_key(name) {
                 let message = format!("`{}` is missing", path.key(name));
-                self.faults.about(path).error(Kind::Missing, place, message, format!("add `{name}`"));
+                self.faults.about(path).error(ProblemKind::Missing, place, message, format!("add `{name}`"));
             }
         }
         table.retain(|name, child| {
@@ -74,16 +74,16 @@ impl Check<'_> {
         true
     }
 
-    fn unknown_key(&mut self, name: &str, child: &Node, rule: Rule, path: &Path) {
+    fn unknown_key(&mut self, name: &str, child: &ConfigNode, rule: SchemaRule, path: &ConfigPath) {
         let top = path.0.len() == 1;
         if top && (name.starts_with("x-") || name == "$schema") {
             return;
         }
         if let Some(fix) = unavailable(path, child) {
             let message = format!("`{path}` is not available in this version");
-            return self.faults.about(path).error(Kind::Unavailable, child.key, message, fix);
+            return self.faults.about(path).error(ProblemKind::Unavailable, child.key, message, fix);
         }
-        let parent = Path(path.0[..path.0.len() - 1].to_vec());
+        let parent = ConfigPath(path.0[..path.0.len() - 1].to_vec());
         let message = match top {
             true => format!("unknown key `{name}`"),
             false => format!("unknown key `{name}` in `{parent}`"),
@@ -94,30 +94,32 @@ impl Check<'_> {
             None if keys.len() > 12 => "remove it; `moongate schema` prints all keys that there are".to_owned(),
             None => format!("remove it; known here are {}", listed(&keys)),
         };
-        self.faults.about(path).error(Kind::UnknownKey, child.key, message, fix);
+        self.faults.about(path).error(ProblemKind::UnknownKey, child.key, message, fix);
     }
 
-    fn wrong_type(&mut self, node: &Node, choices: &[Rule], path: &Path) {
+    fn wrong_type(&mut self, node: &ConfigNode, choices: &[SchemaRule], path: &ConfigPath) {
         let expected: Vec<&str> = choices.iter().flat_map(|choice| choice.types()).map(type_name).collect();
         let fix = choices.iter().find_map(|choice| choice.advice()).map_or_else(
             || match (expected.first(), &node.value) {
-                (Some(&"text"), Value::Int(_) | Value::Float(_) | Value::Bool(_)) => "put it in quotes".to_owned(),
+                (Some(&"text"), ConfigValue::Int(_) | ConfigValue::Float(_) | ConfigValue::Bool(_)) => {
+                    "put it in quotes".to_owned()
+                }
                 (Some(&"a list"), _) => "write a list: [\"...\"]".to_owned(),
                 _ => format!("write {}", expected.join(" or ")),
             },
             str::to_owned,
         );
         let message = format!("`{path}` must be {}, but is {}", expected.join(" or "), node.kind());
-        self.faults.about(path).error(Kind::Type, node.place, message, fix);
+        self.faults.about(path).error(ProblemKind::Type, node.span, message, fix);
     }
 
-    fn scalar(&mut self, node: &Node, rule: Rule, path: &Path) -> bool {
+    fn scalar(&mut self, node: &ConfigNode, rule: SchemaRule, path: &ConfigPath) -> bool {
         let mut wrong = |message: String, fix: String| {
-            self.faults.about(path).error(Kind::Value, node.place, message, fix);
+            self.faults.about(path).error(ProblemKind::Value, node.span, message, fix);
             false
         };
         match &node.value {
-            Value::Text(text) => {
+            ConfigValue::Text(text) => {
                 if let Some(words) = rule.words().filter(|words| !words.contains(&text.as_str())) {
                     let shown = if node.expanded { "that value".to_owned() } else { format!("{text:?}") };
                     let fix = match nearest(text, &words).filter(|_| !node.expanded) {
@@ -135,7 +137,7 @@ impl Check<'_> {
                     None => true,
                 }
             }
-            Value::Int(number) => {
+            ConfigValue::Int(number) => {
                 let (min, max) = (rule.number("minimum"), rule.number("maximum"));
                 if min.is_none_or(|min| *number >= min) && max.is_none_or(|max| *number <= max) {
                     return true;
@@ -152,15 +154,15 @@ impl Check<'_> {
     }
 }
 
-fn fits(node: &Node, rule: Rule) -> bool {
+fn fits(node: &ConfigNode, rule: SchemaRule) -> bool {
     let wanted = match node.value {
-        Value::Null => return false,
-        Value::Bool(_) => "boolean",
-        Value::Int(_) => "integer",
-        Value::Float(_) => "number",
-        Value::Text(_) => "string",
-        Value::List(_) => "array",
-        Value::Table(_) => "object",
+        ConfigValue::Null => return false,
+        ConfigValue::Bool(_) => "boolean",
+        ConfigValue::Int(_) => "integer",
+        ConfigValue::Float(_) => "number",
+        ConfigValue::Text(_) => "string",
+        ConfigValue::List(_) => "array",
+        ConfigValue::Table(_) => "object",
     };
     rule.types().contains(&wanted)
 }
@@ -177,7 +179,7 @@ fn type_name(name: &str) -> &'static str {
 }
 
 /// What to do instead, if this is a key or value that this version does not have.
-fn unavailable(path: &Path, node: &Node) -> Option<&'static str> {
+fn unavailable(path: &ConfigPath, node: &ConfigNode) -> Option<&'static str> {
     let mut steps = path.steps();
     // The defaults of all servers have the keys of one.
     if steps.first() == Some(&"defaults") {

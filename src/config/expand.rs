@@ -8,71 +8,71 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path as FilePath, PathBuf};
 
-use super::mask::sounds_secret;
-use super::problem::{Faults, Kind};
-use super::source::Sources;
-use super::tree::{Node, Path, Value};
+use super::problem::{ProblemCollector, ProblemKind};
+use super::redact::sounds_secret;
+use super::source::ConfigSources;
+use super::tree::{ConfigNode, ConfigPath, ConfigValue};
 
 /// What a reference may lead to.
-pub(super) struct Lookup<'a> {
+pub(super) struct ReferenceLookup<'a> {
     pub(super) env: &'a BTreeMap<String, String>,
-    pub(super) sources: &'a Sources,
+    pub(super) sources: &'a ConfigSources,
     /// The files that texts name, whether they are there or not.
     pub(super) files: RefCell<Vec<PathBuf>>,
 }
 
 /// A text with its references replaced.
 #[derive(Debug, Default, PartialEq)]
-struct Expanded {
+struct ExpandedText {
     text: String,
     /// There was a reference.
-    any: bool,
+    has_reference: bool,
     /// One led to a file, or to a variable that sounds like a secret.
     secret: bool,
 }
 
 /// Why a reference leads nowhere: what is wrong, and how to put it right.
 #[derive(Debug, PartialEq)]
-struct Dangling {
+struct DanglingReference {
     message: String,
     fix: String,
 }
 
 /// Expands all texts under `node`; where `skip` says so, a subtree is left alone.
 pub(super) fn expand(
-    node: &mut Node,
-    path: &Path,
-    lookup: &Lookup<'_>,
-    skip: &dyn Fn(&Path) -> bool,
-    faults: &mut Faults,
+    node: &mut ConfigNode,
+    path: &ConfigPath,
+    lookup: &ReferenceLookup<'_>,
+    skip: &dyn Fn(&ConfigPath) -> bool,
+    faults: &mut ProblemCollector,
 ) {
     if skip(path) {
         return;
     }
     match &mut node.value {
-        Value::Text(text) => {
-            let directory = lookup.sources.directory(node.place);
+        ConfigValue::Text(text) => {
+            let directory = lookup.sources.directory(node.span);
             lookup.files.borrow_mut().extend(files(text, directory));
             match expand_text(text, lookup.env, directory) {
                 Ok(expanded) => {
-                    node.expanded |= expanded.any;
+                    node.expanded |= expanded.has_reference;
                     node.secret |= expanded.secret;
                     *text = expanded.text;
                 }
                 Err(problem) => {
                     let message = format!("`{path}`: {}", problem.message);
-                    faults.about(path).error(Kind::Reference, node.place, message, problem.fix);
+                    faults.about(path).error(ProblemKind::Reference, node.span, message, problem.fix);
                     // Nothing more is to be said about this value.
-                    node.value = Value::Null;
+                    node.value = ConfigValue::Null;
                 }
             }
         }
-        Value::List(items) => {
+        ConfigValue::List(items) => {
             for (i, item) in items.iter_mut().enumerate() {
                 expand(item, &path.item(i), lookup, skip, faults);
             }
         }
-        Value::Table(table) => {
+        ConfigValue::Table(table) => {
             for (key, child) in table {
                 expand(child, &path.key(key), lookup, skip, faults);
             }
@@ -81,8 +81,12 @@ pub(super) fn expand(
     }
 }
 
-fn expand_text(text: &str, env: &BTreeMap<String, String>, directory: Option<&FilePath>) -> Result<Expanded, Dangling> {
-    let mut out = Expanded::default();
+fn expand_text(
+    text: &str,
+    env: &BTreeMap<String, String>,
+    directory: Option<&FilePath>,
+) -> Result<ExpandedText, DanglingReference> {
+    let mut out = ExpandedText::default();
     let mut rest = text;
     while let Some(at) = rest.find('$') {
         out.text.push_str(&rest[..at]);
@@ -91,13 +95,13 @@ fn expand_text(text: &str, env: &BTreeMap<String, String>, directory: Option<&Fi
             out.text.push('$');
             rest = after;
         } else if let Some(after) = rest.strip_prefix('{') {
-            let end = closing_brace(after).ok_or_else(|| Dangling {
+            let end = closing_brace(after).ok_or_else(|| DanglingReference {
                 message: "a `${` without its `}`".to_owned(),
                 fix: "close it, or write `$${` for the characters themselves".to_owned(),
             })?;
             let found = reference(&after[..end], env, directory)?;
             out.text.push_str(&found.text);
-            out.any = true;
+            out.has_reference = true;
             out.secret |= found.secret;
             rest = &after[end + 1..];
         } else {
@@ -124,9 +128,13 @@ fn closing_brace(text: &str) -> Option<usize> {
     None
 }
 
-fn reference(inside: &str, env: &BTreeMap<String, String>, directory: Option<&FilePath>) -> Result<Expanded, Dangling> {
+fn reference(
+    inside: &str,
+    env: &BTreeMap<String, String>,
+    directory: Option<&FilePath>,
+) -> Result<ExpandedText, DanglingReference> {
     if let Some(path) = inside.strip_prefix("file:") {
-        return Ok(Expanded { text: read_file(path, directory)?, any: true, secret: true });
+        return Ok(ExpandedText { text: read_file(path, directory)?, has_reference: true, secret: true });
     }
     let (name, default) = match inside.split_once(":-") {
         Some((name, default)) => (name, Some(default)),
@@ -138,7 +146,7 @@ fn reference(inside: &str, env: &BTreeMap<String, String>, directory: Option<&Fi
         return Err(not_a_name(name));
     }
     if name.starts_with("workspaceFolder") && !env.contains_key(name) {
-        return Err(Dangling {
+        return Err(DanglingReference {
             message: format!("`${{{name}}}` is the folder that is open in an editor, and a gateway has none"),
             fix: "write the path".to_owned(),
         });
@@ -146,27 +154,29 @@ fn reference(inside: &str, env: &BTreeMap<String, String>, directory: Option<&Fi
     let secret = sounds_secret(name);
     match (env.get(name), default) {
         // As in a shell, an empty variable counts as unset where there is a default.
-        (Some(value), None) => Ok(Expanded { text: value.clone(), any: true, secret }),
-        (Some(value), Some(_)) if !value.is_empty() => Ok(Expanded { text: value.clone(), any: true, secret }),
+        (Some(value), None) => Ok(ExpandedText { text: value.clone(), has_reference: true, secret }),
+        (Some(value), Some(_)) if !value.is_empty() => {
+            Ok(ExpandedText { text: value.clone(), has_reference: true, secret })
+        }
         (_, Some(default)) => {
             let inner = expand_text(default, env, directory)?;
-            Ok(Expanded { any: true, secret: secret || inner.secret, ..inner })
+            Ok(ExpandedText { has_reference: true, secret: secret || inner.secret, ..inner })
         }
-        (None, None) => Err(Dangling {
+        (None, None) => Err(DanglingReference {
             message: format!("the environment variable {name} is not set"),
             fix: format!("set {name}, or give a default: `${{{name}:-default}}`"),
         }),
     }
 }
 
-fn not_a_name(name: &str) -> Dangling {
+fn not_a_name(name: &str) -> DanglingReference {
     if name.starts_with("input:") {
-        return Dangling {
+        return DanglingReference {
             message: "inputs that an editor asks for are not available to a daemon".to_owned(),
             fix: "use an environment variable, `${NAME}`, or a file, `${file:/path}`".to_owned(),
         };
     }
-    Dangling {
+    DanglingReference {
         message: "what stands between `${` and `}` is not the name of a variable".to_owned(),
         fix: "write `${NAME}`, `${NAME:-default}` or `${file:/path}`, or `$${` for the characters themselves"
             .to_owned(),
@@ -176,17 +186,17 @@ fn not_a_name(name: &str) -> Dangling {
 /// The files that a text names, and perhaps some that it only seems to.
 fn files(text: &str, directory: Option<&FilePath>) -> Vec<PathBuf> {
     let named = text.split("${file:").skip(1).filter_map(|rest| rest.split('}').next());
-    named.map(|path| beside(path, directory)).collect()
+    named.map(|path| relative_to(path, directory)).collect()
 }
 
 /// A path in a file is relative to that file.
-pub(super) fn beside(path: &str, directory: Option<&FilePath>) -> PathBuf {
+pub(super) fn relative_to(path: &str, directory: Option<&FilePath>) -> PathBuf {
     directory.map_or_else(|| PathBuf::from(path), |directory| directory.join(path))
 }
 
-fn read_file(path: &str, directory: Option<&FilePath>) -> Result<String, Dangling> {
-    let path = beside(path, directory);
-    let text = std::fs::read_to_string(&path).map_err(|error| Dangling {
+fn read_file(path: &str, directory: Option<&FilePath>) -> Result<String, DanglingReference> {
+    let path = relative_to(path, directory);
+    let text = std::fs::read_to_string(&path).map_err(|error| DanglingReference {
         message: format!("the file {} cannot be read: {}", path.display(), reason(&error)),
         fix: "create it as UTF-8 text that the gateway's user may read, or correct the path".to_owned(),
     })?;

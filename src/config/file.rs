@@ -13,14 +13,14 @@ pub(super) use super::choices::{
     AddressOrSwitch, Calls, Discovery, LogFormat, OneOrMore, Schemas, ServerKind, Share, Start, StateKind, Transport,
 };
 pub(super) use super::keys::{Admin, AdminRole, Auth, Key, MetricsReaders};
+pub(super) use super::schema_types::{DurationText, RateText, SizeText};
 use super::supervision::{Backoff, Breaker, Ping, Retry, WebSocketPing};
-pub(super) use super::text::{DurationText, RateText, SizeText};
 
 /// Moongate's configuration.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default)]
 #[schemars(title = "Moongate configuration")]
-pub(super) struct File {
+pub(super) struct ConfigFile {
     /// The gateway's own endpoints.
     pub(super) gateway: Gateway,
     /// How the servers' names are exposed.
@@ -41,9 +41,9 @@ pub(super) struct File {
     pub(super) telemetry: Telemetry,
 }
 
-impl Default for File {
+impl Default for ConfigFile {
     fn default() -> Self {
-        File {
+        ConfigFile {
             gateway: Gateway::default(),
             names: Names::default(),
             defaults: Common::built_in(),

@@ -6,7 +6,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::text::RateText;
+use super::schema_types::RateText;
 
 /// Who may connect.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]

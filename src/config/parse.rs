@@ -10,161 +10,179 @@ use jsonc_parser::common::Ranged;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use toml::de::{DeTable, DeValue};
 
-use super::problem::{Faults, Kind};
-use super::source::Format;
-use super::tree::{Node, Place, Value};
+use super::problem::{ProblemCollector, ProblemKind};
+use super::source::FileFormat;
+use super::tree::{ConfigNode, ConfigValue, SourceSpan};
 
 /// Deeper nesting than this is refused: no config needs it, and parsers that call themselves run out of stack.
-const DEEPEST: usize = 32;
+const DEPTH_MAX: usize = 32;
 /// What is said of that.
 const TOO_DEEP: (&str, &str) = ("nested too deeply", "no setting is nested this deeply; remove it");
 
 /// Reads one file. What cannot be parsed is reported; the rest, if there is a rest, is returned.
-pub(super) fn parse(format: Format, text: &str, source: usize, faults: &mut Faults) -> Node {
-    let reader = Reader { text, source };
+pub(super) fn parse(format: FileFormat, text: &str, source: usize, faults: &mut ProblemCollector) -> ConfigNode {
+    let reader = FileParser { text, source };
     match format {
-        Format::Toml => reader.toml(faults),
-        Format::Yaml => reader.yaml(faults),
-        Format::Json => reader.json(faults),
+        FileFormat::Toml => reader.toml(faults),
+        FileFormat::Yaml => reader.yaml(faults),
+        FileFormat::Json => reader.json(faults),
     }
 }
 
-struct Reader<'a> {
+struct FileParser<'a> {
     text: &'a str,
     source: usize,
 }
 
-impl Reader<'_> {
-    fn place(&self, start: usize, end: usize) -> Place {
-        Place { source: self.source, start, end }
+impl FileParser<'_> {
+    fn span(&self, start: usize, end: usize) -> SourceSpan {
+        SourceSpan { source: self.source, start, end }
     }
 
-    fn whole(&self) -> Place {
-        self.place(0, 0)
+    fn whole_span(&self) -> SourceSpan {
+        self.span(0, 0)
     }
 
     /// Adds an entry to a table. A second entry of the same name is reported.
-    fn add(&self, table: &mut BTreeMap<String, Node>, name: &str, key: Place, mut node: Node, faults: &mut Faults) {
+    fn add(
+        &self,
+        table: &mut BTreeMap<String, ConfigNode>,
+        name: &str,
+        key: SourceSpan,
+        mut node: ConfigNode,
+        faults: &mut ProblemCollector,
+    ) {
         node.key = key;
         if table.contains_key(name) {
-            faults.error(Kind::Conflict, key, format!("`{name}` is there twice"), "keep one of the two");
-        } else if node.value != Value::Null {
+            faults.error(ProblemKind::Conflict, key, format!("`{name}` is there twice"), "keep one of the two");
+        } else if node.value != ConfigValue::Null {
             table.insert(name.to_owned(), node);
         }
     }
 
-    fn toml(&self, faults: &mut Faults) -> Node {
+    fn toml(&self, faults: &mut ProblemCollector) -> ConfigNode {
         let (table, errors) = DeTable::parse_recoverable(self.text);
         for error in errors {
             let span = error.span().unwrap_or(self.text.len()..self.text.len());
-            let place = self.place(span.start, span.end);
+            let place = self.span(span.start, span.end);
             let message = format!("not valid TOML: {}", error.message());
-            faults.error(Kind::Syntax, place, message, "correct the syntax here, or in the line before");
+            faults.error(ProblemKind::Syntax, place, message, "correct the syntax here, or in the line before");
         }
-        Node { place: self.whole(), key: self.whole(), ..self.toml_table(table.get_ref(), self.whole(), faults) }
+        ConfigNode {
+            span: self.whole_span(),
+            key: self.whole_span(),
+            ..self.toml_table(table.get_ref(), self.whole_span(), faults)
+        }
     }
 
-    fn toml_table(&self, table: &DeTable<'_>, place: Place, faults: &mut Faults) -> Node {
+    fn toml_table(&self, table: &DeTable<'_>, place: SourceSpan, faults: &mut ProblemCollector) -> ConfigNode {
         let mut out = BTreeMap::new();
         for (key, value) in table {
-            let key_place = self.place(key.span().start, key.span().end);
-            let node = self.toml_value(value.get_ref(), self.place(value.span().start, value.span().end), faults);
+            let key_place = self.span(key.span().start, key.span().end);
+            let node = self.toml_value(value.get_ref(), self.span(value.span().start, value.span().end), faults);
             self.add(&mut out, key.get_ref(), key_place, node, faults);
         }
-        Node::new(Value::Table(out), place)
+        ConfigNode::new(ConfigValue::Table(out), place)
     }
 
-    fn toml_value(&self, value: &DeValue<'_>, place: Place, faults: &mut Faults) -> Node {
+    fn toml_value(&self, value: &DeValue<'_>, place: SourceSpan, faults: &mut ProblemCollector) -> ConfigNode {
         let value = match value {
-            DeValue::String(text) => Value::Text(text.clone().into_owned()),
+            DeValue::String(text) => ConfigValue::Text(text.clone().into_owned()),
             DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {
-                Ok(number) => Value::Int(number),
-                Err(_) => Value::Float(f64::INFINITY),
+                Ok(number) => ConfigValue::Int(number),
+                Err(_) => ConfigValue::Float(f64::INFINITY),
             },
-            DeValue::Float(number) => Value::Float(number.as_str().parse().unwrap_or(f64::NAN)),
-            DeValue::Boolean(value) => Value::Bool(*value),
-            DeValue::Datetime(time) => Value::Text(time.to_string()),
+            DeValue::Float(number) => ConfigValue::Float(number.as_str().parse().unwrap_or(f64::NAN)),
+            DeValue::Boolean(value) => ConfigValue::Bool(*value),
+            DeValue::Datetime(time) => ConfigValue::Text(time.to_string()),
             DeValue::Array(items) => {
-                let item = |item: &toml::Spanned<DeValue<'_>>, faults: &mut Faults| {
-                    self.toml_value(item.get_ref(), self.place(item.span().start, item.span().end), faults)
+                let item = |item: &toml::Spanned<DeValue<'_>>, faults: &mut ProblemCollector| {
+                    self.toml_value(item.get_ref(), self.span(item.span().start, item.span().end), faults)
                 };
-                Value::List(items.iter().map(|one| item(one, faults)).collect())
+                ConfigValue::List(items.iter().map(|one| item(one, faults)).collect())
             }
             DeValue::Table(table) => return self.toml_table(table, place, faults),
         };
-        Node::new(value, place)
+        ConfigNode::new(value, place)
     }
 
-    fn json(&self, faults: &mut Faults) -> Node {
+    fn json(&self, faults: &mut ProblemCollector) -> ConfigNode {
         // The parser has no limit of its own, and would run out of stack.
         if let Some(at) = too_deep(self.text) {
-            faults.error(Kind::Syntax, self.place(at, at + 1), TOO_DEEP.0, TOO_DEEP.1);
-            return Node::table(self.whole());
+            faults.error(ProblemKind::Syntax, self.span(at, at + 1), TOO_DEEP.0, TOO_DEEP.1);
+            return ConfigNode::table(self.whole_span());
         }
         let options = jsonc_parser::ParseOptions { allow_loose_object_property_names: false, ..Default::default() };
         match jsonc_parser::parse_to_ast(self.text, &jsonc_parser::CollectOptions::default(), &options) {
             Ok(result) => match result.value {
                 Some(value) => self.json_value(&value, faults),
-                None => Node::table(self.whole()),
+                None => ConfigNode::table(self.whole_span()),
             },
             Err(error) => {
-                let place = self.place(error.range().start, error.range().end);
+                let place = self.span(error.range().start, error.range().end);
                 let message = format!("not valid JSON: {}", decapitalised(&error.kind().to_string()));
-                faults.error(Kind::Syntax, place, message, "correct the syntax here, or in the line before");
-                Node::table(self.whole())
+                faults.error(ProblemKind::Syntax, place, message, "correct the syntax here, or in the line before");
+                ConfigNode::table(self.whole_span())
             }
         }
     }
 
-    fn json_value(&self, value: &jsonc_parser::ast::Value<'_>, faults: &mut Faults) -> Node {
+    fn json_value(&self, value: &jsonc_parser::ast::Value<'_>, faults: &mut ProblemCollector) -> ConfigNode {
         use jsonc_parser::ast::Value as Json;
-        let place = self.place(value.start(), value.end());
+        let place = self.span(value.start(), value.end());
         let value = match value {
-            Json::StringLit(text) => Value::Text(text.value.clone().into_owned()),
+            Json::StringLit(text) => ConfigValue::Text(text.value.clone().into_owned()),
             Json::NumberLit(number) => match number.value.parse::<i64>() {
-                Ok(number) => Value::Int(number),
-                Err(_) => Value::Float(number.value.parse().unwrap_or(f64::NAN)),
+                Ok(number) => ConfigValue::Int(number),
+                Err(_) => ConfigValue::Float(number.value.parse().unwrap_or(f64::NAN)),
             },
-            Json::BooleanLit(value) => Value::Bool(value.value),
-            Json::NullKeyword(_) => Value::Null,
-            Json::Array(list) => Value::List(list.elements.iter().map(|item| self.json_value(item, faults)).collect()),
+            Json::BooleanLit(value) => ConfigValue::Bool(value.value),
+            Json::NullKeyword(_) => ConfigValue::Null,
+            Json::Array(list) => {
+                ConfigValue::List(list.elements.iter().map(|item| self.json_value(item, faults)).collect())
+            }
             Json::Object(object) => {
                 let mut table = BTreeMap::new();
                 for property in &object.properties {
-                    let key = self.place(property.name.start(), property.name.end());
+                    let key = self.span(property.name.start(), property.name.end());
                     let node = self.json_value(&property.value, faults);
                     self.add(&mut table, property.name.as_str(), key, node, faults);
                 }
-                Value::Table(table)
+                ConfigValue::Table(table)
             }
         };
-        Node::new(value, place)
+        ConfigNode::new(value, place)
     }
 
-    fn yaml(&self, faults: &mut Faults) -> Node {
-        let options = serde_saphyr::options! { budget: serde_saphyr::budget! { max_depth: DEEPEST } };
-        match serde_saphyr::from_str_with_options::<serde_saphyr::Spanned<Yaml>>(self.text, options) {
+    fn yaml(&self, faults: &mut ProblemCollector) -> ConfigNode {
+        let options = serde_saphyr::options! { budget: serde_saphyr::budget! { max_depth: DEPTH_MAX } };
+        match serde_saphyr::from_str_with_options::<serde_saphyr::Spanned<YamlValue>>(self.text, options) {
             Ok(tree) => match self.yaml_value(tree, faults, 0) {
-                Node { value: Value::Null, .. } => Node::table(self.whole()),
+                ConfigNode { value: ConfigValue::Null, .. } => ConfigNode::table(self.whole_span()),
                 node => node,
             },
             Err(error) => {
-                let place = error.location().map_or(self.whole(), |location| self.yaml_place(location));
+                let place = error.location().map_or(self.whole_span(), |location| self.yaml_span(location));
                 match yaml_message(&error) {
                     message if message.starts_with("budget breached: Depth") => {
-                        faults.error(Kind::Syntax, place, TOO_DEEP.0, TOO_DEEP.1);
+                        faults.error(ProblemKind::Syntax, place, TOO_DEEP.0, TOO_DEEP.1);
                     }
                     message => {
                         let message = format!("not valid YAML: {message}");
-                        faults.error(Kind::Syntax, place, message, "correct the syntax here, or in the line before");
+                        faults.error(
+                            ProblemKind::Syntax,
+                            place,
+                            message,
+                            "correct the syntax here, or in the line before",
+                        );
                     }
                 }
-                Node::table(self.whole())
+                ConfigNode::table(self.whole_span())
             }
         }
     }
 
-    fn yaml_place(&self, location: serde_saphyr::Location) -> Place {
+    fn yaml_span(&self, location: serde_saphyr::Location) -> SourceSpan {
         let span = location.span();
         let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
         let start = match span.byte_offset() {
@@ -176,31 +194,36 @@ impl Reader<'_> {
         let end = start.saturating_add(length).min(self.text.len());
         // A span may include the line break after the value.
         let shown = self.text.get(start..end).map_or(end, |text| start + text.trim_end().len());
-        self.place(start.min(self.text.len()), shown)
+        self.span(start.min(self.text.len()), shown)
     }
 
-    fn yaml_value(&self, spanned: serde_saphyr::Spanned<Yaml>, faults: &mut Faults, depth: usize) -> Node {
-        let place = self.yaml_place(spanned.referenced);
+    fn yaml_value(
+        &self,
+        spanned: serde_saphyr::Spanned<YamlValue>,
+        faults: &mut ProblemCollector,
+        depth: usize,
+    ) -> ConfigNode {
+        let place = self.yaml_span(spanned.referenced);
         let value = match spanned.value {
-            _ if depth > DEEPEST => {
-                faults.error(Kind::Syntax, place, TOO_DEEP.0, TOO_DEEP.1);
-                Value::Null
+            _ if depth > DEPTH_MAX => {
+                faults.error(ProblemKind::Syntax, place, TOO_DEEP.0, TOO_DEEP.1);
+                ConfigValue::Null
             }
-            Yaml::Scalar(value) => value,
-            Yaml::List(items) => {
-                Value::List(items.into_iter().map(|item| self.yaml_value(item, faults, depth + 1)).collect())
+            YamlValue::Scalar(value) => value,
+            YamlValue::List(items) => {
+                ConfigValue::List(items.into_iter().map(|item| self.yaml_value(item, faults, depth + 1)).collect())
             }
-            Yaml::Table(entries) => {
+            YamlValue::Table(entries) => {
                 let mut table = BTreeMap::new();
                 for (key, node) in entries {
-                    let key_place = self.yaml_place(key.referenced);
+                    let key_place = self.yaml_span(key.referenced);
                     let node = self.yaml_value(node, faults, depth + 1);
                     self.add(&mut table, &key.value, key_place, node, faults);
                 }
-                Value::Table(table)
+                ConfigValue::Table(table)
             }
         };
-        Node::new(value, place)
+        ConfigNode::new(value, place)
     }
 }
 
@@ -220,7 +243,7 @@ fn too_deep(text: &str) -> Option<usize> {
                     at += if bytes[at] == b'\\' { 2 } else { 1 };
                 }
             }
-            b'{' | b'[' if depth == DEEPEST => return Some(at),
+            b'{' | b'[' if depth == DEPTH_MAX => return Some(at),
             b'{' | b'[' => depth += 1,
             b'}' | b']' => depth = depth.saturating_sub(1),
             _ => {}
@@ -249,13 +272,13 @@ fn decapitalised(text: &str) -> String {
 }
 
 /// A YAML value of any type.
-enum Yaml {
-    Scalar(Value),
-    List(Vec<serde_saphyr::Spanned<Yaml>>),
-    Table(Vec<(serde_saphyr::Spanned<String>, serde_saphyr::Spanned<Yaml>)>),
+enum YamlValue {
+    Scalar(ConfigValue),
+    List(Vec<serde_saphyr::Spanned<YamlValue>>),
+    Table(Vec<(serde_saphyr::Spanned<String>, serde_saphyr::Spanned<YamlValue>)>),
 }
 
-impl<'de> Deserialize<'de> for Yaml {
+impl<'de> Deserialize<'de> for YamlValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(YamlVisitor)
     }
@@ -264,66 +287,66 @@ impl<'de> Deserialize<'de> for Yaml {
 struct YamlVisitor;
 
 impl<'de> Visitor<'de> for YamlVisitor {
-    type Value = Yaml;
+    type Value = YamlValue;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("any value")
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<Yaml, E> {
-        Ok(Yaml::Scalar(Value::Bool(value)))
+    fn visit_bool<E>(self, value: bool) -> Result<YamlValue, E> {
+        Ok(YamlValue::Scalar(ConfigValue::Bool(value)))
     }
 
-    fn visit_i64<E>(self, value: i64) -> Result<Yaml, E> {
-        Ok(Yaml::Scalar(Value::Int(value)))
+    fn visit_i64<E>(self, value: i64) -> Result<YamlValue, E> {
+        Ok(YamlValue::Scalar(ConfigValue::Int(value)))
     }
 
-    fn visit_u64<E>(self, value: u64) -> Result<Yaml, E> {
+    fn visit_u64<E>(self, value: u64) -> Result<YamlValue, E> {
         // Beyond any setting's range either way.
-        Ok(Yaml::Scalar(i64::try_from(value).map_or(Value::Float(f64::INFINITY), Value::Int)))
+        Ok(YamlValue::Scalar(i64::try_from(value).map_or(ConfigValue::Float(f64::INFINITY), ConfigValue::Int)))
     }
 
-    fn visit_i128<E>(self, value: i128) -> Result<Yaml, E> {
-        Ok(Yaml::Scalar(i64::try_from(value).map_or(Value::Float(f64::INFINITY), Value::Int)))
+    fn visit_i128<E>(self, value: i128) -> Result<YamlValue, E> {
+        Ok(YamlValue::Scalar(i64::try_from(value).map_or(ConfigValue::Float(f64::INFINITY), ConfigValue::Int)))
     }
 
-    fn visit_u128<E>(self, value: u128) -> Result<Yaml, E> {
-        Ok(Yaml::Scalar(i64::try_from(value).map_or(Value::Float(f64::INFINITY), Value::Int)))
+    fn visit_u128<E>(self, value: u128) -> Result<YamlValue, E> {
+        Ok(YamlValue::Scalar(i64::try_from(value).map_or(ConfigValue::Float(f64::INFINITY), ConfigValue::Int)))
     }
 
-    fn visit_f64<E>(self, value: f64) -> Result<Yaml, E> {
-        Ok(Yaml::Scalar(Value::Float(value)))
+    fn visit_f64<E>(self, value: f64) -> Result<YamlValue, E> {
+        Ok(YamlValue::Scalar(ConfigValue::Float(value)))
     }
 
-    fn visit_str<E>(self, value: &str) -> Result<Yaml, E> {
-        Ok(Yaml::Scalar(Value::Text(value.to_owned())))
+    fn visit_str<E>(self, value: &str) -> Result<YamlValue, E> {
+        Ok(YamlValue::Scalar(ConfigValue::Text(value.to_owned())))
     }
 
-    fn visit_unit<E>(self) -> Result<Yaml, E> {
-        Ok(Yaml::Scalar(Value::Null))
+    fn visit_unit<E>(self) -> Result<YamlValue, E> {
+        Ok(YamlValue::Scalar(ConfigValue::Null))
     }
 
-    fn visit_none<E>(self) -> Result<Yaml, E> {
-        Ok(Yaml::Scalar(Value::Null))
+    fn visit_none<E>(self) -> Result<YamlValue, E> {
+        Ok(YamlValue::Scalar(ConfigValue::Null))
     }
 
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Yaml, D::Error> {
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<YamlValue, D::Error> {
         deserializer.deserialize_any(self)
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Yaml, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<YamlValue, A::Error> {
         let mut items = Vec::new();
         while let Some(item) = seq.next_element()? {
             items.push(item);
         }
-        Ok(Yaml::List(items))
+        Ok(YamlValue::List(items))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Yaml, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<YamlValue, A::Error> {
         let mut entries = Vec::new();
         while let Some(entry) = map.next_entry()? {
             entries.push(entry);
         }
-        Ok(Yaml::Table(entries))
+        Ok(YamlValue::Table(entries))
     }
 }

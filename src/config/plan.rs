@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::auth::{AdminAccess, KeySettings};
 use crate::front::{ListenAddress, SocketSettings, TlsSettings};
 use crate::gateway::SchemaStyle;
-use crate::policy::{Globs, Rate};
+use crate::policy::{GlobList, RequestRate};
 use crate::store::StoreSettings;
 use crate::telemetry::{CallLog, MemoryLimit};
 use crate::upstream::ServerSettings;
@@ -54,7 +54,7 @@ pub struct Plan {
     /// API keys. Empty: no credentials are asked for (loopback only).
     pub keys: Vec<KeySettings>,
     /// What clients can make grow.
-    pub limits: Limits,
+    pub limits: PlanLimits,
     /// How to log.
     pub log: LogSettings,
 }
@@ -87,16 +87,16 @@ pub struct ViewSettings {
     /// Names of servers; `None`: all.
     pub servers: Option<Vec<String>>,
     /// Exposed names of tools.
-    pub tools: Globs,
+    pub tools: GlobList,
     /// How tools' input schemas are listed, if not as everywhere.
     pub schema: Option<SchemaStyle>,
 }
 
 /// What clients can make grow.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Limits {
+pub struct PlanLimits {
     /// Requests of one principal in a time.
-    pub rate: Option<Rate>,
+    pub rate: Option<RequestRate>,
     /// Calls of one key at once.
     pub calls_per_key: usize,
     /// Memory that the gateway may use, in bytes.

@@ -6,12 +6,12 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use super::source::Sources;
-use super::tree::{Path, Place};
+use super::source::ConfigSources;
+use super::tree::{ConfigPath, SourceSpan};
 
 /// What sort of problem it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ProblemKind {
     /// The file cannot be read, or is not TOML, YAML or JSON.
     Syntax,
     /// A key that does not exist.
@@ -32,7 +32,7 @@ pub enum Kind {
 
 /// Where a problem is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum ProblemOrigin {
     /// In a file. Lines and columns count from one; columns are characters. Line 0: the file as a whole.
     File {
         /// As it was given.
@@ -52,7 +52,7 @@ pub enum Origin {
 
 /// The line that a problem is on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Snippet {
+pub struct SourceSnippet {
     /// The line's text, secrets covered; only a part of a very long line.
     pub text: String,
     /// Characters before the problem.
@@ -63,13 +63,13 @@ pub struct Snippet {
 
 /// One problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct ConfigProblem {
     /// What sort of problem it is.
-    pub kind: Kind,
+    pub kind: ProblemKind,
     /// Where it is.
-    pub origin: Origin,
+    pub origin: ProblemOrigin,
     /// The line it is on, if it is in a file.
-    pub snippet: Option<Snippet>,
+    pub snippet: Option<SourceSnippet>,
     /// What is wrong.
     pub message: String,
     /// How to put it right.
@@ -80,20 +80,20 @@ pub struct Problem {
 
 /// Everything that is wrong with a config, and what is merely odd about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problems {
+pub struct ConfigProblems {
     /// Why it cannot be used; at least one, in the order of the sources.
-    pub errors: Vec<Problem>,
+    pub errors: Vec<ConfigProblem>,
     /// What works, but probably not as meant.
-    pub warnings: Vec<Problem>,
+    pub warnings: Vec<ConfigProblem>,
     /// The files that were read, and those that values refer to as far as that was seen: what to watch for a change.
     pub files: Vec<PathBuf>,
 }
 
 /// A problem while the config is still being read: its place is not resolved yet.
 #[derive(Clone, Debug)]
-pub(super) struct Fault {
-    pub(super) kind: Kind,
-    pub(super) place: Place,
+pub(super) struct PlacedProblem {
+    pub(super) kind: ProblemKind,
+    pub(super) span: SourceSpan,
     pub(super) message: String,
     pub(super) fix: String,
     pub(super) server: Option<String>,
@@ -101,70 +101,84 @@ pub(super) struct Fault {
 
 /// The faults found so far.
 #[derive(Debug, Default)]
-pub(super) struct Faults {
-    pub(super) errors: Vec<Fault>,
-    pub(super) warnings: Vec<Fault>,
+pub(super) struct ProblemCollector {
+    pub(super) errors: Vec<PlacedProblem>,
+    pub(super) warnings: Vec<PlacedProblem>,
     /// Owner of the next fault.
     server: Option<String>,
 }
 
-impl Faults {
+impl ProblemCollector {
     /// Names the setting that the next fault is about: a fault in a server's entry is that server's.
-    pub(super) fn about(&mut self, path: &Path) -> &mut Self {
+    pub(super) fn about(&mut self, path: &ConfigPath) -> &mut Self {
         self.server = path.server().map(str::to_owned);
         self
     }
 
-    pub(super) fn error(&mut self, kind: Kind, place: Place, message: impl Into<String>, fix: impl Into<String>) {
+    pub(super) fn error(
+        &mut self,
+        kind: ProblemKind,
+        place: SourceSpan,
+        message: impl Into<String>,
+        fix: impl Into<String>,
+    ) {
         let server = self.server.take();
-        self.errors.push(Fault { kind, place, message: message.into(), fix: fix.into(), server });
+        self.errors.push(PlacedProblem { kind, span: place, message: message.into(), fix: fix.into(), server });
     }
 
-    pub(super) fn warn(&mut self, kind: Kind, place: Place, message: impl Into<String>, fix: impl Into<String>) {
+    pub(super) fn warn(
+        &mut self,
+        kind: ProblemKind,
+        place: SourceSpan,
+        message: impl Into<String>,
+        fix: impl Into<String>,
+    ) {
         let server = self.server.take();
-        self.warnings.push(Fault { kind, place, message: message.into(), fix: fix.into(), server });
+        self.warnings.push(PlacedProblem { kind, span: place, message: message.into(), fix: fix.into(), server });
     }
 
     /// Resolves places; in the order of the sources, and each problem once.
-    pub(super) fn finish(self, sources: &Sources) -> Problems {
-        let resolve = |mut faults: Vec<Fault>| {
-            faults.sort_by_key(|fault| (fault.place.source, fault.place.start));
-            let mut problems: Vec<Problem> = Vec::new();
+    pub(super) fn finish(self, sources: &ConfigSources) -> ConfigProblems {
+        let resolve = |mut faults: Vec<PlacedProblem>| {
+            faults.sort_by_key(|fault| (fault.span.source, fault.span.start));
+            let mut problems: Vec<ConfigProblem> = Vec::new();
             for fault in faults {
-                let (origin, snippet) = sources.locate(fault.place, fault.kind);
-                let Fault { kind, message, fix, server, .. } = fault;
-                let problem = Problem { kind, origin, snippet, message, fix, server };
+                let (origin, snippet) = sources.locate(fault.span, fault.kind);
+                let PlacedProblem { kind, message, fix, server, .. } = fault;
+                let problem = ConfigProblem { kind, origin, snippet, message, fix, server };
                 // After one error of syntax, a parser has more to say about the same place.
-                let again = problem.kind == Kind::Syntax
-                    && problems.last().is_some_and(|last| (last.kind, &last.origin) == (Kind::Syntax, &problem.origin));
+                let again = problem.kind == ProblemKind::Syntax
+                    && problems
+                        .last()
+                        .is_some_and(|last| (last.kind, &last.origin) == (ProblemKind::Syntax, &problem.origin));
                 if !again && !problems.contains(&problem) {
                     problems.push(problem);
                 }
             }
             problems
         };
-        Problems { errors: resolve(self.errors), warnings: resolve(self.warnings), files: Vec::new() }
+        ConfigProblems { errors: resolve(self.errors), warnings: resolve(self.warnings), files: Vec::new() }
     }
 }
 
-impl Problem {
+impl ConfigProblem {
     /// The problem as a person reads it, several lines, under a word such as `error`.
     pub fn render(&self, word: &str) -> String {
         let mut out = format!("{word}: {}\n", self.message);
         let gutter = match (&self.origin, &self.snippet) {
-            (Origin::File { line, .. }, Some(_)) => " ".repeat(line.to_string().len()),
+            (ProblemOrigin::File { line, .. }, Some(_)) => " ".repeat(line.to_string().len()),
             _ => " ".to_owned(),
         };
         match &self.origin {
-            Origin::File { path, line: 0, .. } => out += &format!("{gutter}--> {}\n", path.display()),
-            Origin::File { path, line, column } => {
+            ProblemOrigin::File { path, line: 0, .. } => out += &format!("{gutter}--> {}\n", path.display()),
+            ProblemOrigin::File { path, line, column } => {
                 out += &format!("{gutter}--> {}:{line}:{column}\n", path.display());
             }
-            Origin::Variable(name) => out += &format!("{gutter}--> environment variable {name}\n"),
-            Origin::Flag(name) => out += &format!("{gutter}--> flag {name}\n"),
-            Origin::Nowhere => {}
+            ProblemOrigin::Variable(name) => out += &format!("{gutter}--> environment variable {name}\n"),
+            ProblemOrigin::Flag(name) => out += &format!("{gutter}--> flag {name}\n"),
+            ProblemOrigin::Nowhere => {}
         }
-        if let (Origin::File { line, .. }, Some(snippet)) = (&self.origin, &self.snippet) {
+        if let (ProblemOrigin::File { line, .. }, Some(snippet)) = (&self.origin, &self.snippet) {
             out += &format!("{gutter} |\n{line} | {}\n", snippet.text);
             out += &format!("{gutter} | {}{}\n", " ".repeat(snippet.offset), "^".repeat(snippet.length));
         }
@@ -173,7 +187,7 @@ impl Problem {
     }
 }
 
-impl fmt::Display for Problems {
+impl fmt::Display for ConfigProblems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for problem in &self.warnings {
             writeln!(f, "{}", problem.render("warning"))?;
@@ -188,4 +202,4 @@ impl fmt::Display for Problems {
     }
 }
 
-impl std::error::Error for Problems {}
+impl std::error::Error for ConfigProblems {}

@@ -13,7 +13,7 @@ const DERIVED: &str = include_str!("schema.json");
 
 /// The JSON Schema (2020-12) of the config file, for editors.
 pub fn json_schema() -> String {
-    let mut schema = Schema::read().0;
+    let mut schema = ConfigSchema::read().0;
     let servers = schema["properties"]["servers"].clone();
     let root = &mut schema["properties"];
     root["$schema"] = json!({ "type": "string", "description": "This schema, for editors." });
@@ -43,33 +43,33 @@ pub fn json_schema() -> String {
 
 /// The schema that the checks ask. It is read for them and not kept: it would be the largest thing that a gateway keeps
 /// of its config.
-pub(super) struct Schema(Value);
+pub(super) struct ConfigSchema(Value);
 
-impl Schema {
+impl ConfigSchema {
     /// Reads it.
     pub(super) fn read() -> Self {
-        Schema(serde_json::from_str(DERIVED).expect("a test reads it"))
+        ConfigSchema(serde_json::from_str(DERIVED).expect("a test reads it"))
     }
 
     /// The rule for the whole file.
-    pub(super) fn root(&self) -> Rule<'_> {
-        Rule { value: &self.0, schema: &self.0 }
+    pub(super) fn root(&self) -> SchemaRule<'_> {
+        SchemaRule { value: &self.0, schema: &self.0 }
     }
 }
 
 /// A part of the schema: what one value must look like.
 #[derive(Clone, Copy)]
-pub(super) struct Rule<'a> {
+pub(super) struct SchemaRule<'a> {
     value: &'a Value,
     /// The whole, which parts refer to.
     schema: &'a Value,
 }
 
-impl<'a> Rule<'a> {
+impl<'a> SchemaRule<'a> {
     fn of(self, value: &'a Value) -> Self {
         match value.get("$ref").and_then(Value::as_str).and_then(|name| name.strip_prefix('#')) {
             Some(pointer) => self.of(self.schema.pointer(pointer).unwrap_or(&Value::Null)),
-            None => Rule { value, ..self },
+            None => SchemaRule { value, ..self },
         }
     }
 
@@ -144,13 +144,13 @@ mod tests {
     use schemars::generate::SchemaSettings;
     use serde_json::Map;
 
-    use super::super::file::File;
+    use super::super::file::ConfigFile;
     use super::*;
 
     /// With `UPDATE_EXPECTED` set it writes the file anew instead.
     #[test]
     fn the_file_is_what_is_derived() {
-        let derived = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<File>();
+        let derived = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<ConfigFile>();
         let mut derived = derived.to_value();
         tidy(&mut derived);
         let derived = serde_json::to_string_pretty(&derived).unwrap() + "\n";

@@ -7,28 +7,28 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use super::problem::{Kind, Origin, Snippet};
-use super::tree::{Node, Place};
-use super::{LISTEN_PLACE, ONLY_PLACE, mask};
+use super::problem::{ProblemKind, ProblemOrigin, SourceSnippet};
+use super::tree::{ConfigNode, SourceSpan};
+use super::{LISTEN_PLACE, ONLY_PLACE, redact};
 
 /// A line longer than this is shown in part.
-const WIDEST: usize = 120;
+const LINE_WIDTH_MAX: usize = 120;
 
 /// How a file is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Format {
+pub(super) enum FileFormat {
     Toml,
     Yaml,
     Json,
 }
 
-impl Format {
+impl FileFormat {
     /// By the file's extension.
     pub(super) fn of(path: &Path) -> Option<Self> {
         match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
-            "toml" => Some(Format::Toml),
-            "yaml" | "yml" => Some(Format::Yaml),
-            "json" | "jsonc" | "json5" => Some(Format::Json),
+            "toml" => Some(FileFormat::Toml),
+            "yaml" | "yml" => Some(FileFormat::Yaml),
+            "json" | "jsonc" | "json5" => Some(FileFormat::Json),
             _ => None,
         }
     }
@@ -36,7 +36,7 @@ impl Format {
 
 /// One source.
 #[derive(Debug)]
-enum Source {
+enum ConfigSource {
     File {
         path: PathBuf,
         text: String,
@@ -48,51 +48,52 @@ enum Source {
 
 /// All sources, weakest first.
 #[derive(Debug, Default)]
-pub(super) struct Sources(Vec<Source>);
+pub(super) struct ConfigSources(Vec<ConfigSource>);
 
-impl Sources {
+impl ConfigSources {
     /// The index of the next source.
     pub(super) fn next(&self) -> usize {
         self.0.len()
     }
 
     pub(super) fn file(&mut self, path: &Path, text: String) -> usize {
-        self.0.push(Source::File { path: path.to_owned(), text, secrets: Vec::new() });
+        self.0.push(ConfigSource::File { path: path.to_owned(), text, secrets: Vec::new() });
         self.0.len() - 1
     }
 
     pub(super) fn variables(&mut self, names: Vec<String>) {
-        self.0.push(Source::Variables(names));
+        self.0.push(ConfigSource::Variables(names));
     }
 
     /// Notes what must not be shown of a file.
-    pub(super) fn cover(&mut self, index: usize, tree: &Node) {
-        if let Some(Source::File { secrets, .. }) = self.0.get_mut(index) {
-            secrets.extend(mask::secret_places(tree).into_iter().map(|place| place.start..place.end));
+    pub(super) fn set_secrets(&mut self, index: usize, tree: &ConfigNode) {
+        if let Some(ConfigSource::File { secrets, .. }) = self.0.get_mut(index) {
+            secrets.extend(redact::secret_places(tree).into_iter().map(|place| place.start..place.end));
         }
     }
 
     /// The directory of a file.
-    pub(super) fn directory(&self, place: Place) -> Option<&Path> {
+    pub(super) fn directory(&self, place: SourceSpan) -> Option<&Path> {
         match self.0.get(place.source)? {
-            Source::File { path, .. } => path.parent(),
+            ConfigSource::File { path, .. } => path.parent(),
             _ => None,
         }
     }
 
     /// The place in words, and the line.
-    pub(super) fn locate(&self, place: Place, kind: Kind) -> (Origin, Option<Snippet>) {
+    pub(super) fn locate(&self, place: SourceSpan, kind: ProblemKind) -> (ProblemOrigin, Option<SourceSnippet>) {
         match self.0.get(place.source) {
-            None if place == LISTEN_PLACE => (Origin::Flag("--listen".to_owned()), None),
-            None if place == ONLY_PLACE => (Origin::Flag("--only".to_owned()), None),
-            None => (Origin::Nowhere, None),
-            Some(Source::Variables(names)) => {
-                (names.get(place.start).map_or(Origin::Nowhere, |name| Origin::Variable(name.clone())), None)
+            None if place == LISTEN_PLACE => (ProblemOrigin::Flag("--listen".to_owned()), None),
+            None if place == ONLY_PLACE => (ProblemOrigin::Flag("--only".to_owned()), None),
+            None => (ProblemOrigin::Nowhere, None),
+            Some(ConfigSource::Variables(names)) => (
+                names.get(place.start).map_or(ProblemOrigin::Nowhere, |name| ProblemOrigin::Variable(name.clone())),
+                None,
+            ),
+            Some(ConfigSource::File { path, text, .. }) if text.is_empty() => {
+                (ProblemOrigin::File { path: path.clone(), line: 0, column: 0 }, None)
             }
-            Some(Source::File { path, text, .. }) if text.is_empty() => {
-                (Origin::File { path: path.clone(), line: 0, column: 0 }, None)
-            }
-            Some(Source::File { path, text, secrets }) => {
+            Some(ConfigSource::File { path, text, secrets }) => {
                 let start = floor(text, place.start.min(text.len()));
                 let end = floor(text, place.end.clamp(start, text.len()));
                 let line_start = text[..start].rfind('\n').map_or(0, |at| at + 1);
@@ -100,11 +101,11 @@ impl Sources {
                 let line = text[..line_start].matches('\n').count() + 1;
                 let offset = text[line_start..start].chars().count();
                 let length = text[start..end.min(line_end).max(start)].chars().count().max(1);
-                let mut shown = mask::cover(&text[line_start..line_end], line_start, secrets);
-                if kind == Kind::Syntax {
-                    shown = mask::cover_unparsed(&shown);
+                let mut shown = redact::redact_line(&text[line_start..line_end], line_start, secrets);
+                if kind == ProblemKind::Syntax {
+                    shown = redact::redact_unparsed(&shown);
                 }
-                let origin = Origin::File { path: path.clone(), line, column: offset + 1 };
+                let origin = ProblemOrigin::File { path: path.clone(), line, column: offset + 1 };
                 (origin, Some(window(&shown, offset, length)))
             }
         }
@@ -112,20 +113,20 @@ impl Sources {
 }
 
 /// The part of a line around the problem.
-fn window(line: &str, offset: usize, length: usize) -> Snippet {
+fn window(line: &str, offset: usize, length: usize) -> SourceSnippet {
     let text: String = line.trim_end().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let total = text.chars().count();
-    if total <= WIDEST {
+    if total <= LINE_WIDTH_MAX {
         let room = (total + 1).saturating_sub(offset).max(1);
-        return Snippet { text, offset, length: length.min(room) };
+        return SourceSnippet { text, offset, length: length.min(room) };
     }
-    let from = offset.saturating_sub(WIDEST / 3);
-    let part: String = text.chars().skip(from).take(WIDEST).collect();
-    let (before, after) = (from > 0, from + WIDEST < total);
+    let from = offset.saturating_sub(LINE_WIDTH_MAX / 3);
+    let part: String = text.chars().skip(from).take(LINE_WIDTH_MAX).collect();
+    let (before, after) = (from > 0, from + LINE_WIDTH_MAX < total);
     let shift = if before { 3 } else { 0 };
-    let length = length.min(WIDEST.saturating_sub(offset - from)).max(1);
+    let length = length.min(LINE_WIDTH_MAX.saturating_sub(offset - from)).max(1);
     let dots = |yes: bool| if yes { "..." } else { "" };
-    Snippet { text: format!("{}{part}{}", dots(before), dots(after)), offset: offset - from + shift, length }
+    SourceSnippet { text: format!("{}{part}{}", dots(before), dots(after)), offset: offset - from + shift, length }
 }
 
 fn floor(text: &str, mut at: usize) -> usize {

@@ -6,7 +6,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::text::DurationText;
+use super::schema_types::DurationText;
 
 /// The pauses between attempts to connect.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]

@@ -9,25 +9,25 @@ use std::fmt;
 
 /// Where something was written: bytes `start..end` of a source, by its index in `Sources`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct SourceSpan {
     pub(super) source: usize,
     pub(super) start: usize,
     pub(super) end: usize,
 }
 
-impl Place {
+impl SourceSpan {
     /// The place of what nobody wrote.
-    pub(super) const BUILT_IN: Place = Place { source: usize::MAX, start: 0, end: 0 };
+    pub(super) const BUILT_IN: SourceSpan = SourceSpan { source: usize::MAX, start: 0, end: 0 };
 }
 
 /// A value with its place.
 #[derive(Clone, Debug)]
-pub(super) struct Node {
-    pub(super) value: Value,
+pub(super) struct ConfigNode {
+    pub(super) value: ConfigValue,
     /// Where the value is.
-    pub(super) place: Place,
+    pub(super) span: SourceSpan,
     /// Where its key is; the value's place for items of a list.
-    pub(super) key: Place,
+    pub(super) key: SourceSpan,
     /// Holds something that was not written here (a variable, a file), so it is not quoted in messages.
     pub(super) expanded: bool,
     /// Must not be shown at all.
@@ -36,69 +36,69 @@ pub(super) struct Node {
 
 /// What a node holds.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Value {
+pub(super) enum ConfigValue {
     Null,
     Bool(bool),
     Int(i64),
     Float(f64),
     Text(String),
-    List(Vec<Node>),
-    Table(BTreeMap<String, Node>),
+    List(Vec<ConfigNode>),
+    Table(BTreeMap<String, ConfigNode>),
 }
 
-impl PartialEq for Node {
+impl PartialEq for ConfigNode {
     fn eq(&self, other: &Self) -> bool {
         self.value == other.value
     }
 }
 
-impl Node {
-    pub(super) fn new(value: Value, place: Place) -> Self {
-        Node { value, place, key: place, expanded: false, secret: false }
+impl ConfigNode {
+    pub(super) fn new(value: ConfigValue, span: SourceSpan) -> Self {
+        ConfigNode { value, span, key: span, expanded: false, secret: false }
     }
 
     /// An empty table.
-    pub(super) fn table(place: Place) -> Self {
-        Node::new(Value::Table(BTreeMap::new()), place)
+    pub(super) fn table(place: SourceSpan) -> Self {
+        ConfigNode::new(ConfigValue::Table(BTreeMap::new()), place)
     }
 
-    pub(super) fn as_table(&self) -> Option<&BTreeMap<String, Node>> {
+    pub(super) fn as_table(&self) -> Option<&BTreeMap<String, ConfigNode>> {
         match &self.value {
-            Value::Table(table) => Some(table),
+            ConfigValue::Table(table) => Some(table),
             _ => None,
         }
     }
 
-    pub(super) fn as_table_mut(&mut self) -> Option<&mut BTreeMap<String, Node>> {
+    pub(super) fn as_table_mut(&mut self) -> Option<&mut BTreeMap<String, ConfigNode>> {
         match &mut self.value {
-            Value::Table(table) => Some(table),
+            ConfigValue::Table(table) => Some(table),
             _ => None,
         }
     }
 
     pub(super) fn as_text(&self) -> Option<&str> {
         match &self.value {
-            Value::Text(text) => Some(text),
+            ConfigValue::Text(text) => Some(text),
             _ => None,
         }
     }
 
     /// The child that a step leads to.
-    pub(super) fn child(&self, step: &str) -> Option<&Node> {
+    pub(super) fn child(&self, step: &str) -> Option<&ConfigNode> {
         match &self.value {
-            Value::Table(table) => table.get(step),
-            Value::List(items) => items.get(index_of(step)?),
+            ConfigValue::Table(table) => table.get(step),
+            ConfigValue::List(items) => items.get(index_of(step)?),
             _ => None,
         }
     }
 
     /// The node at a path.
-    pub(super) fn at(&self, path: &Path) -> Option<&Node> {
+    pub(super) fn at(&self, path: &ConfigPath) -> Option<&ConfigNode> {
         path.0.iter().try_fold(self, |node, step| node.child(step))
     }
 
     /// The node at a path or, where that does not exist, the nearest one above it.
-    pub(super) fn near(&self, path: &Path) -> &Node {
+    pub(super) fn near(&self, path: &ConfigPath) -> &ConfigNode {
         let mut node = self;
         for step in &path.0 {
             match node.child(step) {
@@ -112,33 +112,33 @@ impl Node {
     /// What kind of value this is, in words.
     pub(super) fn kind(&self) -> &'static str {
         match self.value {
-            Value::Null => "nothing",
-            Value::Bool(_) => "true or false",
-            Value::Int(_) | Value::Float(_) => "a number",
-            Value::Text(_) => "text",
-            Value::List(_) => "a list",
-            Value::Table(_) => "a table",
+            ConfigValue::Null => "nothing",
+            ConfigValue::Bool(_) => "true or false",
+            ConfigValue::Int(_) | ConfigValue::Float(_) => "a number",
+            ConfigValue::Text(_) => "text",
+            ConfigValue::List(_) => "a list",
+            ConfigValue::Table(_) => "a table",
         }
     }
 
     /// As JSON; `hide` decides what becomes `***`.
-    pub(super) fn to_json(&self, hide: &dyn Fn(&Path, &Node) -> bool) -> serde_json::Value {
-        self.json_at(&Path::root(), hide)
+    pub(super) fn to_json(&self, hide: &dyn Fn(&ConfigPath, &ConfigNode) -> bool) -> serde_json::Value {
+        self.json_at(&ConfigPath::root(), hide)
     }
 
-    fn json_at(&self, path: &Path, hide: &dyn Fn(&Path, &Node) -> bool) -> serde_json::Value {
+    fn json_at(&self, path: &ConfigPath, hide: &dyn Fn(&ConfigPath, &ConfigNode) -> bool) -> serde_json::Value {
         use serde_json::Value as Json;
         match &self.value {
-            Value::Text(_) if hide(path, self) => Json::String("***".to_owned()),
-            Value::Null => Json::Null,
-            Value::Bool(value) => Json::Bool(*value),
-            Value::Int(value) => Json::from(*value),
-            Value::Float(value) => Json::from(*value),
-            Value::Text(value) => Json::String(value.clone()),
-            Value::List(items) => {
+            ConfigValue::Text(_) if hide(path, self) => Json::String("***".to_owned()),
+            ConfigValue::Null => Json::Null,
+            ConfigValue::Bool(value) => Json::Bool(*value),
+            ConfigValue::Int(value) => Json::from(*value),
+            ConfigValue::Float(value) => Json::from(*value),
+            ConfigValue::Text(value) => Json::String(value.clone()),
+            ConfigValue::List(items) => {
                 Json::Array(items.iter().enumerate().map(|(i, item)| item.json_at(&path.item(i), hide)).collect())
             }
-            Value::Table(table) => Json::Object(
+            ConfigValue::Table(table) => Json::Object(
                 table.iter().map(|(key, node)| (key.clone(), node.json_at(&path.key(key), hide))).collect(),
             ),
         }
@@ -147,22 +147,22 @@ impl Node {
 
 /// The steps from the root to a node: keys, and `[n]` for items of lists.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Path(pub(super) Vec<String>);
+pub(super) struct ConfigPath(pub(super) Vec<String>);
 
-impl Path {
+impl ConfigPath {
     pub(super) fn root() -> Self {
-        Path(Vec::new())
+        ConfigPath(Vec::new())
     }
 
     /// A path of keys.
     pub(super) fn of(keys: &[&str]) -> Self {
-        Path(keys.iter().map(|key| (*key).to_owned()).collect())
+        ConfigPath(keys.iter().map(|key| (*key).to_owned()).collect())
     }
 
     pub(super) fn key(&self, key: &str) -> Self {
         let mut steps = self.0.clone();
         steps.push(key.to_owned());
-        Path(steps)
+        ConfigPath(steps)
     }
 
     pub(super) fn item(&self, index: usize) -> Self {
@@ -182,7 +182,7 @@ impl Path {
     }
 }
 
-impl fmt::Display for Path {
+impl fmt::Display for ConfigPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, step) in self.0.iter().enumerate() {
             let plain = step.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '$'));

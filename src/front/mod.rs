@@ -5,22 +5,22 @@
 //! comes along with a head (`short`).
 
 mod address;
-mod gate;
-mod guard;
-mod inherited;
-mod lines;
-mod listen;
+mod admission;
+mod origin;
+mod systemd;
+mod tcp_lines;
+mod listener;
 mod mcp;
-mod not_after;
-mod patience;
-mod pipe;
-mod places;
+mod certificate_expiry;
+mod lazy_timeout;
+mod stdio;
+mod connection_limit;
 mod refused_keys;
 mod service;
-mod short;
+mod fast_path;
 mod socket;
 mod tls;
-mod unread;
+mod h2_stall;
 mod write_timeout;
 
 use std::sync::Arc;
@@ -34,49 +34,49 @@ use axum::response::Response;
 use axum::routing::any;
 use http::{HeaderValue, StatusCode, header};
 
-use crate::auth::KeyRing;
+use crate::auth::ApiKeys;
 use crate::body::Body;
-use crate::gateway::Endpoints;
-use crate::json::Text;
-use crate::revision::FrontState;
+use crate::gateway::EndpointDirectory;
+use crate::json::ByteString;
+use crate::revision::DownstreamState;
 
 pub use address::{INHERITED, ListenAddress, TCP_LINES, UNIX};
-pub use gate::{Gate, GateSettings};
-pub use guard::HostRules;
-pub(crate) use guard::{has_several_hosts, hosts};
-pub use inherited::Inherited;
-pub use listen::{ListenSettings, Listener, converse};
-pub use pipe::PipeFront;
-pub use places::ConnectionPlaces;
-pub(crate) use places::PlaceUse;
+pub use admission::{AdmissionControl, AdmissionSettings};
+pub use connection_limit::ConnectionLimit;
+pub(crate) use connection_limit::SlotRequest;
+pub use h2_stall::StallDetector;
+pub use listener::{ListenSettings, ServerListener, serve_connection};
+pub use origin::HostRules;
+pub(crate) use origin::{has_several_hosts, request_hosts};
 pub use refused_keys::RefusedKeys;
-pub use service::{Peer, Service};
+pub use service::{ConnectionService, PeerAddress};
 pub use socket::SocketSettings;
-pub use tls::{Tls, TlsProblem, TlsSettings};
-pub use unread::Unread;
+pub use stdio::StdioServer;
+pub use systemd::InheritedSockets;
+pub use tls::{ServerTls, TlsProblem, TlsSettings};
 
 /// What the front needs to answer clients.
-pub struct Front {
+pub struct ServerState {
     /// What clients can connect to.
-    pub endpoints: Endpoints,
+    pub endpoints: EndpointDirectory,
     /// Who may come in.
-    pub keys: KeyRing,
+    pub keys: ApiKeys,
     /// What the revisions need.
-    pub state: Arc<FrontState>,
+    pub downstream: Arc<DownstreamState>,
     /// Hosts and origins.
     pub hosts: HostRules,
     /// Limits of a request.
     pub limits: RequestLimits,
     /// What may be started.
-    pub gate: Gate,
+    pub admission: AdmissionControl,
     /// Drops answers that nobody reads.
-    pub unread: Arc<Unread>,
+    pub stall_detector: Arc<StallDetector>,
     /// Logs keys that open nothing.
     pub refused_keys: Arc<RefusedKeys>,
 }
 
 /// What answers clients now; replaced as a whole.
-pub type Fronts = Arc<ArcSwap<Front>>;
+pub type SharedServerState = Arc<ArcSwap<ServerState>>;
 
 /// Limits of a request.
 #[derive(Clone, Debug, PartialEq)]
@@ -89,25 +89,25 @@ pub struct RequestLimits {
     pub batch: usize,
 }
 
-impl Front {
+impl ServerState {
     /// A client on a pipe that uses this endpoint (empty: the one over everything), with these credentials. `drain`: how
     /// long its calls may go on when the gateway stops.
-    pub fn pipe(
+    pub fn open_stdio(
         self: &Arc<Self>,
         endpoint: &str,
         credentials: &http::HeaderMap,
         drain: Duration,
-    ) -> Result<PipeFront, NoPipe> {
-        let principal = self.keys.authenticate(credentials).map_err(|_| NoPipe::Credentials)?;
-        let server = self.endpoints.find(endpoint, &principal).ok_or(NoPipe::Endpoint)?;
-        let scope = Text::from(endpoint);
-        Ok(PipeFront { front: self.clone(), principal, server, scope, drain, network: None })
+    ) -> Result<StdioServer, StdioRefused> {
+        let principal = self.keys.authenticate(credentials).map_err(|_| StdioRefused::Credentials)?;
+        let server = self.endpoints.find_endpoint(endpoint, &principal).ok_or(StdioRefused::Endpoint)?;
+        let scope = ByteString::from(endpoint);
+        Ok(StdioServer { state: self.clone(), principal, server, scope, drain, network: None })
     }
 }
 
 /// Why a client on a pipe gets nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoPipe {
+pub enum StdioRefused {
     /// Its credentials are wrong.
     Credentials,
     /// There is no such endpoint, or not for it.
@@ -115,19 +115,19 @@ pub enum NoPipe {
 }
 
 /// The routes of the MCP listener; `local`: connections cannot come from a browser, whatever they call the host.
-pub fn router(fronts: Fronts, local: bool) -> Router {
+pub fn router(fronts: SharedServerState, local: bool) -> Router {
     // Whatever a client may try that only has a meaning where OAuth is spoken: a clear "no", as JSON, since clients
     // parse it; anything else is taken as a sign that there is something to log in to.
     let no_oauth = ["/.well-known/{*path}", "/mcp/.well-known/{*path}", "/register", "/authorize", "/token"];
     let mut router = Router::new()
-        .route("/mcp", any(mcp::over_everything))
-        .route("/mcp/", any(mcp::over_everything))
-        .route("/mcp/{name}", any(mcp::over_one))
-        .route("/mcp/{name}/", any(mcp::over_one))
-        .route("/sse", any(mcp::sse_over_everything))
-        .route("/sse/", any(mcp::sse_over_everything))
-        .route("/sse/{name}", any(mcp::sse_over_one))
-        .route("/sse/{name}/", any(mcp::sse_over_one));
+        .route("/mcp", any(mcp::all_servers))
+        .route("/mcp/", any(mcp::all_servers))
+        .route("/mcp/{name}", any(mcp::one_endpoint))
+        .route("/mcp/{name}/", any(mcp::one_endpoint))
+        .route("/sse", any(mcp::sse_all_servers))
+        .route("/sse/", any(mcp::sse_all_servers))
+        .route("/sse/{name}", any(mcp::sse_one_endpoint))
+        .route("/sse/{name}/", any(mcp::sse_one_endpoint));
     for path in no_oauth {
         router = router.route(path, any(no_oauth_here));
     }
@@ -135,16 +135,16 @@ pub fn router(fronts: Fronts, local: bool) -> Router {
         .route("/healthz", any(alive))
         .route("/livez", any(alive))
         .fallback(not_found)
-        .layer(middleware::from_fn_with_state((fronts.clone(), local), guard::check))
+        .layer(middleware::from_fn_with_state((fronts.clone(), local), origin::check_origin))
         .with_state(fronts)
 }
 
 /// A small JSON body, for what never became MCP.
-pub(crate) fn plain(status: StatusCode, error: &str, message: &str) -> Response {
-    small(status, error, message).map(AxumBody::new)
+pub(crate) fn json_response(status: StatusCode, error: &str, message: &str) -> Response {
+    small_response(status, error, message).map(AxumBody::new)
 }
 
-fn small(status: StatusCode, error: &str, message: &str) -> http::Response<Body> {
+fn small_response(status: StatusCode, error: &str, message: &str) -> http::Response<Body> {
     json(status, &serde_json::json!({ "error": error, "message": message }))
 }
 
@@ -156,7 +156,7 @@ fn json(status: StatusCode, body: &serde_json::Value) -> http::Response<Body> {
 }
 
 async fn no_oauth_here() -> Response {
-    plain(
+    json_response(
         StatusCode::NOT_FOUND,
         "not_found",
         "This server has no OAuth; if it asks for a key, send it as Authorization: Bearer",
@@ -164,9 +164,9 @@ async fn no_oauth_here() -> Response {
 }
 
 async fn not_found() -> Response {
-    plain(StatusCode::NOT_FOUND, "not_found", "There is nothing here; the MCP endpoint is /mcp")
+    json_response(StatusCode::NOT_FOUND, "not_found", "There is nothing here; the MCP endpoint is /mcp")
 }
 
 async fn alive() -> Response {
-    plain(StatusCode::OK, "none", "alive")
+    json_response(StatusCode::OK, "none", "alive")
 }

@@ -10,52 +10,52 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::auth::Denied;
+use crate::auth::AuthError;
 
 /// The least time between two lines about one address.
-const QUIET: Duration = Duration::from_secs(1);
+const LOG_INTERVAL: Duration = Duration::from_secs(1);
 /// Addresses that are remembered; in a second in which there are more, those beyond have no line.
 const ADDRESSES_MAX: usize = 1024;
 
 /// Logs refused keys.
 #[derive(Default)]
-pub struct RefusedKeys(Mutex<HashMap<Option<IpAddr>, Told>>);
+pub struct RefusedKeys(Mutex<HashMap<Option<IpAddr>, LoggedAddress>>);
 
 /// An address that was told of.
-struct Told {
+struct LoggedAddress {
     at: Instant,
     /// Refusals since.
-    more: u64,
+    suppressed: u64,
 }
 
 impl RefusedKeys {
     /// Tells of a refusal; `address`: none on a Unix socket.
-    pub(crate) fn tell(&self, address: Option<IpAddr>, denied: &Denied) {
+    pub(crate) fn log(&self, address: Option<IpAddr>, denied: &AuthError) {
         let now = Instant::now();
-        let Some(repeated) = self.turn(address, now) else { return };
+        let Some(repeated) = self.due_count(address, now) else { return };
         let from = address.map_or_else(|| "local".to_owned(), |address| address.to_string());
         let (cause, key) = (denied.cause(), denied.key().unwrap_or_default());
         tracing::warn!(address = from, cause, key, repeated, "key refused");
     }
 
     /// How many refusals had no line since the last one, if it is time for another.
-    fn turn(&self, address: Option<IpAddr>, now: Instant) -> Option<u64> {
+    fn due_count(&self, address: Option<IpAddr>, now: Instant) -> Option<u64> {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(told) = told.get_mut(&address) {
-            if now < told.at + QUIET {
-                told.more += 1;
+            if now < told.at + LOG_INTERVAL {
+                told.suppressed += 1;
                 return None;
             }
             told.at = now;
-            return Some(std::mem::take(&mut told.more));
+            return Some(std::mem::take(&mut told.suppressed));
         }
         if told.len() >= ADDRESSES_MAX {
-            told.retain(|_, told| now < told.at + QUIET);
+            told.retain(|_, told| now < told.at + LOG_INTERVAL);
         }
         if told.len() >= ADDRESSES_MAX {
             return None;
         }
-        told.insert(address, Told { at: now, more: 0 });
+        told.insert(address, LoggedAddress { at: now, suppressed: 0 });
         Some(0)
     }
 }
@@ -72,11 +72,11 @@ mod tests {
         let (refused, logged) = (RefusedKeys::default(), capture());
         let address = Some(IpAddr::from([192, 0, 2, 1]));
         for _ in 0..10 {
-            refused.tell(address, &Denied::Missing);
+            refused.log(address, &AuthError::Missing);
         }
-        refused.tell(None, &Denied::Missing);
-        tokio::time::sleep(QUIET).await;
-        refused.tell(address, &Denied::Missing);
+        refused.log(None, &AuthError::Missing);
+        tokio::time::sleep(LOG_INTERVAL).await;
+        refused.log(address, &AuthError::Missing);
         let lines = logged.lines();
         assert_eq!(lines.len(), 3, "{lines:?}");
         assert!(
@@ -90,9 +90,13 @@ mod tests {
         let refused = RefusedKeys::default();
         let address = |n: u32| Some(IpAddr::from(Ipv6Addr::from_bits(u128::from(n))));
         let now = Instant::now();
-        let told = (0..5000).filter(|n| refused.turn(address(*n), now).is_some()).count();
+        let told = (0..5000).filter(|n| refused.due_count(address(*n), now).is_some()).count();
         assert_eq!(told, ADDRESSES_MAX);
-        assert_eq!(refused.turn(address(9000), now + QUIET), Some(0), "room is made for those that come later");
+        assert_eq!(
+            refused.due_count(address(9000), now + LOG_INTERVAL),
+            Some(0),
+            "room is made for those that come later"
+        );
         assert_eq!(refused.0.lock().unwrap().len(), 1);
     }
 }

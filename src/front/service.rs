@@ -20,70 +20,78 @@ use hyper::body::Incoming;
 use tower::ServiceExt;
 
 use crate::body::Body;
-use crate::front::guard::has_several_hosts;
-use crate::front::places::{ConnectionPlace, PlaceUse};
-use crate::front::unread::Watched;
-use crate::front::{Front, Fronts, mcp, small};
+use crate::front::connection_limit::{ConnectionSlot, SlotRequest};
+use crate::front::h2_stall::StallTimeoutBody;
+use crate::front::origin::has_several_hosts;
+use crate::front::{ServerState, SharedServerState, mcp, small_response};
 
 /// What a connection calls.
 #[derive(Clone)]
-pub struct Service {
+pub struct ConnectionService {
     router: Router,
     /// Only the listener for clients has endpoints.
-    fronts: Option<Fronts>,
+    state: Option<SharedServerState>,
     /// Whether the host of a request says nothing.
     local: bool,
     /// Whether each answer says that its connection ends.
     closing: Arc<AtomicBool>,
-    peer: Option<Peer>,
+    peer: Option<PeerAddress>,
     /// Largest head of a request over HTTP/1, in bytes.
     head_max: usize,
     /// The connection's.
-    place: Option<Arc<ConnectionPlace>>,
+    slot: Option<Arc<ConnectionSlot>>,
 }
 
 /// Who is at the other end of a connection, for routes that ask: an extension of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peer(pub IpAddr);
+pub struct PeerAddress(pub IpAddr);
 
 /// What was accepted on a connection, so that the same need not be looked at again.
 #[derive(Default)]
-pub(super) struct Known {
-    front: Weak<Front>,
+pub(super) struct AcceptedHost {
+    state: Weak<ServerState>,
     host: Option<HeaderValue>,
 }
 
 /// A copy that does not keep the rest of its request.
-fn own(value: Option<&HeaderValue>) -> Option<HeaderValue> {
+fn detached_copy(value: Option<&HeaderValue>) -> Option<HeaderValue> {
     HeaderValue::from_bytes(value?.as_bytes()).ok()
 }
 
 /// A response body, and the place of its connection for as long as it is sent.
-pub struct Answer {
-    body: AnswerBody,
-    _place: Option<Arc<PlaceUse>>,
+pub struct GuardedBody {
+    body: EitherBody,
+    _slot: Option<Arc<SlotRequest>>,
 }
 
-impl From<AnswerBody> for Answer {
-    fn from(body: AnswerBody) -> Self {
-        Answer { body, _place: None }
+impl From<EitherBody> for GuardedBody {
+    fn from(body: EitherBody) -> Self {
+        GuardedBody { body, _slot: None }
     }
 }
 
 /// A response body of either way.
-enum AnswerBody {
+enum EitherBody {
     /// An endpoint's.
     Mcp(Body),
     /// Of a route.
     Route(AxumBody),
     /// Either, over HTTP/2: where nobody reads it, nothing else shows that.
-    Watched(Watched),
+    Watched(StallTimeoutBody),
 }
 
-impl Service {
+impl ConnectionService {
     /// The routes, and the endpoints where there are any.
-    pub fn new(router: Router, fronts: Option<Fronts>, local: bool) -> Self {
-        Service { router, fronts, local, closing: Arc::default(), peer: None, head_max: usize::MAX, place: None }
+    pub fn new(router: Router, state: Option<SharedServerState>, local: bool) -> Self {
+        ConnectionService {
+            router,
+            state,
+            local,
+            closing: Arc::default(),
+            peer: None,
+            head_max: usize::MAX,
+            slot: None,
+        }
     }
 
     /// Whether the connections are to end with their next answers.
@@ -92,68 +100,69 @@ impl Service {
     }
 
     /// The front that answers a plain request, if the request goes to an endpoint and the guard has nothing to add.
-    pub(super) fn takes(&self, head: &Parts, known: &mut Known) -> Option<Arc<Front>> {
+    pub(super) fn fast_path_state(&self, head: &Parts, known: &mut AcceptedHost) -> Option<Arc<ServerState>> {
         endpoint(head.uri.path())?;
-        let front = self.fronts.as_ref()?.load_full();
-        let same = known.front.as_ptr() == Arc::as_ptr(&front) && known.host.as_ref() == head.headers.get(header::HOST);
+        let front = self.state.as_ref()?.load_full();
+        let same = known.state.as_ptr() == Arc::as_ptr(&front) && known.host.as_ref() == head.headers.get(header::HOST);
         let only_host = same && !has_several_hosts(&head.headers);
         let unguarded = match only_host {
             true => !head.headers.contains_key(header::ORIGIN),
-            false => is_unguarded(&front, self.local, &head.headers, &head.uri),
+            false => needs_no_origin_check(&front, self.local, &head.headers, &head.uri),
         };
         if !unguarded {
             return None;
         }
         if !same {
-            *known = Known { front: Arc::downgrade(&front), host: own(head.headers.get(header::HOST)) };
+            *known =
+                AcceptedHost { state: Arc::downgrade(&front), host: detached_copy(head.headers.get(header::HOST)) };
         }
         Some(front)
     }
 
     /// Whose connection it is, where it has an address.
-    pub(super) fn peer(&self) -> Option<Peer> {
+    pub(super) fn peer(&self) -> Option<PeerAddress> {
         self.peer
     }
 
     /// Says in each answer that its connection ends, once this is true.
-    pub(super) fn closing(self, closing: Arc<AtomicBool>) -> Self {
-        Service { closing, ..self }
+    pub(super) fn closing_when(self, closing: Arc<AtomicBool>) -> Self {
+        ConnectionService { closing, ..self }
     }
 
     /// Refuses larger heads: the general server has room for more, and judges only those that come in parts.
     pub(super) fn with_head_max(self, head_max: usize) -> Self {
-        Service { head_max, ..self }
+        ConnectionService { head_max, ..self }
     }
 
     /// Tells this place of the requests of its connection.
-    pub(super) fn at(self, place: Arc<ConnectionPlace>) -> Self {
-        Service { place: Some(place), ..self }
+    pub(super) fn in_slot(self, place: Arc<ConnectionSlot>) -> Self {
+        ConnectionService { slot: Some(place), ..self }
     }
 
     /// The answer to a request whose head is too large; nothing else is known of it.
-    fn refuse_head(&self) -> Response<Answer> {
-        if let Some(fronts) = &self.fronts {
-            fronts.load().state.metrics.refused.with_label_values(&["head"]).inc();
+    fn refuse_head(&self) -> Response<GuardedBody> {
+        if let Some(fronts) = &self.state {
+            fronts.load().downstream.metrics.refused.with_label_values(&["head"]).inc();
         }
         let message = format!("The head of the request is larger than {} bytes (limits.head)", self.head_max);
-        let mut response = small(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "head_too_large", &message);
+        let mut response = small_response(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "head_too_large", &message);
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-        response.map(|body| AnswerBody::Mcp(body).into())
+        response.map(|body| EitherBody::Mcp(body).into())
     }
 
     /// Counts, each time it is called, something that its client did not read.
-    pub(super) fn counts_unread(&self) -> impl Fn() + Send + Unpin + use<> {
-        let fronts = self.fronts.clone();
+    pub(super) fn count_stalled(&self) -> impl Fn() + Send + Unpin + use<> {
+        let fronts = self.state.clone();
         move || {
             if let Some(fronts) = &fronts {
-                fronts.load().unread.count();
+                fronts.load().stall_detector.record_dropped();
             }
         }
     }
 
     /// The same for one connection.
     pub(super) fn for_peer(&self, address: Option<SocketAddr>) -> Self {
-        Service { peer: address.map(|address| Peer(address.ip().to_canonical())), ..self.clone() }
+        ConnectionService { peer: address.map(|address| PeerAddress(address.ip().to_canonical())), ..self.clone() }
     }
 }
 
@@ -170,9 +179,9 @@ pub(super) fn endpoint(path: &str) -> Option<&str> {
 }
 
 /// Whether the guard would let the request pass as it is.
-fn is_unguarded(front: &Front, local: bool, headers: &HeaderMap, uri: &Uri) -> bool {
+fn needs_no_origin_check(front: &ServerState, local: bool, headers: &HeaderMap, uri: &Uri) -> bool {
     let plain = !headers.contains_key(header::ORIGIN) && !has_several_hosts(headers);
-    plain && (local || front.hosts.accepts(headers, uri).is_ok())
+    plain && (local || front.hosts.accepts_request(headers, uri).is_ok())
 }
 
 /// Bytes of a request's head, as its client must have written it; spaces around values are not there any more.
@@ -188,7 +197,11 @@ fn head_size<B>(request: &Request<B>) -> usize {
 }
 
 /// The answer, with the end of its connection if that is near; HTTP/2 has other means.
-fn told(mut response: Response<Answer>, version: Version, closing: &AtomicBool) -> Response<Answer> {
+fn with_connection_close(
+    mut response: Response<GuardedBody>,
+    version: Version,
+    closing: &AtomicBool,
+) -> Response<GuardedBody> {
     if version <= Version::HTTP_11 && closing.load(Ordering::Relaxed) {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
@@ -196,24 +209,24 @@ fn told(mut response: Response<Answer>, version: Version, closing: &AtomicBool) 
 }
 
 /// The answer, watched where only that shows whether it is read.
-fn watched(
-    response: Response<AnswerBody>,
+fn watch_if_h2(
+    response: Response<EitherBody>,
     version: Version,
-    front: Option<&Front>,
-    place: Option<Arc<PlaceUse>>,
-) -> Response<Answer> {
+    front: Option<&ServerState>,
+    place: Option<Arc<SlotRequest>>,
+) -> Response<GuardedBody> {
     response.map(|body| match front {
         Some(front) if version == Version::HTTP_2 => {
-            Answer { body: AnswerBody::Watched(front.unread.watch(Answer::from(body))), _place: place }
+            GuardedBody { body: EitherBody::Watched(front.stall_detector.watch(GuardedBody::from(body))), _slot: place }
         }
-        _ => Answer { body, _place: place },
+        _ => GuardedBody { body, _slot: place },
     })
 }
 
-impl hyper::service::Service<Request<Incoming>> for Service {
-    type Response = Response<Answer>;
+impl hyper::service::Service<Request<Incoming>> for ConnectionService {
+    type Response = Response<GuardedBody>;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Answer>, Infallible>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<GuardedBody>, Infallible>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let closing = self.closing.clone();
@@ -221,22 +234,22 @@ impl hyper::service::Service<Request<Incoming>> for Service {
             let response = self.refuse_head();
             return Box::pin(std::future::ready(Ok(response)));
         }
-        let place = self.place.as_ref().map(|place| Arc::new(place.begin()));
-        if let Some(fronts) = &self.fronts
+        let place = self.slot.as_ref().map(|place| Arc::new(place.begin()));
+        if let Some(fronts) = &self.state
             && endpoint(request.uri().path()).is_some()
             && let front = fronts.load_full()
-            && is_unguarded(&front, self.local, request.headers(), request.uri())
+            && needs_no_origin_check(&front, self.local, request.headers(), request.uri())
         {
             let peer = self.peer;
             return Box::pin(async move {
                 let path = request.uri().path_and_query().cloned();
                 let name = path.as_ref().and_then(|path| endpoint(path.path())).unwrap_or_default();
                 let version = request.version();
-                let response = mcp::serve(&front, name, request, peer, place.as_deref()).await.map(AnswerBody::Mcp);
-                Ok(told(watched(response, version, Some(&front), place), version, &closing))
+                let response = mcp::serve(&front, name, request, peer, place.as_deref()).await.map(EitherBody::Mcp);
+                Ok(with_connection_close(watch_if_h2(response, version, Some(&front), place), version, &closing))
             });
         }
-        let (router, front, mut request) = (self.router.clone(), self.fronts.as_ref().map(|f| f.load_full()), request);
+        let (router, front, mut request) = (self.router.clone(), self.state.as_ref().map(|f| f.load_full()), request);
         if let Some(peer) = self.peer {
             request.extensions_mut().insert(peer);
         }
@@ -246,37 +259,37 @@ impl hyper::service::Service<Request<Incoming>> for Service {
         Box::pin(async move {
             let version = request.version();
             let Ok(response) = router.oneshot(request.map(AxumBody::new)).await;
-            let response = response.map(AnswerBody::Route);
-            Ok(told(watched(response, version, front.as_deref(), place), version, &closing))
+            let response = response.map(EitherBody::Route);
+            Ok(with_connection_close(watch_if_h2(response, version, front.as_deref(), place), version, &closing))
         })
     }
 }
 
-impl http_body::Body for Answer {
+impl http_body::Body for GuardedBody {
     type Data = Bytes;
     type Error = axum::Error;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         match &mut self.get_mut().body {
-            AnswerBody::Mcp(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
-            AnswerBody::Route(body) => Pin::new(body).poll_frame(cx),
-            AnswerBody::Watched(body) => Pin::new(body).poll_frame(cx),
+            EitherBody::Mcp(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
+            EitherBody::Route(body) => Pin::new(body).poll_frame(cx),
+            EitherBody::Watched(body) => Pin::new(body).poll_frame(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.body {
-            AnswerBody::Mcp(body) => body.is_end_stream(),
-            AnswerBody::Route(body) => body.is_end_stream(),
-            AnswerBody::Watched(body) => body.is_end_stream(),
+            EitherBody::Mcp(body) => body.is_end_stream(),
+            EitherBody::Route(body) => body.is_end_stream(),
+            EitherBody::Watched(body) => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.body {
-            AnswerBody::Mcp(body) => body.size_hint(),
-            AnswerBody::Route(body) => body.size_hint(),
-            AnswerBody::Watched(body) => body.size_hint(),
+            EitherBody::Mcp(body) => body.size_hint(),
+            EitherBody::Route(body) => body.size_hint(),
+            EitherBody::Watched(body) => body.size_hint(),
         }
     }
 }

@@ -26,36 +26,36 @@ pub struct SocketSettings {
 }
 
 /// A socket that is listened on.
-pub(super) enum Socket {
+pub(super) enum ListenSocket {
     Tcp(TcpListener),
     Unix(UnixListener, Option<SocketFile>),
 }
 
 /// A connection that came in.
-pub(super) enum Incoming {
+pub(super) enum AcceptedStream {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
-impl Incoming {
+impl AcceptedStream {
     /// Who connected, where that is an address.
     pub(super) fn peer(&self) -> Option<SocketAddr> {
         match self {
-            Incoming::Tcp(stream) => stream.peer_addr().ok(),
-            Incoming::Unix(_) => None,
+            AcceptedStream::Tcp(stream) => stream.peer_addr().ok(),
+            AcceptedStream::Unix(_) => None,
         }
     }
 }
 
-impl Socket {
+impl ListenSocket {
     pub(super) async fn bind(address: &ListenAddress, settings: &SocketSettings) -> io::Result<Self> {
         match address {
-            ListenAddress::Tcp(address) => tcp(*address, settings.reuse_port).map(Socket::Tcp),
+            ListenAddress::Tcp(address) => tcp(*address, settings.reuse_port).map(ListenSocket::Tcp),
             // Whoever connects is not asked for a key.
             ListenAddress::TcpLines(address) if !address.ip().to_canonical().is_loopback() => {
                 Err(io::Error::other("only 127.0.0.1 and [::1] can be listened on for messages in lines"))
             }
-            ListenAddress::TcpLines(address) => tcp(*address, settings.reuse_port).map(Socket::Tcp),
+            ListenAddress::TcpLines(address) => tcp(*address, settings.reuse_port).map(ListenSocket::Tcp),
             ListenAddress::Unix(path) => unix(path, settings.mode).await,
             ListenAddress::Inherited(_) => Err(io::Error::other("no socket was handed over (LISTEN_FDS)")),
         }
@@ -64,49 +64,49 @@ impl Socket {
     /// The address, of a socket that has one.
     pub(super) fn address(&self) -> Option<SocketAddr> {
         match self {
-            Socket::Tcp(tcp) => tcp.local_addr().ok(),
-            Socket::Unix(..) => None,
+            ListenSocket::Tcp(tcp) => tcp.local_addr().ok(),
+            ListenSocket::Unix(..) => None,
         }
     }
 
     /// For people.
     pub(super) fn name(&self) -> String {
         match self {
-            Socket::Tcp(tcp) => {
+            ListenSocket::Tcp(tcp) => {
                 tcp.local_addr().map_or_else(|_| "a TCP socket".to_owned(), |address| address.to_string())
             }
-            Socket::Unix(unix, _) => {
+            ListenSocket::Unix(unix, _) => {
                 let path = unix.local_addr().ok().and_then(|address| Some(address.as_pathname()?.to_owned()));
                 path.map_or_else(|| "a Unix socket".to_owned(), |path| ListenAddress::Unix(path).to_string())
             }
         }
     }
 
-    pub(super) async fn accept(&self) -> io::Result<Incoming> {
+    pub(super) async fn accept(&self) -> io::Result<AcceptedStream> {
         match self {
-            Socket::Tcp(tcp) => tcp.accept().await.map(|(stream, _)| Incoming::Tcp(stream)),
-            Socket::Unix(unix, _) => unix.accept().await.map(|(stream, _)| Incoming::Unix(stream)),
+            ListenSocket::Tcp(tcp) => tcp.accept().await.map(|(stream, _)| AcceptedStream::Tcp(stream)),
+            ListenSocket::Unix(unix, _) => unix.accept().await.map(|(stream, _)| AcceptedStream::Unix(stream)),
         }
     }
 
     /// Closes the socket; gives what had connected to it and was not accepted yet, which would be reset otherwise.
-    pub(super) fn close(self) -> Vec<Incoming> {
+    pub(super) fn close(self) -> Vec<AcceptedStream> {
         let mut waiting = Vec::new();
         match self {
-            Socket::Tcp(tcp) => {
+            ListenSocket::Tcp(tcp) => {
                 let Ok(tcp) = tcp.into_std() else { return waiting };
                 while let Ok((stream, _)) = tcp.accept() {
                     let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
-                    waiting.extend(stream.map(Incoming::Tcp));
+                    waiting.extend(stream.map(AcceptedStream::Tcp));
                 }
             }
-            Socket::Unix(unix, file) => {
+            ListenSocket::Unix(unix, file) => {
                 // First the name, so that nobody else gets in line.
                 drop(file);
                 let Ok(unix) = unix.into_std() else { return waiting };
                 while let Ok((stream, _)) = unix.accept() {
                     let stream = stream.set_nonblocking(true).and_then(|()| UnixStream::from_std(stream));
-                    waiting.extend(stream.map(Incoming::Unix));
+                    waiting.extend(stream.map(AcceptedStream::Unix));
                 }
             }
         }
@@ -146,7 +146,7 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     std::fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))
 }
 
-async fn unix(path: &Path, mode: u32) -> io::Result<Socket> {
+async fn unix(path: &Path, mode: u32) -> io::Result<ListenSocket> {
     make_way(path).await?;
     // From the first moment: between binding and chmod anybody could connect. The mask is the whole process's, and what
     // another thread creates meanwhile is at most too strict.
@@ -156,7 +156,7 @@ async fn unix(path: &Path, mode: u32) -> io::Result<Socket> {
     let unix = bound?;
     let file = SocketFile { path: path.to_owned(), file: identity(path)? };
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
-    Ok(Socket::Unix(unix, Some(file)))
+    Ok(ListenSocket::Unix(unix, Some(file)))
 }
 
 /// Takes away the file that a process left behind which is gone; fails where somebody listens, or it is no socket.
@@ -215,10 +215,10 @@ mod tests {
     async fn who_was_in_line_is_accepted_at_the_end() {
         let address = ListenAddress::Tcp(([127, 0, 0, 1], 0).into());
         let settings = SocketSettings { reuse_port: true, mode: 0o600 };
-        let Ok(Socket::Tcp(tcp)) = Socket::bind(&address, &settings).await else { panic!("it binds") };
+        let Ok(ListenSocket::Tcp(tcp)) = ListenSocket::bind(&address, &settings).await else { panic!("it binds") };
         let address = tcp.local_addr().unwrap();
         let _clients = [TcpStream::connect(address).await.unwrap(), TcpStream::connect(address).await.unwrap()];
-        assert_eq!(Socket::Tcp(tcp).close().len(), 2);
+        assert_eq!(ListenSocket::Tcp(tcp).close().len(), 2);
         assert!(TcpStream::connect(address).await.is_err());
     }
 }

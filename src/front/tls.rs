@@ -16,11 +16,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use crate::front::not_after::not_after;
+use crate::front::certificate_expiry::not_after;
 use crate::telemetry::Metrics;
 
 /// How often the files are looked at.
-const LOOK: Duration = Duration::from_secs(10);
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Where certificate and key are.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,23 +43,23 @@ pub struct TlsProblem {
 }
 
 /// The pair in use.
-pub struct Tls {
+pub struct ServerTls {
     settings: TlsSettings,
-    now: ArcSwap<Pair>,
+    current: ArcSwap<TlsIdentity>,
     /// What was wrong at the last look, so that it is told once.
-    wrong: Mutex<Option<String>>,
+    last_problem: Mutex<Option<String>>,
     metrics: Arc<Metrics>,
 }
 
-struct Pair {
+struct TlsIdentity {
     acceptor: TlsAcceptor,
     /// The files that it was made of.
-    files: Files,
+    files: TlsFiles,
     not_after: Option<i64>,
 }
 
 #[derive(PartialEq)]
-struct Files {
+struct TlsFiles {
     cert: Vec<u8>,
     key: Vec<u8>,
     client_ca: Option<Vec<u8>>,
@@ -68,21 +68,21 @@ struct Files {
 impl TlsSettings {
     /// Checks that the files can be used.
     pub fn check(&self) -> Result<(), TlsProblem> {
-        Files::read(self)?.pair(self).map(|_| ())
+        TlsFiles::read(self)?.pair(self).map(|_| ())
     }
 }
 
-impl Files {
+impl TlsFiles {
     fn read(settings: &TlsSettings) -> Result<Self, TlsProblem> {
         let read = |setting, path: &Path| {
             std::fs::read(path)
                 .map_err(|e| TlsProblem { setting, message: format!("{} cannot be read: {e}", path.display()) })
         };
         let client_ca = settings.client_ca.as_ref().map(|path| read("client_ca", path)).transpose()?;
-        Ok(Files { cert: read("cert", &settings.cert)?, key: read("key", &settings.key)?, client_ca })
+        Ok(TlsFiles { cert: read("cert", &settings.cert)?, key: read("key", &settings.key)?, client_ca })
     }
 
-    fn pair(self, settings: &TlsSettings) -> Result<Pair, TlsProblem> {
+    fn pair(self, settings: &TlsSettings) -> Result<TlsIdentity, TlsProblem> {
         let wrong =
             |setting, path: &Path, what: &str| TlsProblem { setting, message: format!("{} {what}", path.display()) };
         let chain =
@@ -113,7 +113,7 @@ impl Files {
             e => wrong("cert", &settings.cert, &format!("cannot be used: {e}")),
         })?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Pair { acceptor: TlsAcceptor::from(Arc::new(config)), files: self, not_after })
+        Ok(TlsIdentity { acceptor: TlsAcceptor::from(Arc::new(config)), files: self, not_after })
     }
 }
 
@@ -122,11 +122,11 @@ fn certificates(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
     (!all.is_empty()).then_some(all)
 }
 
-impl Tls {
+impl ServerTls {
     /// Reads the files.
     pub fn load(settings: TlsSettings, metrics: Arc<Metrics>) -> Result<Arc<Self>, TlsProblem> {
-        let pair = Files::read(&settings)?.pair(&settings)?;
-        let tls = Tls { settings, now: ArcSwap::from_pointee(pair), wrong: Mutex::default(), metrics };
+        let pair = TlsFiles::read(&settings)?.pair(&settings)?;
+        let tls = ServerTls { settings, current: ArcSwap::from_pointee(pair), last_problem: Mutex::default(), metrics };
         tls.measure();
         Ok(Arc::new(tls))
     }
@@ -134,15 +134,15 @@ impl Tls {
     /// Reads the files again, and takes what they hold if it can be used. It reads files, so it blocks.
     pub fn reload(&self) {
         let count = |outcome: &str| self.metrics.tls_reloads.with_label_values(&[outcome]).inc();
-        let taken = Files::read(&self.settings).and_then(|files| {
-            if files == self.now.load().files { Ok(None) } else { files.pair(&self.settings).map(Some) }
+        let taken = TlsFiles::read(&self.settings).and_then(|files| {
+            if files == self.current.load().files { Ok(None) } else { files.pair(&self.settings).map(Some) }
         });
-        let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut wrong = self.last_problem.lock().unwrap_or_else(PoisonError::into_inner);
         match taken {
             Ok(None) => *wrong = None,
             Ok(Some(pair)) => {
                 *wrong = None;
-                self.now.store(Arc::new(pair));
+                self.current.store(Arc::new(pair));
                 self.measure();
                 count("loaded");
                 tracing::info!("a new certificate is in use: {}", self.settings.cert.display());
@@ -160,7 +160,7 @@ impl Tls {
     /// Looks at the files for as long as it runs.
     pub async fn watch(self: Arc<Self>) {
         loop {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(CHECK_INTERVAL).await;
             let tls = self.clone();
             let _ = tokio::task::spawn_blocking(move || tls.reload()).await;
         }
@@ -171,7 +171,7 @@ impl Tls {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        let acceptor = self.now.load().acceptor.clone();
+        let acceptor = self.current.load().acceptor.clone();
         let outcome = match tokio::time::timeout(limit, acceptor.accept(stream)).await {
             Ok(Ok(stream)) => return Some(stream),
             Ok(Err(e)) => format!("{e}"),
@@ -183,7 +183,7 @@ impl Tls {
     }
 
     fn measure(&self) {
-        if let Some(at) = self.now.load().not_after {
+        if let Some(at) = self.current.load().not_after {
             self.metrics.tls_not_after.set(at);
         }
     }

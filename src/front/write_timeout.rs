@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-type Timer = Option<Pin<Box<Sleep>>>;
+type StallTimer = Option<Pin<Box<Sleep>>>;
 
 /// Which of the timers.
 const WRITE: usize = 0;
@@ -22,17 +22,22 @@ pub(super) struct WriteTimeout<S, F> {
     stream: S,
     limit: Duration,
     /// Called when it is over.
-    late: F,
+    on_timeout: F,
     /// Since when nothing could be written, and nothing flushed: a stream without a buffer is always flushed.
-    timers: [Timer; 2],
+    timers: [StallTimer; 2],
 }
 
 impl<S, F: Fn()> WriteTimeout<S, F> {
-    pub(super) fn new(stream: S, limit: Duration, late: F) -> Self {
-        WriteTimeout { stream, limit, late, timers: [None, None] }
+    pub(super) fn new(stream: S, limit: Duration, on_timeout: F) -> Self {
+        WriteTimeout { stream, limit, on_timeout, timers: [None, None] }
     }
 
-    fn moved<T>(&mut self, what: usize, cx: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+    fn check_progress<T>(
+        &mut self,
+        what: usize,
+        cx: &mut Context<'_>,
+        polled: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
         let timer = &mut self.timers[what];
         if polled.is_ready() {
             *timer = None;
@@ -40,7 +45,7 @@ impl<S, F: Fn()> WriteTimeout<S, F> {
         }
         let timer = timer.get_or_insert_with(|| Box::pin(sleep(self.limit)));
         ready!(timer.as_mut().poll(cx));
-        (self.late)();
+        (self.on_timeout)();
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
@@ -54,7 +59,7 @@ impl<S: AsyncRead + Unpin, F: Unpin> AsyncRead for WriteTimeout<S, F> {
 impl<S: AsyncWrite + Unpin, F: Fn() + Unpin> AsyncWrite for WriteTimeout<S, F> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.moved(WRITE, cx, polled)
+        self.check_progress(WRITE, cx, polled)
     }
 
     fn poll_write_vectored(
@@ -63,7 +68,7 @@ impl<S: AsyncWrite + Unpin, F: Fn() + Unpin> AsyncWrite for WriteTimeout<S, F> {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
-        self.moved(WRITE, cx, polled)
+        self.check_progress(WRITE, cx, polled)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -72,12 +77,12 @@ impl<S: AsyncWrite + Unpin, F: Fn() + Unpin> AsyncWrite for WriteTimeout<S, F> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let polled = Pin::new(&mut self.stream).poll_flush(cx);
-        self.moved(FLUSH, cx, polled)
+        self.check_progress(FLUSH, cx, polled)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let polled = Pin::new(&mut self.stream).poll_shutdown(cx);
-        self.moved(FLUSH, cx, polled)
+        self.check_progress(FLUSH, cx, polled)
     }
 }
 

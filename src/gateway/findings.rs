@@ -12,18 +12,18 @@ const LOGGED_MAX: usize = 20;
 
 /// One thing to know.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Finding {
+pub struct CatalogFinding {
     /// The server that it is about; `None`: a view or a key.
     pub server: Option<String>,
     /// What it is about.
-    pub topic: Topic,
+    pub topic: FindingTopic,
     /// A sentence.
     pub text: String,
 }
 
 /// What a finding is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Topic {
+pub enum FindingTopic {
     /// A name that was cut, collides, or was given by the config.
     Name,
     /// A pattern or a name in the config that matches nothing.
@@ -32,31 +32,31 @@ pub enum Topic {
     Schema,
 }
 
-impl Topic {
+impl FindingTopic {
     /// Every topic.
-    pub const ALL: [Topic; 3] = [Topic::Name, Topic::Filter, Topic::Schema];
+    pub const ALL: [FindingTopic; 3] = [FindingTopic::Name, FindingTopic::Filter, FindingTopic::Schema];
 
     /// The topic's name in the status.
     pub fn name(self) -> &'static str {
         match self {
-            Topic::Name => "names",
-            Topic::Filter => "unmatched_filters",
-            Topic::Schema => "schemas",
+            FindingTopic::Name => "names",
+            FindingTopic::Filter => "unmatched_filters",
+            FindingTopic::Schema => "schemas",
         }
     }
 }
 
 /// Logs what was not known before.
-pub(super) fn log(before: &[Finding], now: &[Finding]) {
-    let known: HashSet<&Finding> = before.iter().collect();
-    for topic in Topic::ALL {
+pub(super) fn log_new_findings(before: &[CatalogFinding], now: &[CatalogFinding]) {
+    let known: HashSet<&CatalogFinding> = before.iter().collect();
+    for topic in FindingTopic::ALL {
         let news = now.iter().filter(|finding| finding.topic == topic && !known.contains(finding));
-        for Finding { server, text, .. } in news.take(LOGGED_MAX) {
+        for CatalogFinding { server, text, .. } in news.take(LOGGED_MAX) {
             let (server, text) = (server.as_deref(), logs::one_line(text));
             match topic {
-                Topic::Name => tracing::info!(server, "name changed: {text}"),
-                Topic::Filter => tracing::warn!(server, "filter matches nothing: {text}"),
-                Topic::Schema => tracing::info!(server, "schema refused by model APIs: {text}"),
+                FindingTopic::Name => tracing::info!(server, "name changed: {text}"),
+                FindingTopic::Filter => tracing::warn!(server, "filter matches nothing: {text}"),
+                FindingTopic::Schema => tracing::info!(server, "schema refused by model APIs: {text}"),
             }
         }
     }

@@ -10,48 +10,48 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use crate::gateway::catalog::Snapshot;
+use crate::gateway::endpoint::{Endpoint, EndpointScope};
+use crate::gateway::endpoint_union::EndpointUnion;
 use crate::gateway::names::NameRules;
-use crate::gateway::union::Union;
-use crate::gateway::view::{Scope, View};
 use crate::gateway::{Gateway, SchemaStyle, ViewRules};
-use crate::json::Text;
+use crate::json::ByteString;
 use crate::model::{Call, Caller, Exchange, Principal};
 use crate::policy::AccessTable;
 use crate::upstream::{ServerCall, ServerSettings, Upstream};
 
 /// A server as it is configured now. What serves may still be connected as it was configured before.
-pub struct Member {
+pub struct ServerEntry {
     /// The settings that hold for what clients see of it.
     pub settings: Arc<ServerSettings>,
     /// What serves.
     pub upstream: Arc<Upstream>,
 }
 
-impl Deref for Member {
+impl Deref for ServerEntry {
     type Target = Upstream;
     fn deref(&self) -> &Upstream {
         &self.upstream
     }
 }
 
-impl Member {
+impl ServerEntry {
     pub(super) fn call(&self, caller: &Arc<Caller>, call: Call) -> Exchange {
         self.upstream.call(caller, call)
     }
 
     pub(super) fn begin_call(&self, caller: &Arc<Caller>, call: Call) -> ServerCall {
-        self.upstream.begin_call(caller, call)
+        self.upstream.start_call(caller, call)
     }
 }
 
 /// The servers and the rules of one moment.
 pub(super) struct Generation {
     /// Sorted by name.
-    pub(super) servers: Vec<Arc<Member>>,
+    pub(super) servers: Vec<Arc<ServerEntry>>,
     pub(super) names: NameRules,
     pub(super) access: AccessTable,
     /// What each endpoint is over, by its name.
-    pub(super) scopes: HashMap<String, Scope>,
+    pub(super) scopes: HashMap<String, EndpointScope>,
     pub(super) snapshot: ArcSwap<Snapshot>,
     /// How tools' input schemas are listed, but for views that say it themselves.
     pub(super) schema: SchemaStyle,
@@ -61,25 +61,25 @@ pub(super) struct Generation {
 
 impl Generation {
     pub(super) fn new(
-        mut servers: Vec<Arc<Member>>,
+        mut servers: Vec<Arc<ServerEntry>>,
         names: NameRules,
         access: AccessTable,
         views: Vec<ViewRules>,
     ) -> Self {
         servers.sort_by(|a, b| a.settings.name.cmp(&b.settings.name));
-        let mut scopes: HashMap<String, Scope> =
-            servers.iter().map(|s| (s.settings.name.clone(), Scope::Server(s.clone()))).collect();
-        scopes.extend(views.into_iter().map(|v| (v.name.clone(), Scope::View(Arc::new(v)))));
-        scopes.insert(String::new(), Scope::All);
+        let mut scopes: HashMap<String, EndpointScope> =
+            servers.iter().map(|s| (s.settings.name.clone(), EndpointScope::Server(s.clone()))).collect();
+        scopes.extend(views.into_iter().map(|v| (v.name.clone(), EndpointScope::View(Arc::new(v)))));
+        scopes.insert(String::new(), EndpointScope::All);
         let (snapshot, schema) = (ArcSwap::default(), SchemaStyle::AsIs);
         Generation { servers, names, access, scopes, snapshot, schema, disabled: Vec::new() }
     }
 
     /// The same, with another in the place of a server.
-    pub(super) fn with(&self, member: &Arc<Member>) -> Self {
-        let swapped = |s: &Arc<Member>| if s.name == member.name { member.clone() } else { s.clone() };
+    pub(super) fn with_server(&self, member: &Arc<ServerEntry>) -> Self {
+        let swapped = |s: &Arc<ServerEntry>| if s.name == member.name { member.clone() } else { s.clone() };
         let views = self.scopes.values().filter_map(|scope| match scope {
-            Scope::View(rules) => Some((**rules).clone()),
+            EndpointScope::View(rules) => Some((**rules).clone()),
             _ => None,
         });
         let servers = self.servers.iter().map(swapped).collect();
@@ -88,49 +88,55 @@ impl Generation {
     }
 
     /// What an endpoint is over for a principal; `None`: there is none of this name, or not for it.
-    pub(super) fn scope(&self, name: &str, principal: &Principal) -> Option<Scope> {
-        let scope = self.scopes.get(name).filter(|_| self.access.endpoint(principal, name))?;
-        match (scope, self.access.only(principal.id)) {
-            (Scope::All, Some(names)) => Some(Scope::Union(Arc::new(Union::new(names, &self.scopes)))),
+    pub(super) fn scope(&self, name: &str, principal: &Principal) -> Option<EndpointScope> {
+        let scope = self.scopes.get(name).filter(|_| self.access.allows_endpoint(principal, name))?;
+        match (scope, self.access.allowed_endpoints(principal.id)) {
+            (EndpointScope::All, Some(names)) => {
+                Some(EndpointScope::Union(Arc::new(EndpointUnion::new(names, &self.scopes))))
+            }
             _ => Some(scope.clone()),
         }
     }
 
-    pub(super) fn member(&self, name: &str) -> Option<&Arc<Member>> {
+    pub(super) fn find_server(&self, name: &str) -> Option<&Arc<ServerEntry>> {
         self.servers.iter().find(|member| member.settings.name == name)
     }
 }
 
 /// A generation with its endpoints.
-pub(super) struct Current {
+pub(super) struct CurrentGeneration {
     pub(super) generation: Arc<Generation>,
-    views: HashMap<String, Arc<View>>,
+    endpoints: HashMap<String, Arc<Endpoint>>,
     /// The endpoints over everything of principals that may use only some others, by id.
-    unions: HashMap<u32, Arc<View>>,
+    union_endpoints: HashMap<u32, Arc<Endpoint>>,
 }
 
-impl Current {
+impl CurrentGeneration {
     pub(super) fn new(gateway: &Arc<Gateway>, generation: Arc<Generation>) -> Self {
-        let view = |name: &str, scope: Scope| {
-            Arc::new(View::new(gateway.clone(), generation.clone(), scope, Text::from(name)))
+        let view = |name: &str, scope: EndpointScope| {
+            Arc::new(Endpoint::new(gateway.clone(), generation.clone(), scope, ByteString::from(name)))
         };
         let views = generation.scopes.iter().map(|(name, scope)| (name.clone(), view(name, scope.clone())));
         let unions = generation.access.restricted().map(|(id, names)| {
-            let union = Union::new(names, &generation.scopes);
-            (id, view("", Scope::Union(Arc::new(union))))
+            let union = EndpointUnion::new(names, &generation.scopes);
+            (id, view("", EndpointScope::Union(Arc::new(union))))
         });
-        Current { views: views.collect(), unions: unions.collect(), generation: generation.clone() }
+        CurrentGeneration {
+            endpoints: views.collect(),
+            union_endpoints: unions.collect(),
+            generation: generation.clone(),
+        }
     }
 
     /// Without endpoints: before the start, and after the end.
-    pub(super) fn closed(generation: Arc<Generation>) -> Self {
-        Current { generation, views: HashMap::new(), unions: HashMap::new() }
+    pub(super) fn without_endpoints(generation: Arc<Generation>) -> Self {
+        CurrentGeneration { generation, endpoints: HashMap::new(), union_endpoints: HashMap::new() }
     }
 
     /// The endpoint of this name, if there is one; and whether the principal may use it.
-    pub(super) fn view(&self, name: &str, principal: &Principal) -> Option<(&Arc<View>, bool)> {
-        let union = self.unions.get(&principal.id).filter(|_| name.is_empty());
-        let view = union.or_else(|| self.views.get(name))?;
-        Some((view, self.generation.access.endpoint(principal, name)))
+    pub(super) fn endpoint(&self, name: &str, principal: &Principal) -> Option<(&Arc<Endpoint>, bool)> {
+        let union = self.union_endpoints.get(&principal.id).filter(|_| name.is_empty());
+        let view = union.or_else(|| self.endpoints.get(name))?;
+        Some((view, self.generation.access.allows_endpoint(principal, name)))
     }
 }

@@ -15,7 +15,7 @@ pub struct NameRules {
 
 /// An item that wants a name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Wanting<'a> {
+pub struct NameRequest<'a> {
     /// Its server.
     pub server: &'a str,
     /// What stands before the name; empty for nothing.
@@ -33,25 +33,25 @@ const SUFFIX_DIGITS: usize = 6;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NameChange {
     /// It was too long.
-    Cut,
+    Truncated,
     /// An item of this server has it.
     Taken(String),
 }
 
 /// A name, and why it is not the one that was wanted.
-pub type Assigned = (String, Option<NameChange>);
+pub type AssignedName = (String, Option<NameChange>);
 
 /// Gives each item its name. The result is in the order of the input.
-pub fn assign(items: &[Wanting<'_>], rules: &NameRules) -> Vec<Assigned> {
+pub fn assign(items: &[NameRequest<'_>], rules: &NameRules) -> Vec<AssignedName> {
     // The winner of a collision is the first by server and name, so that it does not depend on who connected first.
-    let order: BTreeMap<&Wanting<'_>, usize> = items.iter().enumerate().map(|(n, item)| (item, n)).collect();
+    let order: BTreeMap<&NameRequest<'_>, usize> = items.iter().enumerate().map(|(n, item)| (item, n)).collect();
     let mut taken: HashMap<String, &str> = HashMap::new();
     let mut names = vec![(String::new(), None); items.len()];
     for (item, n) in order {
-        let spelled = spell(item, rules);
+        let spelled = sanitized_name(item, rules);
         let (mut name, mut change) = match spelled.len() <= rules.max_length {
             true => (spelled.clone(), None),
-            false => (suffixed(&spelled, item, 0, rules.max_length), Some(NameChange::Cut)),
+            false => (suffixed(&spelled, item, 0, rules.max_length), Some(NameChange::Truncated)),
         };
         let mut salt = 0;
         while let Some(owner) = taken.get(&name) {
@@ -66,7 +66,7 @@ pub fn assign(items: &[Wanting<'_>], rules: &NameRules) -> Vec<Assigned> {
 }
 
 /// Prefix, separator, name; only letters, digits, `_` and `-`; a letter first.
-fn spell(item: &Wanting<'_>, rules: &NameRules) -> String {
+fn sanitized_name(item: &NameRequest<'_>, rules: &NameRules) -> String {
     let mut text = String::with_capacity(item.prefix.len() + rules.separator.len() + item.name.len() + 1);
     if !item.prefix.is_empty() {
         text.push_str(item.prefix);
@@ -82,7 +82,7 @@ fn spell(item: &Wanting<'_>, rules: &NameRules) -> String {
 }
 
 /// The name cut to make room for a suffix that depends on the server and the whole name.
-fn suffixed(spelled: &str, item: &Wanting<'_>, salt: u32, max_length: usize) -> String {
+fn suffixed(spelled: &str, item: &NameRequest<'_>, salt: u32, max_length: usize) -> String {
     let identity = format!("{}\u{0}{}\u{0}{salt}", item.server, item.local);
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, identity.as_bytes());
     let hex: String = digest.as_ref().iter().take(SUFFIX_DIGITS.div_ceil(2)).map(|b| format!("{b:02x}")).collect();
@@ -101,8 +101,8 @@ mod tests {
     }
 
     fn names(items: &[(&str, &str, &str)]) -> Vec<String> {
-        let items: Vec<Wanting<'_>> =
-            items.iter().map(|(server, prefix, name)| Wanting { server, prefix, name, local: name }).collect();
+        let items: Vec<NameRequest<'_>> =
+            items.iter().map(|(server, prefix, name)| NameRequest { server, prefix, name, local: name }).collect();
         assign(&items, &rules()).into_iter().map(|(name, _)| name).collect()
     }
 
@@ -125,12 +125,12 @@ mod tests {
     #[test]
     fn two_tools_of_one_name_by_config_are_both_there() {
         let rules = rules();
-        let tool = |name, local| Wanting { server: "a", prefix: "a", name, local };
+        let tool = |name, local| NameRequest { server: "a", prefix: "a", name, local };
         let got = assign(&[tool("find", "search"), tool("find", "find")], &rules);
         assert_eq!(got[1], ("a__find".to_owned(), None));
         assert_eq!(got[0].1, Some(NameChange::Taken("a".to_owned())));
         let long = "x".repeat(90);
-        assert_eq!(assign(&[tool(&long, "x")], &rules)[0].1, Some(NameChange::Cut));
+        assert_eq!(assign(&[tool(&long, "x")], &rules)[0].1, Some(NameChange::Truncated));
         assert!(got[0].0.starts_with("a__find_"), "{got:?}");
     }
 
@@ -141,12 +141,12 @@ mod tests {
             shuffle in any::<u64>(),
         ) {
             let raw: Vec<(String, String)> = raw.into_iter().collect();
-            let items: Vec<Wanting<'_>> =
-                raw.iter().map(|(s, n)| Wanting { server: s, prefix: if s.len() == 1 { "" } else { s }, name: n, local: n }).collect();
+            let items: Vec<NameRequest<'_>> =
+                raw.iter().map(|(s, n)| NameRequest { server: s, prefix: if s.len() == 1 { "" } else { s }, name: n, local: n }).collect();
             let first = assign(&items, &rules());
             let mut order: Vec<usize> = (0..items.len()).collect();
             order.sort_by_key(|n| (*n as u64).wrapping_mul(shuffle | 1));
-            let shuffled: Vec<Wanting<'_>> = order.iter().map(|n| items[*n].clone()).collect();
+            let shuffled: Vec<NameRequest<'_>> = order.iter().map(|n| items[*n].clone()).collect();
             let second = assign(&shuffled, &rules());
             for (at, n) in order.iter().enumerate() {
                 prop_assert_eq!(&second[at], &first[*n]);

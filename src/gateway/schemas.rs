@@ -6,12 +6,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::gateway::catalog::{Route, Snapshot};
-use crate::gateway::findings::{Finding, Topic};
+use crate::gateway::catalog::{CatalogRoute, Snapshot};
+use crate::gateway::endpoint::EndpointScope;
+use crate::gateway::findings::{CatalogFinding, FindingTopic};
 use crate::gateway::generation::Generation;
-use crate::gateway::view::Scope;
-use crate::json::{Object, Raw, Text};
-use crate::model::Kind;
+use crate::json::{ByteString, JsonObject, RawJson};
+use crate::model::ItemKind;
 
 /// The keywords that are refused.
 const COMBINERS: [&str; 3] = ["allOf", "anyOf", "oneOf"];
@@ -19,7 +19,7 @@ const COMBINERS: [&str; 3] = ["allOf", "anyOf", "oneOf"];
 const ANNOTATIONS: [&str; 8] =
     ["title", "description", "$comment", "examples", "default", "deprecated", "readOnly", "writeOnly"];
 /// What depends on where it stands, or on its neighbours, in ways that are not followed here.
-const MARKS: [&str; 9] = [
+const POSITION_KEYWORDS: [&str; 9] = [
     "\"#/allOf",
     "\"#/anyOf",
     "\"#/oneOf",
@@ -46,38 +46,39 @@ pub enum SchemaStyle {
 }
 
 /// How model APIs take a tool.
-pub(super) struct Combined {
+pub(super) struct CombinedSchema {
     /// The keywords at the top of its schema.
     pub(super) keywords: Vec<&'static str>,
     /// The schema without them, if there is one that accepts the same.
-    pub(super) compatible: Option<Raw>,
+    pub(super) compatible: Option<RawJson>,
 }
 
 /// Looks at the input schema of a tool; `None`: no keyword at its top is refused.
-pub(super) fn combined(definition: &Object) -> Option<Combined> {
+pub(super) fn inspect_schema(definition: &JsonObject) -> Option<CombinedSchema> {
     let schema = definition.get("inputSchema")?;
     // Most schemas have none anywhere: one scan is all that they cost.
     memchr::memmem::find(schema.bytes(), b"Of\"")?;
     let schema = schema.as_object()?;
     let keywords: Vec<&'static str> = COMBINERS.into_iter().filter(|key| schema.get(key).is_some()).collect();
-    (!keywords.is_empty()).then(|| Combined { keywords, compatible: compatible(&schema).map(|schema| schema.raw()) })
+    (!keywords.is_empty())
+        .then(|| CombinedSchema { keywords, compatible: compatible(&schema).map(|schema| schema.to_raw()) })
 }
 
 /// The tools that model APIs refuse, and what was done about each.
-pub(super) fn refused(generation: &Generation, snapshot: &Snapshot) -> Vec<Finding> {
+pub(super) fn refused_tools(generation: &Generation, snapshot: &Snapshot) -> Vec<CatalogFinding> {
     let mut compatible: Vec<String> = Vec::new();
     for scope in generation.scopes.values() {
         match scope {
-            Scope::All if generation.schema == SchemaStyle::Compatible => compatible.push("/mcp".to_owned()),
-            Scope::View(view) if view.schema.unwrap_or(generation.schema) == SchemaStyle::Compatible => {
+            EndpointScope::All if generation.schema == SchemaStyle::Compatible => compatible.push("/mcp".to_owned()),
+            EndpointScope::View(view) if view.schema.unwrap_or(generation.schema) == SchemaStyle::Compatible => {
                 compatible.push(format!("/mcp/{}", view.name));
             }
             _ => {}
         }
     }
     compatible.sort_unstable();
-    let tools = snapshot.iter(Kind::Tools).filter_map(|route| Some((route, route.combined.as_ref()?)));
-    let finding = |(route, combined): (&Arc<Route>, &Combined)| {
+    let tools = snapshot.iter(ItemKind::Tools).filter_map(|route| Some((route, route.combined.as_ref()?)));
+    let finding = |(route, combined): (&Arc<CatalogRoute>, &CombinedSchema)| {
         let done = match (&combined.compatible, compatible.is_empty()) {
             (None, _) => "listed as it is, since it cannot be written otherwise".to_owned(),
             (Some(_), true) => "listed as it is; gateway.schema = \"compatible\" lists it without".to_owned(),
@@ -85,22 +86,22 @@ pub(super) fn refused(generation: &Generation, snapshot: &Snapshot) -> Vec<Findi
         };
         let keywords = combined.keywords.join(", ");
         let text = format!("{}: {keywords} at the top of its inputSchema: {done}", route.exposed);
-        Finding { server: Some(route.upstream.settings.name.clone()), topic: Topic::Schema, text }
+        CatalogFinding { server: Some(route.upstream.settings.name.clone()), topic: FindingTopic::Schema, text }
     };
     tools.map(finding).collect()
 }
 
 /// The definition with another schema.
-pub(super) fn with_schema(definition: &Raw, schema: &Raw) -> Option<Raw> {
+pub(super) fn with_schema(definition: &RawJson, schema: &RawJson) -> Option<RawJson> {
     let mut definition = definition.as_object()?;
-    definition.set(Text::literal("inputSchema"), schema.clone());
-    Some(definition.raw())
+    definition.set(ByteString::literal("inputSchema"), schema.clone());
+    Some(definition.to_raw())
 }
 
-fn compatible(schema: &Object) -> Option<Object> {
+fn compatible(schema: &JsonObject) -> Option<JsonObject> {
     let text = schema.bytes();
     let has = |mark: &&str| memchr::memmem::find(&text, mark.as_bytes()).is_some();
-    if schema.get("$ref").is_some() || MARKS.iter().any(has) {
+    if schema.get("$ref").is_some() || POSITION_KEYWORDS.iter().any(has) {
         return None;
     }
     let mut base = schema.clone();
@@ -112,19 +113,19 @@ fn compatible(schema: &Object) -> Option<Object> {
     if COMBINERS.iter().all(|key| base.get(key).is_none()) {
         return Some(base);
     }
-    let dialect = schema.text("$schema");
+    let dialect = schema.get_string("$schema");
     let is_old = dialect.is_some_and(|dialect| OLD_DIALECTS.iter().any(|old| dialect.contains(old)));
-    (!is_old).then(|| moved(base, schema))
+    (!is_old).then(|| move_under_if(base, schema))
 }
 
 /// The schema with one keyword merged into it, if that can be.
-fn without(base: &Object, key: &'static str, root: &Object) -> Option<Object> {
+fn without(base: &JsonObject, key: &'static str, root: &JsonObject) -> Option<JsonObject> {
     let branches = branches(base.get(key)?, root)?;
     let mut merged = base.clone();
     merged.remove(key);
     let same = branches.windows(2).all(|pair| pair[0] == pair[1]);
     match key {
-        "anyOf" if branches.iter().any(Object::is_empty) => return Some(merged),
+        "anyOf" if branches.iter().any(JsonObject::is_empty) => return Some(merged),
         "allOf" => {}
         "anyOf" if same => {}
         _ if branches.len() == 1 => {}
@@ -137,17 +138,17 @@ fn without(base: &Object, key: &'static str, root: &Object) -> Option<Object> {
 }
 
 /// The branches of a keyword, references followed; `None` where one of them is no object.
-fn branches(value: &Raw, root: &Object) -> Option<Vec<Object>> {
+fn branches(value: &RawJson, root: &JsonObject) -> Option<Vec<JsonObject>> {
     let all = value.as_array()?;
-    let branch = |raw: &Raw| match &raw.bytes()[..] {
-        b"true" => Some(Object::new()),
-        _ => followed(raw.as_object()?, root),
+    let branch = |raw: &RawJson| match &raw.bytes()[..] {
+        b"true" => Some(JsonObject::new()),
+        _ => follow_reference(raw.as_object()?, root),
     };
     (!all.is_empty()).then(|| all.iter().map(branch).collect()).flatten()
 }
 
 /// What a branch that is nothing but a reference into the same schema refers to.
-fn followed(mut branch: Object, root: &Object) -> Option<Object> {
+fn follow_reference(mut branch: JsonObject, root: &JsonObject) -> Option<JsonObject> {
     for _ in 0..DEPTH_MAX {
         let Some(reference) = branch.get("$ref") else { return Some(branch) };
         let reference = reference.as_text()?;
@@ -158,28 +159,28 @@ fn followed(mut branch: Object, root: &Object) -> Option<Object> {
         if !matches!(table, "$defs" | "definitions") || name.contains(['/', '~', '%']) {
             return None;
         }
-        branch = root.object(table)?.object(name)?;
+        branch = root.get_object(table)?.get_object(name)?;
     }
     None
 }
 
 /// Whether properties that a schema does not name are restricted.
-fn is_closed(schema: &Object) -> bool {
+fn is_closed(schema: &JsonObject) -> bool {
     schema.get("additionalProperties").is_some_and(|rule| !matches!(&rule.bytes()[..], b"true" | b"{}"))
 }
 
-fn properties(schema: &Object) -> Object {
-    schema.object("properties").unwrap_or_default()
+fn properties(schema: &JsonObject) -> JsonObject {
+    schema.get_object("properties").unwrap_or_default()
 }
 
-fn is_named_by(names: &Object, other: &Object) -> bool {
+fn is_named_by(names: &JsonObject, other: &JsonObject) -> bool {
     names.iter().all(|(name, _)| other.get(name).is_some())
 }
 
 /// Makes a schema say what another one says, too; `None` where both have a word that cannot be said once.
-fn merge(base: &mut Object, branch: &Object) -> Option<()> {
+fn merge(base: &mut JsonObject, branch: &JsonObject) -> Option<()> {
     let (ours, theirs) = (properties(base), properties(branch));
-    let has_patterns = |schema: &Object| schema.get("patternProperties").is_some();
+    let has_patterns = |schema: &JsonObject| schema.get("patternProperties").is_some();
     // It restricts what its own schema does not name, so that the other one must not name more.
     if is_closed(base) && (!is_named_by(&theirs, &ours) || has_patterns(branch))
         || is_closed(branch) && (!is_named_by(&ours, &theirs) || has_patterns(base))
@@ -187,17 +188,19 @@ fn merge(base: &mut Object, branch: &Object) -> Option<()> {
         return None;
     }
     let conditions = ["if", "then", "else"];
-    let has_condition = |schema: &Object| conditions.iter().any(|key| schema.get(key).is_some());
+    let has_condition = |schema: &JsonObject| conditions.iter().any(|key| schema.get(key).is_some());
     if has_condition(base) && has_condition(branch) {
         return None;
     }
     for (key, value) in branch.iter() {
         match key.as_str() {
             "$schema" | "$defs" | "definitions" | "$ref" => return None,
-            "properties" => base.set(Text::literal("properties"), both_properties(&ours, &value.as_object()?).raw()),
+            "properties" => {
+                base.set(ByteString::literal("properties"), both_properties(&ours, &value.as_object()?).to_raw())
+            }
             "required" => base.set(
-                Text::literal("required"),
-                Raw::of(&names_in(base)?.union(&names_in(branch)?).collect::<Vec<_>>()),
+                ByteString::literal("required"),
+                RawJson::from_value(&names_in(base)?.union(&names_in(branch)?).collect::<Vec<_>>()),
             ),
             "additionalProperties" if !is_closed(branch) => {}
             "additionalProperties" if !is_closed(base) => base.set(key.clone(), value.clone()),
@@ -213,11 +216,13 @@ fn merge(base: &mut Object, branch: &Object) -> Option<()> {
     Some(())
 }
 
-fn both_properties(ours: &Object, theirs: &Object) -> Object {
+fn both_properties(ours: &JsonObject, theirs: &JsonObject) -> JsonObject {
     let mut all = ours.clone();
     for (name, rule) in theirs.iter() {
         let both = match ours.get(name) {
-            Some(known) if known != rule => Object::new().with("allOf", Raw::array([known, rule].into_iter())).raw(),
+            Some(known) if known != rule => {
+                JsonObject::new().with("allOf", RawJson::array([known, rule].into_iter())).to_raw()
+            }
             _ => rule.clone(),
         };
         all.set(name.clone(), both);
@@ -226,25 +231,25 @@ fn both_properties(ours: &Object, theirs: &Object) -> Object {
 }
 
 /// The names in `required`; `None` if it is no list of names.
-fn names_in(schema: &Object) -> Option<BTreeSet<String>> {
-    schema.get("required").map_or(Some(BTreeSet::new()), |names| names.read().ok())
+fn names_in(schema: &JsonObject) -> Option<BTreeSet<String>> {
+    schema.get("required").map_or(Some(BTreeSet::new()), |names| names.parse_as().ok())
 }
 
 /// The schema with the keywords that are left below `if`, whose `else` refuses everything: the same is valid. What they
 /// say of properties stands at the top, too, for models to see, where it follows from them.
-fn moved(mut base: Object, root: &Object) -> Object {
-    let mut condition = Object::new();
+fn move_under_if(mut base: JsonObject, root: &JsonObject) -> JsonObject {
+    let mut condition = JsonObject::new();
     for key in COMBINERS.into_iter().chain(["if", "then", "else"]) {
         if let Some(value) = base.remove(key) {
-            condition.set(Text::literal(key), value);
+            condition.set(ByteString::literal(key), value);
         }
     }
     for key in COMBINERS {
         let Some(branches) = condition.get(key).and_then(|value| branches(value, root)) else { continue };
         if !is_closed(&base) {
-            let shown = shown(&properties(&base), &branches, key == "allOf");
+            let shown = visible_properties(&properties(&base), &branches, key == "allOf");
             if !shown.is_empty() {
-                base.set(Text::literal("properties"), shown.raw());
+                base.set(ByteString::literal("properties"), shown.to_raw());
             }
         }
         let needed: Option<Vec<BTreeSet<String>>> = branches.iter().map(names_in).collect();
@@ -256,35 +261,35 @@ fn moved(mut base: Object, root: &Object) -> Object {
         if let Some(known) = names_in(&base)
             && !needed.is_subset(&known)
         {
-            base.set(Text::literal("required"), Raw::of(&known.union(&needed).collect::<Vec<_>>()));
+            base.set(ByteString::literal("required"), RawJson::from_value(&known.union(&needed).collect::<Vec<_>>()));
         }
     }
-    base.set(Text::literal("if"), condition.raw());
-    base.set(Text::literal("else"), Raw::literal(r#"{"not":{}}"#));
+    base.set(ByteString::literal("if"), condition.to_raw());
+    base.set(ByteString::literal("else"), RawJson::literal(r#"{"not":{}}"#));
     base
 }
 
 /// The properties with those of the branches, as far as their rules follow from the branches.
-fn shown(known: &Object, branches: &[Object], is_all: bool) -> Object {
+fn visible_properties(known: &JsonObject, branches: &[JsonObject], is_all: bool) -> JsonObject {
     let mut all = known.clone();
-    let named: Vec<Object> = branches.iter().map(properties).collect();
-    for (name, rule) in named.iter().flat_map(Object::iter) {
+    let named: Vec<JsonObject> = branches.iter().map(properties).collect();
+    for (name, rule) in named.iter().flat_map(JsonObject::iter) {
         if all.get(name).is_some() {
             continue;
         }
-        let rules: Vec<&Raw> = named.iter().filter_map(|properties| properties.get(name)).collect();
-        let is_ruled = |branch: &Object| properties(branch).get(name).is_some() || forbids_others(branch);
+        let rules: Vec<&RawJson> = named.iter().filter_map(|properties| properties.get(name)).collect();
+        let is_ruled = |branch: &JsonObject| properties(branch).get(name).is_some() || forbids_others(branch);
         let follows = if is_all {
             rule.clone()
         } else if branches.iter().all(is_ruled) {
             match rules.iter().all(|other| *other == rule) {
                 true => rule.clone(),
-                false => Object::new().with("anyOf", Raw::array(rules.into_iter())).raw(),
+                false => JsonObject::new().with("anyOf", RawJson::array(rules.into_iter())).to_raw(),
             }
         } else {
             // Another branch says nothing of it: only the words about it hold for all.
             let description = rule.as_object().and_then(|rule| rule.get("description").cloned());
-            description.map_or(Raw::literal("{}"), |text| Object::new().with("description", text).raw())
+            description.map_or(RawJson::literal("{}"), |text| JsonObject::new().with("description", text).to_raw())
         };
         all.set(name.clone(), follows);
     }
@@ -292,7 +297,7 @@ fn shown(known: &Object, branches: &[Object], is_all: bool) -> Object {
 }
 
 /// Whether a schema has no properties but those that it names.
-fn forbids_others(schema: &Object) -> bool {
+fn forbids_others(schema: &JsonObject) -> bool {
     let rule = schema.get("additionalProperties");
     rule.is_some_and(|rule| &rule.bytes()[..] == b"false") && schema.get("patternProperties").is_none()
 }
@@ -305,7 +310,7 @@ mod tests {
     use super::*;
 
     fn rewritten(schema: &Value) -> Option<Value> {
-        let schema = Object::parse(Bytes::from(schema.to_string())).unwrap();
+        let schema = JsonObject::parse(Bytes::from(schema.to_string())).unwrap();
         compatible(&schema).map(|schema| serde_json::from_slice(&schema.bytes()).unwrap())
     }
 
@@ -454,7 +459,7 @@ mod tests {
         ] {
             assert_eq!(rewritten(&schema), None, "{schema}");
         }
-        let plain = Object::parse(Bytes::from_static(br#"{"inputSchema":{"properties":{"a":{"anyOf":[{}]}}}}"#));
-        assert!(combined(&plain.unwrap()).is_none());
+        let plain = JsonObject::parse(Bytes::from_static(br#"{"inputSchema":{"properties":{"a":{"anyOf":[{}]}}}}"#));
+        assert!(inspect_schema(&plain.unwrap()).is_none());
     }
 }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use memchr::memmem;
 
-use crate::gateway::catalog::Route;
-use crate::gateway::generation::Member;
+use crate::gateway::catalog::CatalogRoute;
+use crate::gateway::generation::ServerEntry;
 
 /// Expressions that a template may have.
 const EXPRESSIONS_MAX: usize = 32;
@@ -21,21 +21,21 @@ const REQUEST_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// What one lookup may have compared with the templates of one server, in bytes, so that it leaves room for the others.
 const SERVER_BYTES_MAX: usize = 1024 * 1024;
 /// What a try costs beside its bytes.
-const TRY_BYTES: usize = 64;
+const ATTEMPT_COST: usize = 64;
 
 /// Every template of a catalogue.
 #[derive(Default)]
 pub(super) struct TemplateIndex {
     /// Sorted by the literal prefix.
-    prefixes: Vec<Prefix>,
+    prefixes: Vec<TemplatePrefix>,
 }
 
 /// Templates that begin with the same text.
-struct Prefix {
+struct TemplatePrefix {
     literal: String,
     /// The longest other prefix that this one begins with.
     parent: Option<usize>,
-    templates: Vec<(Template, Arc<Route>)>,
+    templates: Vec<(UriTemplate, Arc<CatalogRoute>)>,
 }
 
 /// What the lookups of one request may still cost.
@@ -61,15 +61,15 @@ impl LookupBudget {
 
 impl TemplateIndex {
     /// Indexes templates; of those with one prefix, the first that matches is found.
-    pub(super) fn new<'a>(routes: impl Iterator<Item = &'a Arc<Route>>) -> Self {
-        let mut by_literal: BTreeMap<String, Vec<(Template, Arc<Route>)>> = BTreeMap::new();
+    pub(super) fn new<'a>(routes: impl Iterator<Item = &'a Arc<CatalogRoute>>) -> Self {
+        let mut by_literal: BTreeMap<String, Vec<(UriTemplate, Arc<CatalogRoute>)>> = BTreeMap::new();
         // A wrapped one matches no URI: what is wrapped says itself whose it is.
         for route in routes.filter(|route| route.exposed == route.local) {
-            if let Some((literal, template)) = Template::read(&route.local) {
+            if let Some((literal, template)) = UriTemplate::parse(&route.local) {
                 by_literal.entry(literal.to_owned()).or_default().push((template, route.clone()));
             }
         }
-        let mut prefixes: Vec<Prefix> = Vec::with_capacity(by_literal.len());
+        let mut prefixes: Vec<TemplatePrefix> = Vec::with_capacity(by_literal.len());
         let mut open: Vec<usize> = Vec::new();
         for (literal, templates) in by_literal {
             while open.last().is_some_and(|last| !literal.starts_with(prefixes[*last].literal.as_str())) {
@@ -77,19 +77,19 @@ impl TemplateIndex {
             }
             let parent = open.last().copied();
             open.push(prefixes.len());
-            prefixes.push(Prefix { literal, parent, templates });
+            prefixes.push(TemplatePrefix { literal, parent, templates });
         }
         TemplateIndex { prefixes }
     }
 
     /// The template that a URI can come from: the one with the longest prefix, the first of several.
-    pub(super) fn find(&self, uri: &str, budget: &LookupBudget) -> Option<&Arc<Route>> {
-        let mut at = self.longest(uri);
-        let mut spent: HashMap<*const Member, usize> = HashMap::new();
+    pub(super) fn find(&self, uri: &str, budget: &LookupBudget) -> Option<&Arc<CatalogRoute>> {
+        let mut at = self.longest_prefix(uri);
+        let mut spent: HashMap<*const ServerEntry, usize> = HashMap::new();
         while let Some(prefix) = at.map(|at| &self.prefixes[at]) {
             let rest = &uri[prefix.literal.len()..];
             for (template, route) in &prefix.templates {
-                let cost = rest.len() + TRY_BYTES;
+                let cost = rest.len() + ATTEMPT_COST;
                 let of_server = spent.entry(Arc::as_ptr(&route.upstream)).or_default();
                 *of_server += cost;
                 if *of_server > SERVER_BYTES_MAX {
@@ -108,7 +108,7 @@ impl TemplateIndex {
     }
 
     /// The longest prefix that a URI begins with.
-    fn longest(&self, uri: &str) -> Option<usize> {
+    fn longest_prefix(&self, uri: &str) -> Option<usize> {
         let behind = self.prefixes.partition_point(|prefix| prefix.literal.as_str() <= uri);
         let mut at = behind.checked_sub(1)?;
         let last = self.prefixes[at].literal.as_bytes();
@@ -123,22 +123,22 @@ impl TemplateIndex {
 
 /// A URI template (RFC 6570) behind its literal prefix, as far as a URI can be told from the text around expressions.
 /// `{x}` stands for anything without a slash; `{+x}`, `{/x*}` and their like for anything.
-pub(super) struct Template {
-    steps: Vec<Step>,
+pub(super) struct UriTemplate {
+    steps: Vec<TemplateStep>,
 }
 
 /// One expression, or several side by side, and the text behind it.
-struct Step {
+struct TemplateStep {
     takes_slashes: bool,
     text: String,
     is_last: bool,
 }
 
-impl Template {
+impl UriTemplate {
     /// Reads a template: its literal prefix, and the rest. `None`: nothing can be told from it.
-    pub(super) fn read(template: &str) -> Option<(&str, Self)> {
+    pub(super) fn parse(template: &str) -> Option<(&str, Self)> {
         let (literal, mut rest) = template.split_at(template.find('{').unwrap_or(template.len()));
-        let mut steps: Vec<Step> = Vec::new();
+        let mut steps: Vec<TemplateStep> = Vec::new();
         let mut expressions = 0;
         while let Some(expression) = rest.strip_prefix('{') {
             let (expression, behind) = expression.split_once('}')?;
@@ -151,7 +151,7 @@ impl Template {
                     last.takes_slashes |= takes_slashes;
                     last.text.push_str(text);
                 }
-                _ => steps.push(Step { takes_slashes, text: text.to_owned(), is_last: false }),
+                _ => steps.push(TemplateStep { takes_slashes, text: text.to_owned(), is_last: false }),
             }
             rest = next;
         }
@@ -161,7 +161,7 @@ impl Template {
         if let Some(last) = steps.last_mut() {
             last.is_last = true;
         }
-        Some((literal, Template { steps }))
+        Some((literal, UriTemplate { steps }))
     }
 
     /// Whether what follows the literal prefix of a URI can come from this. Each step takes the shortest fit, so that
@@ -183,7 +183,7 @@ impl Template {
 
 /// Whether a URI can come from a URI template.
 pub fn matches(template: &str, uri: &str) -> bool {
-    let read = Template::read(template);
+    let read = UriTemplate::parse(template);
     read.is_some_and(|(literal, rest)| uri.strip_prefix(literal).is_some_and(|uri| rest.matches_rest(uri)))
 }
 
@@ -197,16 +197,17 @@ mod tests {
 
     use super::*;
     use crate::gateway::NameRules;
-    use crate::gateway::catalog::testing::{member, snapshot};
-    use crate::json::{Object, Raw};
-    use crate::model::Kind;
+    use crate::gateway::catalog::testing::{server_entry, snapshot};
+    use crate::json::{JsonObject, RawJson};
+    use crate::model::ItemKind;
 
     /// The server of the template that a URI is found by, and what is left of the budget.
     fn found(servers: &[(&str, Vec<String>)], uri: &str) -> (Option<String>, usize) {
-        let template =
-            |uri: &String| Object::new().with("uriTemplate", Raw::string(uri)).with("name", Raw::string("t"));
+        let template = |uri: &String| {
+            JsonObject::new().with("uriTemplate", RawJson::string(uri)).with("name", RawJson::string("t"))
+        };
         let members: Vec<_> =
-            servers.iter().map(|(n, all)| member(n, Kind::Templates, all.iter().map(template))).collect();
+            servers.iter().map(|(n, all)| server_entry(n, ItemKind::Templates, all.iter().map(template))).collect();
         let snapshot = snapshot(&members, &NameRules { separator: "__".to_owned(), max_length: 45 });
         let budget = LookupBudget::new();
         let found = snapshot.find_template(uri, &budget).map(|route| route.upstream.settings.name.clone());

@@ -18,19 +18,21 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 use tower::ServiceExt;
 
-use crate::link::duplex::{Duplex, DuplexSettings, OnGarbage};
-use crate::link::hints::unreachable;
-use crate::link::{Backlog, Correlate, Headers, Link, LinkError, Messages, Outgoing, Reply, way};
+use crate::link::connect_hints::unreachable;
+use crate::link::rpc_pipe::{OnGarbage, RpcPipe, RpcPipeSettings};
+use crate::link::{
+    ByteBudget, CorrelateFn, HeaderList, Link, LinkError, LinkReply, MessageStream, OutgoingMessage, http_client,
+};
 
 /// How long what was sent may stay unacknowledged.
 #[cfg(target_os = "linux")]
-const ACKNOWLEDGED: Duration = Duration::from_secs(60);
+const TCP_USER_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a server may take to close its side once ours is closed.
 const CLOSE_TIME: Duration = Duration::from_secs(1);
 
 /// Where a server's socket is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Address {
+pub enum SocketAddress {
     /// A host, by name or address (IPv6 in brackets), and a port: `host:port`.
     Tcp(String),
     /// The path of a Unix socket.
@@ -40,22 +42,22 @@ pub enum Address {
 /// What is needed to talk to one server.
 pub struct SocketSettings {
     /// Where it is.
-    pub address: Address,
+    pub address: SocketAddress,
     /// Longest time to connect.
     pub connect_timeout: Duration,
     /// Longest line accepted, in bytes.
     pub max_message: usize,
     /// What may wait to be read, and the same again to be written.
-    pub backlog: Arc<Backlog>,
+    pub backlog: Arc<ByteBudget>,
     /// Which open call a message is about.
-    pub correlate: Correlate,
+    pub correlate: CorrelateFn,
     /// Told about lines that are no messages.
     pub on_garbage: OnGarbage,
 }
 
 /// A connection to a server.
 pub struct SocketLink {
-    duplex: Duplex,
+    duplex: RpcPipe,
 }
 
 impl SocketLink {
@@ -63,12 +65,12 @@ impl SocketLink {
     pub async fn open(settings: SocketSettings) -> Result<Self, LinkError> {
         let limit = settings.connect_timeout;
         match settings.address.clone() {
-            Address::Tcp(address) => {
-                let stream = timeout(limit, tcp(&address, limit)).await.map_err(|_| late(limit))??;
+            SocketAddress::Tcp(address) => {
+                let stream = timeout(limit, tcp(&address, limit)).await.map_err(|_| connect_timed_out(limit))??;
                 let (reader, writer) = stream.into_split();
                 Ok(SocketLink::over(reader, writer, settings))
             }
-            Address::Unix(path) => {
+            SocketAddress::Unix(path) => {
                 let stream = unix(&path, limit).await?;
                 let (reader, writer) = stream.into_split();
                 Ok(SocketLink::over(reader, writer, settings))
@@ -81,7 +83,7 @@ impl SocketLink {
         R: AsyncRead + Send + Unpin + 'static,
         W: AsyncWrite + Send + Unpin + 'static,
     {
-        let settings = DuplexSettings {
+        let settings = RpcPipeSettings {
             max_message: settings.max_message,
             backlog: settings.backlog,
             correlate: settings.correlate,
@@ -89,39 +91,39 @@ impl SocketLink {
             closed: "the server closed the connection",
             explain: None,
         };
-        SocketLink { duplex: Duplex::start(reader, writer, settings) }
+        SocketLink { duplex: RpcPipe::start(reader, writer, settings) }
     }
 }
 
 /// Connects to the Unix socket at this path.
 pub(super) async fn unix(path: &Path, limit: Duration) -> Result<UnixStream, LinkError> {
-    let connecting = timeout(limit, UnixStream::connect(path)).await.map_err(|_| late(limit))?;
-    connecting.map_err(|e| no_socket(path, &e))
+    let connecting = timeout(limit, UnixStream::connect(path)).await.map_err(|_| connect_timed_out(limit))?;
+    connecting.map_err(|e| unix_connect_error(path, &e))
 }
 
-fn late(limit: Duration) -> LinkError {
+fn connect_timed_out(limit: Duration) -> LinkError {
     LinkError::Unreachable(format!("cannot connect: nobody accepted within {limit:?}"))
 }
 
 async fn tcp(address: &str, limit: Duration) -> Result<tokio::net::TcpStream, LinkError> {
     let uri = format!("tcp://{address}").parse::<Uri>();
-    let uri = uri.map_err(|e| LinkError::Unstartable(format!("the address {address} cannot be used: {e}")))?;
-    let stream = lasting(limit).oneshot(uri.clone()).await.map_err(|e| unreachable(&e, uri.host()))?;
+    let uri = uri.map_err(|e| LinkError::Spawn(format!("the address {address} cannot be used: {e}")))?;
+    let stream = keepalive_connector(limit).oneshot(uri.clone()).await.map_err(|e| unreachable(&e, uri.host()))?;
     Ok(stream.into_inner())
 }
 
 /// Connects over TCP for longer than one answer: an end that vanished without a word is noticed within about a minute,
 /// whether something was sent to it or not.
-pub(super) fn lasting(connect_timeout: Duration) -> HttpConnector {
-    let mut tcp = way::tcp(connect_timeout);
+pub(super) fn keepalive_connector(connect_timeout: Duration) -> HttpConnector {
+    let mut tcp = http_client::tcp(connect_timeout);
     #[cfg(target_os = "linux")]
-    tcp.set_tcp_user_timeout(Some(ACKNOWLEDGED));
+    tcp.set_tcp_user_timeout(Some(TCP_USER_TIMEOUT));
     tcp
 }
 
 /// Why a Unix socket cannot be connected to. None of it is for ever: the server may be about to make its socket, or to
 /// open it to others.
-fn no_socket(path: &Path, error: &io::Error) -> LinkError {
+fn unix_connect_error(path: &Path, error: &io::Error) -> LinkError {
     let path = path.display();
     LinkError::Unreachable(match error.kind() {
         io::ErrorKind::NotFound => format!("cannot connect: there is no socket at {path}; is the server running?"),
@@ -140,7 +142,7 @@ fn no_socket(path: &Path, error: &io::Error) -> LinkError {
 }
 
 impl Link for SocketLink {
-    fn send(&self, outgoing: Outgoing) -> BoxFuture<'_, Result<Reply, LinkError>> {
+    fn send(&self, outgoing: OutgoingMessage) -> BoxFuture<'_, Result<LinkReply, LinkError>> {
         self.duplex.send(outgoing)
     }
 
@@ -148,27 +150,27 @@ impl Link for SocketLink {
         self.duplex.reply(body)
     }
 
-    fn listen(&self, headers: Headers) -> BoxFuture<'_, Result<Messages, LinkError>> {
-        self.duplex.listen(headers)
+    fn open_server_stream(&self, headers: HeaderList) -> BoxFuture<'_, Result<MessageStream, LinkError>> {
+        self.duplex.open_server_stream(headers)
     }
 
-    fn close(&self, _: Headers) -> BoxFuture<'_, ()> {
-        self.duplex.end(CLOSE_TIME).boxed()
+    fn close(&self, _: HeaderList) -> BoxFuture<'_, ()> {
+        self.duplex.close_within(CLOSE_TIME).boxed()
     }
 
-    fn broken(&self) -> BoxFuture<'_, LinkError> {
-        self.duplex.broken()
+    fn closed(&self) -> BoxFuture<'_, LinkError> {
+        self.duplex.closed()
     }
 
-    fn heard(&self) -> bool {
-        self.duplex.heard()
+    fn take_activity(&self) -> bool {
+        self.duplex.take_activity()
     }
 
-    fn count_heard(&self) -> u64 {
-        self.duplex.count_heard()
+    fn received_count(&self) -> u64 {
+        self.duplex.received_count()
     }
 
-    fn is_pipe(&self) -> bool {
+    fn is_multiplexed(&self) -> bool {
         true
     }
 }
@@ -187,18 +189,18 @@ mod tests {
 
     use super::*;
 
-    fn settings(address: Address) -> SocketSettings {
+    fn settings(address: SocketAddress) -> SocketSettings {
         SocketSettings {
             address,
             connect_timeout: Duration::from_secs(20),
             max_message: 1024,
-            backlog: Backlog::new(64 * 1024, "a", &crate::telemetry::Metrics::new()),
-            correlate: Arc::new(|_| crate::link::Route::Events),
+            backlog: ByteBudget::new(64 * 1024, "a", &crate::telemetry::Metrics::new()),
+            correlate: Arc::new(|_| crate::link::MessageRoute::Events),
             on_garbage: Arc::new(|_| {}),
         }
     }
 
-    async fn refused(address: Address) -> String {
+    async fn refused(address: SocketAddress) -> String {
         match SocketLink::open(settings(address)).await {
             Err(LinkError::Unreachable(reason)) => reason,
             Err(other) => panic!("{other:?}"),
@@ -212,22 +214,22 @@ mod tests {
             // A machine without IPv6 has nothing to show here.
             let Ok(listener) = TcpListener::bind(bound).await else { continue };
             let address = format!("{name}:{}", listener.local_addr().unwrap().port());
-            let link = SocketLink::open(settings(Address::Tcp(address))).await.unwrap();
+            let link = SocketLink::open(settings(SocketAddress::Tcp(address))).await.unwrap();
             let (mut server, _) = listener.accept().await.unwrap();
             let body = bytes::Bytes::from_static(b"{\"jsonrpc\":\"2.0\",\"method\":\"x\"}");
-            link.send(Outgoing { body, id: None, headers: Vec::new() }).await.unwrap();
+            link.send(OutgoingMessage { body, id: None, headers: Vec::new() }).await.unwrap();
             let mut line = String::new();
             BufReader::new(&mut server).read_line(&mut line).await.unwrap();
             assert_eq!(line, "{\"jsonrpc\":\"2.0\",\"method\":\"x\"}\n", "{name}");
             drop(server);
-            assert_eq!(link.broken().await.to_string(), "the server closed the connection");
+            assert_eq!(link.closed().await.to_string(), "the server closed the connection");
         }
     }
 
     #[tokio::test]
     async fn a_link_that_is_closed_lets_go_of_its_server() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = Address::Tcp(listener.local_addr().unwrap().to_string());
+        let address = SocketAddress::Tcp(listener.local_addr().unwrap().to_string());
         for close in [true, false] {
             let link = SocketLink::open(settings(address.clone())).await.unwrap();
             let (mut server, _) = listener.accept().await.unwrap();
@@ -235,7 +237,7 @@ mod tests {
             server.write_all(b"{\"jsonrpc\":\"2.0\",\"method\":\"x\"}\n").await.unwrap();
             if close {
                 link.close(Vec::new()).await;
-                assert_eq!(link.broken().await.to_string(), "the link was closed");
+                assert_eq!(link.closed().await.to_string(), "the link was closed");
             }
             drop(link);
             let mut rest = Vec::new();
@@ -248,15 +250,15 @@ mod tests {
     async fn why_a_unix_socket_cannot_be_connected_to_is_said() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("socket");
-        let missing = refused(Address::Unix(path.clone())).await;
+        let missing = refused(SocketAddress::Unix(path.clone())).await;
         assert!(missing.contains("there is no socket at") && missing.contains("is the server running?"), "{missing}");
         drop(UnixListener::bind(&path).unwrap());
-        let left = refused(Address::Unix(path.clone())).await;
+        let left = refused(SocketAddress::Unix(path.clone())).await;
         assert!(left.contains("nobody listens at"), "{left}");
         // Whoever runs tests as root may do everything.
-        let denied = no_socket(&path, &io::ErrorKind::PermissionDenied.into()).to_string();
+        let denied = unix_connect_error(&path, &io::ErrorKind::PermissionDenied.into()).to_string();
         assert!(denied.contains("may not open") && denied.contains("socket"), "{denied}");
-        let full = no_socket(&path, &io::ErrorKind::WouldBlock.into()).to_string();
+        let full = unix_connect_error(&path, &io::ErrorKind::WouldBlock.into()).to_string();
         assert!(full.contains("wait to be accepted"), "{full}");
     }
 
@@ -265,9 +267,9 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         drop(listener);
-        let reason = refused(Address::Tcp(address)).await;
+        let reason = refused(SocketAddress::Tcp(address)).await;
         assert!(reason.starts_with("cannot connect to 127.0.0.1: ") && reason.contains("refused"), "{reason}");
-        let reason = refused(Address::Tcp("no-such-host.invalid:1".to_owned())).await;
+        let reason = refused(SocketAddress::Tcp("no-such-host.invalid:1".to_owned())).await;
         assert!(reason.contains("dns error"), "{reason}");
     }
 }

@@ -12,32 +12,32 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::link::Probe;
+use crate::link::ProbeState;
 use crate::telemetry::logs;
 
 /// Lines that are kept.
-const KEPT: usize = 50;
+const LINES_MAX: usize = 50;
 /// Longest kept line, in bytes.
 const LINE_MAX: usize = 500;
 /// Lines that are logged in a second, at most.
-const LOGGED: u32 = 50;
+const LOG_RATE_MAX: u32 = 50;
 /// How long a line waits to be logged while a probe is not answered.
-const HOLD: Duration = Duration::from_secs(1);
+const PROBE_HOLD_TIME: Duration = Duration::from_secs(1);
 /// Lines that wait so, at most.
-const HELD: usize = 256;
+const HELD_LINES_MAX: usize = 256;
 /// How long after a refused probe lines may still be about it: the two pipes of a child are not in step.
-const ECHO: Duration = Duration::from_millis(500);
+const PROBE_ECHO_TIME: Duration = Duration::from_millis(500);
 /// How long the end of the stream is waited for, once the child has ended: its own children may keep it open.
-const LAST: Duration = Duration::from_millis(200);
+const EXIT_READ_TIME: Duration = Duration::from_millis(200);
 
 /// The last lines that a child wrote to its stderr.
 #[derive(Clone, Default)]
-pub struct StderrTail(Arc<Tail>);
+pub struct StderrTail(Arc<TailState>);
 
 #[derive(Default)]
-struct Tail {
+struct TailState {
     lines: Mutex<VecDeque<String>>,
-    probe: watch::Sender<Probe>,
+    probe: watch::Sender<ProbeState>,
     ended: CancellationToken,
 }
 
@@ -48,24 +48,25 @@ impl StderrTail {
     }
 
     /// The line that most likely says why a child that has ended failed.
-    pub async fn last_words(&self) -> Option<String> {
-        let _ = tokio::time::timeout(LAST, self.0.ended.cancelled()).await;
-        self.telling()
+    pub async fn likely_exit_reason(&self) -> Option<String> {
+        let _ = tokio::time::timeout(EXIT_READ_TIME, self.0.ended.cancelled()).await;
+        self.likely_error()
     }
 
     /// The line that most likely says what is wrong with a child that runs.
-    pub fn telling(&self) -> Option<String> {
+    pub fn likely_error(&self) -> Option<String> {
         telling(&self.lines()).map(str::to_owned)
     }
 
     /// Hears how a probe of ours goes.
-    pub(super) fn probe(&self, probe: Probe) {
+    pub(super) fn set_probe_state(&self, probe: ProbeState) {
         self.0.probe.send_replace(probe);
     }
 
     /// Reads for as long as there is anything.
     pub(super) async fn drain(self, server: String, stderr: impl AsyncRead + Unpin) {
-        let mut log = Log { server, held: VecDeque::new(), quiet: None, second: Instant::now(), logged: 0 };
+        let mut log =
+            StderrLog { server, held: VecDeque::new(), suppressed_until: None, second: Instant::now(), logged: 0 };
         let (mut reader, mut line) = (BufReader::new(stderr), Vec::new());
         let mut probe = self.0.probe.subscribe();
         loop {
@@ -82,24 +83,24 @@ impl StderrTail {
                     line.clear();
                     // What is known of the probe by now holds for this line, too.
                     if probe.has_changed().unwrap_or(false) {
-                        log.probed(*probe.borrow_and_update(), Instant::now());
+                        log.on_probe(*probe.borrow_and_update(), Instant::now());
                     }
-                    log.take(*probe.borrow(), &text, Instant::now());
+                    log.on_line(*probe.borrow(), &text, Instant::now());
                     self.push(text);
                 }
-                Ok(()) = probe.changed() => log.probed(*probe.borrow_and_update(), Instant::now()),
+                Ok(()) = probe.changed() => log.on_probe(*probe.borrow_and_update(), Instant::now()),
                 () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
                     log.release(Instant::now());
                 }
             }
         }
-        log.probed(Probe::Over, Instant::now());
+        log.on_probe(ProbeState::Settled, Instant::now());
         self.0.ended.cancel();
     }
 
     pub(crate) fn push(&self, line: String) {
         let mut lines = self.0.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        if lines.len() == KEPT {
+        if lines.len() == LINES_MAX {
             lines.pop_front();
         }
         lines.push_back(line);
@@ -117,65 +118,65 @@ async fn take_line(reader: &mut (impl AsyncBufReadExt + Unpin), line: &mut Vec<u
 }
 
 /// What is logged of the lines.
-struct Log {
+struct StderrLog {
     server: String,
     /// Lines that may be about a probe, and when they are logged if nobody knows by then.
     held: VecDeque<(Instant, String)>,
     /// Until when lines are about a probe that was refused.
-    quiet: Option<Instant>,
+    suppressed_until: Option<Instant>,
     second: Instant,
     logged: u32,
 }
 
-impl Log {
-    fn take(&mut self, probe: Probe, line: &str, now: Instant) {
-        if self.quiet.is_some_and(|until| now < until) {
-            self.whisper(line);
-        } else if probe == Probe::Sent {
-            if self.held.len() == HELD
+impl StderrLog {
+    fn on_line(&mut self, probe: ProbeState, line: &str, now: Instant) {
+        if self.suppressed_until.is_some_and(|until| now < until) {
+            self.write_debug(line);
+        } else if probe == ProbeState::Sent {
+            if self.held.len() == HELD_LINES_MAX
                 && let Some((_, oldest)) = self.held.pop_front()
             {
-                self.say(&oldest, now);
+                self.write_warning(&oldest, now);
             }
-            self.held.push_back((now + HOLD, line.to_owned()));
+            self.held.push_back((now + PROBE_HOLD_TIME, line.to_owned()));
         } else {
-            self.say(line, now);
+            self.write_warning(line, now);
         }
     }
 
-    fn probed(&mut self, probe: Probe, now: Instant) {
-        if probe == Probe::Sent {
+    fn on_probe(&mut self, probe: ProbeState, now: Instant) {
+        if probe == ProbeState::Sent {
             return;
         }
         for (_, line) in std::mem::take(&mut self.held) {
             match probe {
-                Probe::Refused => self.whisper(&line),
-                _ => self.say(&line, now),
+                ProbeState::Refused => self.write_debug(&line),
+                _ => self.write_warning(&line, now),
             }
         }
-        self.quiet = (probe == Probe::Refused).then_some(now + ECHO);
+        self.suppressed_until = (probe == ProbeState::Refused).then_some(now + PROBE_ECHO_TIME);
     }
 
     fn release(&mut self, now: Instant) {
         while let Some((_, line)) = self.held.pop_front_if(|(due, _)| *due <= now) {
-            self.say(&line, now);
+            self.write_warning(&line, now);
         }
     }
 
-    fn say(&mut self, line: &str, now: Instant) {
+    fn write_warning(&mut self, line: &str, now: Instant) {
         if now.saturating_duration_since(self.second) >= Duration::from_secs(1) {
             (self.second, self.logged) = (now, 0);
         }
         self.logged += 1;
         let server = &self.server;
-        if self.logged <= LOGGED {
+        if self.logged <= LOG_RATE_MAX {
             tracing::info!(target: "moongate::stderr", server, "{}", logs::redact(line));
-        } else if self.logged == LOGGED + 1 {
+        } else if self.logged == LOG_RATE_MAX + 1 {
             tracing::info!(target: "moongate::stderr", server, "more lines in this second are not logged");
         }
     }
 
-    fn whisper(&self, line: &str) {
+    fn write_debug(&self, line: &str) {
         tracing::debug!(target: "moongate::stderr", server = self.server, "{}", logs::redact(line));
     }
 }
@@ -270,21 +271,21 @@ mod tests {
         assert_eq!(of("Node.js v22.23.3\n}"), None);
     }
 
-    struct Child {
+    struct StderrChild {
         stderr: tokio::io::DuplexStream,
         tail: StderrTail,
         logged: Captured,
         draining: tokio::task::JoinHandle<()>,
     }
 
-    fn child() -> Child {
+    fn child() -> StderrChild {
         let (stderr, ours) = tokio::io::duplex(64 * 1024);
         let (tail, logged) = (StderrTail::default(), capture());
         let draining = tokio::spawn(tail.clone().drain("x".to_owned(), ours));
-        Child { stderr, tail, logged, draining }
+        StderrChild { stderr, tail, logged, draining }
     }
 
-    impl Child {
+    impl StderrChild {
         async fn write(&mut self, text: &str) {
             self.stderr.write_all(text.as_bytes()).await.unwrap();
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -294,12 +295,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_a_refused_probe_makes_a_server_write_is_logged_at_debug() {
         let mut child = child();
-        child.tail.probe(Probe::Sent);
+        child.tail.set_probe_state(ProbeState::Sent);
         child.write("Failed to validate request: 51 validation errors\n").await;
         assert_eq!(child.logged.lines(), [] as [&str; 0], "nobody knows yet what it is about");
-        child.tail.probe(Probe::Refused);
+        child.tail.set_probe_state(ProbeState::Refused);
         child.write("of which this is the last\n").await;
-        tokio::time::sleep(ECHO).await;
+        tokio::time::sleep(PROBE_ECHO_TIME).await;
         child.write("something of its own\n").await;
         let lines = child.logged.lines();
         assert!(lines[0].starts_with("DEBUG") && lines[0].contains("Failed to validate"), "{lines:?}");
@@ -311,16 +312,16 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_server_that_says_something_instead_of_an_answer_is_heard_soon() {
         let mut child = child();
-        child.tail.probe(Probe::Sent);
+        child.tail.set_probe_state(ProbeState::Sent);
         child.write("Open this page to log in: https://example.com\n").await;
-        tokio::time::sleep(HOLD).await;
+        tokio::time::sleep(PROBE_HOLD_TIME).await;
         assert!(child.logged.lines()[0].starts_with("INFO"), "{:?}", child.logged.lines());
         child.write("Error: no login\nNode.js v22").await;
         drop(child.stderr);
         child.draining.await.unwrap();
         let lines = child.logged.lines();
         assert!(lines[1].contains("no login") && lines[1].starts_with("INFO"), "its end is news: {lines:?}");
-        assert_eq!(child.tail.last_words().await.unwrap(), "Error: no login");
+        assert_eq!(child.tail.likely_exit_reason().await.unwrap(), "Error: no login");
     }
 
     #[tokio::test(start_paused = true)]
@@ -332,7 +333,10 @@ mod tests {
         assert_eq!(child.tail.lines()[1], "a".repeat(10));
         child.write(&"again\n".repeat(100)).await;
         let lines = child.logged.lines();
-        assert_eq!(lines.len(), LOGGED as usize + 1, "{lines:?}");
-        assert!(lines[LOGGED as usize].contains("not logged") && child.tail.lines().len() == KEPT, "{lines:?}");
+        assert_eq!(lines.len(), LOG_RATE_MAX as usize + 1, "{lines:?}");
+        assert!(
+            lines[LOG_RATE_MAX as usize].contains("not logged") && child.tail.lines().len() == LINES_MAX,
+            "{lines:?}"
+        );
     }
 }

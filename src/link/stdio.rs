@@ -18,13 +18,15 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::link::duplex::{Duplex, DuplexSettings, OnGarbage};
-use crate::link::guard::{self, Guard};
+use crate::link::reaper::{self, Reaper};
+use crate::link::rpc_pipe::{OnGarbage, RpcPipe, RpcPipeSettings};
 use crate::link::stderr::StderrTail;
-use crate::link::{Backlog, Correlate, Headers, Link, LinkError, Messages, Outgoing, Probe, Reply};
+use crate::link::{
+    ByteBudget, CorrelateFn, HeaderList, Link, LinkError, LinkReply, MessageStream, OutgoingMessage, ProbeState,
+};
 
 /// How long a child gets to end after its input was closed, and again after SIGTERM.
-const STOP_STEP: Duration = Duration::from_secs(2);
+const STOP_STEP_TIME: Duration = Duration::from_secs(2);
 /// How long the calls of a child that closed its output wait to be told how it ended.
 const EXIT_WAIT: Duration = Duration::from_millis(300);
 /// What a child inherits of our environment: enough to find programs and its user's files, and nothing secret
@@ -69,24 +71,24 @@ pub struct StdioSettings {
     /// Longest line accepted, in bytes.
     pub max_message: usize,
     /// What may wait to be read.
-    pub backlog: Arc<Backlog>,
+    pub backlog: Arc<ByteBudget>,
     /// Which open call a message is about.
-    pub correlate: Correlate,
+    pub correlate: CorrelateFn,
     /// Told about lines that are no messages.
     pub on_garbage: OnGarbage,
     /// Cleans up if we cannot.
-    pub guard: Arc<Guard>,
+    pub reaper: Arc<Reaper>,
     /// Takes what it writes to its stderr.
     pub stderr: StderrTail,
 }
 
 /// A running child.
 pub struct StdioLink {
-    duplex: Duplex,
+    duplex: RpcPipe,
     pid: u32,
     stop: CancellationToken,
     /// Whether it is gone, with all that it started.
-    ended: watch::Receiver<bool>,
+    exited: watch::Receiver<bool>,
     stderr: StderrTail,
 }
 
@@ -94,40 +96,40 @@ impl StdioLink {
     /// Starts the child. Must be called on the runtime.
     pub fn start(settings: StdioSettings) -> Result<Self, LinkError> {
         static CHILDREN: AtomicU64 = AtomicU64::new(0);
-        let mark = settings.guard.mark(CHILDREN.fetch_add(1, Ordering::Relaxed));
-        let mut child = command(&settings, &mark).spawn().map_err(|e| unstartable(&settings, &e))?;
-        let gone = || LinkError::Gone("the child has no standard streams".to_owned());
+        let mark = settings.reaper.child_tag(CHILDREN.fetch_add(1, Ordering::Relaxed));
+        let mut child = command(&settings, &mark).spawn().map_err(|e| spawn_error(&settings, &e))?;
+        let gone = || LinkError::Closed("the child has no standard streams".to_owned());
         let pid = child.id().ok_or_else(gone)?;
-        settings.guard.watch(pid);
+        settings.reaper.register_group(pid);
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (exited_sender, exited) = watch::channel(None);
         let (ended_sender, ended) = watch::channel(false);
         let tail = settings.stderr;
         tokio::spawn(tail.clone().drain(settings.name.clone(), stderr.ok_or_else(gone)?));
-        let duplex = Duplex::start(
+        let duplex = RpcPipe::start(
             stdout.ok_or_else(gone)?,
             stdin.ok_or_else(gone)?,
-            DuplexSettings {
+            RpcPipeSettings {
                 max_message: settings.max_message,
                 backlog: settings.backlog,
                 correlate: settings.correlate,
                 on_garbage: settings.on_garbage,
                 closed: "the server closed its output",
-                explain: Some(Box::new(|error| explain(error, exited).boxed())),
+                explain: Some(Box::new(|error| with_exit_status(error, exited).boxed())),
             },
         );
         let stop = CancellationToken::new();
-        let process = Process { child, pid, mark, guard: settings.guard, stop: stop.clone() };
+        let process = ChildProcess { child, pid, tag: mark, reaper: settings.reaper, stop: stop.clone() };
         tokio::spawn(async move {
             process.watch(exited_sender).await;
             ended_sender.send_replace(true);
         });
-        Ok(StdioLink { duplex, pid, stop, ended, stderr: tail })
+        Ok(StdioLink { duplex, pid, stop, exited: ended, stderr: tail })
     }
 }
 
 impl Link for StdioLink {
-    fn send(&self, outgoing: Outgoing) -> BoxFuture<'_, Result<Reply, LinkError>> {
+    fn send(&self, outgoing: OutgoingMessage) -> BoxFuture<'_, Result<LinkReply, LinkError>> {
         self.duplex.send(outgoing)
     }
 
@@ -135,33 +137,33 @@ impl Link for StdioLink {
         self.duplex.reply(body)
     }
 
-    fn listen(&self, headers: Headers) -> BoxFuture<'_, Result<Messages, LinkError>> {
-        self.duplex.listen(headers)
+    fn open_server_stream(&self, headers: HeaderList) -> BoxFuture<'_, Result<MessageStream, LinkError>> {
+        self.duplex.open_server_stream(headers)
     }
 
-    fn close(&self, _: Headers) -> BoxFuture<'_, ()> {
+    fn close(&self, _: HeaderList) -> BoxFuture<'_, ()> {
         self.duplex.close_writer();
         self.stop.cancel();
-        let mut ended = self.ended.clone();
+        let mut ended = self.exited.clone();
         async move {
             let _ = ended.wait_for(|ended| *ended).await;
         }
         .boxed()
     }
 
-    fn broken(&self) -> BoxFuture<'_, LinkError> {
-        self.duplex.broken()
+    fn closed(&self) -> BoxFuture<'_, LinkError> {
+        self.duplex.closed()
     }
 
-    fn heard(&self) -> bool {
-        self.duplex.heard()
+    fn take_activity(&self) -> bool {
+        self.duplex.take_activity()
     }
 
-    fn count_heard(&self) -> u64 {
-        self.duplex.count_heard()
+    fn received_count(&self) -> u64 {
+        self.duplex.received_count()
     }
 
-    fn is_pipe(&self) -> bool {
+    fn is_multiplexed(&self) -> bool {
         true
     }
 
@@ -169,8 +171,8 @@ impl Link for StdioLink {
         Some(self.pid)
     }
 
-    fn probe(&self, probe: Probe) {
-        self.stderr.probe(probe);
+    fn set_probe_state(&self, probe: ProbeState) {
+        self.stderr.set_probe_state(probe);
     }
 }
 
@@ -182,15 +184,15 @@ impl Drop for StdioLink {
 
 // === the process ===
 
-struct Process {
+struct ChildProcess {
     child: Child,
     pid: u32,
-    mark: String,
-    guard: Arc<Guard>,
+    tag: String,
+    reaper: Arc<Reaper>,
     stop: CancellationToken,
 }
 
-impl Process {
+impl ChildProcess {
     /// Waits for the child to end, by itself or because it was asked to; says at once how it ended, in words. Returns
     /// when nothing is left of it.
     async fn watch(mut self, exited: watch::Sender<Option<String>>) {
@@ -205,18 +207,18 @@ impl Process {
         }));
         // The leader is gone; whoever it left in its group, or marked elsewhere, goes now.
         self.signal(Signal::KILL);
-        let mark = self.mark.clone();
-        let _ = tokio::task::spawn_blocking(move || guard::kill_marked(&mark)).await;
-        self.guard.forget(self.pid);
+        let mark = self.tag.clone();
+        let _ = tokio::task::spawn_blocking(move || reaper::kill_tagged(&mark)).await;
+        self.reaper.unregister_group(self.pid);
     }
 
     /// 2026-07-28/basic/transports/stdio.mdx, Shutdown: close the input, wait, then terminate, then kill.
     async fn end(&mut self) -> std::io::Result<ExitStatus> {
-        if let Ok(status) = timeout(STOP_STEP, self.child.wait()).await {
+        if let Ok(status) = timeout(STOP_STEP_TIME, self.child.wait()).await {
             return status;
         }
         self.signal(Signal::TERM);
-        if let Ok(status) = timeout(STOP_STEP, self.child.wait()).await {
+        if let Ok(status) = timeout(STOP_STEP_TIME, self.child.wait()).await {
             return status;
         }
         self.signal(Signal::KILL);
@@ -235,7 +237,7 @@ fn command(settings: &StdioSettings, mark: &str) -> Command {
     command.args(&settings.args).env_clear();
     command.envs(INHERITED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
     command.envs(settings.env.iter().map(|(k, v)| (k, v)));
-    command.env(guard::MARK, mark);
+    command.env(reaper::CHILD_TAG_ENV, mark);
     if let Some(cwd) = &settings.cwd {
         command.current_dir(cwd);
     }
@@ -245,9 +247,9 @@ fn command(settings: &StdioSettings, mark: &str) -> Command {
     command
 }
 
-fn unstartable(settings: &StdioSettings, error: &std::io::Error) -> LinkError {
+fn spawn_error(settings: &StdioSettings, error: &std::io::Error) -> LinkError {
     let command = &settings.command;
-    LinkError::Unstartable(match error.kind() {
+    LinkError::Spawn(match error.kind() {
         std::io::ErrorKind::NotFound => {
             let path = std::env::var("PATH").unwrap_or_default();
             match &settings.cwd {
@@ -273,9 +275,9 @@ fn describe(status: ExitStatus) -> String {
 }
 
 /// The end of the pipe mostly means the end of the process, known a moment later.
-async fn explain(error: LinkError, mut exited: watch::Receiver<Option<String>>) -> LinkError {
+async fn with_exit_status(error: LinkError, mut exited: watch::Receiver<Option<String>>) -> LinkError {
     match timeout(EXIT_WAIT, exited.wait_for(Option::is_some)).await {
-        Ok(Ok(ending)) => LinkError::Gone(ending.clone().unwrap_or_default()),
+        Ok(Ok(ending)) => LinkError::Closed(ending.clone().unwrap_or_default()),
         _ => error,
     }
 }

@@ -10,18 +10,18 @@ use http::{HeaderName, HeaderValue, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, combinators::UnsyncBoxBody};
 
 /// A body: whole or streamed; its error breaks the connection.
-pub(super) type Body = UnsyncBoxBody<Bytes, io::Error>;
+pub(super) type HttpBody = UnsyncBoxBody<Bytes, io::Error>;
 
 /// How an HTTP request ends.
-pub(super) enum Reply {
-    Response(Response<Body>),
+pub(super) enum HttpReply {
+    Response(Response<HttpBody>),
     /// Without a response: the connection ends.
     Broken {
         reset: bool,
     },
 }
 
-pub(super) fn whole(text: String) -> Body {
+pub(super) fn whole(text: String) -> HttpBody {
     Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed_unsync()
 }
 
@@ -29,7 +29,7 @@ pub(super) fn with_headers(
     status: u16,
     headers: impl IntoIterator<Item = (String, String)>,
     body: String,
-) -> Response<Body> {
+) -> Response<HttpBody> {
     let mut response = Response::new(whole(body));
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     for (name, value) in headers {
@@ -40,11 +40,11 @@ pub(super) fn with_headers(
     response
 }
 
-pub(super) fn status(status: u16) -> Response<Body> {
+pub(super) fn status(status: u16) -> Response<HttpBody> {
     with_headers(status, [], String::new())
 }
 
-pub(super) fn json(status: u16, text: String, session: Option<&str>) -> Response<Body> {
+pub(super) fn json(status: u16, text: String, session: Option<&str>) -> Response<HttpBody> {
     let kind = ("content-type".to_owned(), "application/json".to_owned());
     let session = session.map(|id| ("mcp-session-id".to_owned(), id.to_owned()));
     with_headers(status, [kind].into_iter().chain(session), text)

@@ -10,58 +10,58 @@ use tokio::sync::mpsc;
 
 use super::{
     revision::Revision,
-    server::{Frame, Server},
-    session::Session,
-    tasks::Task,
-    wire::{self, Body, Fail, Request},
+    server::{MockServer, OutgoingFrame},
+    session::MockSession,
+    tasks::MockTask,
+    wire::{self, ResultBody, RpcFailure, WireRequest},
 };
 
 /// How long the server waits for the answer to an ask.
-const ASK: Duration = Duration::from_secs(300);
+const INPUT_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Log levels, mildest first.
 pub(super) const LEVELS: [&str; 8] = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
 
 /// Why a method has no result.
 #[derive(Debug)]
-pub(super) enum Stop {
+pub(super) enum CallStop {
     /// A JSON-RPC error.
-    Fail(Fail),
+    Fail(RpcFailure),
     /// A tool result that is an error.
     Failed(String),
     /// The caller has to answer something first (modern): requests by key, and whether it is given a state.
-    Need(Value, bool),
+    InputRequired(Value, bool),
     /// The server goes down.
     Crash,
 }
 
-impl From<Fail> for Stop {
-    fn from(fail: Fail) -> Self {
+impl From<RpcFailure> for CallStop {
+    fn from(fail: RpcFailure) -> Self {
         Self::Fail(fail)
     }
 }
 
-pub(super) type Outcome = Result<Body, Stop>;
+pub(super) type CallOutcome = Result<ResultBody, CallStop>;
 
 /// A request, its caller, and the way back.
-pub(super) struct Call {
-    pub(super) server: Arc<Server>,
+pub(super) struct MockCall {
+    pub(super) server: Arc<MockServer>,
     pub(super) revision: Revision,
-    pub(super) caps: Value,
+    pub(super) capabilities: Value,
     pub(super) client: Value,
     /// None for a modern caller, and for a legacy one of a server without sessions.
-    pub(super) session: Option<Arc<Session>>,
+    pub(super) session: Option<Arc<MockSession>>,
     /// The headers it came with; none when it did not come over HTTP.
     pub(super) headers: Option<Vec<(String, String)>>,
-    pub(super) request: Request,
+    pub(super) request: WireRequest,
     /// What a modern caller has answered so far, by key.
-    pub(super) answers: Value,
-    pub(super) out: mpsc::Sender<Frame>,
+    pub(super) input_responses: Value,
+    pub(super) out: mpsc::Sender<OutgoingFrame>,
     /// The task that it runs in, if it does.
-    pub(super) task: Option<Arc<Task>>,
+    pub(super) task: Option<Arc<MockTask>>,
 }
 
-impl Call {
+impl MockCall {
     pub(super) fn argument(&self, key: &str) -> &Value {
         &self.request.params["arguments"][key]
     }
@@ -75,9 +75,9 @@ impl Call {
     }
 
     /// Sends a message before the answer. Waits when the caller does not read.
-    pub(super) async fn say(&self, message: String) {
+    pub(super) async fn send_message(&self, message: String) {
         // A caller that has gone hears nothing; whether the call goes on is the transport's to decide.
-        let _ = self.out.send(Frame::Message(message)).await;
+        let _ = self.out.send(OutgoingFrame::Message(message)).await;
     }
 
     /// Reports progress, to a caller that gave a token.
@@ -90,7 +90,7 @@ impl Call {
         if self.revision >= Revision::V2025_03_26 {
             params["message"] = json!(format!("step {done} of {total}"));
         }
-        self.say(wire::notification("notifications/progress", &params)).await;
+        self.send_message(wire::notification("notifications/progress", &params)).await;
     }
 
     /// Logs, to a caller that wants this level.
@@ -107,12 +107,12 @@ impl Call {
         let rank = |level: &str| LEVELS.iter().position(|l| *l == level).unwrap_or(0);
         if rank(level) >= rank(&floor) {
             let params = json!({"level": level, "logger": "mock", "data": data});
-            self.say(wire::notification("notifications/message", &params)).await;
+            self.send_message(wire::notification("notifications/message", &params)).await;
         }
     }
 
     /// Asks the user for a name.
-    pub(super) async fn elicit(&self, key: &str, message: &str) -> Result<Value, Stop> {
+    pub(super) async fn elicit(&self, key: &str, message: &str) -> Result<Value, CallStop> {
         let mut params = json!({
             "message": message,
             "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]},
@@ -120,89 +120,90 @@ impl Call {
         if self.revision >= Revision::V2025_11_25 {
             params["mode"] = json!("form");
         }
-        let caps = &self.caps["elicitation"];
+        let caps = &self.capabilities["elicitation"];
         // An empty object means forms, for those that knew nothing else.
         let able = caps.is_object() && (caps["form"].is_object() || !caps["url"].is_object());
-        self.able(able, Revision::V2025_06_18, json!({"elicitation": {"form": {}}}))?;
-        self.ask(key, "elicitation/create", params).await
+        self.check_declared(able, Revision::V2025_06_18, json!({"elicitation": {"form": {}}}))?;
+        self.request_input(key, "elicitation/create", params).await
     }
 
     /// Asks the user to open a page.
-    pub(super) async fn elicit_url(&self, key: &str, url: &str) -> Result<Value, Stop> {
+    pub(super) async fn elicit_url(&self, key: &str, url: &str) -> Result<Value, CallStop> {
         let mut params = json!({"mode": "url", "message": "Please open this page.", "url": url});
         let id = format!("page-{}", self.server.next_number());
         if !self.revision.is_modern() {
             params["elicitationId"] = json!(id);
         }
-        let able = self.caps["elicitation"]["url"].is_object();
-        self.able(able, Revision::V2025_11_25, json!({"elicitation": {"url": {}}}))?;
-        let answer = self.ask(key, "elicitation/create", params).await?;
+        let able = self.capabilities["elicitation"]["url"].is_object();
+        self.check_declared(able, Revision::V2025_11_25, json!({"elicitation": {"url": {}}}))?;
+        let answer = self.request_input(key, "elicitation/create", params).await?;
         if !self.revision.is_modern() {
             // The user is quick.
-            self.say(wire::notification("notifications/elicitation/complete", &json!({"elicitationId": id}))).await;
+            self.send_message(wire::notification("notifications/elicitation/complete", &json!({"elicitationId": id})))
+                .await;
         }
         Ok(answer)
     }
 
     /// Asks the client's model.
-    pub(super) async fn sample(&self, prompt: &str) -> Result<Value, Stop> {
+    pub(super) async fn sample(&self, prompt: &str) -> Result<Value, CallStop> {
         let content = json!({"type": "text", "text": prompt});
         let params = json!({"messages": [{"role": "user", "content": content}], "maxTokens": 100});
-        self.able(self.caps["sampling"].is_object(), Revision::V2024_11_05, json!({"sampling": {}}))?;
-        self.ask("sample", "sampling/createMessage", params).await
+        self.check_declared(self.capabilities["sampling"].is_object(), Revision::V2024_11_05, json!({"sampling": {}}))?;
+        self.request_input("sample", "sampling/createMessage", params).await
     }
 
     /// Asks the client's model, which may call a tool.
-    pub(super) async fn sample_with_tools(&self, prompt: &str) -> Result<Value, Stop> {
+    pub(super) async fn sample_with_tools(&self, prompt: &str) -> Result<Value, CallStop> {
         let content = json!({"type": "text", "text": prompt});
         let tool = json!({"name": "look", "description": "Looks.", "inputSchema": {"type": "object"}});
         let params = json!({"messages": [{"role": "user", "content": content}], "maxTokens": 100,
             "tools": [tool], "toolChoice": {"mode": "auto"}, "includeContext": "thisServer"});
-        let able = self.caps["sampling"]["tools"].is_object();
-        self.able(able, Revision::V2025_11_25, json!({"sampling": {"tools": {}}}))?;
-        self.ask("sample", "sampling/createMessage", params).await
+        let able = self.capabilities["sampling"]["tools"].is_object();
+        self.check_declared(able, Revision::V2025_11_25, json!({"sampling": {"tools": {}}}))?;
+        self.request_input("sample", "sampling/createMessage", params).await
     }
 
     /// Asks for the client's roots.
-    pub(super) async fn roots(&self) -> Result<Value, Stop> {
-        self.able(self.caps["roots"].is_object(), Revision::V2024_11_05, json!({"roots": {}}))?;
-        self.ask("roots", "roots/list", json!({})).await
+    pub(super) async fn roots(&self) -> Result<Value, CallStop> {
+        self.check_declared(self.capabilities["roots"].is_object(), Revision::V2024_11_05, json!({"roots": {}}))?;
+        self.request_input("roots", "roots/list", json!({})).await
     }
 
-    pub(super) fn able(&self, declared: bool, since: Revision, required: Value) -> Result<(), Stop> {
+    pub(super) fn check_declared(&self, declared: bool, since: Revision, required: Value) -> Result<(), CallStop> {
         if declared && self.revision >= since {
             return Ok(());
         }
         if self.revision.is_modern() {
-            let fail = Fail::new(-32021, "Missing required client capability");
+            let fail = RpcFailure::new(-32021, "Missing required client capability");
             return Err(fail.data(json!({"requiredCapabilities": required})).status(400).into());
         }
-        Err(Stop::Failed(format!("the client did not declare the capability this needs: {required}")))
+        Err(CallStop::Failed(format!("the client did not declare the capability this needs: {required}")))
     }
 
     /// The same call, inside a task, saying what it says there.
-    pub(super) fn in_task(&self, task: &Arc<Task>, out: mpsc::Sender<Frame>) -> Self {
+    pub(super) fn inside_task(&self, task: &Arc<MockTask>, out: mpsc::Sender<OutgoingFrame>) -> Self {
         Self {
             server: self.server.clone(),
             revision: self.revision,
-            caps: self.caps.clone(),
+            capabilities: self.capabilities.clone(),
             client: self.client.clone(),
             session: self.session.clone(),
             headers: self.headers.clone(),
             request: self.request.clone(),
-            answers: self.answers.clone(),
+            input_responses: self.input_responses.clone(),
             out,
             task: Some(task.clone()),
         }
     }
 
-    async fn ask(&self, key: &str, method: &str, params: Value) -> Result<Value, Stop> {
-        if let (Some(task), true) = (&self.task, self.answers[key].is_null()) {
-            return task.ask(self, key, method, params).await;
+    async fn request_input(&self, key: &str, method: &str, params: Value) -> Result<Value, CallStop> {
+        if let (Some(task), true) = (&self.task, self.input_responses[key].is_null()) {
+            return task.request_input(self, key, method, params).await;
         }
         if self.revision.is_modern() {
-            return match &self.answers[key] {
-                Value::Null => Err(Stop::Need(json!({key: {"method": method, "params": params}}), true)),
+            return match &self.input_responses[key] {
+                Value::Null => Err(CallStop::InputRequired(json!({key: {"method": method, "params": params}}), true)),
                 answer => Ok(answer.clone()),
             };
         }
@@ -210,19 +211,19 @@ impl Call {
     }
 
     /// Sends the caller a request, and waits for its result (legacy).
-    pub(super) async fn request(&self, method: &str, params: Value) -> Result<Value, Stop> {
+    pub(super) async fn request(&self, method: &str, params: Value) -> Result<Value, CallStop> {
         let Some(session) = &self.session else {
-            return Err(Stop::Failed("cannot ask a client that has no session".into()));
+            return Err(CallStop::Failed("cannot ask a client that has no session".into()));
         };
         let id = format!("\"ask-{}\"", self.server.next_number());
-        let Some(reply) = session.expect(&id) else {
-            return Err(Stop::Failed("too many asks are open".into()));
+        let Some(reply) = session.expect_response(&id) else {
+            return Err(CallStop::Failed("too many asks are open".into()));
         };
-        self.say(wire::request(&id, method, &params)).await;
-        match tokio::time::timeout(ASK, reply).await {
+        self.send_message(wire::request(&id, method, &params)).await;
+        match tokio::time::timeout(INPUT_TIMEOUT, reply).await {
             Ok(Ok(Ok(result))) => Ok(result),
-            Ok(Ok(Err(error))) => Err(Stop::Failed(format!("the client answered with an error: {error}"))),
-            _ => Err(Stop::Failed("the client did not answer".into())),
+            Ok(Ok(Err(error))) => Err(CallStop::Failed(format!("the client answered with an error: {error}"))),
+            _ => Err(CallStop::Failed("the client did not answer".into())),
         }
     }
 }

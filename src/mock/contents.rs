@@ -7,37 +7,37 @@ use serde_json::{Value, json};
 
 use super::{
     revision::Revision,
-    script::{Generate, Preset, Script},
+    script::{ContentPreset, GeneratedTools, MockScript},
 };
 
 /// One entry of a list.
 #[derive(Debug, Clone)]
-pub(super) struct Item {
+pub(super) struct ListItem {
     /// Its name or URI; empty where the definition has none.
     pub(super) key: String,
     /// The definition.
-    pub(super) def: Def,
+    pub(super) def: ItemDefinition,
 }
 
 /// A definition.
 #[derive(Debug, Clone)]
-pub(super) enum Def {
+pub(super) enum ItemDefinition {
     /// Ours: spelled for each revision.
     Ours(Value),
     /// The script's: sent as it is.
     Verbatim(String),
 }
 
-impl Item {
+impl ListItem {
     fn ours(key: &str, def: Value) -> Self {
-        Self { key: def[key].as_str().unwrap_or_default().to_owned(), def: Def::Ours(def) }
+        Self { key: def[key].as_str().unwrap_or_default().to_owned(), def: ItemDefinition::Ours(def) }
     }
 
     /// An entry of the script: an object, or a string of JSON.
-    pub(super) fn given(key: &str, value: &Value) -> Self {
+    pub(super) fn from_script(key: &str, value: &Value) -> Self {
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let name = serde_json::from_str::<Value>(&text).ok().and_then(|v| v[key].as_str().map(str::to_owned));
-        Self { key: name.unwrap_or_default(), def: Def::Verbatim(text) }
+        Self { key: name.unwrap_or_default(), def: ItemDefinition::Verbatim(text) }
     }
 
     /// A tool that only has a name.
@@ -51,10 +51,10 @@ impl Item {
     }
 
     /// The definition as this revision spells it.
-    pub(super) fn spelled(&self, revision: Revision) -> String {
+    pub(super) fn encode(&self, revision: Revision) -> String {
         let value = match &self.def {
-            Def::Verbatim(text) => return text.clone(),
-            Def::Ours(value) => value,
+            ItemDefinition::Verbatim(text) => return text.clone(),
+            ItemDefinition::Ours(value) => value,
         };
         let mut value = value.clone();
         if let Some(object) = value.as_object_mut() {
@@ -71,35 +71,35 @@ impl Item {
     /// The definition, for reading; null when it is not JSON.
     pub(super) fn value(&self) -> Value {
         match &self.def {
-            Def::Ours(value) => value.clone(),
-            Def::Verbatim(text) => serde_json::from_str(text).unwrap_or_default(),
+            ItemDefinition::Ours(value) => value.clone(),
+            ItemDefinition::Verbatim(text) => serde_json::from_str(text).unwrap_or_default(),
         }
     }
 }
 
 /// All four lists.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Contents {
-    pub(super) tools: Vec<Item>,
-    pub(super) resources: Vec<Item>,
-    pub(super) templates: Vec<Item>,
-    pub(super) prompts: Vec<Item>,
+pub(super) struct MockContents {
+    pub(super) tools: Vec<ListItem>,
+    pub(super) resources: Vec<ListItem>,
+    pub(super) templates: Vec<ListItem>,
+    pub(super) prompts: Vec<ListItem>,
 }
 
-impl Contents {
-    pub(super) fn of(script: &Script) -> Self {
+impl MockContents {
+    pub(super) fn of(script: &MockScript) -> Self {
         let mut all = match script.preset {
-            Preset::Empty => Self::default(),
-            Preset::Standard => standard(),
-            Preset::Demo => demo(),
+            ContentPreset::Empty => Self::default(),
+            ContentPreset::Standard => standard(),
+            ContentPreset::Demo => demo(),
         };
         for family in &script.generate {
             all.tools.extend((0..family.count).map(|n| generated(family, n)));
         }
-        all.tools.extend(script.tools.iter().map(|v| Item::given("name", v)));
-        all.resources.extend(script.resources.iter().map(|v| Item::given("uri", v)));
-        all.templates.extend(script.templates.iter().map(|v| Item::given("uriTemplate", v)));
-        all.prompts.extend(script.prompts.iter().map(|v| Item::given("name", v)));
+        all.tools.extend(script.tools.iter().map(|v| ListItem::from_script("name", v)));
+        all.resources.extend(script.resources.iter().map(|v| ListItem::from_script("uri", v)));
+        all.templates.extend(script.templates.iter().map(|v| ListItem::from_script("uriTemplate", v)));
+        all.prompts.extend(script.prompts.iter().map(|v| ListItem::from_script("name", v)));
         all
     }
 }
@@ -114,7 +114,7 @@ fn tool(name: &str, description: &str, properties: Value) -> Value {
     json!({"name": name, "description": description, "inputSchema": schema})
 }
 
-fn generated(family: &Generate, n: u32) -> Item {
+fn generated(family: &GeneratedTools, n: u32) -> ListItem {
     let name = family.name.replace("{n}", &n.to_string());
     let mut text = format!("Generated tool number {n}. ");
     while text.len() < family.describe as usize {
@@ -124,7 +124,7 @@ fn generated(family: &Generate, n: u32) -> Item {
     for level in 0..family.depth {
         property = json!({"type": "object", "properties": {format!("level_{level}"): property}, "default": {}});
     }
-    Item::ours("name", tool(&name, &text, json!({"value": property})))
+    ListItem::ours("name", tool(&name, &text, json!({"value": property})))
 }
 
 /// A schema whose value may be left out.
@@ -197,9 +197,9 @@ fn rough() -> Vec<Value> {
     ]
 }
 
-fn standard() -> Contents {
-    Contents {
-        tools: polite().into_iter().chain(rough()).map(|t| Item::ours("name", t)).collect(),
+fn standard() -> MockContents {
+    MockContents {
+        tools: polite().into_iter().chain(rough()).map(|t| ListItem::ours("name", t)).collect(),
         resources: [
             json!({"uri": "mock://static/text", "name": "text", "description": "Some text.", "mimeType": "text/plain"}),
             json!({"uri": "mock://static/blob", "name": "blob", "description": "Some bytes.", "mimeType": "application/octet-stream"}),
@@ -207,9 +207,9 @@ fn standard() -> Contents {
             json!({"uri": "mock://watched", "name": "watched", "description": "Changes when touched.", "mimeType": "text/plain"}),
         ]
         .into_iter()
-        .map(|r| Item::ours("uri", r))
+        .map(|r| ListItem::ours("uri", r))
         .collect(),
-        templates: vec![Item::ours(
+        templates: vec![ListItem::ours(
             "uriTemplate",
             json!({"uriTemplate": "mock://item/{id}", "name": "item", "description": "An item by its id.", "mimeType": "text/plain"}),
         )],
@@ -220,12 +220,12 @@ fn standard() -> Contents {
             json!({"name": "plain", "description": "A prompt without arguments."}),
         ]
         .into_iter()
-        .map(|p| Item::ours("name", p))
+        .map(|p| ListItem::ours("name", p))
         .collect(),
     }
 }
 
-fn demo() -> Contents {
+fn demo() -> MockContents {
     let (text, number) = (json!({"type": "string"}), json!({"type": "number"}));
     let mut tools = [
         tool("echo", "Repeat what you send. Useful to see that calls arrive.", json!({"text": text})),
@@ -239,10 +239,10 @@ fn demo() -> Contents {
     let about = json!({"uri": "demo://about", "name": "about", "description": "What this demonstration is.", "mimeType": "text/plain"});
     let tour = json!({"name": "tour", "description": "A guided tour of the demonstration.",
         "arguments": [{"name": "language", "description": "The language to answer in.", "required": false}]});
-    Contents {
-        tools: tools.into_iter().map(|t| Item::ours("name", t)).collect(),
-        resources: vec![Item::ours("uri", about)],
+    MockContents {
+        tools: tools.into_iter().map(|t| ListItem::ours("name", t)).collect(),
+        resources: vec![ListItem::ours("uri", about)],
         templates: Vec::new(),
-        prompts: vec![Item::ours("name", tour)],
+        prompts: vec![ListItem::ours("name", tour)],
     }
 }

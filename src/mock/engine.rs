@@ -10,24 +10,24 @@ use tokio::{
 };
 
 use super::{
-    call::{Call, Outcome, Stop},
-    fault::Act,
+    call::{CallOutcome, CallStop, MockCall},
+    fault::FaultAction,
     legacy, lists, modern, prompts, resources,
-    server::{Final, Frame},
+    server::{OutgoingFrame, RequestEnd},
     tasks, tools,
-    wire::{Body, Fail},
+    wire::{ResultBody, RpcFailure},
 };
 
 /// Answers a request under these faults; `ready` is its outcome where the transport already knows it.
-pub(super) async fn answer(call: &Call, ready: Option<Outcome>, acts: Vec<Act>) -> Final {
+pub(super) async fn answer_call(call: &MockCall, ready: Option<CallOutcome>, acts: Vec<FaultAction>) -> RequestEnd {
     let mut after = Vec::new();
     let mut fixed = ready;
     for act in acts {
         match before(call, act).await {
-            Struck::Passed => {}
-            Struck::Ended(end) => return end,
-            Struck::Answered(outcome) => fixed = Some(outcome),
-            Struck::Later(act) => after.push(act),
+            FaultOutcome::Passed => {}
+            FaultOutcome::Ended(end) => return end,
+            FaultOutcome::Answered(outcome) => fixed = Some(outcome),
+            FaultOutcome::AfterAnswer(act) => after.push(act),
         }
     }
     let outcome = match fixed {
@@ -37,79 +37,90 @@ pub(super) async fn answer(call: &Call, ready: Option<Outcome>, acts: Vec<Act>) 
     finish(call, outcome, &after)
 }
 
-enum Struck {
+enum FaultOutcome {
     Passed,
-    Ended(Final),
-    Answered(Outcome),
-    Later(Act),
+    Ended(RequestEnd),
+    Answered(CallOutcome),
+    AfterAnswer(FaultAction),
 }
 
-async fn before(call: &Call, act: Act) -> Struck {
+async fn before(call: &MockCall, act: FaultAction) -> FaultOutcome {
     match act {
-        Act::Delay { ms } => sleep(Duration::from_millis(ms)).await,
-        Act::Hang => std::future::pending().await,
-        Act::Exit { code } => return Struck::Ended(Final::Broken { reset: true, exit: Some(code) }),
-        Act::Close => return Struck::Ended(Final::Broken { reset: false, exit: None }),
-        Act::Reset => return Struck::Ended(Final::Broken { reset: true, exit: None }),
-        Act::Error { code, message } => return Struck::Answered(Err(Fail::new(code, message).into())),
-        Act::Result { json } => {
-            let body = Body::verbatim(&json).ok_or_else(|| Fail::new(-32603, "the script's result is no object"));
-            return Struck::Answered(body.map_err(Stop::Fail));
+        FaultAction::Delay { ms } => sleep(Duration::from_millis(ms)).await,
+        FaultAction::Hang => std::future::pending().await,
+        FaultAction::Exit { code } => return FaultOutcome::Ended(RequestEnd::Broken { reset: true, exit: Some(code) }),
+        FaultAction::Close => return FaultOutcome::Ended(RequestEnd::Broken { reset: false, exit: None }),
+        FaultAction::Reset => return FaultOutcome::Ended(RequestEnd::Broken { reset: true, exit: None }),
+        FaultAction::Error { code, message } => {
+            return FaultOutcome::Answered(Err(RpcFailure::new(code, message).into()));
         }
-        Act::Status { .. } if call.headers.is_none() => {}
-        Act::Status { status, headers, body, content_type } => {
+        FaultAction::Result { json } => {
+            let body =
+                ResultBody::verbatim(&json).ok_or_else(|| RpcFailure::new(-32603, "the script's result is no object"));
+            return FaultOutcome::Answered(body.map_err(CallStop::Fail));
+        }
+        FaultAction::Status { .. } if call.headers.is_none() => {}
+        FaultAction::Status { status, headers, body, content_type } => {
             let mut headers: Vec<_> = headers.into_iter().collect();
             headers.extend(content_type.map(|value| ("content-type".to_owned(), value)));
-            return Struck::Ended(Final::Http { status, headers, body });
+            return FaultOutcome::Ended(RequestEnd::Http { status, headers, body });
         }
-        Act::Body { text } => {
+        FaultAction::Body { text } => {
             let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
-            return Struck::Ended(Final::Http { status: 200, headers, body: text.replace("{id}", &call.request.id) });
+            return FaultOutcome::Ended(RequestEnd::Http {
+                status: 200,
+                headers,
+                body: text.replace("{id}", &call.request.id),
+            });
         }
-        Act::Garbage { text } => {
+        FaultAction::Garbage { text } => {
             let text = filled(call, &text);
-            let _ = call.out.send(Frame::Raw(format!("{text}\n").into_bytes())).await;
+            let _ = call.out.send(OutgoingFrame::Raw(format!("{text}\n").into_bytes())).await;
         }
-        Act::Bytes { text } => {
+        FaultAction::Bytes { text } => {
             let bytes = filled(call, &text).chars().filter_map(|byte| u8::try_from(byte).ok()).collect();
-            let _ = call.out.send(Frame::Raw(bytes)).await;
+            let _ = call.out.send(OutgoingFrame::Raw(bytes)).await;
         }
-        Act::Unending { bytes } => unending(call, bytes).await,
-        Act::Flood { text, count } => {
+        FaultAction::Unending { bytes } => unending(call, bytes).await,
+        FaultAction::Flood { text, count } => {
             let text = filled(call, &text);
             for n in 1..=count {
-                let _ = call.out.send(Frame::Message(text.replace("{n}", &n.to_string()))).await;
+                let _ = call.out.send(OutgoingFrame::Message(text.replace("{n}", &n.to_string()))).await;
             }
         }
-        Act::Stderr { bytes } => flood(bytes).await,
-        Act::DropSessions => {
+        FaultAction::Stderr { bytes } => flood(bytes).await,
+        FaultAction::DropSessions => {
             call.server.drop_sessions(None);
         }
-        act @ (Act::ContentType { .. } | Act::Cut | Act::WrongId | Act::Duplicate | Act::Huge { .. }) => {
-            return Struck::Later(act);
+        act @ (FaultAction::ContentType { .. }
+        | FaultAction::Cut
+        | FaultAction::WrongId
+        | FaultAction::Duplicate
+        | FaultAction::Huge { .. }) => {
+            return FaultOutcome::AfterAnswer(act);
         }
     }
-    Struck::Passed
+    FaultOutcome::Passed
 }
 
 /// A text of the script's, about this call.
-fn filled(call: &Call, text: &str) -> String {
+fn filled(call: &MockCall, text: &str) -> String {
     let token = call.request.meta("progressToken").to_string();
     text.replace("{id}", &call.request.id).replace("{token}", &token)
 }
 
 /// Writes so many bytes that are no line, then a line break.
-async fn unending(call: &Call, bytes: usize) {
+async fn unending(call: &MockCall, bytes: usize) {
     const PART: usize = 64 * 1024;
     let mut left = bytes;
     while left > 0 {
         let part = left.min(PART);
-        if call.out.send(Frame::Raw(vec![b'x'; part])).await.is_err() {
+        if call.out.send(OutgoingFrame::Raw(vec![b'x'; part])).await.is_err() {
             return;
         }
         left -= part;
     }
-    let _ = call.out.send(Frame::Raw(b"\n".to_vec())).await;
+    let _ = call.out.send(OutgoingFrame::Raw(b"\n".to_vec())).await;
 }
 
 /// Writes so many bytes to stderr, in lines.
@@ -126,7 +137,7 @@ pub(super) async fn flood(bytes: usize) {
     }
 }
 
-async fn dispatch(call: &Call) -> Outcome {
+async fn dispatch(call: &MockCall) -> CallOutcome {
     let outcome = match call.request.method.as_str() {
         "tools/call" => tools::call(call).await,
         "tools/list" => lists::tools(call),
@@ -146,45 +157,45 @@ async fn dispatch(call: &Call) -> Outcome {
         },
     };
     match outcome {
-        Err(Stop::Failed(text)) if call.request.method == "tools/call" => {
+        Err(CallStop::Failed(text)) if call.request.method == "tools/call" => {
             Ok(tools::text(&text).put("isError", &json!(true)))
         }
-        Err(Stop::Failed(text)) => Err(Fail::new(-32603, text).into()),
+        Err(CallStop::Failed(text)) => Err(RpcFailure::new(-32603, text).into()),
         other => other,
     }
 }
 
-fn finish(call: &Call, outcome: Outcome, after: &[Act]) -> Final {
+fn finish(call: &MockCall, outcome: CallOutcome, after: &[FaultAction]) -> RequestEnd {
     let mut id = call.request.id.clone();
     let (mut twice, mut content_type) = (false, None);
     let mut padding = 0;
     for act in after {
         match act {
-            Act::Cut => return Final::Nothing,
-            Act::WrongId => id = wrong(&id),
-            Act::Duplicate => twice = true,
-            Act::Huge { bytes } => padding = *bytes,
-            Act::ContentType { value } => content_type = Some(value.clone()),
+            FaultAction::Cut => return RequestEnd::Nothing,
+            FaultAction::WrongId => id = wrong(&id),
+            FaultAction::Duplicate => twice = true,
+            FaultAction::Huge { bytes } => padding = *bytes,
+            FaultAction::ContentType { value } => content_type = Some(value.clone()),
             _ => {}
         }
     }
     let (text, status) = match outcome {
         Ok(body) => {
             let body = if padding > 0 { body.put("padding", &json!("x".repeat(padding))) } else { body };
-            (spelled(call, body).response(&id), 200)
+            (encode_result(call, body).response(&id), 200)
         }
-        Err(Stop::Need(requests, state)) => {
-            (spelled(call, modern::input_required(call, &requests, state)).response(&id), 200)
+        Err(CallStop::InputRequired(requests, state)) => {
+            (encode_result(call, modern::input_required(call, &requests, state)).response(&id), 200)
         }
-        Err(Stop::Fail(fail)) => (fail.response(Some(&id)), fail.status),
-        Err(Stop::Failed(text)) => (Fail::new(-32603, text).response(Some(&id)), 200),
-        Err(Stop::Crash) => return Final::Broken { reset: true, exit: Some(3) },
+        Err(CallStop::Fail(fail)) => (fail.response(Some(&id)), fail.status),
+        Err(CallStop::Failed(text)) => (RpcFailure::new(-32603, text).response(Some(&id)), 200),
+        Err(CallStop::Crash) => return RequestEnd::Broken { reset: true, exit: Some(3) },
     };
-    Final::Answer { text, status, twice, content_type }
+    RequestEnd::Answer { text, status, twice, content_type }
 }
 
-fn spelled(call: &Call, body: Body) -> Body {
-    if call.revision.is_modern() { modern::spelled(call, body) } else { body }
+fn encode_result(call: &MockCall, body: ResultBody) -> ResultBody {
+    if call.revision.is_modern() { modern::encode_result(call, body) } else { body }
 }
 
 fn wrong(id: &str) -> String {

@@ -5,10 +5,10 @@
 
 use bytes::Bytes;
 
-use super::script::{Newline, Sse};
+use super::script::{NewlineStyle, SseRules};
 
 /// An event of one message, in as many pieces as the script says.
-pub(super) fn event(sse: &Sse, id: Option<&str>, message: &str) -> Vec<Bytes> {
+pub(super) fn event(sse: &SseRules, id: Option<&str>, message: &str) -> Vec<Bytes> {
     let mut lines = vec!["event: message".to_owned()];
     lines.extend(id.map(|id| format!("id: {id}")));
     // JSON allows a line break after its first brace or bracket, so it may be spread over lines there.
@@ -21,12 +21,12 @@ pub(super) fn event(sse: &Sse, id: Option<&str>, message: &str) -> Vec<Bytes> {
 }
 
 /// An event of another name.
-pub(super) fn named(sse: &Sse, name: &str, data: &str) -> Vec<Bytes> {
+pub(super) fn named(sse: &SseRules, name: &str, data: &str) -> Vec<Bytes> {
     pieces(sse, vec![format!("event: {name}"), format!("data: {data}")])
 }
 
 /// A comment, and an event without data, which no client may take for a message.
-pub(super) fn prime(sse: &Sse, id: Option<&str>) -> Vec<Bytes> {
+pub(super) fn prime(sse: &SseRules, id: Option<&str>) -> Vec<Bytes> {
     let mut all = pieces(sse, vec![": hello".to_owned()]);
     let mut lines: Vec<String> = id.map(|id| format!("id: {id}")).into_iter().collect();
     lines.extend((sse.retry_ms > 0).then(|| format!("retry: {}", sse.retry_ms)));
@@ -35,11 +35,11 @@ pub(super) fn prime(sse: &Sse, id: Option<&str>) -> Vec<Bytes> {
     all
 }
 
-fn pieces(sse: &Sse, lines: Vec<String>) -> Vec<Bytes> {
+fn pieces(sse: &SseRules, lines: Vec<String>) -> Vec<Bytes> {
     let end = match sse.newline {
-        Newline::Lf => "\n",
-        Newline::Cr => "\r",
-        Newline::Crlf => "\r\n",
+        NewlineStyle::Lf => "\n",
+        NewlineStyle::Cr => "\r",
+        NewlineStyle::Crlf => "\r\n",
     };
     let mut text = lines.join(end);
     text.push_str(end);

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 /// A fault: which requests it strikes, and how.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Fault {
+pub struct FaultRule {
     /// A method, `tools/call:NAME` for one tool, or `*`.
-    #[serde(default = "Fault::everything")]
+    #[serde(default = "FaultRule::everything")]
     pub on: String,
     /// Lets so many requests pass first.
     #[serde(default)]
@@ -21,21 +21,21 @@ pub struct Fault {
     pub times: u64,
     /// What it does.
     #[serde(flatten)]
-    pub act: Act,
+    pub act: FaultAction,
 }
 
 /// What a fault does. Over stdio the ones about HTTP do nothing.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case", deny_unknown_fields)]
 #[allow(missing_docs, reason = "fields are explained with their variant")]
-pub enum Act {
+pub enum FaultAction {
     /// Answers `ms` milliseconds late.
     Delay { ms: u64 },
     /// Never answers.
     Hang,
     /// Exits with `code` (default 3) instead of answering; over HTTP the connection is reset.
     Exit {
-        #[serde(default = "Act::three")]
+        #[serde(default = "FaultAction::three")]
         code: i32,
     },
     /// Answers with this JSON-RPC error.
@@ -86,20 +86,20 @@ pub enum Act {
     Stderr { bytes: usize },
 }
 
-impl Act {
+impl FaultAction {
     fn three() -> i32 {
         3
     }
 }
 
-impl Fault {
+impl FaultRule {
     fn everything() -> String {
         "*".into()
     }
 
     /// A fault that strikes every request of this method (see [`Fault::on`]).
     #[must_use]
-    pub fn on(method: &str, act: Act) -> Self {
+    pub fn on(method: &str, act: FaultAction) -> Self {
         Self { on: method.into(), after: 0, times: 0, act }
     }
 
@@ -127,14 +127,14 @@ impl Fault {
 
 /// Faults and how often each has been met.
 #[derive(Debug, Default)]
-pub(super) struct Armed(Vec<(Fault, u64)>);
+pub(super) struct ArmedFaults(Vec<(FaultRule, u64)>);
 
-impl Armed {
-    pub(super) fn new(faults: &[Fault]) -> Self {
+impl ArmedFaults {
+    pub(super) fn new(faults: &[FaultRule]) -> Self {
         Self(faults.iter().map(|f| (f.clone(), 0)).collect())
     }
 
-    pub(super) fn add(&mut self, fault: Fault) {
+    pub(super) fn add(&mut self, fault: FaultRule) {
         self.0.push((fault, 0));
     }
 
@@ -143,7 +143,7 @@ impl Armed {
     }
 
     /// The faults that strike this request, in the order of the script.
-    pub(super) fn strike(&mut self, method: &str, tool: Option<&str>) -> Vec<Act> {
+    pub(super) fn strike(&mut self, method: &str, tool: Option<&str>) -> Vec<FaultAction> {
         let mut acts = Vec::new();
         for (fault, met) in &mut self.0 {
             if !fault.names(method, tool) {

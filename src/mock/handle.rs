@@ -12,22 +12,22 @@ use tokio::{
 };
 
 use super::{
-    contents::Item,
-    fault::{Armed, Fault},
+    contents::ListItem,
+    fault::{ArmedFaults, FaultRule},
     http, pipe,
-    record::{Counters, Record, Seen, lock},
-    script::Script,
-    server::{Connection, Notice, Server},
+    record::{RecordCounters, RecordedRequest, RequestRecord, lock},
+    script::MockScript,
+    server::{ChangeNotice, MockServer, PipeConnection},
     wire, ws,
 };
 
 /// A mock server that runs until its handle goes.
-pub struct Handle {
+pub struct MockHandle {
     /// The URL of the endpoint; for others than HTTP, the address.
     pub url: String,
     /// The address it listens on; none for a Unix socket.
     pub addr: Option<SocketAddr>,
-    server: Arc<Server>,
+    server: Arc<MockServer>,
     accepting: JoinHandle<()>,
 }
 
@@ -35,7 +35,7 @@ pub struct Handle {
 ///
 /// # Errors
 /// When it cannot listen there.
-pub async fn serve_http(script: Script, addr: SocketAddr) -> io::Result<Handle> {
+pub async fn serve_http(script: MockScript, addr: SocketAddr) -> io::Result<MockHandle> {
     serve_http_recording(script, addr, None, None).await
 }
 
@@ -44,23 +44,23 @@ pub async fn serve_http(script: Script, addr: SocketAddr) -> io::Result<Handle> 
 /// # Errors
 /// When it cannot listen there.
 pub async fn serve_http_recording(
-    script: Script,
+    script: MockScript,
     addr: SocketAddr,
     record: Option<File>,
     program: Option<PathBuf>,
-) -> io::Result<Handle> {
+) -> io::Result<MockHandle> {
     let listener = TcpListener::bind(addr).await?;
     let addr = listener.local_addr()?;
-    let server = Server::new(script, Record::to_file(record), program);
+    let server = MockServer::new(script, RequestRecord::to_file(record), program);
     let accepting = tokio::spawn(http::serve(server.clone(), listener));
-    Ok(Handle { url: format!("http://{addr}{}", http::PATH), addr: Some(addr), server, accepting })
+    Ok(MockHandle { url: format!("http://{addr}{}", http::PATH), addr: Some(addr), server, accepting })
 }
 
 /// Serves lines of JSON-RPC on every TCP connection, each a client of its own.
 ///
 /// # Errors
 /// When it cannot listen there.
-pub async fn serve_tcp(script: Script, addr: SocketAddr, record: Option<File>) -> io::Result<Handle> {
+pub async fn serve_tcp(script: MockScript, addr: SocketAddr, record: Option<File>) -> io::Result<MockHandle> {
     over_tcp(script, addr, record, lines, |addr| addr.to_string()).await
 }
 
@@ -68,9 +68,9 @@ pub async fn serve_tcp(script: Script, addr: SocketAddr, record: Option<File>) -
 ///
 /// # Errors
 /// When it cannot listen there.
-pub async fn serve_ws(script: Script, addr: SocketAddr, record: Option<File>) -> io::Result<Handle> {
-    let begin = |server: &Arc<Server>, stream: TcpStream| {
-        let (open, server) = (Connection::begun(server), server.clone());
+pub async fn serve_ws(script: MockScript, addr: SocketAddr, record: Option<File>) -> io::Result<MockHandle> {
+    let begin = |server: &Arc<MockServer>, stream: TcpStream| {
+        let (open, server) = (PipeConnection::open(server), server.clone());
         tokio::spawn(async move {
             ws::connection(server, stream).await;
             drop(open);
@@ -81,15 +81,15 @@ pub async fn serve_ws(script: Script, addr: SocketAddr, record: Option<File>) ->
 
 /// Accepts TCP connections, and begins something with each.
 async fn over_tcp(
-    script: Script,
+    script: MockScript,
     addr: SocketAddr,
     record: Option<File>,
-    begin: impl Fn(&Arc<Server>, TcpStream) + Send + 'static,
+    begin: impl Fn(&Arc<MockServer>, TcpStream) + Send + 'static,
     url: impl Fn(SocketAddr) -> String,
-) -> io::Result<Handle> {
+) -> io::Result<MockHandle> {
     let listener = TcpListener::bind(addr).await?;
     let addr = listener.local_addr()?;
-    let server = Server::new(script, Record::to_file(record), None);
+    let server = MockServer::new(script, RequestRecord::to_file(record), None);
     let shared = server.clone();
     let accepting = tokio::spawn(async move {
         let mut stop = shared.stop.subscribe();
@@ -104,7 +104,7 @@ async fn over_tcp(
             }
         }
     });
-    Ok(Handle { url: url(addr), addr: Some(addr), server, accepting })
+    Ok(MockHandle { url: url(addr), addr: Some(addr), server, accepting })
 }
 
 /// Serves lines of JSON-RPC on every connection to a Unix socket at `path`, which must not exist.
@@ -112,9 +112,9 @@ async fn over_tcp(
 /// # Errors
 /// When it cannot listen there.
 #[cfg(unix)]
-pub async fn serve_unix(script: Script, path: PathBuf, record: Option<File>) -> io::Result<Handle> {
+pub async fn serve_unix(script: MockScript, path: PathBuf, record: Option<File>) -> io::Result<MockHandle> {
     let listener = tokio::net::UnixListener::bind(&path)?;
-    let server = Server::new(script, Record::to_file(record), None);
+    let server = MockServer::new(script, RequestRecord::to_file(record), None);
     let shared = server.clone();
     let url = path.display().to_string();
     let accepting = tokio::spawn(async move {
@@ -128,11 +128,11 @@ pub async fn serve_unix(script: Script, path: PathBuf, record: Option<File>) -> 
         // A socket file that stays would refuse the next start.
         let _ = std::fs::remove_file(path);
     });
-    Ok(Handle { url, addr: None, server, accepting })
+    Ok(MockHandle { url, addr: None, server, accepting })
 }
 
-fn lines<S: AsyncRead + AsyncWrite + Send + 'static>(server: &Arc<Server>, stream: S) {
-    let (open, server) = (Connection::begun(server), server.clone());
+fn lines<S: AsyncRead + AsyncWrite + Send + 'static>(server: &Arc<MockServer>, stream: S) {
+    let (open, server) = (PipeConnection::open(server), server.clone());
     let (reader, writer) = tokio::io::split(stream);
     tokio::spawn(async move {
         // How a connection ends is the client's business, or a fault we were asked for.
@@ -141,24 +141,24 @@ fn lines<S: AsyncRead + AsyncWrite + Send + 'static>(server: &Arc<Server>, strea
     });
 }
 
-impl Handle {
+impl MockHandle {
     /// What it has counted so far.
     #[must_use]
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> RecordCounters {
         self.server.record.counters()
     }
 
     /// The last requests, oldest first (at most 64), with all their headers and their body.
     #[must_use]
-    pub fn seen(&self) -> Vec<Seen> {
-        self.server.record.seen()
+    pub fn recorded_requests(&self) -> Vec<RecordedRequest> {
+        self.server.record.requests()
     }
 
     /// The last request whose body names this method.
     #[must_use]
-    pub fn last(&self, method: &str) -> Option<Seen> {
-        let names = |s: &Seen| serde_json::from_str::<Value>(&s.body).is_ok_and(|v| v["method"] == method);
-        self.seen().into_iter().rev().find(names)
+    pub fn last_request(&self, method: &str) -> Option<RecordedRequest> {
+        let names = |s: &RecordedRequest| serde_json::from_str::<Value>(&s.body).is_ok_and(|v| v["method"] == method);
+        self.recorded_requests().into_iter().rev().find(names)
     }
 
     /// Forgets what it has counted and seen.
@@ -168,7 +168,7 @@ impl Handle {
 
     /// Replaces its tools (objects, or strings of JSON sent as they are), and tells nobody.
     pub fn set_tools(&self, tools: &[Value]) {
-        lock(&self.server.contents).tools = tools.iter().map(|t| Item::given("name", t)).collect();
+        lock(&self.server.contents).tools = tools.iter().map(|t| ListItem::from_script("name", t)).collect();
     }
 
     /// Replaces its tools, and tells who listens; gives how many were told.
@@ -179,39 +179,39 @@ impl Handle {
 
     /// Replaces its resources, and tells nobody.
     pub fn set_resources(&self, resources: &[Value]) {
-        lock(&self.server.contents).resources = resources.iter().map(|r| Item::given("uri", r)).collect();
+        lock(&self.server.contents).resources = resources.iter().map(|r| ListItem::from_script("uri", r)).collect();
     }
 
     /// Replaces its prompts, and tells nobody.
     pub fn set_prompts(&self, prompts: &[Value]) {
-        lock(&self.server.contents).prompts = prompts.iter().map(|p| Item::given("name", p)).collect();
+        lock(&self.server.contents).prompts = prompts.iter().map(|p| ListItem::from_script("name", p)).collect();
     }
 
     /// Says that `tools`, `prompts` or `resources` changed; gives how many were told.
     pub fn notify_list(&self, list: &str) -> usize {
         let known = ["tools", "prompts", "resources"].into_iter().find(|known| *known == list);
-        known.map_or(0, |list| self.server.publish(&Notice::List(list)))
+        known.map_or(0, |list| self.server.publish(&ChangeNotice::List(list)))
     }
 
     /// Says that a resource changed; gives how many subscribers were told.
     pub fn notify_resource(&self, uri: &str) -> usize {
-        self.server.publish(&Notice::Resource(uri.to_owned()))
+        self.server.publish(&ChangeNotice::Resource(uri.to_owned()))
     }
 
     /// Sends a request to every legacy session that listens, outside of any call; gives how many were asked.
-    pub fn ask_sessions(&self, method: &str, params: &Value) -> usize {
+    pub fn request_sessions(&self, method: &str, params: &Value) -> usize {
         let sessions: Vec<String> = lock(&self.server.sessions).keys().cloned().collect();
         let ask = |id: &String| {
             let request = wire::request(&format!("\"own-{}\"", self.server.next_number()), method, params);
-            self.server.tell(id, request)
+            self.server.send_to_session(id, request)
         };
         sessions.iter().filter(|id| ask(id)).count()
     }
 
     /// Sends a text as a message to every legacy session that listens, valid or not; gives how many were told.
-    pub fn tell_sessions(&self, text: &str) -> usize {
+    pub fn send_to_sessions(&self, text: &str) -> usize {
         let sessions: Vec<String> = lock(&self.server.sessions).keys().cloned().collect();
-        sessions.iter().filter(|id| self.server.tell(id, text.to_owned())).count()
+        sessions.iter().filter(|id| self.server.send_to_session(id, text.to_owned())).count()
     }
 
     /// Streams and pipes that would hear a notice now: wait for one before changing anything.
@@ -232,12 +232,12 @@ impl Handle {
     }
 
     /// Replaces all faults by this one.
-    pub fn set_fault(&self, fault: Fault) {
-        *lock(&self.server.faults) = Armed::new(&[fault]);
+    pub fn set_fault(&self, fault: FaultRule) {
+        *lock(&self.server.faults) = ArmedFaults::new(&[fault]);
     }
 
     /// Adds a fault.
-    pub fn add_fault(&self, fault: Fault) {
+    pub fn add_fault(&self, fault: FaultRule) {
         lock(&self.server.faults).add(fault);
     }
 
@@ -254,7 +254,7 @@ impl Handle {
     }
 }
 
-impl Drop for Handle {
+impl Drop for MockHandle {
     fn drop(&mut self) {
         self.server.stop.send_replace(true);
     }

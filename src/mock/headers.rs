@@ -7,19 +7,19 @@ use base64::{Engine as _, engine::general_purpose::STANDARD as B64};
 use serde_json::{Value, json};
 
 use super::{
-    http::Asked,
+    http::ReceivedRequest,
     modern,
     revision::Revision,
-    server::Server,
-    wire::{Fail, Request},
+    server::MockServer,
+    wire::{RpcFailure, WireRequest},
 };
 
 /// Checks the version, then every header that the request must carry.
-pub(super) fn check(server: &Server, asked: &Asked, request: &Request) -> Result<(), Fail> {
+pub(super) fn check(server: &MockServer, asked: &ReceivedRequest, request: &WireRequest) -> Result<(), RpcFailure> {
     // The supported versions are named in every refusal: a legacy client may have nothing else to show its user.
     let mismatch = |text: String| {
         let text = format!("Header mismatch: {text} (supported versions: {})", server.supported());
-        Fail::new(-32020, text).data(json!({"supported": server.supported()})).status(400)
+        RpcFailure::new(-32020, text).data(json!({"supported": server.supported()})).status(400)
     };
     let missing = |name: &str| mismatch(format!("the header {name} is missing"));
     let version = asked.header("mcp-protocol-version").ok_or_else(|| missing("MCP-Protocol-Version"))?;

@@ -26,28 +26,28 @@ use tokio::{
 };
 
 use super::{
-    answer::{self, Reply},
-    fault::Act,
-    pair, post,
-    record::Seen,
+    answer::{self, HttpReply},
+    fault::FaultAction,
+    http_sse, post,
+    record::RecordedRequest,
     revision::Revision,
-    server::{Ear, Server},
+    server::{ListenTarget, MockServer},
     stream,
-    wire::Fail,
+    wire::RpcFailure,
 };
 
 /// The largest body read.
-const BODY: usize = 64 << 20;
+const BODY_MAX: usize = 64 << 20;
 /// The path of the endpoint.
 pub(super) const PATH: &str = "/mcp";
 
 /// A request as the rest of the mock sees it.
-pub(super) struct Asked {
+pub(super) struct ReceivedRequest {
     pub(super) headers: Vec<(String, String)>,
     pub(super) body: Bytes,
 }
 
-impl Asked {
+impl ReceivedRequest {
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
     }
@@ -62,7 +62,7 @@ impl Asked {
 }
 
 /// Accepts connections until the server stops.
-pub(super) async fn serve(server: Arc<Server>, listener: TcpListener) {
+pub(super) async fn serve(server: Arc<MockServer>, listener: TcpListener) {
     let room = Arc::new(Semaphore::new(server.script.http.connections));
     let mut stop = server.stop.subscribe();
     loop {
@@ -85,13 +85,13 @@ pub(super) async fn serve(server: Arc<Server>, listener: TcpListener) {
     }
 }
 
-async fn connection(server: Arc<Server>, stream: TcpStream) {
+async fn connection(server: Arc<MockServer>, stream: TcpStream) {
     // Small frames are the rule here, and a delay on them would be measured as somebody else's.
     let _ = stream.set_nodelay(true);
     let loopback = stream.local_addr().is_ok_and(|address| address.ip().is_loopback());
     let reset = Arc::new(AtomicBool::new(false));
     let mut stop = server.stop.subscribe();
-    let io = TokioIo::new(Socket { inner: stream, reset: reset.clone() });
+    let io = TokioIo::new(ResettableSocket { inner: stream, reset: reset.clone() });
     let service = service_fn(move |request| {
         let (server, reset) = (server.clone(), reset.clone());
         async move { answer(&server, &reset, loopback, request).await }
@@ -109,22 +109,22 @@ async fn connection(server: Arc<Server>, stream: TcpStream) {
 }
 
 async fn answer(
-    server: &Arc<Server>,
+    server: &Arc<MockServer>,
     reset: &Arc<AtomicBool>,
     loopback: bool,
     request: Request<Incoming>,
-) -> io::Result<Response<answer::Body>> {
+) -> io::Result<Response<answer::HttpBody>> {
     let (parts, body) = request.into_parts();
     let headers: Vec<_> = parts
         .headers
         .iter()
         .map(|(n, v)| (n.as_str().to_owned(), String::from_utf8_lossy(v.as_bytes()).into_owned()))
         .collect();
-    let Ok(body) = Limited::new(body, BODY).collect().await else {
+    let Ok(body) = Limited::new(body, BODY_MAX).collect().await else {
         return Ok(answer::status(413));
     };
-    let asked = Asked { headers, body: body.to_bytes() };
-    server.record.see(Seen {
+    let asked = ReceivedRequest { headers, body: body.to_bytes() };
+    server.record.add_request(RecordedRequest {
         http_method: parts.method.to_string(),
         path: parts.uri.path_and_query().map(ToString::to_string).unwrap_or_default(),
         headers: asked.headers.clone(),
@@ -132,9 +132,11 @@ async fn answer(
     });
     let path = parts.uri.path();
     let reply = match refusal(server, &parts.method, path, &asked, loopback) {
-        Some(response) => Reply::Response(response),
-        None if path == pair::OPEN => Reply::Response(pair::open(server)),
-        None if path == pair::SEND => Reply::Response(pair::send(server, parts.uri.query(), &asked.body).await),
+        Some(response) => HttpReply::Response(response),
+        None if path == http_sse::OPEN => HttpReply::Response(http_sse::open(server)),
+        None if path == http_sse::SEND => {
+            HttpReply::Response(http_sse::send(server, parts.uri.query(), &asked.body).await)
+        }
         None => match parts.method {
             Method::POST => post::answer(server, asked).await,
             Method::GET => get(server, &asked).await,
@@ -142,8 +144,8 @@ async fn answer(
         },
     };
     match reply {
-        Reply::Response(response) => Ok(response),
-        Reply::Broken { reset: hard } => {
+        HttpReply::Response(response) => Ok(response),
+        HttpReply::Broken { reset: hard } => {
             reset.store(hard, Ordering::Relaxed);
             Err(io::ErrorKind::ConnectionReset.into())
         }
@@ -152,19 +154,19 @@ async fn answer(
 
 /// What is refused whatever it says.
 fn refusal(
-    server: &Server,
+    server: &MockServer,
     method: &Method,
     path: &str,
-    asked: &Asked,
+    asked: &ReceivedRequest,
     loopback: bool,
-) -> Option<Response<answer::Body>> {
+) -> Option<Response<answer::HttpBody>> {
     let http = &server.script.http;
     let paired = http.pair && server.speaks(Revision::V2024_11_05);
     match path {
         PATH if http.streamable => {}
-        pair::OPEN if paired && *method != Method::GET => return Some(answer::status(405)),
-        pair::SEND if paired && *method != Method::POST => return Some(answer::status(405)),
-        pair::OPEN | pair::SEND if paired => {}
+        http_sse::OPEN if paired && *method != Method::GET => return Some(answer::status(405)),
+        http_sse::SEND if paired && *method != Method::POST => return Some(answer::status(405)),
+        http_sse::OPEN | http_sse::SEND if paired => {}
         _ => return Some(answer::status(404)),
     }
     if let Some(bearer) = &http.bearer
@@ -197,26 +199,26 @@ fn refusal(
     }
     let events = *method != Method::DELETE && !asked.accepts("text/event-stream");
     if events || (*method == Method::POST && !asked.accepts("application/json")) {
-        let fail = Fail::new(-32000, "Not Acceptable: the client must accept what this method answers with");
+        let fail = RpcFailure::new(-32000, "Not Acceptable: the client must accept what this method answers with");
         return Some(answer::json(406, fail.response(None), None));
     }
     None
 }
 
 /// Faults on `GET` and `DELETE`, which are no JSON-RPC methods.
-async fn struck(server: &Server, method: &str) -> Option<Reply> {
+async fn strike_request(server: &MockServer, method: &str) -> Option<HttpReply> {
     for act in server.strike(method, None) {
         match act {
-            Act::Delay { ms } => sleep(Duration::from_millis(ms)).await,
-            Act::Hang => std::future::pending().await,
-            Act::DropSessions => {
+            FaultAction::Delay { ms } => sleep(Duration::from_millis(ms)).await,
+            FaultAction::Hang => std::future::pending().await,
+            FaultAction::DropSessions => {
                 server.drop_sessions(None);
             }
-            Act::Close => return Some(Reply::Broken { reset: false }),
-            Act::Reset | Act::Exit { .. } => return Some(Reply::Broken { reset: true }),
-            Act::Status { status, headers, body, content_type } => {
+            FaultAction::Close => return Some(HttpReply::Broken { reset: false }),
+            FaultAction::Reset | FaultAction::Exit { .. } => return Some(HttpReply::Broken { reset: true }),
+            FaultAction::Status { status, headers, body, content_type } => {
                 let headers = headers.into_iter().chain(content_type.map(|v| ("content-type".to_owned(), v)));
-                return Some(Reply::Response(answer::with_headers(status, headers, body)));
+                return Some(HttpReply::Response(answer::with_headers(status, headers, body)));
             }
             _ => {}
         }
@@ -224,46 +226,46 @@ async fn struck(server: &Server, method: &str) -> Option<Reply> {
     None
 }
 
-async fn get(server: &Arc<Server>, asked: &Asked) -> Reply {
+async fn get(server: &Arc<MockServer>, asked: &ReceivedRequest) -> HttpReply {
     server.record.method("GET");
-    if let Some(reply) = struck(server, "GET").await {
+    if let Some(reply) = strike_request(server, "GET").await {
         return reply;
     }
     let http = &server.script.http;
     let refused = http.get.or((server.legacy().is_none() || !http.session).then_some(405));
     if let Some(status) = refused {
-        return Reply::Response(answer::status(status));
+        return HttpReply::Response(answer::status(status));
     }
     let session = match post::session(server, asked) {
         Ok(session) => session,
-        Err(fail) => return Reply::Response(answer::json(fail.status, fail.response(None), None)),
+        Err(fail) => return HttpReply::Response(answer::json(fail.status, fail.response(None), None)),
     };
-    if let Some(last) = asked.header("last-event-id").and_then(stream::Mark::parse).filter(|_| http.sse.ids)
+    if let Some(last) = asked.header("last-event-id").and_then(stream::EventPosition::parse).filter(|_| http.sse.ids)
         && last.post
     {
-        return Reply::Response(stream::replay(server, &session, last));
+        return HttpReply::Response(stream::replay(server, &session, last));
     }
     let (out, frames) = tokio::sync::mpsc::channel(256);
-    let Some(listening) = server.listen(Ear::Session(session.clone()), out, None) else {
-        return Reply::Response(answer::status(503));
+    let Some(listening) = server.listen(ListenTarget::Session(session.clone()), out, None) else {
+        return HttpReply::Response(answer::status(503));
     };
     for method in &http.early {
         let id = format!("\"early-{}\"", server.next_number());
-        server.tell(&session.id, super::wire::request(&id, method, &serde_json::json!({})));
+        server.send_to_session(&session.id, super::wire::request(&id, method, &serde_json::json!({})));
     }
-    Reply::Response(stream::listening(server, session, frames, listening))
+    HttpReply::Response(stream::listening(server, session, frames, listening))
 }
 
-async fn delete(server: &Arc<Server>, asked: &Asked) -> Reply {
+async fn delete(server: &Arc<MockServer>, asked: &ReceivedRequest) -> HttpReply {
     server.record.method("DELETE");
-    if let Some(reply) = struck(server, "DELETE").await {
+    if let Some(reply) = strike_request(server, "DELETE").await {
         return reply;
     }
     let http = &server.script.http;
     if let Some(status) = http.delete.or((server.legacy().is_none() || !http.session).then_some(405)) {
-        return Reply::Response(answer::status(status));
+        return HttpReply::Response(answer::status(status));
     }
-    Reply::Response(match post::session(server, asked) {
+    HttpReply::Response(match post::session(server, asked) {
         Ok(session) => {
             server.drop_sessions(Some(&session.id));
             server.record.count(|c| c.deleted += 1);
@@ -274,12 +276,12 @@ async fn delete(server: &Arc<Server>, asked: &Asked) -> Reply {
 }
 
 /// A TCP connection that can be told to end with a reset.
-struct Socket {
+struct ResettableSocket {
     inner: TcpStream,
     reset: Arc<AtomicBool>,
 }
 
-impl Drop for Socket {
+impl Drop for ResettableSocket {
     fn drop(&mut self) {
         if self.reset.load(Ordering::Relaxed) {
             // Without it the end is only a polite one; the fault is weaker, not wrong.
@@ -288,13 +290,13 @@ impl Drop for Socket {
     }
 }
 
-impl AsyncRead for Socket {
+impl AsyncRead for ResettableSocket {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.inner).poll_read(cx, buf)
     }
 }
 
-impl AsyncWrite for Socket {
+impl AsyncWrite for ResettableSocket {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.inner).poll_write(cx, buf)
     }

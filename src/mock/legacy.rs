@@ -8,25 +8,28 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::{
-    call::{Call, LEVELS, Outcome},
+    call::{CallOutcome, LEVELS, MockCall},
     record::lock,
     revision::Revision,
     seal,
-    server::Server,
-    session::Session,
-    wire::{Body, Fail},
+    server::MockServer,
+    session::MockSession,
+    wire::{ResultBody, RpcFailure},
 };
 
 /// Opens a session. The caller has checked that the server speaks a legacy revision.
-pub(super) fn initialize(server: &Arc<Server>, params: &Value) -> Result<(Arc<Session>, Body), Fail> {
-    let newest = server.legacy().ok_or_else(|| Fail::new(-32601, "Method not found: initialize"))?;
-    let asked = params["protocolVersion"].as_str().ok_or_else(|| Fail::params("`protocolVersion` is missing"))?;
+pub(super) fn initialize(
+    server: &Arc<MockServer>,
+    params: &Value,
+) -> Result<(Arc<MockSession>, ResultBody), RpcFailure> {
+    let newest = server.legacy().ok_or_else(|| RpcFailure::new(-32601, "Method not found: initialize"))?;
+    let asked = params["protocolVersion"].as_str().ok_or_else(|| RpcFailure::params("`protocolVersion` is missing"))?;
     if !params["capabilities"].is_object() || !params["clientInfo"]["name"].is_string() {
-        return Err(Fail::params("`capabilities` and `clientInfo` are required"));
+        return Err(RpcFailure::params("`capabilities` and `clientInfo` are required"));
     }
     let known = Revision::of(asked).filter(|r| !r.is_modern() && server.speaks(*r));
-    let session = Arc::new(Session::new(seal::random_name(), known.unwrap_or(newest), params));
-    let mut body = Body::new()
+    let session = Arc::new(MockSession::new(seal::random_name(), known.unwrap_or(newest), params));
+    let mut body = ResultBody::new()
         .put("protocolVersion", &json!(session.revision.date()))
         .put("capabilities", &capabilities(server, session.revision))
         .put("serverInfo", &info(server));
@@ -37,12 +40,12 @@ pub(super) fn initialize(server: &Arc<Server>, params: &Value) -> Result<(Arc<Se
 }
 
 /// What the server says of itself.
-pub(super) fn info(server: &Server) -> Value {
+pub(super) fn info(server: &MockServer) -> Value {
     json!({"name": server.script.name, "version": server.script.version})
 }
 
 /// What the server announces to this revision.
-pub(super) fn capabilities(server: &Server, revision: Revision) -> Value {
+pub(super) fn capabilities(server: &MockServer, revision: Revision) -> Value {
     if let Some(given) = &server.script.capabilities {
         return given.clone();
     }
@@ -69,31 +72,31 @@ pub(super) fn capabilities(server: &Server, revision: Revision) -> Value {
 }
 
 /// The methods that only legacy revisions have.
-pub(super) fn method(call: &Call) -> Outcome {
+pub(super) fn method(call: &MockCall) -> CallOutcome {
     let params = &call.request.params;
     match call.request.method.as_str() {
         "ping" => {}
         "logging/setLevel" => {
             let level = params["level"].as_str().filter(|l| LEVELS.contains(l));
-            let level = level.ok_or_else(|| Fail::params("`level` is not one of the eight levels"))?;
+            let level = level.ok_or_else(|| RpcFailure::params("`level` is not one of the eight levels"))?;
             if let Some(session) = &call.session {
                 *lock(&session.log) = Some(level.to_owned());
             }
         }
         "resources/subscribe" => {
-            let uri = params["uri"].as_str().ok_or_else(|| Fail::params("`uri` is missing"))?;
+            let uri = params["uri"].as_str().ok_or_else(|| RpcFailure::params("`uri` is missing"))?;
             super::resources::contents(call, uri).ok_or_else(|| super::resources::missing(call, uri))?;
             if !call.session.as_ref().is_some_and(|s| s.subscribe(uri)) {
-                return Err(Fail::new(-32603, "cannot subscribe: no session, or too many subscriptions").into());
+                return Err(RpcFailure::new(-32603, "cannot subscribe: no session, or too many subscriptions").into());
             }
         }
         "resources/unsubscribe" => {
-            let uri = params["uri"].as_str().ok_or_else(|| Fail::params("`uri` is missing"))?;
+            let uri = params["uri"].as_str().ok_or_else(|| RpcFailure::params("`uri` is missing"))?;
             if let Some(session) = &call.session {
                 lock(&session.subscribed).remove(uri);
             }
         }
-        other => return Err(Fail::new(-32601, format!("Method not found: {other}")).into()),
+        other => return Err(RpcFailure::new(-32601, format!("Method not found: {other}")).into()),
     }
-    Ok(Body::new())
+    Ok(ResultBody::new())
 }

@@ -6,30 +6,30 @@
 use serde_json::{Value, json};
 
 use super::{
-    call::{Call, Outcome},
-    contents::Item,
+    call::{CallOutcome, MockCall},
+    contents::ListItem,
     record::lock,
-    script::Cursor,
-    wire::{Body, Fail},
+    script::CursorMode,
+    wire::{ResultBody, RpcFailure},
 };
 
-pub(super) fn tools(call: &Call) -> Outcome {
+pub(super) fn tools(call: &MockCall) -> CallOutcome {
     page(call, "tools", &lock(&call.server.contents).tools)
 }
 
-pub(super) fn resources(call: &Call) -> Outcome {
+pub(super) fn resources(call: &MockCall) -> CallOutcome {
     page(call, "resources", &lock(&call.server.contents).resources)
 }
 
-pub(super) fn templates(call: &Call) -> Outcome {
+pub(super) fn templates(call: &MockCall) -> CallOutcome {
     page(call, "resourceTemplates", &lock(&call.server.contents).templates)
 }
 
-pub(super) fn prompts(call: &Call) -> Outcome {
+pub(super) fn prompts(call: &MockCall) -> CallOutcome {
     page(call, "prompts", &lock(&call.server.contents).prompts)
 }
 
-fn page(call: &Call, key: &str, items: &[Item]) -> Outcome {
+fn page(call: &MockCall, key: &str, items: &[ListItem]) -> CallOutcome {
     let list = &call.server.script.list;
     let size = if list.page_size == 0 { items.len().max(1) } else { list.page_size };
     let pages = items.len().div_ceil(size).max(1);
@@ -38,18 +38,18 @@ fn page(call: &Call, key: &str, items: &[Item]) -> Outcome {
         Value::String(cursor) => cursor
             .strip_prefix("page-")
             .and_then(|n| n.parse::<usize>().ok())
-            .filter(|n| *n < pages || list.cursor == Cursor::Endless)
-            .ok_or_else(|| Fail::params(format!("Invalid cursor: {cursor}")))?,
-        _ => return Err(Fail::params("Invalid cursor: not a string").into()),
+            .filter(|n| *n < pages || list.cursor == CursorMode::Endless)
+            .ok_or_else(|| RpcFailure::params(format!("Invalid cursor: {cursor}")))?,
+        _ => return Err(RpcFailure::params("Invalid cursor: not a string").into()),
     };
     let shown = asked.min(pages - 1);
     let next = match list.cursor {
-        Cursor::Honest => (asked + 1 < pages).then_some(asked + 1),
-        Cursor::Loop => Some((asked + 1) % pages),
-        Cursor::Endless => Some(asked + 1),
+        CursorMode::Honest => (asked + 1 < pages).then_some(asked + 1),
+        CursorMode::Loop => Some((asked + 1) % pages),
+        CursorMode::Endless => Some(asked + 1),
     };
-    let texts: Vec<String> = items.iter().skip(shown * size).take(size).map(|i| i.spelled(call.revision)).collect();
-    let mut body = Body::new().raw(key, format!("[{}]", texts.join(",")));
+    let texts: Vec<String> = items.iter().skip(shown * size).take(size).map(|i| i.encode(call.revision)).collect();
+    let mut body = ResultBody::new().raw(key, format!("[{}]", texts.join(",")));
     if let Some(next) = next {
         body = body.put("nextCursor", &json!(format!("page-{next}")));
     }

@@ -10,14 +10,14 @@ mod contents;
 mod engine;
 mod events;
 mod fault;
-mod flow;
+mod scenario;
 mod handle;
 mod headers;
 mod http;
 mod legacy;
 mod lists;
 mod modern;
-mod pair;
+mod http_sse;
 mod pipe;
 mod post;
 mod process;
@@ -37,12 +37,15 @@ mod wire;
 mod ws;
 
 pub use self::{
-    fault::{Act, Fault},
-    flow::{Flow, Question, Step, Unable},
-    handle::{Handle, serve_http, serve_http_recording, serve_tcp, serve_ws},
-    record::{Counters, Seen},
+    fault::{FaultAction, FaultRule},
+    handle::{MockHandle, serve_http, serve_http_recording, serve_tcp, serve_ws},
+    record::{RecordCounters, RecordedRequest},
     revision::Revision,
-    script::{Answer, Cursor, Generate, Http, Listing, Newline, Preset, Script, Sse, Stdio, TaskRule},
+    scenario::{FlowRequest, FlowStep, ScriptedFlow, UndeclaredPolicy},
+    script::{
+        AnswerMode, ContentPreset, CursorMode, GeneratedTools, HttpRules, ListRules, MockScript, NewlineStyle,
+        SseRules, StdioRules, TaskRule,
+    },
 };
 
 #[cfg(unix)]
@@ -54,8 +57,8 @@ use std::{fs::File, path::PathBuf};
 ///
 /// # Errors
 /// When its input cannot be read.
-pub async fn serve_stdio(script: Script, record: Option<File>, program: Option<PathBuf>) -> anyhow::Result<i32> {
-    stdio::serve(script, record::Record::to_file(record), program).await
+pub async fn serve_stdio(script: MockScript, record: Option<File>, program: Option<PathBuf>) -> anyhow::Result<i32> {
+    stdio::serve(script, record::RequestRecord::to_file(record), program).await
 }
 
 /// Does nothing for ten minutes, whatever SIGTERM says: what a stubborn grandchild runs.

@@ -8,12 +8,13 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use serde_json::{Value, json};
 
 use super::{
-    call::{Call, LEVELS, Outcome},
-    flow, legacy,
+    call::{CallOutcome, LEVELS, MockCall},
+    legacy,
     record::lock,
     revision::Revision,
-    server::{Ear, Server},
-    wire::{self, Body, Fail, Request},
+    scenario,
+    server::{ListenTarget, MockServer},
+    wire::{self, ResultBody, RpcFailure, WireRequest},
 };
 
 pub(super) const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
@@ -24,22 +25,22 @@ const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 const SERVER: &str = "io.modelcontextprotocol/serverInfo";
 
 /// Whether the request claims to be modern.
-pub(super) fn claims(request: &Request) -> bool {
+pub(super) fn is_modern(request: &WireRequest) -> bool {
     !request.meta(VERSION).is_null()
 }
 
 /// The error for a version that this server does not speak.
-pub(super) fn unsupported(server: &Server, requested: &str) -> Fail {
+pub(super) fn unsupported(server: &MockServer, requested: &str) -> RpcFailure {
     let data = json!({"supported": server.supported(), "requested": requested});
-    Fail::new(-32022, "Unsupported protocol version").data(data).status(400)
+    RpcFailure::new(-32022, "Unsupported protocol version").data(data).status(400)
 }
 
 /// The revision and the capabilities that the request carries.
-pub(super) fn check(server: &Server, request: &Request) -> Result<(Revision, Value), Fail> {
+pub(super) fn check(server: &MockServer, request: &WireRequest) -> Result<(Revision, Value), RpcFailure> {
     // The supported versions are named in every refusal: a legacy client may have nothing else to show its user.
     let missing = |what: &str| {
         let text = format!("Invalid params: `_meta` lacks `{what}` (supported versions: {})", server.supported());
-        Fail::params(text).data(json!({"supported": server.supported()})).status(400)
+        RpcFailure::params(text).data(json!({"supported": server.supported()})).status(400)
     };
     let version = request.meta(VERSION).as_str().ok_or_else(|| missing(VERSION))?;
     let revision = Revision::of(version).filter(|r| r.is_modern() && server.speaks(*r));
@@ -51,13 +52,13 @@ pub(super) fn check(server: &Server, request: &Request) -> Result<(Revision, Val
     match request.meta(LEVEL) {
         Value::Null => {}
         Value::String(level) if LEVELS.contains(&level.as_str()) => {}
-        other => return Err(Fail::params(format!("Invalid log level: {other}")).status(400)),
+        other => return Err(RpcFailure::params(format!("Invalid log level: {other}")).status(400)),
     }
     Ok((revision, caps.clone()))
 }
 
 /// What the caller has answered so far, from the state it hands back and the answers it brings.
-pub(super) fn answers(server: &Server, request: &Request) -> Result<Value, Fail> {
+pub(super) fn input_responses(server: &MockServer, request: &WireRequest) -> Result<Value, RpcFailure> {
     let params = &request.params;
     // What answers a task is no retry.
     if request.method.starts_with("tasks/") {
@@ -66,11 +67,11 @@ pub(super) fn answers(server: &Server, request: &Request) -> Result<Value, Fail>
     let mut answers = match &params["requestState"] {
         Value::Null if params["inputResponses"].is_null() => return Ok(json!({})),
         // Answers without the state that went with the questions answer nothing: it asks again.
-        Value::Null if flow::of(server, request).is_some_and(|flow| flow.state) => return Ok(json!({})),
-        Value::Null if flow::of(server, request).is_some() => json!({}),
-        Value::String(sealed) => server.seal.open(&describe(request), sealed).map_err(Fail::params)?,
+        Value::Null if scenario::flow_of(server, request).is_some_and(|flow| flow.state) => return Ok(json!({})),
+        Value::Null if scenario::flow_of(server, request).is_some() => json!({}),
+        Value::String(sealed) => server.seal.open(&describe(request), sealed).map_err(RpcFailure::params)?,
         _ => {
-            return Err(Fail::params(
+            return Err(RpcFailure::params(
                 "`inputResponses` came without the `requestState` that was given with the request",
             ));
         }
@@ -82,7 +83,7 @@ pub(super) fn answers(server: &Server, request: &Request) -> Result<Value, Fail>
 }
 
 /// What a sealed state belongs to: the method, its target, and a digest of the arguments.
-fn describe(request: &Request) -> String {
+fn describe(request: &WireRequest) -> String {
     let mut hasher = DefaultHasher::new();
     request.params["arguments"].to_string().hash(&mut hasher);
     let target = request.params["name"].as_str().or(request.params["uri"].as_str()).unwrap_or_default();
@@ -90,17 +91,17 @@ fn describe(request: &Request) -> String {
 }
 
 /// The result that asks the caller for something.
-pub(super) fn input_required(call: &Call, requests: &Value, state: bool) -> Body {
-    let body = Body::new().put("resultType", &json!("input_required")).put("inputRequests", requests);
+pub(super) fn input_required(call: &MockCall, requests: &Value, state: bool) -> ResultBody {
+    let body = ResultBody::new().put("resultType", &json!("input_required")).put("inputRequests", requests);
     if !state {
         return body;
     }
-    let state = call.server.seal.close(&describe(&call.request), &call.answers);
+    let state = call.server.seal.seal(&describe(&call.request), &call.input_responses);
     body.put("requestState", &json!(state))
 }
 
 /// A result with the members that every modern result has.
-pub(super) fn spelled(call: &Call, body: Body) -> Body {
+pub(super) fn encode_result(call: &MockCall, body: ResultBody) -> ResultBody {
     let complete = !body.has("resultType");
     let mut body = if complete { body.put("resultType", &json!("complete")) } else { body };
     let mut meta = body.get("_meta").unwrap_or_else(|| json!({}));
@@ -118,10 +119,10 @@ pub(super) fn spelled(call: &Call, body: Body) -> Body {
 }
 
 /// The methods that only modern revisions have.
-pub(super) async fn method(call: &Call) -> Outcome {
+pub(super) async fn method(call: &MockCall) -> CallOutcome {
     match call.request.method.as_str() {
         "server/discover" => {
-            let mut body = Body::new()
+            let mut body = ResultBody::new()
                 .put("supportedVersions", &call.server.supported())
                 .put("capabilities", &legacy::capabilities(&call.server, call.revision));
             if let Some(text) = &call.server.script.instructions {
@@ -130,14 +131,14 @@ pub(super) async fn method(call: &Call) -> Outcome {
             Ok(body)
         }
         "subscriptions/listen" => listen(call).await,
-        other => Err(Fail::new(-32601, format!("Method not found: {other}")).status(404).into()),
+        other => Err(RpcFailure::new(-32601, format!("Method not found: {other}")).status(404).into()),
     }
 }
 
-async fn listen(call: &Call) -> Outcome {
+async fn listen(call: &MockCall) -> CallOutcome {
     let asked = &call.request.params["notifications"];
     if !asked.is_object() {
-        return Err(Fail::params("`notifications` is missing").into());
+        return Err(RpcFailure::params("`notifications` is missing").into());
     }
     let offered = legacy::capabilities(&call.server, call.revision);
     let mut filter = json!({});
@@ -154,20 +155,20 @@ async fn listen(call: &Call) -> Outcome {
     let meta = json!({SUBSCRIPTION: id});
     let acknowledged = json!({"_meta": meta, "notifications": filter});
     let first = wire::notification("notifications/subscriptions/acknowledged", &acknowledged);
-    let ear = Ear::Subscription { id: call.request.id.clone(), filter };
+    let ear = ListenTarget::Subscription { id: call.request.id.clone(), filter };
     let Some(_listening) = call.server.listen(ear, call.out.clone(), Some(first)) else {
-        return Err(Fail::new(-32603, "too many listeners").into());
+        return Err(RpcFailure::new(-32603, "too many listeners").into());
     };
     let mut stop = call.server.stop.subscribe();
     // Ends only when the server does: the client ends it by going away.
     let _ = stop.wait_for(|stop| *stop).await;
     let ended = json!({"_meta": meta, "requestId": id, "reason": "the server is shutting down"});
-    call.say(wire::notification("notifications/cancelled", &ended)).await;
-    Ok(Body::new().put("_meta", &meta))
+    call.send_message(wire::notification("notifications/cancelled", &ended)).await;
+    Ok(ResultBody::new().put("_meta", &meta))
 }
 
 /// The headers that a `tools/call` must carry for the arguments that its tool marks: name and expected value.
-pub(super) fn parameter_headers(server: &Server, request: &Request) -> Vec<(String, Option<Value>)> {
+pub(super) fn parameter_headers(server: &MockServer, request: &WireRequest) -> Vec<(String, Option<Value>)> {
     let Some(name) = request.tool() else { return Vec::new() };
     let contents = lock(&server.contents);
     let Some(tool) = contents.tools.iter().find(|t| t.key == name) else { return Vec::new() };

@@ -17,54 +17,54 @@ use tokio::{
 };
 
 use super::{
-    call::{Call, Outcome},
+    call::{CallOutcome, MockCall},
     engine, legacy, modern,
-    record::{Seen, lock},
+    record::{RecordedRequest, lock},
     revision::Revision,
-    server::{Ear, Final, Frame, Listening, Server},
-    session::{Running, Session},
-    wire::{self, Fail, Incoming, Parsed, Request},
+    server::{ListenGuard, ListenTarget, MockServer, OutgoingFrame, RequestEnd},
+    session::{MockSession, RunningRequests},
+    wire::{self, IncomingMessage, ParsedInput, RpcFailure, WireRequest},
 };
 
 /// The longest line read.
-const LINE: usize = 64 << 20;
+const LINE_MAX: usize = 64 << 20;
 /// Frames that wait to be written.
 const QUEUE: usize = 256;
 
 /// How long answers may take once the input has ended.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+const EOF_GRACE: Duration = Duration::from_millis(500);
 
 /// Why a pipe ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(super) enum PipeEnd {
     /// Its input did.
     Eof,
     /// A fault: the process is to exit with this code, where there is one.
     Broken(Option<i32>),
 }
 
-struct Pipe {
-    server: Arc<Server>,
-    out: mpsc::Sender<Frame>,
-    session: Mutex<Option<(Arc<Session>, Option<Listening>)>>,
-    running: Running,
+struct LinePipe {
+    server: Arc<MockServer>,
+    out: mpsc::Sender<OutgoingFrame>,
+    session: Mutex<Option<(Arc<MockSession>, Option<ListenGuard>)>>,
+    running: RunningRequests,
 }
 
 /// Serves one pipe until it ends.
-pub(super) async fn serve<R, W>(server: Arc<Server>, mut reader: R, writer: W) -> io::Result<Ended>
+pub(super) async fn serve<R, W>(server: Arc<MockServer>, mut reader: R, writer: W) -> io::Result<PipeEnd>
 where
     R: AsyncBufRead + Unpin,
     W: AsyncWrite + Unpin + Send + 'static,
 {
     let (out, frames) = mpsc::channel(QUEUE);
     let mut writing = tokio::spawn(write(writer, frames, server.script.stdio.exit_after));
-    let pipe = Arc::new(Pipe { server, out, session: Mutex::default(), running: Running::default() });
+    let pipe = Arc::new(LinePipe { server, out, session: Mutex::default(), running: RunningRequests::default() });
     let mut stop = pipe.server.stop.subscribe();
     let mut line = Vec::new();
     loop {
         line.clear();
         tokio::select! {
-            ended = &mut writing => return Ok(ended.unwrap_or(Ended::Broken(None))),
+            ended = &mut writing => return Ok(ended.unwrap_or(PipeEnd::Broken(None))),
             more = read_line(&mut reader, &mut line) => if !more? { break },
             _ = stop.wait_for(|stop| *stop) => break,
         }
@@ -75,7 +75,7 @@ where
     // Answers that are nearly there still go out: `printf … | moongate mock` is a way to use this.
     *lock(&pipe.session) = None;
     drop(pipe);
-    Ok(timeout(LAST_WORDS, writing).await.ok().and_then(Result::ok).unwrap_or(Ended::Eof))
+    Ok(timeout(EOF_GRACE, writing).await.ok().and_then(Result::ok).unwrap_or(PipeEnd::Eof))
 }
 
 async fn read_line<R: AsyncBufRead + Unpin>(reader: &mut R, line: &mut Vec<u8>) -> io::Result<bool> {
@@ -91,34 +91,38 @@ async fn read_line<R: AsyncBufRead + Unpin>(reader: &mut R, line: &mut Vec<u8>) 
         if end.is_some() {
             return Ok(true);
         }
-        if line.len() > LINE {
+        if line.len() > LINE_MAX {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a line is too long"));
         }
     }
 }
 
-async fn write<W: AsyncWrite + Unpin>(mut writer: W, mut frames: mpsc::Receiver<Frame>, exit_after: u64) -> Ended {
+async fn write<W: AsyncWrite + Unpin>(
+    mut writer: W,
+    mut frames: mpsc::Receiver<OutgoingFrame>,
+    exit_after: u64,
+) -> PipeEnd {
     let mut answered = 0;
     while let Some(frame) = frames.recv().await {
-        let answers = matches!(frame, Frame::Final(_));
+        let answers = matches!(frame, OutgoingFrame::Final(_));
         let written = match frame {
-            Frame::Message(text) => line(&mut writer, &text, false).await,
-            Frame::Raw(bytes) => writer.write_all(&bytes).await,
-            Frame::Final(Final::Answer { text, twice, .. }) => line(&mut writer, &text, twice).await,
-            Frame::Final(Final::Http { body, .. }) => line(&mut writer, &body, false).await,
-            Frame::Final(Final::Nothing) => continue,
-            Frame::Final(Final::Broken { exit, .. }) => return Ended::Broken(exit),
+            OutgoingFrame::Message(text) => line(&mut writer, &text, false).await,
+            OutgoingFrame::Raw(bytes) => writer.write_all(&bytes).await,
+            OutgoingFrame::Final(RequestEnd::Answer { text, twice, .. }) => line(&mut writer, &text, twice).await,
+            OutgoingFrame::Final(RequestEnd::Http { body, .. }) => line(&mut writer, &body, false).await,
+            OutgoingFrame::Final(RequestEnd::Nothing) => continue,
+            OutgoingFrame::Final(RequestEnd::Broken { exit, .. }) => return PipeEnd::Broken(exit),
         };
         if written.is_err() || (frames.is_empty() && writer.flush().await.is_err()) {
-            return Ended::Eof;
+            return PipeEnd::Eof;
         }
         answered += u64::from(answers);
         if exit_after > 0 && answered >= exit_after {
             let _ = writer.flush().await;
-            return Ended::Broken(Some(4));
+            return PipeEnd::Broken(Some(4));
         }
     }
-    Ended::Eof
+    PipeEnd::Eof
 }
 
 async fn line<W: AsyncWrite + Unpin>(writer: &mut W, text: &str, twice: bool) -> io::Result<()> {
@@ -129,26 +133,31 @@ async fn line<W: AsyncWrite + Unpin>(writer: &mut W, text: &str, twice: bool) ->
     Ok(())
 }
 
-impl Pipe {
+impl LinePipe {
     fn receive(self: &Arc<Self>, line: &[u8]) {
         let body = String::from_utf8_lossy(line).trim_end().to_owned();
-        self.server.record.see(Seen { http_method: "LINE".into(), path: String::new(), headers: Vec::new(), body });
+        self.server.record.add_request(RecordedRequest {
+            http_method: "LINE".into(),
+            path: String::new(),
+            headers: Vec::new(),
+            body,
+        });
         match wire::parse(line) {
-            Parsed::One(Incoming::Request(request)) => self.start(vec![request], false),
-            Parsed::One(other) => self.take(other),
-            Parsed::Batch(all) => self.batch(all),
+            ParsedInput::One(IncomingMessage::Request(request)) => self.start(vec![request], false),
+            ParsedInput::One(other) => self.take(other),
+            ParsedInput::Batch(all) => self.batch(all),
         }
     }
 
-    fn batch(self: &Arc<Self>, all: Vec<Incoming>) {
+    fn batch(self: &Arc<Self>, all: Vec<IncomingMessage>) {
         let batches = lock(&self.session).as_ref().is_some_and(|(s, _)| s.revision == Revision::V2025_03_26);
         if !batches {
-            return self.refuse(&Fail::new(-32600, "Invalid Request: batches are not part of this revision"));
+            return self.refuse(&RpcFailure::new(-32600, "Invalid Request: batches are not part of this revision"));
         }
         let mut requests = Vec::new();
         for one in all {
             match one {
-                Incoming::Request(request) => requests.push(request),
+                IncomingMessage::Request(request) => requests.push(request),
                 other => self.take(other),
             }
         }
@@ -158,7 +167,7 @@ impl Pipe {
     }
 
     /// Answers requests in a task of their own, in one line where they came in one.
-    fn start(self: &Arc<Self>, requests: Vec<Request>, batch: bool) {
+    fn start(self: &Arc<Self>, requests: Vec<WireRequest>, batch: bool) {
         let pipe = self.clone();
         let ids: Vec<String> = requests.iter().map(|r| r.id.clone()).collect();
         // Admission is in the order of the lines, so that what follows `initialize` finds its session.
@@ -166,28 +175,28 @@ impl Pipe {
         let task = tokio::spawn(async move {
             let mut ends = join_all(admitted.into_iter().map(|(call, ready)| async move {
                 let acts = call.server.strike(&call.request.method, call.request.tool());
-                engine::answer(&call, ready, acts).await
+                engine::answer_call(&call, ready, acts).await
             }))
             .await;
-            let end = if batch { together(ends) } else { ends.pop().unwrap_or(Final::Nothing) };
+            let end = if batch { together(ends) } else { ends.pop().unwrap_or(RequestEnd::Nothing) };
             // Nobody is left to tell when the writer has gone.
-            let _ = pipe.out.send(Frame::Final(end)).await;
+            let _ = pipe.out.send(OutgoingFrame::Final(end)).await;
         });
         for id in ids {
             self.running.add(&id, task.abort_handle());
         }
     }
 
-    fn refuse(self: &Arc<Self>, fail: &Fail) {
+    fn refuse(self: &Arc<Self>, fail: &RpcFailure) {
         self.server.record.count(|c| c.stray += 1);
-        let _ = self.out.try_send(Frame::Message(fail.response(None)));
+        let _ = self.out.try_send(OutgoingFrame::Message(fail.response(None)));
     }
 
     /// Takes what needs no answer.
-    fn take(self: &Arc<Self>, incoming: Incoming) {
+    fn take(self: &Arc<Self>, incoming: IncomingMessage) {
         let server = &self.server;
         match incoming {
-            Incoming::Notification { method, params } => {
+            IncomingMessage::Notification { method, params } => {
                 server.record.method(&method);
                 match method.as_str() {
                     "notifications/cancelled" => {
@@ -201,14 +210,14 @@ impl Pipe {
                     _ => {}
                 }
             }
-            Incoming::Response { id, outcome } => {
+            IncomingMessage::Response { id, outcome } => {
                 let session = lock(&self.session).as_ref().map(|(s, _)| s.clone());
-                if !session.is_some_and(|s| s.answer(&id, outcome)) {
+                if !session.is_some_and(|s| s.deliver_response(&id, outcome)) {
                     server.record.count(|c| c.stray += 1);
                 }
             }
-            Incoming::Broken(fail) => self.refuse(&fail),
-            Incoming::Request(request) => self.start(vec![request], false),
+            IncomingMessage::Broken(fail) => self.refuse(&fail),
+            IncomingMessage::Request(request) => self.start(vec![request], false),
         }
     }
 
@@ -216,23 +225,23 @@ impl Pipe {
         if let Some((session, listening)) = lock(&self.session).as_mut() {
             session.ready.store(true, Ordering::Relaxed);
             if listening.is_none() {
-                *listening = self.server.listen(Ear::Session(session.clone()), self.out.clone(), None);
+                *listening = self.server.listen(ListenTarget::Session(session.clone()), self.out.clone(), None);
             }
         }
     }
 
     /// Finds out who calls, in which revision, or why not.
-    fn admit(&self, request: Request) -> (Call, Option<Outcome>) {
+    fn admit(&self, request: WireRequest) -> (MockCall, Option<CallOutcome>) {
         let server = &self.server;
         server.record.method(&request.method);
-        let mut call = Call {
+        let mut call = MockCall {
             server: server.clone(),
             revision: server.legacy().unwrap_or(Revision::V2026_07_28),
-            caps: json!({}),
+            capabilities: json!({}),
             client: request.meta(modern::CLIENT).clone(),
             session: None,
             headers: None,
-            answers: Value::Null,
+            input_responses: Value::Null,
             out: self.out.clone(),
             task: None,
             request,
@@ -241,15 +250,15 @@ impl Pipe {
         (call, ready)
     }
 
-    fn caller(&self, call: &mut Call) -> Option<Outcome> {
+    fn caller(&self, call: &mut MockCall) -> Option<CallOutcome> {
         let (server, request) = (&self.server, &call.request);
         let session = lock(&self.session).as_ref().map(|(s, _)| s.clone());
         let opens = request.method == "initialize" && server.legacy().is_some();
-        if server.modern() && !opens && (modern::claims(request) || session.is_none()) {
-            let known = modern::check(server, request).and_then(|k| Ok((k, modern::answers(server, request)?)));
+        if server.modern() && !opens && (modern::is_modern(request) || session.is_none()) {
+            let known = modern::check(server, request).and_then(|k| Ok((k, modern::input_responses(server, request)?)));
             return match known {
                 Ok(((revision, caps), answers)) => {
-                    (call.revision, call.caps, call.answers) = (revision, caps, answers);
+                    (call.revision, call.capabilities, call.input_responses) = (revision, caps, answers);
                     None
                 }
                 // Without sessions `ping` is the one thing that both eras may send first.
@@ -263,19 +272,20 @@ impl Pipe {
         let Some(session) = session else {
             return match request.method.as_str() {
                 "ping" => None,
-                "server/discover" => Some(Err(Fail::new(-32601, "Method not found: server/discover").into())),
-                _ => Some(Err(Fail::new(-32600, "Invalid Request: not initialized").into())),
+                "server/discover" => Some(Err(RpcFailure::new(-32601, "Method not found: server/discover").into())),
+                _ => Some(Err(RpcFailure::new(-32600, "Invalid Request: not initialized").into())),
             };
         };
-        (call.revision, call.caps, call.client) = (session.revision, session.caps.clone(), session.client.clone());
+        (call.revision, call.capabilities, call.client) =
+            (session.revision, session.capabilities.clone(), session.client.clone());
         call.session = Some(session);
         None
     }
 
-    fn initialize(&self, call: &mut Call) -> Outcome {
+    fn initialize(&self, call: &mut MockCall) -> CallOutcome {
         let mut held = lock(&self.session);
         if held.as_ref().is_some_and(|(s, _)| s.ready.load(Ordering::Relaxed)) {
-            return Err(Fail::new(-32600, "Invalid Request: already initialized").into());
+            return Err(RpcFailure::new(-32600, "Invalid Request: already initialized").into());
         }
         let (session, body) = legacy::initialize(&self.server, &call.request.params)?;
         call.revision = session.revision;
@@ -286,14 +296,14 @@ impl Pipe {
 }
 
 /// The answers to a batch, as one.
-pub(super) fn together(ends: Vec<Final>) -> Final {
+pub(super) fn together(ends: Vec<RequestEnd>) -> RequestEnd {
     let mut texts = Vec::new();
     for end in ends {
         match end {
-            Final::Answer { text, .. } => texts.push(text),
-            Final::Nothing => {}
+            RequestEnd::Answer { text, .. } => texts.push(text),
+            RequestEnd::Nothing => {}
             other => return other,
         }
     }
-    Final::Answer { text: format!("[{}]", texts.join(",")), status: 200, twice: false, content_type: None }
+    RequestEnd::Answer { text: format!("[{}]", texts.join(",")), status: 200, twice: false, content_type: None }
 }

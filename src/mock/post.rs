@@ -9,44 +9,44 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::{
-    answer::{self, Reply},
-    call::{Call, Outcome, Stop},
+    answer::{self, HttpReply},
+    call::{CallOutcome, CallStop, MockCall},
     engine,
-    fault::Act,
+    fault::FaultAction,
     headers,
-    http::Asked,
+    http::ReceivedRequest,
     legacy, modern,
     revision::Revision,
-    server::{Frame, Server},
-    session::Session,
-    stream::{self, Origin},
-    wire::{self, Fail, Incoming, Parsed, Request},
+    server::{MockServer, OutgoingFrame},
+    session::MockSession,
+    stream::{self, ResponseOrigin},
+    wire::{self, IncomingMessage, ParsedInput, RpcFailure, WireRequest},
 };
 
 /// Frames that wait for the client to read.
 const QUEUE: usize = 64;
 
-pub(super) async fn answer(server: &Arc<Server>, asked: Asked) -> Reply {
+pub(super) async fn answer(server: &Arc<MockServer>, asked: ReceivedRequest) -> HttpReply {
     match wire::parse(&asked.body) {
-        Parsed::One(Incoming::Request(request)) => requests(server, &asked, vec![request], false).await,
-        Parsed::One(Incoming::Broken(fail)) => {
+        ParsedInput::One(IncomingMessage::Request(request)) => requests(server, &asked, vec![request], false).await,
+        ParsedInput::One(IncomingMessage::Broken(fail)) => {
             server.record.count(|c| c.stray += 1);
             refuse(fail.status(400))
         }
-        Parsed::One(other) => take(server, &asked, vec![other]).await,
-        Parsed::Batch(all) => batch(server, &asked, all).await,
+        ParsedInput::One(other) => take_messages(server, &asked, vec![other]).await,
+        ParsedInput::Batch(all) => batch(server, &asked, all).await,
     }
 }
 
-fn refuse(fail: Fail) -> Reply {
-    Reply::Response(answer::json(fail.status, fail.response(None), None))
+fn refuse(fail: RpcFailure) -> HttpReply {
+    HttpReply::Response(answer::json(fail.status, fail.response(None), None))
 }
 
 /// The session that the headers name.
-pub(super) fn session(server: &Server, asked: &Asked) -> Result<Arc<Session>, Fail> {
+pub(super) fn session(server: &MockServer, asked: &ReceivedRequest) -> Result<Arc<MockSession>, RpcFailure> {
     let id = asked.header("mcp-session-id");
-    let id = id.ok_or_else(|| Fail::new(-32000, "Bad Request: Mcp-Session-Id header is required").status(400))?;
-    let lost = || Fail::new(-32001, "Session not found").status(server.script.http.lost_session);
+    let id = id.ok_or_else(|| RpcFailure::new(-32000, "Bad Request: Mcp-Session-Id header is required").status(400))?;
+    let lost = || RpcFailure::new(-32001, "Session not found").status(server.script.http.lost_session);
     let session = server.session(id).ok_or_else(lost)?;
     if session.revision >= Revision::V2025_06_18 {
         let version = asked.header("mcp-protocol-version");
@@ -59,18 +59,18 @@ pub(super) fn session(server: &Server, asked: &Asked) -> Result<Arc<Session>, Fa
 }
 
 /// The refusal of a version header, in the words of servers that know nothing of later revisions.
-fn unsupported(server: &Server, version: Option<&str>) -> Fail {
+fn unsupported(server: &MockServer, version: Option<&str>) -> RpcFailure {
     let dates: Vec<_> = Revision::LEGACY.iter().filter(|r| server.speaks(**r)).map(|r| r.date()).collect();
     let text = format!(
         "Bad Request: Unsupported protocol version: {} (supported versions: {})",
         version.unwrap_or("none"),
         dates.join(", ")
     );
-    Fail::new(-32000, text).status(400)
+    RpcFailure::new(-32000, text).status(400)
 }
 
 /// Takes notifications and responses.
-async fn take(server: &Arc<Server>, asked: &Asked, all: Vec<Incoming>) -> Reply {
+async fn take_messages(server: &Arc<MockServer>, asked: &ReceivedRequest, all: Vec<IncomingMessage>) -> HttpReply {
     let mut legacy = None;
     // A modern notification carries no session; neither does anything sent to a server without them.
     if server.legacy().is_some() && server.script.http.session {
@@ -82,11 +82,11 @@ async fn take(server: &Arc<Server>, asked: &Asked, all: Vec<Incoming>) -> Reply 
     }
     for one in all {
         match one {
-            Incoming::Notification { method, params } => {
+            IncomingMessage::Notification { method, params } => {
                 server.record.method(&method);
                 for act in server.strike(&method, None) {
-                    if let Act::Status { status, body, .. } = act {
-                        return Reply::Response(answer::with_headers(status, [], body));
+                    if let FaultAction::Status { status, body, .. } = act {
+                        return HttpReply::Response(answer::with_headers(status, [], body));
                     }
                 }
                 match (method.as_str(), &legacy) {
@@ -99,38 +99,38 @@ async fn take(server: &Arc<Server>, asked: &Asked, all: Vec<Incoming>) -> Reply 
                     _ => {}
                 }
             }
-            Incoming::Response { id, outcome } => match &legacy {
+            IncomingMessage::Response { id, outcome } => match &legacy {
                 Some(session) => {
-                    if !session.answer(&id, outcome) {
+                    if !session.deliver_response(&id, outcome) {
                         server.record.count(|c| c.stray += 1);
                     }
                 }
-                None => return refuse(Fail::new(-32600, "Invalid Request: a response to nothing").status(400)),
+                None => return refuse(RpcFailure::new(-32600, "Invalid Request: a response to nothing").status(400)),
             },
             _ => {}
         }
     }
-    Reply::Response(answer::status(202))
+    HttpReply::Response(answer::status(202))
 }
 
-async fn batch(server: &Arc<Server>, asked: &Asked, all: Vec<Incoming>) -> Reply {
+async fn batch(server: &Arc<MockServer>, asked: &ReceivedRequest, all: Vec<IncomingMessage>) -> HttpReply {
     let known = asked.header("mcp-session-id").and_then(|id| server.session(id)).map(|s| s.revision);
     let sessionless = !server.script.http.session && server.speaks(Revision::V2025_03_26);
     if known != Some(Revision::V2025_03_26) && !sessionless {
-        return refuse(Fail::new(-32600, "Invalid Request: batches are not part of this revision").status(400));
+        return refuse(RpcFailure::new(-32600, "Invalid Request: batches are not part of this revision").status(400));
     }
     let (mut asks, mut others) = (Vec::new(), Vec::new());
     for one in all {
         match one {
-            Incoming::Request(request) if request.method == "initialize" => {
-                return refuse(Fail::new(-32600, "Invalid Request: `initialize` in a batch").status(400));
+            IncomingMessage::Request(request) if request.method == "initialize" => {
+                return refuse(RpcFailure::new(-32600, "Invalid Request: `initialize` in a batch").status(400));
             }
-            Incoming::Request(request) => asks.push(request),
-            Incoming::Broken(fail) => return refuse(fail.status(400)),
+            IncomingMessage::Request(request) => asks.push(request),
+            IncomingMessage::Broken(fail) => return refuse(fail.status(400)),
             other => others.push(other),
         }
     }
-    let taken = if others.is_empty() { None } else { Some(take(server, asked, others).await) };
+    let taken = if others.is_empty() { None } else { Some(take_messages(server, asked, others).await) };
     match (asks.is_empty(), taken) {
         (true, Some(reply)) => reply,
         _ => requests(server, asked, asks, true).await,
@@ -138,25 +138,25 @@ async fn batch(server: &Arc<Server>, asked: &Asked, all: Vec<Incoming>) -> Reply
 }
 
 /// Starts one request, or the requests of a batch, and answers with what they say.
-async fn requests(server: &Arc<Server>, asked: &Asked, all: Vec<Request>, batch: bool) -> Reply {
+async fn requests(server: &Arc<MockServer>, asked: &ReceivedRequest, all: Vec<WireRequest>, batch: bool) -> HttpReply {
     let (out, frames) = mpsc::channel(QUEUE);
-    let mut origin = Origin { left: all.len(), batch, ..Origin::default() };
+    let mut origin = ResponseOrigin { unanswered: all.len(), batch, ..ResponseOrigin::default() };
     for request in all {
         server.record.method(&request.method);
         let acts = server.strike(&request.method, request.tool());
-        if acts.iter().any(|a| matches!(a, Act::DropSessions)) {
+        if acts.iter().any(|a| matches!(a, FaultAction::DropSessions)) {
             server.drop_sessions(None);
         }
         let id = request.id.clone();
         let (call, ready, opened) = admit(server, asked, request, &out);
         let (modern, session) = (call.revision.is_modern(), call.session.clone());
         let task = tokio::spawn(async move {
-            let end = engine::answer(&call, ready, acts).await;
+            let end = engine::answer_call(&call, ready, acts).await;
             // The client may have gone: then nobody waits for it.
-            let _ = call.out.send(Frame::Final(end)).await;
+            let _ = call.out.send(OutgoingFrame::Final(end)).await;
         });
         if modern {
-            origin.gone = Some(stream::Gone::new(server, id, task.abort_handle()));
+            origin.cancel_on_drop = Some(stream::CancelOnDrop::new(server, id, task.abort_handle()));
         } else if let Some(session) = &session {
             session.running.add(&id, task.abort_handle());
         }
@@ -169,18 +169,23 @@ async fn requests(server: &Arc<Server>, asked: &Asked, all: Vec<Request>, batch:
     stream::respond(server, frames, origin).await
 }
 
-type Admitted = (Call, Option<Outcome>, Option<Arc<Session>>);
+type AdmittedCall = (MockCall, Option<CallOutcome>, Option<Arc<MockSession>>);
 
 /// Finds out who calls, in which revision, or why not.
-fn admit(server: &Arc<Server>, asked: &Asked, request: Request, out: &mpsc::Sender<Frame>) -> Admitted {
-    let mut call = Call {
+fn admit(
+    server: &Arc<MockServer>,
+    asked: &ReceivedRequest,
+    request: WireRequest,
+    out: &mpsc::Sender<OutgoingFrame>,
+) -> AdmittedCall {
+    let mut call = MockCall {
         server: server.clone(),
         revision: server.legacy().unwrap_or(Revision::V2026_07_28),
-        caps: json!({}),
+        capabilities: json!({}),
         client: request.meta(modern::CLIENT).clone(),
         session: None,
         headers: Some(asked.headers.clone()),
-        answers: Value::Null,
+        input_responses: Value::Null,
         out: out.clone(),
         task: None,
         request,
@@ -189,13 +194,13 @@ fn admit(server: &Arc<Server>, asked: &Asked, request: Request, out: &mpsc::Send
     if is_modern(server, asked, request) {
         let known = headers::check(server, asked, request)
             .and_then(|()| modern::check(server, request))
-            .and_then(|known| Ok((known, modern::answers(server, request)?)));
+            .and_then(|known| Ok((known, modern::input_responses(server, request)?)));
         let ready = match known {
             Ok(((revision, caps), answers)) => {
-                (call.revision, call.caps, call.answers) = (revision, caps, answers);
+                (call.revision, call.capabilities, call.input_responses) = (revision, caps, answers);
                 None
             }
-            Err(fail) => Some(Err(Stop::Fail(fail))),
+            Err(fail) => Some(Err(CallStop::Fail(fail))),
         };
         return (call, ready, None);
     }
@@ -218,7 +223,8 @@ fn admit(server: &Arc<Server>, asked: &Asked, request: Request, out: &mpsc::Send
     }
     match session(server, asked) {
         Ok(session) => {
-            (call.revision, call.caps, call.client) = (session.revision, session.caps.clone(), session.client.clone());
+            (call.revision, call.capabilities, call.client) =
+                (session.revision, session.capabilities.clone(), session.client.clone());
             call.session = Some(session);
             (call, None, None)
         }
@@ -227,7 +233,7 @@ fn admit(server: &Arc<Server>, asked: &Asked, request: Request, out: &mpsc::Send
 }
 
 /// The revision of a legacy request to a server without sessions: the header's, or the one that had no header.
-fn sessionless(server: &Server, asked: &Asked, call: &mut Call) -> Result<(), Fail> {
+fn sessionless(server: &MockServer, asked: &ReceivedRequest, call: &mut MockCall) -> Result<(), RpcFailure> {
     let newest = call.revision;
     call.revision = match asked.header("mcp-protocol-version") {
         Some(version) if newest >= Revision::V2025_06_18 => {
@@ -241,7 +247,7 @@ fn sessionless(server: &Server, asked: &Asked, call: &mut Call) -> Result<(), Fa
 }
 
 /// Which era a request belongs to. A server of one era takes everything for its own.
-fn is_modern(server: &Server, asked: &Asked, request: &Request) -> bool {
+fn is_modern(server: &MockServer, asked: &ReceivedRequest, request: &WireRequest) -> bool {
     if server.legacy().is_none() {
         return true;
     }
@@ -249,5 +255,5 @@ fn is_modern(server: &Server, asked: &Asked, request: &Request) -> bool {
         return false;
     }
     let header = asked.header("mcp-protocol-version");
-    modern::claims(request) || header.is_some_and(|v| Revision::of(v).is_none_or(Revision::is_modern))
+    modern::is_modern(request) || header.is_some_and(|v| Revision::of(v).is_none_or(Revision::is_modern))
 }

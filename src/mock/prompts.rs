@@ -6,31 +6,32 @@
 use serde_json::{Value, json};
 
 use super::{
-    call::{Call, Outcome},
-    flow,
+    call::{CallOutcome, MockCall},
     record::lock,
-    wire::{Body, Fail},
+    scenario,
+    wire::{ResultBody, RpcFailure},
 };
 
 /// What the standard arguments complete to.
 const NAMES: [&str; 4] = ["Ada", "Alan", "Barbara", "Edsger"];
 
-pub(super) async fn get(call: &Call) -> Outcome {
-    let name = call.request.params["name"].as_str().ok_or_else(|| Fail::params("`name` is missing"))?;
-    let prompt = lock(&call.server.contents).prompts.iter().find(|p| p.key == name).map(super::contents::Item::value);
-    let prompt = prompt.ok_or_else(|| Fail::params(format!("Unknown prompt: {name}")))?;
+pub(super) async fn get(call: &MockCall) -> CallOutcome {
+    let name = call.request.params["name"].as_str().ok_or_else(|| RpcFailure::params("`name` is missing"))?;
+    let prompt =
+        lock(&call.server.contents).prompts.iter().find(|p| p.key == name).map(super::contents::ListItem::value);
+    let prompt = prompt.ok_or_else(|| RpcFailure::params(format!("Unknown prompt: {name}")))?;
     for argument in prompt["arguments"].as_array().into_iter().flatten() {
         let key = argument["name"].as_str().unwrap_or_default();
         if argument["required"] == true && call.argument(key).as_str().is_none() {
-            return Err(Fail::params(format!("The argument `{key}` is required")).into());
+            return Err(RpcFailure::params(format!("The argument `{key}` is required")).into());
         }
     }
     let body = match &prompt["description"] {
-        description @ Value::String(_) => Body::new().put("description", description),
-        _ => Body::new(),
+        description @ Value::String(_) => ResultBody::new().put("description", description),
+        _ => ResultBody::new(),
     };
-    if let Some(flow) = flow::of(&call.server, &call.request) {
-        return flow::run(call, flow).await;
+    if let Some(flow) = scenario::flow_of(&call.server, &call.request) {
+        return scenario::run_flow(call, flow).await;
     }
     let text = match name {
         "greet" => format!("Please greet {} warmly.", call.text_argument("name", "")),
@@ -45,9 +46,9 @@ pub(super) async fn get(call: &Call) -> Outcome {
     Ok(body.put("messages", &json!([message])))
 }
 
-pub(super) fn complete(call: &Call) -> Outcome {
+pub(super) fn complete(call: &MockCall) -> CallOutcome {
     let (params, argument) = (&call.request.params, &call.request.params["argument"]);
-    let typed = argument["value"].as_str().ok_or_else(|| Fail::params("`argument.value` is missing"))?;
+    let typed = argument["value"].as_str().ok_or_else(|| RpcFailure::params("`argument.value` is missing"))?;
     let contents = lock(&call.server.contents);
     let of = &params["ref"];
     let (known, values): (bool, Vec<String>) = match of["type"].as_str() {
@@ -57,11 +58,11 @@ pub(super) fn complete(call: &Call) -> Outcome {
         Some("ref/resource") => {
             (contents.templates.iter().any(|t| of["uri"] == t.key.as_str()), (1..=20).map(|n| n.to_string()).collect())
         }
-        _ => return Err(Fail::params("`ref.type` is neither `ref/prompt` nor `ref/resource`").into()),
+        _ => return Err(RpcFailure::params("`ref.type` is neither `ref/prompt` nor `ref/resource`").into()),
     };
     if !known {
-        return Err(Fail::params("`ref` names nothing that is here").into());
+        return Err(RpcFailure::params("`ref` names nothing that is here").into());
     }
     let fits: Vec<_> = values.into_iter().filter(|v| v.to_lowercase().starts_with(&typed.to_lowercase())).collect();
-    Ok(Body::new().put("completion", &json!({"values": fits, "total": fits.len(), "hasMore": false})))
+    Ok(ResultBody::new().put("completion", &json!({"values": fits, "total": fits.len(), "hasMore": false})))
 }

@@ -13,15 +13,15 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 /// Requests, cancellations and stray messages kept.
-const KEPT: usize = 64;
+const RECORDED_MAX: usize = 64;
 /// Bytes kept of a body.
-const BODY: usize = 1 << 20;
+const RECORDED_BODY_MAX: usize = 1 << 20;
 /// Methods counted by name.
-const METHODS: usize = 256;
+const METHODS_MAX: usize = 256;
 
 /// One HTTP request or one line, as it came.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Seen {
+pub struct RecordedRequest {
     /// The HTTP method; `LINE` over stdio.
     pub http_method: String,
     /// The path and query.
@@ -32,7 +32,7 @@ pub struct Seen {
     pub body: String,
 }
 
-impl Seen {
+impl RecordedRequest {
     /// The first header of this name.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
@@ -42,7 +42,7 @@ impl Seen {
 
 /// The counters at one moment.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Counters {
+pub struct RecordCounters {
     /// Requests and notifications received, by method.
     pub methods: BTreeMap<String, u64>,
     /// TCP connections accepted.
@@ -57,7 +57,7 @@ pub struct Counters {
     pub stray: u64,
 }
 
-impl Counters {
+impl RecordCounters {
     /// How often this method was received.
     #[must_use]
     pub fn of(&self, method: &str) -> u64 {
@@ -72,9 +72,9 @@ impl Counters {
 }
 
 #[derive(Default)]
-pub(super) struct Record {
-    counters: Mutex<Counters>,
-    seen: Mutex<VecDeque<Seen>>,
+pub(super) struct RequestRecord {
+    counters: Mutex<RecordCounters>,
+    requests: Mutex<VecDeque<RecordedRequest>>,
     file: Option<Mutex<File>>,
 }
 
@@ -83,18 +83,18 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Record {
+impl RequestRecord {
     pub(super) fn to_file(file: Option<File>) -> Self {
         Self { file: file.map(Mutex::new), ..Self::default() }
     }
 
-    pub(super) fn count(&self, change: impl FnOnce(&mut Counters)) {
+    pub(super) fn count(&self, change: impl FnOnce(&mut RecordCounters)) {
         change(&mut lock(&self.counters));
     }
 
     pub(super) fn method(&self, method: &str) {
         self.count(|c| {
-            let known = c.methods.contains_key(method) || c.methods.len() < METHODS;
+            let known = c.methods.contains_key(method) || c.methods.len() < METHODS_MAX;
             *c.methods.entry(if known { method } else { "(others)" }.to_owned()).or_default() += 1;
         });
     }
@@ -102,41 +102,41 @@ impl Record {
     pub(super) fn cancelled(&self, id: &str) {
         self.count(|c| {
             c.cancelled.push_back(id.to_owned());
-            if c.cancelled.len() > KEPT {
+            if c.cancelled.len() > RECORDED_MAX {
                 c.cancelled.pop_front();
             }
         });
     }
 
-    pub(super) fn see(&self, mut seen: Seen) {
+    pub(super) fn add_request(&self, mut seen: RecordedRequest) {
         // What comes over HTTP+SSE is seen again as a line, and written then.
-        let again = seen.path.starts_with(super::pair::SEND);
+        let again = seen.path.starts_with(super::http_sse::SEND);
         if let Some(file) = self.file.as_ref().filter(|_| !again) {
             // A record that cannot be written is the test's to notice; the server goes on.
             // In one piece: several processes may append to one file.
             let _ = lock(file).write_all(format!("{}\n", seen.body).as_bytes());
         }
-        if seen.body.len() > BODY {
-            let end = seen.body.floor_char_boundary(BODY);
+        if seen.body.len() > RECORDED_BODY_MAX {
+            let end = seen.body.floor_char_boundary(RECORDED_BODY_MAX);
             seen.body.truncate(end);
         }
-        let mut all = lock(&self.seen);
+        let mut all = lock(&self.requests);
         all.push_back(seen);
-        if all.len() > KEPT {
+        if all.len() > RECORDED_MAX {
             all.pop_front();
         }
     }
 
-    pub(super) fn counters(&self) -> Counters {
+    pub(super) fn counters(&self) -> RecordCounters {
         lock(&self.counters).clone()
     }
 
-    pub(super) fn seen(&self) -> Vec<Seen> {
-        lock(&self.seen).iter().cloned().collect()
+    pub(super) fn requests(&self) -> Vec<RecordedRequest> {
+        lock(&self.requests).iter().cloned().collect()
     }
 
     pub(super) fn clear(&self) {
-        *lock(&self.counters) = Counters::default();
-        lock(&self.seen).clear();
+        *lock(&self.counters) = RecordCounters::default();
+        lock(&self.requests).clear();
     }
 }

@@ -6,14 +6,14 @@
 use serde_json::{Value, json};
 
 use super::{
-    call::{Call, Outcome},
-    flow,
+    call::{CallOutcome, MockCall},
     record::lock,
-    wire::{Body, Fail},
+    scenario,
+    wire::{ResultBody, RpcFailure},
 };
 
-pub(super) async fn read(call: &Call) -> Outcome {
-    let uri = call.request.params["uri"].as_str().ok_or_else(|| Fail::params("`uri` is missing"))?;
+pub(super) async fn read(call: &MockCall) -> CallOutcome {
+    let uri = call.request.params["uri"].as_str().ok_or_else(|| RpcFailure::params("`uri` is missing"))?;
     let contents = match uri {
         "mock://private" if known(call, uri) => {
             let answer = call.elicit("who", "Who wants to read this?").await?;
@@ -21,11 +21,11 @@ pub(super) async fn read(call: &Call) -> Outcome {
         }
         _ => contents(call, uri).ok_or_else(|| missing(call, uri))?,
     };
-    Ok(Body::new().put("contents", &json!([contents])))
+    Ok(ResultBody::new().put("contents", &json!([contents])))
 }
 
 /// The contents of a resource that needs nothing from its reader.
-pub(super) fn contents(call: &Call, uri: &str) -> Option<Value> {
+pub(super) fn contents(call: &MockCall, uri: &str) -> Option<Value> {
     let plain = |text: &str| json!({"uri": uri, "mimeType": "text/plain", "text": text});
     if let Some(contents) = scripted(call, uri) {
         return Some(contents);
@@ -48,16 +48,16 @@ pub(super) fn contents(call: &Call, uri: &str) -> Option<Value> {
 }
 
 /// What the script has under this URI, or under that of a template that it matches.
-fn scripted(call: &Call, uri: &str) -> Option<Value> {
+fn scripted(call: &MockCall, uri: &str) -> Option<Value> {
     let all = &call.server.script.contents;
     let (contents, variables) = match all.get(uri) {
         Some(contents) => (contents, json!({})),
         None => all.iter().find_map(|(template, contents)| {
-            let variables = flow::matched(template, uri).filter(|found| *found != json!({}))?;
-            flow::listed(&call.server, template).then_some((contents, variables))
+            let variables = scenario::matched(template, uri).filter(|found| *found != json!({}))?;
+            scenario::listed(&call.server, template).then_some((contents, variables))
         })?,
     };
-    Some(match flow::filled(contents, &variables) {
+    Some(match scenario::filled(contents, &variables) {
         Value::String(text) => json!({"uri": uri, "mimeType": "text/plain", "text": text}),
         mut other => {
             other["uri"] = json!(uri);
@@ -71,15 +71,15 @@ fn every_byte() -> String {
     base64::engine::general_purpose::STANDARD.encode((0..=255_u8).collect::<Vec<_>>())
 }
 
-fn known(call: &Call, uri: &str) -> bool {
+fn known(call: &MockCall, uri: &str) -> bool {
     lock(&call.server.contents).resources.iter().any(|r| r.key == uri)
 }
 
-fn templated(call: &Call) -> bool {
+fn templated(call: &MockCall) -> bool {
     lock(&call.server.contents).templates.iter().any(|t| t.key == "mock://item/{id}")
 }
 
-pub(super) fn missing(call: &Call, uri: &str) -> Fail {
+pub(super) fn missing(call: &MockCall, uri: &str) -> RpcFailure {
     let code = if call.revision.is_modern() { -32602 } else { -32002 };
-    Fail::new(code, "Resource not found").data(json!({"uri": uri}))
+    RpcFailure::new(code, "Resource not found").data(json!({"uri": uri}))
 }

@@ -8,12 +8,12 @@ use std::{collections::BTreeMap, path::Path};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{fault::Fault, flow::Flow, revision::Revision};
+use super::{fault::FaultRule, revision::Revision, scenario::ScriptedFlow};
 
 /// What a mock server offers and how it behaves.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Script {
+pub struct MockScript {
     /// The name it gives itself.
     pub name: String,
     /// The version it gives itself.
@@ -23,7 +23,7 @@ pub struct Script {
     /// The revisions it speaks; all of them when the file says nothing.
     pub revisions: Vec<Revision>,
     /// The contents it starts from.
-    pub preset: Preset,
+    pub preset: ContentPreset,
     /// Capabilities to announce, verbatim, instead of those of the contents.
     pub capabilities: Option<Value>,
     /// Extensions to announce beside those of the contents: their settings by identifier.
@@ -33,7 +33,7 @@ pub struct Script {
     /// More tools: objects, or strings of JSON that are sent exactly as written, valid or not.
     pub tools: Vec<Value>,
     /// Tools made by number.
-    pub generate: Vec<Generate>,
+    pub generate: Vec<GeneratedTools>,
     /// Which built-in tool answers for a tool of another name. A listed tool without behaviour echoes.
     pub behave: BTreeMap<String, String>,
     /// Fixed results by tool name: objects, or strings of JSON that are sent exactly as written.
@@ -45,32 +45,32 @@ pub struct Script {
     /// More prompts, as tools are given.
     pub prompts: Vec<Value>,
     /// What tools and prompts do, by name, step by step.
-    pub flows: BTreeMap<String, Flow>,
+    pub flows: BTreeMap<String, ScriptedFlow>,
     /// Contents by resource URI, for the resources above: a text, or an object with `text` or `blob` and `mimeType`.
     /// Under the URI of a template, its `{variables}` are filled.
     pub contents: BTreeMap<String, Value>,
     /// Which tools run as tasks, by name, and how.
     pub tasks: BTreeMap<String, TaskRule>,
     /// How lists are cut into pages.
-    pub list: Listing,
+    pub list: ListRules,
     /// What only HTTP can do.
-    pub http: Http,
+    pub http: HttpRules,
     /// What only a process can do.
-    pub stdio: Stdio,
+    pub stdio: StdioRules,
     /// What goes wrong, and when.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<FaultRule>,
     /// The secret that seals `requestState`; made up at start when absent, so that a restart forgets.
     pub state_key: Option<String>,
 }
 
-impl Default for Script {
+impl Default for MockScript {
     fn default() -> Self {
         Self {
             name: "mock".into(),
             version: env!("CARGO_PKG_VERSION").into(),
             instructions: None,
             revisions: Revision::ALL.to_vec(),
-            preset: Preset::Empty,
+            preset: ContentPreset::Empty,
             capabilities: None,
             extensions: BTreeMap::new(),
             experimental: BTreeMap::new(),
@@ -84,9 +84,9 @@ impl Default for Script {
             flows: BTreeMap::new(),
             contents: BTreeMap::new(),
             tasks: BTreeMap::new(),
-            list: Listing::default(),
-            http: Http::default(),
-            stdio: Stdio::default(),
+            list: ListRules::default(),
+            http: HttpRules::default(),
+            stdio: StdioRules::default(),
             faults: Vec::new(),
             state_key: None,
         }
@@ -96,7 +96,7 @@ impl Default for Script {
 /// Contents that need no writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Preset {
+pub enum ContentPreset {
     /// Nothing but what the script adds.
     #[default]
     Empty,
@@ -109,11 +109,11 @@ pub enum Preset {
 /// A family of tools that differ in their number only.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Generate {
+pub struct GeneratedTools {
     /// How many.
     pub count: u32,
     /// The name, in which `{n}` is the number, from 0.
-    #[serde(default = "Generate::pattern")]
+    #[serde(default = "GeneratedTools::pattern")]
     pub name: String,
     /// How many levels its input schema is deep.
     #[serde(default)]
@@ -123,7 +123,7 @@ pub struct Generate {
     pub describe: u32,
 }
 
-impl Generate {
+impl GeneratedTools {
     fn pattern() -> String {
         "tool_{n}".into()
     }
@@ -156,27 +156,27 @@ impl Default for TaskRule {
 /// How lists are cut into pages.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Listing {
+pub struct ListRules {
     /// Items a page; 0 for a single page.
     pub page_size: usize,
     /// Where the cursors lead.
-    pub cursor: Cursor,
+    pub cursor: CursorMode,
     /// Freshness announced to modern clients, in milliseconds.
     pub ttl_ms: u64,
     /// `public` or `private`, announced to modern clients.
     pub cache_scope: String,
 }
 
-impl Default for Listing {
+impl Default for ListRules {
     fn default() -> Self {
-        Self { page_size: 0, cursor: Cursor::Honest, ttl_ms: 60_000, cache_scope: "public".into() }
+        Self { page_size: 0, cursor: CursorMode::Honest, ttl_ms: 60_000, cache_scope: "public".into() }
     }
 }
 
 /// Where the cursors of lists lead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Cursor {
+pub enum CursorMode {
     /// To the end.
     Honest,
     /// From the last page back to the first.
@@ -188,9 +188,9 @@ pub enum Cursor {
 /// What only HTTP can do.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Http {
+pub struct HttpRules {
     /// How a request is answered.
-    pub answer: Answer,
+    pub answer: AnswerMode,
     /// Whether legacy clients are given a session.
     pub session: bool,
     /// What a request of an unknown session meets: 404, 400, or 200 for a JSON-RPC error over HTTP 200.
@@ -208,7 +208,7 @@ pub struct Http {
     /// Requests sent to the client as soon as it opens its GET stream, by method.
     pub early: Vec<String>,
     /// How server-sent events are spelled.
-    pub sse: Sse,
+    pub sse: SseRules,
     /// The bearer token without which everything is a 401.
     pub bearer: Option<String>,
     /// The `WWW-Authenticate` header of that 401.
@@ -219,10 +219,10 @@ pub struct Http {
     pub connections: usize,
 }
 
-impl Default for Http {
+impl Default for HttpRules {
     fn default() -> Self {
         Self {
-            answer: Answer::Auto,
+            answer: AnswerMode::Auto,
             session: true,
             lost_session: 404,
             get: None,
@@ -231,7 +231,7 @@ impl Default for Http {
             pair: true,
             endpoint: None,
             early: Vec::new(),
-            sse: Sse::default(),
+            sse: SseRules::default(),
             bearer: None,
             challenge: None,
             strict: true,
@@ -243,7 +243,7 @@ impl Default for Http {
 /// How a request is answered over HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Answer {
+pub enum AnswerMode {
     /// One JSON object, unless something has to be said before the answer.
     Auto,
     /// Always one JSON object; whatever comes before the answer is lost.
@@ -255,9 +255,9 @@ pub enum Answer {
 /// How server-sent events are spelled: every spelling here is allowed by the standard.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Sse {
+pub struct SseRules {
     /// How lines end.
-    pub newline: Newline,
+    pub newline: NewlineStyle,
     /// Bytes a chunk; 0 for one chunk an event.
     pub chunk: usize,
     /// Spreads each message over several `data` lines.
@@ -274,10 +274,10 @@ pub struct Sse {
     pub retry_ms: u64,
 }
 
-impl Default for Sse {
+impl Default for SseRules {
     fn default() -> Self {
         Self {
-            newline: Newline::Lf,
+            newline: NewlineStyle::Lf,
             chunk: 0,
             split: false,
             ids: false,
@@ -292,7 +292,7 @@ impl Default for Sse {
 /// How the lines of an event end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Newline {
+pub enum NewlineStyle {
     /// `\n`
     Lf,
     /// `\r`
@@ -304,7 +304,7 @@ pub enum Newline {
 /// What only a process can do.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Stdio {
+pub struct StdioRules {
     /// Waits so long before it reads anything, in milliseconds.
     pub start_ms: u64,
     /// Exits with this code before it reads anything.
@@ -325,11 +325,11 @@ pub struct Stdio {
     pub ignore_cancelled: bool,
 }
 
-impl Script {
+impl MockScript {
     /// Every feature of the protocol: what tests start from.
     #[must_use]
     pub fn standard() -> Self {
-        Self { preset: Preset::Standard, ..Self::default() }
+        Self { preset: ContentPreset::Standard, ..Self::default() }
     }
 
     /// A small friendly server.
@@ -338,7 +338,7 @@ impl Script {
         Self {
             name: "moongate-demo".into(),
             instructions: Some("A demonstration server: say hello with `echo`, add numbers, ask for the time.".into()),
-            preset: Preset::Demo,
+            preset: ContentPreset::Demo,
             ..Self::default()
         }
     }
@@ -352,7 +352,7 @@ impl Script {
 
     /// The same script with one more fault.
     #[must_use]
-    pub fn with_fault(mut self, fault: Fault) -> Self {
+    pub fn with_fault(mut self, fault: FaultRule) -> Self {
         self.faults.push(fault);
         self
     }

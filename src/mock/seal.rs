@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 /// How long a sealed state opens.
 const TTL_SECONDS: i64 = 600;
 
-pub(super) struct Seal(hmac::Key);
+pub(super) struct RequestStateSeal(hmac::Key);
 
-impl Seal {
+impl RequestStateSeal {
     /// The seal of this secret, or of one made up.
     pub(super) fn new(secret: Option<&str>) -> Self {
         let mut random = [0_u8; 32];
@@ -22,7 +22,7 @@ impl Seal {
     }
 
     /// Seals `value` for a request described by `of`.
-    pub(super) fn close(&self, of: &str, value: &Value) -> String {
+    pub(super) fn seal(&self, of: &str, value: &Value) -> String {
         let until = jiff::Timestamp::now().as_second() + TTL_SECONDS;
         let text = json!({"of": of, "until": until, "value": value}).to_string();
         let tag = hmac::sign(&self.0, text.as_bytes());

@@ -16,37 +16,37 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 
 use super::{
-    contents::{Contents, Item},
-    fault::{Act, Armed},
-    pair::Pairs,
-    record::{Record, lock},
+    contents::{ListItem, MockContents},
+    fault::{ArmedFaults, FaultAction},
+    http_sse::HttpSseSessions,
+    record::{RequestRecord, lock},
     revision::Revision,
-    script::Script,
-    seal::Seal,
-    session::Session,
-    tasks::Tasks,
+    script::MockScript,
+    seal::RequestStateSeal,
+    session::MockSession,
+    tasks::TaskTable,
     wire,
 };
 
 /// Sessions at once; any other is forgotten for a new one.
-const SESSIONS: usize = 16_384;
+const SESSIONS_MAX: usize = 16_384;
 /// Listeners at once; more are refused.
-const LISTENERS: usize = 16_384;
+const LISTENERS_MAX: usize = 16_384;
 
 /// What a call or a listener sends to its transport.
 #[derive(Debug)]
-pub(super) enum Frame {
+pub(super) enum OutgoingFrame {
     /// A message before the answer.
     Message(String),
     /// Something that is not a message, written as it is where the transport allows.
     Raw(Vec<u8>),
     /// The end of a request.
-    Final(Final),
+    Final(RequestEnd),
 }
 
 /// How a request ends.
 #[derive(Debug)]
-pub(super) enum Final {
+pub(super) enum RequestEnd {
     /// With a response, under the HTTP status that the revision asks for.
     Answer { text: String, status: u16, twice: bool, content_type: Option<String> },
     /// With an HTTP response that is not JSON-RPC.
@@ -59,7 +59,7 @@ pub(super) enum Final {
 
 /// Something that listeners may want to know.
 #[derive(Debug, Clone)]
-pub(super) enum Notice {
+pub(super) enum ChangeNotice {
     /// A list changed: `tools`, `prompts` or `resources`.
     List(&'static str),
     /// A resource changed.
@@ -67,46 +67,46 @@ pub(super) enum Notice {
 }
 
 /// Who hears notices.
-pub(super) enum Ear {
+pub(super) enum ListenTarget {
     /// A legacy session: its pipe or GET stream.
-    Session(Arc<Session>),
+    Session(Arc<MockSession>),
     /// A modern `subscriptions/listen`, by its id and what it asked for.
     Subscription { id: String, filter: Value },
 }
 
-struct Listener {
+struct ListenEntry {
     number: u64,
-    ear: Ear,
-    out: mpsc::Sender<Frame>,
+    target: ListenTarget,
+    out: mpsc::Sender<OutgoingFrame>,
 }
 
-pub(super) struct Server {
-    pub(super) script: Script,
-    pub(super) record: Record,
-    pub(super) seal: Seal,
+pub(super) struct MockServer {
+    pub(super) script: MockScript,
+    pub(super) record: RequestRecord,
+    pub(super) seal: RequestStateSeal,
     /// The program to start as a grandchild; none inside another program.
     pub(super) program: Option<PathBuf>,
-    pub(super) contents: Mutex<Contents>,
-    pub(super) faults: Mutex<Armed>,
-    pub(super) sessions: Mutex<HashMap<String, Arc<Session>>>,
-    pub(super) pairs: Pairs,
-    pub(super) tasks: Tasks,
+    pub(super) contents: Mutex<MockContents>,
+    pub(super) faults: Mutex<ArmedFaults>,
+    pub(super) sessions: Mutex<HashMap<String, Arc<MockSession>>>,
+    pub(super) pairs: HttpSseSessions,
+    pub(super) tasks: TaskTable,
     pub(super) stop: watch::Sender<bool>,
-    listeners: Mutex<Vec<Listener>>,
+    listeners: Mutex<Vec<ListenEntry>>,
     numbers: AtomicU64,
     pub(super) counter: AtomicU64,
     pipes: AtomicUsize,
 }
 
-impl Server {
-    pub(super) fn new(script: Script, record: Record, program: Option<PathBuf>) -> Arc<Self> {
+impl MockServer {
+    pub(super) fn new(script: MockScript, record: RequestRecord, program: Option<PathBuf>) -> Arc<Self> {
         Arc::new(Self {
-            contents: Mutex::new(Contents::of(&script)),
-            faults: Mutex::new(Armed::new(&script.faults)),
-            seal: Seal::new(script.state_key.as_deref()),
+            contents: Mutex::new(MockContents::of(&script)),
+            faults: Mutex::new(ArmedFaults::new(&script.faults)),
+            seal: RequestStateSeal::new(script.state_key.as_deref()),
             sessions: Mutex::default(),
-            pairs: Pairs::default(),
-            tasks: Tasks::default(),
+            pairs: HttpSseSessions::default(),
+            tasks: TaskTable::default(),
             stop: watch::Sender::new(false),
             listeners: Mutex::default(),
             numbers: AtomicU64::new(1),
@@ -142,13 +142,13 @@ impl Server {
         json!(all.iter().map(|r| r.date()).collect::<Vec<_>>())
     }
 
-    pub(super) fn strike(&self, method: &str, tool: Option<&str>) -> Vec<Act> {
+    pub(super) fn strike(&self, method: &str, tool: Option<&str>) -> Vec<FaultAction> {
         lock(&self.faults).strike(method, tool)
     }
 
-    pub(super) fn add_session(&self, session: &Arc<Session>) {
+    pub(super) fn add_session(&self, session: &Arc<MockSession>) {
         let mut all = lock(&self.sessions);
-        if all.len() >= SESSIONS {
+        if all.len() >= SESSIONS_MAX {
             let any = all.keys().next().cloned().unwrap_or_default();
             all.remove(&any);
         }
@@ -157,19 +157,19 @@ impl Server {
         self.record.count(|c| c.sessions += 1);
     }
 
-    pub(super) fn session(&self, id: &str) -> Option<Arc<Session>> {
+    pub(super) fn session(&self, id: &str) -> Option<Arc<MockSession>> {
         lock(&self.sessions).get(id).cloned()
     }
 
     /// Forgets one session, or all; their streams end.
     pub(super) fn drop_sessions(&self, id: Option<&str>) -> usize {
-        let goes = |s: &Session| id.is_none_or(|id| s.id == id);
+        let goes = |s: &MockSession| id.is_none_or(|id| s.id == id);
         let mut all = lock(&self.sessions);
         let before = all.len();
         all.retain(|_, s| !goes(s));
         let gone = before - all.len();
         drop(all);
-        lock(&self.listeners).retain(|l| !matches!(&l.ear, Ear::Session(s) if goes(s)));
+        lock(&self.listeners).retain(|l| !matches!(&l.target, ListenTarget::Session(s) if goes(s)));
         gone
     }
 
@@ -177,20 +177,20 @@ impl Server {
     /// notice.
     pub(super) fn listen(
         self: &Arc<Self>,
-        ear: Ear,
-        out: mpsc::Sender<Frame>,
+        ear: ListenTarget,
+        out: mpsc::Sender<OutgoingFrame>,
         first: Option<String>,
-    ) -> Option<Listening> {
+    ) -> Option<ListenGuard> {
         let mut all = lock(&self.listeners);
-        if all.len() >= LISTENERS {
+        if all.len() >= LISTENERS_MAX {
             return None;
         }
         if let Some(first) = first {
-            out.try_send(Frame::Message(first)).ok()?;
+            out.try_send(OutgoingFrame::Message(first)).ok()?;
         }
         let number = self.next_number();
-        all.push(Listener { number, ear, out });
-        Some(Listening { server: self.clone(), number })
+        all.push(ListenEntry { number, target: ear, out });
+        Some(ListenGuard { server: self.clone(), number })
     }
 
     pub(super) fn pipes(&self) -> usize {
@@ -202,32 +202,34 @@ impl Server {
     }
 
     /// Tells whoever asked for it. A legacy session hears it once, on its newest stream.
-    pub(super) fn publish(&self, notice: &Notice) -> usize {
+    pub(super) fn publish(&self, notice: &ChangeNotice) -> usize {
         let all = lock(&self.listeners);
         let mut heard = HashMap::new();
         let mut told = 0;
         for listener in all.iter().rev() {
-            let message = match &listener.ear {
-                Ear::Session(session) if session.wants(notice) => {
+            let message = match &listener.target {
+                ListenTarget::Session(session) if session.is_subscribed_to(notice) => {
                     if heard.insert(session.id.clone(), ()).is_some() {
                         continue;
                     }
-                    spelled(notice, None)
+                    encode_notice(notice, None)
                 }
-                Ear::Subscription { id, filter } if asked(filter, notice) => spelled(notice, Some(id)),
+                ListenTarget::Subscription { id, filter } if is_subscribed(filter, notice) => {
+                    encode_notice(notice, Some(id))
+                }
                 _ => continue,
             };
             // A listener that does not read loses notices, not the server.
-            told += usize::from(listener.out.try_send(Frame::Message(message)).is_ok());
+            told += usize::from(listener.out.try_send(OutgoingFrame::Message(message)).is_ok());
         }
         told
     }
 
     /// Sends a message to a session outside of any call: on its newest stream.
-    pub(super) fn tell(&self, session: &str, message: String) -> bool {
+    pub(super) fn send_to_session(&self, session: &str, message: String) -> bool {
         let all = lock(&self.listeners);
-        let newest = all.iter().rev().find(|l| matches!(&l.ear, Ear::Session(s) if s.id == session));
-        newest.is_some_and(|l| l.out.try_send(Frame::Message(message)).is_ok())
+        let newest = all.iter().rev().find(|l| matches!(&l.target, ListenTarget::Session(s) if s.id == session));
+        newest.is_some_and(|l| l.out.try_send(OutgoingFrame::Message(message)).is_ok())
     }
 
     /// Adds a tool or a prompt that nobody has seen, and says so.
@@ -236,61 +238,61 @@ impl Server {
         let items = if list == "prompts" { &mut contents.prompts } else { &mut contents.tools };
         let n = 1 + items.iter().filter(|item| item.key.starts_with("changed_")).count();
         let name = format!("changed_{n}");
-        let new = if list == "prompts" { Item::prompt } else { Item::tool };
+        let new = if list == "prompts" { ListItem::prompt } else { ListItem::tool };
         items.push(new(&name, "Added by a change."));
         drop(contents);
-        self.publish(&Notice::List(list));
+        self.publish(&ChangeNotice::List(list));
         name
     }
 }
 
 /// An open connection that is a pipe; it counts until it goes.
-pub(super) struct Connection(Arc<Server>);
+pub(super) struct PipeConnection(Arc<MockServer>);
 
-impl Connection {
-    pub(super) fn begun(server: &Arc<Server>) -> Self {
+impl PipeConnection {
+    pub(super) fn open(server: &Arc<MockServer>) -> Self {
         server.record.count(|c| c.connections += 1);
         server.pipes.fetch_add(1, Ordering::Relaxed);
-        Connection(server.clone())
+        PipeConnection(server.clone())
     }
 }
 
-impl Drop for Connection {
+impl Drop for PipeConnection {
     fn drop(&mut self) {
         self.0.pipes.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// Ends a listener when it goes.
-pub(super) struct Listening {
-    server: Arc<Server>,
+pub(super) struct ListenGuard {
+    server: Arc<MockServer>,
     number: u64,
 }
 
-impl Drop for Listening {
+impl Drop for ListenGuard {
     fn drop(&mut self) {
         lock(&self.server.listeners).retain(|l| l.number != self.number);
     }
 }
 
-fn asked(filter: &Value, notice: &Notice) -> bool {
+fn is_subscribed(filter: &Value, notice: &ChangeNotice) -> bool {
     match notice {
-        Notice::List(what) => filter[format!("{what}ListChanged")] == true,
-        Notice::Resource(uri) => {
+        ChangeNotice::List(what) => filter[format!("{what}ListChanged")] == true,
+        ChangeNotice::Resource(uri) => {
             filter["resourceSubscriptions"].as_array().is_some_and(|all| all.iter().any(|u| u == uri.as_str()))
         }
     }
 }
 
-fn spelled(notice: &Notice, subscription: Option<&str>) -> String {
+fn encode_notice(notice: &ChangeNotice, subscription: Option<&str>) -> String {
     let mut params = json!({});
     if let Some(id) = subscription {
         let id: Value = serde_json::from_str(id).unwrap_or_default();
         params["_meta"] = json!({"io.modelcontextprotocol/subscriptionId": id});
     }
     match notice {
-        Notice::List(what) => wire::notification(&format!("notifications/{what}/list_changed"), &params),
-        Notice::Resource(uri) => {
+        ChangeNotice::List(what) => wire::notification(&format!("notifications/{what}/list_changed"), &params),
+        ChangeNotice::Resource(uri) => {
             params["uri"] = json!(uri);
             wire::notification("notifications/resources/updated", &params)
         }

@@ -14,78 +14,78 @@ use std::{
 use serde_json::Value;
 use tokio::{sync::oneshot, task::AbortHandle};
 
-use super::{record::lock, revision::Revision, server::Notice};
+use super::{record::lock, revision::Revision, server::ChangeNotice};
 
 /// Asks that wait for an answer, and URIs subscribed, a session.
-const KEPT: usize = 1024;
+const PENDING_MAX: usize = 1024;
 /// Requests running at once, a session or pipe; more are not answered.
-const RUNNING: usize = 4096;
+const RUNNING_MAX: usize = 4096;
 /// Events kept for `Last-Event-ID`, a session.
-const REPLAY: usize = 256;
+const REPLAY_MAX: usize = 256;
 
 /// An answer to an ask: a result or an error.
-pub(super) type Reply = Result<Value, Value>;
+pub(super) type ClientResponse = Result<Value, Value>;
 
-pub(super) struct Session {
+pub(super) struct MockSession {
     pub(super) id: String,
     pub(super) revision: Revision,
-    pub(super) caps: Value,
+    pub(super) capabilities: Value,
     pub(super) client: Value,
     pub(super) ready: AtomicBool,
     pub(super) counter: AtomicU64,
     pub(super) log: Mutex<Option<String>>,
     pub(super) subscribed: Mutex<HashSet<String>>,
-    pub(super) running: Running,
-    pub(super) replay: Mutex<VecDeque<Event>>,
-    asks: Mutex<HashMap<String, oneshot::Sender<Reply>>>,
+    pub(super) running: RunningRequests,
+    pub(super) replay: Mutex<VecDeque<StoredEvent>>,
+    pending_requests: Mutex<HashMap<String, oneshot::Sender<ClientResponse>>>,
 }
 
 /// An event that may be asked for again: the stream it belongs to, its number there, the message, whether it ends it.
 #[derive(Debug, Clone)]
-pub(super) struct Event {
+pub(super) struct StoredEvent {
     pub(super) stream: u64,
     pub(super) number: u64,
     pub(super) message: String,
     pub(super) last: bool,
 }
 
-impl Session {
+impl MockSession {
     pub(super) fn new(id: String, revision: Revision, params: &Value) -> Self {
         Self {
             id,
             revision,
-            caps: params["capabilities"].clone(),
+            capabilities: params["capabilities"].clone(),
             client: params["clientInfo"].clone(),
             ready: AtomicBool::new(false),
             counter: AtomicU64::new(0),
             log: Mutex::default(),
             subscribed: Mutex::default(),
-            running: Running::default(),
+            running: RunningRequests::default(),
             replay: Mutex::default(),
-            asks: Mutex::default(),
+            pending_requests: Mutex::default(),
         }
     }
 
-    pub(super) fn wants(&self, notice: &Notice) -> bool {
+    pub(super) fn is_subscribed_to(&self, notice: &ChangeNotice) -> bool {
         match notice {
-            Notice::List(_) => true,
-            Notice::Resource(uri) => lock(&self.subscribed).contains(uri),
+            ChangeNotice::List(_) => true,
+            ChangeNotice::Resource(uri) => lock(&self.subscribed).contains(uri),
         }
     }
 
     pub(super) fn subscribe(&self, uri: &str) -> bool {
         let mut all = lock(&self.subscribed);
-        all.len() < KEPT && {
+        all.len() < PENDING_MAX && {
             all.insert(uri.to_owned());
             true
         }
     }
 
     /// Expects an answer to the ask of this id.
-    pub(super) fn expect(&self, id: &str) -> Option<oneshot::Receiver<Reply>> {
-        let mut asks = lock(&self.asks);
+    pub(super) fn expect_response(&self, id: &str) -> Option<oneshot::Receiver<ClientResponse>> {
+        let mut asks = lock(&self.pending_requests);
         asks.retain(|_, waiting| !waiting.is_closed());
-        if asks.len() >= KEPT {
+        if asks.len() >= PENDING_MAX {
             return None;
         }
         let (tx, rx) = oneshot::channel();
@@ -94,14 +94,14 @@ impl Session {
     }
 
     /// Hands over an answer; false when nobody asked.
-    pub(super) fn answer(&self, id: &str, reply: Reply) -> bool {
-        lock(&self.asks).remove(id).is_some_and(|waiting| waiting.send(reply).is_ok())
+    pub(super) fn deliver_response(&self, id: &str, reply: ClientResponse) -> bool {
+        lock(&self.pending_requests).remove(id).is_some_and(|waiting| waiting.send(reply).is_ok())
     }
 
-    pub(super) fn remember(&self, event: Event) {
+    pub(super) fn store_event(&self, event: StoredEvent) {
         let mut all = lock(&self.replay);
         all.push_back(event);
-        if all.len() > REPLAY {
+        if all.len() > REPLAY_MAX {
             all.pop_front();
         }
     }
@@ -109,13 +109,13 @@ impl Session {
 
 /// Requests that are being answered, by id, so that they can be cancelled.
 #[derive(Default)]
-pub(super) struct Running(Mutex<HashMap<String, AbortHandle>>);
+pub(super) struct RunningRequests(Mutex<HashMap<String, AbortHandle>>);
 
-impl Running {
+impl RunningRequests {
     pub(super) fn add(&self, id: &str, task: AbortHandle) {
         let mut all = lock(&self.0);
         all.retain(|_, task| !task.is_finished());
-        if all.len() >= RUNNING {
+        if all.len() >= RUNNING_MAX {
             task.abort();
             return;
         }

@@ -12,16 +12,16 @@ use tokio::{
 
 use super::{
     engine,
-    pipe::{self, Ended},
+    pipe::{self, PipeEnd},
     process,
-    record::Record,
-    script::Script,
-    server::Server,
+    record::RequestRecord,
+    script::MockScript,
+    server::MockServer,
 };
 
 /// Serves stdin and stdout until one of them ends; gives the exit code.
-pub(super) async fn serve(script: Script, record: Record, program: Option<PathBuf>) -> anyhow::Result<i32> {
-    let server = Server::new(script, record, program);
+pub(super) async fn serve(script: MockScript, record: RequestRecord, program: Option<PathBuf>) -> anyhow::Result<i32> {
+    let server = MockServer::new(script, record, program);
     let stdio = server.script.stdio.clone();
     if stdio.ignore_sigterm {
         process::ignore_sigterm();
@@ -41,11 +41,11 @@ pub(super) async fn serve(script: Script, record: Record, program: Option<PathBu
     }
     let (reader, writer) = (BufReader::new(tokio::io::stdin()), BufWriter::new(tokio::io::stdout()));
     let ended = pipe::serve(Arc::clone(&server), reader, writer).await?;
-    if stdio.ignore_eof && ended == Ended::Eof {
+    if stdio.ignore_eof && ended == PipeEnd::Eof {
         std::future::pending::<()>().await;
     }
     Ok(match ended {
-        Ended::Broken(Some(code)) => code,
-        Ended::Broken(None) | Ended::Eof => 0,
+        PipeEnd::Broken(Some(code)) => code,
+        PipeEnd::Broken(None) | PipeEnd::Eof => 0,
     })
 }

@@ -21,45 +21,45 @@ use tokio::{
 };
 
 use super::{
-    answer::{self, Body, Reply},
+    answer::{self, HttpBody, HttpReply},
     events,
     pipe::together,
     record::lock,
-    script::{Answer, Sse},
-    server::{Final, Frame, Listening, Server},
-    session::{Event, Session},
+    script::{AnswerMode, SseRules},
+    server::{ListenGuard, MockServer, OutgoingFrame, RequestEnd},
+    session::{MockSession, StoredEvent},
 };
 
 /// Where the frames of a response come from.
 #[derive(Default)]
-pub(super) struct Origin {
+pub(super) struct ResponseOrigin {
     /// Requests that have not ended.
-    pub(super) left: usize,
+    pub(super) unanswered: usize,
     /// Whether the answers belong in an array.
     pub(super) batch: bool,
     /// The session that `initialize` opened.
     pub(super) opened: Option<String>,
     /// The session that asked (legacy).
-    pub(super) session: Option<Arc<Session>>,
+    pub(super) session: Option<Arc<MockSession>>,
     /// Notices that the client has gone (modern).
-    pub(super) gone: Option<Gone>,
+    pub(super) cancel_on_drop: Option<CancelOnDrop>,
 }
 
 /// Stops a request when its response is dropped before its end: the modern way to cancel.
-pub(super) struct Gone {
-    server: Arc<Server>,
+pub(super) struct CancelOnDrop {
+    server: Arc<MockServer>,
     id: String,
     task: AbortHandle,
     ended: AtomicBool,
 }
 
-impl Gone {
-    pub(super) fn new(server: &Arc<Server>, id: String, task: AbortHandle) -> Self {
+impl CancelOnDrop {
+    pub(super) fn new(server: &Arc<MockServer>, id: String, task: AbortHandle) -> Self {
         Self { server: server.clone(), id, task, ended: AtomicBool::new(false) }
     }
 }
 
-impl Drop for Gone {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         self.task.abort();
         if !self.ended.load(Ordering::Relaxed) {
@@ -70,13 +70,13 @@ impl Drop for Gone {
 
 /// An event id: the kind and number of its stream, and its number there.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Mark {
+pub(super) struct EventPosition {
     pub(super) post: bool,
     stream: u64,
     number: u64,
 }
 
-impl Mark {
+impl EventPosition {
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (stream, number) = text.get(1..)?.split_once('-')?;
         Some(Self { post: text.starts_with('p'), stream: stream.parse().ok()?, number: number.parse().ok()? })
@@ -88,90 +88,97 @@ impl Mark {
 }
 
 /// Answers a POST.
-pub(super) async fn respond(server: &Arc<Server>, mut frames: Receiver<Frame>, mut origin: Origin) -> Reply {
+pub(super) async fn respond(
+    server: &Arc<MockServer>,
+    mut frames: Receiver<OutgoingFrame>,
+    mut origin: ResponseOrigin,
+) -> HttpReply {
     let http = &server.script.http;
-    let at_once = http.answer == Answer::Sse && http.sse.prime;
+    let at_once = http.answer == AnswerMode::Sse && http.sse.prime;
     let (mut ends, mut before) = (Vec::new(), VecDeque::new());
     while !at_once && before.is_empty() {
         match frames.recv().await {
-            Some(Frame::Final(end)) => {
-                origin.left -= 1;
+            Some(OutgoingFrame::Final(end)) => {
+                origin.unanswered -= 1;
                 ends.push(end);
-                if origin.left == 0 {
+                if origin.unanswered == 0 {
                     break;
                 }
             }
             // One JSON object has no room for what comes before it.
-            Some(_) if http.answer == Answer::Json => {}
+            Some(_) if http.answer == AnswerMode::Json => {}
             Some(frame) => before.push_back(frame),
             // Cancelled: there is nothing to say, but HTTP wants a response.
             None => {
-                origin.left = 0;
+                origin.unanswered = 0;
                 break;
             }
         }
     }
     if before.is_empty() && !at_once {
-        if let Some(gone) = &origin.gone {
+        if let Some(gone) = &origin.cancel_on_drop {
             gone.ended.store(true, Ordering::Relaxed);
         }
-        let end = if origin.batch { together(ends) } else { ends.pop().unwrap_or(Final::Nothing) };
+        let end = if origin.batch { together(ends) } else { ends.pop().unwrap_or(RequestEnd::Nothing) };
         match end {
-            Final::Broken { reset, .. } => return Reply::Broken { reset },
-            Final::Http { status, headers, body } => {
-                return Reply::Response(answer::with_headers(status, headers, body));
+            RequestEnd::Broken { reset, .. } => return HttpReply::Broken { reset },
+            RequestEnd::Http { status, headers, body } => {
+                return HttpReply::Response(answer::with_headers(status, headers, body));
             }
             // A status of its own has to be said before a stream could begin.
-            Final::Answer { text, status, content_type, twice } if status != 200 || http.answer != Answer::Sse => {
+            RequestEnd::Answer { text, status, content_type, twice }
+                if status != 200 || http.answer != AnswerMode::Sse =>
+            {
                 if twice {
-                    before.push_back(Frame::Final(Final::Answer { text, status, twice, content_type }));
+                    before.push_back(OutgoingFrame::Final(RequestEnd::Answer { text, status, twice, content_type }));
                 } else {
                     let mut response = answer::json(status, text, origin.opened.as_deref());
                     if let Some(kind) = content_type.and_then(|kind| kind.parse().ok()) {
                         response.headers_mut().insert("content-type", kind);
                     }
-                    return Reply::Response(response);
+                    return HttpReply::Response(response);
                 }
             }
-            end => before.push_back(Frame::Final(end)),
+            end => before.push_back(OutgoingFrame::Final(end)),
         }
-        origin.left = before.len();
+        origin.unanswered = before.len();
     } else {
-        origin.left += ends.len();
-        before.extend(ends.into_iter().map(Frame::Final));
+        origin.unanswered += ends.len();
+        before.extend(ends.into_iter().map(OutgoingFrame::Final));
     }
     let opened = origin.opened.take();
-    let stream = Stream::new(server, Source::Post { frames, origin }, before);
-    Reply::Response(stream.response(opened))
+    let stream = EventWriter::new(server, FrameSource::Post { frames, origin }, before);
+    HttpReply::Response(stream.response(opened))
 }
 
 /// Answers a GET: what the server has to say outside of calls.
 pub(super) fn listening(
-    server: &Arc<Server>,
-    session: Arc<Session>,
-    frames: Receiver<Frame>,
-    listening: Listening,
-) -> Response<Body> {
-    Stream::new(server, Source::Get { frames, session, _listening: listening }, VecDeque::new()).response(None)
+    server: &Arc<MockServer>,
+    session: Arc<MockSession>,
+    frames: Receiver<OutgoingFrame>,
+    listening: ListenGuard,
+) -> Response<HttpBody> {
+    EventWriter::new(server, FrameSource::Get { frames, session, _listening: listening }, VecDeque::new())
+        .response(None)
 }
 
 /// Answers a GET with `Last-Event-ID`: the rest of a stream that a POST began.
-pub(super) fn replay(server: &Arc<Server>, session: &Arc<Session>, last: Mark) -> Response<Body> {
-    Stream::new(server, Source::Replay { session: session.clone(), last }, VecDeque::new()).response(None)
+pub(super) fn replay(server: &Arc<MockServer>, session: &Arc<MockSession>, last: EventPosition) -> Response<HttpBody> {
+    EventWriter::new(server, FrameSource::Replay { session: session.clone(), last }, VecDeque::new()).response(None)
 }
 
-enum Source {
-    Post { frames: Receiver<Frame>, origin: Origin },
-    Get { frames: Receiver<Frame>, session: Arc<Session>, _listening: Listening },
-    Replay { session: Arc<Session>, last: Mark },
+enum FrameSource {
+    Post { frames: Receiver<OutgoingFrame>, origin: ResponseOrigin },
+    Get { frames: Receiver<OutgoingFrame>, session: Arc<MockSession>, _listening: ListenGuard },
+    Replay { session: Arc<MockSession>, last: EventPosition },
 }
 
 /// A stream of events that is being written.
-struct Stream {
-    server: Arc<Server>,
-    source: Source,
+struct EventWriter {
+    server: Arc<MockServer>,
+    source: FrameSource,
     /// Frames that came before the stream was decided on.
-    before: VecDeque<Frame>,
+    early_frames: VecDeque<OutgoingFrame>,
     /// Pieces of events that are ready to leave.
     ready: VecDeque<Bytes>,
     number: u64,
@@ -180,27 +187,27 @@ struct Stream {
     broken: bool,
 }
 
-impl Stream {
-    fn new(server: &Arc<Server>, source: Source, before: VecDeque<Frame>) -> Self {
+impl EventWriter {
+    fn new(server: &Arc<MockServer>, source: FrameSource, before: VecDeque<OutgoingFrame>) -> Self {
         let mut stream = Self {
             number: server.next_number(),
             server: server.clone(),
             source,
-            before,
+            early_frames: before,
             ready: VecDeque::new(),
             sent: 0,
             ended: false,
             broken: false,
         };
         if stream.server.script.http.sse.prime {
-            let mark = stream.mark(false).map(Mark::spelled);
+            let mark = stream.mark(false).map(EventPosition::spelled);
             let sse = &stream.server.script.http.sse;
             stream.ready.extend(events::prime(sse, mark.as_deref()));
         }
         stream
     }
 
-    fn response(self, opened: Option<String>) -> Response<Body> {
+    fn response(self, opened: Option<String>) -> Response<HttpBody> {
         let stream = stream::unfold(self, |mut stream| async move {
             let item = stream.next().await?;
             Some((item.map(HttpFrame::data), stream))
@@ -216,7 +223,7 @@ impl Stream {
         response
     }
 
-    fn sse(&self) -> &Sse {
+    fn sse(&self) -> &SseRules {
         &self.server.script.http.sse
     }
 
@@ -231,9 +238,9 @@ impl Stream {
                 return Some(Err(io::ErrorKind::ConnectionReset.into()));
             }
             let cut = self.sse().cut_after as u64;
-            let cuts = cut > 0 && self.sse().ids && self.sent >= cut && matches!(self.source, Source::Post { .. });
+            let cuts = cut > 0 && self.sse().ids && self.sent >= cut && matches!(self.source, FrameSource::Post { .. });
             let polls =
-                self.sse().poll && matches!(&self.source, Source::Post { origin, .. } if origin.session.is_some());
+                self.sse().poll && matches!(&self.source, FrameSource::Post { origin, .. } if origin.session.is_some());
             if self.ended || cuts || polls {
                 return None;
             }
@@ -244,15 +251,15 @@ impl Stream {
         }
     }
 
-    async fn frame(&mut self) -> Option<Frame> {
-        if let Some(frame) = self.before.pop_front() {
+    async fn frame(&mut self) -> Option<OutgoingFrame> {
+        if let Some(frame) = self.early_frames.pop_front() {
             return Some(frame);
         }
         match &mut self.source {
-            Source::Post { frames, origin } if origin.left > 0 => frames.recv().await,
-            Source::Post { .. } => None,
-            Source::Get { frames, .. } => frames.recv().await,
-            Source::Replay { session, last } => {
+            FrameSource::Post { frames, origin } if origin.unanswered > 0 => frames.recv().await,
+            FrameSource::Post { .. } => None,
+            FrameSource::Get { frames, .. } => frames.recv().await,
+            FrameSource::Replay { session, last } => {
                 loop {
                     let next = {
                         let all = lock(&session.replay);
@@ -263,7 +270,7 @@ impl Stream {
                         self.number = event.stream;
                         self.sent = event.number - 1;
                         self.ended = event.last;
-                        return Some(Frame::Message(event.message));
+                        return Some(OutgoingFrame::Message(event.message));
                     }
                     // The rest is still being made, elsewhere: looking again is simple, and this is a mock.
                     sleep(Duration::from_millis(5)).await;
@@ -273,44 +280,44 @@ impl Stream {
     }
 
     /// The id of the next event, where events have one; counts it.
-    fn mark(&mut self, count: bool) -> Option<Mark> {
+    fn mark(&mut self, count: bool) -> Option<EventPosition> {
         self.sent += u64::from(count);
         let post = match &self.source {
-            Source::Post { origin, .. } => origin.session.is_some().then_some(true),
-            Source::Get { .. } => Some(false),
-            Source::Replay { .. } => Some(true),
+            FrameSource::Post { origin, .. } => origin.session.is_some().then_some(true),
+            FrameSource::Get { .. } => Some(false),
+            FrameSource::Replay { .. } => Some(true),
         };
         let (stream, number) = (self.number, self.sent);
-        post.filter(|_| self.sse().ids).map(|post| Mark { post, stream, number })
+        post.filter(|_| self.sse().ids).map(|post| EventPosition { post, stream, number })
     }
 
-    fn take(&mut self, frame: Frame) {
+    fn take(&mut self, frame: OutgoingFrame) {
         match frame {
-            Frame::Message(text) => self.event(&text, false),
-            Frame::Raw(bytes) => {
+            OutgoingFrame::Message(text) => self.event(&text, false),
+            OutgoingFrame::Raw(bytes) => {
                 // Events that are no messages: a comment and an event whose data is no JSON.
                 let text = String::from_utf8_lossy(&bytes).trim_end().to_owned();
                 self.ready.extend(events::event(self.sse(), None, &text));
             }
-            Frame::Final(end) => {
+            OutgoingFrame::Final(end) => {
                 let last = match &mut self.source {
-                    Source::Post { origin, .. } => {
-                        origin.left = origin.left.saturating_sub(1);
-                        if let (0, Some(gone)) = (origin.left, &origin.gone) {
+                    FrameSource::Post { origin, .. } => {
+                        origin.unanswered = origin.unanswered.saturating_sub(1);
+                        if let (0, Some(gone)) = (origin.unanswered, &origin.cancel_on_drop) {
                             gone.ended.store(true, Ordering::Relaxed);
                         }
-                        origin.left == 0
+                        origin.unanswered == 0
                     }
                     _ => true,
                 };
                 match end {
-                    Final::Answer { text, twice, .. } => {
+                    RequestEnd::Answer { text, twice, .. } => {
                         for nth in 0..=usize::from(twice) {
                             self.event(&text, last && nth == usize::from(twice));
                         }
                     }
-                    Final::Broken { .. } => self.broken = true,
-                    Final::Nothing | Final::Http { .. } => {}
+                    RequestEnd::Broken { .. } => self.broken = true,
+                    RequestEnd::Nothing | RequestEnd::Http { .. } => {}
                 }
                 self.ended |= last && !self.broken;
             }
@@ -321,34 +328,34 @@ impl Stream {
         let mark = self.mark(true);
         if let (Some(mark), Some(session)) = (mark, self.session().filter(|_| !self.replays())) {
             let message = text.to_owned();
-            session.remember(Event { stream: mark.stream, number: mark.number, message, last });
+            session.store_event(StoredEvent { stream: mark.stream, number: mark.number, message, last });
         }
-        let id = mark.map(Mark::spelled);
+        let id = mark.map(EventPosition::spelled);
         self.ready.extend(events::event(self.sse(), id.as_deref(), text));
     }
 
     fn replays(&self) -> bool {
-        matches!(self.source, Source::Replay { .. })
+        matches!(self.source, FrameSource::Replay { .. })
     }
 
-    fn session(&self) -> Option<&Arc<Session>> {
+    fn session(&self) -> Option<&Arc<MockSession>> {
         match &self.source {
-            Source::Post { origin, .. } => origin.session.as_ref(),
-            Source::Get { session, .. } | Source::Replay { session, .. } => Some(session),
+            FrameSource::Post { origin, .. } => origin.session.as_ref(),
+            FrameSource::Get { session, .. } | FrameSource::Replay { session, .. } => Some(session),
         }
     }
 }
 
-impl Drop for Stream {
+impl Drop for EventWriter {
     /// A legacy client that goes away cancels nothing: what is left of its stream is kept for it.
     fn drop(&mut self) {
         let unfinished = !self.ended && self.sse().ids;
-        let Source::Post { frames, origin } = &mut self.source else { return };
+        let FrameSource::Post { frames, origin } = &mut self.source else { return };
         let (true, Some(session)) = (unfinished, origin.session.clone()) else { return };
         // Never read again here: the channel is only a way to take the real one out.
         let (_, never) = tokio::sync::mpsc::channel(1);
-        let (mut frames, mut left) = (std::mem::replace(frames, never), origin.left);
-        let (stream, mut number, before) = (self.number, self.sent, std::mem::take(&mut self.before));
+        let (mut frames, mut left) = (std::mem::replace(frames, never), origin.unanswered);
+        let (stream, mut number, before) = (self.number, self.sent, std::mem::take(&mut self.early_frames));
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         runtime.spawn(async move {
             let mut before = before;
@@ -358,16 +365,16 @@ impl Drop for Stream {
                     None => frames.recv().await,
                 };
                 let (message, last) = match next {
-                    Some(Frame::Message(text)) => (text, false),
-                    Some(Frame::Final(Final::Answer { text, .. })) => {
+                    Some(OutgoingFrame::Message(text)) => (text, false),
+                    Some(OutgoingFrame::Final(RequestEnd::Answer { text, .. })) => {
                         left -= 1;
                         (text, left == 0)
                     }
-                    Some(Frame::Raw(_)) => continue,
-                    Some(Frame::Final(_)) | None => return,
+                    Some(OutgoingFrame::Raw(_)) => continue,
+                    Some(OutgoingFrame::Final(_)) | None => return,
                 };
                 number += 1;
-                session.remember(Event { stream, number, message, last });
+                session.store_event(StoredEvent { stream, number, message, last });
             }
         });
     }

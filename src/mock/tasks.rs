@@ -15,18 +15,18 @@ use tokio::{
 };
 
 use super::{
-    call::{Call, Outcome, Stop},
+    call::{CallOutcome, CallStop, MockCall},
     record::lock,
     revision::Revision,
     script::TaskRule,
     seal,
-    server::{Frame, Server},
+    server::{MockServer, OutgoingFrame},
     tools,
-    wire::{self, Body, Fail},
+    wire::{self, ResultBody, RpcFailure},
 };
 
 /// Tasks at once; any other makes room for a new one.
-const TASKS: usize = 4096;
+const TASKS_MAX: usize = 4096;
 /// Frames that wait for whoever attends a task.
 const QUEUE: usize = 64;
 /// The later extension.
@@ -35,30 +35,30 @@ const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 const RELATED: &str = "io.modelcontextprotocol/related-task";
 
 /// The tasks of a server, by id.
-pub(super) type Tasks = Mutex<HashMap<String, Arc<Task>>>;
+pub(super) type TaskTable = Mutex<HashMap<String, Arc<MockTask>>>;
 
 /// One task.
-pub(super) struct Task {
+pub(super) struct MockTask {
     id: String,
     rule: TaskRule,
     legacy: bool,
     created: String,
     session: Option<String>,
-    state: Mutex<State>,
+    state: Mutex<MockTaskState>,
     changed: Notify,
 }
 
-struct State {
+struct MockTaskState {
     status: &'static str,
     updated: String,
-    end: Option<Result<String, Fail>>,
-    asks: BTreeMap<String, (Value, oneshot::Sender<Value>)>,
-    attended: Option<mpsc::Sender<Frame>>,
+    end: Option<Result<String, RpcFailure>>,
+    pending_requests: BTreeMap<String, (Value, oneshot::Sender<Value>)>,
+    attendant: Option<mpsc::Sender<OutgoingFrame>>,
     work: Option<AbortHandle>,
 }
 
 /// What a server with tasks adds to its capabilities.
-pub(super) fn announce(server: &Server, revision: Revision, all: &mut Value) {
+pub(super) fn announce(server: &MockServer, revision: Revision, all: &mut Value) {
     if server.script.tasks.is_empty() {
         return;
     }
@@ -70,7 +70,7 @@ pub(super) fn announce(server: &Server, revision: Revision, all: &mut Value) {
 }
 
 /// The tool's call as a task, if it is to be one.
-pub(super) async fn create(call: &Call, tool: &str) -> Result<Option<Body>, Stop> {
+pub(super) async fn create(call: &MockCall, tool: &str) -> Result<Option<ResultBody>, CallStop> {
     let rule = call.server.script.tasks.get(tool);
     if call.revision.is_modern() {
         return match rule {
@@ -85,66 +85,72 @@ pub(super) async fn create(call: &Call, tool: &str) -> Result<Option<Body>, Stop
     }
     match (rule, call.request.params["task"].is_object()) {
         (Some(rule), true) => start(call, rule).await.map(Some),
-        (Some(rule), false) if rule.required => Err(Fail::new(-32601, format!("{tool} runs only as a task")).into()),
-        (None, true) => Err(Fail::new(-32601, format!("{tool} does not run as a task")).into()),
+        (Some(rule), false) if rule.required => {
+            Err(RpcFailure::new(-32601, format!("{tool} runs only as a task")).into())
+        }
+        (None, true) => Err(RpcFailure::new(-32601, format!("{tool} does not run as a task")).into()),
         _ => Ok(None),
     }
 }
 
-fn declared(call: &Call) -> bool {
-    call.caps["extensions"][EXTENSION].is_object()
+fn declared(call: &MockCall) -> bool {
+    call.capabilities["extensions"][EXTENSION].is_object()
 }
 
-fn undeclared() -> Fail {
+fn undeclared() -> RpcFailure {
     let required = json!({"requiredCapabilities": {"extensions": {EXTENSION: {}}}});
-    Fail::new(-32021, "Missing required client capability").data(required).status(400)
+    RpcFailure::new(-32021, "Missing required client capability").data(required).status(400)
 }
 
-async fn start(call: &Call, rule: &TaskRule) -> Result<Body, Stop> {
+async fn start(call: &MockCall, rule: &TaskRule) -> Result<ResultBody, CallStop> {
     if let Some(key) = &rule.ask_first {
         call.elicit(key, "What is your name?").await?;
     }
     let now = jiff::Timestamp::now().to_string();
     let ttl = call.request.params["task"]["ttl"].as_u64().or(rule.ttl_ms);
-    let task = Arc::new(Task {
+    let task = Arc::new(MockTask {
         id: seal::random_name(),
         rule: TaskRule { ttl_ms: ttl, ..rule.clone() },
         legacy: !call.revision.is_modern(),
         created: now.clone(),
         session: call.session.as_ref().map(|s| s.id.clone()),
-        state: Mutex::new(State {
+        state: Mutex::new(MockTaskState {
             status: "working",
             updated: now,
             end: None,
-            asks: BTreeMap::new(),
-            attended: None,
+            pending_requests: BTreeMap::new(),
+            attendant: None,
             work: None,
         }),
         changed: Notify::new(),
     });
     let mut all = lock(&call.server.tasks);
-    if all.len() >= TASKS {
+    if all.len() >= TASKS_MAX {
         let any = all.keys().next().cloned().unwrap_or_default();
         all.remove(&any);
     }
     all.insert(task.id.clone(), task.clone());
     drop(all);
     let spelled = task.spelled();
-    let work = tokio::spawn(work(call.in_task(&task, pass_on(&call.server, &task)), task.clone()));
+    let work = tokio::spawn(work(call.inside_task(&task, forward_frames(&call.server, &task)), task.clone()));
     lock(&task.state).work = Some(work.abort_handle());
-    Ok(if task.legacy { Body::new().put("task", &spelled) } else { flat(&spelled).put("resultType", &json!("task")) })
+    Ok(if task.legacy {
+        ResultBody::new().put("task", &spelled)
+    } else {
+        flat(&spelled).put("resultType", &json!("task"))
+    })
 }
 
 /// What the work says goes to whoever waits for the task, and otherwise to its session.
-fn pass_on(server: &Arc<Server>, task: &Arc<Task>) -> mpsc::Sender<Frame> {
+fn forward_frames(server: &Arc<MockServer>, task: &Arc<MockTask>) -> mpsc::Sender<OutgoingFrame> {
     let (out, mut frames) = mpsc::channel(QUEUE);
     let (server, task) = (server.clone(), task.clone());
     tokio::spawn(async move {
         while let Some(frame) = frames.recv().await {
-            let attended = lock(&task.state).attended.clone();
+            let attended = lock(&task.state).attendant.clone();
             match (frame, attended, &task.session) {
                 (frame, Some(out), _) => drop(out.send(frame).await),
-                (Frame::Message(text), None, Some(session)) => drop(server.tell(session, text)),
+                (OutgoingFrame::Message(text), None, Some(session)) => drop(server.send_to_session(session, text)),
                 _ => {}
             }
         }
@@ -152,14 +158,14 @@ fn pass_on(server: &Arc<Server>, task: &Arc<Task>) -> mpsc::Sender<Frame> {
     out
 }
 
-async fn work(call: Call, task: Arc<Task>) {
+async fn work(call: MockCall, task: Arc<MockTask>) {
     let name = call.request.params["name"].as_str().unwrap_or_default().to_owned();
     let end = match tools::behave(&call, &name).await {
         Ok(body) => Ok(body.text()),
-        Err(Stop::Failed(text)) => Ok(tools::text(&text).put("isError", &json!(true)).text()),
-        Err(Stop::Fail(fail)) => Err(fail),
-        Err(Stop::Need(..)) => Err(Fail::new(-32603, "a task asks in another way")),
-        Err(Stop::Crash) => Err(Fail::new(-32603, "a task takes nobody down")),
+        Err(CallStop::Failed(text)) => Ok(tools::text(&text).put("isError", &json!(true)).text()),
+        Err(CallStop::Fail(fail)) => Err(fail),
+        Err(CallStop::InputRequired(..)) => Err(RpcFailure::new(-32603, "a task asks in another way")),
+        Err(CallStop::Crash) => Err(RpcFailure::new(-32603, "a task takes nobody down")),
     };
     // The later spelling keeps `failed` for JSON-RPC errors.
     let is_error = |text: &String| serde_json::from_str::<Value>(text).is_ok_and(|v| v["isError"] == true);
@@ -170,11 +176,11 @@ async fn work(call: Call, task: Arc<Task>) {
     task.turn(&call.server, if failed { "failed" } else { "completed" }, |state| state.end = Some(end));
 }
 
-impl Task {
+impl MockTask {
     /// Moves to a status, unless the task is over, and says so.
-    fn turn(&self, server: &Server, status: &'static str, also: impl FnOnce(&mut State)) {
+    fn turn(&self, server: &MockServer, status: &'static str, also: impl FnOnce(&mut MockTaskState)) {
         let mut state = lock(&self.state);
-        if is_over(state.status) {
+        if is_finished(state.status) {
             return;
         }
         state.status = status;
@@ -182,7 +188,7 @@ impl Task {
         also(&mut state);
         drop(state);
         if let (true, Some(session)) = (self.legacy && self.rule.tell, &self.session) {
-            server.tell(session, wire::notification("notifications/tasks/status", &self.spelled()));
+            server.send_to_session(session, wire::notification("notifications/tasks/status", &self.spelled()));
         }
         self.changed.notify_waiters();
     }
@@ -196,11 +202,12 @@ impl Task {
     }
 
     /// The task with what it asks and what it came to.
-    fn detailed(&self) -> Body {
+    fn detailed(&self) -> ResultBody {
         let mut body = flat(&self.spelled());
         let state = lock(&self.state);
         if state.status == "input_required" {
-            let asks: BTreeMap<_, _> = state.asks.iter().map(|(key, (request, _))| (key, request)).collect();
+            let asks: BTreeMap<_, _> =
+                state.pending_requests.iter().map(|(key, (request, _))| (key, request)).collect();
             body = body.put("inputRequests", &json!(asks));
         }
         match &state.end {
@@ -211,51 +218,59 @@ impl Task {
     }
 
     /// Asks from inside the task.
-    pub(super) async fn ask(&self, call: &Call, key: &str, method: &str, params: Value) -> Result<Value, Stop> {
+    pub(super) async fn request_input(
+        &self,
+        call: &MockCall,
+        key: &str,
+        method: &str,
+        params: Value,
+    ) -> Result<Value, CallStop> {
         if self.legacy {
-            return self.ask_session(call, method, params).await;
+            return self.request_session(call, method, params).await;
         }
         let (answer, answered) = oneshot::channel();
         let key = format!("{key}-{}", call.server.next_number());
         let request = json!({"method": method, "params": params});
         self.turn(&call.server, "input_required", |state| {
-            state.asks.insert(key, (request, answer));
+            state.pending_requests.insert(key, (request, answer));
         });
-        let answer = answered.await.map_err(|_| Stop::Failed("nobody answered".into()))?;
+        let answer = answered.await.map_err(|_| CallStop::Failed("nobody answered".into()))?;
         self.resumed(call);
         Ok(answer)
     }
 
-    fn resumed(&self, call: &Call) {
-        if lock(&self.state).asks.is_empty() {
+    fn resumed(&self, call: &MockCall) {
+        if lock(&self.state).pending_requests.is_empty() {
             self.turn(&call.server, "working", |_| {});
         }
     }
 
     /// On the stream of `tasks/result`, once there is one; at once on the session's own if the rule says so.
-    async fn ask_session(&self, call: &Call, method: &str, mut params: Value) -> Result<Value, Stop> {
-        let Some(session) = &call.session else { return Err(Stop::Failed("there is no session to ask".into())) };
+    async fn request_session(&self, call: &MockCall, method: &str, mut params: Value) -> Result<Value, CallStop> {
+        let Some(session) = &call.session else { return Err(CallStop::Failed("there is no session to ask".into())) };
         let number = call.server.next_number();
         let id = format!("\"task-ask-{number}\"");
-        let Some(reply) = session.expect(&id) else { return Err(Stop::Failed("too many asks are open".into())) };
+        let Some(reply) = session.expect_response(&id) else {
+            return Err(CallStop::Failed("too many asks are open".into()));
+        };
         params["_meta"][RELATED] = json!({"taskId": self.id});
         let request = wire::request(&id, method, &params);
         let key = format!("{number:08}");
         self.turn(&call.server, "input_required", |state| {
-            state.asks.insert(key.clone(), (Value::Null, oneshot::channel().0));
+            state.pending_requests.insert(key.clone(), (Value::Null, oneshot::channel().0));
         });
         if self.rule.eager {
-            call.server.tell(&session.id, request);
+            call.server.send_to_session(&session.id, request);
         } else {
-            self.attended().await;
-            call.say(request).await;
+            self.until_attended().await;
+            call.send_message(request).await;
         }
         let reply = reply.await;
-        lock(&self.state).asks.remove(&key);
+        lock(&self.state).pending_requests.remove(&key);
         self.resumed(call);
         match reply {
             Ok(Ok(result)) if result["_meta"][RELATED]["taskId"] != self.id.as_str() => {
-                Err(Stop::Failed(format!("the answer does not name the task: {result}")))
+                Err(CallStop::Failed(format!("the answer does not name the task: {result}")))
             }
             Ok(Ok(mut result)) => {
                 if let Some(all) = result.as_object_mut() {
@@ -263,15 +278,15 @@ impl Task {
                 }
                 Ok(result)
             }
-            Ok(Err(error)) => Err(Stop::Failed(format!("the client answered with an error: {error}"))),
-            Err(_) => Err(Stop::Failed("the client did not answer".into())),
+            Ok(Err(error)) => Err(CallStop::Failed(format!("the client answered with an error: {error}"))),
+            Err(_) => Err(CallStop::Failed("the client did not answer".into())),
         }
     }
 
-    async fn attended(&self) {
+    async fn until_attended(&self) {
         loop {
             let changed = self.changed.notified();
-            if lock(&self.state).attended.is_some() {
+            if lock(&self.state).attendant.is_some() {
                 return;
             }
             changed.await;
@@ -279,23 +294,23 @@ impl Task {
     }
 }
 
-fn is_over(status: &str) -> bool {
+fn is_finished(status: &str) -> bool {
     !matches!(status, "working" | "input_required")
 }
 
-fn flat(object: &Value) -> Body {
-    object.as_object().into_iter().flatten().fold(Body::new(), |body, (key, value)| body.put(key, value))
+fn flat(object: &Value) -> ResultBody {
+    object.as_object().into_iter().flatten().fold(ResultBody::new(), |body, (key, value)| body.put(key, value))
 }
 
-fn find(call: &Call) -> Result<Arc<Task>, Fail> {
-    let id = call.request.params["taskId"].as_str().ok_or_else(|| Fail::params("`taskId` is missing"))?;
+fn find(call: &MockCall) -> Result<Arc<MockTask>, RpcFailure> {
+    let id = call.request.params["taskId"].as_str().ok_or_else(|| RpcFailure::params("`taskId` is missing"))?;
     let task = lock(&call.server.tasks).get(id).cloned();
     let legacy = !call.revision.is_modern();
-    task.filter(|task| task.legacy == legacy).ok_or_else(|| Fail::params(format!("Task not found: {id}")))
+    task.filter(|task| task.legacy == legacy).ok_or_else(|| RpcFailure::params(format!("Task not found: {id}")))
 }
 
 /// The methods of the later extension; `None` if it is none of them.
-pub(super) fn modern(call: &Call) -> Option<Outcome> {
+pub(super) fn modern(call: &MockCall) -> Option<CallOutcome> {
     let known = matches!(call.request.method.as_str(), "tasks/get" | "tasks/update" | "tasks/cancel");
     if !known || call.server.script.tasks.is_empty() {
         return None;
@@ -311,23 +326,23 @@ pub(super) fn modern(call: &Call) -> Option<Outcome> {
         "tasks/get" => task.detailed(),
         "tasks/update" => {
             for (key, answer) in call.request.params["inputResponses"].as_object().into_iter().flatten() {
-                if let Some((_, asked)) = lock(&task.state).asks.remove(key) {
+                if let Some((_, asked)) = lock(&task.state).pending_requests.remove(key) {
                     // The work may have been cancelled meanwhile.
                     let _ = asked.send(answer.clone());
                 }
             }
-            Body::new()
+            ResultBody::new()
         }
         _ => {
             cancel(call, &task);
-            Body::new()
+            ResultBody::new()
         }
     }))
 }
 
-fn cancel(call: &Call, task: &Task) {
+fn cancel(call: &MockCall, task: &MockTask) {
     task.turn(&call.server, "cancelled", |state| {
-        state.asks.clear();
+        state.pending_requests.clear();
         if let Some(work) = state.work.take() {
             work.abort();
         }
@@ -335,7 +350,7 @@ fn cancel(call: &Call, task: &Task) {
 }
 
 /// The methods of 2025-11-25; `None` if it is none of them.
-pub(super) async fn legacy(call: &Call) -> Option<Outcome> {
+pub(super) async fn legacy(call: &MockCall) -> Option<CallOutcome> {
     let known = matches!(call.request.method.as_str(), "tasks/get" | "tasks/result" | "tasks/list" | "tasks/cancel");
     if !known || call.server.script.tasks.is_empty() || call.revision != Revision::V2025_11_25 {
         return None;
@@ -352,8 +367,8 @@ pub(super) async fn legacy(call: &Call) -> Option<Outcome> {
         "tasks/result" => result(call, &task).await,
         _ => {
             let status = lock(&task.state).status;
-            if is_over(status) {
-                return Some(Err(Fail::params(format!("Cannot cancel: the task is {status}")).into()));
+            if is_finished(status) {
+                return Some(Err(RpcFailure::params(format!("Cannot cancel: the task is {status}")).into()));
             }
             cancel(call, &task);
             Ok(flat(&task.spelled()))
@@ -361,8 +376,8 @@ pub(super) async fn legacy(call: &Call) -> Option<Outcome> {
     })
 }
 
-async fn result(call: &Call, task: &Task) -> Outcome {
-    lock(&task.state).attended = Some(call.out.clone());
+async fn result(call: &MockCall, task: &MockTask) -> CallOutcome {
+    lock(&task.state).attendant = Some(call.out.clone());
     task.changed.notify_waiters();
     loop {
         let changed = task.changed.notified();
@@ -371,21 +386,22 @@ async fn result(call: &Call, task: &Task) -> Outcome {
             (state.status, state.end.clone())
         };
         match end {
-            _ if !is_over(status) => changed.await,
+            _ if !is_finished(status) => changed.await,
             Some(Ok(text)) => {
-                let body = Body::verbatim(&text).ok_or_else(|| Fail::new(-32603, "the result is no object"))?;
+                let body =
+                    ResultBody::verbatim(&text).ok_or_else(|| RpcFailure::new(-32603, "the result is no object"))?;
                 let mut meta = body.get("_meta").unwrap_or_else(|| json!({}));
                 meta[RELATED] = json!({"taskId": task.id});
                 return Ok(body.put("_meta", &meta));
             }
             Some(Err(fail)) => return Err(fail.into()),
-            None => return Err(Fail::new(-32603, format!("The task was {status}")).into()),
+            None => return Err(RpcFailure::new(-32603, format!("The task was {status}")).into()),
         }
     }
 }
 
 /// The tasks of the session, in pages.
-fn list(call: &Call) -> Outcome {
+fn list(call: &MockCall) -> CallOutcome {
     let session = call.session.as_ref().map(|s| s.id.clone());
     let mut tasks: Vec<_> = lock(&call.server.tasks).values().filter(|t| t.session == session).cloned().collect();
     tasks.sort_by(|a, b| (&a.created, &a.id).cmp(&(&b.created, &b.id)));
@@ -393,12 +409,12 @@ fn list(call: &Call) -> Outcome {
         Value::Null => 0,
         cursor => {
             let n = cursor.as_str().and_then(|c| c.strip_prefix("tasks-")?.parse::<usize>().ok());
-            n.filter(|n| *n <= tasks.len()).ok_or_else(|| Fail::params("Invalid cursor"))?
+            n.filter(|n| *n <= tasks.len()).ok_or_else(|| RpcFailure::params("Invalid cursor"))?
         }
     };
     let size = if call.server.script.list.page_size == 0 { usize::MAX } else { call.server.script.list.page_size };
     let page: Vec<Value> = tasks.iter().skip(first).take(size).map(|task| task.spelled()).collect();
     let next = first.saturating_add(size);
-    let body = Body::new().put("tasks", &json!(page));
+    let body = ResultBody::new().put("tasks", &json!(page));
     Ok(if next < tasks.len() { body.put("nextCursor", &json!(format!("tasks-{next}"))) } else { body })
 }

@@ -12,23 +12,24 @@ use tokio::{
 };
 
 use super::{
-    call::{Call, LEVELS, Outcome, Stop},
-    flow, process,
+    call::{CallOutcome, CallStop, LEVELS, MockCall},
+    process,
     record::lock,
     resources,
     revision::Revision,
-    server::{Frame, Notice},
+    scenario,
+    server::{ChangeNotice, OutgoingFrame},
     tasks,
-    wire::{Body, Fail},
+    wire::{ResultBody, RpcFailure},
 };
 
 /// The longest text that `big` returns.
-const BIG: u64 = 256 << 20;
+const BIG_TEXT_MAX: u64 = 256 << 20;
 
-pub(super) async fn call(call: &Call) -> Outcome {
-    let name = call.request.params["name"].as_str().ok_or_else(|| Fail::params("`name` is missing"))?;
+pub(super) async fn call(call: &MockCall) -> CallOutcome {
+    let name = call.request.params["name"].as_str().ok_or_else(|| RpcFailure::params("`name` is missing"))?;
     if !lock(&call.server.contents).tools.iter().any(|t| t.key == name) {
-        return Err(Fail::params(format!("Unknown tool: {name}")).into());
+        return Err(RpcFailure::params(format!("Unknown tool: {name}")).into());
     }
     if let Some(created) = tasks::create(call, name).await? {
         return Ok(created);
@@ -37,13 +38,15 @@ pub(super) async fn call(call: &Call) -> Outcome {
 }
 
 /// What the tool does, whether in a task or not.
-pub(super) async fn behave(call: &Call, name: &str) -> Outcome {
+pub(super) async fn behave(call: &MockCall, name: &str) -> CallOutcome {
     if let Some(answer) = call.server.script.answers.get(name) {
         let text = answer.as_str().map_or_else(|| answer.to_string(), str::to_owned);
-        return Ok(Body::verbatim(&text).ok_or_else(|| Fail::new(-32603, "the script's answer is no object"))?);
+        return Ok(
+            ResultBody::verbatim(&text).ok_or_else(|| RpcFailure::new(-32603, "the script's answer is no object"))?
+        );
     }
-    if let Some(flow) = flow::of(&call.server, &call.request) {
-        return flow::run(call, flow).await;
+    if let Some(flow) = scenario::flow_of(&call.server, &call.request) {
+        return scenario::run_flow(call, flow).await;
     }
     let name = call.server.script.behave.get(name).map_or(name, String::as_str);
     match name {
@@ -56,21 +59,22 @@ pub(super) async fn behave(call: &Call, name: &str) -> Outcome {
 }
 
 /// A result of one text.
-pub(super) fn text(text: &str) -> Body {
-    Body::new().put("content", &json!([{"type": "text", "text": text}]))
+pub(super) fn text(text: &str) -> ResultBody {
+    ResultBody::new().put("content", &json!([{"type": "text", "text": text}]))
 }
 
 /// A result of JSON: as text, and as structured content where the revision has it.
-fn structured(call: &Call, raw: String) -> Body {
+fn structured(call: &MockCall, raw: String) -> ResultBody {
     let body = text(&raw);
     // Before 2026-07-28 only an object was allowed; what is passed here always is one.
     if call.revision >= Revision::V2025_06_18 { body.raw("structuredContent", raw) } else { body }
 }
 
-async fn plain(call: &Call, name: &str) -> Outcome {
+async fn plain(call: &MockCall, name: &str) -> CallOutcome {
     match name {
         "add" => {
-            let number = |key| call.argument(key).as_f64().ok_or_else(|| Fail::params(format!("`{key}` is no number")));
+            let number =
+                |key| call.argument(key).as_f64().ok_or_else(|| RpcFailure::params(format!("`{key}` is no number")));
             let sum = match (call.argument("a").as_i64(), call.argument("b").as_i64()) {
                 (Some(a), Some(b)) if a.checked_add(b).is_some() => json!(a + b),
                 _ => json!(number("a")? + number("b")?),
@@ -100,15 +104,15 @@ async fn plain(call: &Call, name: &str) -> Outcome {
         "log" => {
             let level = call.text_argument("level", "info");
             if !LEVELS.contains(&level) {
-                return Err(Fail::params(format!("Unknown level: {level}")).into());
+                return Err(RpcFailure::params(format!("Unknown level: {level}")).into());
             }
             call.log(level, &json!(call.text_argument("text", ""))).await;
             Ok(text("logged"))
         }
-        "fail" => Err(Stop::Failed(call.text_argument("text", "it failed").to_owned())),
+        "fail" => Err(CallStop::Failed(call.text_argument("text", "it failed").to_owned())),
         "error" => {
             let code = call.argument("code").as_i64().unwrap_or(-32000);
-            Err(Fail::new(code, call.text_argument("message", "an error")).into())
+            Err(RpcFailure::new(code, call.text_argument("message", "an error")).into())
         }
         "region" => Ok(text(call.text_argument("region", ""))),
         "now" => Ok(text(&jiff::Timestamp::now().to_string())),
@@ -116,7 +120,7 @@ async fn plain(call: &Call, name: &str) -> Outcome {
     }
 }
 
-async fn asking(call: &Call, name: &str) -> Outcome {
+async fn asking(call: &MockCall, name: &str) -> CallOutcome {
     let answer = match name {
         "sample" => call.sample(call.text_argument("prompt", "Say hello.")).await?,
         "roots" => call.roots().await?,
@@ -141,7 +145,7 @@ async fn asking(call: &Call, name: &str) -> Outcome {
         "needs_page" => {
             let page = json!({"mode": "url", "message": "Please read this page.", "url": "https://example.com/read",
                 "elicitationId": format!("page-{}", call.server.next_number())});
-            let fail = Fail::new(-32042, "This request requires more information.");
+            let fail = RpcFailure::new(-32042, "This request requires more information.");
             return Err(fail.data(json!({"elicitations": [page]})).into());
         }
         "ask_name" => {
@@ -154,7 +158,7 @@ async fn asking(call: &Call, name: &str) -> Outcome {
     Ok(structured(call, answer.to_string()))
 }
 
-fn stateful(call: &Call, name: &str) -> Outcome {
+fn stateful(call: &MockCall, name: &str) -> CallOutcome {
     let server = &call.server;
     Ok(match name {
         "counter" => {
@@ -164,7 +168,7 @@ fn stateful(call: &Call, name: &str) -> Outcome {
         "change" => text(&server.change("tools")),
         "touch" => {
             let uri = call.text_argument("uri", "mock://watched");
-            let told = server.publish(&Notice::Resource(uri.to_owned()));
+            let told = server.publish(&ChangeNotice::Resource(uri.to_owned()));
             text(&format!("told {told}"))
         }
         "link" => {
@@ -173,7 +177,7 @@ fn stateful(call: &Call, name: &str) -> Outcome {
             let link = json!({"type": "resource_link", "uri": uri, "name": "linked", "mimeType": resource["mimeType"]});
             let embedded = json!({"type": "resource", "resource": resource});
             let known = call.revision >= Revision::V2025_06_18;
-            Body::new().put("content", &if known { json!([link, embedded]) } else { json!([embedded]) })
+            ResultBody::new().put("content", &if known { json!([link, embedded]) } else { json!([embedded]) })
         }
         "whoami" => {
             let mut headers = json!({});
@@ -184,7 +188,7 @@ fn stateful(call: &Call, name: &str) -> Outcome {
                 };
             }
             let me = json!({"headers": headers, "revision": call.revision.date(), "client": call.client,
-                "capabilities": call.caps, "session": call.session.as_ref().map(|s| s.id.clone()),
+                "capabilities": call.capabilities, "session": call.session.as_ref().map(|s| s.id.clone()),
                 "meta": call.request.params["_meta"]});
             structured(call, me.to_string())
         }
@@ -195,17 +199,17 @@ fn stateful(call: &Call, name: &str) -> Outcome {
     })
 }
 
-async fn rough(call: &Call, name: &str) -> Outcome {
+async fn rough(call: &MockCall, name: &str) -> CallOutcome {
     match name {
         "crash" => {
             let mut stderr = tokio::io::stderr();
             let _ = stderr.write_all(b"boom\n").await;
             let _ = stderr.flush().await;
-            Err(Stop::Crash)
+            Err(CallStop::Crash)
         }
         "hang" => std::future::pending().await,
         "big" => {
-            let bytes = call.number_argument("bytes", 0).min(BIG);
+            let bytes = call.number_argument("bytes", 0).min(BIG_TEXT_MAX);
             // The bound makes it fit a usize everywhere.
             Ok(text(&"x".repeat(usize::try_from(bytes).unwrap_or(0))))
         }
@@ -213,16 +217,16 @@ async fn rough(call: &Call, name: &str) -> Outcome {
             for line in
                 [&b"mock server 1.0 (c) nobody\n"[..], b"{\"jsonrpc\":\"2.0\",\"id\n", b"\xff\xfe\x00\x01\n", b"\n"]
             {
-                let _ = call.out.send(Frame::Raw(line.to_vec())).await;
+                let _ = call.out.send(OutgoingFrame::Raw(line.to_vec())).await;
             }
             Ok(text("after the garbage"))
         }
         "grandchild" => match &call.server.program {
             Some(program) => match process::grandchild(program, call.argument("hold") == true) {
                 Ok(pid) => Ok(text(&pid.to_string())),
-                Err(e) => Err(Stop::Failed(e.to_string())),
+                Err(e) => Err(CallStop::Failed(e.to_string())),
             },
-            None => Err(Stop::Failed("only a mock that is a process of its own starts others".into())),
+            None => Err(CallStop::Failed("only a mock that is a process of its own starts others".into())),
         },
         _ => {
             let all: serde_json::Map<String, Value> = std::env::vars_os()

@@ -8,30 +8,30 @@ use serde_json::{Value, json, value::RawValue};
 
 /// A message, or what is wrong with it.
 #[derive(Debug)]
-pub(super) enum Incoming {
-    Request(Request),
+pub(super) enum IncomingMessage {
+    Request(WireRequest),
     Notification { method: String, params: Value },
     Response { id: String, outcome: Result<Value, Value> },
-    Broken(Fail),
+    Broken(RpcFailure),
 }
 
 /// What one body or line holds.
 #[derive(Debug)]
-pub(super) enum Parsed {
-    One(Incoming),
-    Batch(Vec<Incoming>),
+pub(super) enum ParsedInput {
+    One(IncomingMessage),
+    Batch(Vec<IncomingMessage>),
 }
 
 /// A request; its id and params as they were written.
 #[derive(Debug, Clone)]
-pub(super) struct Request {
+pub(super) struct WireRequest {
     pub(super) id: String,
     pub(super) method: String,
     pub(super) params: Value,
     pub(super) raw: String,
 }
 
-impl Request {
+impl WireRequest {
     /// The tool that a `tools/call` calls.
     pub(super) fn tool(&self) -> Option<&str> {
         (self.method == "tools/call").then(|| self.params["name"].as_str()).flatten()
@@ -50,7 +50,7 @@ impl Request {
 }
 
 #[derive(Deserialize)]
-struct Shape {
+struct MessageShape {
     jsonrpc: Option<String>,
     id: Option<Box<RawValue>>,
     method: Option<String>,
@@ -60,26 +60,28 @@ struct Shape {
 }
 
 /// Reads one body or line.
-pub(super) fn parse(bytes: &[u8]) -> Parsed {
-    let bad = |e: serde_json::Error| Parsed::One(Incoming::Broken(Fail::new(-32700, format!("Parse error: {e}"))));
+pub(super) fn parse(bytes: &[u8]) -> ParsedInput {
+    let bad = |e: serde_json::Error| {
+        ParsedInput::One(IncomingMessage::Broken(RpcFailure::new(-32700, format!("Parse error: {e}"))))
+    };
     match bytes.iter().find(|b| !b.is_ascii_whitespace()) {
         Some(b'[') => match serde_json::from_slice::<Vec<Box<RawValue>>>(bytes) {
             Ok(all) if all.is_empty() => {
-                Parsed::One(Incoming::Broken(Fail::new(-32600, "Invalid Request: empty batch")))
+                ParsedInput::One(IncomingMessage::Broken(RpcFailure::new(-32600, "Invalid Request: empty batch")))
             }
-            Ok(all) => Parsed::Batch(all.iter().map(|one| read(one.get())).collect()),
+            Ok(all) => ParsedInput::Batch(all.iter().map(|one| read(one.get())).collect()),
             Err(e) => bad(e),
         },
         _ => match serde_json::from_slice::<Box<RawValue>>(bytes) {
-            Ok(one) => Parsed::One(read(one.get())),
+            Ok(one) => ParsedInput::One(read(one.get())),
             Err(e) => bad(e),
         },
     }
 }
 
-fn read(text: &str) -> Incoming {
-    let invalid = |why: String| Incoming::Broken(Fail::new(-32600, format!("Invalid Request: {why}")));
-    let shape: Shape = match serde_json::from_str(text) {
+fn read(text: &str) -> IncomingMessage {
+    let invalid = |why: String| IncomingMessage::Broken(RpcFailure::new(-32600, format!("Invalid Request: {why}")));
+    let shape: MessageShape = match serde_json::from_str(text) {
         Ok(shape) => shape,
         Err(e) => return invalid(e.to_string()),
     };
@@ -94,11 +96,11 @@ fn read(text: &str) -> Incoming {
     let params: Value = serde_json::from_str(&raw).unwrap_or_default();
     match (shape.method, id) {
         (Some(_), _) if !params.is_object() => invalid("`params` must be an object".into()),
-        (Some(method), Some(id)) => Incoming::Request(Request { id, method, params, raw }),
-        (Some(method), None) => Incoming::Notification { method, params },
+        (Some(method), Some(id)) => IncomingMessage::Request(WireRequest { id, method, params, raw }),
+        (Some(method), None) => IncomingMessage::Notification { method, params },
         (None, Some(id)) => match (shape.result, shape.error) {
-            (Some(result), None) => Incoming::Response { id, outcome: Ok(result) },
-            (None, Some(error)) => Incoming::Response { id, outcome: Err(error) },
+            (Some(result), None) => IncomingMessage::Response { id, outcome: Ok(result) },
+            (None, Some(error)) => IncomingMessage::Response { id, outcome: Err(error) },
             _ => invalid("a response has either `result` or `error`".into()),
         },
         (None, None) => invalid("neither `method` nor `id`".into()),
@@ -107,14 +109,14 @@ fn read(text: &str) -> Incoming {
 
 /// A JSON-RPC error, and the HTTP status that goes with it where the revision asks for one.
 #[derive(Debug, Clone)]
-pub(super) struct Fail {
+pub(super) struct RpcFailure {
     pub(super) code: i64,
     pub(super) message: String,
     pub(super) data: Option<Value>,
     pub(super) status: u16,
 }
 
-impl Fail {
+impl RpcFailure {
     pub(super) fn new(code: i64, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), data: None, status: 200 }
     }
@@ -145,9 +147,9 @@ impl Fail {
 
 /// A result: members in order, each as JSON text.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Body(Vec<(String, String)>);
+pub(super) struct ResultBody(Vec<(String, String)>);
 
-impl Body {
+impl ResultBody {
     pub(super) fn new() -> Self {
         Self::default()
     }

@@ -21,23 +21,23 @@ use tokio_tungstenite::{
 
 use super::{
     http::PATH,
-    pipe::{self, Ended},
-    record::Seen,
-    server::Server,
+    pipe::{self, PipeEnd},
+    record::RecordedRequest,
+    server::MockServer,
 };
 
 /// The largest message read.
-const MESSAGE: usize = 64 << 20;
+const MESSAGE_MAX: usize = 64 << 20;
 /// Bytes between the two ends that nobody has read.
 const BUFFER: usize = 1 << 16;
 /// What both sides have to agree on.
 const SUBPROTOCOL: &str = "mcp";
 
 /// Serves one connection until it ends.
-pub(super) async fn connection(server: Arc<Server>, stream: TcpStream) {
-    let config = WebSocketConfig::default().max_message_size(Some(MESSAGE)).max_frame_size(Some(MESSAGE));
+pub(super) async fn connection(server: Arc<MockServer>, stream: TcpStream) {
+    let config = WebSocketConfig::default().max_message_size(Some(MESSAGE_MAX)).max_frame_size(Some(MESSAGE_MAX));
     #[allow(clippy::result_large_err, reason = "the library's signature")]
-    let judge = |asked: &Request<()>, answer: Response<()>| judge(&server, asked, answer);
+    let judge = |asked: &Request<()>, answer: Response<()>| check_upgrade(&server, asked, answer);
     // Who is refused has been told.
     let Ok(socket) = accept_hdr_async_with_config(stream, judge, Some(config)).await else { return };
     let (mut sink, mut frames) = socket.split();
@@ -68,7 +68,7 @@ pub(super) async fn connection(server: Arc<Server>, stream: TcpStream) {
         () = outgoing => false,
     };
     drop(input);
-    if left || matches!(serving.await, Ok(Ok(Ended::Broken(_)))) {
+    if left || matches!(serving.await, Ok(Ok(PipeEnd::Broken(_)))) {
         return;
     }
     let goodbye = CloseFrame { code: CloseCode::Away, reason: "the mock stops".into() };
@@ -77,8 +77,8 @@ pub(super) async fn connection(server: Arc<Server>, stream: TcpStream) {
 
 /// Whether a handshake is taken.
 #[allow(clippy::result_large_err, reason = "the library's signature")]
-fn judge(
-    server: &Server,
+fn check_upgrade(
+    server: &MockServer,
     asked: &Request<()>,
     mut answer: Response<()>,
 ) -> Result<Response<()>, Response<Option<String>>> {
@@ -88,10 +88,10 @@ fn judge(
         .map(|(name, value)| (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
         .collect();
     let path = asked.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
-    let seen = Seen { http_method: "GET".into(), path, headers, body: String::new() };
+    let seen = RecordedRequest { http_method: "GET".into(), path, headers, body: String::new() };
     let bearer = seen.header("authorization").and_then(|given| given.strip_prefix("Bearer ")).map(str::to_owned);
     let offered = seen.header("sec-websocket-protocol").unwrap_or_default().to_owned();
-    server.record.see(seen);
+    server.record.add_request(seen);
     let refuse = |status: u16, why: &str| {
         let mut refusal = Response::new(Some(why.to_owned()));
         *refusal.status_mut() = http::StatusCode::from_u16(status).unwrap_or_default();

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::json::{Object, Raw, Text};
-use crate::model::{Error, TaskMethod, TaskWish};
+use crate::json::{ByteString, JsonObject, RawJson};
+use crate::model::{Error, TaskMethod, TaskMode};
 
 /// Whom the credentials say is calling.
 #[derive(Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ impl Principal {
     /// The id of the gateway itself, where it asks a server on its own account.
     pub const GATEWAY: u32 = u32::MAX;
     /// The id of everybody, where there are no keys to tell them apart.
-    pub const ANYBODY: u32 = u32::MAX - 1;
+    pub const ANONYMOUS: u32 = u32::MAX - 1;
 }
 
 /// A principal with the capabilities of one request (or of the session that it came on).
@@ -30,26 +30,26 @@ pub struct Caller {
     /// Who.
     pub principal: Arc<Principal>,
     /// The client's session, if its revision has such a thing; tells two clients of one principal apart.
-    pub session: Option<Text>,
+    pub session: Option<ByteString>,
     /// What the client declared, as it spelled it: an object.
-    pub capabilities: Raw,
+    pub declared_capabilities: RawJson,
     /// The same, for our own decisions.
-    pub can: Can,
+    pub capabilities: ClientCapabilities,
     /// The client's name and version, as it spelled them.
-    pub info: Option<Raw>,
+    pub client_info: Option<RawJson>,
     /// Which log messages it wants.
-    pub log: LogWish,
+    pub log_filter: LogFilter,
     /// The client's revision; a label for telemetry, opaque everywhere but in `revision`.
     pub revision: &'static str,
     /// Values of the request headers that some server's config asks to be forwarded; lower-case names.
-    pub headers: Vec<(Text, Text)>,
+    pub forwarded_headers: Vec<(ByteString, ByteString)>,
     /// Cancelled when the client's session ends; whatever is kept for this caller alone goes with it.
     pub ended: CancellationToken,
 }
 
 /// What a client can be asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Can {
+pub struct ClientCapabilities {
     /// Sampling.
     pub sample: bool,
     /// Sampling with tools that the model may call.
@@ -64,7 +64,7 @@ pub struct Can {
 
 /// What a server may ask of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AskKind {
+pub enum InputKind {
     /// A form for the user.
     ElicitForm,
     /// A page for the user.
@@ -81,21 +81,21 @@ pub enum AskKind {
 
 /// Which log messages a client wants with its answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LogWish {
+pub enum LogFilter {
     /// It did not say, and its revision leaves it to the server.
     #[default]
     ServerDecides,
     /// None.
     Nothing,
     /// This level and above.
-    AtLeast(Level),
+    AtLeast(LogLevel),
 }
 
 /// Severity of a log message (RFC 5424, as MCP uses it).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 #[allow(missing_docs)]
-pub enum Level {
+pub enum LogLevel {
     Debug,
     Info,
     Notice,
@@ -109,7 +109,7 @@ pub enum Level {
 /// What a list holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs)]
-pub enum Kind {
+pub enum ItemKind {
     Tools,
     Resources,
     Templates,
@@ -120,77 +120,77 @@ pub enum Kind {
 /// where it arrives, a level is a [`LogWish`], a subscription is a [`Filter`](crate::model::Filter).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
-pub enum Method {
-    List(Kind),
+pub enum McpMethod {
+    List(ItemKind),
     CallTool,
     ReadResource,
     GetPrompt,
     Complete,
     Task(TaskMethod),
     /// A method that no revision we know defines.
-    Other(Text),
+    Other(ByteString),
 }
 
 /// What a front cannot check before the name is resolved: given the tool's definition (if any) and the call's
 /// arguments, says whether the rest of the request agrees with them.
-pub type Check = Box<dyn FnOnce(&Object, Option<&Raw>) -> Result<(), Error> + Send>;
+pub type DeferredCheck = Box<dyn FnOnce(&JsonObject, Option<&RawJson>) -> Result<(), Error> + Send>;
 
 /// What a client brings back when it was asked for something, to a server that kept nothing.
 #[derive(Clone, Debug, Default)]
-pub struct Resume {
+pub struct Continuation {
     /// The answers, by the server's keys: an object, as the client spelled it.
-    pub answers: Option<Raw>,
+    pub input_responses: Option<RawJson>,
     /// What the server handed out.
-    pub state: Option<Raw>,
+    pub request_state: Option<RawJson>,
     /// Which server that was, as far as it is known: nobody else may see it.
-    pub server: Option<Text>,
+    pub server: Option<ByteString>,
 }
 
 /// One request, free of its spelling.
 pub struct Call {
     /// What for.
-    pub method: Method,
+    pub method: McpMethod,
     /// The params without `_meta`; values untouched.
-    pub params: Object,
+    pub params: JsonObject,
     /// `_meta` without what the revision reserves for itself.
-    pub meta: Object,
+    pub meta: JsonObject,
     /// Whether the client wants progress notifications.
     pub progress: bool,
     /// What must hold between the request and the definition of the item it names.
-    pub check: Option<Check>,
+    pub deferred_check: Option<DeferredCheck>,
     /// What the client was asked for in an earlier round.
-    pub resume: Option<Box<Resume>>,
+    pub continuation: Option<Box<Continuation>>,
     /// The definition of the item, set where the name was resolved: backs may mirror arguments as it says.
-    pub definition: Option<Arc<Object>>,
+    pub definition: Option<Arc<JsonObject>>,
     /// Whether it may become a task. On a list: whether the list should say what may.
-    pub task: TaskWish,
+    pub task_mode: TaskMode,
     /// Of a task: whether its whole state is wanted, with what it asks and what it came to.
-    pub whole: bool,
+    pub detailed: bool,
     /// When the request arrived.
     pub received: Instant,
 }
 
 impl Call {
     /// A call without `_meta`, progress or checks.
-    pub fn new(method: Method, params: Object) -> Self {
+    pub fn new(method: McpMethod, params: JsonObject) -> Self {
         Call {
             method,
             params,
-            meta: Object::new(),
+            meta: JsonObject::new(),
             progress: false,
-            check: None,
-            resume: None,
+            deferred_check: None,
+            continuation: None,
             definition: None,
-            task: TaskWish::Never,
-            whole: false,
+            task_mode: TaskMode::Never,
+            detailed: false,
             received: Instant::now(),
         }
     }
 
     /// The same call once more; `None` where it cannot be made twice, because it goes on from an earlier round, or may
     /// become a task.
-    pub fn again(&self) -> Option<Call> {
-        if self.resume.is_some() || self.check.is_some() || self.task != TaskWish::Never {
+    pub fn clone_for_retry(&self) -> Option<Call> {
+        if self.continuation.is_some() || self.deferred_check.is_some() || self.task_mode != TaskMode::Never {
             return None;
         }
         Some(Call {
@@ -198,26 +198,26 @@ impl Call {
             params: self.params.clone(),
             meta: self.meta.clone(),
             progress: self.progress,
-            check: None,
-            resume: None,
+            deferred_check: None,
+            continuation: None,
             definition: self.definition.clone(),
-            task: TaskWish::Never,
-            whole: self.whole,
+            task_mode: TaskMode::Never,
+            detailed: self.detailed,
             received: self.received,
         })
     }
 
     /// A call about a task.
-    pub fn of_task(method: TaskMethod, id: &str) -> Self {
-        Call::new(Method::Task(method), Object::new().with("taskId", crate::json::Raw::string(id)))
+    pub fn for_task(method: TaskMethod, id: &str) -> Self {
+        Call::new(McpMethod::Task(method), JsonObject::new().with("taskId", crate::json::RawJson::string(id)))
     }
 
     /// How the call is named in messages for people: the tool, prompt, URI or task if it has one.
-    pub fn target(&self) -> Option<Text> {
+    pub fn target(&self) -> Option<ByteString> {
         match self.method {
-            Method::CallTool | Method::GetPrompt => self.params.text("name"),
-            Method::ReadResource => self.params.text("uri"),
-            Method::Task(_) => self.params.text("taskId"),
+            McpMethod::CallTool | McpMethod::GetPrompt => self.params.get_string("name"),
+            McpMethod::ReadResource => self.params.get_string("uri"),
+            McpMethod::Task(_) => self.params.get_string("taskId"),
             _ => None,
         }
     }
@@ -231,21 +231,21 @@ impl std::fmt::Debug for Call {
 
 // === impl Method ===
 
-impl Method {
+impl McpMethod {
     /// Reads a method's name.
     pub fn from_name(name: &str) -> Self {
         match name {
-            "tools/list" => Method::List(Kind::Tools),
-            "resources/list" => Method::List(Kind::Resources),
-            "resources/templates/list" => Method::List(Kind::Templates),
-            "prompts/list" => Method::List(Kind::Prompts),
-            "tools/call" => Method::CallTool,
-            "resources/read" => Method::ReadResource,
-            "prompts/get" => Method::GetPrompt,
-            "completion/complete" => Method::Complete,
+            "tools/list" => McpMethod::List(ItemKind::Tools),
+            "resources/list" => McpMethod::List(ItemKind::Resources),
+            "resources/templates/list" => McpMethod::List(ItemKind::Templates),
+            "prompts/list" => McpMethod::List(ItemKind::Prompts),
+            "tools/call" => McpMethod::CallTool,
+            "resources/read" => McpMethod::ReadResource,
+            "prompts/get" => McpMethod::GetPrompt,
+            "completion/complete" => McpMethod::Complete,
             other => match TaskMethod::ALL.into_iter().find(|task| task.name() == other) {
-                Some(task) => Method::Task(task),
-                None => Method::Other(Text::from(other)),
+                Some(task) => McpMethod::Task(task),
+                None => McpMethod::Other(ByteString::from(other)),
             },
         }
     }
@@ -253,142 +253,142 @@ impl Method {
     /// The method's name.
     pub fn name(&self) -> &str {
         match self {
-            Method::List(kind) => kind.list_method(),
-            Method::CallTool => "tools/call",
-            Method::ReadResource => "resources/read",
-            Method::GetPrompt => "prompts/get",
-            Method::Complete => "completion/complete",
-            Method::Task(task) => task.name(),
-            Method::Other(name) => name,
+            McpMethod::List(kind) => kind.list_method(),
+            McpMethod::CallTool => "tools/call",
+            McpMethod::ReadResource => "resources/read",
+            McpMethod::GetPrompt => "prompts/get",
+            McpMethod::Complete => "completion/complete",
+            McpMethod::Task(task) => task.name(),
+            McpMethod::Other(name) => name,
         }
     }
 
     /// The method's name if it is one of the protocol's, for labels of bounded number.
     pub fn label(&self) -> &str {
         match self {
-            Method::Other(_) => "_OTHER",
+            McpMethod::Other(_) => "_OTHER",
             known => known.name(),
         }
     }
 }
 
-impl Kind {
+impl ItemKind {
     /// Every kind, in a fixed order.
-    pub const ALL: [Kind; 4] = [Kind::Tools, Kind::Resources, Kind::Templates, Kind::Prompts];
+    pub const ALL: [ItemKind; 4] = [ItemKind::Tools, ItemKind::Resources, ItemKind::Templates, ItemKind::Prompts];
 
     /// The method that lists this kind.
     pub fn list_method(self) -> &'static str {
         match self {
-            Kind::Tools => "tools/list",
-            Kind::Resources => "resources/list",
-            Kind::Templates => "resources/templates/list",
-            Kind::Prompts => "prompts/list",
+            ItemKind::Tools => "tools/list",
+            ItemKind::Resources => "resources/list",
+            ItemKind::Templates => "resources/templates/list",
+            ItemKind::Prompts => "prompts/list",
         }
     }
 
     /// The member of a list result that holds the items.
     pub fn member(self) -> &'static str {
         match self {
-            Kind::Tools => "tools",
-            Kind::Resources => "resources",
-            Kind::Templates => "resourceTemplates",
-            Kind::Prompts => "prompts",
+            ItemKind::Tools => "tools",
+            ItemKind::Resources => "resources",
+            ItemKind::Templates => "resourceTemplates",
+            ItemKind::Prompts => "prompts",
         }
     }
 
     /// The member of an item that names it.
     pub fn item_key(self) -> &'static str {
         match self {
-            Kind::Tools | Kind::Prompts => "name",
-            Kind::Resources => "uri",
-            Kind::Templates => "uriTemplate",
+            ItemKind::Tools | ItemKind::Prompts => "name",
+            ItemKind::Resources => "uri",
+            ItemKind::Templates => "uriTemplate",
         }
     }
 }
 
-impl Level {
-    const NAMES: [(&'static str, Level); 8] = [
-        ("debug", Level::Debug),
-        ("info", Level::Info),
-        ("notice", Level::Notice),
-        ("warning", Level::Warning),
-        ("error", Level::Error),
-        ("critical", Level::Critical),
-        ("alert", Level::Alert),
-        ("emergency", Level::Emergency),
+impl LogLevel {
+    const NAMES: [(&'static str, LogLevel); 8] = [
+        ("debug", LogLevel::Debug),
+        ("info", LogLevel::Info),
+        ("notice", LogLevel::Notice),
+        ("warning", LogLevel::Warning),
+        ("error", LogLevel::Error),
+        ("critical", LogLevel::Critical),
+        ("alert", LogLevel::Alert),
+        ("emergency", LogLevel::Emergency),
     ];
 
     /// Reads a level's name.
     pub fn from_name(name: &str) -> Option<Self> {
-        Level::NAMES.iter().find(|(n, _)| *n == name).map(|(_, level)| *level)
+        LogLevel::NAMES.iter().find(|(n, _)| *n == name).map(|(_, level)| *level)
     }
 
     /// The level's name.
     pub fn name(self) -> &'static str {
-        Level::NAMES[self as usize].0
+        LogLevel::NAMES[self as usize].0
     }
 }
 
-impl LogWish {
+impl LogFilter {
     /// The level that stands for everything a server would send to a client that set none.
     ///
     /// "If no logging/setLevel request has been sent from the client, the server MAY decide which messages to send
     /// automatically" (2025-11-25/schema.json, LoggingMessageNotification). Servers on the official TypeScript and
     /// Python SDKs decide for all of them.
-    pub const BY_DEFAULT: Level = Level::Debug;
+    pub const BY_DEFAULT: LogLevel = LogLevel::Debug;
 
     /// Whether a message of `level` should reach the client. A level that we cannot read counts as the highest.
-    pub fn wants(self, level: Option<Level>) -> bool {
+    pub fn allows(self, level: Option<LogLevel>) -> bool {
         match self {
-            LogWish::ServerDecides => true,
-            LogWish::Nothing => false,
-            LogWish::AtLeast(least) => level.is_none_or(|level| level >= least),
+            LogFilter::ServerDecides => true,
+            LogFilter::Nothing => false,
+            LogFilter::AtLeast(least) => level.is_none_or(|level| level >= least),
         }
     }
 }
 
-impl Can {
+impl ClientCapabilities {
     /// Whether the client declared that it can answer `kind`.
-    pub fn answer(self, kind: AskKind) -> bool {
+    pub fn supports(self, kind: InputKind) -> bool {
         match kind {
-            AskKind::ElicitForm => self.elicit_form,
-            AskKind::ElicitUrl => self.elicit_url,
-            AskKind::Sample => self.sample,
-            AskKind::SampleWithTools => self.sample_with_tools,
-            AskKind::Roots => self.roots,
-            AskKind::Other => false,
+            InputKind::ElicitForm => self.elicit_form,
+            InputKind::ElicitUrl => self.elicit_url,
+            InputKind::Sample => self.sample,
+            InputKind::SampleWithTools => self.sample_with_tools,
+            InputKind::Roots => self.roots,
+            InputKind::Other => false,
         }
     }
 }
 
-impl AskKind {
+impl InputKind {
     /// Reads a request that a server makes.
-    pub fn of(method: &str, params: &Object) -> Self {
+    pub fn classify(method: &str, params: &JsonObject) -> Self {
         match method {
-            "elicitation/create" => match params.text("mode").as_deref() {
-                Some("url") => AskKind::ElicitUrl,
-                _ => AskKind::ElicitForm,
+            "elicitation/create" => match params.get_string("mode").as_deref() {
+                Some("url") => InputKind::ElicitUrl,
+                _ => InputKind::ElicitForm,
             },
             // 2025-11-25/client/sampling.mdx, Capabilities: "Servers MUST NOT send tool-enabled sampling requests to
             // Clients that have not declared support for tool use".
             "sampling/createMessage" if ["tools", "toolChoice"].iter().any(|key| params.get(key).is_some()) => {
-                AskKind::SampleWithTools
+                InputKind::SampleWithTools
             }
-            "sampling/createMessage" => AskKind::Sample,
-            "roots/list" => AskKind::Roots,
-            _ => AskKind::Other,
+            "sampling/createMessage" => InputKind::Sample,
+            "roots/list" => InputKind::Roots,
+            _ => InputKind::Other,
         }
     }
 
     /// The capability that a client must have declared, as messages for people name it.
     pub fn capability(self) -> &'static str {
         match self {
-            AskKind::ElicitForm => "elicitation",
-            AskKind::ElicitUrl => "elicitation.url",
-            AskKind::Sample => "sampling",
-            AskKind::SampleWithTools => "sampling.tools",
-            AskKind::Roots => "roots",
-            AskKind::Other => "an unknown capability",
+            InputKind::ElicitForm => "elicitation",
+            InputKind::ElicitUrl => "elicitation.url",
+            InputKind::Sample => "sampling",
+            InputKind::SampleWithTools => "sampling.tools",
+            InputKind::Roots => "roots",
+            InputKind::Other => "an unknown capability",
         }
     }
 }

@@ -3,38 +3,38 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use crate::json::Raw;
+use crate::json::RawJson;
 use crate::jsonrpc::RpcError;
 
 /// A call that did not succeed. Each revision turns it into its own spelling, in one place.
 #[derive(Clone, Debug)]
 pub struct Error {
     /// What kind of failure.
-    pub reason: Reason,
+    pub kind: McpErrorKind,
     /// For the client: what failed, and how to fix it. Never a secret.
     pub message: Cow<'static, str>,
     /// More for the client's program, if the reason has such a thing.
-    pub data: Option<Raw>,
+    pub data: Option<RawJson>,
     /// Whether the same call, made again, may succeed.
-    pub again: Again,
+    pub retryable: Retryable,
 }
 
 /// Whether a call that failed may be made again. Whether running it twice does harm is another question.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Again {
+pub enum Retryable {
     /// Nothing speaks for it.
     #[default]
     No,
     /// The server never saw it.
-    Unsent,
+    NotSent,
     /// The failure may pass; the server perhaps said when.
-    Later(Option<Duration>),
+    After(Option<Duration>),
 }
 
 /// Kinds of failure; the code that each becomes is the revision's business.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)]
-pub enum Reason {
+pub enum McpErrorKind {
     /// The body is not JSON.
     Parse,
     /// The body is not a message that may come here.
@@ -64,7 +64,7 @@ pub enum Reason {
     /// The client cancelled.
     Cancelled,
     /// The server answered with an error of its own, which passes as it is.
-    Answered(RpcError),
+    ServerError(RpcError),
     /// The server is not connected.
     ServerDown,
     /// The server did not answer in time.
@@ -80,7 +80,7 @@ pub enum Reason {
 /// Whose fault a failure is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
-pub enum Fault {
+pub enum ErrorOrigin {
     Client,
     Gateway,
     Server,
@@ -88,81 +88,86 @@ pub enum Fault {
 
 impl Error {
     /// A failure with a message for the client.
-    pub fn new(reason: Reason, message: impl Into<Cow<'static, str>>) -> Self {
-        Error { reason, message: message.into(), data: None, again: Again::No }
+    pub fn new(kind: McpErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
+        Error { kind, message: message.into(), data: None, retryable: Retryable::No }
     }
 
     /// Adds data for the client's program.
     #[must_use]
-    pub fn with_data(mut self, data: Raw) -> Self {
+    pub fn with_data(mut self, data: RawJson) -> Self {
         self.data = Some(data);
         self
     }
 
     /// Says whether the call may be made again.
     #[must_use]
-    pub fn with_again(mut self, again: Again) -> Self {
-        self.again = again;
+    pub fn with_retryable(mut self, again: Retryable) -> Self {
+        self.retryable = again;
         self
     }
 
     /// A server's own error answer.
-    pub fn answered(error: RpcError) -> Self {
+    pub fn from_server(error: RpcError) -> Self {
         let message = error.message.to_string();
-        Error { data: error.data.clone(), reason: Reason::Answered(error), message: message.into(), again: Again::No }
+        Error {
+            data: error.data.clone(),
+            kind: McpErrorKind::ServerError(error),
+            message: message.into(),
+            retryable: Retryable::No,
+        }
     }
 
     /// A failure of ours.
     pub fn internal(message: impl Into<Cow<'static, str>>) -> Self {
-        Error::new(Reason::Internal, message)
+        Error::new(McpErrorKind::Internal, message)
     }
 
     /// Whose fault.
-    pub fn fault(&self) -> Fault {
-        match self.reason {
-            Reason::Internal | Reason::Overloaded | Reason::CannotCross => Fault::Gateway,
-            Reason::Answered(_)
-            | Reason::ServerDown
-            | Reason::ServerTimeout
-            | Reason::ServerProtocol
-            | Reason::ServerRefused => Fault::Server,
-            _ => Fault::Client,
+    pub fn origin(&self) -> ErrorOrigin {
+        match self.kind {
+            McpErrorKind::Internal | McpErrorKind::Overloaded | McpErrorKind::CannotCross => ErrorOrigin::Gateway,
+            McpErrorKind::ServerError(_)
+            | McpErrorKind::ServerDown
+            | McpErrorKind::ServerTimeout
+            | McpErrorKind::ServerProtocol
+            | McpErrorKind::ServerRefused => ErrorOrigin::Server,
+            _ => ErrorOrigin::Client,
         }
     }
 
     /// Whether a server (not its answer) failed, or is full: on a tool call this becomes a result that the model can
     /// read.
-    pub fn is_server_fault(&self) -> bool {
-        match self.reason {
-            Reason::Answered(_) => false,
-            Reason::Overloaded => true,
-            _ => self.fault() == Fault::Server,
+    pub fn is_server_failure(&self) -> bool {
+        match self.kind {
+            McpErrorKind::ServerError(_) => false,
+            McpErrorKind::Overloaded => true,
+            _ => self.origin() == ErrorOrigin::Server,
         }
     }
 
     /// A word for the label `error_type`; few and fixed.
     pub fn label(&self) -> &'static str {
-        match self.reason {
-            Reason::Parse => "parse",
-            Reason::InvalidRequest => "invalid_request",
-            Reason::UnknownMethod => "unknown_method",
-            Reason::InvalidParams => "invalid_params",
-            Reason::UnknownName => "unknown_name",
-            Reason::UnknownResource => "unknown_resource",
-            Reason::HeaderMismatch => "header_mismatch",
-            Reason::UnsupportedRevision => "unsupported_revision",
-            Reason::MissingCapability => "missing_capability",
-            Reason::UnknownSession => "unknown_session",
-            Reason::Overloaded => "overloaded",
-            Reason::TooLarge => "too_large",
-            Reason::CannotCross => "cannot_cross",
-            Reason::Cancelled => "cancelled",
-            Reason::Answered(_) => "answered",
-            Reason::ServerDown => "server_down",
-            Reason::ServerTimeout => "server_timeout",
-            Reason::ServerProtocol => "server_protocol",
-            Reason::ServerRefused => "server_refused",
-            Reason::Internal => "internal",
+        match self.kind {
+            McpErrorKind::Parse => "parse",
+            McpErrorKind::InvalidRequest => "invalid_request",
+            McpErrorKind::UnknownMethod => "unknown_method",
+            McpErrorKind::InvalidParams => "invalid_params",
+            McpErrorKind::UnknownName => "unknown_name",
+            McpErrorKind::UnknownResource => "unknown_resource",
+            McpErrorKind::HeaderMismatch => "header_mismatch",
+            McpErrorKind::UnsupportedRevision => "unsupported_revision",
+            McpErrorKind::MissingCapability => "missing_capability",
+            McpErrorKind::UnknownSession => "unknown_session",
+            McpErrorKind::Overloaded => "overloaded",
+            McpErrorKind::TooLarge => "too_large",
+            McpErrorKind::CannotCross => "cannot_cross",
+            McpErrorKind::Cancelled => "cancelled",
+            McpErrorKind::ServerError(_) => "answered",
+            McpErrorKind::ServerDown => "server_down",
+            McpErrorKind::ServerTimeout => "server_timeout",
+            McpErrorKind::ServerProtocol => "server_protocol",
+            McpErrorKind::ServerRefused => "server_refused",
+            McpErrorKind::Internal => "internal",
         }
     }
 }

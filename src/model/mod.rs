@@ -9,31 +9,36 @@ mod exchange;
 mod server;
 mod task;
 
-pub use call::{AskKind, Call, Caller, Can, Check, Kind, Level, LogWish, Method, Principal, Resume};
-pub use error::{Again, Error, Fault, Reason};
-pub use exchange::{Answers, Ask, AskState, CacheHint, Event, Exchange, Outcome, Question};
-pub use server::{Face, Features, Filter, Notice, Notices, Server};
-pub use task::{Task, TaskFeatures, TaskMethod, TaskStatus, TaskWish};
+pub use call::{
+    Call, Caller, ClientCapabilities, Continuation, DeferredCheck, InputKind, ItemKind, LogFilter, LogLevel, McpMethod,
+    Principal,
+};
+pub use error::{Error, ErrorOrigin, McpErrorKind, Retryable};
+pub use exchange::{
+    CacheHint, Exchange, ExchangeEvent, InputRequest, InputRequired, InputResponses, Outcome, RequestState,
+};
+pub use server::{Notification, NotificationStream, Server, ServerCapabilities, ServerDescription, SubscriptionFilter};
+pub use task::{TaskCapabilities, TaskMethod, TaskMode, TaskState, TaskStatus};
 
 /// What tests of other modules need.
 #[cfg(test)]
 pub(crate) mod testing {
     use std::sync::Arc;
 
-    use crate::json::{Raw, Text};
-    use crate::model::{Caller, Can, LogWish, Principal};
+    use crate::json::{ByteString, RawJson};
+    use crate::model::{Caller, ClientCapabilities, LogFilter, Principal};
 
     /// A caller without capabilities.
     pub(crate) fn caller(principal: u32, session: Option<&str>) -> Arc<Caller> {
         Arc::new(Caller {
             principal: Arc::new(Principal { name: "test".to_owned(), id: principal }),
-            session: session.map(Text::from),
-            capabilities: Raw::literal("{}"),
-            can: Can::default(),
-            info: None,
-            log: LogWish::Nothing,
+            session: session.map(ByteString::from),
+            declared_capabilities: RawJson::literal("{}"),
+            capabilities: ClientCapabilities::default(),
+            client_info: None,
+            log_filter: LogFilter::Nothing,
             revision: "",
-            headers: Vec::new(),
+            forwarded_headers: Vec::new(),
             ended: tokio_util::sync::CancellationToken::new(),
         })
     }

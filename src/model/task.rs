@@ -2,26 +2,26 @@
 //!
 //! What a revision calls the members and how it hands out the end is not here.
 
-use crate::json::{Object, Raw, Text};
-use crate::model::Question;
+use crate::json::{ByteString, JsonObject, RawJson};
+use crate::model::InputRequest;
 
 /// The state of a task.
 #[derive(Clone, Debug)]
-pub struct Task {
+pub struct TaskState {
     /// Its name: the server's own behind the gateway, a handle in front of it.
-    pub id: Text,
+    pub id: ByteString,
     /// How far it is.
     pub status: TaskStatus,
     /// Milliseconds from its creation for which it is kept; JSON `null`: for ever.
-    pub ttl: Option<Raw>,
+    pub ttl: Option<RawJson>,
     /// Milliseconds that a client should let pass between two looks at it.
-    pub poll: Option<Raw>,
+    pub poll_interval: Option<RawJson>,
     /// The other members, as the server spelled them: a message for people, when it was made and last changed.
-    pub rest: Object,
+    pub other_members: JsonObject,
     /// What it waits for, by keys that are unique in its life. Only where the whole state was asked for.
-    pub questions: Vec<(Text, Question)>,
+    pub input_requests: Vec<(ByteString, InputRequest)>,
     /// What it came to: the result, or the error. Only where the whole state was asked for.
-    pub end: Option<Result<Raw, Raw>>,
+    pub outcome: Option<Result<RawJson, RawJson>>,
 }
 
 /// How far a task is.
@@ -37,27 +37,27 @@ pub enum TaskStatus {
 
 /// Whether a call may become a task.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub enum TaskWish {
+pub enum TaskMode {
     /// It must be answered with its end.
     #[default]
     Never,
     /// The server decides.
-    May,
+    Allowed,
     /// It must become one, with these wishes for its life.
-    Must(Object),
+    Required(JsonObject),
 }
 
 /// What is done with a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskMethod {
     /// Look at it.
-    State,
+    Get,
     /// Answer what it asks.
-    Answer,
+    Update,
     /// Ask for its end before its time.
     Cancel,
     /// Wait for what it comes to, answering meanwhile what it asks.
-    End,
+    Result,
     /// List all.
     List,
 }
@@ -65,7 +65,7 @@ pub enum TaskMethod {
 /// What a server can do with tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(default)]
-pub struct TaskFeatures {
+pub struct TaskCapabilities {
     /// Whether it lists them.
     pub list: bool,
     /// Whether they can be cancelled.
@@ -94,7 +94,7 @@ impl TaskStatus {
     }
 
     /// Whether nothing can change any more.
-    pub fn is_over(self) -> bool {
+    pub fn is_terminal(self) -> bool {
         !matches!(self, TaskStatus::Working | TaskStatus::InputRequired)
     }
 }
@@ -102,25 +102,25 @@ impl TaskStatus {
 impl TaskMethod {
     /// Every one of them.
     pub const ALL: [TaskMethod; 5] =
-        [TaskMethod::State, TaskMethod::Answer, TaskMethod::Cancel, TaskMethod::End, TaskMethod::List];
+        [TaskMethod::Get, TaskMethod::Update, TaskMethod::Cancel, TaskMethod::Result, TaskMethod::List];
 
     /// The method's name.
     pub fn name(self) -> &'static str {
         match self {
-            TaskMethod::State => "tasks/get",
-            TaskMethod::Answer => "tasks/update",
+            TaskMethod::Get => "tasks/get",
+            TaskMethod::Update => "tasks/update",
             TaskMethod::Cancel => "tasks/cancel",
-            TaskMethod::End => "tasks/result",
+            TaskMethod::Result => "tasks/result",
             TaskMethod::List => "tasks/list",
         }
     }
 }
 
-impl Task {
+impl TaskState {
     /// How long to wait before the next look: what the server asks for, within what is bearable for both sides.
-    pub fn pause(&self) -> std::time::Duration {
+    pub fn poll_delay(&self) -> std::time::Duration {
         const USUAL: f64 = 1_000.0;
-        let asked = self.poll.as_ref().and_then(|raw| raw.read::<f64>().ok()).filter(|ms| ms.is_finite());
+        let asked = self.poll_interval.as_ref().and_then(|raw| raw.parse_as::<f64>().ok()).filter(|ms| ms.is_finite());
         std::time::Duration::from_millis(asked.unwrap_or(USUAL).clamp(50.0, 60_000.0) as u64)
     }
 }

@@ -5,29 +5,29 @@ use std::collections::HashSet;
 use aws_lc_rs::hmac;
 
 use crate::model::Principal;
-use crate::policy::Globs;
+use crate::policy::GlobList;
 
 /// One principal's row.
 #[derive(Clone, Debug)]
-pub struct Access {
+pub struct PrincipalAccess {
     /// The name of its key, for reports.
     pub name: String,
     /// The endpoints of views and servers that it may use; `None`: every endpoint. The one over everything is over those.
     pub endpoints: Option<HashSet<String>>,
     /// The tools that it may see and call, by the name on the endpoint over everything.
-    pub tools: Globs,
+    pub tools: GlobList,
     /// What marks as its own what it is handed.
-    pub secret: Secret,
+    pub secret: PrincipalSecret,
 }
 
 /// A secret of one principal, the same for as long as its credentials are.
 #[derive(Clone)]
-pub struct Secret([u8; 32]);
+pub struct PrincipalSecret([u8; 32]);
 
-impl Secret {
+impl PrincipalSecret {
     /// Wraps 256 secret bits.
     pub fn new(bits: [u8; 32]) -> Self {
-        Secret(bits)
+        PrincipalSecret(bits)
     }
 
     /// 128 bits that only who knows the secret can make of these texts.
@@ -44,7 +44,7 @@ impl Secret {
     }
 }
 
-impl std::fmt::Debug for Secret {
+impl std::fmt::Debug for PrincipalSecret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Secret(..)")
     }
@@ -52,21 +52,21 @@ impl std::fmt::Debug for Secret {
 
 /// All rows, sorted by the ids of their principals.
 #[derive(Clone, Debug, Default)]
-pub struct AccessTable(Vec<(u32, Access)>);
+pub struct AccessTable(Vec<(u32, PrincipalAccess)>);
 
 /// The id of whoever calls where no credentials are asked for.
-pub const ANYBODY: u32 = Principal::ANYBODY;
+pub const ANONYMOUS: u32 = Principal::ANONYMOUS;
 
 impl AccessTable {
     /// A table of rows by the principals' ids.
-    pub fn new(mut rows: Vec<(u32, Access)>) -> Self {
+    pub fn new(mut rows: Vec<(u32, PrincipalAccess)>) -> Self {
         rows.sort_unstable_by_key(|(id, _)| *id);
         AccessTable(rows)
     }
 
     /// Whether the principal may come in at all.
-    pub fn knows(&self, principal: u32) -> bool {
-        !matches!(self.row(principal), Row::Nothing)
+    pub fn contains(&self, principal: u32) -> bool {
+        !matches!(self.row(principal), AccessEntry::Nothing)
     }
 
     /// Whether there are rows at all: without, anybody may do anything.
@@ -75,12 +75,12 @@ impl AccessTable {
     }
 
     /// Each key by name, and its patterns over tools.
-    pub fn tools(&self) -> impl Iterator<Item = (&str, &Globs)> {
+    pub fn tool_globs(&self) -> impl Iterator<Item = (&str, &GlobList)> {
         self.0.iter().map(|(_, access)| (access.name.as_str(), &access.tools))
     }
 
     /// How many principals there can be.
-    pub fn principals(&self) -> usize {
+    pub fn principal_count(&self) -> usize {
         self.0.len().max(1)
     }
 
@@ -90,50 +90,52 @@ impl AccessTable {
     }
 
     /// The only endpoints that the principal may use, beside the one over them all; `None`: no such limit.
-    pub fn only(&self, principal: u32) -> Option<&HashSet<String>> {
+    pub fn allowed_endpoints(&self, principal: u32) -> Option<&HashSet<String>> {
         match self.row(principal) {
-            Row::Some(access) => access.endpoints.as_ref(),
-            Row::Everything | Row::Nothing => None,
+            AccessEntry::Some(access) => access.endpoints.as_ref(),
+            AccessEntry::Everything | AccessEntry::Nothing => None,
         }
     }
 
     /// Whether the principal may use an endpoint; the empty name is the one over everything.
-    pub fn endpoint(&self, principal: &Principal, name: &str) -> bool {
+    pub fn allows_endpoint(&self, principal: &Principal, name: &str) -> bool {
         match self.row(principal.id) {
-            Row::Everything => true,
-            Row::Nothing => false,
-            Row::Some(access) => name.is_empty() || access.endpoints.as_ref().is_none_or(|names| names.contains(name)),
+            AccessEntry::Everything => true,
+            AccessEntry::Nothing => false,
+            AccessEntry::Some(access) => {
+                name.is_empty() || access.endpoints.as_ref().is_none_or(|names| names.contains(name))
+            }
         }
     }
 
     /// Whether the principal may see and call a tool.
-    pub fn tool(&self, principal: &Principal, exposed: &str) -> bool {
+    pub fn allows_tool(&self, principal: &Principal, exposed: &str) -> bool {
         match self.row(principal.id) {
-            Row::Everything => true,
-            Row::Nothing => false,
-            Row::Some(access) => access.tools.matches(exposed),
+            AccessEntry::Everything => true,
+            AccessEntry::Nothing => false,
+            AccessEntry::Some(access) => access.tools.matches(exposed),
         }
     }
 
     /// The principal's secret; `None` where anybody may do anything, and nobody can be told apart.
-    pub fn secret(&self, principal: &Principal) -> Option<&Secret> {
+    pub fn secret(&self, principal: &Principal) -> Option<&PrincipalSecret> {
         match self.row(principal.id) {
-            Row::Some(access) => Some(&access.secret),
-            Row::Everything | Row::Nothing => None,
+            AccessEntry::Some(access) => Some(&access.secret),
+            AccessEntry::Everything | AccessEntry::Nothing => None,
         }
     }
 
-    fn row(&self, principal: u32) -> Row<'_> {
-        if principal == ANYBODY && self.is_open() {
-            return Row::Everything;
+    fn row(&self, principal: u32) -> AccessEntry<'_> {
+        if principal == ANONYMOUS && self.is_open() {
+            return AccessEntry::Everything;
         }
         let at = self.0.binary_search_by_key(&principal, |(id, _)| *id);
-        at.map_or(Row::Nothing, |at| Row::Some(&self.0[at].1))
+        at.map_or(AccessEntry::Nothing, |at| AccessEntry::Some(&self.0[at].1))
     }
 }
 
-enum Row<'a> {
+enum AccessEntry<'a> {
     Everything,
     Nothing,
-    Some(&'a Access),
+    Some(&'a PrincipalAccess),
 }

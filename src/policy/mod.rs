@@ -8,7 +8,7 @@ mod rate;
 mod rules;
 mod traversal;
 
-pub use access::{ANYBODY, Access, AccessTable, Secret};
-pub use rate::{Bucket, Rate};
-pub use rules::{Globs, ItemRules};
+pub use access::{ANONYMOUS, AccessTable, PrincipalAccess, PrincipalSecret};
+pub use rate::{RequestRate, TokenBucket};
+pub use rules::{GlobList, ItemRules};
 pub use traversal::traverses;

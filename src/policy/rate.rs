@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 /// So many in this time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rate {
+pub struct RequestRate {
     /// How many; never zero.
     pub count: u32,
     /// In what time.
@@ -20,21 +20,21 @@ pub struct Rate {
 /// A bucket that is filled at a rate and holds what the rate allows in its time: a client that was silent may ask for
 /// all of that at once.
 #[derive(Debug)]
-pub struct Bucket {
-    rate: Rate,
+pub struct TokenBucket {
+    rate: RequestRate,
     epoch: Instant,
     /// When the bucket will be full again, in nanoseconds since the epoch.
     full_at: AtomicU64,
 }
 
-impl Bucket {
+impl TokenBucket {
     /// A full bucket.
-    pub fn new(rate: Rate) -> Self {
-        Bucket { rate, epoch: Instant::now(), full_at: AtomicU64::new(0) }
+    pub fn new(rate: RequestRate) -> Self {
+        TokenBucket { rate, epoch: Instant::now(), full_at: AtomicU64::new(0) }
     }
 
     /// The rate that it is filled at.
-    pub fn rate(&self) -> Rate {
+    pub fn rate(&self) -> RequestRate {
         self.rate
     }
 
@@ -61,7 +61,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_burst_passes_and_then_the_rate() {
-        let bucket = Bucket::new(Rate { count: 10, per: Duration::from_secs(1) });
+        let bucket = TokenBucket::new(RequestRate { count: 10, per: Duration::from_secs(1) });
         assert!((0..10).all(|_| bucket.take(1).is_ok()));
         assert_eq!(bucket.take(1), Err(Duration::from_millis(100)));
         assert_eq!(bucket.take(3), Err(Duration::from_millis(300)));
@@ -76,7 +76,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_more_than_the_bucket_waits_for_a_full_one() {
-        let bucket = Bucket::new(Rate { count: 2, per: Duration::from_secs(1) });
+        let bucket = TokenBucket::new(RequestRate { count: 2, per: Duration::from_secs(1) });
         assert!(bucket.take(5).is_ok());
         assert_eq!(bucket.take(5), Err(Duration::from_secs(1)));
         tokio::time::advance(Duration::from_secs(1)).await;

@@ -9,38 +9,38 @@ use crate::policy::traverses;
 
 /// An ordered list of globs: a name matches if a plain one matches and no `!` one does.
 #[derive(Clone, Debug)]
-pub struct Globs {
-    allow: Names,
-    deny: Names,
-    spelling: Vec<String>,
+pub struct GlobList {
+    allow: GlobMatcher,
+    deny: GlobMatcher,
+    patterns: Vec<String>,
     /// The patterns one by one, without their `!`, for reports.
-    each: Arc<OnceLock<GlobSet>>,
+    compiled: Arc<OnceLock<GlobSet>>,
 }
 
 /// Which names some patterns mean. Most are a lone star or nothing at all: no automaton is built for these.
 #[derive(Clone, Debug)]
-enum Names {
+enum GlobMatcher {
     None,
     All,
     Some(GlobSet),
 }
 
-impl Names {
+impl GlobMatcher {
     fn of(globs: Vec<Glob>) -> Result<Self, String> {
         if globs.is_empty() {
-            return Ok(Names::None);
+            return Ok(GlobMatcher::None);
         }
         if globs.iter().any(|glob| glob.glob() == "*") {
-            return Ok(Names::All);
+            return Ok(GlobMatcher::All);
         }
-        GlobSet::new(globs).map(Names::Some).map_err(|e| e.to_string())
+        GlobSet::new(globs).map(GlobMatcher::Some).map_err(|e| e.to_string())
     }
 
     fn contain(&self, name: &str) -> bool {
         match self {
-            Names::None => false,
-            Names::All => true,
-            Names::Some(set) => set.is_match(name),
+            GlobMatcher::None => false,
+            GlobMatcher::All => true,
+            GlobMatcher::Some(set) => set.is_match(name),
         }
     }
 }
@@ -49,18 +49,18 @@ impl Names {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ItemRules {
     /// Only these exist.
-    pub allow: Globs,
+    pub allow: GlobList,
     /// These do not exist.
-    pub deny: Globs,
+    pub deny: GlobList,
     /// These are not listed, but can be called.
-    pub hide: Globs,
+    pub hide: GlobList,
     /// Own name to the name that is exposed instead (before the prefix).
     pub rename: BTreeMap<String, String>,
     /// Own name to the description that is shown instead.
     pub describe: BTreeMap<String, String>,
 }
 
-impl Globs {
+impl GlobList {
     /// Compiles patterns. `*` matches any characters, `?` one, `[ab]` a set, `{a,b}` alternatives; a leading `!`
     /// excludes.
     ///
@@ -75,39 +75,40 @@ impl Globs {
             let glob = GlobBuilder::new(text).literal_separator(false).build();
             set.push(glob.map_err(|e| format!("{pattern:?} is not a pattern: {e}"))?);
         }
-        let (allow, deny) = (Names::of(allow)?, Names::of(deny)?);
-        Ok(Globs { allow, deny, spelling: patterns.to_vec(), each: Arc::default() })
+        let (allow, deny) = (GlobMatcher::of(allow)?, GlobMatcher::of(deny)?);
+        Ok(GlobList { allow, deny, patterns: patterns.to_vec(), compiled: Arc::default() })
     }
 
     /// Matches nothing.
     pub fn none() -> Self {
-        Globs { allow: Names::None, deny: Names::None, spelling: Vec::new(), each: Arc::default() }
+        GlobList { allow: GlobMatcher::None, deny: GlobMatcher::None, patterns: Vec::new(), compiled: Arc::default() }
     }
 
     /// Matches everything.
     pub fn all() -> Self {
-        Globs::new(&["*".to_owned()]).expect("a lone star is a pattern")
+        GlobList::new(&["*".to_owned()]).expect("a lone star is a pattern")
     }
 
     /// The patterns as they were written.
-    pub fn spelling(&self) -> &[String] {
-        &self.spelling
+    pub fn patterns(&self) -> &[String] {
+        &self.patterns
     }
 
     /// The patterns that match none of these names; a lone `*` is no pattern that could be spelled wrong.
     pub fn unmatched<'a>(&self, names: impl Iterator<Item = &'a str>) -> Vec<&str> {
         let plain = |pattern: &str| pattern.strip_prefix('!').unwrap_or(pattern).to_owned();
-        if self.spelling.iter().all(|pattern| plain(pattern) == "*") {
+        if self.patterns.iter().all(|pattern| plain(pattern) == "*") {
             return Vec::new();
         }
         let glob = |pattern: &String| GlobBuilder::new(&plain(pattern)).literal_separator(false).build().ok();
-        let each = self.each.get_or_init(|| GlobSet::new(self.spelling.iter().filter_map(glob)).unwrap_or_default());
-        let (mut matched, mut found) = (vec![false; self.spelling.len()], Vec::new());
+        let each =
+            self.compiled.get_or_init(|| GlobSet::new(self.patterns.iter().filter_map(glob)).unwrap_or_default());
+        let (mut matched, mut found) = (vec![false; self.patterns.len()], Vec::new());
         for name in names {
             each.matches_into(name, &mut found);
             found.iter().for_each(|at| matched[*at] = true);
         }
-        let left = self.spelling.iter().zip(matched).filter(|(pattern, matched)| !matched && plain(pattern) != "*");
+        let left = self.patterns.iter().zip(matched).filter(|(pattern, matched)| !matched && plain(pattern) != "*");
         left.map(|(pattern, _)| pattern.as_str()).collect()
     }
 
@@ -117,37 +118,40 @@ impl Globs {
     }
 }
 
-impl Default for Globs {
+impl Default for GlobList {
     fn default() -> Self {
-        Globs::none()
+        GlobList::none()
     }
 }
 
-impl PartialEq for Globs {
+impl PartialEq for GlobList {
     fn eq(&self, other: &Self) -> bool {
-        self.spelling == other.spelling
+        self.patterns == other.patterns
     }
 }
 
 impl ItemRules {
     /// Everything exists, as it is.
-    pub fn everything() -> Self {
-        ItemRules { allow: Globs::all(), ..ItemRules::default() }
+    pub fn allow_all() -> Self {
+        ItemRules { allow: GlobList::all(), ..ItemRules::default() }
     }
 
     /// Whether the item exists, by its own name.
-    pub fn exists(&self, name: &str) -> bool {
+    pub fn allows_name(&self, name: &str) -> bool {
         self.allow.matches(name) && !self.deny.matches(name)
     }
 
     /// Whether patterns other than a lone `*` decide about what exists.
-    pub fn decides(&self) -> bool {
-        !matches!((&self.allow.allow, &self.allow.deny, &self.deny.allow), (Names::All, Names::None, Names::None))
+    pub fn has_patterns(&self) -> bool {
+        !matches!(
+            (&self.allow.allow, &self.allow.deny, &self.deny.allow),
+            (GlobMatcher::All, GlobMatcher::None, GlobMatcher::None)
+        )
     }
 
     /// Whether the resource exists, by its URI. Where patterns decide, a URI must mean the path that they see.
-    pub fn has_uri(&self, uri: &str) -> bool {
-        !self.decides() || (self.exists(uri) && !traverses(uri))
+    pub fn allows_uri(&self, uri: &str) -> bool {
+        !self.has_patterns() || (self.allows_name(uri) && !traverses(uri))
     }
 }
 
@@ -155,8 +159,8 @@ impl ItemRules {
 mod tests {
     use super::*;
 
-    fn globs(patterns: &[&str]) -> Globs {
-        Globs::new(&patterns.iter().map(|&p| p.to_owned()).collect::<Vec<_>>()).unwrap()
+    fn globs(patterns: &[&str]) -> GlobList {
+        GlobList::new(&patterns.iter().map(|&p| p.to_owned()).collect::<Vec<_>>()).unwrap()
     }
 
     #[test]
@@ -199,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_pattern_that_is_none_is_named() {
-        let error = Globs::new(&["ok".to_owned(), "![a".to_owned()]).unwrap_err();
+        let error = GlobList::new(&["ok".to_owned(), "![a".to_owned()]).unwrap_err();
         assert!(error.contains("![a"), "{error}");
     }
 }

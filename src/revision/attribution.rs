@@ -13,28 +13,28 @@ use tokio::sync::Notify;
 use crate::model::Call;
 
 /// Tools that are remembered as ones that ask, of one connection.
-const ASKING_TOOLS_MAX: usize = 64;
+const INPUT_TARGETS_MAX: usize = 64;
 
 /// Record that a server asks its clients in the middle of calls. All connections of one server share it.
 #[derive(Clone, Default)]
-pub struct AskRecord(Arc<Record>);
+pub struct InputRecord(Arc<InputRecordState>);
 
 #[derive(Default)]
-struct Record {
+struct InputRecordState {
     seen: AtomicBool,
     learned: Notify,
 }
 
-impl AskRecord {
+impl InputRecord {
     /// Records that the server asks.
-    pub fn note(&self) {
+    pub fn record(&self) {
         if !self.0.seen.swap(true, Ordering::AcqRel) {
             self.0.learned.notify_one();
         }
     }
 
     /// Takes over what an earlier run recorded.
-    pub fn remember(&self) {
+    pub fn restore(&self) {
         self.0.seen.store(true, Ordering::Release);
     }
 
@@ -44,45 +44,45 @@ impl AskRecord {
     }
 
     /// Waits for the first question. Ends once for it, whoever waits.
-    pub async fn learned(&self) {
+    pub async fn wait_seen(&self) {
         self.0.learned.notified().await;
     }
 }
 
 /// Digest of what a call asks for: its method and its target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Target(u64);
+pub(super) struct CallTarget(u64);
 
-impl Target {
-    pub(super) fn of(call: &Call) -> Self {
+impl CallTarget {
+    pub(super) fn from_call(call: &Call) -> Self {
         let mut hasher = DefaultHasher::new();
         hasher.write(call.method.name().as_bytes());
         for member in ["name", "uri"] {
             hasher.write(call.params.get(member).map_or(b"", |raw| raw.bytes()));
         }
-        Target(hasher.finish())
+        CallTarget(hasher.finish())
     }
 }
 
 /// Open call that a question may be about.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Candidate {
+pub(super) struct CallCandidate {
     pub(super) id: u64,
-    pub(super) target: Target,
+    pub(super) target: CallTarget,
     /// Questions that it got already.
-    pub(super) asked: u32,
+    pub(super) input_count: u32,
     /// The last id of a call when it got the last of them, while its user has not answered.
     pub(super) waits_since: Option<u64>,
 }
 
 /// Targets that asked when nothing else could have.
 #[derive(Default)]
-pub(super) struct AskingTargets(VecDeque<Target>);
+pub(super) struct InputTargets(VecDeque<CallTarget>);
 
-impl AskingTargets {
-    pub(super) fn learn(&mut self, target: Target) {
+impl InputTargets {
+    pub(super) fn record(&mut self, target: CallTarget) {
         if !self.0.contains(&target) {
-            if self.0.len() == ASKING_TOOLS_MAX {
+            if self.0.len() == INPUT_TARGETS_MAX {
                 self.0.pop_front();
             }
             self.0.push_back(target);
@@ -92,7 +92,7 @@ impl AskingTargets {
     /// Picks the call that a question is most likely about: one of a target that is known to ask, else of the target
     /// that was called last. Of several calls of that kind, the one that was asked least, and began first. Where all of
     /// the known ones wait for their users, a call that was sent since then comes first.
-    pub(super) fn pick(&self, candidates: &[Candidate]) -> Option<u64> {
+    pub(super) fn pick(&self, candidates: &[CallCandidate]) -> Option<u64> {
         let known = || candidates.iter().filter(|call| self.0.contains(&call.target));
         let newest = candidates.iter().max_by_key(|call| call.id)?;
         // Nothing where one of them does not wait.
@@ -103,11 +103,11 @@ impl AskingTargets {
             return Some(newest.id);
         }
         let known = known().next().is_some();
-        let likely = |call: &&Candidate| match known {
+        let likely = |call: &&CallCandidate| match known {
             true => self.0.contains(&call.target),
             false => call.target == newest.target,
         };
-        candidates.iter().filter(likely).min_by_key(|call| (call.asked, call.id)).map(|call| call.id)
+        candidates.iter().filter(likely).min_by_key(|call| (call.input_count, call.id)).map(|call| call.id)
     }
 }
 
@@ -115,13 +115,13 @@ impl AskingTargets {
 mod tests {
     use super::*;
 
-    fn candidate(id: u64, target: u64, asked: u32) -> Candidate {
-        Candidate { id, target: Target(target), asked, waits_since: None }
+    fn candidate(id: u64, target: u64, asked: u32) -> CallCandidate {
+        CallCandidate { id, target: CallTarget(target), input_count: asked, waits_since: None }
     }
 
     #[test]
     fn equal_calls_are_asked_in_turn() {
-        let targets = AskingTargets::default();
+        let targets = InputTargets::default();
         assert_eq!(targets.pick(&[candidate(1, 7, 0), candidate(2, 7, 0)]), Some(1));
         assert_eq!(targets.pick(&[candidate(1, 7, 1), candidate(2, 7, 0)]), Some(2));
         assert_eq!(targets.pick(&[]), None);
@@ -129,12 +129,12 @@ mod tests {
 
     #[test]
     fn a_call_that_is_sent_while_another_waits_for_its_user_is_asked() {
-        let mut targets = AskingTargets::default();
-        targets.learn(Target(7));
-        let waits = Candidate { waits_since: Some(2), ..candidate(1, 7, 1) };
+        let mut targets = InputTargets::default();
+        targets.record(CallTarget(7));
+        let waits = CallCandidate { waits_since: Some(2), ..candidate(1, 7, 1) };
         assert_eq!(targets.pick(&[waits, candidate(3, 8, 0)]), Some(3), "sent since then");
         assert_eq!(targets.pick(&[waits, candidate(2, 8, 0)]), Some(1), "it was there before: the other asks twice");
-        let too = Candidate { waits_since: Some(3), ..candidate(3, 8, 1) };
+        let too = CallCandidate { waits_since: Some(3), ..candidate(3, 8, 1) };
         assert_eq!(targets.pick(&[waits, too]), Some(3), "it asks for several things");
         assert_eq!(targets.pick(&[candidate(1, 7, 1), candidate(3, 8, 0)]), Some(1), "the user has answered");
         assert_eq!(targets.pick(&[waits, candidate(3, 8, 0), candidate(4, 7, 0)]), Some(4), "one that is known");
@@ -142,14 +142,14 @@ mod tests {
 
     #[test]
     fn a_call_that_runs_for_long_is_not_taken_for_one_that_asks() {
-        let mut targets = AskingTargets::default();
+        let mut targets = InputTargets::default();
         assert_eq!(targets.pick(&[candidate(1, 7, 0), candidate(2, 8, 0)]), Some(2), "the last one");
-        targets.learn(Target(7));
+        targets.record(CallTarget(7));
         assert_eq!(targets.pick(&[candidate(1, 7, 0), candidate(2, 8, 0)]), Some(1), "known to ask");
-        for other in 100..100 + ASKING_TOOLS_MAX as u64 {
-            targets.learn(Target(other));
+        for other in 100..100 + INPUT_TARGETS_MAX as u64 {
+            targets.record(CallTarget(other));
         }
-        assert_eq!(targets.0.len(), ASKING_TOOLS_MAX);
+        assert_eq!(targets.0.len(), INPUT_TARGETS_MAX);
         assert_eq!(targets.pick(&[candidate(1, 7, 0), candidate(2, 8, 0)]), Some(2), "forgotten");
     }
 }

@@ -3,8 +3,8 @@
 //! Owns the bounds of what is kept of a server's announcements. Reads no extension's settings. Tasks have their own
 //! handling (`tasks`). Invariant: settings leave as the bytes that came.
 
-use crate::json::{Object, Raw, Text};
-use crate::revision::connect::Hello;
+use crate::json::{ByteString, JsonObject, RawJson};
+use crate::revision::negotiate::ConnectOptions;
 use crate::revision::v2026_07_28::tasks;
 
 /// Extensions of one server that are passed on.
@@ -18,8 +18,8 @@ const ANNOUNCED_BYTES_MAX: usize = 16 * 1024;
 /// client.
 ///
 /// extensions/overview.mdx, Client Capabilities, has the spelling of `io.modelcontextprotocol/ui`.
-pub fn shared_capabilities() -> Raw {
-    Raw::literal(concat!(
+pub fn shared_capabilities() -> RawJson {
+    RawJson::literal(concat!(
         r#"{"sampling":{"context":{},"tools":{}},"elicitation":{"form":{},"url":{}},"#,
         r#""extensions":{"io.modelcontextprotocol/ui":{"mimeTypes":["text/html;profile=mcp-app"]}}}"#
     ))
@@ -28,8 +28,8 @@ pub fn shared_capabilities() -> Raw {
 /// What a server announces in this member of its capabilities: "a map of extension identifiers to per-extension
 /// settings objects" (2026-07-28/basic/versioning.mdx, Extension Negotiation). Whatever is no such thing, or is more
 /// than fits, is left out alone and counted.
-pub(super) fn announced(capabilities: &Object, member: &str, hello: &Hello) -> Object {
-    let (kept, left_out) = bounded(&capabilities.object(member).unwrap_or_default());
+pub(super) fn read_announced(capabilities: &JsonObject, member: &str, hello: &ConnectOptions) -> JsonObject {
+    let (kept, left_out) = bounded(&capabilities.get_object(member).unwrap_or_default());
     if left_out > 0 {
         hello.metrics.dropped.with_label_values(&["extension"]).inc_by(left_out);
         tracing::warn!(server = hello.server, left_out, "some {member} of the server's capabilities are not passed on");
@@ -38,8 +38,8 @@ pub(super) fn announced(capabilities: &Object, member: &str, hello: &Hello) -> O
 }
 
 /// Copies, since spans would keep the whole answer alive; and how many were left out.
-fn bounded(all: &Object) -> (Object, u64) {
-    let (mut kept, mut left_out) = (Object::new(), 0);
+fn bounded(all: &JsonObject) -> (JsonObject, u64) {
+    let (mut kept, mut left_out) = (JsonObject::new(), 0);
     let (mut count, mut bytes) = (0, 0);
     for (identifier, settings) in all.iter().filter(|(identifier, _)| identifier.as_str() != tasks::EXTENSION) {
         let more = bytes + identifier.len() + settings.bytes().len();
@@ -48,7 +48,7 @@ fn bounded(all: &Object) -> (Object, u64) {
             continue;
         }
         (count, bytes) = (count + 1, more);
-        kept.set(Text::from(identifier.as_str()), settings.detached());
+        kept.set(ByteString::from(identifier.as_str()), settings.detached());
     }
     (kept, left_out)
 }
@@ -59,8 +59,8 @@ mod tests {
 
     use super::*;
 
-    fn object(json: &str) -> Object {
-        Object::parse(Bytes::copy_from_slice(json.as_bytes())).unwrap()
+    fn object(json: &str) -> JsonObject {
+        JsonObject::parse(Bytes::copy_from_slice(json.as_bytes())).unwrap()
     }
 
     #[test]
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn what_is_declared_is_json() {
         let all = shared_capabilities().as_object().unwrap();
-        let types = all.object("extensions").unwrap().object("io.modelcontextprotocol/ui").unwrap();
+        let types = all.get_object("extensions").unwrap().get_object("io.modelcontextprotocol/ui").unwrap();
         assert_eq!(&types.get("mimeTypes").unwrap().bytes()[..], br#"["text/html;profile=mcp-app"]"#);
     }
 }

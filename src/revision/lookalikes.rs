@@ -3,8 +3,8 @@
 //! Owns which members those are, by method. Does not look into `arguments`, and of `_meta` only at what is reserved.
 //! Invariant: a name that was checked is the only one that any server can read; Go's `encoding/json` ignores case.
 
-use crate::json::Object;
-use crate::model::{Error, Reason};
+use crate::json::JsonObject;
+use crate::model::{Error, McpErrorKind};
 use crate::revision::v2026_07_28::{CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION};
 
 /// What is read of `_meta`, in either era.
@@ -32,10 +32,10 @@ fn members(method: &str) -> &'static [&'static str] {
 }
 
 /// Refuses a request with a member that a reader which ignores case takes for one that is decided by.
-pub(super) fn refuse_lookalikes(method: &str, params: &Object) -> Result<(), Error> {
-    refuse("params", params, members(method))?;
-    let below = |member: &str, names: &[&str]| match params.object(member) {
-        Some(object) => refuse(&format!("params.{member}"), &object, names),
+pub(super) fn reject_lookalikes(method: &str, params: &JsonObject) -> Result<(), Error> {
+    reject("params", params, members(method))?;
+    let below = |member: &str, names: &[&str]| match params.get_object(member) {
+        Some(object) => reject(&format!("params.{member}"), &object, names),
         None => Ok(()),
     };
     match method {
@@ -46,19 +46,19 @@ pub(super) fn refuse_lookalikes(method: &str, params: &Object) -> Result<(), Err
 }
 
 /// The same for the members of `_meta`.
-pub(super) fn refuse_lookalikes_in_meta(meta: &Object) -> Result<(), Error> {
-    refuse("params._meta", meta, &META)
+pub(super) fn reject_lookalikes_in_meta(meta: &JsonObject) -> Result<(), Error> {
+    reject("params._meta", meta, &META)
 }
 
-fn refuse(place: &str, object: &Object, names: &[&str]) -> Result<(), Error> {
+fn reject(place: &str, object: &JsonObject, names: &[&str]) -> Result<(), Error> {
     match object.lookalike(names) {
-        Some(key) => Err(lookalike(&format!("{place}.{key}"))),
+        Some(key) => Err(lookalike_error(&format!("{place}.{key}"))),
         None => Ok(()),
     }
 }
 
 /// The refusal of a member, by where it stands.
-pub(super) fn lookalike(member: &str) -> Error {
+pub(super) fn lookalike_error(member: &str) -> Error {
     let message = format!("Invalid params: {member} differs only by case from a member that is read; leave it out");
-    Error::new(Reason::InvalidParams, message)
+    Error::new(McpErrorKind::InvalidParams, message)
 }

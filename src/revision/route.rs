@@ -5,33 +5,35 @@
 
 use std::sync::Arc;
 
-use crate::json::Object;
-use crate::jsonrpc::{Message, Request, RpcError, code, to_bytes, write_error, write_result};
-use crate::link::{Correlate, Route};
-use crate::model::AskKind;
-use crate::revision::Calls;
+use crate::json::JsonObject;
+use crate::jsonrpc::{RpcError, RpcMessage, RpcRequest, code, encode_with, write_error, write_result};
+use crate::link::{CorrelateFn, MessageRoute};
+use crate::model::InputKind;
+use crate::revision::PendingCalls;
 
-impl Calls {
+impl PendingCalls {
     /// The routes of what a server says on a pipe.
-    pub fn correlate(&self) -> Correlate {
+    pub fn correlate(&self) -> CorrelateFn {
         let calls = self.clone();
         Arc::new(move |message| match message {
-            Message::Request(request) if request.method.as_str() == "ping" => {
+            RpcMessage::Request(request) if request.method.as_str() == "ping" => {
                 // 2025-11-25/basic/utilities/ping.mdx, Behavior Requirements: "The receiver MUST respond promptly with an
                 // empty response".
-                Route::Answer(to_bytes(64, |out| write_result(out, &request.id, &Object::new())))
+                MessageRoute::Answer(encode_with(64, |out| write_result(out, &request.id, &JsonObject::new())))
             }
-            Message::Request(request) if AskKind::of(&request.method, &request.params) == AskKind::Other => {
-                let error = unknown(request);
-                Route::Answer(to_bytes(128, |out| write_error(out, Some(&request.id), &error)))
+            RpcMessage::Request(request)
+                if InputKind::classify(&request.method, &request.params) == InputKind::Other =>
+            {
+                let error = unsupported_request(request);
+                MessageRoute::Answer(encode_with(128, |out| write_error(out, Some(&request.id), &error)))
             }
-            other => calls.about(other).map_or(Route::Events, Route::Call),
+            other => calls.find_call(other).map_or(MessageRoute::Events, MessageRoute::Call),
         })
     }
 }
 
 /// The answer to a request that no client of ours could answer.
-pub(super) fn unknown(request: &Request) -> RpcError {
+pub(super) fn unsupported_request(request: &RpcRequest) -> RpcError {
     let message = format!("Method not found: {}", request.method);
     RpcError { code: code::METHOD_NOT_FOUND, message: message.into(), data: None }
 }
@@ -42,32 +44,35 @@ mod tests {
 
     use super::*;
 
-    fn route(calls: &Calls, text: &'static str) -> Route {
-        calls.correlate()(&Message::parse(&Bytes::from_static(text.as_bytes())).unwrap())
+    fn route(calls: &PendingCalls, text: &'static str) -> MessageRoute {
+        calls.correlate()(&RpcMessage::parse(&Bytes::from_static(text.as_bytes())).unwrap())
     }
 
     #[test]
     fn what_needs_no_client_is_answered_at_once() {
-        let calls = Calls::default();
+        let calls = PendingCalls::default();
         let caller = crate::model::testing::caller(1, Some("a"));
         // Whether a call is open or not.
         for _ in 0..2 {
-            let Route::Answer(pong) = route(&calls, r#"{"jsonrpc":"2.0","id":"p","method":"ping"}"#) else { panic!() };
+            let MessageRoute::Answer(pong) = route(&calls, r#"{"jsonrpc":"2.0","id":"p","method":"ping"}"#) else {
+                panic!()
+            };
             assert_eq!(pong, r#"{"jsonrpc":"2.0","id":"p","result":{}}"#);
-            let Route::Answer(unknown) = route(&calls, r#"{"jsonrpc":"2.0","id":7,"method":"tools/list"}"#) else {
+            let MessageRoute::Answer(unknown) = route(&calls, r#"{"jsonrpc":"2.0","id":7,"method":"tools/list"}"#)
+            else {
                 panic!()
             };
             let unknown = String::from_utf8_lossy(&unknown).into_owned();
             assert!(unknown.contains("-32601") && unknown.contains(r#""id":7"#), "{unknown}");
             assert_eq!(
                 route(&calls, r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#),
-                Route::Events
+                MessageRoute::Events
             );
-            std::mem::forget(calls.open(&caller, crate::revision::calls::Logs::Never, Default::default()));
+            std::mem::forget(calls.open(&caller, crate::revision::correlation::LogInterest::Never, Default::default()));
         }
         assert!(matches!(
             route(&calls, r#"{"jsonrpc":"2.0","id":8,"method":"roots/list"}"#),
-            Route::Call(_) | Route::Events
+            MessageRoute::Call(_) | MessageRoute::Events
         ));
     }
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::link::reply_pace::ReplyPace;
-use crate::telemetry::Counter;
+use crate::link::reply_rate_limit::ReplyRateLimit;
+use crate::telemetry::CounterHandle;
 
 /// Answers to a server's requests on their way at once, where each has a connection to itself.
 const REPLIES_AT_ONCE: usize = 16;
@@ -23,7 +23,7 @@ const SEND_TIME: Duration = Duration::from_secs(10);
 /// The messages of one server.
 #[derive(Debug)]
 pub(super) struct SideTraffic {
-    pace: ReplyPace,
+    reply_rate: ReplyRateLimit,
     replies: Arc<Semaphore>,
     sending: Arc<Semaphore>,
     waiting: Arc<Semaphore>,
@@ -33,7 +33,7 @@ impl Default for SideTraffic {
     fn default() -> Self {
         let places = |most| Arc::new(Semaphore::new(most));
         SideTraffic {
-            pace: ReplyPace::default(),
+            reply_rate: ReplyRateLimit::default(),
             replies: places(REPLIES_AT_ONCE),
             sending: places(SENT_AT_ONCE),
             waiting: places(WAITING_MAX),
@@ -42,24 +42,24 @@ impl Default for SideTraffic {
 }
 
 /// A place for one answer, until it is sent.
-pub(super) struct ReplyPlace {
+pub(super) struct ReplyPermit {
     _permit: Option<OwnedSemaphorePermit>,
     /// It was waited for.
-    pub(super) is_late: bool,
+    pub(super) was_delayed: bool,
 }
 
 impl SideTraffic {
     /// Waits for the turn and the place of one answer. Whoever waits does not read what the server says on that stream.
-    pub(super) async fn reply_place(&self) -> ReplyPlace {
-        let paced = self.pace.turn().await;
+    pub(super) async fn acquire_reply(&self) -> ReplyPermit {
+        let paced = self.reply_rate.wait_turn().await;
         match self.replies.clone().try_acquire_owned() {
-            Ok(permit) => ReplyPlace { _permit: Some(permit), is_late: paced },
-            Err(_) => ReplyPlace { _permit: self.replies.clone().acquire_owned().await.ok(), is_late: true },
+            Ok(permit) => ReplyPermit { _permit: Some(permit), was_delayed: paced },
+            Err(_) => ReplyPermit { _permit: self.replies.clone().acquire_owned().await.ok(), was_delayed: true },
         }
     }
 
     /// Sends another message aside; what has no place is counted in `dropped`.
-    pub(super) fn send(&self, message: impl Future<Output = ()> + Send + 'static, dropped: &Counter) {
+    pub(super) fn send(&self, message: impl Future<Output = ()> + Send + 'static, dropped: &CounterHandle) {
         let Ok(place) = self.waiting.clone().try_acquire_owned() else { return dropped.inc() };
         let sending = self.sending.clone();
         tokio::spawn(async move {
@@ -70,7 +70,7 @@ impl SideTraffic {
     }
 
     /// A place for something longer that nobody waits for either, if there is one.
-    pub(super) fn place(&self) -> Option<OwnedSemaphorePermit> {
+    pub(super) fn try_acquire(&self) -> Option<OwnedSemaphorePermit> {
         self.waiting.clone().try_acquire_owned().ok()
     }
 }
@@ -85,7 +85,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_takes_nothing_makes_a_bounded_number_of_messages() {
-        let (side, dropped) = (SideTraffic::default(), Counter::new("dropped", "-").unwrap());
+        let (side, dropped) = (SideTraffic::default(), CounterHandle::new("dropped", "-").unwrap());
         let open = Arc::new(AtomicUsize::new(0));
         for _ in 0..WAITING_MAX + 100 {
             let open = open.clone();
@@ -108,13 +108,13 @@ mod tests {
         let side = SideTraffic::default();
         let mut places = Vec::new();
         for _ in 0..REPLIES_AT_ONCE {
-            let place = side.reply_place().await;
-            assert!(!place.is_late);
+            let place = side.acquire_reply().await;
+            assert!(!place.was_delayed);
             places.push(place);
         }
-        let mut next = Box::pin(side.reply_place());
+        let mut next = Box::pin(side.acquire_reply());
         assert!((&mut next).now_or_never().is_none());
         places.pop();
-        assert!(next.await.is_late);
+        assert!(next.await.was_delayed);
     }
 }

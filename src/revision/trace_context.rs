@@ -8,27 +8,27 @@
 
 use http::HeaderMap;
 
-use crate::json::{Object, Raw, Text};
+use crate::json::{ByteString, JsonObject, RawJson};
 
-const PARENT: &str = "traceparent";
+const TRACEPARENT: &str = "traceparent";
 /// What belongs to the context beside its parent.
-const BESIDE: [&str; 2] = ["tracestate", "baggage"];
+const COMPANIONS: [&str; 2] = ["tracestate", "baggage"];
 /// Longest value that is taken over, in bytes: what W3C Baggage lets platforms stop at.
 const VALUE_MAX: usize = 8192;
 
 /// Takes the context of the request's headers into `_meta`, where that has none.
-pub(super) fn adopt(meta: &mut Object, headers: &HeaderMap) {
-    let Some(parent) = headers.get(PARENT).and_then(|value| value.to_str().ok()) else { return };
-    if !is_parent(parent) || headers.get_all(PARENT).iter().nth(1).is_some() || meta.get(PARENT).is_some() {
+pub(super) fn copy_headers(meta: &mut JsonObject, headers: &HeaderMap) {
+    let Some(parent) = headers.get(TRACEPARENT).and_then(|value| value.to_str().ok()) else { return };
+    if !is_parent(parent) || headers.get_all(TRACEPARENT).iter().nth(1).is_some() || meta.get(TRACEPARENT).is_some() {
         return;
     }
-    meta.set(Text::literal(PARENT), Raw::string(parent));
-    for name in BESIDE {
+    meta.set(ByteString::literal(TRACEPARENT), RawJson::string(parent));
+    for name in COMPANIONS {
         // "Multiple tracestate header fields MUST be handled as specified by RFC7230 Section 3.2.2" (W3C Trace Context).
         let values: Option<Vec<&str>> = headers.get_all(name).iter().map(|value| value.to_str().ok()).collect();
         let value = values.unwrap_or_default().join(",");
         if !value.is_empty() && value.len() <= VALUE_MAX && meta.get(name).is_none() {
-            meta.set(Text::literal(name), Raw::string(&value));
+            meta.set(ByteString::literal(name), RawJson::string(&value));
         }
     }
 }
@@ -57,10 +57,10 @@ mod tests {
     const GOOD: &str = "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01";
 
     fn adopted(meta: &str, headers: &[(&'static str, &str)]) -> String {
-        let mut meta = Object::parse(meta.to_owned().into()).unwrap();
+        let mut meta = JsonObject::parse(meta.to_owned().into()).unwrap();
         let headers =
             headers.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap()));
-        adopt(&mut meta, &headers.collect());
+        copy_headers(&mut meta, &headers.collect());
         String::from_utf8(meta.bytes().to_vec()).unwrap()
     }
 

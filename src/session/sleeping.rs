@@ -11,10 +11,10 @@ use futures_util::{FutureExt, StreamExt, stream};
 use tokio::task::unconstrained;
 use tokio_util::sync::CancellationToken;
 
-use crate::json::Text;
+use crate::json::ByteString;
 use crate::model::Caller;
-use crate::session::dormant::{Digest, Entry, Record, digest};
-use crate::session::replay::Numbers;
+use crate::session::persisted::{PersistedEntry, SessionDigest, SessionRecord, digest};
+use crate::session::resumption::ResumePosition;
 use crate::session::{Session, Sessions, lock};
 
 /// A session without stream, call or question for this long sleeps.
@@ -22,18 +22,18 @@ const SLEEP_TIME: Duration = Duration::from_secs(60);
 /// Memory that a session may keep while it sleeps, in bytes; one that would need more stays awake.
 const ASLEEP_MAX: usize = 1024;
 /// Memory of one entry beside what it says: its place in the table, small allocations and the token.
-const ENTRY_COST: usize = 2 * size_of::<(Digest, Entry)>() + size_of::<Rest>() + 160;
+const ENTRY_COST: usize = 2 * size_of::<(SessionDigest, PersistedEntry)>() + size_of::<SleepState>() + 160;
 
 /// Parts of a sleeping session that a restart would lose.
 #[derive(Clone, Debug)]
-pub(super) struct Rest {
+pub(super) struct SleepState {
     /// Whoever waits for the session's end goes on waiting for it.
     pub(super) ended: CancellationToken,
-    pub(super) headers: Vec<(Text, Text)>,
-    pub(super) next_ask: u64,
-    pub(super) numbers: Numbers,
+    pub(super) headers: Vec<(ByteString, ByteString)>,
+    pub(super) next_request: u64,
+    pub(super) resume_position: ResumePosition,
     /// Whether a listener went with the sleep, so that changes of lists may be missed.
-    pub(super) owes: bool,
+    pub(super) pending_catch_up: bool,
     /// The last use, on the session table's clock.
     pub(super) used_ms: u64,
 }
@@ -41,16 +41,16 @@ pub(super) struct Rest {
 impl Sessions {
     /// Puts to sleep what nobody uses, except those that must stay; says how many. Both clocks count: a machine that was
     /// suspended has not made anybody idle.
-    pub fn sleep_unused(&self, must_stay: &dyn Fn(&Text) -> bool) -> usize {
+    pub fn sleep_unused(&self, must_stay: &dyn Fn(&ByteString) -> bool) -> usize {
         let now = self.now_ms();
         let rested = |session: &Session| {
             let used = session.used_ms.load(Ordering::Relaxed);
-            Duration::from_millis(now.saturating_sub(used)) >= SLEEP_TIME && session.may_sleep()
+            Duration::from_millis(now.saturating_sub(used)) >= SLEEP_TIME && session.can_sleep()
         };
         let unused: Vec<Arc<Session>> = lock(&self.table).values().filter(|session| rested(session)).cloned().collect();
         let mut asleep = 0;
         for session in unused {
-            if must_stay(&session.id) || session.has_unheard() {
+            if must_stay(&session.id) || session.has_unread_notifications() {
                 continue;
             }
             asleep += usize::from(self.put_to_sleep(&session, &rested));
@@ -67,86 +67,87 @@ impl Sessions {
         let mut table = lock(&self.table);
         // Nobody but the table and us has it; whoever looks for it waits for the table.
         let known = table.get(&session.id).is_some_and(|known| Arc::ptr_eq(known, session));
-        if !known || Arc::strong_count(session) > 2 || !rested(session) || session.has_unheard() {
+        if !known || Arc::strong_count(session) > 2 || !rested(session) || session.has_unread_notifications() {
             return false;
         }
-        let owner = self.dormant.owner(&session.principal);
-        let Some((owner, numbers)) = owner.zip(session.replay.numbers()) else { return false };
-        let rest = Rest {
+        let owner = self.persisted.fingerprint(&session.principal);
+        let Some((owner, numbers)) = owner.zip(session.resumption.resume_position()) else { return false };
+        let rest = SleepState {
             ended: session.ended.clone(),
-            headers: session.caller.load().headers.clone(),
-            next_ask: session.next_ask.load(Ordering::Relaxed),
-            numbers,
-            owes: session.owes.load(Ordering::Relaxed) || lock(&session.listener).is_some(),
+            headers: session.caller.load().forwarded_headers.clone(),
+            next_request: session.next_request.load(Ordering::Relaxed),
+            resume_position: numbers,
+            pending_catch_up: session.pending_catch_up.load(Ordering::Relaxed)
+                || lock(&session.retained_notifications).is_some(),
             used_ms: session.used_ms.load(Ordering::Relaxed),
         };
         let record = session.record(owner);
         if ENTRY_COST + record.size() + rest.size() > ASLEEP_MAX {
             return false;
         }
-        session.keep();
-        let entry = Entry { record, rest: Some(Box::new(rest)) };
-        self.dormant.add(digest(&session.id), entry);
+        session.persist();
+        let entry = PersistedEntry { record, sleep_state: Some(Box::new(rest)) };
+        self.persisted.add(digest(&session.id), entry);
         table.remove(&session.id);
         true
     }
 }
 
-impl Rest {
+impl SleepState {
     fn size(&self) -> usize {
-        self.headers.iter().map(|(name, value)| name.len() + value.len() + 2 * size_of::<Text>()).sum()
+        self.headers.iter().map(|(name, value)| name.len() + value.len() + 2 * size_of::<ByteString>()).sum()
     }
 
     /// The caller as it was, with its session's end.
-    pub(super) fn awake(&self, caller: Caller) -> Caller {
-        Caller { headers: self.headers.clone(), ..caller }
+    pub(super) fn restore_caller(&self, caller: Caller) -> Caller {
+        Caller { forwarded_headers: self.headers.clone(), ..caller }
     }
 }
 
-impl Record {
+impl SessionRecord {
     /// Bytes on the heap.
     fn size(&self) -> usize {
         let texts = |texts: &[String]| texts.iter().map(|text| text.len() + size_of::<String>()).sum::<usize>();
         let info = self.info.as_ref().map_or(0, |info| info.bytes().len());
-        self.capabilities.bytes().len() + info + texts(&self.subscriptions) + self.more_bytes()
+        self.capabilities.bytes().len() + info + texts(&self.subscriptions) + self.heap_bytes()
     }
 }
 
 impl Session {
     /// Finds out whether nothing is under way, waits to be read, or is listened to.
-    fn may_sleep(&self) -> bool {
+    fn can_sleep(&self) -> bool {
         lock(&self.pending).retain(|_, sender| !sender.is_closed());
-        self.pipe.is_none()
+        self.shared_stream.is_none()
             && !self.ended.is_cancelled()
             && self.is_idle()
             && lock(&self.pending).is_empty()
             && lock(&self.calls).is_empty()
             && lock(&self.subscriptions).is_empty()
-            && lock(&self.pages).is_empty()
-            && lock(&self.lost).is_empty()
+            && lock(&self.elicitations).is_empty()
+            && lock(&self.lost_requests).is_empty()
             && self.outbox.is_empty()
-            && self.replay.numbers().is_some()
+            && self.resumption.resume_position().is_some()
     }
 
     /// Finds out whether the listener that was kept has heard something that its client has not.
-    fn has_unheard(&self) -> bool {
-        let mut listener = lock(&self.listener);
+    fn has_unread_notifications(&self) -> bool {
+        let mut listener = lock(&self.retained_notifications);
         let Some(mut notices) = listener.take() else { return false };
         // What was found once is still there: looking again would only wrap it once more.
-        if !self.unheard.load(Ordering::Relaxed) {
+        if !self.has_unread_changes.load(Ordering::Relaxed) {
             let heard = unconstrained(notices.stream.next()).now_or_never().flatten();
             if let Some(first) = heard {
-                self.unheard.store(true, Ordering::Relaxed);
+                self.has_unread_changes.store(true, Ordering::Relaxed);
                 notices.stream = stream::once(std::future::ready(first)).chain(notices.stream).boxed();
             }
         }
         *listener = Some(notices);
-        self.unheard.load(Ordering::Relaxed)
+        self.has_unread_changes.load(Ordering::Relaxed)
     }
 
     /// Tells once whether its client may have missed changes: of an earlier run, or while the session slept.
-    pub fn take_owes(&self) -> bool {
-        self.owes.swap(false, Ordering::Relaxed)
+    pub fn take_pending_catch_up(&self) -> bool {
+        self.pending_catch_up.swap(false, Ordering::Relaxed)
     }
 }
 
@@ -155,11 +156,11 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::json::Raw;
-    use crate::model::{Filter, Notice, Notices, testing};
-    use crate::session::dormant::Woken;
-    use crate::session::{OWN_STREAM, Owners, ReplaySettings, SessionSettings, Subscribed};
-    use crate::store::Store;
+    use crate::json::RawJson;
+    use crate::model::{Notification, NotificationStream, SubscriptionFilter, testing};
+    use crate::session::persisted::RestoredFrom;
+    use crate::session::{GET_STREAM, PrincipalFingerprints, ReplaySettings, SessionSettings, SubscribeOutcome};
+    use crate::store::StateStore;
     use crate::telemetry::Metrics;
 
     const IDLE: Duration = Duration::from_secs(600);
@@ -168,60 +169,60 @@ mod tests {
         let replay = ReplaySettings { bytes: 1000, total: 1000, events: 10, time: Duration::from_secs(30) };
         let settings =
             SessionSettings { max: 10, idle: IDLE, outbox: 1000, outbox_total: 1000, subscriptions: 10, replay };
-        let owners = Owners::from([(1, [1; 16]), (2, [2; 16])]);
-        let sessions = Sessions::kept(settings, Arc::new(Metrics::new()), Store::memory(), owners);
-        sessions.set_restored();
+        let owners = PrincipalFingerprints::from([(1, [1; 16]), (2, [2; 16])]);
+        let sessions = Sessions::persistent(settings, Arc::new(Metrics::new()), StateStore::memory(), owners);
+        sessions.mark_restored();
         sessions
     }
 
-    fn open(sessions: &Sessions) -> Text {
+    fn open(sessions: &Sessions) -> ByteString {
         let mut caller = (*testing::caller(1, None)).clone();
-        caller.headers = vec![(Text::literal("x-tenant"), Text::literal("t"))];
-        sessions.open(caller, Text::literal("files"), None).unwrap().id.clone()
+        caller.forwarded_headers = vec![(ByteString::literal("x-tenant"), ByteString::literal("t"))];
+        sessions.open(caller, ByteString::literal("files"), None).unwrap().id.clone()
     }
 
-    fn listener(heard: Vec<Notice>) -> Notices {
+    fn listener(heard: Vec<Notification>) -> NotificationStream {
         let stream = stream::iter(heard).chain(stream::pending()).boxed();
-        Notices { honoured: Filter::default(), stream, opened: None }
+        NotificationStream { acknowledged: SubscriptionFilter::default(), stream, established: None }
     }
 
     async fn rest(sessions: &Sessions) -> usize {
         tokio::time::advance(SLEEP_TIME).await;
-        sessions.reap();
+        sessions.expire_idle();
         sessions.sleep_unused(&|_| false)
     }
 
-    fn wake(sessions: &Sessions, id: &Text) -> Option<(Arc<Session>, Woken)> {
+    fn wake(sessions: &Sessions, id: &ByteString) -> Option<(Arc<Session>, RestoredFrom)> {
         let caller = (*testing::caller(1, None)).clone();
-        let record = sessions.record(id, &caller.principal, &Text::literal("files"))?;
-        sessions.wake(id, caller, Text::literal("files"), &record)
+        let record = sessions.persisted_record(id, &caller.principal, &ByteString::literal("files"))?;
+        sessions.restore_session(id, caller, ByteString::literal("files"), &record)
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_session_that_nobody_uses_sleeps_and_comes_back_as_it_was() {
         let sessions = sessions();
         let id = open(&sessions);
-        let session = sessions.find(&id, &testing::caller(1, None).principal, &Text::literal("files")).unwrap();
-        session.keep_listener(listener(Vec::new()));
-        session.replay.add(OWN_STREAM, b"{}", false);
-        let (position, asked) = (session.replay.own_position(), session.expect_answer().unwrap().0);
+        let session = sessions.find(&id, &testing::caller(1, None).principal, &ByteString::literal("files")).unwrap();
+        session.retain_notifications(listener(Vec::new()));
+        session.resumption.add(GET_STREAM, b"{}", false);
+        let (position, asked) = (session.resumption.get_stream_position(), session.expect_response().unwrap().0);
         let ended = session.ended.clone();
         assert_eq!(rest(&sessions).await, 0, "somebody holds it");
         drop(session);
         assert_eq!(sessions.sleep_unused(&|_| true), 0, "it has a connection of its own");
         assert_eq!(sessions.sleep_unused(&|_| false), 1);
-        assert!(sessions.find(&id, &testing::caller(1, None).principal, &Text::literal("files")).is_none());
+        assert!(sessions.find(&id, &testing::caller(1, None).principal, &ByteString::literal("files")).is_none());
         assert!(lock(&sessions.table).is_empty());
-        sessions.reap();
+        sessions.expire_idle();
         assert_eq!((sessions.metrics.sessions.get(), sessions.metrics.sessions_asleep.get()), (1, 1));
         // Nobody else's, and nowhere else.
         let other = testing::caller(2, None).principal.clone();
-        assert!(sessions.record(&id, &other, &Text::literal("files")).is_none());
+        assert!(sessions.persisted_record(&id, &other, &ByteString::literal("files")).is_none());
         let (awake, woken) = wake(&sessions, &id).unwrap();
-        assert!(woken == Woken::FromSleep && awake.take_owes() && !awake.take_owes());
-        assert_eq!(awake.replay.own_position(), position);
-        assert_eq!(awake.caller.load().headers.len(), 1);
-        assert_ne!(awake.expect_answer().unwrap().0, asked, "no id is used twice");
+        assert!(woken == RestoredFrom::FromMemory && awake.take_pending_catch_up() && !awake.take_pending_catch_up());
+        assert_eq!(awake.resumption.get_stream_position(), position);
+        assert_eq!(awake.caller.load().forwarded_headers.len(), 1);
+        assert_ne!(awake.expect_response().unwrap().0, asked, "no id is used twice");
         assert!(!ended.is_cancelled());
         sessions.close(&awake);
         assert!(ended.is_cancelled(), "who waits for its end hears of it");
@@ -230,20 +231,24 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_a_client_could_still_get_keeps_its_session_awake() {
         let sessions = sessions();
-        let find = |id: &Text| sessions.find(id, &testing::caller(1, None).principal, &Text::literal("files")).unwrap();
+        let find = |id: &ByteString| {
+            sessions.find(id, &testing::caller(1, None).principal, &ByteString::literal("files")).unwrap()
+        };
         type Keep = dyn Fn(&Arc<Session>);
         let keeps: [&Keep; 6] = [
             &|session| {
                 session.outbox.push(Bytes::from_static(b"{}"), None);
             },
-            &|session| session.keep_listener(listener(vec![Notice::Changed(crate::model::Kind::Tools)])),
-            &|session| assert!(matches!(session.subscribe(&Text::literal("a://1")), Subscribed::New(_))),
-            &|session| session.sent_to_page("page"),
-            &|session| drop(session.replay.begin(&crate::jsonrpc::Id::number(1))),
+            &|session| {
+                session.retain_notifications(listener(vec![Notification::ListChanged(crate::model::ItemKind::Tools)]))
+            },
+            &|session| assert!(matches!(session.subscribe(&ByteString::literal("a://1")), SubscribeOutcome::New(_))),
+            &|session| session.elicitation_opened("page"),
+            &|session| drop(session.resumption.begin(&crate::jsonrpc::RequestId::number(1))),
             // Larger than an entry may be.
             &|session| {
-                let large = Raw::string(&"x".repeat(ASLEEP_MAX));
-                session.caller.rcu(|caller| Caller { info: Some(large.clone()), ..(**caller).clone() });
+                let large = RawJson::string(&"x".repeat(ASLEEP_MAX));
+                session.caller.rcu(|caller| Caller { client_info: Some(large.clone()), ..(**caller).clone() });
             },
         ];
         for (n, keep) in keeps.iter().enumerate() {
@@ -252,14 +257,14 @@ mod tests {
             assert_eq!((rest(&sessions).await, rest(&sessions).await), (0, 0), "{n}");
             let session = find(&id);
             if n == 1 {
-                let mut kept = session.take_listener().unwrap();
+                let mut kept = session.take_retained_notifications().unwrap();
                 assert!(kept.stream.next().now_or_never().flatten().is_some(), "what it heard is still there");
             }
             sessions.close(&session);
         }
         // A call that is open, and a question.
         let id = open(&sessions);
-        let (busy, question) = (find(&id).busy(), find(&id).expect_answer().unwrap().1);
+        let (busy, question) = (find(&id).begin_activity(), find(&id).expect_response().unwrap().1);
         assert_eq!(rest(&sessions).await, 0);
         drop(busy);
         assert_eq!(rest(&sessions).await, 0);
@@ -273,10 +278,10 @@ mod tests {
         let id = open(&sessions);
         assert_eq!(rest(&sessions).await, 1);
         tokio::time::advance(IDLE - SLEEP_TIME - Duration::from_secs(1)).await;
-        assert_eq!(sessions.reap(), 0);
+        assert_eq!(sessions.expire_idle(), 0);
         tokio::time::advance(Duration::from_secs(2)).await;
         assert!(wake(&sessions, &id).is_none(), "its time is over");
-        assert_eq!(sessions.reap(), 1);
+        assert_eq!(sessions.expire_idle(), 1);
         let id = open(&sessions);
         assert_eq!(rest(&sessions).await, 1);
         assert_eq!(sessions.retain(|principal, _| principal.id != 1), 1);
@@ -303,10 +308,11 @@ mod tests {
         }
         assert_eq!(rest(&sessions).await, 9);
         // Another's only session is awake and unused, and there is no room any more.
-        let of = |id: u32| sessions.open((*testing::caller(id, None)).clone(), Text::literal("files"), None).unwrap();
+        let of =
+            |id: u32| sessions.open((*testing::caller(id, None)).clone(), ByteString::literal("files"), None).unwrap();
         let only = of(2).id.clone();
         drop(of(3));
-        assert!(sessions.find(&only, &testing::caller(2, None).principal, &Text::literal("files")).is_some());
+        assert!(sessions.find(&only, &testing::caller(2, None).principal, &ByteString::literal("files")).is_some());
         assert!(wake(&sessions, &first).is_none(), "the longest unused of the one that has the most");
         assert_eq!(lock(&sessions.table).len(), 2);
     }

@@ -8,40 +8,40 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::model::Notices;
+use crate::model::NotificationStream;
 
 /// A subscription, as the session keeps it, and as whoever hears for it holds it.
 #[derive(Clone)]
-pub struct Subscription {
+pub struct SessionSubscription {
     /// Cancelled when it ends.
     pub ended: CancellationToken,
-    fresh: Arc<Fresh>,
+    fresh: Arc<RenewalSlot>,
 }
 
 #[derive(Default)]
-struct Fresh {
-    notices: Mutex<Option<Notices>>,
-    there: Notify,
+struct RenewalSlot {
+    notices: Mutex<Option<NotificationStream>>,
+    arrived: Notify,
 }
 
-impl Subscription {
+impl SessionSubscription {
     pub(super) fn new(ended: CancellationToken) -> Self {
-        Subscription { ended, fresh: Arc::default() }
+        SessionSubscription { ended, fresh: Arc::default() }
     }
 
     /// The client subscribed once more: this is heard in place of what was.
-    pub fn renew(&self, notices: Notices) {
+    pub fn renew(&self, notices: NotificationStream) {
         *self.fresh.notices.lock().unwrap_or_else(PoisonError::into_inner) = Some(notices);
-        self.fresh.there.notify_one();
+        self.fresh.arrived.notify_one();
     }
 
     /// Waits until it is renewed.
-    pub async fn renewed(&self) -> Notices {
+    pub async fn until_renewed(&self) -> NotificationStream {
         loop {
             if let Some(notices) = self.fresh.notices.lock().unwrap_or_else(PoisonError::into_inner).take() {
                 return notices;
             }
-            self.fresh.there.notified().await;
+            self.fresh.arrived.notified().await;
         }
     }
 }

@@ -11,37 +11,37 @@ use bytes::Bytes;
 use redb::backends::FileBackend;
 use redb::{Database, Error, ReadableDatabase as _, ReadableTable as _, TableDefinition, TableError};
 
-use crate::store::{Backend, Change, Contents, Table, Trouble, place};
+use crate::store::{RowChange, StoreBackend, StoreError, StoreTable, StoredState, open_file};
 
 /// The form of the rows; another one is not read.
 const FORMAT: u64 = 1;
 /// What may be held in memory of the file: it is read once, and written in small parts.
-const CACHE: usize = 1024 * 1024;
+const CACHE_BYTES: usize = 1024 * 1024;
 
 const ABOUT: TableDefinition<'_, &str, u64> = TableDefinition::new("about");
 
-fn definition(table: Table) -> TableDefinition<'static, &'static [u8], &'static [u8]> {
+fn definition(table: StoreTable) -> TableDefinition<'static, &'static [u8], &'static [u8]> {
     TableDefinition::new(match table {
-        Table::Secrets => "secrets",
-        Table::Catalog => "catalog",
-        Table::Sessions => "sessions",
-        Table::Leases => "leases",
+        StoreTable::Secrets => "secrets",
+        StoreTable::Catalog => "catalog",
+        StoreTable::Sessions => "sessions",
+        StoreTable::Leases => "leases",
     })
 }
 
 /// An open file.
-pub(super) struct Embedded {
+pub(super) struct EmbeddedStore {
     database: Database,
     path: PathBuf,
     run: u64,
-    contents: Option<Contents>,
+    contents: Option<StoredState>,
 }
 
-impl Embedded {
+impl EmbeddedStore {
     /// Opens the file, or makes it; what cannot be read makes room for a new one.
-    pub(super) fn open(path: &Path) -> Result<Self, Trouble> {
+    pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
         match try_open(path) {
-            Err(Trouble::Corrupt(why)) => {
+            Err(StoreError::Corrupt(why)) => {
                 let aside = set_aside(path)?;
                 let (shown, aside) = (path.display(), aside.display());
                 tracing::warn!("the state in {shown} cannot be read ({why}); it is now {aside}, and a new one begins");
@@ -52,49 +52,49 @@ impl Embedded {
     }
 }
 
-fn try_open(path: &Path) -> Result<Embedded, Trouble> {
-    let file = place::open(path).map_err(|e| Trouble::Unusable(format!("{}: {e}", path.display())))?;
+fn try_open(path: &Path) -> Result<EmbeddedStore, StoreError> {
+    let file = open_file::open(path).map_err(|e| StoreError::Unusable(format!("{}: {e}", path.display())))?;
     // What is broken in a way that the library does not expect makes it panic.
     let opened = catch_unwind(AssertUnwindSafe(|| -> Result<_, Error> {
-        let database = Database::builder().set_cache_size(CACHE).create_with_backend(FileBackend::new(file)?)?;
+        let database = Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(FileBackend::new(file)?)?;
         let contents = read(&database)?;
         Ok((database, contents))
     }));
     let (database, contents) = match opened {
         Ok(Ok(opened)) => opened,
-        Ok(Err(error)) => return Err(trouble(path, error)),
-        Err(_) => return Err(Trouble::Corrupt("its pages do not fit together".to_owned())),
+        Ok(Err(error)) => return Err(store_error(path, error)),
+        Err(_) => return Err(StoreError::Corrupt("its pages do not fit together".to_owned())),
     };
-    let contents = contents.ok_or_else(|| Trouble::Corrupt("it was written by another version".to_owned()))?;
-    Ok(Embedded { database, path: path.to_owned(), run: contents.run, contents: Some(contents) })
+    let contents = contents.ok_or_else(|| StoreError::Corrupt("it was written by another version".to_owned()))?;
+    Ok(EmbeddedStore { database, path: path.to_owned(), run: contents.run, contents: Some(contents) })
 }
 
-fn set_aside(path: &Path) -> Result<PathBuf, Trouble> {
+fn set_aside(path: &Path) -> Result<PathBuf, StoreError> {
     let mut aside = path.as_os_str().to_owned();
     aside.push(".broken");
     let aside = PathBuf::from(aside);
-    std::fs::rename(path, &aside).map_err(|e| Trouble::Unusable(format!("{}: {e}", path.display())))?;
+    std::fs::rename(path, &aside).map_err(|e| StoreError::Unusable(format!("{}: {e}", path.display())))?;
     Ok(aside)
 }
 
-fn trouble(path: &Path, error: Error) -> Trouble {
+fn store_error(path: &Path, error: Error) -> StoreError {
     match error {
-        Error::DatabaseAlreadyOpen | Error::LockProtocolMismatch => Trouble::Locked,
+        Error::DatabaseAlreadyOpen | Error::LockProtocolMismatch => StoreError::Locked,
         // The library's word for a file that is not one of its own.
-        Error::Io(e) if e.kind() == io::ErrorKind::InvalidData => Trouble::Corrupt(e.to_string()),
-        Error::Io(e) if e.kind() == io::ErrorKind::UnexpectedEof => Trouble::Corrupt("it is cut off".to_owned()),
-        Error::Io(e) => Trouble::Unusable(format!("{}: {e}", path.display())),
+        Error::Io(e) if e.kind() == io::ErrorKind::InvalidData => StoreError::Corrupt(e.to_string()),
+        Error::Io(e) if e.kind() == io::ErrorKind::UnexpectedEof => StoreError::Corrupt("it is cut off".to_owned()),
+        Error::Io(e) => StoreError::Unusable(format!("{}: {e}", path.display())),
         Error::PreviousIo | Error::DatabaseClosed => {
-            Trouble::Unusable(format!("{}: an earlier write failed", path.display()))
+            StoreError::Unusable(format!("{}: an earlier write failed", path.display()))
         }
-        other => Trouble::Corrupt(other.to_string()),
+        other => StoreError::Corrupt(other.to_string()),
     }
 }
 
 /// Reads everything; nothing where the form is another. No write is waited for: that would show in each start.
-fn read(database: &Database) -> Result<Option<Contents>, Error> {
+fn read(database: &Database) -> Result<Option<StoredState>, Error> {
     let transaction = database.begin_read()?;
-    let mut contents = Contents::default();
+    let mut contents = StoredState::default();
     let (format, run) = match transaction.open_table(ABOUT) {
         Ok(about) => (about.get("format")?.map(|value| value.value()), about.get("run")?.map(|value| value.value())),
         Err(TableError::TableDoesNotExist(_)) => (None, None),
@@ -105,7 +105,7 @@ fn read(database: &Database) -> Result<Option<Contents>, Error> {
     }
     // The clock tells runs apart even if one ends before it has written anything; the number, if the clock goes back.
     contents.run = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or_default().max(run.unwrap_or(0) + 1);
-    for table in Table::ALL {
+    for table in StoreTable::ALL {
         let rows = match transaction.open_table(definition(table)) {
             Ok(rows) => rows,
             Err(TableError::TableDoesNotExist(_)) => continue,
@@ -127,12 +127,12 @@ fn write(database: &Database) -> Result<redb::WriteTransaction, Error> {
     Ok(transaction)
 }
 
-impl Backend for Embedded {
-    fn load(&mut self) -> Result<Contents, Trouble> {
+impl StoreBackend for EmbeddedStore {
+    fn load(&mut self) -> Result<StoredState, StoreError> {
         Ok(self.contents.take().unwrap_or_default())
     }
 
-    fn write(&mut self, changes: &[Change]) -> Result<(), Trouble> {
+    fn write(&mut self, changes: &[RowChange]) -> Result<(), StoreError> {
         let written = || -> Result<(), Error> {
             let transaction = write(&self.database)?;
             {
@@ -140,7 +140,7 @@ impl Backend for Embedded {
                 about.insert("format", FORMAT)?;
                 about.insert("run", self.run)?;
             }
-            for table in Table::ALL {
+            for table in StoreTable::ALL {
                 let mut rows = transaction.open_table(definition(table))?;
                 for ((_, key), value) in changes.iter().filter(|((of, _), _)| *of == table) {
                     match value {
@@ -152,6 +152,6 @@ impl Backend for Embedded {
             transaction.commit()?;
             Ok(())
         };
-        written().map_err(|error| trouble(&self.path, error))
+        written().map_err(|error| store_error(&self.path, error))
     }
 }

@@ -5,7 +5,7 @@
 //! keep.
 
 mod embedded;
-mod place;
+mod open_file;
 mod writer;
 
 use std::collections::HashMap;
@@ -20,13 +20,13 @@ use tokio_util::sync::CancellationToken;
 use crate::telemetry::Metrics;
 
 /// Bytes of changes that may wait to be written; what comes on top is not kept.
-const WAITING_MAX: usize = 64 * 1024 * 1024;
+const QUEUED_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// What a change costs beside its bytes.
 const CHANGE_COST: usize = 128;
 
 /// Which rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Table {
+pub enum StoreTable {
     /// Keys that the gateway made for itself.
     Secrets,
     /// What servers offer, by name.
@@ -37,9 +37,10 @@ pub enum Table {
     Leases,
 }
 
-impl Table {
+impl StoreTable {
     /// Every table.
-    pub const ALL: [Table; 4] = [Table::Secrets, Table::Catalog, Table::Sessions, Table::Leases];
+    pub const ALL: [StoreTable; 4] =
+        [StoreTable::Secrets, StoreTable::Catalog, StoreTable::Sessions, StoreTable::Leases];
 }
 
 /// Where rows are kept.
@@ -50,42 +51,42 @@ pub struct StoreSettings {
     /// Whether the gateway must not run without it.
     pub required: bool,
     /// Whether there is no file only because there is no directory for one.
-    pub homeless: bool,
+    pub has_no_directory: bool,
     /// Whether nobody will find the file again, so that it goes with the process.
-    pub fleeting: bool,
+    pub is_temporary: bool,
 }
 
 /// Rows by key.
-pub type Rows = Vec<(Bytes, Bytes)>;
+pub type StoredRows = Vec<(Bytes, Bytes)>;
 /// The row of a table, and what it is to hold; nothing: it goes.
-pub type Change = ((Table, Bytes), Option<Bytes>);
+pub type RowChange = ((StoreTable, Bytes), Option<Bytes>);
 
 /// What an earlier run left.
 #[derive(Debug, Default)]
-pub struct Contents {
+pub struct StoredState {
     /// A number for this run, larger than those of all earlier ones.
     pub run: u64,
-    rows: [Rows; 4],
+    rows: [StoredRows; 4],
 }
 
-impl Contents {
+impl StoredState {
     /// Rows of one table, for tests.
     #[cfg(test)]
-    pub(crate) fn of(run: u64, table: Table, rows: Rows) -> Self {
-        let mut contents = Contents { run, ..Contents::default() };
+    pub(crate) fn of(run: u64, table: StoreTable, rows: StoredRows) -> Self {
+        let mut contents = StoredState { run, ..StoredState::default() };
         contents.rows[table as usize] = rows;
         contents
     }
 
     /// Takes out the rows of a table.
-    pub fn take(&mut self, table: Table) -> Rows {
+    pub fn take(&mut self, table: StoreTable) -> StoredRows {
         std::mem::take(&mut self.rows[table as usize])
     }
 }
 
 /// What can go wrong with it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Trouble {
+pub enum StoreError {
     /// Another process has it.
     #[error("another process uses it")]
     Locked,
@@ -98,17 +99,17 @@ pub enum Trouble {
 }
 
 /// A place for rows. Its methods may block.
-pub trait Backend: Send + 'static {
+pub trait StoreBackend: Send + 'static {
     /// Everything that is there.
-    fn load(&mut self) -> Result<Contents, Trouble>;
+    fn load(&mut self) -> Result<StoredState, StoreError>;
 
     /// Makes changes, all or none of them. After a failure the backend is not used again.
-    fn write(&mut self, changes: &[Change]) -> Result<(), Trouble>;
+    fn write(&mut self, changes: &[RowChange]) -> Result<(), StoreError>;
 }
 
 /// How far the store is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub enum StorePhase {
     /// It is being opened.
     Opening,
     /// Another process has it; it will be opened when that lets go.
@@ -116,39 +117,39 @@ pub enum Phase {
     /// It is open; its contents can be taken.
     Open,
     /// There is none: why, unless that is as it should be.
-    Absent(Option<String>),
+    Disabled(Option<String>),
     /// It was closed.
     Closed,
 }
 
 /// A handle to the store.
 #[derive(Clone)]
-pub struct Store(Arc<Inner>);
+pub struct StateStore(Arc<StoreInner>);
 
-struct Inner {
+struct StoreInner {
     /// Whether changes are of use.
-    keeps: AtomicBool,
-    waiting: Mutex<Waiting>,
+    is_persistent: AtomicBool,
+    queued: Mutex<QueuedChanges>,
     added: Notify,
-    phase: watch::Sender<Phase>,
-    contents: Mutex<Option<Contents>>,
+    phase: watch::Sender<StorePhase>,
+    contents: Mutex<Option<StoredState>>,
     closing: CancellationToken,
     metrics: Arc<Metrics>,
 }
 
 /// Changes that are not written yet; of two to the same row, the last.
 #[derive(Default)]
-struct Waiting {
-    changes: HashMap<(Table, Bytes), Option<Bytes>>,
+struct QueuedChanges {
+    changes: HashMap<(StoreTable, Bytes), Option<Bytes>>,
     bytes: usize,
 }
 
-impl Waiting {
+impl QueuedChanges {
     /// Adds a change; false: there is no room.
-    fn add(&mut self, (key, value): Change) -> bool {
+    fn add(&mut self, (key, value): RowChange) -> bool {
         let cost = cost(&key, value.as_ref());
         let before = self.changes.get(&key).map_or(0, |value| self::cost(&key, value.as_ref()));
-        if self.bytes - before + cost > WAITING_MAX {
+        if self.bytes - before + cost > QUEUED_BYTES_MAX {
             return false;
         }
         self.bytes = self.bytes - before + cost;
@@ -157,35 +158,35 @@ impl Waiting {
     }
 }
 
-fn cost(key: &(Table, Bytes), value: Option<&Bytes>) -> usize {
+fn cost(key: &(StoreTable, Bytes), value: Option<&Bytes>) -> usize {
     CHANGE_COST + key.1.len() + value.map_or(0, Bytes::len)
 }
 
-impl Store {
+impl StateStore {
     /// A store that keeps nothing beyond the process.
     pub fn memory() -> Self {
-        Store::new(Arc::new(Metrics::new()), Phase::Absent(None))
+        StateStore::new(Arc::new(Metrics::new()), StorePhase::Disabled(None))
     }
 
     /// Begins to open the store, and to write what it is given.
     pub fn open(settings: StoreSettings, metrics: Arc<Metrics>) -> Self {
         let Some(file) = settings.file else {
             let why = "neither gateway.state_dir nor the environment names a directory for it";
-            return Store::new(metrics, Phase::Absent(settings.homeless.then(|| why.to_owned())));
+            return StateStore::new(metrics, StorePhase::Disabled(settings.has_no_directory.then(|| why.to_owned())));
         };
-        let store = Store::new(metrics, Phase::Opening);
-        let goes = settings.fleeting.then(|| file.clone());
+        let store = StateStore::new(metrics, StorePhase::Opening);
+        let goes = settings.is_temporary.then(|| file.clone());
         tokio::spawn(writer::run(store.0.clone(), goes, move || {
-            let opened = embedded::Embedded::open(&file)?;
-            Ok(Box::new(opened) as Box<dyn Backend>)
+            let opened = embedded::EmbeddedStore::open(&file)?;
+            Ok(Box::new(opened) as Box<dyn StoreBackend>)
         }));
         store
     }
 
-    fn new(metrics: Arc<Metrics>, phase: Phase) -> Self {
-        Store(Arc::new(Inner {
-            keeps: AtomicBool::new(!matches!(phase, Phase::Absent(_))),
-            waiting: Mutex::default(),
+    fn new(metrics: Arc<Metrics>, phase: StorePhase) -> Self {
+        StateStore(Arc::new(StoreInner {
+            is_persistent: AtomicBool::new(!matches!(phase, StorePhase::Disabled(_))),
+            queued: Mutex::default(),
             added: Notify::new(),
             phase: watch::Sender::new(phase),
             contents: Mutex::default(),
@@ -195,22 +196,22 @@ impl Store {
     }
 
     /// Whether it is worth making a row.
-    pub fn keeps(&self) -> bool {
-        self.0.keeps.load(Ordering::Relaxed)
+    pub fn is_persistent(&self) -> bool {
+        self.0.is_persistent.load(Ordering::Relaxed)
     }
 
     /// Sets a row, soon.
-    pub fn put(&self, table: Table, key: impl Into<Bytes>, value: impl Into<Bytes>) {
+    pub fn put(&self, table: StoreTable, key: impl Into<Bytes>, value: impl Into<Bytes>) {
         self.change(((table, key.into()), Some(value.into())));
     }
 
     /// Removes a row, soon.
-    pub fn remove(&self, table: Table, key: impl Into<Bytes>) {
+    pub fn remove(&self, table: StoreTable, key: impl Into<Bytes>) {
         self.change(((table, key.into()), None));
     }
 
-    fn change(&self, change: Change) {
-        if !self.keeps() {
+    fn change(&self, change: RowChange) {
+        if !self.is_persistent() {
             return;
         }
         let mut waiting = self.0.lock();
@@ -223,12 +224,12 @@ impl Store {
     }
 
     /// How far it is.
-    pub fn phase(&self) -> watch::Receiver<Phase> {
+    pub fn phase(&self) -> watch::Receiver<StorePhase> {
         self.0.phase.subscribe()
     }
 
     /// What an earlier run left; once, as soon as the store is open.
-    pub fn take_contents(&self) -> Option<Contents> {
+    pub fn take_contents(&self) -> Option<StoredState> {
         self.0.contents.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
@@ -236,27 +237,27 @@ impl Store {
     pub async fn close(&self) {
         self.0.closing.cancel();
         let mut phase = self.0.phase.subscribe();
-        let closed = phase.wait_for(|phase| matches!(phase, Phase::Closed | Phase::Absent(_)));
-        if tokio::time::timeout(writer::CLOSE_TIME, closed).await.is_err() {
-            tracing::warn!("the state could not be written to its end within {:?}", writer::CLOSE_TIME);
+        let closed = phase.wait_for(|phase| matches!(phase, StorePhase::Closed | StorePhase::Disabled(_)));
+        if tokio::time::timeout(writer::CLOSE_TIMEOUT, closed).await.is_err() {
+            tracing::warn!("the state could not be written to its end within {:?}", writer::CLOSE_TIMEOUT);
         }
     }
 }
 
-impl Inner {
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+impl StoreInner {
+    fn lock(&self) -> MutexGuard<'_, QueuedChanges> {
+        self.queued.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn count(&self, waiting: &Waiting) {
+    fn count(&self, waiting: &QueuedChanges) {
         self.metrics.store_waiting.set(i64::try_from(waiting.changes.len()).unwrap_or(i64::MAX));
     }
 
     /// Keeps nothing from now on.
-    fn give_up(&self, phase: Phase) {
-        self.keeps.store(false, Ordering::Relaxed);
+    fn give_up(&self, phase: StorePhase) {
+        self.is_persistent.store(false, Ordering::Relaxed);
         let mut waiting = self.lock();
-        *waiting = Waiting::default();
+        *waiting = QueuedChanges::default();
         self.count(&waiting);
         drop(waiting);
         self.metrics.store_open.set(0);
@@ -278,19 +279,19 @@ mod tests {
     /// Fails as often as it is told to.
     struct Flaky {
         failures: Arc<Mutex<u32>>,
-        rows: Arc<Mutex<Vec<Change>>>,
+        rows: Arc<Mutex<Vec<RowChange>>>,
     }
 
-    impl Backend for Flaky {
-        fn load(&mut self) -> Result<Contents, Trouble> {
-            Ok(Contents::default())
+    impl StoreBackend for Flaky {
+        fn load(&mut self) -> Result<StoredState, StoreError> {
+            Ok(StoredState::default())
         }
 
-        fn write(&mut self, changes: &[Change]) -> Result<(), Trouble> {
+        fn write(&mut self, changes: &[RowChange]) -> Result<(), StoreError> {
             let mut failures = self.failures.lock().unwrap();
             if *failures > 0 {
                 *failures -= 1;
-                return Err(Trouble::Unusable("no space left on device".to_owned()));
+                return Err(StoreError::Unusable("no space left on device".to_owned()));
             }
             self.rows.lock().unwrap().extend_from_slice(changes);
             Ok(())
@@ -310,16 +311,16 @@ mod tests {
     #[tokio::test]
     async fn a_full_disk_costs_only_time() {
         let metrics = Arc::new(Metrics::new());
-        let store = Store::new(metrics.clone(), Phase::Opening);
+        let store = StateStore::new(metrics.clone(), StorePhase::Opening);
         let (failures, rows) = (Arc::new(Mutex::new(2)), Arc::new(Mutex::new(Vec::new())));
         tokio::spawn(writer::run(store.0.clone(), None, {
             let (failures, rows) = (failures.clone(), rows.clone());
-            move || Ok(Box::new(Flaky { failures: failures.clone(), rows: rows.clone() }) as Box<dyn Backend>)
+            move || Ok(Box::new(Flaky { failures: failures.clone(), rows: rows.clone() }) as Box<dyn StoreBackend>)
         }));
-        store.put(Table::Sessions, "a", "1");
+        store.put(StoreTable::Sessions, "a", "1");
         until(|| metrics.store_errors.get() == 1).await;
-        store.put(Table::Sessions, "a", "2");
-        store.put(Table::Sessions, "b", "3");
+        store.put(StoreTable::Sessions, "a", "2");
+        store.put(StoreTable::Sessions, "b", "3");
         until(|| rows.lock().unwrap().len() == 2).await;
         let mut rows: Vec<_> =
             rows.lock().unwrap().iter().map(|((_, key), value)| (key.clone(), value.clone())).collect();
@@ -329,18 +330,18 @@ mod tests {
         assert_eq!(metrics.store_errors.get(), 2);
         assert_eq!(metrics.store_waiting.get(), 0);
         store.close().await;
-        store.put(Table::Sessions, "c", "4");
+        store.put(StoreTable::Sessions, "c", "4");
         assert_eq!(metrics.store_waiting.get(), 0, "nothing is kept after the end");
     }
 
     #[tokio::test]
     async fn what_waits_is_bounded() {
-        let store = Store::new(Arc::new(Metrics::new()), Phase::Opening);
-        let large = Bytes::from(vec![0; WAITING_MAX / 2]);
-        store.put(Table::Catalog, "a", large.clone());
-        store.put(Table::Catalog, "b", large.clone());
+        let store = StateStore::new(Arc::new(Metrics::new()), StorePhase::Opening);
+        let large = Bytes::from(vec![0; QUEUED_BYTES_MAX / 2]);
+        store.put(StoreTable::Catalog, "a", large.clone());
+        store.put(StoreTable::Catalog, "b", large.clone());
         assert_eq!(store.0.metrics.store_dropped.get(), 1);
-        store.put(Table::Catalog, "a", large);
+        store.put(StoreTable::Catalog, "a", large);
         assert_eq!(store.0.metrics.store_dropped.get(), 1, "it takes the place of the other");
         assert_eq!(store.0.metrics.store_waiting.get(), 1);
     }
@@ -349,22 +350,22 @@ mod tests {
     async fn one_process_has_it_at_a_time_and_the_next_one_gets_it() {
         let dir = tempfile::tempdir().unwrap();
         let settings = StoreSettings { file: Some(dir.path().join("state/state.redb")), ..StoreSettings::default() };
-        let open = || Store::open(settings.clone(), Arc::new(Metrics::new()));
+        let open = || StateStore::open(settings.clone(), Arc::new(Metrics::new()));
         let first = open();
-        first.phase().wait_for(|phase| *phase == Phase::Open).await.unwrap();
+        first.phase().wait_for(|phase| *phase == StorePhase::Open).await.unwrap();
         let run = first.take_contents().unwrap().run;
         let second = open();
-        second.phase().wait_for(|phase| *phase == Phase::Locked).await.unwrap();
-        first.put(Table::Sessions, "a", "1");
-        second.put(Table::Sessions, "b", "2");
+        second.phase().wait_for(|phase| *phase == StorePhase::Locked).await.unwrap();
+        first.put(StoreTable::Sessions, "a", "1");
+        second.put(StoreTable::Sessions, "b", "2");
         first.close().await;
-        second.phase().wait_for(|phase| *phase == Phase::Open).await.unwrap();
+        second.phase().wait_for(|phase| *phase == StorePhase::Open).await.unwrap();
         let mut contents = second.take_contents().unwrap();
-        assert_eq!((contents.run > run, contents.take(Table::Sessions)), (true, vec![("a".into(), "1".into())]));
+        assert_eq!((contents.run > run, contents.take(StoreTable::Sessions)), (true, vec![("a".into(), "1".into())]));
         second.close().await;
         let third = open();
-        third.phase().wait_for(|phase| *phase == Phase::Open).await.unwrap();
-        assert_eq!(third.take_contents().unwrap().take(Table::Sessions).len(), 2);
+        third.phase().wait_for(|phase| *phase == StorePhase::Open).await.unwrap();
+        assert_eq!(third.take_contents().unwrap().take(StoreTable::Sessions).len(), 2);
         third.close().await;
     }
 
@@ -373,9 +374,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         for fleeting in [true, false] {
             let file = dir.path().join("state-0.redb");
-            let settings = StoreSettings { file: Some(file.clone()), fleeting, ..StoreSettings::default() };
-            let store = Store::open(settings, Arc::new(Metrics::new()));
-            store.phase().wait_for(|phase| *phase == Phase::Open).await.unwrap();
+            let settings =
+                StoreSettings { file: Some(file.clone()), is_temporary: fleeting, ..StoreSettings::default() };
+            let store = StateStore::open(settings, Arc::new(Metrics::new()));
+            store.phase().wait_for(|phase| *phase == StorePhase::Open).await.unwrap();
             assert!(file.exists());
             store.close().await;
             assert_eq!(file.exists(), !fleeting);
@@ -387,13 +389,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("state.redb");
         std::fs::write(&file, "this is no database, but longer than a page's head".repeat(100)).unwrap();
-        let store = Store::open(
+        let store = StateStore::open(
             StoreSettings { file: Some(file.clone()), ..StoreSettings::default() },
             Arc::new(Metrics::new()),
         );
-        store.phase().wait_for(|phase| *phase == Phase::Open).await.unwrap();
+        store.phase().wait_for(|phase| *phase == StorePhase::Open).await.unwrap();
         assert!(dir.path().join("state.redb.broken").exists());
-        store.put(Table::Secrets, "a", "1");
+        store.put(StoreTable::Secrets, "a", "1");
         store.close().await;
         use std::os::unix::fs::PermissionsExt as _;
         assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
@@ -404,11 +406,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("file"), "").unwrap();
         let file = Some(dir.path().join("file/state.redb"));
-        let store = Store::open(StoreSettings { file, ..StoreSettings::default() }, Arc::new(Metrics::new()));
+        let store = StateStore::open(StoreSettings { file, ..StoreSettings::default() }, Arc::new(Metrics::new()));
         let mut phase = store.phase();
-        let absent = phase.wait_for(|phase| matches!(phase, Phase::Absent(Some(_)))).await.unwrap().clone();
+        let absent = phase.wait_for(|phase| matches!(phase, StorePhase::Disabled(Some(_)))).await.unwrap().clone();
         assert!(format!("{absent:?}").contains("file"), "{absent:?}");
-        assert!(!store.keeps());
+        assert!(!store.is_persistent());
         store.close().await;
     }
 }

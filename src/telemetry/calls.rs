@@ -6,11 +6,11 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use crate::json::Raw;
-use crate::telemetry::{Ending, logs};
+use crate::json::RawJson;
+use crate::telemetry::{CallEnding, logs};
 
 /// Longest text of a client's in a line, in characters.
-const SAID_MAX: usize = 100;
+const CLIENT_TEXT_MAX: usize = 100;
 
 /// Calls that are recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl CallLogSwitch {
     }
 
     /// Whether a call that ended so is recorded.
-    pub fn takes(&self, ending: Ending) -> bool {
+    pub fn records(&self, ending: CallEnding) -> bool {
         self.is_for_all() || ending.is_error() && self.is_on()
     }
 }
@@ -62,7 +62,7 @@ pub struct CallRecord<'a> {
     /// Who called, by the config's name.
     pub principal: &'a str,
     /// What the client says of itself.
-    pub client: Option<&'a Raw>,
+    pub client: Option<&'a RawJson>,
     /// The client's revision.
     pub revision: &'a str,
     /// The endpoint; empty for the one over everything.
@@ -86,9 +86,9 @@ pub struct CallRecord<'a> {
 impl CallRecord<'_> {
     /// Writes the line.
     pub fn write(&self) {
-        let cut = |text: &str| logs::one_line(text).chars().take(SAID_MAX).collect::<String>();
-        let client = self.client.and_then(Raw::as_object).map(|info| {
-            let said = |key| info.text(key).map(|text| cut(&text)).unwrap_or_default();
+        let cut = |text: &str| logs::one_line(text).chars().take(CLIENT_TEXT_MAX).collect::<String>();
+        let client = self.client.and_then(RawJson::as_object).map(|info| {
+            let said = |key| info.get_string(key).map(|text| cut(&text)).unwrap_or_default();
             format!("{} {}", said("name"), said("version")).trim().to_owned()
         });
         tracing::info!(

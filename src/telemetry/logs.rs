@@ -24,7 +24,7 @@ pub fn filter(text: &str) -> Result<Targets, String> {
 pub fn start(text: &str, json: bool) {
     let (filter, handle) = reload::Layer::new(parse(text));
     let registry = tracing_subscriber::registry().with(filter);
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_timer(Utc);
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_timer(UtcTime);
     let started = if json {
         registry.with(lines.json().flatten_event(true)).try_init()
     } else {
@@ -48,9 +48,9 @@ fn parse(text: &str) -> Targets {
 }
 
 /// RFC 3339, in UTC, to the millisecond.
-struct Utc;
+struct UtcTime;
 
-impl FormatTime for Utc {
+impl FormatTime for UtcTime {
     fn format_time(&self, w: &mut tracing_subscriber::fmt::format::Writer<'_>) -> std::fmt::Result {
         write!(w, "{:.3}", jiff::Timestamp::now())
     }

@@ -11,9 +11,9 @@ use std::time::Duration;
 use crate::telemetry::{Metrics, process};
 
 /// How often is looked: a client cannot send much more than this times the network's speed in between.
-const LOOK: Duration = Duration::from_millis(100);
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 /// Above this many percent of the limit, memory is short.
-const SHORT: usize = 90;
+const OVER_LIMIT_PERCENT: usize = 90;
 
 /// How much memory the gateway may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,13 +27,13 @@ pub enum MemoryLimit {
 }
 
 /// Whether memory is short.
-pub struct Memory {
+pub struct MemoryWatch {
     /// In bytes; `None`: there is no limit.
     pub limit: Option<usize>,
-    short: AtomicBool,
+    over_limit: AtomicBool,
 }
 
-impl Memory {
+impl MemoryWatch {
     /// Memory against a limit; [`Memory::watch`] looks at it.
     pub fn new(limit: MemoryLimit, metrics: &Metrics) -> Arc<Self> {
         let limit = match limit {
@@ -42,24 +42,24 @@ impl Memory {
             MemoryLimit::Bytes(bytes) => Some(bytes),
         };
         metrics.memory_limit.set(limit.and_then(|bytes| i64::try_from(bytes).ok()).unwrap_or(0));
-        Arc::new(Memory { limit, short: AtomicBool::new(false) })
+        Arc::new(MemoryWatch { limit, over_limit: AtomicBool::new(false) })
     }
 
     /// Whether more than nine tenths of the limit are in use.
-    pub fn is_short(&self) -> bool {
-        self.short.load(Ordering::Relaxed)
+    pub fn is_over_limit(&self) -> bool {
+        self.over_limit.load(Ordering::Relaxed)
     }
 
     /// Looks for as long as it runs; without a limit there is nothing to look at.
     pub async fn watch(self: Arc<Self>) {
         let Some(limit) = self.limit else { return };
-        let mut clock = tokio::time::interval(LOOK);
+        let mut clock = tokio::time::interval(SAMPLE_INTERVAL);
         clock.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             clock.tick().await;
             let used = process::resident().unwrap_or_default();
-            let short = used > (limit / 100 * SHORT) as f64;
-            if short != self.short.swap(short, Ordering::Relaxed) {
+            let short = used > (limit / 100 * OVER_LIMIT_PERCENT) as f64;
+            if short != self.over_limit.swap(short, Ordering::Relaxed) {
                 let (used, limit) = (used as u64 >> 20, limit >> 20);
                 if short {
                     tracing::warn!("memory is short ({used} of {limit} MiB, limits.memory): nothing new is taken");
@@ -129,11 +129,11 @@ mod tests {
             return;
         }
         for (limit, short) in [(used / 2, true), (used * 100, false)] {
-            let memory = Memory::new(MemoryLimit::Bytes(limit), &Metrics::new());
-            assert!(!memory.is_short());
+            let memory = MemoryWatch::new(MemoryLimit::Bytes(limit), &Metrics::new());
+            assert!(!memory.is_over_limit());
             let watching = tokio::spawn(memory.clone().watch());
-            tokio::time::sleep(LOOK).await;
-            assert_eq!(memory.is_short(), short);
+            tokio::time::sleep(SAMPLE_INTERVAL).await;
+            assert_eq!(memory.is_over_limit(), short);
             watching.abort();
         }
     }

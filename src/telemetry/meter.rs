@@ -11,20 +11,20 @@ use crate::telemetry::Metrics;
 /// every kind of failure at every tool: without a bound each of them would be another series.
 const FAILURES_MAX: usize = 16;
 /// Stands for failures beyond that.
-const OTHER: Ending = Ending { error: "_OTHER", code: "" };
+const OTHER: CallEnding = CallEnding { error: "_OTHER", code: "" };
 
 /// The end of a call, as metrics and logs name it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ending {
+pub struct CallEnding {
     /// The kind of failure; empty where there was none.
     pub error: &'static str,
     /// The JSON-RPC code that the client got; empty where it got a result.
     pub code: &'static str,
 }
 
-impl Ending {
+impl CallEnding {
     /// A call that went well.
-    pub const FINE: Ending = Ending { error: "", code: "" };
+    pub const FINE: CallEnding = CallEnding { error: "", code: "" };
 
     /// Whether there was a failure.
     pub fn is_error(self) -> bool {
@@ -42,51 +42,51 @@ pub struct ServerHop {
 }
 
 /// Measures one item of the catalogue, or one method.
-pub struct Meter {
+pub struct CallMeter {
     metrics: Arc<Metrics>,
     method: String,
     server: String,
     tool: String,
-    known: RwLock<Known>,
+    used_series: RwLock<KnownSeries>,
 }
 
 /// The series that were used so far.
 #[derive(Default)]
-struct Known {
-    server_operation: Vec<Series>,
-    client_operation: Vec<Series>,
+struct KnownSeries {
+    server_operation: Vec<OperationSeries>,
+    client_operation: Vec<OperationSeries>,
 }
 
-struct Series {
+struct OperationSeries {
     revision: &'static str,
-    ending: Ending,
+    ending: CallEnding,
     histogram: Histogram,
 }
 
 /// Makes meters.
 #[derive(Clone)]
-pub struct Meters(pub Arc<Metrics>);
+pub struct MeterFactory(pub Arc<Metrics>);
 
-impl Meters {
+impl MeterFactory {
     /// A meter; `server` and `tool` are empty where there is none.
-    pub fn meter(&self, method: &str, server: &str, tool: &str) -> Meter {
-        Meter {
+    pub fn meter(&self, method: &str, server: &str, tool: &str) -> CallMeter {
+        CallMeter {
             metrics: self.0.clone(),
             method: method.to_owned(),
             server: server.to_owned(),
             tool: tool.to_owned(),
-            known: RwLock::default(),
+            used_series: RwLock::default(),
         }
     }
 }
 
-impl Meter {
+impl CallMeter {
     /// Records a call that ended: all of its time, and the server's part of it. `revision` is the client's.
-    pub fn record(&self, revision: &'static str, ending: Ending, total: Duration, hop: Option<ServerHop>) {
+    pub fn record(&self, revision: &'static str, ending: CallEnding, total: Duration, hop: Option<ServerHop>) {
         // A call that leads to no item was routed to no server that the labels could name.
         let hop = hop.filter(|_| !self.server.is_empty());
         {
-            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+            let known = self.used_series.read().unwrap_or_else(PoisonError::into_inner);
             if let Some(client) = find(&known.server_operation, revision, ending)
                 && let Some(server) = hop.map_or(Some(None), |hop| {
                     find(&known.client_operation, hop.revision, ending).map(|server| Some((server, hop.time)))
@@ -95,8 +95,8 @@ impl Meter {
                 return self.observe(client, server, total);
             }
         }
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        let Known { server_operation, client_operation } = &mut *known;
+        let mut known = self.used_series.write().unwrap_or_else(PoisonError::into_inner);
+        let KnownSeries { server_operation, client_operation } = &mut *known;
         let client = self.series(&self.metrics.server_operation, server_operation, revision, ending);
         let server = hop
             .map(|hop| (self.series(&self.metrics.client_operation, client_operation, hop.revision, ending), hop.time));
@@ -114,27 +114,27 @@ impl Meter {
     fn series<'a>(
         &self,
         family: &HistogramVec,
-        known: &'a mut Vec<Series>,
+        known: &'a mut Vec<OperationSeries>,
         revision: &'static str,
-        ending: Ending,
+        ending: CallEnding,
     ) -> &'a Histogram {
         let at = position(known, revision, ending).unwrap_or_else(|| {
             let is_full = ending.is_error() && known.iter().filter(|s| s.ending.is_error()).count() >= FAILURES_MAX;
             let (revision, ending) = if is_full { ("", OTHER) } else { (revision, ending) };
             let labels = [self.method.as_str(), &self.server, &self.tool, ending.error, ending.code, revision];
-            known.push(Series { revision, ending, histogram: family.with_label_values(&labels) });
+            known.push(OperationSeries { revision, ending, histogram: family.with_label_values(&labels) });
             known.len() - 1
         });
         &known[at].histogram
     }
 }
 
-fn find<'a>(known: &'a [Series], revision: &str, ending: Ending) -> Option<&'a Histogram> {
+fn find<'a>(known: &'a [OperationSeries], revision: &str, ending: CallEnding) -> Option<&'a Histogram> {
     position(known, revision, ending).map(|at| &known[at].histogram)
 }
 
 /// Where the series is. Beyond the bound, failures that have none of their own are found at the one that all share.
-fn position(known: &[Series], revision: &str, ending: Ending) -> Option<usize> {
+fn position(known: &[OperationSeries], revision: &str, ending: CallEnding) -> Option<usize> {
     let own = known.iter().position(|s| s.ending == ending && s.revision == revision);
     own.or_else(|| if ending.is_error() { known.iter().position(|s| s.ending == OTHER) } else { None })
 }
@@ -152,10 +152,10 @@ mod tests {
     #[test]
     fn both_hops_carry_their_revision_the_failure_and_its_code() {
         let metrics = Arc::new(Metrics::new());
-        let meter = Meters(metrics.clone()).meter("tools/call", "a", "a__echo");
+        let meter = MeterFactory(metrics.clone()).meter("tools/call", "a", "a__echo");
         let hop = Some(ServerHop { revision: "old", time: Duration::from_millis(1) });
-        let refused = Ending { error: "-32602", code: "-32602" };
-        meter.record("new", Ending::FINE, Duration::from_millis(2), hop);
+        let refused = CallEnding { error: "-32602", code: "-32602" };
+        meter.record("new", CallEnding::FINE, Duration::from_millis(2), hop);
         meter.record("new", refused, Duration::from_millis(2), hop);
         let of = |name: &str, labels: &[&str]| {
             let lines = series(&metrics, name);
@@ -171,15 +171,15 @@ mod tests {
     fn failures_of_one_tool_make_a_bounded_number_of_series() {
         const KINDS: [&str; 12] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
         let metrics = Arc::new(Metrics::new());
-        let meter = Meters(metrics.clone()).meter("tools/call", "a", "a__echo");
+        let meter = MeterFactory(metrics.clone()).meter("tools/call", "a", "a__echo");
         for revision in ["1", "2", "3", "4", "5"] {
             let hop = Some(ServerHop { revision, time: Duration::ZERO });
             for error in KINDS {
                 for _ in 0..2 {
-                    meter.record(revision, Ending { error, code: "" }, Duration::ZERO, hop);
+                    meter.record(revision, CallEnding { error, code: "" }, Duration::ZERO, hop);
                 }
             }
-            meter.record(revision, Ending::FINE, Duration::ZERO, hop);
+            meter.record(revision, CallEnding::FINE, Duration::ZERO, hop);
         }
         for hop in ["mcp_server_operation", "mcp_client_operation"] {
             let lines = series(&metrics, hop);

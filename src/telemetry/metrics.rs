@@ -7,7 +7,7 @@ use prometheus::{
     IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
-use crate::telemetry::{Ending, process};
+use crate::telemetry::{CallEnding, process};
 
 /// From half a millisecond to the longest tool calls.
 const CALL_BUCKETS: [f64; 14] =
@@ -26,13 +26,13 @@ pub(crate) const OPERATION_LABELS: [&str; 6] = [
 ];
 
 /// A handle to one counter.
-pub type Counter = IntCounter;
+pub type CounterHandle = IntCounter;
 
 /// Counters of servers' requests.
 pub type ServerRequests = IntCounterVec;
 
 /// A handle to one gauge.
-pub type Amount = IntGauge;
+pub type GaugeHandle = IntGauge;
 
 /// All metrics of a running gateway.
 #[allow(missing_docs)] // each is described by its help text below, which is what users read
@@ -52,10 +52,10 @@ pub struct Metrics {
     pub breaker_opened: IntCounterVec,
     pub sessions: IntGauge,
     pub sessions_asleep: IntGauge,
-    pub sessions_restored: Counter,
+    pub sessions_restored: CounterHandle,
     pub streams: IntGauge,
     pub replay_bytes: IntGauge,
-    pub replay_dropped: Counter,
+    pub replay_dropped: CounterHandle,
     pub resumed: IntCounterVec,
     pub tasks: IntGaugeVec,
     pub outbox_bytes: IntGauge,
@@ -89,11 +89,11 @@ pub struct Metrics {
     pub config_reloaded_at: Gauge,
     pub tls_not_after: IntGauge,
     pub tls_reloads: IntCounterVec,
-    pub panics: Counter,
+    pub panics: CounterHandle,
     pub store_open: IntGauge,
     pub store_waiting: IntGauge,
-    pub store_dropped: Counter,
-    pub store_errors: Counter,
+    pub store_dropped: CounterHandle,
+    pub store_errors: CounterHandle,
     pub catalog_stale: IntGaugeVec,
     cpu_seconds: FloatCounter,
     resident_bytes: Gauge,
@@ -360,7 +360,13 @@ impl Metrics {
     }
 
     /// Counts a request that the gateway answered without any server: a method of a few, and how that ended.
-    pub fn count_own(&self, method: &'static str, ending: Ending, revision: &'static str, took: Duration) {
+    pub fn record_gateway_request(
+        &self,
+        method: &'static str,
+        ending: CallEnding,
+        revision: &'static str,
+        took: Duration,
+    ) {
         let labels = [method, "", "", ending.error, ending.code, revision];
         self.server_operation.with_label_values(&labels).observe(took.as_secs_f64());
     }

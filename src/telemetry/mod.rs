@@ -12,6 +12,6 @@ mod process;
 mod redact;
 
 pub use calls::{CallLog, CallLogSwitch, CallRecord};
-pub use memory::{Memory, MemoryLimit};
-pub use meter::{Ending, Meter, Meters, ServerHop};
-pub use metrics::{Amount, CountGuard, Counter, Metrics, ServerRequests};
+pub use memory::{MemoryLimit, MemoryWatch};
+pub use meter::{CallEnding, CallMeter, MeterFactory, ServerHop};
+pub use metrics::{CountGuard, CounterHandle, GaugeHandle, Metrics, ServerRequests};

@@ -2,7 +2,7 @@
 
 /// What the process uses now.
 #[derive(Debug, Default)]
-pub(crate) struct Usage {
+pub(crate) struct ProcessUsage {
     pub(crate) cpu_seconds: f64,
     pub(crate) resident_bytes: f64,
     pub(crate) open_fds: f64,
@@ -11,9 +11,9 @@ pub(crate) struct Usage {
     pub(crate) heap_bytes: Option<f64>,
 }
 
-pub(crate) fn usage() -> Usage {
+pub(crate) fn usage() -> ProcessUsage {
     let fds = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
-    Usage {
+    ProcessUsage {
         cpu_seconds: cpu_seconds().unwrap_or_default(),
         resident_bytes: resident().unwrap_or_default(),
         open_fds: fds as f64,

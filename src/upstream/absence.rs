@@ -3,21 +3,21 @@
 //! Says it in one line that clients may read. Does not decide who reads it (`gateway`). Invariant: the line tells no more
 //! than the status does.
 
-use crate::link::hints;
+use crate::link::connect_hints;
 use crate::telemetry::logs;
-use crate::upstream::{Status, Upstream};
+use crate::upstream::{Upstream, UpstreamStatus};
 
 impl Upstream {
     /// Explains why a server never came up, by its status; `None`: it did, if perhaps in an earlier run.
     pub fn absence(&self) -> Option<String> {
-        if self.connections.main().is_some() || self.connections.spoke().is_some() {
+        if self.pool.shared().is_some() || self.pool.last_handshake().is_some() {
             return None;
         }
-        let Status { state, reason, .. } = self.status();
+        let UpstreamStatus { state, reason, .. } = self.status();
         let mut text = format!("Server \"{}\" is not connected ({})", self.settings.name, state.name());
         if !reason.is_empty() {
             text.push_str(": ");
-            text.push_str(&hints::without_place(&reason));
+            text.push_str(&connect_hints::without_container_hint(&reason));
         }
         Some(logs::redact(&logs::one_line(&text)))
     }

@@ -4,37 +4,38 @@
 //! does not spell messages (`revision`). Invariant: whatever a server does or fails to do, nobody else waits for it.
 
 mod absence;
-mod added;
-mod asked;
-mod attempts;
-mod breaker;
-mod change;
-mod connect;
-mod connections;
-mod ears;
-mod elsewhere;
-mod eras;
-mod follow;
-mod fresh;
-mod handed;
-mod health;
-mod items;
-mod kept;
-mod last_words;
-mod lease;
-mod look;
-mod need;
+mod extra_items;
+mod home_connection;
+mod connect_budget;
+mod circuit_breaker;
+mod replace;
+mod dial;
+mod pool;
+mod subscriptions;
+mod relist_scheduler;
+mod era_selection;
+mod connected;
+mod freshness;
+mod session_store;
+mod health_check;
+mod fetch;
+mod cache;
+mod stderr_history;
+mod dedicated;
+mod relist_on_demand;
+mod idle;
 mod notification_quota;
-mod pace;
+mod backoff;
 mod retry;
-mod run;
+mod call;
 mod settings;
-mod sharing;
-mod slots;
+mod isolation;
+mod concurrency;
 mod state_log;
+mod state_report;
 mod status;
-mod supervise;
-mod told;
+mod supervisor;
+mod dedicated_notifier;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -46,76 +47,77 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::json::{Object, Raw, Text};
-pub use crate::link::Pipe;
-use crate::link::guard::Guard;
+use crate::json::{ByteString, JsonObject, RawJson};
+pub use crate::link::MemoryPipe;
 use crate::link::proxy::{ProxyAddress, ProxyChoice, ProxyEnvironment};
+use crate::link::reaper::Reaper;
 use crate::link::trust::{self, CaFile};
-use crate::link::{LinkError, hints};
+use crate::link::{LinkError, connect_hints};
 use crate::model::{
-    Again, Call, Caller, Can, Error, Exchange, Face, Kind, Level, LogWish, Notice, Principal, Reason, Task,
+    Call, Caller, ClientCapabilities, Error, Exchange, ItemKind, LogFilter, LogLevel, McpErrorKind, Notification,
+    Principal, Retryable, ServerDescription, TaskState,
 };
-use crate::revision::Times;
-use crate::store::Store;
+use crate::revision::CallTimeouts;
+use crate::store::StateStore;
 use crate::telemetry::Metrics;
-use crate::upstream::breaker::Pass;
-use crate::upstream::connections::{Connections, Held, Seeker};
+use crate::upstream::call::{ActiveCall, CallStep, StartedCall};
+use crate::upstream::circuit_breaker::BreakerPermit;
+use crate::upstream::concurrency::ConcurrencyPermit;
 use crate::upstream::notification_quota::NotificationQuota;
-use crate::upstream::retry::Spare;
-use crate::upstream::run::{Begun, Run, Step};
-use crate::upstream::slots::Slot;
+use crate::upstream::pool::{CheckedOut, CheckoutRequest, ConnectionPool};
+use crate::upstream::retry::RetryableCall;
 
-pub use connect::{Active, For, open};
-pub use ears::{Ear, Ears, Owner};
-pub use handed::owner_of;
-pub use items::{Items, List, depth, list_all, offers};
-pub use run::ServerCall;
+pub use call::ServerCall;
+pub use dial::{ConnectAs, UpstreamConnection, open};
+pub use fetch::{ItemList, ServerLists, depth, list_all, offers_list};
+pub use session_store::client_session_digest;
 pub use settings::{
-    Backoff, BreakerSettings, Connect, HttpTransport, ListLimits, NetworkSettings, PingSettings, ServerSettings, Share,
-    Start,
+    BackoffSettings, BreakerSettings, ConnectTarget, HttpTransport, ListLimits, NetworkSettings, PingSettings,
+    ServerSettings, ServerStart, SharingMode,
 };
-pub use status::{State, Status};
+pub use status::{UpstreamState, UpstreamStatus};
+pub use subscriptions::{ConnectionOwner, SubscriptionGuard, SubscriptionRegistry};
 
 /// Longest time for the ends of sessions, when the gateway stops.
-const CLOSE_TIME: std::time::Duration = std::time::Duration::from_secs(3);
+const CLOSE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(3);
 
 /// What all servers share.
-pub struct Shared {
+pub struct UpstreamContext {
     /// Metrics.
     pub metrics: Arc<Metrics>,
     /// Ends children if we cannot.
-    pub guard: Arc<Guard>,
+    pub reaper: Arc<Reaper>,
     /// What outlives the process.
-    pub store: Store,
+    pub store: StateStore,
     /// Sessions at servers that are being ended.
     pub closing: TaskTracker,
     /// What single clients listen to.
-    pub(crate) ears: Arc<Ears>,
-    handed: handed::Handed,
+    pub(crate) subscriptions: Arc<SubscriptionRegistry>,
+    session_store: session_store::UpstreamSessionStore,
     tls: OnceLock<Arc<rustls::ClientConfig>>,
     roots: OnceLock<rustls::RootCertStore>,
     proxies: OnceLock<ProxyEnvironment>,
-    dialer: Option<Dialer>,
+    dialer: Option<ServerDialer>,
 }
 
 /// Opens a pipe to the server of this name: what it says, and what it is told.
-pub type Dialer = Arc<dyn Fn(&str) -> Result<Pipe, LinkError> + Send + Sync>;
+pub type ServerDialer = Arc<dyn Fn(&str) -> Result<MemoryPipe, LinkError> + Send + Sync>;
 
-impl Shared {
+impl UpstreamContext {
     /// Shared parts with a guard for children.
-    pub fn new(metrics: Arc<Metrics>, guard: Guard) -> Self {
-        Shared::kept(metrics, guard, Store::memory())
+    pub fn new(metrics: Arc<Metrics>, guard: Reaper) -> Self {
+        UpstreamContext::with_store(metrics, guard, StateStore::memory())
     }
 
     /// The same with a store for what outlives the process.
-    pub fn kept(metrics: Arc<Metrics>, guard: Guard, store: Store) -> Self {
-        Shared {
+    pub fn with_store(metrics: Arc<Metrics>, guard: Reaper, store: StateStore) -> Self {
+        UpstreamContext {
             metrics,
-            guard: Arc::new(guard),
+            reaper: Arc::new(guard),
             store,
             closing: TaskTracker::new(),
-            ears: Arc::default(),
-            handed: handed::Handed::default(),
+            subscriptions: Arc::default(),
+            session_store: session_store::UpstreamSessionStore::default(),
             tls: OnceLock::new(),
             roots: OnceLock::new(),
             proxies: OnceLock::new(),
@@ -124,23 +126,23 @@ impl Shared {
     }
 
     /// Waits until servers know that their sessions have ended; not for ever.
-    pub async fn closed(&self) {
+    pub async fn wait_closed(&self) {
         self.closing.close();
-        let _ = tokio::time::timeout(CLOSE_TIME, self.closing.wait()).await;
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.closing.wait()).await;
     }
 
     /// The same, with pipes that lead to no process and no socket: whatever the config says, servers are where the dialer
     /// says. What is configured with a URL speaks HTTP there.
     #[must_use]
-    pub fn dialing(self, dialer: Dialer) -> Self {
-        Shared { dialer: Some(dialer), ..self }
+    pub fn with_dialer(self, dialer: ServerDialer) -> Self {
+        UpstreamContext { dialer: Some(dialer), ..self }
     }
 
     /// The same, trusting what this configuration trusts instead of the system's certificates.
     #[must_use]
-    pub fn trusting(self, tls: Option<Arc<rustls::ClientConfig>>) -> Self {
+    pub fn with_tls(self, tls: Option<Arc<rustls::ClientConfig>>) -> Self {
         match tls {
-            Some(tls) => Shared { tls: OnceLock::from(tls), ..self },
+            Some(tls) => UpstreamContext { tls: OnceLock::from(tls), ..self },
             None => self,
         }
     }
@@ -166,346 +168,359 @@ impl Shared {
 
 /// What an upstream tells the gateway.
 #[derive(Debug)]
-pub enum News {
+pub enum UpstreamEvent {
     /// Its items changed, or its description did.
-    Items,
+    ListsChanged,
     /// One of its resources changed: its own URI and the params.
-    Updated(Text, Object),
+    ResourceUpdated(ByteString, JsonObject),
     /// It logged something that belongs to no call: the level and the params.
-    Logged(Option<Level>, Object),
+    Logged(Option<LogLevel>, JsonObject),
     /// A user is done with the page of one of its elicitations: the elicitation's id and the params.
-    Elicited(Text, Object),
+    ElicitationCompleted(ByteString, JsonObject),
     /// It told of one of its tasks.
-    Task(Box<Task>),
+    Task(Box<TaskState>),
     /// It said this on a connection of one client's.
-    Own(Owner, Box<Notice>),
+    ToOwner(ConnectionOwner, Box<Notification>),
 }
 
 /// Takes news of an upstream, by the server's name. Must not block.
-pub type Sink = Arc<dyn Fn(&str, News) + Send + Sync>;
+pub type EventSink = Arc<dyn Fn(&str, UpstreamEvent) + Send + Sync>;
 
 /// One configured server.
 pub struct Upstream {
     /// The settings that it is connected with.
     pub settings: Arc<ServerSettings>,
     /// The same where they can change on a connection: times and sizes.
-    live: ArcSwap<ServerSettings>,
-    times: Arc<Times>,
+    live_settings: ArcSwap<ServerSettings>,
+    timeouts: Arc<CallTimeouts>,
     attempts: AtomicU32,
     /// What took its place.
-    next: OnceLock<Arc<Upstream>>,
-    open: change::Open,
+    successor: OnceLock<Arc<Upstream>>,
+    open_calls: replace::OpenCalls,
     /// Whether another stands for the server in the metrics.
-    quiet: AtomicBool,
+    metrics_muted: AtomicBool,
     /// Whether it ends with its calls, before the gateway does.
-    leaving: AtomicBool,
+    is_draining: AtomicBool,
     /// Whether what it knows of the server is of the one that it takes the place of.
-    heir: AtomicBool,
-    shared: Arc<Shared>,
-    connections: Connections,
+    copied_lists: AtomicBool,
+    context: Arc<UpstreamContext>,
+    pool: ConnectionPool,
     /// Its name, as routes and news carry it.
-    pub(crate) name: Text,
-    items: ArcSwap<Items>,
-    kept: kept::Kept,
-    fresh: fresh::Fresh,
-    stale: Notify,
-    looks: look::Looks,
-    status: watch::Sender<Status>,
-    last_words: last_words::LastWords,
+    pub(crate) name: ByteString,
+    lists: ArcSwap<ServerLists>,
+    list_cache: cache::ListCache,
+    list_ages: freshness::ListAges,
+    list_expired: Notify,
+    relist_requests: relist_on_demand::RelistRequests,
+    status: watch::Sender<UpstreamStatus>,
+    stderr_history: stderr_history::StderrHistory,
     state_log: state_log::StateLog,
-    wake: pace::Wake,
-    suspect: Notify,
+    demand: backoff::ConnectDemand,
+    connection_suspect: Notify,
     /// A call was refused by the server's host.
-    refused: Notify,
-    elsewhere: Arc<elsewhere::Elsewhere>,
-    added: Arc<added::Added>,
-    wanted: ArcSwap<Vec<Text>>,
+    call_refused: Notify,
+    relist_scheduler: Arc<relist_scheduler::RelistScheduler>,
+    extra_items: Arc<extra_items::ExtraItems>,
+    subscribed_uris: ArcSwap<Vec<ByteString>>,
     resubscribe: Notify,
-    slots: slots::Slots,
-    breaker: Arc<breaker::Breaker>,
-    budget: retry::Budget,
-    need: need::Need,
-    sink: Sink,
+    concurrency: concurrency::ConcurrencyLimit,
+    breaker: Arc<circuit_breaker::CircuitBreaker>,
+    retry_budget: retry::RetryBudget,
+    activity: idle::IdleTracker,
+    sink: EventSink,
     stop: CancellationToken,
     /// Cancelled once it is stopped.
-    over: CancellationToken,
+    stopped: CancellationToken,
 }
 
 impl Upstream {
     /// A server that is not connected; [`Upstream::run`] brings it up.
-    pub fn new(settings: ServerSettings, shared: Arc<Shared>, sink: Sink) -> Arc<Self> {
+    pub fn new(settings: ServerSettings, shared: Arc<UpstreamContext>, sink: EventSink) -> Arc<Self> {
         Arc::new(Upstream {
-            name: Text::from(settings.name.as_str()),
-            live: ArcSwap::from_pointee(settings.clone()),
-            times: Arc::new(Times::new(settings.timeout, settings.ask_timeout)),
+            name: ByteString::from(settings.name.as_str()),
+            live_settings: ArcSwap::from_pointee(settings.clone()),
+            timeouts: Arc::new(CallTimeouts::new(settings.timeout, settings.ask_timeout)),
             attempts: AtomicU32::new(settings.attempts),
-            next: OnceLock::new(),
-            open: change::Open::default(),
-            quiet: AtomicBool::new(false),
-            leaving: AtomicBool::new(false),
-            heir: AtomicBool::new(false),
-            connections: Connections::new(&settings),
-            slots: slots::Slots::new(&settings),
-            breaker: breaker::Breaker::new(settings.breaker),
-            budget: retry::Budget::default(),
-            need: need::Need::default(),
+            successor: OnceLock::new(),
+            open_calls: replace::OpenCalls::default(),
+            metrics_muted: AtomicBool::new(false),
+            is_draining: AtomicBool::new(false),
+            copied_lists: AtomicBool::new(false),
+            pool: ConnectionPool::new(&settings),
+            concurrency: concurrency::ConcurrencyLimit::new(&settings),
+            breaker: circuit_breaker::CircuitBreaker::new(settings.breaker),
+            retry_budget: retry::RetryBudget::default(),
+            activity: idle::IdleTracker::default(),
             settings: Arc::new(settings),
-            shared,
-            items: ArcSwap::default(),
-            kept: kept::Kept::default(),
-            fresh: fresh::Fresh::default(),
-            stale: Notify::new(),
-            looks: look::Looks::default(),
-            status: watch::Sender::new(Status::starting()),
-            last_words: last_words::LastWords::default(),
+            context: shared,
+            lists: ArcSwap::default(),
+            list_cache: cache::ListCache::default(),
+            list_ages: freshness::ListAges::default(),
+            list_expired: Notify::new(),
+            relist_requests: relist_on_demand::RelistRequests::default(),
+            status: watch::Sender::new(UpstreamStatus::starting()),
+            stderr_history: stderr_history::StderrHistory::default(),
             state_log: state_log::StateLog::default(),
-            wake: pace::Wake::default(),
-            suspect: Notify::new(),
-            refused: Notify::new(),
-            elsewhere: Arc::default(),
-            added: Arc::default(),
-            wanted: ArcSwap::default(),
+            demand: backoff::ConnectDemand::default(),
+            connection_suspect: Notify::new(),
+            call_refused: Notify::new(),
+            relist_scheduler: Arc::default(),
+            extra_items: Arc::default(),
+            subscribed_uris: ArcSwap::default(),
             resubscribe: Notify::new(),
             sink,
             stop: CancellationToken::new(),
-            over: CancellationToken::new(),
+            stopped: CancellationToken::new(),
         })
     }
 
     /// Connects and keeps connected, until it is stopped.
     pub async fn run(self: Arc<Self>) {
-        supervise::run(self).await;
+        supervisor::run(self).await;
     }
 
     /// Stops the server's processes and connections, and waits for that.
     pub async fn stop(&self) {
         self.stop.cancel();
-        self.connections.close_beside().await;
+        self.pool.close_dedicated().await;
         // The supervisor closes the link; it needs a moment, and never more than the link's own steps.
-        let _ = tokio::time::timeout(Duration::from_secs(8), self.over.cancelled()).await;
+        let _ = tokio::time::timeout(Duration::from_secs(8), self.stopped.cancelled()).await;
     }
 
     /// What it offers; the last good lists while it is away.
-    pub fn items(&self) -> Arc<Items> {
-        self.items.load_full()
+    pub fn lists(&self) -> Arc<ServerLists> {
+        self.lists.load_full()
     }
 
     /// Offers these, for tests of what is made of them.
     #[cfg(test)]
-    pub(crate) fn serve_items(&self, items: Items) {
-        self.items.store(Arc::new(items));
+    pub(crate) fn serve_lists(&self, items: ServerLists) {
+        self.lists.store(Arc::new(items));
     }
 
     /// For how many milliseconds one of its lists may still be taken for fresh, as somebody is given it; `None`: its age
     /// says nothing. A list whose time is over is taken again, for whoever asks next.
-    pub fn fresh_for(&self, kind: Kind) -> Option<u64> {
+    pub fn list_ttl(&self, kind: ItemKind) -> Option<u64> {
         if self.is_unconfirmed() {
             return Some(0);
         }
-        let items = self.items.load();
+        let items = self.lists.load();
         let list = items.get(kind);
-        if self.fresh.is_stale(kind, list) {
-            self.stale.notify_one();
+        if self.list_ages.is_stale(kind, list) {
+            self.list_expired.notify_one();
         }
-        self.fresh.remaining(kind, list)
+        self.list_ages.remaining(kind, list)
     }
 
     fn is_stale(&self) -> bool {
-        let items = self.items.load();
-        Kind::ALL.into_iter().any(|kind| self.fresh.is_stale(kind, items.get(kind)))
+        let items = self.lists.load();
+        ItemKind::ALL.into_iter().any(|kind| self.list_ages.is_stale(kind, items.get(kind)))
     }
 
     /// How it is.
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> UpstreamStatus {
         self.status.borrow().clone()
     }
 
     /// The last lines that its processes wrote to stderr: those of a dead one until its successor is ready.
     pub fn stderr(&self) -> Vec<String> {
-        self.last_words.lines()
+        self.stderr_history.lines()
     }
 
     /// Changes of its state.
-    pub fn watch(&self) -> watch::Receiver<Status> {
+    pub fn watch(&self) -> watch::Receiver<UpstreamStatus> {
         self.status.subscribe()
     }
 
     /// How many calls wait for their turn.
-    pub fn waiting(&self) -> usize {
-        self.slots.waiting()
+    pub fn queue_len(&self) -> usize {
+        self.concurrency.queue_len()
     }
 
     /// How many connections there are beside the one that all share.
-    pub fn connections(&self) -> usize {
-        self.connections.beside()
+    pub fn dedicated_count(&self) -> usize {
+        self.pool.dedicated_count()
     }
 
     /// The connections that all clients of an era share: the revision spoken there, and the process, if there is one.
     pub fn shared_connections(&self) -> Vec<(&'static str, Option<u32>)> {
-        self.connections.shared().iter().map(|active| (active.revision, active.link.pid())).collect()
+        self.pool.all_shared().iter().map(|active| (active.revision, active.link.pid())).collect()
     }
 
     /// What it says of itself; while it is not connected, what it said last, perhaps in an earlier run.
-    pub fn face(&self) -> Option<Face> {
-        let described = self.connections.main().map(|active| active.server.describe(&own_caller()));
-        described.or_else(|| self.connections.spoke().map(|spoke| spoke.face.clone()))
+    pub fn description(&self) -> Option<ServerDescription> {
+        let described = self.pool.shared().map(|active| active.server.describe(&gateway_caller()));
+        described.or_else(|| self.pool.last_handshake().map(|spoke| spoke.description.clone()))
     }
 
     /// Why a tool of this server may not be exposed, by the rules of its revision; `None` if it may.
-    pub fn tool_problem(&self, definition: &Object) -> Option<String> {
+    pub fn tool_problem(&self, definition: &JsonObject) -> Option<String> {
         // What held when it was connected last: its lists are kept while it is away, and so are the rules for them.
-        let spoke = self.connections.spoke()?;
-        crate::revision::tool_problem(spoke.era, spoke.is_pipe, definition)
+        let spoke = self.pool.last_handshake()?;
+        crate::revision::tool_problem(spoke.era, spoke.is_multiplexed, definition)
     }
 
     /// Whether its entry in the config cannot be used.
     pub fn is_misconfigured(&self) -> bool {
-        matches!(self.settings.connect, Connect::Misconfigured { .. })
+        matches!(self.settings.connect, ConnectTarget::Misconfigured { .. })
     }
 
     /// The revision that it speaks, while it is connected.
     pub fn revision(&self) -> Option<&'static str> {
-        self.connections.main().map(|active| active.revision)
+        self.pool.shared().map(|active| active.revision)
     }
 
     /// Names the resources (by the server's own URIs) whose changes somebody wants to hear of.
-    pub fn subscribe(&self, uris: Vec<Text>) {
-        let known = self.shared.metrics.subscriptions.with_label_values(&[&self.settings.name]);
+    pub fn subscribe(&self, uris: Vec<ByteString>) {
+        let known = self.context.metrics.subscriptions.with_label_values(&[&self.settings.name]);
         known.set(i64::try_from(uris.len()).unwrap_or(i64::MAX));
-        if **self.wanted.load() != uris {
-            self.wanted.store(Arc::new(uris));
+        if **self.subscribed_uris.load() != uris {
+            self.subscribed_uris.store(Arc::new(uris));
             self.resubscribe.notify_one();
-            self.wake.look();
+            self.demand.recheck();
         }
     }
 
     /// Tries a subscription on the shared connection, once there is one, where the server denies having any and was not
     /// tried.
-    pub async fn try_subscription(&self, uri: &Text) -> Result<(), Error> {
-        let active = self.connected().await?;
-        match active.server.try_subscriptions(&own_caller(), std::slice::from_ref(uri)) {
+    pub async fn try_subscription(&self, uri: &ByteString) -> Result<(), Error> {
+        let active = self.wait_connected().await?;
+        match active.server.try_subscriptions(&gateway_caller(), std::slice::from_ref(uri)) {
             Some(trial) => trial.await,
             None => Ok(()),
         }
     }
 
     fn is_subscribed(&self) -> bool {
-        !self.wanted.load().is_empty()
+        !self.subscribed_uris.load().is_empty()
     }
 
-    fn knows_items(&self) -> bool {
-        let items = self.items.load();
-        Kind::ALL.into_iter().any(|kind| !items.get(kind).items.is_empty())
+    fn has_items(&self) -> bool {
+        let items = self.lists.load();
+        ItemKind::ALL.into_iter().any(|kind| !items.get(kind).items.is_empty())
     }
 
     /// Passes on what a client tells its servers.
-    pub fn tell(&self, caller: &Arc<Caller>, notice: Notice) {
-        if let Some(active) = self.connections.own(caller) {
-            active.server.tell(caller, notice);
+    pub fn notify(&self, caller: &Arc<Caller>, notice: Notification) {
+        if let Some(active) = self.pool.dedicated_of(caller) {
+            active.server.notify(caller, notice);
         }
     }
 
     /// Starts a call; waits for its turn and for a server that is on its way, within limits.
     pub fn call(self: &Arc<Self>, caller: &Arc<Caller>, call: Call) -> Exchange {
-        Exchange::new(self.begin_call(caller, call))
+        Exchange::new(self.start_call(caller, call))
     }
 
     /// Starts a call that says of itself in which revision its server is spoken to.
-    pub fn begin_call(self: &Arc<Self>, caller: &Arc<Caller>, call: Call) -> ServerCall {
-        if let Some(next) = self.next.get() {
-            return next.begin_call(caller, call);
+    pub fn start_call(self: &Arc<Self>, caller: &Arc<Caller>, call: Call) -> ServerCall {
+        if let Some(next) = self.successor.get() {
+            return next.start_call(caller, call);
         }
-        let caller = self.with_own_headers(caller);
-        let pass = match self.admit() {
+        let caller = self.with_forwarded_headers(caller);
+        let pass = match self.check_breaker() {
             Ok(pass) => pass,
             Err(error) => return ServerCall::refused(error),
         };
-        let deadline = call.received + self.times.call();
-        let mut run = Run {
-            upstream: change::InCall::begin(self),
-            step: Step::Over,
-            slot: None,
-            pass: None,
-            held: Held::default(),
-            is_pipe: false,
+        let deadline = call.received + self.timeouts.call();
+        let mut run = ActiveCall {
+            upstream: replace::CallGuard::begin(self),
+            step: CallStep::Finished,
+            permit: None,
+            breaker_permit: None,
+            checked_out: CheckedOut::default(),
+            is_multiplexed: false,
             revision: "",
-            queued: Duration::ZERO,
-            spare: Spare::of(&caller, &call, self.attempts.load(Ordering::Relaxed)),
-            own_credentials: !caller.headers.is_empty(),
+            queue_time: Duration::ZERO,
+            retryable: RetryableCall::of(&caller, &call, self.attempts.load(Ordering::Relaxed)),
+            own_credentials: !caller.forwarded_headers.is_empty(),
             deadline,
             quota: NotificationQuota::default(),
-            needed: (self.settings.start == Start::Lazy).then(|| self.need.call()),
+            activity: (self.settings.start == ServerStart::Lazy).then(|| self.activity.track_call()),
         };
-        let slot = self.slots.at_hand();
-        let at_hand = slot.as_ref().and_then(|_| self.connections.at_hand(&caller, sharing::is_about_task(&call)));
-        if let Some(active) = at_hand.as_ref().and_then(|at_hand| at_hand.active()) {
-            (run.slot, run.pass, run.is_pipe) = (slot, Some(pass), active.link.is_pipe());
+        let slot = self.concurrency.try_acquire();
+        let at_hand = slot.as_ref().and_then(|_| self.pool.try_checkout(&caller, isolation::is_about_task(&call)));
+        if let Some(active) = at_hand.as_ref().and_then(|at_hand| at_hand.connection()) {
+            (run.permit, run.breaker_permit, run.is_multiplexed) = (slot, Some(pass), active.link.is_multiplexed());
             run.revision = active.revision;
-            run.step = Step::Running(open_call(active, &caller, call));
+            run.step = CallStep::Running(open_call(active, &caller, call));
             return ServerCall::running(run);
         }
         drop(at_hand);
         let upstream = self.clone();
-        run.step = Step::Starting(Box::pin(async move {
+        run.step = CallStep::Starting(Box::pin(async move {
             let asked = Instant::now();
             let slot = match slot {
                 Some(slot) => slot,
-                None => upstream.slots.take(&upstream.live.load_full(), &upstream.shared.metrics, deadline).await?,
+                None => {
+                    upstream
+                        .concurrency
+                        .acquire(&upstream.live_settings.load_full(), &upstream.context.metrics, deadline)
+                        .await?
+                }
             };
             let queued = asked.elapsed();
-            let begun = upstream.begin(&caller, call, Some(slot), pass, deadline).await;
-            begun.map(|begun| Begun { queued, ..begun })
+            let begun = upstream.connect_and_start(&caller, call, Some(slot), pass, deadline).await;
+            begun.map(|begun| StartedCall { queue_time: queued, ..begun })
         }));
         ServerCall::running(run)
     }
 
     /// Opens a call on its connection, once there is one, in the call's own time.
-    async fn begin(
+    async fn connect_and_start(
         &self,
         caller: &Arc<Caller>,
         call: Call,
-        slot: Option<Slot>,
-        pass: Pass,
+        slot: Option<ConcurrencyPermit>,
+        pass: BreakerPermit,
         deadline: Instant,
-    ) -> Result<Begun, Error> {
-        let settings = self.live.load_full();
-        let ticket = self.slots.ticket(slot, &settings, &self.shared.metrics, deadline);
-        let mut seeker = Seeker::new(self, caller, sharing::is_about_task(&call), ticket);
+    ) -> Result<StartedCall, Error> {
+        let settings = self.live_settings.load_full();
+        let ticket = self.concurrency.queued_permit(slot, &settings, &self.context.metrics, deadline);
+        let mut seeker = CheckoutRequest::new(self, caller, isolation::is_about_task(&call), ticket);
         let begun = async {
             loop {
-                let (active, held) = self.connections.for_call(&mut seeker).await?;
-                seeker.ticket.redeem().await?;
-                let Some(_turn) = self.connections.enter(&active, &held, &mut seeker) else { continue };
-                let (exchange, is_pipe) = (open_call(&active, caller, call), active.link.is_pipe());
-                let (slot, revision) = (seeker.ticket.slot.take(), active.revision);
-                return Ok(Begun { exchange, held, is_pipe, revision, queued: Duration::ZERO, slot, pass });
+                let (active, held) = self.pool.checkout(&mut seeker).await?;
+                seeker.permit.reacquire().await?;
+                let Some(_turn) = self.pool.begin_turn(&active, &held, &mut seeker) else { continue };
+                let (exchange, is_pipe) = (open_call(&active, caller, call), active.link.is_multiplexed());
+                let (slot, revision) = (seeker.permit.permit.take(), active.revision);
+                return Ok(StartedCall {
+                    exchange,
+                    checked_out: held,
+                    is_multiplexed: is_pipe,
+                    revision,
+                    queue_time: Duration::ZERO,
+                    permit: slot,
+                    breaker_permit: pass,
+                });
             }
         };
-        tokio::time::timeout_at(deadline, begun).await.unwrap_or_else(|_| Err(self.late()))
+        tokio::time::timeout_at(deadline, begun).await.unwrap_or_else(|_| Err(self.checkout_timeout()))
     }
 
     /// A call had no connection in its time.
-    fn late(&self) -> Error {
-        let (name, limit) = (&self.settings.name, self.times.call());
-        if self.connections.main().is_none() {
-            return self.away(Some((limit, "timeout")));
+    fn checkout_timeout(&self) -> Error {
+        let (name, limit) = (&self.settings.name, self.timeouts.call());
+        if self.pool.shared().is_none() {
+            return self.unavailable(Some((limit, "timeout")));
         }
         let message =
             format!("Server \"{name}\" had no connection for this client within {limit:?} (servers.{name}.timeout)");
-        Error::new(Reason::ServerTimeout, message)
+        Error::new(McpErrorKind::ServerTimeout, message)
     }
 
     /// Whether a call may be sent to a server that perhaps keeps failing.
-    fn admit(&self) -> Result<Pass, Error> {
+    fn check_breaker(&self) -> Result<BreakerPermit, Error> {
         self.breaker.admit().map_err(|shut| {
-            self.shared.metrics.refused.with_label_values(&["breaker"]).inc();
+            self.context.metrics.refused.with_label_values(&["breaker"]).inc();
             let name = &self.settings.name;
-            let when = match shut.left {
+            let when = match shut.remaining {
                 left if left.is_zero() => "another call is seeing whether it is back".to_owned(),
                 left => format!("calls are sent again in {}", seconds(left)),
             };
             let message = format!("Server \"{name}\" keeps failing, so that this call was not sent (servers.{name}.breaker); {when}. Its last failure: {}", shut.reason);
-            Error::new(Reason::ServerDown, message)
+            Error::new(McpErrorKind::ServerDown, message)
         })
     }
 
@@ -514,16 +529,16 @@ impl Upstream {
     /// Whoever asks causes an attempt as soon as there may be one, and waits for it. A server that was lost a moment ago
     /// is waited for, however many attempts that takes; where it has been away for longer, the caller hears at once why,
     /// and when the next attempt is.
-    async fn connected(&self) -> Result<Arc<Active>, Error> {
-        if let Some(active) = self.connections.main() {
+    async fn wait_connected(&self) -> Result<Arc<UpstreamConnection>, Error> {
+        if let Some(active) = self.pool.shared() {
             return Ok(active);
         }
-        let _waiter = self.wake.wait();
-        let settings = self.live.load_full();
+        let _waiter = self.demand.register();
+        let settings = self.live_settings.load_full();
         let (limit, setting) = match settings.start {
-            Start::Eager => (settings.connect_timeout, "connect_timeout"),
+            ServerStart::Eager => (settings.connect_timeout, "connect_timeout"),
             // It was not even started: that takes its time.
-            Start::Lazy => (settings.start_timeout.min(settings.timeout), "start_timeout"),
+            ServerStart::Lazy => (settings.start_timeout.min(settings.timeout), "start_timeout"),
         };
         let late = Instant::now() + limit;
         let mut status = self.status.subscribe();
@@ -531,27 +546,30 @@ impl Upstream {
             let (patient, grace) = {
                 let status = status.borrow_and_update();
                 let now = Instant::now();
-                let lost = status.away.map_or(late, |away| (away + limit).min(late));
+                let lost = status.disconnected_since.map_or(late, |away| (away + limit).min(late));
                 match status.state {
-                    State::Starting | State::Ready | State::Degraded => (true, late),
-                    State::BackingOff | State::Stopped | State::Failed | State::NeedsLogin
-                        if status.wake.is_some_and(|wake| wake <= now) =>
+                    UpstreamState::Starting | UpstreamState::Ready | UpstreamState::Degraded => (true, late),
+                    UpstreamState::BackingOff
+                    | UpstreamState::Stopped
+                    | UpstreamState::Failed
+                    | UpstreamState::NeedsLogin
+                        if status.demand_from.is_some_and(|wake| wake <= now) =>
                     {
                         (true, late)
                     }
-                    State::BackingOff => (now < lost, lost),
+                    UpstreamState::BackingOff => (now < lost, lost),
                     _ => (false, late),
                 }
             };
-            if let Some(active) = self.connections.main() {
+            if let Some(active) = self.pool.shared() {
                 return Ok(active);
             }
             if self.stop.is_cancelled() || !patient {
-                return Err(self.away(None));
+                return Err(self.unavailable(None));
             }
             match tokio::time::timeout_at(grace, status.changed()).await {
                 Ok(Ok(())) => {}
-                _ if Instant::now() >= late => return Err(self.away(Some((limit, setting)))),
+                _ if Instant::now() >= late => return Err(self.unavailable(Some((limit, setting)))),
                 // It has been away for too long by now; perhaps an attempt is on its way all the same.
                 _ => {}
             }
@@ -559,41 +577,43 @@ impl Upstream {
     }
 
     /// Why a call cannot be sent; `waited`: for how long it tried, by which setting.
-    fn away(&self, waited: Option<(Duration, &str)>) -> Error {
+    fn unavailable(&self, waited: Option<(Duration, &str)>) -> Error {
         let name = &self.settings.name;
-        let Status { state, reason, next_attempt, .. } = self.status();
+        let UpstreamStatus { state, reason, next_attempt, .. } = self.status();
         let mut message = format!("Server \"{name}\" is not connected ({})", state.name());
         if let Some((limit, setting)) = waited {
             message.push_str(&format!(" after {limit:?} (servers.{name}.{setting})"));
         }
         if !reason.is_empty() {
-            message.push_str(&format!(": {}", hints::without_place(&reason)));
+            message.push_str(&format!(": {}", connect_hints::without_container_hint(&reason)));
         }
         if let Some(next) = next_attempt {
             let left = next.saturating_duration_since(Instant::now());
             message.push_str(&format!("; the next attempt is in {}", seconds(left)));
         }
-        Error::new(Reason::ServerDown, message).with_again(Again::No)
+        Error::new(McpErrorKind::ServerDown, message).with_retryable(Retryable::No)
     }
 
     /// The caller with the headers that this server's config forwards, under the server's names, and no others.
-    fn with_own_headers(&self, caller: &Arc<Caller>) -> Arc<Caller> {
-        if caller.headers.is_empty() {
+    fn with_forwarded_headers(&self, caller: &Arc<Caller>) -> Arc<Caller> {
+        if caller.forwarded_headers.is_empty() {
             return caller.clone();
         }
         let wanted: &[_] = match &self.settings.connect {
-            Connect::Http { forward_headers, .. } => forward_headers,
-            Connect::Stdio { .. } | Connect::Socket(_) | Connect::Misconfigured { .. } => &[],
+            ConnectTarget::Http { forward_headers, .. } => forward_headers,
+            ConnectTarget::Stdio { .. } | ConnectTarget::Socket(_) | ConnectTarget::Misconfigured { .. } => &[],
         };
-        let value = |from: &http::HeaderName| caller.headers.iter().find(|(name, _)| name.as_str() == from.as_str());
-        let headers = wanted.iter().filter_map(|(from, to)| Some((Text::from(to.as_str()), value(from)?.1.clone())));
-        Arc::new(Caller { headers: headers.collect(), ..(**caller).clone() })
+        let value =
+            |from: &http::HeaderName| caller.forwarded_headers.iter().find(|(name, _)| name.as_str() == from.as_str());
+        let headers =
+            wanted.iter().filter_map(|(from, to)| Some((ByteString::from(to.as_str()), value(from)?.1.clone())));
+        Arc::new(Caller { forwarded_headers: headers.collect(), ..(**caller).clone() })
     }
 }
 
 /// The start of a call on a connection; nothing is sent before its first event is asked for.
-fn open_call(active: &Active, caller: &Arc<Caller>, call: Call) -> Exchange {
-    active.count(caller.revision);
+fn open_call(active: &UpstreamConnection, caller: &Arc<Caller>, call: Call) -> Exchange {
+    active.count_call(caller.revision);
     if !active.is_called.load(Ordering::Relaxed) {
         active.is_called.store(true, Ordering::Release);
     }
@@ -606,18 +626,18 @@ fn seconds(time: Duration) -> String {
 }
 
 /// The gateway itself, where it asks a server for its lists.
-pub fn own_caller() -> Arc<Caller> {
+pub fn gateway_caller() -> Arc<Caller> {
     static OWN: OnceLock<Arc<Caller>> = OnceLock::new();
     let make = || {
         Arc::new(Caller {
             principal: Arc::new(Principal { name: "moongate".to_owned(), id: Principal::GATEWAY }),
             session: None,
-            capabilities: Raw::literal("{}"),
-            can: Can::default(),
-            info: None,
-            log: LogWish::Nothing,
+            declared_capabilities: RawJson::literal("{}"),
+            capabilities: ClientCapabilities::default(),
+            client_info: None,
+            log_filter: LogFilter::Nothing,
             revision: "",
-            headers: Vec::new(),
+            forwarded_headers: Vec::new(),
             ended: CancellationToken::new(),
         })
     };
@@ -634,11 +654,11 @@ mod memory {
     use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream};
 
     use super::*;
-    use crate::model::{Method, Outcome};
+    use crate::model::{McpMethod, Outcome};
 
     /// What becomes of a connection to such a server.
     #[derive(Clone, Copy, Debug, PartialEq)]
-    pub(super) enum Way {
+    pub(super) enum ServerBehaviour {
         /// It answers, after this time.
         Answers(Duration),
         /// It reads, and answers nothing.
@@ -652,21 +672,21 @@ mod memory {
     }
 
     /// A server in memory: what is done with its next connections, and what became of the earlier ones.
-    pub(super) struct Memory {
-        ways: Mutex<Vec<Way>>,
-        last: Way,
+    pub(super) struct MemoryServer {
+        ways: Mutex<Vec<ServerBehaviour>>,
+        last: ServerBehaviour,
         /// Attempts to connect.
         pub(super) dialed: AtomicUsize,
         /// Connections that are open.
         pub(super) open: AtomicUsize,
     }
 
-    impl Memory {
+    impl MemoryServer {
         /// A server whose first connections go these ways, and all others the last one.
-        pub(super) fn new(ways: &[Way]) -> Arc<Self> {
+        pub(super) fn new(ways: &[ServerBehaviour]) -> Arc<Self> {
             let (last, first) = ways.split_last().unwrap();
             let ways = Mutex::new(first.iter().rev().copied().collect());
-            Arc::new(Memory { ways, last: *last, dialed: AtomicUsize::default(), open: AtomicUsize::default() })
+            Arc::new(MemoryServer { ways, last: *last, dialed: AtomicUsize::default(), open: AtomicUsize::default() })
         }
 
         pub(super) fn dialed(&self) -> usize {
@@ -677,11 +697,11 @@ mod memory {
             self.open.load(Ordering::SeqCst)
         }
 
-        fn dial(self: &Arc<Self>) -> Result<Pipe, LinkError> {
+        fn dial(self: &Arc<Self>) -> Result<MemoryPipe, LinkError> {
             self.dialed.fetch_add(1, Ordering::SeqCst);
             let way = self.ways.lock().unwrap().pop().unwrap_or(self.last);
-            if way == Way::Unstartable {
-                return Err(LinkError::Unstartable("no such command".to_owned()));
+            if way == ServerBehaviour::Unstartable {
+                return Err(LinkError::Spawn("no such command".to_owned()));
             }
             // One for each direction, so that each can be closed by itself.
             let (reader, far_writer) = tokio::io::duplex(64 * 1024);
@@ -697,27 +717,29 @@ mod memory {
 
         /// An upstream that is connected to it; its settings speak the newest revision with sessions.
         pub(super) fn upstream(self: &Arc<Self>, change: impl Fn(&mut ServerSettings)) -> Arc<Upstream> {
-            let connect = Connect::Stdio { command: "memory".to_owned(), args: Vec::new(), env: Vec::new(), cwd: None };
-            let mut settings = ServerSettings { share: Share::Session, ..ServerSettings::new("a", connect) };
+            let connect =
+                ConnectTarget::Stdio { command: "memory".to_owned(), args: Vec::new(), env: Vec::new(), cwd: None };
+            let mut settings = ServerSettings { share: SharingMode::Session, ..ServerSettings::new("a", connect) };
             settings.protocol = Some("2025-11-25".to_owned());
             change(&mut settings);
             let memory = self.clone();
-            let shared = Shared::new(Arc::new(Metrics::new()), Guard::none()).dialing(Arc::new(move |_| memory.dial()));
+            let shared = UpstreamContext::new(Arc::new(Metrics::new()), Reaper::disabled())
+                .with_dialer(Arc::new(move |_| memory.dial()));
             Upstream::new(settings, Arc::new(shared), Arc::new(|_, _| {}))
         }
     }
 
-    async fn serve(reader: DuplexStream, mut writer: DuplexStream, way: Way) {
+    async fn serve(reader: DuplexStream, mut writer: DuplexStream, way: ServerBehaviour) {
         let mut lines = BufReader::new(reader).lines();
         while let Ok(Some(line)) = lines.next_line().await {
             let message: Value = serde_json::from_str(&line).unwrap();
             let method = message["method"].as_str().unwrap_or_default();
             match way {
-                Way::Mute => continue,
-                Way::Dies => return,
-                Way::DiesLater if method == "tools/call" => return,
-                Way::Answers(time) => tokio::time::sleep(time).await,
-                Way::DiesLater | Way::Unstartable => {}
+                ServerBehaviour::Mute => continue,
+                ServerBehaviour::Dies => return,
+                ServerBehaviour::DiesLater if method == "tools/call" => return,
+                ServerBehaviour::Answers(time) => tokio::time::sleep(time).await,
+                ServerBehaviour::DiesLater | ServerBehaviour::Unstartable => {}
             }
             let hangs = message["params"]["name"] == "hang";
             if message["id"].is_null() || method.is_empty() || hangs {
@@ -738,7 +760,7 @@ mod memory {
 
     /// A call of a tool.
     pub(super) fn tool(name: &str) -> Call {
-        Call::new(Method::CallTool, Object::new().with("name", Raw::string(name)))
+        Call::new(McpMethod::CallTool, JsonObject::new().with("name", RawJson::string(name)))
     }
 
     /// Calls a tool, in a task of its own.
@@ -760,58 +782,72 @@ mod tests {
 
     const LONG_AGO: Duration = Duration::from_secs(3600);
 
-    fn upstream(start: Start) -> Arc<Upstream> {
-        let connect = Connect::Stdio { command: "none".to_owned(), args: Vec::new(), env: Vec::new(), cwd: None };
+    fn upstream(start: ServerStart) -> Arc<Upstream> {
+        let connect = ConnectTarget::Stdio { command: "none".to_owned(), args: Vec::new(), env: Vec::new(), cwd: None };
         let settings = ServerSettings { start, ..ServerSettings::new("a", connect) };
-        let shared = Shared::new(Arc::new(Metrics::new()), Guard::none());
+        let shared = UpstreamContext::new(Arc::new(Metrics::new()), Reaper::disabled());
         Upstream::new(settings, Arc::new(shared), Arc::new(|_, _| {}))
     }
 
     /// How long a call waits for a server in this state, and what it is told.
-    async fn waits(upstream: &Upstream, state: State, wake: Option<Instant>, away: Instant) -> (Duration, String) {
-        let next_attempt = (state == State::BackingOff).then(|| Instant::now() + Duration::from_secs(20));
+    async fn waits(
+        upstream: &Upstream,
+        state: UpstreamState,
+        wake: Option<Instant>,
+        away: Instant,
+    ) -> (Duration, String) {
+        let next_attempt = (state == UpstreamState::BackingOff).then(|| Instant::now() + Duration::from_secs(20));
         let reason = "refused".to_owned();
-        let status = Status { state, reason, next_attempt, wake, away: Some(away), ..Status::default() };
+        let status = UpstreamStatus {
+            state,
+            reason,
+            next_attempt,
+            demand_from: wake,
+            disconnected_since: Some(away),
+            ..UpstreamStatus::default()
+        };
         upstream.status.send_replace(status);
         let began = Instant::now();
-        let error = upstream.connected().await.err().unwrap();
+        let error = upstream.wait_connected().await.err().unwrap();
         (began.elapsed(), error.to_string())
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_call_waits_for_what_is_on_its_way_and_for_nothing_else() {
         tokio::time::advance(LONG_AGO).await;
-        let (upstream, now) = (upstream(Start::Eager), Instant::now());
+        let (upstream, now) = (upstream(ServerStart::Eager), Instant::now());
         let (limit, long_ago) = (upstream.settings.connect_timeout, now - LONG_AGO);
         let later = Some(now + LONG_AGO);
-        let (waited, told) = waits(&upstream, State::Starting, None, long_ago).await;
+        let (waited, told) = waits(&upstream, UpstreamState::Starting, None, long_ago).await;
         assert!(waited == limit && told.contains("servers.a.connect_timeout"), "{waited:?}: {told}");
-        let (waited, told) = waits(&upstream, State::BackingOff, later, long_ago).await;
+        let (waited, told) = waits(&upstream, UpstreamState::BackingOff, later, long_ago).await;
         assert_eq!(waited, Duration::ZERO);
         assert_eq!(told, "Server \"a\" is not connected (backing_off): refused; the next attempt is in 20.0 s");
-        let (waited, _) = waits(&upstream, State::BackingOff, later, Instant::now() - limit / 2).await;
+        let (waited, _) = waits(&upstream, UpstreamState::BackingOff, later, Instant::now() - limit / 2).await;
         assert_eq!(waited, limit / 2, "it was lost a moment ago");
-        let (waited, told) = waits(&upstream, State::NeedsLogin, later, Instant::now()).await;
+        let (waited, told) = waits(&upstream, UpstreamState::NeedsLogin, later, Instant::now()).await;
         assert!(waited.is_zero() && told.contains("needs_login"), "{told}");
-        let (waited, _) = waits(&upstream, State::Failed, Some(now), long_ago).await;
+        let (waited, _) = waits(&upstream, UpstreamState::Failed, Some(now), long_ago).await;
         assert_eq!(waited, limit, "an attempt may be made at once");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_call_waits_for_a_server_that_it_starts_and_no_longer_than_for_its_attempt() {
-        let upstream = upstream(Start::Lazy);
+        let upstream = upstream(ServerStart::Lazy);
         let now = Instant::now();
-        let (waited, told) = waits(&upstream, State::Stopped, Some(now), now).await;
+        let (waited, told) = waits(&upstream, UpstreamState::Stopped, Some(now), now).await;
         assert!(waited == upstream.settings.start_timeout && told.contains("servers.a.start_timeout"), "{told}");
         let failing = {
             let upstream = upstream.clone();
             tokio::spawn(async move {
-                upstream.wake.needed(|| false).await;
+                upstream.demand.wait_for_demand(|| false).await;
                 let wake = Some(Instant::now() + LONG_AGO);
-                upstream.status.send_modify(|status| (status.state, status.wake) = (State::Failed, wake));
+                upstream
+                    .status
+                    .send_modify(|status| (status.state, status.demand_from) = (UpstreamState::Failed, wake));
             })
         };
-        let (waited, told) = waits(&upstream, State::Stopped, Some(now), now).await;
+        let (waited, told) = waits(&upstream, UpstreamState::Stopped, Some(now), now).await;
         failing.await.unwrap();
         assert!(waited.is_zero() && told.contains("(failed)"), "{waited:?}: {told}");
     }

@@ -8,54 +8,54 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::model::{Again, Call, Caller, Error, Method, TaskMethod};
+use crate::model::{Call, Caller, Error, McpMethod, Retryable, TaskMethod};
 use crate::random;
-use crate::upstream::breaker::WAIT_MAX;
+use crate::upstream::circuit_breaker::OPEN_TIME_MAX;
 
 /// Before a call is made again where its server did not say when.
-pub(super) const PAUSE: Duration = Duration::from_millis(100);
+pub(super) const DEFAULT_DELAY: Duration = Duration::from_millis(100);
 /// What each good call adds to the budget, in hundredths of a retry.
-const EARNED: u32 = 10;
+const DEPOSIT: u32 = 10;
 /// What can be saved, and what a server begins with, in hundredths of a retry.
-const SAVED: u32 = 1000;
-const FIRST: u32 = 500;
+const BALANCE_MAX: u32 = 1000;
+const BALANCE_START: u32 = 500;
 
 /// A call that may be made again, as it was.
-pub(super) struct Spare {
+pub(super) struct RetryableCall {
     pub(super) caller: Arc<Caller>,
     pub(super) call: Call,
     /// How often.
-    left: u32,
+    attempts_left: u32,
 }
 
 /// What a server's retries may cost it.
-pub(super) struct Budget(Mutex<u32>);
+pub(super) struct RetryBudget(Mutex<u32>);
 
 /// What is done about a failure.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Decision {
+pub(super) enum RetryDecision {
     /// It is the end.
     No,
     /// It would be made again, but for the budget.
-    Spent,
+    OverBudget,
     /// It is made again after this time.
     After(Duration),
 }
 
-impl Default for Budget {
+impl Default for RetryBudget {
     fn default() -> Self {
-        Budget(Mutex::new(FIRST))
+        RetryBudget(Mutex::new(BALANCE_START))
     }
 }
 
-impl Budget {
+impl RetryBudget {
     /// A call went well.
-    pub(super) fn earn(&self) {
+    pub(super) fn deposit(&self) {
         let mut hundredths = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *hundredths = (*hundredths + EARNED).min(SAVED);
+        *hundredths = (*hundredths + DEPOSIT).min(BALANCE_MAX);
     }
 
-    fn spend(&self) -> bool {
+    fn withdraw(&self) -> bool {
         let mut hundredths = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let enough = *hundredths >= 100;
         if enough {
@@ -65,36 +65,36 @@ impl Budget {
     }
 }
 
-impl Spare {
+impl RetryableCall {
     /// A copy of the call, if it can be made again at all.
-    pub(super) fn of(caller: &Arc<Caller>, call: &Call, attempts: u32) -> Option<Box<Spare>> {
+    pub(super) fn of(caller: &Arc<Caller>, call: &Call, attempts: u32) -> Option<Box<RetryableCall>> {
         let left = attempts.checked_sub(1).filter(|left| *left > 0)?;
-        let call = call.again()?;
-        Some(Box::new(Spare { caller: caller.clone(), call, left }))
+        let call = call.clone_for_retry()?;
+        Some(Box::new(RetryableCall { caller: caller.clone(), call, attempts_left: left }))
     }
 
     /// Whether the call is made again after this failure, in its own time: until `deadline`.
-    pub(super) fn decide(&mut self, error: &Error, budget: &Budget, deadline: Instant) -> Decision {
-        if self.left == 0 {
-            return Decision::No;
+    pub(super) fn decide(&mut self, error: &Error, budget: &RetryBudget, deadline: Instant) -> RetryDecision {
+        if self.attempts_left == 0 {
+            return RetryDecision::No;
         }
-        let wait = match error.again {
-            Again::No => return Decision::No,
-            Again::Unsent => None,
-            Again::Later(_) if !is_safe(&self.call) => return Decision::No,
-            Again::Later(wait) => wait,
+        let wait = match error.retryable {
+            Retryable::No => return RetryDecision::No,
+            Retryable::NotSent => None,
+            Retryable::After(_) if !is_safe(&self.call) => return RetryDecision::No,
+            Retryable::After(wait) => wait,
         };
-        let byte: [u8; 1] = random::bytes();
-        let pause = PAUSE.mul_f64(0.5 + f64::from(byte[0]) / 255.0).max(wait.unwrap_or_default());
-        if pause > WAIT_MAX || Instant::now() + pause >= deadline {
-            return Decision::No;
+        let byte: [u8; 1] = random::random_bytes();
+        let pause = DEFAULT_DELAY.mul_f64(0.5 + f64::from(byte[0]) / 255.0).max(wait.unwrap_or_default());
+        if pause > OPEN_TIME_MAX || Instant::now() + pause >= deadline {
+            return RetryDecision::No;
         }
         // What never reached the server costs it nothing.
-        if error.again != Again::Unsent && !budget.spend() {
-            return Decision::Spent;
+        if error.retryable != Retryable::NotSent && !budget.withdraw() {
+            return RetryDecision::OverBudget;
         }
-        self.left -= 1;
-        Decision::After(pause)
+        self.attempts_left -= 1;
+        RetryDecision::After(pause)
     }
 }
 
@@ -105,92 +105,92 @@ impl Spare {
 /// environment." Both are the server's word, and it is the server's environment.
 fn is_safe(call: &Call) -> bool {
     match &call.method {
-        Method::List(_) | Method::ReadResource | Method::GetPrompt | Method::Complete => true,
-        Method::Task(task) => matches!(task, TaskMethod::State | TaskMethod::List),
-        Method::CallTool => {
-            let hints = call.definition.as_ref().and_then(|tool| tool.object("annotations"));
+        McpMethod::List(_) | McpMethod::ReadResource | McpMethod::GetPrompt | McpMethod::Complete => true,
+        McpMethod::Task(task) => matches!(task, TaskMethod::Get | TaskMethod::List),
+        McpMethod::CallTool => {
+            let hints = call.definition.as_ref().and_then(|tool| tool.get_object("annotations"));
             hints.is_some_and(|hints| {
                 let says = |hint| hints.get(hint).is_some_and(|value| value.bytes() == &b"true"[..]);
                 says("readOnlyHint") || says("idempotentHint")
             })
         }
-        Method::Other(_) => false,
+        McpMethod::Other(_) => false,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::json::Object;
-    use crate::model::{Reason, testing};
+    use crate::json::JsonObject;
+    use crate::model::{McpErrorKind, testing};
 
-    fn error(again: Again) -> Error {
-        Error { again, ..Error::new(Reason::ServerRefused, "HTTP status 503") }
+    fn error(again: Retryable) -> Error {
+        Error { retryable: again, ..Error::new(McpErrorKind::ServerRefused, "HTTP status 503") }
     }
 
     fn tool(annotations: &str) -> Call {
         let definition = format!(r#"{{"name":"t","annotations":{annotations}}}"#);
-        let definition = crate::json::Raw::parse(definition.into()).unwrap().as_object().unwrap();
-        Call { definition: Some(Arc::new(definition)), ..Call::new(Method::CallTool, Object::new()) }
+        let definition = crate::json::RawJson::parse(definition.into()).unwrap().as_object().unwrap();
+        Call { definition: Some(Arc::new(definition)), ..Call::new(McpMethod::CallTool, JsonObject::new()) }
     }
 
-    fn again(call: &Call, error: &Error, budget: &Budget) -> Decision {
-        let mut spare = Spare::of(&testing::caller(1, None), call, 2).unwrap();
+    fn again(call: &Call, error: &Error, budget: &RetryBudget) -> RetryDecision {
+        let mut spare = RetryableCall::of(&testing::caller(1, None), call, 2).unwrap();
         spare.decide(error, budget, Instant::now() + Duration::from_secs(60))
     }
 
-    fn is_again(decision: Decision) -> bool {
-        matches!(decision, Decision::After(_))
+    fn is_again(decision: RetryDecision) -> bool {
+        matches!(decision, RetryDecision::After(_))
     }
 
     #[tokio::test]
     async fn only_what_is_safe_is_made_again() {
-        let later = error(Again::Later(None));
-        let made_again = |call: &Call, error: &Error| is_again(again(call, error, &Budget::default()));
-        for method in [Method::ReadResource, Method::GetPrompt, Method::Complete] {
-            assert!(made_again(&Call::new(method, Object::new()), &later));
+        let later = error(Retryable::After(None));
+        let made_again = |call: &Call, error: &Error| is_again(again(call, error, &RetryBudget::default()));
+        for method in [McpMethod::ReadResource, McpMethod::GetPrompt, McpMethod::Complete] {
+            assert!(made_again(&Call::new(method, JsonObject::new()), &later));
         }
-        assert!(!made_again(&Call::of_task(TaskMethod::Cancel, "1"), &later));
+        assert!(!made_again(&Call::for_task(TaskMethod::Cancel, "1"), &later));
         assert!(made_again(&tool(r#"{"readOnlyHint":true}"#), &later));
         assert!(made_again(&tool(r#"{"readOnlyHint":false,"idempotentHint": true}"#), &later));
         for hints in
             ["{}", "null", r#"{"readOnlyHint":"true"}"#, r#"{"idempotentHint":false}"#, r#"{"destructiveHint":false}"#]
         {
             assert!(!made_again(&tool(hints), &later), "{hints}");
-            assert!(made_again(&tool(hints), &error(Again::Unsent)), "{hints}: it never left");
+            assert!(made_again(&tool(hints), &error(Retryable::NotSent)), "{hints}: it never left");
         }
-        assert!(!made_again(&Call::new(Method::ReadResource, Object::new()), &error(Again::No)));
+        assert!(!made_again(&Call::new(McpMethod::ReadResource, JsonObject::new()), &error(Retryable::No)));
     }
 
     #[tokio::test(start_paused = true)]
     async fn within_its_own_time_and_as_often_as_the_setting_says() {
-        let read = Call::new(Method::ReadResource, Object::new());
+        let read = Call::new(McpMethod::ReadResource, JsonObject::new());
         let caller = testing::caller(1, None);
-        assert!(Spare::of(&caller, &read, 1).is_none(), "it is switched off");
-        let mut spare = Spare::of(&caller, &read, 3).unwrap();
-        let (budget, deadline) = (Budget::default(), Instant::now() + Duration::from_secs(5));
-        let asked = |seconds| error(Again::Later(Some(Duration::from_secs(seconds))));
-        assert_eq!(spare.decide(&asked(6), &budget, deadline), Decision::No, "its time would be over");
-        assert_eq!(spare.decide(&asked(2), &budget, deadline), Decision::After(Duration::from_secs(2)));
+        assert!(RetryableCall::of(&caller, &read, 1).is_none(), "it is switched off");
+        let mut spare = RetryableCall::of(&caller, &read, 3).unwrap();
+        let (budget, deadline) = (RetryBudget::default(), Instant::now() + Duration::from_secs(5));
+        let asked = |seconds| error(Retryable::After(Some(Duration::from_secs(seconds))));
+        assert_eq!(spare.decide(&asked(6), &budget, deadline), RetryDecision::No, "its time would be over");
+        assert_eq!(spare.decide(&asked(2), &budget, deadline), RetryDecision::After(Duration::from_secs(2)));
         assert!(is_again(spare.decide(&asked(0), &budget, deadline)));
-        assert_eq!(spare.decide(&asked(0), &budget, deadline), Decision::No, "three attempts");
+        assert_eq!(spare.decide(&asked(0), &budget, deadline), RetryDecision::No, "three attempts");
     }
 
     #[tokio::test]
     async fn a_tenth_of_the_calls_at_most() {
-        let budget = Budget::default();
-        let read = Call::new(Method::ReadResource, Object::new());
+        let budget = RetryBudget::default();
+        let read = Call::new(McpMethod::ReadResource, JsonObject::new());
         let mut retries = 0;
         for n in 0..1000 {
             // Every other call fails.
             if n % 2 == 0 {
-                budget.earn();
-            } else if is_again(again(&read, &error(Again::Later(None)), &budget)) {
+                budget.deposit();
+            } else if is_again(again(&read, &error(Retryable::After(None)), &budget)) {
                 retries += 1;
             }
         }
         assert!((40..=100).contains(&retries), "{retries}");
-        while again(&read, &error(Again::Later(None)), &budget) != Decision::Spent {}
-        assert!(is_again(again(&read, &error(Again::Unsent), &budget)), "that costs the server nothing");
+        while again(&read, &error(Retryable::After(None)), &budget) != RetryDecision::OverBudget {}
+        assert!(is_again(again(&read, &error(Retryable::NotSent), &budget)), "that costs the server nothing");
     }
 }

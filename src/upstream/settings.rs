@@ -6,9 +6,9 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue};
 
 use crate::link::proxy::ProxyChoice;
-use crate::link::socket::Address;
+use crate::link::socket::SocketAddress;
 use crate::link::trust::CaFile;
-use crate::link::ws::WebSocketPing;
+use crate::link::websocket::WebSocketPing;
 use crate::policy::ItemRules;
 
 /// One configured server. Equal settings mean that nothing needs to be done; see also
@@ -26,7 +26,7 @@ pub struct ServerSettings {
     /// Shown to models instead of the server's own instructions.
     pub description: Option<String>,
     /// How to reach it.
-    pub connect: Connect,
+    pub connect: ConnectTarget,
     /// A revision to speak, whatever a probe would say; its spelling is checked by `revision`.
     pub protocol: Option<String>,
     /// Whether each client meets it in the era that the client speaks, if the server speaks both and no revision is set.
@@ -38,7 +38,7 @@ pub struct ServerSettings {
     /// Which prompts exist.
     pub prompts: ItemRules,
     /// Who may share a connection.
-    pub share: Share,
+    pub share: SharingMode,
     /// Longest time for a call, from sending it to its end.
     pub timeout: Duration,
     /// Longest time for a user to answer what the server asks; the call's own time stands still meanwhile.
@@ -54,13 +54,13 @@ pub struct ServerSettings {
     /// Largest message accepted from the server, in bytes.
     pub max_message: usize,
     /// When it is started.
-    pub start: Start,
+    pub start: ServerStart,
     /// How long a server that is started on use is kept while nobody needs it.
     pub idle_stop: Duration,
     /// Connections for single clients at once.
     pub max_connections: usize,
     /// The pauses between attempts to connect.
-    pub backoff: Backoff,
+    pub backoff: BackoffSettings,
     /// How often a call is sent in all, where it may be sent again.
     pub attempts: u32,
     /// When calls to a server that fails end at once.
@@ -104,7 +104,7 @@ impl Default for ListLimits {
 
 /// How to reach a server.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Connect {
+pub enum ConnectTarget {
     /// A child process that speaks over its standard streams.
     Stdio {
         /// The program.
@@ -122,7 +122,7 @@ pub enum Connect {
         reason: String,
     },
     /// A socket that carries newline-delimited messages.
-    Socket(Address),
+    Socket(SocketAddress),
     /// HTTP, or what begins as HTTP.
     Http {
         /// The MCP endpoint.
@@ -165,7 +165,7 @@ pub enum HttpTransport {
 
 /// Who may share a connection to a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Share {
+pub enum SharingMode {
     /// One connection for all clients.
     #[default]
     Auto,
@@ -177,7 +177,7 @@ pub enum Share {
 
 /// When a server is started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Start {
+pub enum ServerStart {
     /// With the gateway.
     #[default]
     Eager,
@@ -187,16 +187,16 @@ pub enum Start {
 
 /// The pauses between attempts to connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Backoff {
+pub struct BackoffSettings {
     /// The first one, doubled with each failure.
     pub min: Duration,
     /// The longest.
     pub max: Duration,
 }
 
-impl Default for Backoff {
+impl Default for BackoffSettings {
     fn default() -> Self {
-        Backoff { min: Duration::from_millis(500), max: Duration::from_secs(30) }
+        BackoffSettings { min: Duration::from_millis(500), max: Duration::from_secs(30) }
     }
 }
 
@@ -237,11 +237,11 @@ impl ServerSettings {
     /// Whether these settings can take the place of `other` on the connection that was opened with those: what differs
     /// is how the server's items look, and how long or how much. Whatever is not named here needs another connection.
     pub fn same_connection(&self, other: &ServerSettings) -> bool {
-        other.tuned(self) == *self
+        other.with_tunable(self) == *self
     }
 
     /// These settings, with those of `other` that can change on a connection.
-    pub(super) fn tuned(&self, other: &ServerSettings) -> ServerSettings {
+    pub(super) fn with_tunable(&self, other: &ServerSettings) -> ServerSettings {
         let ServerSettings { prefix, title, icon, description, tools, resources, prompts, .. } = other.clone();
         ServerSettings {
             prefix,
@@ -268,7 +268,7 @@ impl ServerSettings {
     }
 
     /// A server with everything at its default.
-    pub fn new(name: impl Into<String>, connect: Connect) -> Self {
+    pub fn new(name: impl Into<String>, connect: ConnectTarget) -> Self {
         let name = name.into();
         ServerSettings {
             prefix: name.clone(),
@@ -279,10 +279,10 @@ impl ServerSettings {
             connect,
             protocol: None,
             as_client: true,
-            tools: ItemRules::everything(),
-            resources: ItemRules::everything(),
-            prompts: ItemRules::everything(),
-            share: Share::Auto,
+            tools: ItemRules::allow_all(),
+            resources: ItemRules::allow_all(),
+            prompts: ItemRules::allow_all(),
+            share: SharingMode::Auto,
             timeout: Duration::from_secs(60),
             ask_timeout: Duration::from_secs(600),
             connect_timeout: Duration::from_secs(10),
@@ -290,10 +290,10 @@ impl ServerSettings {
             list_timeout: Duration::from_secs(30),
             relist: Duration::from_secs(300),
             max_message: 16 * 1024 * 1024,
-            start: Start::Eager,
+            start: ServerStart::Eager,
             idle_stop: Duration::from_secs(600),
             max_connections: 256,
-            backoff: Backoff::default(),
+            backoff: BackoffSettings::default(),
             attempts: 2,
             breaker: BreakerSettings::default(),
             ping: PingSettings::default(),

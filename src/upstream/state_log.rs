@@ -8,50 +8,50 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::upstream::State;
+use crate::upstream::UpstreamState;
 
 /// How often a state that stays is told again.
-const AGAIN: Duration = Duration::from_secs(3600);
+const REPEAT_AFTER: Duration = Duration::from_secs(3600);
 /// Lines in that time about one state and reason that comes and goes, until the server was healthy in between.
-const FLAPS: usize = 3;
+const FLAP_LINES_MAX: usize = 3;
 /// States and reasons that are remembered.
-const REMEMBERED: usize = 16;
+const STATES_MAX: usize = 16;
 /// How much of a reason tells it from others, in characters.
-const REASON: usize = 200;
+const REASON_CHARS: usize = 200;
 
 /// The lines about one server.
 #[derive(Default)]
-pub(super) struct StateLog(Mutex<Told>);
+pub(super) struct StateLog(Mutex<LoggedStates>);
 
 #[derive(Default)]
-struct Told {
-    last: Option<Key>,
-    recent: Vec<(Key, Instant)>,
+struct LoggedStates {
+    last: Option<StateKey>,
+    recent: Vec<(StateKey, Instant)>,
     /// Changes since the last line.
-    hushed: u64,
+    suppressed: u64,
 }
 
-type Key = (State, String);
+type StateKey = (UpstreamState, String);
 
 impl StateLog {
     /// A server is in a state for a reason: where that is worth a line, how many were left out before it.
-    pub(super) fn turn(&self, state: State, reason: &str) -> Option<u64> {
+    pub(super) fn record(&self, state: UpstreamState, reason: &str) -> Option<u64> {
         let now = Instant::now();
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (state, gist(reason));
-        told.recent.retain(|(_, at)| now < *at + AGAIN);
+        let key = (state, stable_reason(reason));
+        told.recent.retain(|(_, at)| now < *at + REPEAT_AFTER);
         let count = told.recent.iter().filter(|(known, _)| *known == key).count();
         let stays = told.last.as_ref() == Some(&key);
         told.last = Some(key.clone());
-        if stays && count > 0 || count >= FLAPS {
-            told.hushed += 1;
+        if stays && count > 0 || count >= FLAP_LINES_MAX {
+            told.suppressed += 1;
             return None;
         }
-        if told.recent.len() == REMEMBERED {
+        if told.recent.len() == STATES_MAX {
             told.recent.remove(0);
         }
         told.recent.push((key, now));
-        Some(std::mem::take(&mut told.hushed))
+        Some(std::mem::take(&mut told.suppressed))
     }
 
     /// The server was well for a while: its next trouble is another one. If its state had no line, how many had none.
@@ -62,14 +62,14 @@ impl StateLog {
         // The line about the present state is all that is left of it.
         let before = told.recent.len().saturating_sub(1);
         told.recent.drain(..before);
-        let hushed = std::mem::take(&mut told.hushed);
+        let hushed = std::mem::take(&mut told.suppressed);
         (hushed > 0).then_some(hushed)
     }
 }
 
 /// A reason without what differs each time: ports, process ids, times.
-fn gist(reason: &str) -> String {
-    reason.chars().filter(|c| !c.is_ascii_digit()).take(REASON).collect()
+fn stable_reason(reason: &str) -> String {
+    reason.chars().filter(|c| !c.is_ascii_digit()).take(REASON_CHARS).collect()
 }
 
 #[cfg(test)]
@@ -81,14 +81,14 @@ mod tests {
         let log = StateLog::default();
         let mut lines = 0;
         for attempt in 0..2 * 60 * 8 {
-            lines += usize::from(log.turn(State::BackingOff, &format!("refused, in {attempt} s")).is_some());
+            lines += usize::from(log.record(UpstreamState::BackingOff, &format!("refused, in {attempt} s")).is_some());
             tokio::time::sleep(Duration::from_millis(7500)).await;
         }
         assert_eq!(lines, 2, "in two hours");
-        assert!(log.turn(State::BackingOff, "no such host").is_some(), "another reason");
-        assert!(log.turn(State::Failed, "no such host").is_some(), "another state");
-        assert_eq!(log.turn(State::Failed, "no such host"), None);
-        assert_eq!(log.turn(State::Ready, ""), Some(1), "with what was left out");
+        assert!(log.record(UpstreamState::BackingOff, "no such host").is_some(), "another reason");
+        assert!(log.record(UpstreamState::Failed, "no such host").is_some(), "another state");
+        assert_eq!(log.record(UpstreamState::Failed, "no such host"), None);
+        assert_eq!(log.record(UpstreamState::Ready, ""), Some(1), "with what was left out");
     }
 
     #[tokio::test(start_paused = true)]
@@ -96,14 +96,14 @@ mod tests {
         let log = StateLog::default();
         let mut lines = 0;
         for _ in 0..100 {
-            lines += usize::from(log.turn(State::Ready, "").is_some());
-            lines += usize::from(log.turn(State::BackingOff, "it exited").is_some());
+            lines += usize::from(log.record(UpstreamState::Ready, "").is_some());
+            lines += usize::from(log.record(UpstreamState::BackingOff, "it exited").is_some());
             tokio::time::sleep(Duration::from_secs(5)).await;
         }
-        assert_eq!(lines, 2 * FLAPS);
-        assert_eq!(log.turn(State::Ready, ""), None);
+        assert_eq!(lines, 2 * FLAP_LINES_MAX);
+        assert_eq!(log.record(UpstreamState::Ready, ""), None);
         assert!(log.settle().is_some_and(|hushed| hushed > 100), "it is well again, and that is told");
         assert_eq!(log.settle(), None);
-        assert_eq!(log.turn(State::BackingOff, "it exited"), Some(0), "a new trouble");
+        assert_eq!(log.record(UpstreamState::BackingOff, "it exited"), Some(0), "a new trouble");
     }
 }

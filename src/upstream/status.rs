@@ -4,7 +4,7 @@ use tokio::time::Instant;
 
 /// The states of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum State {
+pub enum UpstreamState {
     /// It is being connected.
     #[default]
     Starting,
@@ -26,55 +26,55 @@ pub enum State {
 
 /// A state, why, and what comes next.
 #[derive(Clone, Debug, Default)]
-pub struct Status {
+pub struct UpstreamStatus {
     /// The state.
-    pub state: State,
+    pub state: UpstreamState,
     /// Why; empty where there is nothing to say.
     pub reason: String,
     /// When the next attempt to connect is made, if one is planned.
     pub next_attempt: Option<Instant>,
     /// From when on a call that needs it causes one.
-    pub wake: Option<Instant>,
+    pub demand_from: Option<Instant>,
     /// Since when it is not connected; `None`: it is.
-    pub away: Option<Instant>,
+    pub disconnected_since: Option<Instant>,
     /// Since when it is in this state.
-    pub since: Option<Instant>,
+    pub state_since: Option<Instant>,
     /// The process, if there is one.
     pub pid: Option<u32>,
 }
 
-impl Status {
+impl UpstreamStatus {
     /// A server that was never connected.
     pub(super) fn starting() -> Self {
         let now = Some(Instant::now());
-        Status { away: now, since: now, ..Status::default() }
+        UpstreamStatus { disconnected_since: now, state_since: now, ..UpstreamStatus::default() }
     }
 }
 
-impl State {
+impl UpstreamState {
     /// Every state.
-    pub const ALL: [State; 8] = [
-        State::Starting,
-        State::Ready,
-        State::Degraded,
-        State::BackingOff,
-        State::NeedsLogin,
-        State::Failed,
-        State::Stopped,
-        State::Disabled,
+    pub const ALL: [UpstreamState; 8] = [
+        UpstreamState::Starting,
+        UpstreamState::Ready,
+        UpstreamState::Degraded,
+        UpstreamState::BackingOff,
+        UpstreamState::NeedsLogin,
+        UpstreamState::Failed,
+        UpstreamState::Stopped,
+        UpstreamState::Disabled,
     ];
 
     /// The state's name in logs, metrics and answers.
     pub fn name(self) -> &'static str {
         match self {
-            State::Starting => "starting",
-            State::Ready => "ready",
-            State::Degraded => "degraded",
-            State::BackingOff => "backing_off",
-            State::NeedsLogin => "needs_login",
-            State::Failed => "failed",
-            State::Stopped => "stopped",
-            State::Disabled => "disabled",
+            UpstreamState::Starting => "starting",
+            UpstreamState::Ready => "ready",
+            UpstreamState::Degraded => "degraded",
+            UpstreamState::BackingOff => "backing_off",
+            UpstreamState::NeedsLogin => "needs_login",
+            UpstreamState::Failed => "failed",
+            UpstreamState::Stopped => "stopped",
+            UpstreamState::Disabled => "disabled",
         }
     }
 }

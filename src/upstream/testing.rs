@@ -16,38 +16,38 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::link::guard::Guard;
+use crate::link::reaper::Reaper;
 use crate::telemetry::Metrics;
-use crate::upstream::{Connect, HttpTransport, NetworkSettings, ServerSettings, Shared};
+use crate::upstream::{ConnectTarget, HttpTransport, NetworkSettings, ServerSettings, UpstreamContext};
 
 /// What a server may say before it is read.
-const WAITING: usize = 64;
+const MESSAGES_MAX: usize = 64;
 
 /// A server's side of one connection.
 #[derive(Clone)]
-pub(super) struct Talk {
+pub(super) struct ServerSide {
     out: mpsc::Sender<Value>,
     /// Which connection it is, from 0.
     pub(super) nth: usize,
 }
 
-impl Talk {
-    pub(super) fn say(&self, message: Value) {
+impl ServerSide {
+    pub(super) fn send(&self, message: Value) {
         self.out.try_send(message).unwrap();
     }
 
     pub(super) fn answer(&self, request: &Value, result: &Value) {
-        self.say(json!({"jsonrpc": "2.0", "id": request["id"], "result": result}));
+        self.send(json!({"jsonrpc": "2.0", "id": request["id"], "result": result}));
     }
 
     /// A notification of a subscription.
-    fn told(&self, method: &str, id: &Value) {
+    fn send_on_subscription(&self, method: &str, id: &Value) {
         let meta = json!({"io.modelcontextprotocol/subscriptionId": id});
-        self.say(json!({"jsonrpc": "2.0", "method": method, "params": {"_meta": meta, "notifications": {}}}));
+        self.send(json!({"jsonrpc": "2.0", "method": method, "params": {"_meta": meta, "notifications": {}}}));
     }
 
     /// Does what every legacy server does; false: it is something else.
-    pub(super) fn legacy(&self, message: &Value) -> bool {
+    pub(super) fn serve_legacy(&self, message: &Value) -> bool {
         let capabilities = json!({"tools": {}});
         match message["method"].as_str().unwrap_or_default() {
             "initialize" => self.answer(
@@ -62,7 +62,7 @@ impl Talk {
 }
 
 /// A stateless server on a pipe whose tools change.
-pub(super) struct Changing {
+pub(super) struct ChangingServer {
     /// How many tools there are.
     pub(super) tools: AtomicUsize,
     /// How often they were listed.
@@ -71,20 +71,20 @@ pub(super) struct Changing {
     pub(super) acknowledges: Option<Duration>,
     /// How long the list of prompts takes.
     pub(super) prompts: Duration,
-    listener: Mutex<Option<(Talk, Value)>>,
+    listener: Mutex<Option<(ServerSide, Value)>>,
 }
 
-impl Changing {
+impl ChangingServer {
     pub(super) fn new(acknowledges: Option<Duration>) -> Arc<Self> {
         let (tools, listed, prompts) = (AtomicUsize::new(1), AtomicUsize::new(0), Duration::from_secs(2));
-        Arc::new(Changing { tools, listed, acknowledges, prompts, listener: Mutex::default() })
+        Arc::new(ChangingServer { tools, listed, acknowledges, prompts, listener: Mutex::default() })
     }
 
     /// One more tool, which whoever listens is told.
-    pub(super) fn grow(&self) {
+    pub(super) fn add_tool(&self) {
         self.tools.fetch_add(1, Ordering::Relaxed);
         if let Some((talk, id)) = &*self.listener.lock().unwrap() {
-            talk.told("notifications/tools/list_changed", id);
+            talk.send_on_subscription("notifications/tools/list_changed", id);
         }
     }
 
@@ -95,7 +95,7 @@ impl Changing {
         }
     }
 
-    pub(super) fn serve(self: &Arc<Self>, talk: &Talk, message: &Value) {
+    pub(super) fn serve(self: &Arc<Self>, talk: &ServerSide, message: &Value) {
         let told = json!({"listChanged": true});
         let result = match message["method"].as_str().unwrap() {
             "server/discover" => {
@@ -106,7 +106,7 @@ impl Changing {
                 if let Some(after) = self.acknowledges {
                     tokio::spawn(async move {
                         tokio::time::sleep(after).await;
-                        talk.told("notifications/subscriptions/acknowledged", &id);
+                        talk.send_on_subscription("notifications/subscriptions/acknowledged", &id);
                         *changing.listener.lock().unwrap() = Some((talk, id));
                     });
                 }
@@ -135,13 +135,13 @@ impl Changing {
 }
 
 /// Shared parts that lead to a server wherever they dial: what it does with each message, on which connection.
-pub(super) fn dialing(serve: impl Fn(&Talk, &Value) + Send + Sync + 'static) -> Arc<Shared> {
+pub(super) fn dialing(serve: impl Fn(&ServerSide, &Value) + Send + Sync + 'static) -> Arc<UpstreamContext> {
     let (serve, dialed) = (Arc::new(serve), AtomicUsize::new(0));
-    let shared = Shared::new(Arc::new(Metrics::new()), Guard::none());
-    Arc::new(shared.dialing(Arc::new(move |_| {
+    let shared = UpstreamContext::new(Arc::new(Metrics::new()), Reaper::disabled());
+    Arc::new(shared.with_dialer(Arc::new(move |_| {
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
-        let (out, says) = mpsc::channel(WAITING);
-        let talk = Talk { out, nth: dialed.fetch_add(1, Ordering::Relaxed) };
+        let (out, says) = mpsc::channel(MESSAGES_MAX);
+        let talk = ServerSide { out, nth: dialed.fetch_add(1, Ordering::Relaxed) };
         tokio::spawn(converse(theirs, talk, says, serve.clone()));
         let (reader, writer) = tokio::io::split(ours);
         Ok((Box::new(reader), Box::new(writer)))
@@ -150,9 +150,9 @@ pub(super) fn dialing(serve: impl Fn(&Talk, &Value) + Send + Sync + 'static) -> 
 
 async fn converse(
     pipe: DuplexStream,
-    talk: Talk,
+    talk: ServerSide,
     mut says: mpsc::Receiver<Value>,
-    serve: Arc<impl Fn(&Talk, &Value) + Send + Sync>,
+    serve: Arc<impl Fn(&ServerSide, &Value) + Send + Sync>,
 ) {
     let (reader, mut writer) = tokio::io::split(pipe);
     let mut lines = BufReader::new(reader).lines();
@@ -172,14 +172,14 @@ async fn converse(
 }
 
 /// A request over HTTP.
-pub(super) struct Asked {
+pub(super) struct ScriptedRequest {
     pub(super) verb: Method,
     pub(super) session: Option<String>,
     pub(super) message: Value,
 }
 
 /// What becomes of it.
-pub(super) enum Becomes {
+pub(super) enum ScriptedAnswer {
     /// A result, in the session of this name where one is opened.
     Result(Value, Option<String>),
     /// A result, once it is there.
@@ -192,17 +192,19 @@ pub(super) enum Becomes {
     Broken,
 }
 
-impl Asked {
+impl ScriptedRequest {
     pub(super) fn method(&self) -> &str {
         self.message["method"].as_str().unwrap_or_default()
     }
 }
 
 /// The same as [`dialing`] for a server with a URL.
-pub(super) fn dialing_http(serve: impl Fn(&Asked) -> Becomes + Send + Sync + 'static) -> Arc<Shared> {
+pub(super) fn dialing_http(
+    serve: impl Fn(&ScriptedRequest) -> ScriptedAnswer + Send + Sync + 'static,
+) -> Arc<UpstreamContext> {
     let serve = Arc::new(serve);
-    let shared = Shared::new(Arc::new(Metrics::new()), Guard::none());
-    Arc::new(shared.dialing(Arc::new(move |_| {
+    let shared = UpstreamContext::new(Arc::new(Metrics::new()), Reaper::disabled());
+    Arc::new(shared.with_dialer(Arc::new(move |_| {
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
         let serve = serve.clone();
         tokio::spawn(async move {
@@ -217,25 +219,25 @@ pub(super) fn dialing_http(serve: impl Fn(&Asked) -> Becomes + Send + Sync + 'st
 
 async fn respond(
     request: Request<Incoming>,
-    serve: Arc<impl Fn(&Asked) -> Becomes>,
+    serve: Arc<impl Fn(&ScriptedRequest) -> ScriptedAnswer>,
 ) -> io::Result<Response<Full<Bytes>>> {
     let (head, body) = request.into_parts();
     let body = body.collect().await.unwrap().to_bytes();
     let session = head.headers.get("mcp-session-id").map(|id| id.to_str().unwrap().to_owned());
     let message = serde_json::from_slice(&body).unwrap_or_default();
-    let asked = Asked { verb: head.method, session, message };
+    let asked = ScriptedRequest { verb: head.method, session, message };
     let (result, session) = match serve(&asked) {
-        Becomes::Result(result, session) => (result, session),
-        Becomes::Later(result) => (result.await.map_err(io::Error::other)?, None),
-        Becomes::Events(messages) => {
+        ScriptedAnswer::Result(result, session) => (result, session),
+        ScriptedAnswer::Later(result) => (result.await.map_err(io::Error::other)?, None),
+        ScriptedAnswer::Events(messages) => {
             let events: String = messages.iter().map(|message| format!("data: {message}\n\n")).collect();
             let response = Response::builder().header("content-type", "text/event-stream");
             return Ok(response.body(Full::from(events)).unwrap());
         }
-        Becomes::Status(status) => {
+        ScriptedAnswer::Status(status) => {
             return Ok(Response::builder().status(status).body(Full::default()).unwrap());
         }
-        Becomes::Broken => return Err(io::Error::other("broken")),
+        ScriptedAnswer::Broken => return Err(io::Error::other("broken")),
     };
     let answer = json!({"jsonrpc": "2.0", "id": asked.message["id"], "result": result}).to_string();
     let response = Response::builder().header("content-type", "application/json");
@@ -249,7 +251,7 @@ async fn respond(
 /// Settings of a server with a URL, which speaks the legacy revisions.
 pub(super) fn settings_http() -> ServerSettings {
     let (url, headers) = (url::Url::parse("http://server.test/mcp").unwrap(), Vec::new());
-    let connect = Connect::Http {
+    let connect = ConnectTarget::Http {
         url,
         socket: None,
         headers,
@@ -264,6 +266,6 @@ pub(super) fn settings_http() -> ServerSettings {
 pub(super) fn settings() -> ServerSettings {
     ServerSettings::new(
         "a",
-        Connect::Stdio { command: "none".to_owned(), args: Vec::new(), env: Vec::new(), cwd: None },
+        ConnectTarget::Stdio { command: "none".to_owned(), args: Vec::new(), env: Vec::new(), cwd: None },
     )
 }

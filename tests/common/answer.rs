@@ -44,14 +44,14 @@ impl Message {
 pub(crate) struct Stream {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
-    body: Source,
+    body: AnswerSource,
     /// Everything of the body so far.
     pub(crate) read: Vec<u8>,
     taken: usize,
     waiting: VecDeque<Message>,
 }
 
-enum Source {
+enum AnswerSource {
     Http(Incoming),
     /// Taken from a stream that carries others too.
     Messages(mpsc::Receiver<Message>),
@@ -59,7 +59,7 @@ enum Source {
 
 impl Stream {
     pub(crate) fn of_messages(headers: HeaderMap, messages: mpsc::Receiver<Message>) -> Self {
-        let body = Source::Messages(messages);
+        let body = AnswerSource::Messages(messages);
         Stream { status: 200, headers, body, read: Vec::new(), taken: 0, waiting: VecDeque::new() }
     }
 
@@ -78,7 +78,7 @@ impl Stream {
     pub(crate) fn of(response: Response<Incoming>) -> Self {
         let (head, body) = response.into_parts();
         let (status, headers) = (head.status.as_u16(), head.headers);
-        Stream { status, headers, body: Source::Http(body), read: Vec::new(), taken: 0, waiting: VecDeque::new() }
+        Stream { status, headers, body: AnswerSource::Http(body), read: Vec::new(), taken: 0, waiting: VecDeque::new() }
     }
 
     pub(crate) fn is_events(&self) -> bool {
@@ -87,7 +87,7 @@ impl Stream {
 
     /// Waits for the first bytes, whatever they are; false if there are none.
     pub(crate) async fn begun(&mut self) -> bool {
-        matches!(self.body, Source::Messages(_)) || !self.read.is_empty() || self.more().await
+        matches!(self.body, AnswerSource::Messages(_)) || !self.read.is_empty() || self.more().await
     }
 
     /// The next message; none at the end.
@@ -113,8 +113,8 @@ impl Stream {
     async fn more(&mut self) -> bool {
         let next = async {
             match &mut self.body {
-                Source::Http(body) => body.frame().await,
-                Source::Messages(messages) => {
+                AnswerSource::Http(body) => body.frame().await,
+                AnswerSource::Messages(messages) => {
                     let message = messages.recv().await?;
                     self.waiting.push_back(message);
                     Some(Ok(Frame::data(Bytes::new())))

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use moongate::app::App;
+use moongate::app::GatewayApp;
 use moongate::config::{LoadOptions, load};
 use moongate::revision::SUPPORTED;
 use tempfile::TempDir;
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_moongate");
 
 /// A gateway with this config, on a port of its own.
-pub(crate) async fn start(dir: &TempDir, config: &str) -> App {
+pub(crate) async fn start(dir: &TempDir, config: &str) -> GatewayApp {
     let path = dir.path().join("moongate.toml");
     std::fs::write(&path, config).unwrap();
     let options = LoadOptions {
@@ -21,5 +21,5 @@ pub(crate) async fn start(dir: &TempDir, config: &str) -> App {
         ..LoadOptions::default()
     };
     let loaded = load(&options).unwrap_or_else(|problems| panic!("{problems:?}\n{config}"));
-    App::start(loaded.plan, Some(Path::new(PROGRAM))).await.unwrap()
+    GatewayApp::start(loaded.plan, Some(Path::new(PROGRAM))).await.unwrap()
 }

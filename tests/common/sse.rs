@@ -15,17 +15,17 @@ const WAITING: usize = 1024;
 /// An open stream, and where messages go.
 pub(crate) struct Sse {
     pub(crate) to: String,
-    table: Arc<Mutex<Table>>,
+    table: Arc<Mutex<SseCallTable>>,
     reading: JoinHandle<()>,
 }
 
 #[derive(Default)]
-struct Table {
-    calls: Vec<Call>,
+struct SseCallTable {
+    calls: Vec<SseCall>,
     own: Option<mpsc::Sender<Message>>,
 }
 
-struct Call {
+struct SseCall {
     /// The id, as it was written.
     id: String,
     token: Value,
@@ -44,7 +44,7 @@ impl Sse {
         assert!(stream.status == 200 && stream.is_events(), "no event stream: {} {:?}", stream.status, stream.headers);
         let endpoint = stream.endpoint().await;
         let (origin, _) = url.split_at(url.find("/sse").expect("the path of HTTP+SSE"));
-        let table = Arc::new(Mutex::new(Table::default()));
+        let table = Arc::new(Mutex::new(SseCallTable::default()));
         let reading = tokio::spawn(read(stream, table.clone()));
         Sse { to: format!("{origin}{endpoint}"), table, reading }
     }
@@ -54,7 +54,7 @@ impl Sse {
         let request: Value = serde_json::from_str(body).unwrap_or_default();
         let (messages, receiver) = mpsc::channel(WAITING);
         let token = request["params"]["_meta"]["progressToken"].clone();
-        self.table.lock().unwrap().calls.push(Call { id: id.to_owned(), token, messages });
+        self.table.lock().unwrap().calls.push(SseCall { id: id.to_owned(), token, messages });
         said(receiver)
     }
 
@@ -73,7 +73,7 @@ impl Sse {
     /// Ends the stream, and with it the session.
     pub(crate) fn close(&self) {
         self.reading.abort();
-        *self.table.lock().unwrap() = Table::default();
+        *self.table.lock().unwrap() = SseCallTable::default();
     }
 }
 
@@ -83,7 +83,7 @@ fn said(messages: mpsc::Receiver<Message>) -> Stream {
     Stream::of_messages(headers, messages)
 }
 
-async fn read(mut stream: Stream, table: Arc<Mutex<Table>>) {
+async fn read(mut stream: Stream, table: Arc<Mutex<SseCallTable>>) {
     while let Some(message) = stream.next().await {
         let mut table = table.lock().unwrap();
         let calls = &mut table.calls;
@@ -104,5 +104,5 @@ async fn read(mut stream: Stream, table: Arc<Mutex<Table>>) {
         // Whoever no longer listens misses it.
         let _ = to.map(|to| to.try_send(message));
     }
-    *table.lock().unwrap() = Table::default();
+    *table.lock().unwrap() = SseCallTable::default();
 }

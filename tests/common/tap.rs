@@ -26,12 +26,12 @@ pub(crate) struct Exchange {
     pub(crate) answer: String,
 }
 
-type Exchanges = Arc<Mutex<Vec<Exchange>>>;
+type SharedExchanges = Arc<Mutex<Vec<Exchange>>>;
 
 /// A tap that runs until the test ends.
 pub(crate) struct Tap {
     pub(crate) url: String,
-    exchanges: Exchanges,
+    exchanges: SharedExchanges,
     /// How many exchanges, and how much of each answer, were there when the case began.
     mark: Vec<usize>,
 }
@@ -41,7 +41,7 @@ impl Tap {
     pub(crate) async fn before(target: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/mcp", listener.local_addr().unwrap());
-        let exchanges = Exchanges::default();
+        let exchanges = SharedExchanges::default();
         tokio::spawn(accept(listener, target, exchanges.clone()));
         Tap { url, exchanges, mark: Vec::new() }
     }
@@ -63,7 +63,7 @@ impl Tap {
     }
 }
 
-async fn accept(listener: TcpListener, target: SocketAddr, exchanges: Exchanges) {
+async fn accept(listener: TcpListener, target: SocketAddr, exchanges: SharedExchanges) {
     let client: Client<HttpConnector, Full<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
     while let Ok((socket, _)) = listener.accept().await {
         let (client, exchanges) = (client.clone(), exchanges.clone());
@@ -78,14 +78,14 @@ async fn accept(listener: TcpListener, target: SocketAddr, exchanges: Exchanges)
     }
 }
 
-type Passing = StreamBody<futures_util::stream::BoxStream<'static, Result<Frame<Bytes>, hyper::Error>>>;
+type PassingBody = StreamBody<futures_util::stream::BoxStream<'static, Result<Frame<Bytes>, hyper::Error>>>;
 
 async fn pass(
     client: Client<HttpConnector, Full<Bytes>>,
     target: SocketAddr,
-    exchanges: Exchanges,
+    exchanges: SharedExchanges,
     request: Request<Incoming>,
-) -> Response<Passing> {
+) -> Response<PassingBody> {
     let (mut head, body) = request.into_parts();
     let body = body.collect().await.unwrap().to_bytes();
     let at = {

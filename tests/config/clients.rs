@@ -29,19 +29,19 @@ fn fixture(path: &str) -> PathBuf {
 /// One line for each server: what it is, and what of it is not the default.
 fn lines(plan: &Plan) -> Vec<String> {
     let default = load(&[], &[]).unwrap().plan;
-    let one = ServerSettings::new("x", Connect::Misconfigured { reason: String::new() });
+    let one = ServerSettings::new("x", ConnectTarget::Misconfigured { reason: String::new() });
     let mut lines: Vec<String> = plan
         .servers
         .iter()
         .map(|server| {
             let mut line = match &server.connect {
-                Connect::Stdio { command, args, env, cwd } => {
+                ConnectTarget::Stdio { command, args, env, cwd } => {
                     let env: Vec<String> = env.iter().map(|(name, value)| format!("{name}={value} ")).collect();
                     let cwd = cwd.as_ref().map(|cwd| format!(" in {}", cwd.display())).unwrap_or_default();
                     let args: Vec<String> = args.iter().map(|arg| format!(" {arg}")).collect();
                     format!("{}{command}{}{cwd}", env.concat(), args.concat())
                 }
-                Connect::Http { url, transport, headers, .. } => {
+                ConnectTarget::Http { url, transport, headers, .. } => {
                     let header = |(name, value): &(http::HeaderName, http::HeaderValue)| {
                         format!(" {name}:{}", value.to_str().unwrap())
                     };
@@ -55,7 +55,7 @@ fn lines(plan: &Plan) -> Vec<String> {
                 [("allow", &server.tools.allow, &one.tools.allow), ("deny", &server.tools.deny, &one.tools.deny)]
             {
                 if globs != usual {
-                    line += &format!(" {what} {}", globs.spelling().join(","));
+                    line += &format!(" {what} {}", globs.patterns().join(","));
                 }
             }
             for (what, time, usual) in [
@@ -241,8 +241,8 @@ fn one_entry_that_is_not_understood_costs_that_server() {
         r#"{ "mcpServers": { "good": { "command": "a" }, "odd": { "command": "b", "onlyTheseTools": ["x"] } } }"#;
     let loaded = load_at_start(text, "mcp.json").unwrap_or_else(|problems| panic!("{problems}"));
     let [good, odd] = &loaded.plan.servers[..] else { panic!("{:?}", loaded.plan.servers) };
-    assert!(matches!(good.connect, Connect::Stdio { .. }));
-    let Connect::Misconfigured { reason } = &odd.connect else { panic!("{odd:?}") };
+    assert!(matches!(good.connect, ConnectTarget::Stdio { .. }));
+    let ConnectTarget::Misconfigured { reason } = &odd.connect else { panic!("{odd:?}") };
     assert!(reason.contains("onlyTheseTools"), "{reason}");
 }
 

@@ -16,12 +16,12 @@ const SETUP: Duration = Duration::from_secs(600);
 pub(crate) const MOONGATE: &str = env!("CARGO_BIN_EXE_moongate");
 
 /// Where `setup.sh` has put the programs.
-pub(crate) struct Home(PathBuf);
+pub(crate) struct ProgramHome(PathBuf);
 
-impl Home {
+impl ProgramHome {
     /// Runs `setup.sh`, which locks and skips what is done, so that each process may.
-    pub(crate) async fn get() -> &'static Home {
-        static HOME: OnceCell<Home> = OnceCell::const_new();
+    pub(crate) async fn get() -> &'static ProgramHome {
+        static HOME: OnceCell<ProgramHome> = OnceCell::const_new();
         HOME.get_or_init(|| async {
             let home = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("a target directory").join("conformance");
             let mut command = Command::new(scripts().join("setup.sh"));
@@ -31,7 +31,7 @@ impl Home {
                 panic!("setup.sh took more than {SETUP:?}");
             };
             assert!(status.expect("setup.sh ends").success(), "setup.sh failed");
-            Home(home)
+            ProgramHome(home)
         })
         .await
     }
@@ -99,14 +99,14 @@ pub(crate) fn mock_command(revision: &str) -> Value {
 }
 
 /// The gateway, in front of the server under test and of one that has things of the same names.
-pub(crate) struct Gateway {
+pub(crate) struct SuiteGateway {
     program: Program,
     _dir: TempDir,
 }
 
-impl Gateway {
+impl SuiteGateway {
     /// `everything` as given, and a mock named `second`.
-    pub(crate) async fn before(everything: Value) -> Gateway {
+    pub(crate) async fn before(everything: Value) -> SuiteGateway {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let second = dir.path().join("second.json");
         std::fs::write(&second, namesake().to_string()).expect("a script");
@@ -124,7 +124,7 @@ impl Gateway {
         let mut command = Command::new(MOONGATE);
         command.args(["serve", "--config"]).arg(&path).stdin(Stdio::null());
         let connected = [r#"connected server="everything""#, r#"connected server="second""#];
-        Gateway { program: Program::start_until(command, "/mcp", &connected).await, _dir: dir }
+        SuiteGateway { program: Program::start_until(command, "/mcp", &connected).await, _dir: dir }
     }
 
     /// The URL of all servers, or of `/one`.

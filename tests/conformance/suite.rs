@@ -13,7 +13,7 @@ use serde::Deserialize;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use super::peers::{Home, MOONGATE};
+use super::peers::{MOONGATE, ProgramHome};
 
 /// A run of one set takes seconds; one that hangs takes the suite's own limit for each scenario.
 const RUN: Duration = Duration::from_secs(280);
@@ -37,7 +37,7 @@ struct NotScored {
 }
 
 impl Requirements {
-    pub(crate) fn of(home: &Home, revision: &str) -> Requirements {
+    pub(crate) fn of(home: &ProgramHome, revision: &str) -> Requirements {
         let path = home.suite().join("requirements").join(format!("{revision}.yaml"));
         let text = std::fs::read_to_string(&path).expect("the suite's requirements");
         serde_saphyr::from_str(&text).expect("the suite's requirements are YAML")
@@ -50,7 +50,7 @@ impl Requirements {
 
 /// A check of the suite.
 #[derive(Deserialize)]
-struct Check {
+struct SuiteCheck {
     id: String,
     status: String,
     #[serde(rename = "errorMessage")]
@@ -59,7 +59,7 @@ struct Check {
 }
 
 /// What a scenario came to.
-pub(crate) struct Outcome {
+pub(crate) struct ScenarioOutcome {
     pub(crate) scenario: String,
     pub(crate) scored: bool,
     /// Ids of the checks that failed, each once; an empty list for a scenario that passed.
@@ -71,21 +71,21 @@ pub(crate) struct Outcome {
 }
 
 /// One requirement set, run.
-pub(crate) struct Report {
+pub(crate) struct SuiteReport {
     pub(crate) revision: &'static str,
-    pub(crate) outcomes: Vec<Outcome>,
+    pub(crate) outcomes: Vec<ScenarioOutcome>,
     /// What else was wrong: with the suite's end, or a client's.
     pub(crate) wrong: Vec<String>,
 }
 
-impl Report {
+impl SuiteReport {
     /// Reads the reports that a run left in `dir`.
-    pub(crate) fn read(revision: &'static str, scored: &[String], not_scored: &[String], dir: &Path) -> Report {
+    pub(crate) fn read(revision: &'static str, scored: &[String], not_scored: &[String], dir: &Path) -> SuiteReport {
         let mut checks = BTreeMap::new();
         collect(dir, dir, &mut checks);
         let of = |scenario: &String, scored| outcome(scenario, scored, checks.get(scenario));
         let outcomes = scored.iter().map(|one| of(one, true)).chain(not_scored.iter().map(|one| of(one, false)));
-        Report { revision, outcomes: outcomes.collect(), wrong: Vec::new() }
+        SuiteReport { revision, outcomes: outcomes.collect(), wrong: Vec::new() }
     }
 
     /// Passed and run, of the scored ones or of the others.
@@ -98,12 +98,12 @@ impl Report {
     }
 
     /// Nothing was run of this set.
-    pub(crate) fn none(revision: &'static str) -> Report {
-        Report { revision, outcomes: Vec::new(), wrong: Vec::new() }
+    pub(crate) fn none(revision: &'static str) -> SuiteReport {
+        SuiteReport { revision, outcomes: Vec::new(), wrong: Vec::new() }
     }
 }
 
-fn outcome(scenario: &str, scored: bool, found: Option<&(PathBuf, Vec<Check>)>) -> Outcome {
+fn outcome(scenario: &str, scored: bool, found: Option<&(PathBuf, Vec<SuiteCheck>)>) -> ScenarioOutcome {
     let (mut failed, mut warned, mut why) = (Vec::new(), Vec::new(), String::new());
     match found {
         None => failed.push("not run".to_owned()),
@@ -126,11 +126,11 @@ fn outcome(scenario: &str, scored: bool, found: Option<&(PathBuf, Vec<Check>)>) 
             let _ = writeln!(why, "    see {}", path.display());
         }
     }
-    Outcome { scenario: scenario.to_owned(), scored, failed, warned, why }
+    ScenarioOutcome { scenario: scenario.to_owned(), scored, failed, warned, why }
 }
 
 /// Every `checks.json`, by scenario: the directory's name without the leg and the time.
-fn collect(root: &Path, dir: &Path, found: &mut BTreeMap<String, (PathBuf, Vec<Check>)>) {
+fn collect(root: &Path, dir: &Path, found: &mut BTreeMap<String, (PathBuf, Vec<SuiteCheck>)>) {
     for entry in std::fs::read_dir(dir).expect("the suite's reports") {
         let path = entry.expect("an entry").path();
         if path.is_dir() {
@@ -158,13 +158,13 @@ pub(crate) fn reports(gate: &str, revision: &str) -> PathBuf {
 }
 
 /// Runs what a revision requires of a server against `url`.
-pub(crate) async fn server_leg(home: &Home, gate: &str, revision: &'static str, url: &str) -> Report {
+pub(crate) async fn server_leg(home: &ProgramHome, gate: &str, revision: &'static str, url: &str) -> SuiteReport {
     let required = Requirements::of(home, revision);
     let dir = reports(gate, revision);
     let mut command = suite(home);
     command.args(["server", "--url", url, "--requirements", revision, "--timeout", SCENARIO_MS, "-o"]).arg(&dir);
     let output = timeout(RUN, command.output()).await.expect("the suite ends in time").expect("the suite runs");
-    let mut report = Report::read(revision, &required.server, &required.not_scored("server"), &dir);
+    let mut report = SuiteReport::read(revision, &required.server, &required.not_scored("server"), &dir);
     let passed = report.outcomes.iter().all(|outcome| !outcome.scored || outcome.failed.is_empty());
     if output.status.success() != passed {
         let stderr = String::from_utf8_lossy(&output.stderr);
@@ -174,7 +174,7 @@ pub(crate) async fn server_leg(home: &Home, gate: &str, revision: &'static str, 
 }
 
 /// Runs the scenarios about tasks, which no set requires, one by one.
-pub(crate) async fn task_scenarios(home: &Home, gate: &str, revision: &'static str, url: &str) -> Report {
+pub(crate) async fn task_scenarios(home: &ProgramHome, gate: &str, revision: &'static str, url: &str) -> SuiteReport {
     let mut scenarios = Requirements::of(home, revision).not_scored("server");
     scenarios.retain(|name| name.starts_with("tasks-"));
     assert!(scenarios.len() > 5, "the suite's scenarios about tasks: {scenarios:?}");
@@ -186,11 +186,11 @@ pub(crate) async fn task_scenarios(home: &Home, gate: &str, revision: &'static s
         command.args(["--force", "--timeout", SCENARIO_MS, "-o"]).arg(&dir);
         timeout(RUN, command.output()).await.expect("the suite ends in time").expect("the suite runs");
     }
-    Report::read(revision, &[], &scenarios, &dir)
+    SuiteReport::read(revision, &[], &scenarios, &dir)
 }
 
 /// Runs what a revision requires of a client, authorization apart, with the gateway as the client.
-pub(crate) async fn client_leg(home: &Home, gate: &str, revision: &'static str) -> Report {
+pub(crate) async fn client_leg(home: &ProgramHome, gate: &str, revision: &'static str) -> SuiteReport {
     let required = Requirements::of(home, revision);
     let ours = |all: Vec<String>| all.into_iter().filter(|name| !name.starts_with("auth/")).collect::<Vec<_>>();
     let (scored, not_scored) = (ours(required.client.clone()), ours(required.not_scored("client")));
@@ -202,7 +202,7 @@ pub(crate) async fn client_leg(home: &Home, gate: &str, revision: &'static str) 
     for scenario in timed {
         ends.push(run(scenario).await);
     }
-    let mut report = Report::read(revision, &scored, &not_scored, &dir);
+    let mut report = SuiteReport::read(revision, &scored, &not_scored, &dir);
     for (scenario, output) in ends {
         let passed = report.outcomes.iter().any(|one| one.scenario == scenario && one.failed.is_empty());
         let tail = output_tail(&output);
@@ -222,7 +222,7 @@ const TIMED: &str = "sse-retry";
 /// The scenario in which the suite itself does not mind how the client ends: it refuses calls.
 const MAY_FAIL: &str = "http-invalid-tool-headers";
 
-async fn client_scenario(home: &Home, scenario: String, revision: &str, dir: PathBuf) -> (String, Output) {
+async fn client_scenario(home: &ProgramHome, scenario: String, revision: &str, dir: PathBuf) -> (String, Output) {
     let mut command = suite(home);
     command.args(["client", "--scenario", &scenario, "--spec-version", revision, "--timeout", CLIENT_MS, "-o"]);
     // The suite splits this at its spaces.
@@ -242,7 +242,7 @@ fn output_tail(output: &Output) -> String {
 }
 
 /// The suite's command line.
-pub(crate) fn suite(home: &Home) -> Command {
+pub(crate) fn suite(home: &ProgramHome) -> Command {
     let mut command = Command::new(home.node());
     command.arg(home.suite().join("dist/index.js")).stdin(std::process::Stdio::null()).kill_on_drop(true);
     command

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
-use super::suite::{Outcome, Report};
+use super::suite::{ScenarioOutcome, SuiteReport};
 
 const TABLE: [&str; 2] = ["<!-- table: begin -->\n", "<!-- table: end -->"];
 const WARNINGS: [&str; 2] = ["<!-- warnings: begin -->\n", "<!-- warnings: end -->"];
@@ -16,31 +16,31 @@ const FIXTURE: &str = "G0";
 
 /// A scenario that need not pass at a gate: which set it is in, its name, and why.
 #[derive(Clone, Copy)]
-pub(crate) struct Excused {
+pub(crate) struct ExcusedScenario {
     pub(crate) revision: &'static str,
     pub(crate) scenario: &'static str,
     pub(crate) why: &'static str,
 }
 
 /// What a gate is called, in the table and for files.
-pub(crate) struct Gate {
+pub(crate) struct SuiteGate {
     /// `G1`: the first column, and what the lines below the table begin with.
     pub(crate) name: &'static str,
     pub(crate) what: &'static str,
     pub(crate) transport: &'static str,
     /// Whether what nobody scores has to pass, too.
     pub(crate) strict: bool,
-    pub(crate) excused: &'static [Excused],
+    pub(crate) excused: &'static [ExcusedScenario],
 }
 
-impl Gate {
+impl SuiteGate {
     /// Compares a run with the table, or writes it there if `UPDATE_EXPECTED` is set.
     ///
     /// # Panics
     /// If it differs, if a scored scenario fails that could pass, or if one that is not scored fails that passes at
     /// the fixture alone.
-    pub(crate) fn settle(&self, reports: &[Report], log: &str) {
-        let _lock = Lock::take();
+    pub(crate) fn settle(&self, reports: &[SuiteReport], log: &str) {
+        let _lock = GateLock::take();
         let (row, lines) = (self.row(reports), self.failures(reports));
         if std::env::var_os("UPDATE_EXPECTED").is_some() {
             let warnings = self.warnings(reports);
@@ -74,7 +74,7 @@ impl Gate {
         assert!(wrong.is_empty(), "{}\n\n--- the log's end:\n{log}", wrong.join("\n"));
     }
 
-    fn objection(&self, report: &Report, outcome: &Outcome, page: &str) -> Option<String> {
+    fn objection(&self, report: &SuiteReport, outcome: &ScenarioOutcome, page: &str) -> Option<String> {
         if self.reason(report.revision, &outcome.scenario).is_some() {
             return None;
         }
@@ -98,7 +98,7 @@ impl Gate {
         owns(line, start, self.name)
     }
 
-    fn row(&self, reports: &[Report]) -> String {
+    fn row(&self, reports: &[SuiteReport]) -> String {
         let mut row = format!("| {} | {} | {} |", self.name, self.what, self.transport);
         for scored in [true, false] {
             for report in reports {
@@ -108,13 +108,13 @@ impl Gate {
         row
     }
 
-    fn failures(&self, reports: &[Report]) -> Vec<String> {
+    fn failures(&self, reports: &[SuiteReport]) -> Vec<String> {
         let mut lines = Vec::new();
         for report in reports {
             let start = format!("- {}, {}", self.name, report.revision);
             let failed =
                 |scored| report.outcomes.iter().filter(move |one| one.scored == scored && !one.failed.is_empty());
-            let told = |one: &&Outcome| one.scored || self.reason(report.revision, &one.scenario).is_some();
+            let told = |one: &&ScenarioOutcome| one.scored || self.reason(report.revision, &one.scenario).is_some();
             for outcome in failed(true).chain(failed(false)).filter(told) {
                 let scored = if outcome.scored { "" } else { " (not scored)" };
                 let mut line = format!("{start}, {}{scored}: {}", outcome.scenario, outcome.failed.join(", "));
@@ -134,8 +134,8 @@ impl Gate {
 }
 
 /// The warnings of a run: what the suite says that a server should do, and that is not counted.
-impl Gate {
-    fn warnings(&self, reports: &[Report]) -> Vec<String> {
+impl SuiteGate {
+    fn warnings(&self, reports: &[SuiteReport]) -> Vec<String> {
         let mut lines = Vec::new();
         for report in reports {
             for outcome in report.outcomes.iter().filter(|one| !one.warned.is_empty()) {
@@ -190,18 +190,18 @@ fn replaced(page: &str, marks: [&str; 2], new: &str) -> String {
 }
 
 /// One gate at a time reads and writes, whichever process it is in.
-struct Lock(File);
+struct GateLock(File);
 
-impl Lock {
-    fn take() -> Lock {
+impl GateLock {
+    fn take() -> GateLock {
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("conformance.lock");
         let file = File::create(path).expect("a lock file");
         flock(&file, FlockOperation::LockExclusive).expect("the lock");
-        Lock(file)
+        GateLock(file)
     }
 }
 
-impl Drop for Lock {
+impl Drop for GateLock {
     fn drop(&mut self) {
         // It ends with the file anyway.
         let _ = flock(&self.0, FlockOperation::Unlock);

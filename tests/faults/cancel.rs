@@ -1,12 +1,12 @@
 //! Calls that nobody waits for any more, and readers that are slow.
 
-use moongate::mock::{Handle, Script};
+use moongate::mock::{MockHandle, MockScript};
 use serde_json::{Value, json};
 
 use crate::support::{Client, ERAS, Era, Gateway, Http, Reply, Setup, Stream, holds, legacy, modern, serve};
 
 /// A server behind HTTP and the same as a child; `patience` is the gateway's `keep_alive`.
-async fn both(script: Script, patience: &str) -> (Handle, Gateway) {
+async fn both(script: MockScript, patience: &str) -> (MockHandle, Gateway) {
     let mock = serve(script.clone()).await;
     let setup = Setup::new().with("gateway", &format!("keep_alive = {patience:?}"));
     let gateway = setup.http("web", &mock.url).stdio("child", &script).start().await;
@@ -15,7 +15,12 @@ async fn both(script: Script, patience: &str) -> (Handle, Gateway) {
 }
 
 /// Starts a call that never ends, and waits until its server has it.
-async fn hanging(client: &Client, server: &str, mock: &Handle, gateway: &Gateway) -> tokio::task::JoinHandle<Reply> {
+async fn hanging(
+    client: &Client,
+    server: &str,
+    mock: &MockHandle,
+    gateway: &Gateway,
+) -> tokio::task::JoinHandle<Reply> {
     let has = || match server {
         "web" => mock.counters().of("tools/call"),
         _ => gateway.record("child").matches("\"tools/call\"").count() as u64,
@@ -29,7 +34,7 @@ async fn hanging(client: &Client, server: &str, mock: &Handle, gateway: &Gateway
     call
 }
 
-fn cancelled(server: &str, mock: &Handle, gateway: &Gateway) -> usize {
+fn cancelled(server: &str, mock: &MockHandle, gateway: &Gateway) -> usize {
     match server {
         "web" => mock.counters().cancelled.len(),
         _ => gateway.record("child").matches("\"notifications/cancelled\"").count(),

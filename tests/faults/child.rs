@@ -1,11 +1,11 @@
 //! Children that crash, hang, babble or do not read.
 
-use moongate::mock::{Act, Fault, Script, Stdio};
+use moongate::mock::{FaultAction, FaultRule, MockScript, StdioRules};
 use serde_json::{Value, json};
 
 use crate::support::{Client, ERAS, Era, Gateway, Setup, legacy, modern, only, until};
 
-async fn child(script: &Script, settings: &str) -> Gateway {
+async fn child(script: &MockScript, settings: &str) -> Gateway {
     let gateway = Setup::new().stdio("a", script).with("servers.a", settings).start().await;
     gateway.ready(&["a"]).await;
     gateway
@@ -52,7 +52,7 @@ async fn a_crash_fails_every_open_call_and_none_runs_twice() {
 #[tokio::test]
 async fn a_crash_loop_is_slowed_down() {
     // It ends as soon as it has been listed.
-    let script = Script { stdio: Stdio { exit_after: 5, ..Stdio::default() }, ..legacy() };
+    let script = MockScript { stdio: StdioRules { exit_after: 5, ..StdioRules::default() }, ..legacy() };
     let gateway = Setup::new().stdio("a", &script).start().await;
     until("the pauses grow", || async {
         let status = gateway.status("a").await;
@@ -85,8 +85,11 @@ async fn a_hanging_call_times_out_with_the_settings_name_and_is_cancelled() {
 #[tokio::test]
 async fn an_answer_after_the_timeout_is_nobodys() {
     for script in [legacy(), modern()] {
-        let gateway =
-            child(&script.with_fault(Fault::on("tools/call:add", Act::Delay { ms: 1500 })), "timeout = \"1s\"").await;
+        let gateway = child(
+            &script.with_fault(FaultRule::on("tools/call:add", FaultAction::Delay { ms: 1500 })),
+            "timeout = \"1s\"",
+        )
+        .await;
         for era in ERAS {
             let client = gateway.client(era).await;
             client.call("a__add", json!({"a": 1, "b": 2})).await.failure();
@@ -101,7 +104,7 @@ async fn an_answer_after_the_timeout_is_nobodys() {
 
 #[tokio::test]
 async fn a_child_that_never_answers_its_first_question_is_given_up_and_ended() {
-    let mute = Fault::on("*", Act::Hang);
+    let mute = FaultRule::on("*", FaultAction::Hang);
     for script in [legacy().with_fault(mute.clone()), modern().with_fault(mute.clone())] {
         let gateway = Setup::new()
             .stdio("a", &script)
@@ -126,18 +129,18 @@ async fn a_child_that_never_answers_its_first_question_is_given_up_and_ended() {
 async fn answers_under_wrong_ids_end_no_other_call() {
     let null = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"what?"}}"#;
     let odd = [
-        Act::WrongId,
-        Act::Body { text: null.to_owned() },
-        Act::Body { text: r#"{"jsonrpc":"2.0","id":"1","result":{}}"#.to_owned() },
-        Act::Body { text: r#"{"jsonrpc":"2.0","id":1,"result":{}}"#.to_owned() },
-        Act::Body { text: r#"{"jsonrpc":"2.0","result":{}}"#.to_owned() },
-        Act::Body { text: "[]".to_owned() },
+        FaultAction::WrongId,
+        FaultAction::Body { text: null.to_owned() },
+        FaultAction::Body { text: r#"{"jsonrpc":"2.0","id":"1","result":{}}"#.to_owned() },
+        FaultAction::Body { text: r#"{"jsonrpc":"2.0","id":1,"result":{}}"#.to_owned() },
+        FaultAction::Body { text: r#"{"jsonrpc":"2.0","result":{}}"#.to_owned() },
+        FaultAction::Body { text: "[]".to_owned() },
     ];
     for script in [legacy(), modern()] {
         let mut script = only(script, &["odd", "echo"]);
         let number = odd.len() as u64;
         for (n, act) in (0..).zip(odd.clone()) {
-            script = script.with_fault(Fault::on("tools/call:odd", act).after(n).times(1));
+            script = script.with_fault(FaultRule::on("tools/call:odd", act).after(n).times(1));
         }
         let gateway = child(&script, "timeout = \"700ms\"").await;
         let client = gateway.client(Era::Modern).await;
@@ -154,7 +157,7 @@ async fn answers_under_wrong_ids_end_no_other_call() {
 #[tokio::test]
 async fn a_second_answer_is_dropped() {
     for script in [legacy(), modern()] {
-        let gateway = child(&script.with_fault(Fault::on("tools/call:add", Act::Duplicate)), "").await;
+        let gateway = child(&script.with_fault(FaultRule::on("tools/call:add", FaultAction::Duplicate)), "").await;
         for era in ERAS {
             let client = gateway.client(era).await;
             for n in 0..20 {
@@ -168,8 +171,10 @@ async fn a_second_answer_is_dropped() {
 #[tokio::test]
 async fn a_flood_on_stderr_blocks_nobody_and_its_end_is_kept() {
     for script in [legacy(), modern()] {
-        let script = Script { stdio: Stdio { stderr_flood: 1 << 20, ..Stdio::default() }, ..script };
-        let gateway = child(&script.with_fault(Fault::on("tools/call:add", Act::Stderr { bytes: 1 << 20 })), "").await;
+        let script = MockScript { stdio: StdioRules { stderr_flood: 1 << 20, ..StdioRules::default() }, ..script };
+        let gateway =
+            child(&script.with_fault(FaultRule::on("tools/call:add", FaultAction::Stderr { bytes: 1 << 20 })), "")
+                .await;
         for era in ERAS {
             let client = gateway.client(era).await;
             assert_eq!(client.call("a__add", json!({"a": 1, "b": 1})).await.text(), "2");
@@ -199,7 +204,7 @@ async fn output_in_pieces_is_put_together() {
 async fn a_stop_does_not_wait_for_a_list_that_hangs() {
     for script in [legacy(), modern()] {
         // Every list after those of the connection.
-        let gateway = child(&script.with_fault(Fault::on("tools/list", Act::Hang).after(1)), "").await;
+        let gateway = child(&script.with_fault(FaultRule::on("tools/list", FaultAction::Hang).after(1)), "").await;
         let client = gateway.client(Era::Modern).await;
         until("the lists are taken again", || async {
             client.call("a__change", json!({})).await;
@@ -208,6 +213,6 @@ async fn a_stop_does_not_wait_for_a_list_that_hangs() {
         .await;
         let servers = gateway.app.gateway.clone();
         crate::support::within("it stops", gateway.app.stop()).await;
-        assert_eq!(servers.servers()[0].status().state, moongate::upstream::State::Stopped);
+        assert_eq!(servers.servers()[0].status().state, moongate::upstream::UpstreamState::Stopped);
     }
 }

@@ -3,23 +3,23 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use moongate::mock::Script;
+use moongate::mock::MockScript;
 use serde_json::{Value, json};
 
-use super::rig::{Rig, Setting, User, assert_one_outcome};
+use super::rig::{FaultRig, RigClient, RowSetup, assert_one_outcome};
 use crate::support::{Client, ERAS, Era, Http, body_of, modern_meta, tool, until, within};
 
-fn plain(script: Script) -> Script {
+fn plain(script: MockScript) -> MockScript {
     script
 }
 
-async fn everywhere(setting: Setting, tools: &[&str]) -> Rig {
-    setting.children(tools, plain, "").webs(tools, plain, "").await.start().await
+async fn everywhere(setting: RowSetup, tools: &[&str]) -> FaultRig {
+    setting.children(tools, plain, "").http_servers(tools, plain, "").await.start().await
 }
 
 #[tokio::test]
 async fn f41_a_client_that_goes_cancels_its_call_where_its_revision_says_so() {
-    let setting = Setting::new("F41", "f41_a_client_that_goes_cancels_its_call_where_its_revision_says_so");
+    let setting = RowSetup::new("F41", "f41_a_client_that_goes_cancels_its_call_where_its_revision_says_so");
     let setting = setting.counts("moongate_cancelled_total", &[]);
     let rig = everywhere(setting, &["hang"]).await;
     rig.each(async |bad, user| {
@@ -47,7 +47,7 @@ async fn f41_a_client_that_goes_cancels_its_call_where_its_revision_says_so() {
 }
 
 /// Cancels a call of a legacy client.
-async fn cancel(user: &User, id: Value) {
+async fn cancel(user: &RigClient, id: Value) {
     let params = json!({"requestId": id});
     let body = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
     assert_eq!(user.client.post(body.to_string()).await.status, 202);
@@ -55,8 +55,8 @@ async fn cancel(user: &User, id: Value) {
 
 #[tokio::test]
 async fn f43_hundreds_of_idle_streams_are_held_and_calls_go_on() {
-    let setting = Setting::new("F43", "f43_hundreds_of_idle_streams_are_held_and_calls_go_on");
-    let rig = setting.children(&["odd"], plain, "").webs(&["odd"], plain, "").await.start().await;
+    let setting = RowSetup::new("F43", "f43_hundreds_of_idle_streams_are_held_and_calls_go_on");
+    let rig = setting.children(&["odd"], plain, "").http_servers(&["odd"], plain, "").await.start().await;
     let mut idle = Vec::new();
     for n in 0..300 {
         let user = rig.user(ERAS[n % 2]).await;
@@ -71,7 +71,7 @@ async fn f43_hundreds_of_idle_streams_are_held_and_calls_go_on() {
     })
     .await;
     // They are held, and not only open: each of them hears of a change.
-    for mock in &rig.webs {
+    for mock in &rig.http_servers {
         let told = || std::future::ready((mock.listeners() > 0).then_some(()));
         until("the gateway listens to the server", told).await;
         mock.change_tools_and_notify(&[tool("echo"), tool("odd"), tool("new")]);
@@ -88,7 +88,7 @@ async fn f43_hundreds_of_idle_streams_are_held_and_calls_go_on() {
 
 #[tokio::test]
 async fn f44_equal_ids_at_once_get_their_own_answers() {
-    let rig = everywhere(Setting::new("F44", "f44_equal_ids_at_once_get_their_own_answers"), &["odd"]).await;
+    let rig = everywhere(RowSetup::new("F44", "f44_equal_ids_at_once_get_their_own_answers"), &["odd"]).await;
     rig.all(async |bad, user| {
         let calls = (0..20).map(|n| async move {
             let arguments = json!({"n": n, "of": bad.name});
@@ -112,8 +112,8 @@ async fn f44_equal_ids_at_once_get_their_own_answers() {
 
 #[tokio::test]
 async fn f47_what_http_does_not_allow_here_has_its_status() {
-    let setting = Setting::new("F47", "f47_what_http_does_not_allow_here_has_its_status");
-    let rig = setting.webs(&["odd"], plain, "").await.start().await;
+    let setting = RowSetup::new("F47", "f47_what_http_does_not_allow_here_has_its_status");
+    let rig = setting.http_servers(&["odd"], plain, "").await.start().await;
     rig.each(async |bad, user| {
         let list = match user.client.era {
             Era::Legacy => body_of(1, "tools/list", json!({})),
@@ -182,8 +182,8 @@ async fn by_hand(authority: &str, head: &str, body: &str) -> String {
 
 #[tokio::test]
 async fn f49_messages_that_want_no_answer_leave_nothing_behind() {
-    let setting = Setting::new("F49", "f49_messages_that_want_no_answer_leave_nothing_behind");
-    let rig = setting.webs(&["odd"], plain, "").await.start().await;
+    let setting = RowSetup::new("F49", "f49_messages_that_want_no_answer_leave_nothing_behind");
+    let rig = setting.http_servers(&["odd"], plain, "").await.start().await;
     let odd = json!({"jsonrpc": "2.0", "method": "notifications/of-nobody", "params": {"a": 1}}).to_string();
     let answers = [
         json!({"jsonrpc": "2.0", "id": 999, "result": {}}).to_string(),
@@ -223,12 +223,12 @@ async fn f49_messages_that_want_no_answer_leave_nothing_behind() {
 
 #[tokio::test]
 async fn f51_a_cancellation_that_comes_at_any_time_ends_its_own_call_only() {
-    let setting = Setting::new("F51", "f51_a_cancellation_that_comes_at_any_time_ends_its_own_call_only");
+    let setting = RowSetup::new("F51", "f51_a_cancellation_that_comes_at_any_time_ends_its_own_call_only");
     let setting = setting.counts("moongate_cancelled_total", &[]);
     let rig = everywhere(setting, &["hang", "odd"]).await;
     for bad in &rig.bads {
         let (user, other) = (rig.user(Era::Legacy).await, rig.user(Era::Legacy).await);
-        let call = async |user: &User, tool: &str| {
+        let call = async |user: &RigClient, tool: &str| {
             let params = json!({"name": format!("{}__{tool}", bad.name), "arguments": {}});
             user.client.request_as("mine", "tools/call", params).await
         };
@@ -254,14 +254,14 @@ async fn f51_a_cancellation_that_comes_at_any_time_ends_its_own_call_only() {
             let (reply, ()) = tokio::join!(call(&user, "odd"), cancel(&user, json!("mine")));
             assert!(reply.body.is_empty() || reply.text() == "{}", "{reply:?}");
         }
-        rig.went(bad, Era::Legacy);
+        rig.record_coverage(bad, Era::Legacy);
         user.leave().await;
         other.leave().await;
     }
     rig.end().await;
 }
 
-async fn cancel_of_any_kind(user: &User, id: Value) {
+async fn cancel_of_any_kind(user: &RigClient, id: Value) {
     let body = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}});
     assert!([202, 400].contains(&user.client.post(body.to_string()).await.status), "{id}");
 }
@@ -273,17 +273,17 @@ fn the_clock_on_the_wall_ends_nothing() {
     // Keys end on a date, states of tasks show one, and what outlives a process is dated by the only clock that does, too.
     let allowed = [
         "store/",
-        "session/seal.rs",
+        "session/sealed_state.rs",
         "telemetry/",
         "mock/",
         "config/resolve/access.rs",
-        "auth/ring.rs",
-        "session/finished.rs",
+        "auth/api_keys.rs",
+        "session/task_results.rs",
         // When the config was read last, as a metric.
         // Since when a server is in its state, as the date that people read.
-        "admin/about.rs",
+        "admin/server_details.rs",
         // A date until when a host asks to be left alone, if it does not show its own clock.
-        "link/wait.rs",
+        "link/retry_after.rs",
     ];
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let (mut folders, mut found) = (vec![root.clone()], Vec::new());
@@ -310,7 +310,7 @@ fn the_clock_on_the_wall_ends_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f60_a_starved_gateway_answers_and_ends_nobody() {
-    let setting = Setting::new("F60", "f60_a_starved_gateway_answers_and_ends_nobody");
+    let setting = RowSetup::new("F60", "f60_a_starved_gateway_answers_and_ends_nobody");
     let rig = setting.children(&["odd"], plain, "").start().await;
     let stop = Arc::new(AtomicBool::new(false));
     let cores = std::thread::available_parallelism().map_or(2, usize::from);

@@ -1,16 +1,16 @@
 //! Faults of the disk: F57.
 
-use moongate::mock::Script;
+use moongate::mock::MockScript;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::json;
 
-use super::rig::{Rig, Setting};
+use super::rig::{FaultRig, RowSetup};
 use crate::support::{ERAS, until};
 
 const ERRORS: &str = "moongate_store_errors_total";
 
 /// The longest file that the gateway may write, as a full disk would have it.
-fn allow(rig: &Rig, bytes: Option<u64>) {
+fn allow(rig: &FaultRig, bytes: Option<u64>) {
     let pid = Pid::from_raw(rig.gateway.pid().cast_signed()).unwrap();
     let before = prlimit(Some(pid), Resource::Fsize, Rlimit { current: bytes, maximum: None }).unwrap();
     assert_eq!(before.maximum, None, "it can be taken back");
@@ -19,9 +19,9 @@ fn allow(rig: &Rig, bytes: Option<u64>) {
 #[tokio::test]
 async fn f57_a_disk_that_fills_up_costs_only_what_was_to_be_kept_there_until_there_is_room() {
     let test = "f57_a_disk_that_fills_up_costs_only_what_was_to_be_kept_there_until_there_is_room";
-    let plain = |script: Script| script;
-    let setting = Setting::new("F57", test).counts(ERRORS, &[]).keeping_state();
-    let rig = setting.children(&["odd"], plain, "").webs(&["odd"], plain, "").await.start().await;
+    let plain = |script: MockScript| script;
+    let setting = RowSetup::new("F57", test).counts(ERRORS, &[]).keeping_state();
+    let rig = setting.children(&["odd"], plain, "").http_servers(&["odd"], plain, "").await.start().await;
     assert_eq!(rig.metric("moongate_store_open", &[]).await, 1.0);
     allow(&rig, Some(4096));
     // A session is what is kept; opening one cannot be written.

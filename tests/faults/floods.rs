@@ -16,7 +16,7 @@ const REQUESTS: [&str; 3] = ["ping", "roots/list", "nonsense/any"];
 const FEW: usize = 100;
 
 /// A gateway with a healthy server beside one with these settings.
-async fn beside(settings: &str) -> (moongate::mock::Handle, Gateway) {
+async fn beside(settings: &str) -> (moongate::mock::MockHandle, Gateway) {
     let mock = serve(modern()).await;
     let setup = Setup::new().http("good", &mock.url).with("servers.bad", settings);
     let gateway = setup.start().await;
@@ -107,7 +107,7 @@ async fn requests_of_a_server_without_end_make_no_tasks_and_are_read_no_faster_t
 }
 
 /// A server over HTTP: what it says on the stream of a GET or of a call, again and again without end.
-struct Web {
+struct FloodingServer {
     url: String,
     /// POSTs that it left without an answer, and that stand open.
     open: Arc<AtomicUsize>,
@@ -115,21 +115,21 @@ struct Web {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum On {
+enum FloodSite {
     Get,
     Call,
 }
 
-impl Web {
+impl FloodingServer {
     fn settings(&self) -> String {
         format!("url = \"{}\"\ntimeout = \"1s\"\nprotocol = \"2025-11-25\"", self.url)
     }
 }
 
-async fn web(on: On, event: &'static str) -> Web {
+async fn web(on: FloodSite, event: &'static str) -> FloodingServer {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
-    let web = Web { url, open: Arc::default(), most: Arc::default() };
+    let web = FloodingServer { url, open: Arc::default(), most: Arc::default() };
     let counts = (web.open.clone(), web.most.clone());
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
@@ -143,7 +143,7 @@ async fn web(on: On, event: &'static str) -> Web {
 
 async fn connection(
     stream: TcpStream,
-    on: On,
+    on: FloodSite,
     event: &'static str,
     (open, most): (Arc<AtomicUsize>, Arc<AtomicUsize>),
 ) -> std::io::Result<()> {
@@ -162,7 +162,7 @@ async fn connection(
         stream.read_exact(&mut body).await?;
         let message: Value = serde_json::from_slice(&body).unwrap_or_default();
         let is_get = head.starts_with("GET");
-        if is_get && on == On::Get || message["method"] == "tools/call" && on == On::Call {
+        if is_get && on == FloodSite::Get || message["method"] == "tools/call" && on == FloodSite::Call {
             let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
             stream.write_all(head.as_bytes()).await?;
             let block = event.repeat(100);
@@ -194,14 +194,14 @@ async fn connection(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_takes_no_answers_over_http_makes_few_connections() {
     for (on, method) in [
-        (On::Get, "data: {\"jsonrpc\":\"2.0\",\"id\":\"q\",\"method\":\"ping\"}\n\n"),
-        (On::Get, "data: {\"jsonrpc\":\"2.0\",\"id\":\"q\",\"method\":\"roots/list\"}\n\n"),
-        (On::Call, "data: {\"jsonrpc\":\"2.0\",\"id\":\"q\",\"method\":\"nonsense/any\"}\n\n"),
+        (FloodSite::Get, "data: {\"jsonrpc\":\"2.0\",\"id\":\"q\",\"method\":\"ping\"}\n\n"),
+        (FloodSite::Get, "data: {\"jsonrpc\":\"2.0\",\"id\":\"q\",\"method\":\"roots/list\"}\n\n"),
+        (FloodSite::Call, "data: {\"jsonrpc\":\"2.0\",\"id\":\"q\",\"method\":\"nonsense/any\"}\n\n"),
     ] {
         let web = web(on, method).await;
         let (_mock, gateway) = beside(&web.settings()).await;
         gateway.ready(&["bad"]).await;
-        if on == On::Call {
+        if on == FloodSite::Call {
             let client = gateway.client(Era::Legacy).await;
             let failure = within("the call's end", client.call("bad__t", json!({}))).await.failure();
             assert!(failure.contains("servers.bad.timeout"), "{failure}");
@@ -224,7 +224,7 @@ async fn a_calls_time_holds_whatever_its_server_says_meanwhile() {
         "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/any\"}\n\n",
         "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"level\":\"error\",\"data\":1}}\n\n",
     ] {
-        let web = web(On::Call, event).await;
+        let web = web(FloodSite::Call, event).await;
         let (_mock, gateway) = beside(&web.settings()).await;
         gateway.ready(&["bad"]).await;
         let client = gateway.client(Era::Legacy).await;

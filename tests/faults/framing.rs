@@ -9,8 +9,8 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::support::{ERAS, Setup};
 
 /// What a server writes for a call with an id.
-type Spell = Box<dyn Fn(u64) -> String + Send>;
-type Written = Arc<Mutex<Spell>>;
+type FrameWriter = Box<dyn Fn(u64) -> String + Send>;
+type SharedFrameWriter = Arc<Mutex<FrameWriter>>;
 
 fn sized(body: &str) -> String {
     format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}", body.len())
@@ -25,10 +25,10 @@ fn said(id: u64, text: &str) -> String {
 }
 
 /// A server of 2025-11-25 with one tool, which answers a call with the bytes that the test wants.
-async fn raw() -> (String, Written) {
+async fn raw() -> (String, SharedFrameWriter) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
-    let written: Written = Arc::new(Mutex::new(Box::new(|id| sized(&said(id, "fine")))));
+    let written: SharedFrameWriter = Arc::new(Mutex::new(Box::new(|id| sized(&said(id, "fine")))));
     let shared = written.clone();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
@@ -38,7 +38,7 @@ async fn raw() -> (String, Written) {
     (url, written)
 }
 
-async fn serve(stream: TcpStream, written: Written) -> Option<()> {
+async fn serve(stream: TcpStream, written: SharedFrameWriter) -> Option<()> {
     let mut stream = BufReader::new(stream);
     loop {
         let (mut line, mut length, mut verb) = (String::new(), 0, String::new());
@@ -91,7 +91,7 @@ fn chunked(coding: &str, rest: &str) -> String {
     format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: {coding}\r\n{rest}")
 }
 
-fn wrong() -> Vec<(Spell, &'static str)> {
+fn wrong() -> Vec<(FrameWriter, &'static str)> {
     let with = |header: &'static str| move |_| sized("{}").replacen("\r\n", &format!("\r\n{header}\r\n"), 1);
     // For whoever calls next, with the id that its request will have.
     let smuggled = |id| chunked("chunked", "Content-Length: 3\r\n\r\n0\r\n\r\n") + &sized(&said(id + 1, "smuggled"));

@@ -4,22 +4,22 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use moongate::mock::{Act, Fault, Script};
+use moongate::mock::{FaultAction, FaultRule, MockScript};
 
-use super::rig::{Bad, Rig, Setting, User};
+use super::rig::{FaultRig, FaultyServer, RigClient, RowSetup};
 use crate::support::{Era, body_of, modern_meta, within};
 
-fn slow(script: Script) -> Script {
-    script.with_fault(Fault::on("tools/call:slow", Act::Delay { ms: 200 }))
+fn slow(script: MockScript) -> MockScript {
+    script.with_fault(FaultRule::on("tools/call:slow", FaultAction::Delay { ms: 200 }))
 }
 
-async fn rig(test: &'static str) -> Rig {
-    let setting = Setting::new("F52", test).with("limits", "body = \"64KiB\"");
-    setting.children(&["odd", "slow"], slow, "").webs(&["odd", "slow"], slow, "").await.start().await
+async fn rig(test: &'static str) -> FaultRig {
+    let setting = RowSetup::new("F52", test).with("limits", "body = \"64KiB\"");
+    setting.children(&["odd", "slow"], slow, "").http_servers(&["odd", "slow"], slow, "").await.start().await
 }
 
 /// A POST of the user's, as bytes; `more` are lines of its head.
-fn post(rig: &Rig, user: &User, extra: &[(&str, String)], more: &str, body: &str) -> String {
+fn post(rig: &FaultRig, user: &RigClient, extra: &[(&str, String)], more: &str, body: &str) -> String {
     let host = rig.gateway.base.trim_start_matches("http://");
     let headers = user.client.headers();
     let all =
@@ -29,7 +29,7 @@ fn post(rig: &Rig, user: &User, extra: &[(&str, String)], more: &str, body: &str
 }
 
 /// A call, as bytes.
-fn call(rig: &Rig, user: &User, bad: &Bad, tool: &str, id: u64, more: &str) -> String {
+fn call(rig: &FaultRig, user: &RigClient, bad: &FaultyServer, tool: &str, id: u64, more: &str) -> String {
     let name = format!("{}__{tool}", bad.name);
     let mut params = json!({"name": name, "arguments": {"nonce": format!("nonce-{id}")}});
     let mut extra = Vec::new();
@@ -42,7 +42,7 @@ fn call(rig: &Rig, user: &User, bad: &Bad, tool: &str, id: u64, more: &str) -> S
 }
 
 /// What is answered until the connection ends.
-async fn answered(rig: &Rig, bytes: &[u8]) -> String {
+async fn answered(rig: &FaultRig, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(rig.gateway.base.trim_start_matches("http://")).await.unwrap();
     // Who is refused may be so before all of it is read.
     let _ = stream.write_all(bytes).await;

@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use moongate::mock::{Http, Revision, Script};
+use moongate::mock::{HttpRules, MockScript, Revision};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -21,7 +21,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_moongate");
 
 /// How the gateway reaches the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Link {
+enum LinkKind {
     Stdio,
     Http,
     Sse,
@@ -31,14 +31,14 @@ enum Link {
     WebSocketTls,
 }
 
-impl Link {
+impl LinkKind {
     fn is_pipe(self) -> bool {
-        self != Link::Http
+        self != LinkKind::Http
     }
 }
 
 /// A server that is not the gateway's child.
-struct Peer {
+struct LinkPeer {
     script: PathBuf,
     record: PathBuf,
     flag: &'static str,
@@ -46,8 +46,8 @@ struct Peer {
     child: Child,
 }
 
-impl Peer {
-    async fn start(setup: &Setup, script: &Script, flag: &'static str) -> Peer {
+impl LinkPeer {
+    async fn start(setup: &Setup, script: &MockScript, flag: &'static str) -> LinkPeer {
         let (file, record) = (setup.path("peer.json"), setup.path("peer.record"));
         std::fs::write(&file, serde_json::to_string(script).unwrap()).unwrap();
         let address = match flag {
@@ -55,7 +55,7 @@ impl Peer {
             _ => "127.0.0.1:0".to_owned(),
         };
         let (child, address) = begin(&file, &record, flag, &address).await;
-        Peer { script: file, record, flag, address, child }
+        LinkPeer { script: file, record, flag, address, child }
     }
 
     /// Ends it without a word.
@@ -86,57 +86,57 @@ async fn begin(script: &Path, record: &Path, flag: &str, address: &str) -> (Chil
 }
 
 /// A gateway with the server twice: `a` as it is, `b` with little time and small messages; and `aside`, another server.
-struct Rig {
-    link: Link,
-    peer: Option<Peer>,
+struct LinkRig {
+    link: LinkKind,
+    peer: Option<LinkPeer>,
     gateway: Process,
     _tls: Option<Relay>,
 }
 
-impl Rig {
-    async fn start(link: Link, script: Script) -> Rig {
+impl LinkRig {
+    async fn start(link: LinkKind, script: MockScript) -> LinkRig {
         let mut setup = Setup::new().with("servers.b", "timeout = \"1s\"\nmax_message = \"64KiB\"");
         let script = match link {
-            Link::Sse => {
-                let http = Http { streamable: false, ..Http::default() };
-                Script { http, ..script.speaking(&[Revision::V2024_11_05]) }
+            LinkKind::Sse => {
+                let http = HttpRules { streamable: false, ..HttpRules::default() };
+                MockScript { http, ..script.speaking(&[Revision::V2024_11_05]) }
             }
             _ => script,
         };
         let flag = match link {
-            Link::Stdio => None,
-            Link::Http | Link::Sse => Some("--http"),
-            Link::Tcp => Some("--tcp"),
-            Link::Unix => Some("--unix"),
-            Link::WebSocket | Link::WebSocketTls => Some("--ws"),
+            LinkKind::Stdio => None,
+            LinkKind::Http | LinkKind::Sse => Some("--http"),
+            LinkKind::Tcp => Some("--tcp"),
+            LinkKind::Unix => Some("--unix"),
+            LinkKind::WebSocket | LinkKind::WebSocketTls => Some("--ws"),
         };
         let mut peer = None;
         if let Some(flag) = flag {
-            peer = Some(Peer::start(&setup, &script, flag).await);
+            peer = Some(LinkPeer::start(&setup, &script, flag).await);
         }
         let address = peer.as_ref().map(|peer| peer.address.clone()).unwrap_or_default();
         let authority = Authority::new("test");
         let tls = match link {
-            Link::WebSocketTls => Some(Relay::secure(address.parse().unwrap(), authority.sign().server(&[])).await),
+            LinkKind::WebSocketTls => Some(Relay::secure(address.parse().unwrap(), authority.sign().server(&[])).await),
             _ => None,
         };
         let lines = match link {
-            Link::Stdio => String::new(),
-            Link::Http => format!("url = \"http://{address}/mcp\""),
-            Link::Sse => format!("url = \"http://{address}/sse\""),
-            Link::Tcp => format!("tcp = {address:?}"),
-            Link::Unix => format!("unix = {address:?}"),
-            Link::WebSocket => format!("url = \"ws://{address}/mcp\""),
-            Link::WebSocketTls => format!("url = {:?}", tls.as_ref().unwrap().url("wss")),
+            LinkKind::Stdio => String::new(),
+            LinkKind::Http => format!("url = \"http://{address}/mcp\""),
+            LinkKind::Sse => format!("url = \"http://{address}/sse\""),
+            LinkKind::Tcp => format!("tcp = {address:?}"),
+            LinkKind::Unix => format!("unix = {address:?}"),
+            LinkKind::WebSocket => format!("url = \"ws://{address}/mcp\""),
+            LinkKind::WebSocketTls => format!("url = {:?}", tls.as_ref().unwrap().url("wss")),
         };
         for name in ["a", "b"] {
             setup = match link {
-                Link::Stdio => setup.stdio(name, &script),
+                LinkKind::Stdio => setup.stdio(name, &script),
                 _ => setup.with(&format!("servers.{name}"), &lines),
             };
         }
         let gateway = setup.stdio("aside", &legacy()).trusting(&authority).spawn().await;
-        let rig = Rig { link, peer, gateway, _tls: tls };
+        let rig = LinkRig { link, peer, gateway, _tls: tls };
         let client = rig.client(Era::Modern).await;
         until("all servers are listed", || async {
             let tools = client.tools().await;
@@ -201,7 +201,7 @@ impl Rig {
     }
 }
 
-async fn what_is_no_message_is_skipped_and_counted(rig: &Rig, client: &Client) {
+async fn what_is_no_message_is_skipped_and_counted(rig: &LinkRig, client: &Client) {
     let series = "moongate_garbage_total{mcp_server=\"a\"}";
     let before = rig.metric(series).await;
     assert_eq!(client.call("a__garbage", json!({})).await.text(), "after the garbage");
@@ -219,20 +219,20 @@ async fn large_messages_pass(client: &Client) {
     assert_eq!(client.call("a__big", json!({"bytes": 3 << 20})).await.text().len(), 3 << 20);
 }
 
-async fn a_message_that_is_too_large_fails_and_names_the_limit(rig: &Rig, client: &Client) {
+async fn a_message_that_is_too_large_fails_and_names_the_limit(rig: &LinkRig, client: &Client) {
     let failure = client.call("b__big", json!({"bytes": 200_000})).await.failure();
     assert!(failure.contains("max_message") && failure.contains("65536"), "{failure}");
     rig.recovers(client, "b").await;
 }
 
-async fn a_call_that_hangs_is_given_up_and_cancelled(rig: &Rig, client: &Client) {
+async fn a_call_that_hangs_is_given_up_and_cancelled(rig: &LinkRig, client: &Client) {
     // How many calls of this test were cancelled before.
     let hung = rig.received("b", r#""name":"hang""#);
     let before = rig.received("b", "notifications/cancelled");
     let failure = client.call("b__hang", json!({})).await.failure();
     assert!(failure.contains("servers.b.timeout"), "{failure}");
     // A modern server behind HTTP is told by the end of the request's connection, which the mock counts.
-    let closes = rig.link == Link::Http && rig.received("b", "2026-07-28") > 0;
+    let closes = rig.link == LinkKind::Http && rig.received("b", "2026-07-28") > 0;
     until("the server is told", || async {
         let told = rig.received("b", "notifications/cancelled") > before;
         let counters = if closes { client.call("b__mock_counters", json!({})).await.text() } else { "{}".into() };
@@ -242,7 +242,7 @@ async fn a_call_that_hangs_is_given_up_and_cancelled(rig: &Rig, client: &Client)
     .await;
 }
 
-async fn a_server_that_stops_reading_costs_its_own_calls_alone(rig: &Rig, clients: &[Client]) {
+async fn a_server_that_stops_reading_costs_its_own_calls_alone(rig: &LinkRig, clients: &[Client]) {
     let client = &clients[0];
     rig.signal("b", Signal::STOP).await;
     let calls = (0..4).map(|n| clients[n % 2].call("b__echo", json!({"x": "y".repeat(1 << 20)})));
@@ -257,7 +257,7 @@ async fn a_server_that_stops_reading_costs_its_own_calls_alone(rig: &Rig, client
     rig.recovers(client, "b").await;
 }
 
-async fn a_broken_connection_fails_its_calls_at_once_and_none_runs_twice(rig: &mut Rig, clients: &[Client]) {
+async fn a_broken_connection_fails_its_calls_at_once_and_none_runs_twice(rig: &mut LinkRig, clients: &[Client]) {
     let mark = "hang on";
     let waiting = (0..6).map(|n| {
         let client = clients[n % 2].clone();
@@ -277,7 +277,7 @@ async fn a_broken_connection_fails_its_calls_at_once_and_none_runs_twice(rig: &m
     assert_eq!(rig.received("a", mark), 6, "no call is sent twice");
 }
 
-async fn a_server_that_was_started_again_is_there_for_the_next_call(rig: &mut Rig, client: &Client) {
+async fn a_server_that_was_started_again_is_there_for_the_next_call(rig: &mut LinkRig, client: &Client) {
     if let Some(peer) = &mut rig.peer {
         peer.kill().await;
     } else {
@@ -295,8 +295,8 @@ async fn a_server_that_was_started_again_is_there_for_the_next_call(rig: &mut Ri
 }
 
 /// The body. What breaks connections comes once for both clients: each break makes the next pause longer.
-async fn over(link: Link, script: Script) {
-    let mut rig = Rig::start(link, script).await;
+async fn over(link: LinkKind, script: MockScript) {
+    let mut rig = LinkRig::start(link, script).await;
     let clients = [rig.client(ERAS[0]).await, rig.client(ERAS[1]).await];
     for client in &clients {
         what_is_no_message_is_skipped_and_counted(&rig, client).await;
@@ -313,7 +313,7 @@ macro_rules! every_link {
     ($($name:ident = $link:ident, $script:expr);+;) => {
         $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $name() {
-            over(Link::$link, $script).await;
+            over(LinkKind::$link, $script).await;
         })+
     };
 }

@@ -1,6 +1,6 @@
 //! Calls of stateless clients whose server waits for an answer: nobody comes back, the wrong one does, the server goes.
 
-use moongate::mock::Handle;
+use moongate::mock::MockHandle;
 use serde_json::{Value, json};
 
 use crate::support::{Client, Era, Gateway, Reply, Setup, holds, legacy, serve};
@@ -11,7 +11,7 @@ fn able() -> Value {
 }
 
 /// One server behind HTTP and the same as a child.
-async fn both(gateway: &str) -> (Handle, Gateway) {
+async fn both(gateway: &str) -> (MockHandle, Gateway) {
     let mock = serve(legacy()).await;
     let setup = Setup::new().with("gateway", gateway);
     let gateway = setup.http("web", &mock.url).stdio("child", &legacy()).start().await;
@@ -36,7 +36,7 @@ async fn retry(client: &Client, server: &str, asked: &Value) -> Reply {
     client.request("tools/call", params).await
 }
 
-fn cancelled(server: &str, mock: &Handle, gateway: &Gateway) -> usize {
+fn cancelled(server: &str, mock: &MockHandle, gateway: &Gateway) -> usize {
     match server {
         "web" => mock.counters().cancelled.len(),
         _ => gateway.record("child").matches("\"notifications/cancelled\"").count(),

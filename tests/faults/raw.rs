@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 /// What a call of `odd` is answered with.
 #[derive(Clone)]
-pub(crate) enum Odd {
+pub(crate) enum OddAnswer {
     /// These bytes, in which `{id}` is the call's id; then the connection is closed.
     Bytes(String),
     /// These bytes, one at a time, with a pause after each.
@@ -20,12 +20,12 @@ pub(crate) enum Odd {
 }
 
 /// An HTTP answer with this head and body.
-pub(crate) fn answer(head: &str, body: &str) -> Odd {
-    Odd::Bytes(format!("HTTP/1.1 200 OK\r\n{head}\r\n{body}"))
+pub(crate) fn answer(head: &str, body: &str) -> OddAnswer {
+    OddAnswer::Bytes(format!("HTTP/1.1 200 OK\r\n{head}\r\n{body}"))
 }
 
 /// Listens in front of the mock at `behind`, for as long as the test runs; gives the URL.
-pub(crate) async fn serve(behind: SocketAddr, odd: Odd) -> String {
+pub(crate) async fn serve(behind: SocketAddr, odd: OddAnswer) -> String {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
     let odd = Arc::new(odd);
@@ -39,7 +39,7 @@ pub(crate) async fn serve(behind: SocketAddr, odd: Odd) -> String {
     url
 }
 
-async fn connection(mut stream: TcpStream, behind: SocketAddr, odd: &Odd) -> std::io::Result<()> {
+async fn connection(mut stream: TcpStream, behind: SocketAddr, odd: &OddAnswer) -> std::io::Result<()> {
     let Some((head, body)) = request(&mut stream).await? else { return Ok(()) };
     let text = String::from_utf8_lossy(&body);
     if text.contains("\"tools/call\"") && text.contains("\"odd\"") {
@@ -54,16 +54,16 @@ async fn connection(mut stream: TcpStream, behind: SocketAddr, odd: &Odd) -> std
     Ok(())
 }
 
-async fn strike(stream: &mut TcpStream, odd: &Odd, id: &str) -> std::io::Result<()> {
+async fn strike(stream: &mut TcpStream, odd: &OddAnswer, id: &str) -> std::io::Result<()> {
     match odd {
-        Odd::Bytes(text) => stream.write_all(text.replace("{id}", id).as_bytes()).await?,
-        Odd::Slowly(text, pause) => {
+        OddAnswer::Bytes(text) => stream.write_all(text.replace("{id}", id).as_bytes()).await?,
+        OddAnswer::Slowly(text, pause) => {
             for byte in text.replace("{id}", id).bytes() {
                 stream.write_all(&[byte]).await?;
                 tokio::time::sleep(*pause).await;
             }
         }
-        Odd::Stall(text) => {
+        OddAnswer::Stall(text) => {
             stream.write_all(text.replace("{id}", id).as_bytes()).await?;
             // Until the gateway gives up.
             while stream.read(&mut [0; 64]).await? > 0 {}

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use moongate::mock::{Act, Fault};
+use moongate::mock::{FaultAction, FaultRule};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -26,7 +26,7 @@ async fn nothing_is_missed_while_a_subscription_is_added() {
     holds("the server is subscribed to", || mock.notify_resource("mock://watched") > 0).await;
     stream.notification("notifications/resources/updated").await;
     // A second one: the server is slow to take the new stream, and the first resource changes just then.
-    mock.set_fault(Fault::on("subscriptions/listen", Act::Delay { ms: 300 }));
+    mock.set_fault(FaultRule::on("subscriptions/listen", FaultAction::Delay { ms: 300 }));
     mock.reset_record();
     subscribe("mock://static/text").await;
     holds("the server is asked", || mock.counters().of("subscriptions/listen") == 1).await;
@@ -67,7 +67,7 @@ async fn a_server_that_is_away_is_asked_ever_more_rarely_and_found_when_it_is_ba
 #[tokio::test]
 async fn a_stream_of_changes_that_keeps_ending_is_opened_ever_more_rarely() {
     for (script, method) in [(legacy(), "GET"), (modern(), "subscriptions/listen")] {
-        let mock = serve(only(script, &["echo"]).with_fault(Fault::on(method, Act::Close))).await;
+        let mock = serve(only(script, &["echo"]).with_fault(FaultRule::on(method, FaultAction::Close))).await;
         let gateway = Setup::new().http("a", &mock.url).start().await;
         gateway.ready(&["a"]).await;
         until("a second attempt", || async { (mock.counters().of(method) >= 2).then_some(()) }).await;
@@ -114,13 +114,13 @@ async fn a_server_that_changes_its_era_is_opened_in_the_new_one() {
 async fn a_server_that_asks_to_wait_is_left_alone_for_as_long() {
     let date = httpdate::fmt_http_date(std::time::SystemTime::now() + std::time::Duration::from_secs(160));
     for wish in ["160", &date] {
-        let wait = Act::Status {
+        let wait = FaultAction::Status {
             status: 429,
             headers: [("retry-after".to_owned(), wish.to_owned())].into(),
             body: String::new(),
             content_type: None,
         };
-        let mock = serve(legacy().with_fault(Fault::on("*", wait))).await;
+        let mock = serve(legacy().with_fault(FaultRule::on("*", wait))).await;
         let gateway = Setup::new().http("a", &mock.url).start().await;
         let status = gateway.state("a", "backing_off").await;
         // Much longer than it would pause by itself, however slow this machine is.
@@ -130,7 +130,7 @@ async fn a_server_that_asks_to_wait_is_left_alone_for_as_long() {
 
 #[tokio::test]
 async fn a_server_that_answers_nonsense_at_first_says_so_in_its_status_and_recovers() {
-    let status = |status: u16, body: &str| Act::Status {
+    let status = |status: u16, body: &str| FaultAction::Status {
         status,
         headers: Default::default(),
         body: body.to_owned(),
@@ -140,14 +140,14 @@ async fn a_server_that_answers_nonsense_at_first_says_so_in_its_status_and_recov
         (status(500, "oops"), "500"),
         (status(502, "<html>bad gateway</html>"), "502"),
         (status(200, "<html>maintenance</html>"), "text/html"),
-        (Act::Body { text: String::new() }, "the answer is"),
-        (Act::Body { text: r#"{"jsonrpc":"2.0","id":1,"result":7}"#.to_owned() }, "the answer is"),
-        (Act::Result { json: "{}".to_owned() }, "revision"),
-        (Act::Reset, "connection"),
-        (Act::WrongId, "another request"),
+        (FaultAction::Body { text: String::new() }, "the answer is"),
+        (FaultAction::Body { text: r#"{"jsonrpc":"2.0","id":1,"result":7}"#.to_owned() }, "the answer is"),
+        (FaultAction::Result { json: "{}".to_owned() }, "revision"),
+        (FaultAction::Reset, "connection"),
+        (FaultAction::WrongId, "another request"),
     ];
     for (act, word) in nonsense {
-        let mock = serve(only(legacy(), &["echo"]).with_fault(Fault::on("*", act.clone()))).await;
+        let mock = serve(only(legacy(), &["echo"]).with_fault(FaultRule::on("*", act.clone()))).await;
         let gateway = Setup::new().http("a", &mock.url).start().await;
         let status = until("it has failed", || async {
             let status = gateway.status("a").await;

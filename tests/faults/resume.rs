@@ -2,29 +2,33 @@
 
 use std::time::Duration;
 
-use moongate::mock::{Act, Answer, Fault, Handle, Http, Script, Sse};
+use moongate::mock::{AnswerMode, FaultAction, FaultRule, HttpRules, MockHandle, MockScript, SseRules};
 use serde_json::json;
 
 use crate::support::{ERAS, Era, Gateway, Setup, holds, legacy, serve};
 
-async fn rig(sse: Sse) -> (Handle, Gateway) {
-    let http = Http { answer: Answer::Sse, sse, ..Http::default() };
-    let mock = serve(Script { http, ..legacy() }).await;
+async fn rig(sse: SseRules) -> (MockHandle, Gateway) {
+    let http = HttpRules { answer: AnswerMode::Sse, sse, ..HttpRules::default() };
+    let mock = serve(MockScript { http, ..legacy() }).await;
     let gateway = Setup::new().http("a", &mock.url).start().await;
     gateway.ready(&["a"]).await;
     (mock, gateway)
 }
 
 /// The ids that were sent back by GETs.
-fn resumed(mock: &Handle) -> Vec<String> {
+fn resumed(mock: &MockHandle) -> Vec<String> {
     let last =
         |headers: &[(String, String)]| headers.iter().find(|(n, _)| n == "last-event-id").map(|(_, v)| v.clone());
-    mock.seen().iter().filter(|seen| seen.http_method == "GET").filter_map(|seen| last(&seen.headers)).collect()
+    mock.recorded_requests()
+        .iter()
+        .filter(|seen| seen.http_method == "GET")
+        .filter_map(|seen| last(&seen.headers))
+        .collect()
 }
 
 #[tokio::test]
 async fn a_server_that_wants_to_be_polled_is_polled() {
-    let sse = Sse { ids: true, prime: true, poll: true, retry_ms: 20, ..Sse::default() };
+    let sse = SseRules { ids: true, prime: true, poll: true, retry_ms: 20, ..SseRules::default() };
     let (mock, gateway) = rig(sse).await;
     for era in ERAS {
         let client = gateway.client(era).await;
@@ -40,7 +44,7 @@ async fn a_server_that_wants_to_be_polled_is_polled() {
 #[tokio::test]
 async fn what_follows_a_cut_is_read_once() {
     for cut_after in 1..=3 {
-        let (mock, gateway) = rig(Sse { ids: true, cut_after, ..Sse::default() }).await;
+        let (mock, gateway) = rig(SseRules { ids: true, cut_after, ..SseRules::default() }).await;
         let client = gateway.client(Era::Legacy).await;
         mock.reset_record();
         let progress = json!({"name": "a__progress", "arguments": {"steps": 3}, "_meta": {"progressToken": "t"}});
@@ -58,7 +62,8 @@ async fn what_follows_a_cut_is_read_once() {
 async fn the_pause_is_the_servers() {
     // What it says, and a second where it says nothing.
     for (retry_ms, least) in [(300, 300), (0, 1000)] {
-        let (mock, gateway) = rig(Sse { ids: true, prime: true, poll: true, retry_ms, ..Sse::default() }).await;
+        let (mock, gateway) =
+            rig(SseRules { ids: true, prime: true, poll: true, retry_ms, ..SseRules::default() }).await;
         let client = gateway.client(Era::Modern).await;
         mock.reset_record();
         let before = tokio::time::Instant::now();
@@ -71,20 +76,20 @@ async fn the_pause_is_the_servers() {
 #[tokio::test]
 async fn without_an_id_or_without_a_way_back_the_call_fails_as_ever() {
     // No ids: nothing can be asked for.
-    let (mock, gateway) = rig(Sse::default()).await;
-    mock.set_fault(Fault::on("tools/call:add", Act::Cut));
+    let (mock, gateway) = rig(SseRules::default()).await;
+    mock.set_fault(FaultRule::on("tools/call:add", FaultAction::Cut));
     let client = gateway.client(Era::Legacy).await;
     let failure = client.call("a__add", json!({"a": 1, "b": 2})).await.failure();
     assert!(failure.contains("without an answer"), "{failure}");
     assert!(resumed(&mock).is_empty());
     // Ids, and a server that then refuses the GET.
-    let sse = Sse { ids: true, cut_after: 1, retry_ms: 20, prime: true, ..Sse::default() };
+    let sse = SseRules { ids: true, cut_after: 1, retry_ms: 20, prime: true, ..SseRules::default() };
     for (status, attempts) in [(405, 1), (404, 1), (503, 3)] {
         let (mock, gateway) = rig(sse.clone()).await;
         holds("the gateway listens", || mock.listeners() > 0).await;
-        mock.set_fault(Fault::on(
+        mock.set_fault(FaultRule::on(
             "GET",
-            Act::Status { status, headers: Default::default(), body: String::new(), content_type: None },
+            FaultAction::Status { status, headers: Default::default(), body: String::new(), content_type: None },
         ));
         mock.reset_record();
         let client = gateway.client(Era::Legacy).await;

@@ -18,88 +18,88 @@ mod users;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use moongate::mock::Handle;
+use moongate::mock::MockHandle;
 use serde_json::{Value, json};
 
 use crate::support::{Client, ERAS, Era, Http, Process, Reply, marked, until};
-use ends::Levels;
-pub(crate) use setting::{Bad, How, Setting, script};
-use users::Healthy;
-pub(crate) use users::{User, assert_one_outcome};
+use ends::ResourceLevels;
+pub(crate) use setting::{FaultCarrier, FaultyServer, RowSetup, script};
+use users::HealthyTraffic;
+pub(crate) use users::{RigClient, assert_one_outcome};
 
 /// What the gateway's client must show, and nobody else may see.
 const KEY: &str = "canary-of-the-client-5b1f7c20";
 
 /// A row that is being tested.
-pub(crate) struct Rig {
+pub(crate) struct FaultRig {
     row: &'static str,
     test: &'static str,
     /// The gateway.
     pub(crate) gateway: Process,
     /// The faulty servers.
-    pub(crate) bads: Vec<Bad>,
+    pub(crate) bads: Vec<FaultyServer>,
     /// Those of them that are behind HTTP.
-    pub(crate) webs: Vec<Handle>,
-    ok: Handle,
+    pub(crate) http_servers: Vec<MockHandle>,
+    ok: MockHandle,
     admin: Http,
     admin_url: String,
     secret: String,
     counts: Vec<(&'static str, &'static [&'static str])>,
-    before: Levels,
+    before: ResourceLevels,
     counted: Vec<f64>,
     said: Arc<Mutex<Vec<u8>>>,
-    healthy: Healthy,
+    healthy: HealthyTraffic,
     ways: Mutex<BTreeSet<String>>,
 }
 
-impl Rig {
+impl FaultRig {
     /// A client of the gateway; its session is its own to end, with [`User::leave`].
-    pub(crate) async fn user(&self, era: Era) -> User {
+    pub(crate) async fn user(&self, era: Era) -> RigClient {
         let client = Client::with_key(&self.gateway.mcp(), era, Some(KEY)).await;
-        User { client, said: self.said.clone() }
+        RigClient { client, said: self.said.clone() }
     }
 
     /// Does this with each faulty server and a client of each era.
-    pub(crate) async fn each(&self, act: impl AsyncFn(&Bad, &User)) {
+    pub(crate) async fn each(&self, act: impl AsyncFn(&FaultyServer, &RigClient)) {
         for bad in &self.bads {
             for era in ERAS {
                 let user = self.user(era).await;
                 act(bad, &user).await;
-                self.went(bad, era);
+                self.record_coverage(bad, era);
                 user.leave().await;
             }
         }
     }
 
     /// The same, with all of them at once.
-    pub(crate) async fn all(&self, act: impl AsyncFn(&Bad, &User)) {
+    pub(crate) async fn all(&self, act: impl AsyncFn(&FaultyServer, &RigClient)) {
         let ways = self.bads.iter().flat_map(|bad| ERAS.map(|era| (bad, era)));
         let acts = ways.map(async |(bad, era)| {
             let user = self.user(era).await;
             act(bad, &user).await;
-            self.went(bad, era);
+            self.record_coverage(bad, era);
             user.leave().await;
         });
         futures_util::future::join_all(acts).await;
     }
 
     /// Notes that a client of this era met the fault at this server.
-    pub(crate) fn went(&self, bad: &Bad, era: Era) {
+    pub(crate) fn record_coverage(&self, bad: &FaultyServer, era: Era) {
         let name = |era| if era == Era::Legacy { "old" } else { "new" };
-        let way = format!("{} {}/{}", bad.how.name(), name(era), name(bad.era));
+        let way = format!("{} {}/{}", bad.carrier.name(), name(era), name(bad.era));
         self.ways.lock().unwrap().insert(way);
     }
 
     /// The mock behind a faulty server that is no child.
-    pub(crate) fn web(&self, bad: &Bad) -> Option<&Handle> {
-        match bad.how {
-            How::Web(n) | How::Tcp(n) | How::OwnTcp(n) => Some(&self.webs[n]),
-            How::Shared | How::Own => None,
+    pub(crate) fn web(&self, bad: &FaultyServer) -> Option<&MockHandle> {
+        match bad.carrier {
+            FaultCarrier::Web(n) | FaultCarrier::Tcp(n) | FaultCarrier::TcpPerClient(n) => Some(&self.http_servers[n]),
+            FaultCarrier::SharedChild | FaultCarrier::ChildPerClient => None,
         }
     }
 
     /// How often a faulty server got a message of this method.
-    pub(crate) fn got(&self, bad: &Bad, method: &str) -> usize {
+    pub(crate) fn got(&self, bad: &FaultyServer, method: &str) -> usize {
         match self.web(bad) {
             Some(mock) if method == "notifications/cancelled" => mock.counters().cancelled.len(),
             Some(mock) => mock.counters().of(method).try_into().unwrap(),
@@ -108,7 +108,7 @@ impl Rig {
     }
 
     /// The processes of a faulty child, all of its connections.
-    pub(crate) fn pids(&self, bad: &Bad) -> Vec<u32> {
+    pub(crate) fn pids(&self, bad: &FaultyServer) -> Vec<u32> {
         let file = format!("/{}.json", bad.name);
         let is_its = |pid: &u32| {
             let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -118,7 +118,7 @@ impl Rig {
     }
 
     /// What a faulty child received.
-    pub(crate) fn record(&self, bad: &Bad) -> String {
+    pub(crate) fn record(&self, bad: &FaultyServer) -> String {
         crate::support::record_of(self.gateway.dir.path(), &bad.name)
     }
 

@@ -3,7 +3,7 @@
 //! The numbers are the project's fault matrix. A test that is new is named in its row; a row without one says why.
 
 /// One fault.
-pub(crate) struct Row {
+pub(crate) struct FaultRow {
     /// Its number.
     pub(crate) id: &'static str,
     /// What goes wrong.
@@ -22,12 +22,12 @@ const fn row(
     does: &'static str,
     tests: &'static [&'static str],
     lacks: &'static str,
-) -> Row {
-    Row { id, fault, does, tests, lacks }
+) -> FaultRow {
+    FaultRow { id, fault, does, tests, lacks }
 }
 
 /// All of them, in order.
-pub(crate) const ROWS: &[Row] = &[
+pub(crate) const ROWS: &[FaultRow] = &[
     row(
         "F1",
         "a child crashes in the middle of calls",

@@ -1,16 +1,16 @@
 //! Servers that have only HTTP+SSE: found without being told, lost with their stream, and never followed elsewhere.
 
-use moongate::mock::{Act, Fault, Handle, Http, Revision, Script};
+use moongate::mock::{FaultAction, FaultRule, HttpRules, MockHandle, MockScript, Revision};
 use serde_json::json;
 
 use crate::support::{ERAS, Era, Setup, mock_at, serve, until};
 
-fn script() -> Script {
-    let http = Http { streamable: false, ..Http::default() };
-    Script { http, ..Script::standard().speaking(&[Revision::V2024_11_05]) }
+fn script() -> MockScript {
+    let http = HttpRules { streamable: false, ..HttpRules::default() };
+    MockScript { http, ..MockScript::standard().speaking(&[Revision::V2024_11_05]) }
 }
 
-fn url(mock: &Handle) -> String {
+fn url(mock: &MockHandle) -> String {
     mock.url.replace("/mcp", "/sse")
 }
 
@@ -20,7 +20,7 @@ async fn a_server_with_only_http_sse_is_found() {
         let mock = serve(script()).await;
         let gateway = Setup::new().http("a", &url(&mock)).with("servers.a", lines).start().await;
         gateway.ready(&["a"]).await;
-        let posts = mock.seen().iter().filter(|s| s.http_method == "POST" && s.path == "/sse").count();
+        let posts = mock.recorded_requests().iter().filter(|s| s.http_method == "POST" && s.path == "/sse").count();
         assert_eq!(
             posts > 0,
             lines.is_empty(),
@@ -40,7 +40,7 @@ async fn a_server_with_only_http_sse_is_found() {
 
 #[tokio::test]
 async fn a_lost_stream_fails_its_calls_at_once_and_is_opened_again() {
-    for act in [Act::Close, Act::Reset] {
+    for act in [FaultAction::Close, FaultAction::Reset] {
         let mock = serve(script()).await;
         let gateway = Setup::new().http("a", &url(&mock)).start().await;
         gateway.ready(&["a"]).await;
@@ -51,7 +51,7 @@ async fn a_lost_stream_fails_its_calls_at_once_and_is_opened_again() {
         };
         until("the call is there", || async { (mock.counters().of("tools/call") > 0).then_some(()) }).await;
         // A tool that says nothing of being repeatable.
-        mock.set_fault(Fault::on("tools/call:sleep", act).times(1));
+        mock.set_fault(FaultRule::on("tools/call:sleep", act).times(1));
         let failure = client.call("a__sleep", json!({})).await.failure();
         assert!(failure.contains("Server \"a\" is not available"), "{failure}");
         let failure = waiting.await.unwrap().failure();
@@ -77,14 +77,14 @@ async fn a_server_that_was_replaced_is_opened_anew() {
 async fn an_endpoint_at_another_origin_is_refused() {
     let other = serve(script()).await;
     for endpoint in [format!("http://{}/message", other.addr.unwrap()), "//127.0.0.2/message".to_owned()] {
-        let http = Http { streamable: false, endpoint: Some(endpoint), ..Http::default() };
-        let mock = serve(Script { http, ..script() }).await;
+        let http = HttpRules { streamable: false, endpoint: Some(endpoint), ..HttpRules::default() };
+        let mock = serve(MockScript { http, ..script() }).await;
         let lines = "transport = \"sse\"\nheaders = { Authorization = \"Bearer ${file:key}\" }";
         let setup = Setup::new().http("a", &url(&mock)).with("servers.a", lines);
         std::fs::write(setup.path("key"), "secret").unwrap();
         let gateway = setup.start().await;
         let status = gateway.state("a", "backing_off").await;
         assert!(status["reason"].as_str().unwrap().contains("another origin"), "{status}");
-        assert!(other.seen().is_empty(), "nothing was sent there");
+        assert!(other.recorded_requests().is_empty(), "nothing was sent there");
     }
 }

@@ -1,17 +1,17 @@
 //! Event streams of servers: every spelling that the standard allows, and streams that break.
 
-use moongate::mock::{Act, Answer, Fault, Http, Newline, Revision, Script, Sse};
+use moongate::mock::{AnswerMode, FaultAction, FaultRule, HttpRules, MockScript, NewlineStyle, Revision, SseRules};
 use serde_json::json;
 
 use super::raw;
 use crate::support::{ERAS, Era, Setup, legacy, modern, serve, tool};
 
-fn spellings() -> Vec<Sse> {
+fn spellings() -> Vec<SseRules> {
     let mut all = Vec::new();
-    for newline in [Newline::Lf, Newline::Cr, Newline::Crlf] {
+    for newline in [NewlineStyle::Lf, NewlineStyle::Cr, NewlineStyle::Crlf] {
         for chunk in [0, 1, 7] {
             for split in [false, true] {
-                all.push(Sse { newline, chunk, split, ids: split, prime: split, ..Sse::default() });
+                all.push(SseRules { newline, chunk, split, ids: split, prime: split, ..SseRules::default() });
             }
         }
     }
@@ -23,8 +23,8 @@ async fn every_spelling_of_events_is_understood() {
     for script in [legacy(), modern()] {
         for sse in spellings() {
             let shown = format!("{sse:?}");
-            let http = Http { answer: Answer::Sse, sse, ..Http::default() };
-            let mock = serve(Script { http, ..script.clone() }).await;
+            let http = HttpRules { answer: AnswerMode::Sse, sse, ..HttpRules::default() };
+            let mock = serve(MockScript { http, ..script.clone() }).await;
             let gateway = Setup::new().http("a", &mock.url).start().await;
             gateway.ready(&["a"]).await;
             let client = gateway.client(Era::Legacy).await;
@@ -40,26 +40,26 @@ async fn every_spelling_of_events_is_understood() {
 #[tokio::test]
 async fn a_stream_that_ends_or_breaks_without_an_answer_fails_its_call_only() {
     for script in [legacy(), modern()] {
-        let http = Http { answer: Answer::Sse, ..Http::default() };
-        let mock = serve(Script { http, ..script }).await;
+        let http = HttpRules { answer: AnswerMode::Sse, ..HttpRules::default() };
+        let mock = serve(MockScript { http, ..script }).await;
         let gateway = Setup::new().http("a", &mock.url).start().await;
         gateway.ready(&["a"]).await;
         for era in ERAS {
             let client = gateway.client(era).await;
             for (act, word) in [
-                (Act::Cut, "without an answer"),
-                (Act::Close, "Server \"a\""),
-                (Act::Reset, "Server \"a\""),
-                (Act::WrongId, "without an answer"),
+                (FaultAction::Cut, "without an answer"),
+                (FaultAction::Close, "Server \"a\""),
+                (FaultAction::Reset, "Server \"a\""),
+                (FaultAction::WrongId, "without an answer"),
             ] {
                 // A tool that says nothing of being repeatable.
-                mock.set_fault(Fault::on("tools/call:sleep", act.clone()).times(1));
+                mock.set_fault(FaultRule::on("tools/call:sleep", act.clone()).times(1));
                 let failure = client.call("a__sleep", json!({})).await.failure();
                 assert!(failure.contains(word), "{era:?}, {act:?}: {failure}");
                 mock.clear_faults();
                 assert_eq!(client.call("a__add", json!({"a": 1, "b": 1})).await.text(), "2", "{era:?}, {act:?}");
             }
-            mock.set_fault(Fault::on("tools/call:add", Act::Duplicate));
+            mock.set_fault(FaultRule::on("tools/call:add", FaultAction::Duplicate));
             for n in 0..5 {
                 assert_eq!(client.call("a__add", json!({"a": n, "b": 1})).await.text(), (n + 1).to_string());
             }
@@ -71,8 +71,8 @@ async fn a_stream_that_ends_or_breaks_without_an_answer_fails_its_call_only() {
 /// 2025-03-26/basic/transports.mdx, Sending Messages to the Server: "These responses MAY be batched".
 #[tokio::test]
 async fn a_batch_on_a_stream_is_understood() {
-    let script = Script::standard().speaking(&[Revision::V2025_03_26]);
-    let mock = serve(Script { tools: vec![tool("odd")], ..script }).await;
+    let script = MockScript::standard().speaking(&[Revision::V2025_03_26]);
+    let mock = serve(MockScript { tools: vec![tool("odd")], ..script }).await;
     let said = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}});
     let events =
         format!("data: [{said},{{\"no\":1}},{{\"jsonrpc\":\"2.0\",\"id\":{{id}},\"result\":{{\"content\":[]}}}}]\n\n");
@@ -91,8 +91,8 @@ async fn a_batch_on_a_stream_is_understood() {
 /// moment is still the call's.
 #[tokio::test]
 async fn progress_is_told_where_a_server_asks_and_does_not_wait() {
-    let script = Script::standard().speaking(&[Revision::V2025_11_25]);
-    let mock = serve(Script { tools: vec![tool("odd")], ..script }).await;
+    let script = MockScript::standard().speaking(&[Revision::V2025_11_25]);
+    let mock = serve(MockScript { tools: vec![tool("odd")], ..script }).await;
     let progress = |n: u32| {
         let params = format!("{{\"progressToken\":{{id}},\"progress\":{n}}}");
         format!("data: {{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{params}}}\n\n")
@@ -120,8 +120,8 @@ async fn progress_is_told_where_a_server_asks_and_does_not_wait() {
 
 #[tokio::test]
 async fn an_over_long_event_fails_its_call_only() {
-    let http = Http { answer: Answer::Sse, ..Http::default() };
-    let mock = serve(Script { http, ..legacy() }).await;
+    let http = HttpRules { answer: AnswerMode::Sse, ..HttpRules::default() };
+    let mock = serve(MockScript { http, ..legacy() }).await;
     let gateway = Setup::new().http("a", &mock.url).with("servers.a", "max_message = \"1MiB\"").start().await;
     gateway.ready(&["a"]).await;
     for era in ERAS {

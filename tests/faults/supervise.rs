@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use moongate::mock::{Act, Fault, Script, Stdio};
+use moongate::mock::{FaultAction, FaultRule, MockScript, StdioRules};
 use serde_json::json;
 use tokio::time::Instant;
 
 use crate::support::{Client, ERAS, Era, Gateway, Setup, alive, holds, legacy, mock_at, modern, only, serve, until};
 
-fn status(status: u16, headers: &[(&str, &str)]) -> Act {
+fn status(status: u16, headers: &[(&str, &str)]) -> FaultAction {
     let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    Act::Status { status, headers, body: "oops".to_owned(), content_type: None }
+    FaultAction::Status { status, headers, body: "oops".to_owned(), content_type: None }
 }
 
 async fn counted(gateway: &Gateway, series: &str) -> f64 {
@@ -41,7 +41,8 @@ async fn exactly_one_state_is_told_of_each_server_and_a_disabled_one_has_its_own
 #[tokio::test]
 async fn a_loop_of_crashes_keeps_its_tools_listed_and_leaves_others_alone() {
     // Each start succeeds, and ends with the fifth request.
-    let script = Script { stdio: Stdio { exit_after: 5, ..Stdio::default() }, ..only(legacy(), &["echo"]) };
+    let script =
+        MockScript { stdio: StdioRules { exit_after: 5, ..StdioRules::default() }, ..only(legacy(), &["echo"]) };
     let mock = serve(only(modern(), &["echo"])).await;
     let gateway = Setup::new()
         .stdio("a", &script)
@@ -191,7 +192,7 @@ async fn a_call_that_runs_keeps_a_server_that_is_started_on_use() {
 
 #[tokio::test]
 async fn a_connection_that_leads_nowhere_is_found_by_pings_and_opened_anew() {
-    let script = legacy().with_fault(Fault::on("ping", Act::Hang));
+    let script = legacy().with_fault(FaultRule::on("ping", FaultAction::Hang));
     let ping = "ping = { interval = \"200ms\", timeout = \"100ms\", misses = 2 }";
     let gateway = Setup::new().stdio("a", &script).with("servers.a", ping).start().await;
     until("it is opened anew", || async {
@@ -207,7 +208,7 @@ async fn a_connection_that_leads_nowhere_is_found_by_pings_and_opened_anew() {
 #[tokio::test]
 async fn only_what_has_pings_and_something_to_lose_is_pinged() {
     let ping = "ping = { interval = \"50ms\", timeout = \"5s\" }";
-    let stateless = Script { http: moongate::mock::Http { session: false, ..Default::default() }, ..legacy() };
+    let stateless = MockScript { http: moongate::mock::HttpRules { session: false, ..Default::default() }, ..legacy() };
     for (script, pinged) in [(legacy(), true), (stateless, false), (modern(), false)] {
         let mock = serve(script).await;
         let gateway = Setup::new().http("a", &mock.url).with("servers.a", ping).start().await;
@@ -293,7 +294,7 @@ async fn a_server_that_keeps_failing_is_spared_and_found_when_it_is_well() {
         let gateway =
             Setup::new().http("a", &mock.url).with("servers.a", settings).http("good", &good.url).start().await;
         gateway.ready(&["a", "good"]).await;
-        mock.set_fault(Fault::on("tools/call", status(503, &[])));
+        mock.set_fault(FaultRule::on("tools/call", status(503, &[])));
         let client = gateway.client(Era::Modern).await;
         let began = Instant::now();
         for n in 0..20 {
@@ -325,10 +326,10 @@ async fn what_a_server_answers_never_shuts_it() {
     let gateway = Setup::new().http("a", &mock.url).with("servers.a", "breaker = { failures = 2 }").start().await;
     gateway.ready(&["a"]).await;
     let client = gateway.client(Era::Modern).await;
-    let invalid = Act::Error { code: -32602, message: "no".to_owned() };
-    let failed = Act::Result { json: r#"{"content":[],"isError":true}"#.to_owned() };
+    let invalid = FaultAction::Error { code: -32602, message: "no".to_owned() };
+    let failed = FaultAction::Result { json: r#"{"content":[],"isError":true}"#.to_owned() };
     for act in [invalid, failed] {
-        mock.set_fault(Fault::on("tools/call", act));
+        mock.set_fault(FaultRule::on("tools/call", act));
         for _ in 0..10 {
             client.call("a__echo", json!({})).await;
         }
@@ -348,15 +349,15 @@ async fn only_what_is_safe_is_sent_again() {
             let client = gateway.client(era).await;
             let sent = |method: &str| mock.counters().of(method);
             // Says that it only reads.
-            mock.set_fault(Fault::on("tools/call:echo", status(503, &[])).times(1));
+            mock.set_fault(FaultRule::on("tools/call:echo", status(503, &[])).times(1));
             let before = sent("tools/call");
             assert_eq!(client.call("a__echo", json!({})).await.text(), "{}", "{era:?}");
             assert_eq!(sent("tools/call"), before + 2);
             // Says nothing.
-            mock.set_fault(Fault::on("tools/call:sleep", status(503, &[])).times(1));
+            mock.set_fault(FaultRule::on("tools/call:sleep", status(503, &[])).times(1));
             assert!(client.call("a__sleep", json!({})).await.failure().contains("503"));
             assert_eq!(sent("tools/call"), before + 3, "it may have run");
-            mock.set_fault(Fault::on("resources/read", Act::Reset).times(1));
+            mock.set_fault(FaultRule::on("resources/read", FaultAction::Reset).times(1));
             client.request("resources/read", json!({"uri": "mock://static/text"})).await.result();
             mock.clear_faults();
         }
@@ -376,8 +377,8 @@ async fn a_failing_server_gets_a_tenth_more_calls_at_most() {
     let calls = 200;
     for n in 0..calls {
         match n % 4 {
-            1 => mock.set_fault(Fault::on("resources/read", status(500, &[]))),
-            2 => mock.set_fault(Fault::on("resources/read", status(502, &[]))),
+            1 => mock.set_fault(FaultRule::on("resources/read", status(500, &[]))),
+            2 => mock.set_fault(FaultRule::on("resources/read", status(502, &[]))),
             _ => mock.clear_faults(),
         }
         assert_eq!(read().await.status, 200);
@@ -395,7 +396,7 @@ async fn a_wish_to_wait_is_granted_within_reason() {
         let gateway = Setup::new().http("a", &mock.url).start().await;
         gateway.ready(&["a"]).await;
         let client = gateway.client(Era::Modern).await;
-        mock.set_fault(Fault::on("resources/read", status(429, &[("retry-after", asked)])).times(1));
+        mock.set_fault(FaultRule::on("resources/read", status(429, &[("retry-after", asked)])).times(1));
         let read = || client.request("resources/read", json!({"uri": "mock://static/text"}));
         let began = Instant::now();
         let reply = read().await;

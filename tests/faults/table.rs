@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
-use super::rows::{ROWS, Row};
+use super::rows::{FaultRow, ROWS};
 
 /// The program under test.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_moongate");
@@ -73,7 +73,7 @@ fn number(line: &str) -> u32 {
     digits.parse().unwrap_or_default()
 }
 
-impl Row {
+impl FaultRow {
     fn result(&self) -> String {
         let universal = if self.tests.iter().any(|test| is_rig_test(test)) { " (U1–U7)" } else { "" };
         match (self.tests.is_empty(), self.lacks) {

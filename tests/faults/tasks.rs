@@ -1,6 +1,6 @@
 //! Tasks whose server goes, whose client goes, and handles in the wrong hands.
 
-use moongate::mock::{Script, TaskRule};
+use moongate::mock::{MockScript, TaskRule};
 use serde_json::{Value, json};
 
 use crate::support::{Client, Era, Gateway, Http, Reply, Setup, holds, legacy, mock_at, modern, serve, until};
@@ -8,7 +8,7 @@ use crate::support::{Client, Era, Gateway, Http, Reply, Setup, holds, legacy, mo
 const KEYS: [&str; 2] = ["key-number-1-0123456789", "key-number-2-0123456789"];
 
 /// A server whose tools `job` (optional) and `must` (required) wait, and `asks` asks.
-fn tasking(mut script: Script) -> Script {
+fn tasking(mut script: MockScript) -> MockScript {
     let rule = TaskRule::default();
     let required = TaskRule { required: true, ..rule.clone() };
     for (name, behaves, rule) in [("job", "sleep", &rule), ("must", "sleep", &required), ("asks", "elicit", &rule)] {

@@ -1,25 +1,25 @@
 //! Faults of servers on sockets, with somebody in between who closes, cuts, splits or says nothing: F30, F39.
 
-use moongate::mock::{Act, Fault, Script};
+use moongate::mock::{FaultAction, FaultRule, MockScript};
 use serde_json::json;
 
-use super::rig::{self, How, Setting};
+use super::rig::{self, FaultCarrier, RowSetup};
 use crate::support::relay::{Does, Relay};
 use crate::support::tls::Authority;
 use crate::support::{ERAS, Era, until};
 
-type Series = (&'static str, &'static [&'static str]);
+type TcpFaultSeries = (&'static str, &'static [&'static str]);
 
-const DOWN: Series = ("mcp_client_operation_duration_seconds_count", &["error_type=\"server_down\""]);
-const GARBAGE: Series = ("moongate_garbage_total", &[]);
+const DOWN: TcpFaultSeries = ("mcp_client_operation_duration_seconds_count", &["error_type=\"server_down\""]);
+const GARBAGE: TcpFaultSeries = ("moongate_garbage_total", &[]);
 
 /// Servers on TCP, of both eras, on one connection for all clients and on one for each; in the order of the rig's.
 async fn over_tcp(
-    mut setting: Setting,
+    mut setting: RowSetup,
     does: Does,
-    fault: impl Fn(Script) -> Script,
+    fault: impl Fn(MockScript) -> MockScript,
     settings: &str,
-) -> (Setting, Vec<Relay>) {
+) -> (RowSetup, Vec<Relay>) {
     let mut relays = Vec::new();
     for (name, era, is_own) in [
         ("old_tcp", Era::Legacy, false),
@@ -37,8 +37,8 @@ async fn over_tcp(
 
 #[tokio::test]
 async fn f39_a_server_that_accepts_and_closes_is_one_that_crashed() {
-    let setting = Setting::new("F39", "f39_a_server_that_accepts_and_closes_is_one_that_crashed");
-    let hang = |script: Script| script.with_fault(Fault::on("tools/call:odd", Act::Hang));
+    let setting = RowSetup::new("F39", "f39_a_server_that_accepts_and_closes_is_one_that_crashed");
+    let hang = |script: MockScript| script.with_fault(FaultRule::on("tools/call:odd", FaultAction::Hang));
     let (setting, relays) = over_tcp(setting.counts(DOWN.0, DOWN.1), Does::Pass, hang, "").await;
     let rig = setting.start().await;
     let each = rig.bads.iter().zip(&relays).map(async |(bad, relay)| {
@@ -62,9 +62,9 @@ async fn f39_a_server_that_accepts_and_closes_is_one_that_crashed() {
                 let failure = user.call(bad, "echo", json!({"n": n})).await.failure();
                 assert!(failure.contains(&bad.name), "{failure}");
             }
-            rig.went(bad, era);
+            rig.record_coverage(bad, era);
         }
-        if matches!(bad.how, How::Tcp(_)) {
+        if matches!(bad.carrier, FaultCarrier::Tcp(_)) {
             let attempts = relay.accepted() - accepted;
             assert!(attempts <= 8, "{attempts} attempts at a server that closes");
         }
@@ -80,7 +80,7 @@ async fn f39_a_server_that_accepts_and_closes_is_one_that_crashed() {
 
 #[tokio::test]
 async fn f39_frames_in_pieces_are_put_together() {
-    let setting = Setting::new("F39", "f39_frames_in_pieces_are_put_together");
+    let setting = RowSetup::new("F39", "f39_frames_in_pieces_are_put_together");
     let (setting, _relays) = over_tcp(setting, Does::Pieces, |script| script, "").await;
     let rig = setting.start().await;
     rig.all(async |bad, user| {
@@ -96,12 +96,13 @@ async fn f39_frames_in_pieces_are_put_together() {
 
 #[tokio::test]
 async fn f39_frames_that_run_into_each_other_cost_their_own_call() {
-    let setting = Setting::new("F39", "f39_frames_that_run_into_each_other_cost_their_own_call");
+    let setting = RowSetup::new("F39", "f39_frames_that_run_into_each_other_cost_their_own_call");
     // The half of one, and in it another one: together they are no message.
-    let mixed = |script: Script| {
+    let mixed = |script: MockScript| {
         let text = r#"{"jsonrpc":"2.0","id":{id},"resu{"jsonrpc":"2.0","id":{id},"result":{}}lt":{"content":[]}}"#;
-        let script = script.with_fault(Fault::on("tools/call:odd", Act::Bytes { text: format!("{text}\n") }));
-        script.with_fault(Fault::on("tools/call:odd", Act::Hang))
+        let script =
+            script.with_fault(FaultRule::on("tools/call:odd", FaultAction::Bytes { text: format!("{text}\n") }));
+        script.with_fault(FaultRule::on("tools/call:odd", FaultAction::Hang))
     };
     let (setting, _relays) =
         over_tcp(setting.counts(GARBAGE.0, GARBAGE.1), Does::Pass, mixed, "timeout = \"1s\"").await;
@@ -119,7 +120,7 @@ async fn f39_frames_that_run_into_each_other_cost_their_own_call() {
 async fn f30_a_servers_handshake_that_stalls_ends_at_its_limit_and_heals() {
     let authority = Authority::new("trusted");
     let mut setting =
-        Setting::new("F30", "f30_a_servers_handshake_that_stalls_ends_at_its_limit_and_heals").trusting(&authority);
+        RowSetup::new("F30", "f30_a_servers_handshake_that_stalls_ends_at_its_limit_and_heals").trusting(&authority);
     let mut relays = Vec::new();
     for (name, era) in [("old_web", Era::Legacy), ("new_web", Era::Modern)] {
         let behind = setting.behind(era, &["odd"]).await;

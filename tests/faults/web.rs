@@ -4,36 +4,39 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use moongate::mock::{Act, Answer, Cursor, Fault, Generate, Handle, Http, Listing, Newline, Script, Sse};
+use moongate::mock::{
+    AnswerMode, CursorMode, FaultAction, FaultRule, GeneratedTools, HttpRules, ListRules, MockHandle, MockScript,
+    NewlineStyle, SseRules,
+};
 use serde_json::{Value, json};
 
 use super::pipe::result;
-use super::raw::{self, Odd, answer};
-use super::rig::{Rig, Setting};
+use super::raw::{self, OddAnswer, answer};
+use super::rig::{FaultRig, RowSetup};
 use crate::support::{ERAS, Era, Setup, loopback, until};
 
-type Series = (&'static str, &'static [&'static str]);
+type FaultSeries = (&'static str, &'static [&'static str]);
 
-const TIMED_OUT: Series = ("mcp_client_operation_duration_seconds_count", &["error_type=\"server_timeout\""]);
-const BROKE: Series = ("mcp_client_operation_duration_seconds_count", &["error_type=\"server_protocol\""]);
-const DOWN: Series = ("mcp_client_operation_duration_seconds_count", &["error_type=\"server_down\""]);
-const REFUSED: Series = ("mcp_client_operation_duration_seconds_count", &["error_type=\"server_refused\""]);
-const GARBAGE: Series = ("moongate_garbage_total", &[]);
+const TIMED_OUT: FaultSeries = ("mcp_client_operation_duration_seconds_count", &["error_type=\"server_timeout\""]);
+const BROKE: FaultSeries = ("mcp_client_operation_duration_seconds_count", &["error_type=\"server_protocol\""]);
+const DOWN: FaultSeries = ("mcp_client_operation_duration_seconds_count", &["error_type=\"server_down\""]);
+const REFUSED: FaultSeries = ("mcp_client_operation_duration_seconds_count", &["error_type=\"server_refused\""]);
+const GARBAGE: FaultSeries = ("moongate_garbage_total", &[]);
 
-fn plain(script: Script) -> Script {
+fn plain(script: MockScript) -> MockScript {
     script
 }
 
-fn events(script: Script) -> Script {
-    Script { http: Http { answer: Answer::Sse, ..Http::default() }, ..script }
+fn events(script: MockScript) -> MockScript {
+    MockScript { http: HttpRules { answer: AnswerMode::Sse, ..HttpRules::default() }, ..script }
 }
 
 /// Strikes `odd` with each act in turn, at servers of both eras, for clients of both.
-async fn each_act(rig: &Rig, acts: &[(Act, &str)]) {
+async fn each_act(rig: &FaultRig, acts: &[(FaultAction, &str)]) {
     rig.each(async |bad, user| {
         let mock = rig.web(bad).unwrap();
         for (act, word) in acts {
-            mock.set_fault(Fault::on("tools/call:odd", act.clone()).times(1));
+            mock.set_fault(FaultRule::on("tools/call:odd", act.clone()).times(1));
             let failure = user.call(bad, "odd", json!({})).await.failure();
             assert!(failure.contains(&bad.name) && failure.contains(word), "{act:?}: {failure}");
             mock.clear_faults();
@@ -45,19 +48,20 @@ async fn each_act(rig: &Rig, acts: &[(Act, &str)]) {
 
 #[tokio::test]
 async fn f28_a_connection_that_is_reset_fails_its_call_only() {
-    let setting = Setting::new("F28", "f28_a_connection_that_is_reset_fails_its_call_only");
+    let setting = RowSetup::new("F28", "f28_a_connection_that_is_reset_fails_its_call_only");
     let setting = setting.counts(DOWN.0, DOWN.1).counts(BROKE.0, BROKE.1);
-    let rig = setting.webs(&["odd"], events, "").await.start().await;
-    each_act(&rig, &[(Act::Reset, ""), (Act::Close, ""), (Act::Cut, "without an answer")]).await;
+    let rig = setting.http_servers(&["odd"], events, "").await.start().await;
+    each_act(&rig, &[(FaultAction::Reset, ""), (FaultAction::Close, ""), (FaultAction::Cut, "without an answer")])
+        .await;
     // Each reached its server once: a call that may have run is not sent again.
-    for mock in &rig.webs {
+    for mock in &rig.http_servers {
         assert_eq!(mock.counters().of("tools/call"), 2 * 6 + 2, "nothing is sent twice");
     }
     rig.end().await;
 }
 
 /// Servers of both eras whose answers to `odd` are these.
-async fn behind(mut setting: Setting, settings: &str, odd: impl Fn(Era) -> Odd) -> Setting {
+async fn behind(mut setting: RowSetup, settings: &str, odd: impl Fn(Era) -> OddAnswer) -> RowSetup {
     for (name, era) in [("old_web", Era::Legacy), ("new_web", Era::Modern)] {
         let mock = setting.behind(era, &["odd"]).await;
         let url = raw::serve(mock, odd(era)).await;
@@ -67,7 +71,7 @@ async fn behind(mut setting: Setting, settings: &str, odd: impl Fn(Era) -> Odd) 
 }
 
 /// Each of these answers fails its call, for clients of both eras, with this word.
-async fn fails(setting: Setting, settings: &str, odd: impl Fn(Era) -> Odd, word: &str) {
+async fn fails(setting: RowSetup, settings: &str, odd: impl Fn(Era) -> OddAnswer, word: &str) {
     let rig = behind(setting, settings, odd).await.start().await;
     rig.all(async |bad, user| {
         for _ in 0..2 {
@@ -84,32 +88,32 @@ const EVENTS: &str = "content-type: text/event-stream\r\ntransfer-encoding: chun
 #[tokio::test]
 async fn f29_headers_and_then_nothing_end_at_the_deadline() {
     let setting =
-        Setting::new("F29", "f29_headers_and_then_nothing_end_at_the_deadline").counts(TIMED_OUT.0, TIMED_OUT.1);
-    let odd = |_| Odd::Stall(format!("HTTP/1.1 200 OK\r\n{EVENTS}\r\n"));
+        RowSetup::new("F29", "f29_headers_and_then_nothing_end_at_the_deadline").counts(TIMED_OUT.0, TIMED_OUT.1);
+    let odd = |_| OddAnswer::Stall(format!("HTTP/1.1 200 OK\r\n{EVENTS}\r\n"));
     fails(setting, "timeout = \"1s\"", odd, ".timeout").await;
 }
 
 #[tokio::test]
 async fn f29_a_body_that_drips_ends_at_the_deadline() {
-    let setting = Setting::new("F29", "f29_a_body_that_drips_ends_at_the_deadline").counts(TIMED_OUT.0, TIMED_OUT.1);
+    let setting = RowSetup::new("F29", "f29_a_body_that_drips_ends_at_the_deadline").counts(TIMED_OUT.0, TIMED_OUT.1);
     let odd = |era| {
         let body = result(era, "slow");
         let head = format!("content-type: application/json\r\ncontent-length: {}\r\n", body.len());
-        Odd::Slowly(format!("HTTP/1.1 200 OK\r\n{head}\r\n{body}"), Duration::from_millis(100))
+        OddAnswer::Slowly(format!("HTTP/1.1 200 OK\r\n{head}\r\n{body}"), Duration::from_millis(100))
     };
     fails(setting, "timeout = \"1s\"", odd, ".timeout").await;
 }
 
 #[tokio::test]
 async fn f31_a_body_that_ends_too_early_fails_its_call() {
-    let setting = Setting::new("F31", "f31_a_body_that_ends_too_early_fails_its_call").counts(DOWN.0, DOWN.1);
+    let setting = RowSetup::new("F31", "f31_a_body_that_ends_too_early_fails_its_call").counts(DOWN.0, DOWN.1);
     let odd = |era| answer("content-type: application/json\r\ncontent-length: 5000\r\n", &result(era, "short"));
     fails(setting, "", odd, "broke off").await;
 }
 
 #[tokio::test]
 async fn f31_malformed_chunks_fail_their_call() {
-    let setting = Setting::new("F31", "f31_malformed_chunks_fail_their_call").counts(BROKE.0, BROKE.1);
+    let setting = RowSetup::new("F31", "f31_malformed_chunks_fail_their_call").counts(BROKE.0, BROKE.1);
     let odd = |era| {
         let body = format!("zz\r\n{}\r\n0\r\n\r\n", result(era, "never"));
         answer("content-type: application/json\r\ntransfer-encoding: chunked\r\n", &body)
@@ -119,7 +123,7 @@ async fn f31_malformed_chunks_fail_their_call() {
 
 #[tokio::test]
 async fn f31_a_compressed_body_that_nobody_asked_for_is_not_inflated() {
-    let setting = Setting::new("F31", "f31_a_compressed_body_that_nobody_asked_for_is_not_inflated");
+    let setting = RowSetup::new("F31", "f31_a_compressed_body_that_nobody_asked_for_is_not_inflated");
     // It only says that it is compressed: nobody looks any further.
     let head = "content-type: application/json\r\ncontent-encoding: gzip\r\ncontent-length: 10\r\n";
     let odd = move |_| answer(head, "\u{1f}\u{0}\u{8}\u{0}\u{0}\u{0}\u{0}\u{0}\u{0}\u{3}");
@@ -128,7 +132,7 @@ async fn f31_a_compressed_body_that_nobody_asked_for_is_not_inflated() {
 
 #[tokio::test]
 async fn f31_a_body_over_the_limit_is_not_read_on() {
-    let setting = Setting::new("F31", "f31_a_body_over_the_limit_is_not_read_on");
+    let setting = RowSetup::new("F31", "f31_a_body_over_the_limit_is_not_read_on");
     let odd = |era| {
         let body = result(era, &"x".repeat(3 << 20));
         answer(&format!("content-type: application/json\r\ncontent-length: {}\r\n", body.len()), &body)
@@ -147,9 +151,9 @@ async fn f32_no_redirect_is_followed() {
             seen.fetch_add(1, Ordering::Relaxed);
         }
     });
-    let setting = Setting::new("F32", "f32_no_redirect_is_followed").counts(REFUSED.0, REFUSED.1);
-    let rig = setting.webs(&["odd"], plain, "").await.start().await;
-    let to = |status: u16, location: String| Act::Status {
+    let setting = RowSetup::new("F32", "f32_no_redirect_is_followed").counts(REFUSED.0, REFUSED.1);
+    let rig = setting.http_servers(&["odd"], plain, "").await.start().await;
+    let to = |status: u16, location: String| FaultAction::Status {
         status,
         headers: [("location".to_owned(), location)].into(),
         body: "{}".to_owned(),
@@ -179,9 +183,9 @@ async fn f33_a_name_that_does_not_resolve_is_explained() {
 
 #[tokio::test]
 async fn f34_what_is_no_answer_says_what_it_is() {
-    let setting = Setting::new("F34", "f34_what_is_no_answer_says_what_it_is").counts(BROKE.0, BROKE.1);
-    let rig = setting.webs(&["odd"], plain, "").await.start().await;
-    let status = |status: u16, content_type: Option<&str>, body: &str| Act::Status {
+    let setting = RowSetup::new("F34", "f34_what_is_no_answer_says_what_it_is").counts(BROKE.0, BROKE.1);
+    let rig = setting.http_servers(&["odd"], plain, "").await.start().await;
+    let status = |status: u16, content_type: Option<&str>, body: &str| FaultAction::Status {
         status,
         headers: Default::default(),
         body: body.to_owned(),
@@ -189,8 +193,8 @@ async fn f34_what_is_no_answer_says_what_it_is() {
     };
     let page = "<html>canary of a page</html>";
     let acts = [
-        (Act::ContentType { value: "text/html".to_owned() }, "text/html"),
-        (Act::ContentType { value: "application/octet-stream".to_owned() }, "octet-stream"),
+        (FaultAction::ContentType { value: "text/html".to_owned() }, "text/html"),
+        (FaultAction::ContentType { value: "application/octet-stream".to_owned() }, "octet-stream"),
         (status(200, Some("text/html"), page), "text/html"),
         (status(200, Some("application/json"), ""), "the answer is"),
         (status(200, Some("application/json"), page), "the answer is"),
@@ -202,7 +206,7 @@ async fn f34_what_is_no_answer_says_what_it_is() {
     // A parameter of the type changes nothing.
     rig.each(async |bad, user| {
         let value = "application/json; charset=iso-8859-1".to_owned();
-        rig.web(bad).unwrap().set_fault(Fault::on("tools/call:odd", Act::ContentType { value }));
+        rig.web(bad).unwrap().set_fault(FaultRule::on("tools/call:odd", FaultAction::ContentType { value }));
         assert_eq!(user.call(bad, "odd", json!({"n": 2})).await.text(), r#"{"n":2}"#);
         rig.web(bad).unwrap().clear_faults();
     })
@@ -213,16 +217,23 @@ async fn f34_what_is_no_answer_says_what_it_is() {
 
 #[tokio::test]
 async fn f35_events_in_every_spelling_and_of_any_size() {
-    let spelled = |script: Script| {
-        let sse = Sse { newline: Newline::Crlf, chunk: 3, split: true, prime: true, ids: true, ..Sse::default() };
-        Script { http: Http { answer: Answer::Sse, sse, ..Http::default() }, ..script }
+    let spelled = |script: MockScript| {
+        let sse = SseRules {
+            newline: NewlineStyle::Crlf,
+            chunk: 3,
+            split: true,
+            prime: true,
+            ids: true,
+            ..SseRules::default()
+        };
+        MockScript { http: HttpRules { answer: AnswerMode::Sse, sse, ..HttpRules::default() }, ..script }
     };
-    let setting = Setting::new("F35", "f35_events_in_every_spelling_and_of_any_size");
-    let setting = setting.counts(GARBAGE.0, GARBAGE.1).webs(&["odd"], spelled, "max_message = \"1MiB\"");
+    let setting = RowSetup::new("F35", "f35_events_in_every_spelling_and_of_any_size");
+    let setting = setting.counts(GARBAGE.0, GARBAGE.1).http_servers(&["odd"], spelled, "max_message = \"1MiB\"");
     let rig = setting.await.start().await;
     rig.each(async |bad, user| {
         let mock = rig.web(bad).unwrap();
-        mock.set_fault(Fault::on("tools/call:odd", Act::Garbage { text: "no message".to_owned() }));
+        mock.set_fault(FaultRule::on("tools/call:odd", FaultAction::Garbage { text: "no message".to_owned() }));
         let text = "\u{1f600} \u{2028} ü ".repeat(20);
         assert_eq!(user.call(bad, "odd", json!({"t": text})).await.result()["isError"], Value::Null);
         mock.clear_faults();
@@ -233,7 +244,7 @@ async fn f35_events_in_every_spelling_and_of_any_size() {
 
 #[tokio::test]
 async fn f35_an_event_that_never_ends_is_cut_at_the_limit() {
-    let setting = Setting::new("F35", "f35_an_event_that_never_ends_is_cut_at_the_limit").counts(BROKE.0, BROKE.1);
+    let setting = RowSetup::new("F35", "f35_an_event_that_never_ends_is_cut_at_the_limit").counts(BROKE.0, BROKE.1);
     let odd = |_| {
         let data = format!("data: {}\n", "x".repeat(4000)).repeat(1000);
         answer("content-type: text/event-stream\r\n", &data)
@@ -243,7 +254,7 @@ async fn f35_an_event_that_never_ends_is_cut_at_the_limit() {
 
 #[tokio::test]
 async fn f35_the_last_event_needs_its_empty_line() {
-    let setting = Setting::new("F35", "f35_the_last_event_needs_its_empty_line").counts(BROKE.0, BROKE.1);
+    let setting = RowSetup::new("F35", "f35_the_last_event_needs_its_empty_line").counts(BROKE.0, BROKE.1);
     // HTML, Server-sent events: "Once the end of the file is reached, any pending data must be discarded."
     let odd = |era| answer("content-type: text/event-stream\r\n", &format!("data: {}\n", result(era, "pending")));
     fails(setting, "", odd, "without an answer").await;
@@ -294,20 +305,21 @@ async fn f36_an_endpoint_that_never_comes_or_comes_twice() {
 
 #[tokio::test]
 async fn f37_an_answer_on_another_stream_is_nobodys() {
-    let setting = Setting::new("F37", "f37_an_answer_on_another_stream_is_nobodys");
+    let setting = RowSetup::new("F37", "f37_an_answer_on_another_stream_is_nobodys");
     let rig = setting.counts("moongate_dropped_total", &["what=\"server_answer\""]);
-    let rig = rig.webs(&["odd"], plain, "").await.start().await;
-    let own = |mock: &Handle| mock.counters().of("tools/call");
+    let rig = rig.http_servers(&["odd"], plain, "").await.start().await;
+    let own = |mock: &MockHandle| mock.counters().of("tools/call");
     rig.each(async |bad, user| {
         let mock = rig.web(bad).unwrap();
         let before = own(mock);
-        mock.set_fault(Fault::on("tools/call:odd", Act::Delay { ms: 400 }));
+        mock.set_fault(FaultRule::on("tools/call:odd", FaultAction::Delay { ms: 400 }));
         let (reply, ()) = tokio::join!(user.call(bad, "odd", json!({"n": "own"})), async {
             until("the server has the call", || std::future::ready((own(mock) > before).then_some(()))).await;
-            let id = serde_json::from_str::<Value>(&mock.last("tools/call").unwrap().body).unwrap()["id"].clone();
+            let id =
+                serde_json::from_str::<Value>(&mock.last_request("tools/call").unwrap().body).unwrap()["id"].clone();
             let evil = json!({"jsonrpc": "2.0", "id": id, "result": {"content": [{"type": "text", "text": "evil"}]}});
             // Servers without sessions have no such stream.
-            let told = mock.tell_sessions(&evil.to_string());
+            let told = mock.send_to_sessions(&evil.to_string());
             assert_eq!(told > 0, bad.era == Era::Legacy);
         });
         assert_eq!(reply.text(), r#"{"n":"own"}"#);
@@ -319,12 +331,12 @@ async fn f37_an_answer_on_another_stream_is_nobodys() {
 
 #[tokio::test]
 async fn f38_an_answer_that_is_not_the_calls_own_fails_it() {
-    let setting = Setting::new("F38", "f38_an_answer_that_is_not_the_calls_own_fails_it").counts(BROKE.0, BROKE.1);
-    let rig = setting.webs(&["odd"], plain, "").await.start().await;
-    let body = |text: &str| Act::Body { text: text.to_owned() };
+    let setting = RowSetup::new("F38", "f38_an_answer_that_is_not_the_calls_own_fails_it").counts(BROKE.0, BROKE.1);
+    let rig = setting.http_servers(&["odd"], plain, "").await.start().await;
+    let body = |text: &str| FaultAction::Body { text: text.to_owned() };
     let both = r#"{"jsonrpc":"2.0","id":{id},"result":{},"error":{"code":-1,"message":"both"}}"#;
     let acts = [
-        (Act::WrongId, "another request"),
+        (FaultAction::WrongId, "another request"),
         (body(r#"[{"jsonrpc":"2.0","id":{id}1,"result":{}}]"#), "batch"),
         (body("[]"), "the answer is"),
         (body(both), "the answer is"),
@@ -339,8 +351,10 @@ async fn f38_an_answer_that_is_not_the_calls_own_fails_it() {
 #[tokio::test]
 async fn f38_a_malformed_answer_on_a_pipe_fails_its_call_at_once() {
     let body = r#"{"jsonrpc":"2.0","id":{id},"result":{},"error":{"code":-1,"message":"both"}}"#;
-    let setting = Setting::new("F38", "f38_a_malformed_answer_on_a_pipe_fails_its_call_at_once");
-    let fault = |script: Script| script.with_fault(Fault::on("tools/call:odd", Act::Body { text: body.to_owned() }));
+    let setting = RowSetup::new("F38", "f38_a_malformed_answer_on_a_pipe_fails_its_call_at_once");
+    let fault = |script: MockScript| {
+        script.with_fault(FaultRule::on("tools/call:odd", FaultAction::Body { text: body.to_owned() }))
+    };
     let setting = setting.counts(GARBAGE.0, GARBAGE.1).counts(BROKE.0, BROKE.1);
     let rig = setting.children(&["odd"], fault, "timeout = \"10m\"").start().await;
     rig.all(async |bad, user| {
@@ -354,8 +368,8 @@ async fn f38_a_malformed_answer_on_a_pipe_fails_its_call_at_once() {
 #[tokio::test]
 async fn a_server_of_no_revision_of_ours_is_left_out_and_says_why() {
     let odd = r#"{"protocolVersion":"1999-12-31","capabilities":{},"serverInfo":{"name":"x","version":"1"}}"#;
-    let act = Act::Result { json: odd.to_owned() };
-    let script = crate::support::legacy().with_fault(Fault::on("initialize", act));
+    let act = FaultAction::Result { json: odd.to_owned() };
+    let script = crate::support::legacy().with_fault(FaultRule::on("initialize", act));
     let mock = crate::support::serve(script.clone()).await;
     let gateway = Setup::new().http("web", &mock.url).stdio("child", &script).start().await;
     for server in ["web", "child"] {
@@ -372,7 +386,7 @@ async fn a_server_of_no_revision_of_ours_is_left_out_and_says_why() {
 #[tokio::test]
 async fn f21_a_list_that_is_too_long_or_odd_costs_its_own_items() {
     let deep = format!("{}1{}", r#"{"x":"#.repeat(5000), "}".repeat(5000));
-    let fault = |mut script: Script| {
+    let fault = |mut script: MockScript| {
         script.tools.push(json!(r#"{"name": "none", "inputSchema": null}"#));
         script.tools.push(json!(format!(r#"{{"name": "deep", "inputSchema": {deep}}}"#)));
         let cyclic = r##"{"type":"object","properties":{"a":{"$ref":"#"},"b":{"$ref":"http://127.0.0.1:1/schema"}}}"##;
@@ -383,8 +397,8 @@ async fn f21_a_list_that_is_too_long_or_odd_costs_its_own_items() {
         script.tools.extend(many);
         script
     };
-    let setting = Setting::new("F21", "f21_a_list_that_is_too_long_or_odd_costs_its_own_items");
-    let rig = setting.webs(&["odd"], fault, "").await.start().await;
+    let setting = RowSetup::new("F21", "f21_a_list_that_is_too_long_or_odd_costs_its_own_items");
+    let rig = setting.http_servers(&["odd"], fault, "").await.start().await;
     rig.each(async |bad, user| {
         let status = rig.status(&bad.name).await;
         assert!(status["left_out"].to_string().contains("tools deep: "), "{}", status["left_out"]);
@@ -408,13 +422,13 @@ async fn f21_a_list_that_is_too_long_or_odd_costs_its_own_items() {
 
 #[tokio::test]
 async fn f22_cursors_that_lead_nowhere_end() {
-    for cursor in [Cursor::Loop, Cursor::Endless] {
-        let fault = |mut script: Script| {
-            script.generate.push(Generate { count: 30, name: "t{n}".to_owned(), depth: 0, describe: 0 });
-            Script { list: Listing { page_size: 7, cursor, ..Listing::default() }, ..script }
+    for cursor in [CursorMode::Loop, CursorMode::Endless] {
+        let fault = |mut script: MockScript| {
+            script.generate.push(GeneratedTools { count: 30, name: "t{n}".to_owned(), depth: 0, describe: 0 });
+            MockScript { list: ListRules { page_size: 7, cursor, ..ListRules::default() }, ..script }
         };
-        let setting = Setting::new("F22", "f22_cursors_that_lead_nowhere_end");
-        let rig = setting.webs(&["odd"], fault, "").await.start().await;
+        let setting = RowSetup::new("F22", "f22_cursors_that_lead_nowhere_end");
+        let rig = setting.http_servers(&["odd"], fault, "").await.start().await;
         rig.each(async |bad, user| {
             let names = user.request("tools/list", json!({})).await.names();
             let own = names.iter().filter(|name| name.starts_with(&format!("{}__", bad.name))).count();
@@ -429,8 +443,8 @@ async fn f22_cursors_that_lead_nowhere_end() {
 
 #[tokio::test]
 async fn f23_a_storm_of_changes_costs_a_few_lists() {
-    let setting = Setting::new("F23", "f23_a_storm_of_changes_costs_a_few_lists");
-    let rig = setting.webs(&["odd"], plain, "").await.start().await;
+    let setting = RowSetup::new("F23", "f23_a_storm_of_changes_costs_a_few_lists");
+    let rig = setting.http_servers(&["odd"], plain, "").await.start().await;
     rig.each(async |bad, user| {
         let mock = rig.web(bad).unwrap();
         until("the gateway listens", || std::future::ready((mock.listeners() > 0).then_some(()))).await;

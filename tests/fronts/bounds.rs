@@ -42,17 +42,17 @@ async fn who_does_not_read_is_not_read_and_loses_nothing() {
 }
 
 /// A client on a pipe of this process.
-struct Near {
+struct NearPipeClient {
     out: tokio::io::DuplexStream,
     lines: tokio::io::Lines<BufReader<tokio::io::DuplexStream>>,
 }
 
-impl Near {
-    fn of(gateway: &crate::support::Gateway) -> Near {
+impl NearPipeClient {
+    fn of(gateway: &crate::support::Gateway) -> NearPipeClient {
         let (client_in, server_out) = tokio::io::duplex(1 << 20);
         let (server_in, out) = tokio::io::duplex(1 << 20);
         tokio::spawn(gateway.app.pipe("", &HeaderMap::new()).unwrap().serve(server_in, server_out));
-        Near { out, lines: BufReader::new(client_in).lines() }
+        NearPipeClient { out, lines: BufReader::new(client_in).lines() }
     }
 
     async fn say(&mut self, message: &Value) {
@@ -78,7 +78,7 @@ fn opening() -> Value {
 #[tokio::test]
 async fn a_client_on_a_pipe_passes_the_same_gate_as_all_others() {
     let gateway = Setup::new().with("limits", "rate = \"5/h\"").start().await;
-    let mut client = Near::of(&gateway);
+    let mut client = NearPipeClient::of(&gateway);
     client.ask(0, "initialize", opening()).await;
     assert!(client.answer(0).await["result"].is_object());
     for id in 1..5 {
@@ -103,7 +103,7 @@ async fn calls_on_a_pipe_count_among_all() {
     let setup = Setup::new().stdio("s", &crate::support::legacy()).with("limits", "calls = 1");
     let gateway = setup.start().await;
     gateway.ready(&["s"]).await;
-    let mut client = Near::of(&gateway);
+    let mut client = NearPipeClient::of(&gateway);
     client.ask(0, "initialize", opening()).await;
     client.answer(0).await;
     client.ask(1, "tools/call", json!({"name": "s__hang", "arguments": {}})).await;

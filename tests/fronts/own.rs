@@ -1,9 +1,9 @@
 //! What a server says on a connection that is one client's, behind `moongate stdio --url`, which stands for that client.
 
-use moongate::mock::Script;
+use moongate::mock::MockScript;
 use serde_json::{Value, json};
 
-use crate::pipe::Pipe;
+use crate::pipe::StdioProcess;
 use crate::support::{Gateway, Setup, legacy, modern};
 
 /// What the client can be asked for: at a server that asks, it is then apart from others.
@@ -11,15 +11,15 @@ fn able() -> Value {
     json!({"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}})
 }
 
-async fn gateway(script: &Script, share: &str) -> (Gateway, Pipe) {
+async fn gateway(script: &MockScript, share: &str) -> (Gateway, StdioProcess) {
     let gateway = Setup::new().stdio("s", script).with("servers.s", &format!("share = {share:?}")).start().await;
     gateway.ready(&["s"]).await;
-    let pipe = Pipe::launch(&["--url", &gateway.url("/mcp")], &[]);
+    let pipe = StdioProcess::launch(&["--url", &gateway.url("/mcp")], &[]);
     (gateway, pipe)
 }
 
 /// Calls a tool until the client is told: the ways to a connection of its own are opened meanwhile.
-async fn told(pipe: &mut Pipe, id: &mut i64, params: Value, is_modern: bool, wanted: impl Fn(&Value) -> bool) {
+async fn told(pipe: &mut StdioProcess, id: &mut i64, params: Value, is_modern: bool, wanted: impl Fn(&Value) -> bool) {
     for _ in 0..100 {
         *id += 1;
         match is_modern {
@@ -40,7 +40,7 @@ async fn told(pipe: &mut Pipe, id: &mut i64, params: Value, is_modern: bool, wan
 }
 
 /// Has the server ask the client, so that it is known to ask.
-async fn asked(pipe: &mut Pipe) {
+async fn asked(pipe: &mut StdioProcess) {
     let call = |extra: Value| {
         let mut params = json!({"name": "s__elicit", "arguments": {}, "_meta": able()});
         params.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());

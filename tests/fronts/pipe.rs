@@ -13,7 +13,7 @@ use crate::support::{modern_meta, within};
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_moongate");
 
 /// The launched program, and the client's ends of its streams.
-pub(crate) struct Pipe {
+pub(crate) struct StdioProcess {
     child: Child,
     stdin: Option<ChildStdin>,
     lines: Lines<BufReader<ChildStdout>>,
@@ -22,9 +22,9 @@ pub(crate) struct Pipe {
     early: Vec<Value>,
 }
 
-impl Pipe {
+impl StdioProcess {
     /// Launches `moongate stdio` with these flags and variables.
-    pub(crate) fn launch(flags: &[&str], variables: &[(&str, &str)]) -> Pipe {
+    pub(crate) fn launch(flags: &[&str], variables: &[(&str, &str)]) -> StdioProcess {
         let mut command = Command::new(PROGRAM);
         command.arg("stdio").args(flags).env_remove("MOONGATE_KEY").envs(variables.iter().copied());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
@@ -41,7 +41,7 @@ impl Pipe {
             }
         });
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        Pipe { stdin: child.stdin.take(), child, lines, log, early: Vec::new() }
+        StdioProcess { stdin: child.stdin.take(), child, lines, log, early: Vec::new() }
     }
 
     pub(crate) fn log(&self) -> String {

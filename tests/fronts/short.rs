@@ -12,19 +12,19 @@ use crate::support::{Gateway, Setup, body_of, holds, legacy, modern_meta, only, 
 const ONE: &str = "key-number-1-0123456789";
 const TWO: &str = "key-number-2-0123456789";
 
-struct Raw {
+struct RawConnection {
     stream: TcpStream,
     authority: String,
     held: Vec<u8>,
 }
 
 /// An answer: its status, its head in lower case, and its body.
-type Answer = (u16, String, Vec<u8>);
+type RawAnswer = (u16, String, Vec<u8>);
 
-impl Raw {
-    async fn open(gateway: &Gateway) -> Raw {
+impl RawConnection {
+    async fn open(gateway: &Gateway) -> RawConnection {
         let authority = gateway.base.trim_start_matches("http://").to_owned();
-        Raw { stream: TcpStream::connect(&authority).await.unwrap(), authority, held: Vec::new() }
+        RawConnection { stream: TcpStream::connect(&authority).await.unwrap(), authority, held: Vec::new() }
     }
 
     fn request(&self, id: u64, more: &str) -> String {
@@ -42,7 +42,7 @@ impl Raw {
     }
 
     /// The next answer, with its length or in chunks; `None`: the connection ended.
-    async fn answer(&mut self) -> Option<Answer> {
+    async fn answer(&mut self) -> Option<RawAnswer> {
         within("an answer", async {
             let head = loop {
                 if let Some(at) = self.held.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -84,11 +84,11 @@ async fn gateway() -> Gateway {
 #[tokio::test]
 async fn a_request_means_the_same_wherever_it_is_cut() {
     let gateway = gateway().await;
-    let mut plain = Raw::open(&gateway).await;
+    let mut plain = RawConnection::open(&gateway).await;
     let whole = plain.request(1, "");
     for cut in (0..whole.len()).step_by(7) {
         // The general server has the connection once a head came in parts.
-        let mut fresh = Raw::open(&gateway).await;
+        let mut fresh = RawConnection::open(&gateway).await;
         for raw in [&mut plain, &mut fresh] {
             raw.write(&whole[..cut]).await;
             tokio::time::sleep(Duration::from_millis(2)).await;
@@ -108,7 +108,7 @@ async fn a_request_means_the_same_wherever_it_is_cut() {
 async fn requests_in_a_row_are_answered_in_their_order() {
     let gateway = gateway().await;
     for more in ["", "connection: keep-alive\r\n"] {
-        let mut raw = Raw::open(&gateway).await;
+        let mut raw = RawConnection::open(&gateway).await;
         let all: String = (0..40).map(|id| raw.request(id, more)).collect();
         raw.write(&all).await;
         for id in 0..40 {
@@ -135,13 +135,13 @@ async fn requests_in_a_row_are_answered_in_their_order() {
 #[tokio::test]
 async fn whatever_is_not_plain_goes_the_other_way_on_the_same_connection() {
     let gateway = gateway().await;
-    let chunked = |raw: &Raw| {
+    let chunked = |raw: &RawConnection| {
         let plain = raw.request(2, "");
         let (head, body) = plain.split_once("\r\n\r\n").unwrap();
         let head = head.replace(&format!("content-length: {}", body.len()), "transfer-encoding: chunked");
         format!("{head}\r\n\r\n{:x}\r\n{body}\r\n0\r\n\r\n", body.len())
     };
-    let mut raw = Raw::open(&gateway).await;
+    let mut raw = RawConnection::open(&gateway).await;
     raw.write(&raw.request(1, "")).await;
     raw.answered(1).await;
     raw.write(&chunked(&raw)).await;
@@ -149,14 +149,14 @@ async fn whatever_is_not_plain_goes_the_other_way_on_the_same_connection() {
     raw.write(&raw.request(3, "")).await;
     raw.answered(3).await;
     // Behind a plain one, in one write, and with the end that it asks for.
-    let mut raw = Raw::open(&gateway).await;
+    let mut raw = RawConnection::open(&gateway).await;
     let both = raw.request(1, "") + &raw.request(2, "connection: close\r\n");
     raw.write(&both).await;
     raw.answered(1).await;
     raw.answered(2).await;
     assert!(raw.answer().await.is_none(), "it asked for the end");
     // Another path.
-    let mut raw = Raw::open(&gateway).await;
+    let mut raw = RawConnection::open(&gateway).await;
     raw.write(&raw.request(1, "")).await;
     raw.answered(1).await;
     let authority = raw.authority.clone();
@@ -168,9 +168,9 @@ async fn whatever_is_not_plain_goes_the_other_way_on_the_same_connection() {
 #[tokio::test]
 async fn what_could_be_read_in_two_ways_reaches_nobody() {
     let gateway = gateway().await;
-    let smuggled = |raw: &Raw| raw.request(7, "");
+    let smuggled = |raw: &RawConnection| raw.request(7, "");
     for more in ["content-length: 1\r\n", "transfer-encoding: chunked\r\n", "transfer-encoding: identity\r\n"] {
-        let mut raw = Raw::open(&gateway).await;
+        let mut raw = RawConnection::open(&gateway).await;
         raw.write(&raw.request(1, "")).await;
         raw.answered(1).await;
         let text = raw.request(2, more) + &smuggled(&raw);
@@ -194,7 +194,7 @@ async fn a_second_request_is_checked_like_the_first() {
     let setup = Setup::new().stdio("a", &only(legacy(), &["echo"]));
     let mut gateway = setup.with("auth.keys.1", &key("one", ONE)).with("auth.keys.2", &key("two", TWO)).start().await;
     gateway.ready(&["a"]).await;
-    let mut raw = Raw::open(&gateway).await;
+    let mut raw = RawConnection::open(&gateway).await;
     let auth = |key: &str| format!("authorization: Bearer {key}\r\n");
     for id in 0..3 {
         raw.write(&raw.request(id, &auth(ONE))).await;
@@ -212,14 +212,14 @@ async fn a_second_request_is_checked_like_the_first() {
         assert_eq!(raw.answer().await.unwrap().0, status, "{more}");
     }
     // A name of the host that is not ours, on a connection that had the right one.
-    let mut raw = Raw::open(&gateway).await;
+    let mut raw = RawConnection::open(&gateway).await;
     for (authority, status) in [(raw.authority.clone(), 200), ("evil.example".to_owned(), 403)] {
         raw.authority = authority;
         raw.write(&raw.request(1, &auth(ONE))).await;
         assert_eq!(raw.answer().await.unwrap().0, status);
     }
     // A key that is no longer one opens nothing, also where it did a moment ago.
-    let mut raw = Raw::open(&gateway).await;
+    let mut raw = RawConnection::open(&gateway).await;
     raw.write(&raw.request(1, &auth(ONE))).await;
     raw.answered(1).await;
     let other = key("one", "key-number-3-0123456789");
@@ -236,9 +236,9 @@ async fn who_says_nothing_or_half_a_request_is_let_go() {
     let setup = Setup::new().with("limits", "read_timeout = \"300ms\"").stdio("a", &only(legacy(), &["echo"]));
     let gateway = setup.start().await;
     gateway.ready(&["a"]).await;
-    let plain = Raw::open(&gateway).await.request(1, "");
+    let plain = RawConnection::open(&gateway).await.request(1, "");
     for begun in ["", "P", "PRI * HTTP/2.0\r\n", "POST /mcp", &plain[..plain.len() - 1]] {
-        let mut raw = Raw::open(&gateway).await;
+        let mut raw = RawConnection::open(&gateway).await;
         raw.write(begun).await;
         let mut rest = Vec::new();
         let ended = within(&format!("the end after {begun:?}"), raw.stream.read_to_end(&mut rest)).await;
@@ -250,7 +250,7 @@ async fn who_says_nothing_or_half_a_request_is_let_go() {
         }
     }
     // Nor after a request.
-    let mut raw = Raw::open(&gateway).await;
+    let mut raw = RawConnection::open(&gateway).await;
     raw.write(&plain).await;
     raw.answered(1).await;
     assert!(raw.answer().await.is_none());
@@ -265,7 +265,7 @@ async fn a_body_has_its_own_time() {
     let gateway = setup.with("limits", &format!("read_timeout = \"{}ms\"", LIMIT.as_millis())).start().await;
     gateway.ready(&["a"]).await;
     for _ in 0..20 {
-        let mut raw = Raw::open(&gateway).await;
+        let mut raw = RawConnection::open(&gateway).await;
         let request = raw.request(1, "");
         let (head, body) = request.split_at(request.len() - 20);
         let opened = tokio::time::Instant::now();
@@ -295,7 +295,7 @@ async fn who_reads_nothing_loses_the_connection() {
     let params = json!({"name": "a__big", "arguments": {"bytes": 12 << 20}, "_meta": modern_meta()});
     let body = body_of(1, "tools/call", params);
     for more in ["", "expect: 100-continue\r\n"] {
-        let mut raw = Raw::open(&gateway).await;
+        let mut raw = RawConnection::open(&gateway).await;
         let head = raw
             .request(1, more)
             .replace("tools/list", "tools/call")
@@ -318,11 +318,11 @@ async fn who_reads_nothing_loses_the_connection() {
 #[tokio::test]
 async fn a_request_that_has_begun_is_answered_in_a_stop() {
     let gateway = gateway().await;
-    let mut raw = Raw::open(&gateway).await;
+    let mut raw = RawConnection::open(&gateway).await;
     let request = raw.request(1, "");
     let (head, body) = request.split_at(request.len() - 20);
     raw.write(head).await;
-    let mut quiet = Raw::open(&gateway).await;
+    let mut quiet = RawConnection::open(&gateway).await;
     let stopping = tokio::spawn(async move { gateway.app.stop().await });
     assert!(quiet.answer().await.is_none(), "who has not begun is let go");
     raw.write(body).await;
@@ -336,7 +336,7 @@ async fn a_request_that_has_begun_is_answered_in_a_stop() {
 async fn a_request_has_one_host() {
     let gateway = gateway().await;
     for more in ["host: localhost\r\n", "origin: http://localhost\r\nhost: localhost\r\n"] {
-        let mut raw = Raw::open(&gateway).await;
+        let mut raw = RawConnection::open(&gateway).await;
         raw.write(&raw.request(1, more)).await;
         let (status, _, body) = raw.answer().await.expect("an answer");
         assert_eq!(status, 400, "{}", String::from_utf8_lossy(&body));
@@ -350,7 +350,7 @@ async fn a_head_is_no_larger_than_its_limit() {
     let gateway = gateway().await;
     for (size, whole) in [(80_000, true), (80_000, false), (66_000, true), (126_000, false)] {
         for first in [false, true] {
-            let mut raw = Raw::open(&gateway).await;
+            let mut raw = RawConnection::open(&gateway).await;
             if first {
                 raw.write(&raw.request(1, "")).await;
                 raw.answered(1).await;
@@ -367,7 +367,7 @@ async fn a_head_is_no_larger_than_its_limit() {
         }
     }
     // Just below it, it passes.
-    let mut raw = Raw::open(&gateway).await;
+    let mut raw = RawConnection::open(&gateway).await;
     raw.write(&raw.request(3, &format!("x-large: {}\r\n", "x".repeat(60_000)))).await;
     raw.answered(3).await;
     gateway.app.stop().await;
@@ -384,7 +384,7 @@ async fn who_leaves_with_requests_in_line_is_noticed() {
     // The short way, and the general one.
     for more in ["", "expect: 100-continue\r\n"] {
         for behind in [1, 20] {
-            let mut raw = Raw::open(&gateway).await;
+            let mut raw = RawConnection::open(&gateway).await;
             let head =
                 raw.request(1, more).replace("mcp-method: tools/list", "mcp-name: s__hang\r\nmcp-method: tools/call");
             let (head, _) = head.split_once("content-length").unwrap();

@@ -1,27 +1,27 @@
 //! `moongate stdio`, by itself and in front of a running gateway.
 
-use moongate::mock::Script;
+use moongate::mock::MockScript;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::pipe::Pipe;
+use crate::pipe::StdioProcess;
 use crate::support::{Era, Gateway, Setup, alive, holds, legacy, modern, only, record_of, serve};
 
 const LEGACY: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
 
 /// The gateway itself, with the config of a setup.
-fn own(setup: &Setup, flags: &[&str]) -> Pipe {
+fn own(setup: &Setup, flags: &[&str]) -> StdioProcess {
     let config = setup.file();
-    Pipe::launch(&[&["--config", config.to_str().unwrap()], flags].concat(), &[])
+    StdioProcess::launch(&[&["--config", config.to_str().unwrap()], flags].concat(), &[])
 }
 
 /// A bridge to a running gateway.
-fn bridge(gateway: &Gateway) -> Pipe {
-    Pipe::launch(&["--url", &gateway.url("/mcp")], &[])
+fn bridge(gateway: &Gateway) -> StdioProcess {
+    StdioProcess::launch(&["--url", &gateway.url("/mcp")], &[])
 }
 
 /// One of each over the same kind of server; what has to live as long as they do comes with them.
-async fn both(script: &Script) -> (Vec<(&'static str, Pipe)>, Setup, Gateway) {
+async fn both(script: &MockScript) -> (Vec<(&'static str, StdioProcess)>, Setup, Gateway) {
     let setup = Setup::new().stdio("s", script);
     let gateway = Setup::new().stdio("s", script).start().await;
     gateway.ready(&["s"]).await;
@@ -290,7 +290,8 @@ async fn a_bridge_sends_the_key_and_never_logs_it() {
     let gateway = Setup::new().stdio("s", &legacy()).with("auth.keys", &keys).start().await;
     gateway.ready(&["s"]).await;
     let url = gateway.url("/mcp");
-    let mut pipe = Pipe::launch(&["--url", &url], &[("MOONGATE_KEY", key), ("MOONGATE_TELEMETRY__LOG", "trace")]);
+    let mut pipe =
+        StdioProcess::launch(&["--url", &url], &[("MOONGATE_KEY", key), ("MOONGATE_TELEMETRY__LOG", "trace")]);
     pipe.initialize("2025-11-25", json!({})).await;
     pipe.ask(1, "tools/call", json!({"name": "s__echo", "arguments": {}})).await;
     assert_eq!(pipe.result(1).await["content"][0]["text"], "{}");
@@ -299,7 +300,7 @@ async fn a_bridge_sends_the_key_and_never_logs_it() {
     assert!(!pipe.log().is_empty() && !pipe.log().contains(key), "{}", pipe.log());
     // A wrong one: said where people look, and the client hears that the server is not there.
     let flags = ["--url", &url, "--key", "wrong"];
-    let mut pipe = Pipe::launch(&flags, &[]);
+    let mut pipe = StdioProcess::launch(&flags, &[]);
     pipe.initialize("2025-11-25", json!({})).await;
     pipe.ask(1, "tools/call", json!({"name": "s__echo", "arguments": {}})).await;
     assert!(pipe.answer(1).await["error"].is_object());
@@ -336,7 +337,7 @@ async fn it_listens_only_where_it_is_told_and_serves_the_endpoint_that_it_is_tol
         assert_eq!((status.code(), said.len()), (Some(2), 0), "{flags:?}");
         holds(words, || pipe.log().contains(words)).await;
     }
-    let mut pipe = Pipe::launch(&["--url", "ftp://nowhere"], &[]);
+    let mut pipe = StdioProcess::launch(&["--url", "ftp://nowhere"], &[]);
     assert_eq!(pipe.ended().await.0.code(), Some(2));
 }
 
@@ -345,7 +346,7 @@ async fn a_bridge_outlives_the_gateway_that_it_leads_to() {
     let mock = serve(modern()).await;
     let gateway = Setup::new().http("s", &mock.url).spawn().await;
     let port = gateway.base.rsplit_once(':').unwrap().1.to_owned();
-    let mut pipe = Pipe::launch(&["--url", &gateway.mcp()], &[]);
+    let mut pipe = StdioProcess::launch(&["--url", &gateway.mcp()], &[]);
     let ready = || gateway.log().contains("listening");
     holds("it is there", ready).await;
     pipe.initialize("2025-11-25", json!({})).await;

@@ -166,7 +166,9 @@ async fn without_the_setting_the_port_is_one_processes_own() {
     let first = Setup::new().spawn().await;
     let port = first.base.rsplit_once(':').unwrap().1.to_owned();
     let second = Setup::new().with("gateway", &format!("listen = \"127.0.0.1:{port}\"\nreuse_port = true"));
-    let Err(error) = moongate::app::App::start(second.load().unwrap().plan, None).await else { panic!("two listen") };
+    let Err(error) = moongate::app::GatewayApp::start(second.load().unwrap().plan, None).await else {
+        panic!("two listen")
+    };
     assert!(format!("{error:#}").contains("gateway.listen"), "{error:#}");
 }
 
@@ -212,6 +214,8 @@ async fn the_service_managers_socket_is_served_and_outlives_the_process() {
 #[tokio::test]
 async fn a_socket_that_nobody_handed_over_is_an_error() {
     let setup = Setup::new().with("gateway", "listen = \"systemd\"");
-    let Err(error) = moongate::app::App::start(setup.load().unwrap().plan, None).await else { panic!("it listens") };
+    let Err(error) = moongate::app::GatewayApp::start(setup.load().unwrap().plan, None).await else {
+        panic!("it listens")
+    };
     assert!(format!("{error:#}").contains("LISTEN_FDS"), "{error:#}");
 }

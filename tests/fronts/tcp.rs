@@ -16,16 +16,16 @@ fn setup() -> Setup {
 }
 
 /// A client.
-struct Near {
+struct TcpLineClient {
     out: OwnedWriteHalf,
     lines: Lines<BufReader<OwnedReadHalf>>,
     era: Era,
 }
 
-impl Near {
-    async fn open(gateway: &Gateway, era: Era) -> Near {
+impl TcpLineClient {
+    async fn open(gateway: &Gateway, era: Era) -> TcpLineClient {
         let (lines, out) = TcpStream::connect(gateway.app.line_addresses[0]).await.unwrap().into_split();
-        let mut client = Near { out, lines: BufReader::new(lines).lines(), era };
+        let mut client = TcpLineClient { out, lines: BufReader::new(lines).lines(), era };
         if era == Era::Legacy {
             let opening = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
             assert_eq!(client.ask(0, "initialize", opening).await["result"]["protocolVersion"], "2025-11-25");
@@ -73,7 +73,7 @@ async fn clients_of_both_eras_are_served_side_by_side() {
     gateway.ready(&["s"]).await;
     let mut clients = Vec::new();
     for n in 0..10 {
-        clients.push(Near::open(&gateway, ERAS[n % 2]).await);
+        clients.push(TcpLineClient::open(&gateway, ERAS[n % 2]).await);
     }
     let works = clients.iter_mut().map(|client| async move {
         for id in 1..20 {
@@ -158,7 +158,7 @@ async fn a_page_that_posts_a_valid_call_has_nothing_run() {
         }
     }
     // The same words without the head do run.
-    let mut client = Near::open(&gateway, Era::Modern).await;
+    let mut client = TcpLineClient::open(&gateway, Era::Modern).await;
     client.add(1).await;
     assert_eq!(gateway.record("s").matches("tools/call").count(), 1, "{}", gateway.record("s"));
     gateway.app.stop().await;
@@ -195,7 +195,7 @@ async fn half_a_message_is_not_waited_for_and_silence_is() {
         assert_eq!(late(), before + 1, "{begun:?}");
     }
     for era in ERAS {
-        let mut client = Near::open(&gateway, era).await;
+        let mut client = TcpLineClient::open(&gateway, era).await;
         client.add(1).await;
         tokio::time::sleep(Duration::from_millis(900)).await;
         client.add(2).await;
@@ -211,12 +211,12 @@ async fn half_a_message_is_not_waited_for_and_silence_is() {
 async fn connections_are_bounded_and_those_without_a_message_make_room() {
     let gateway = setup().stdio("s", &legacy()).with("limits", "connections = 3").start().await;
     gateway.ready(&["s"]).await;
-    let mut first = Near::open(&gateway, Era::Legacy).await;
+    let mut first = TcpLineClient::open(&gateway, Era::Legacy).await;
     let mut silent = Vec::new();
     for _ in 0..6 {
         silent.push(TcpStream::connect(gateway.app.line_addresses[0]).await.unwrap());
     }
-    let mut second = Near::open(&gateway, Era::Modern).await;
+    let mut second = TcpLineClient::open(&gateway, Era::Modern).await;
     second.add(1).await;
     first.add(1).await;
     assert!(gateway.app.metrics.connections.get() <= 3);
@@ -227,7 +227,8 @@ async fn connections_are_bounded_and_those_without_a_message_make_room() {
 async fn a_connection_follows_the_config() {
     let mut gateway = setup().stdio("s", &only(legacy(), &["add"])).start().await;
     gateway.ready(&["s"]).await;
-    let mut clients = [Near::open(&gateway, Era::Legacy).await, Near::open(&gateway, Era::Modern).await];
+    let mut clients =
+        [TcpLineClient::open(&gateway, Era::Legacy).await, TcpLineClient::open(&gateway, Era::Modern).await];
     gateway.change(|setup| setup.stdio("t", &only(modern(), &["echo"]))).await;
     gateway.ready(&["t"]).await;
     for client in &mut clients {
@@ -251,8 +252,8 @@ async fn a_connection_follows_the_config() {
 async fn open_calls_may_end_when_the_gateway_stops() {
     let gateway = setup().stdio("s", &legacy()).start().await;
     gateway.ready(&["s"]).await;
-    let mut client = Near::open(&gateway, Era::Modern).await;
-    let mut idle = Near::open(&gateway, Era::Legacy).await;
+    let mut client = TcpLineClient::open(&gateway, Era::Modern).await;
+    let mut idle = TcpLineClient::open(&gateway, Era::Legacy).await;
     client.say(1, "tools/call", json!({"name": "s__sleep", "arguments": {"ms": 300}})).await;
     let metrics = gateway.app.metrics.clone();
     until("the call runs", || std::future::ready((metrics.inflight.get() == 1).then_some(()))).await;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::TokioIo;
-use moongate::app::App;
+use moongate::app::GatewayApp;
 use rustix::process::Signal;
 use serde_json::json;
 use tokio::net::UnixStream;
@@ -92,7 +92,7 @@ async fn a_socket_of_the_living_is_refused_and_of_the_dead_replaced() {
     let mut first = first.spawn().unwrap();
     let connects = || std::os::unix::net::UnixStream::connect(&socket).is_ok();
     holds("it listens", connects).await;
-    let Err(error) = App::start(plan(), None).await else { panic!("two listen") };
+    let Err(error) = GatewayApp::start(plan(), None).await else { panic!("two listen") };
     let said = format!("{error:#}");
     assert!(said.contains("m.sock") && said.contains("another process listens there"), "{said}");
     rustix::process::kill_process(
@@ -102,7 +102,7 @@ async fn a_socket_of_the_living_is_refused_and_of_the_dead_replaced() {
     .unwrap();
     within("it ends", first.wait()).await.unwrap();
     assert!(socket.exists(), "what a kill -9 leaves behind");
-    let app = App::start(plan(), None).await.unwrap();
+    let app = GatewayApp::start(plan(), None).await.unwrap();
     assert!(connects());
     app.stop().await;
     assert!(!socket.exists());
@@ -113,7 +113,7 @@ async fn operators_ask_by_a_socket_too() {
     let setup = Setup::new();
     let socket = setup.path("a.sock");
     let setup = setup.with("gateway", &format!("admin = \"unix:{}\"", socket.display()));
-    let app = App::start(setup.load().unwrap().plan, None).await.unwrap();
+    let app = GatewayApp::start(setup.load().unwrap().plan, None).await.unwrap();
     assert_eq!(app.admin_socket, Some(format!("unix:{}", socket.display())));
     let status = Request::get("/api/v1/status").body(Full::default()).unwrap();
     assert_eq!(send(&socket, status).await.0, 200);
@@ -150,7 +150,7 @@ async fn verbs_and_bridges_find_a_gateway_by_its_socket() {
     // The endpoint of one server, under its own names.
     let (code, said) = run(&["tools", "--url", &format!("{url}:/mcp/s")]).await;
     assert!(code == Some(0) && said.contains("echo") && !said.contains("s__echo"), "{said}");
-    let mut pipe = crate::pipe::Pipe::launch(&["--url", &url], &[]);
+    let mut pipe = crate::pipe::StdioProcess::launch(&["--url", &url], &[]);
     pipe.initialize("2025-11-25", json!({})).await;
     pipe.ask(1, "tools/call", json!({"name": "s__echo", "arguments": {"n": 1}})).await;
     assert_eq!(pipe.result(1).await["content"][0]["text"], r#"{"n":1}"#);

@@ -43,7 +43,7 @@ async fn home() -> &'static Path {
 }
 
 /// The servers that listen by themselves, running, and how to launch those that speak over stdio.
-pub(crate) struct Peers {
+pub(crate) struct InteropServers {
     pub(crate) evt_http: String,
     pub(crate) modern_ts: String,
     home: &'static Path,
@@ -52,8 +52,8 @@ pub(crate) struct Peers {
     _programs: [Program; 2],
 }
 
-impl Peers {
-    pub(crate) async fn start() -> Peers {
+impl InteropServers {
+    pub(crate) async fn start() -> InteropServers {
         let home = home().await;
         let everything = package(home, "server-everything");
         let modern = text(scripts().join("server.mjs"));
@@ -61,7 +61,13 @@ impl Peers {
             tokio::join!(listening_node(home, &everything, "streamableHttp"), listening_node(home, &modern, "http"),);
         let data = tempfile::tempdir().expect("a temporary directory");
         std::fs::write(data.path().join("moon.txt"), "gate\n").expect("a file");
-        Peers { evt_http: http.url("/mcp"), modern_ts: modern_ts.url("/mcp"), home, data, _programs: [http, modern_ts] }
+        InteropServers {
+            evt_http: http.url("/mcp"),
+            modern_ts: modern_ts.url("/mcp"),
+            home,
+            data,
+            _programs: [http, modern_ts],
+        }
     }
 
     /// The server that the gateway launches over stdio, over HTTP.
@@ -72,7 +78,7 @@ impl Peers {
     }
 
     /// A config file with these servers.
-    pub(crate) fn config(&self, servers: &[&str], key: Option<&str>) -> Config {
+    pub(crate) fn config(&self, servers: &[&str], key: Option<&str>) -> TempConfig {
         let mut settings = self.settings();
         settings.as_object_mut().expect("an object").retain(|name, _| servers.contains(&name.as_str()));
         let dir = tempfile::tempdir().expect("a temporary directory");
@@ -83,7 +89,7 @@ impl Peers {
         }
         let path = text(dir.path().join("moongate.json"));
         std::fs::write(&path, config.to_string()).expect("a config file");
-        Config { path, _dir: dir }
+        TempConfig { path, _dir: dir }
     }
 
     fn settings(&self) -> Value {
@@ -125,42 +131,42 @@ async fn listening_node(home: &Path, script: &str, transport: &str) -> Program {
 }
 
 /// A config file, gone when dropped.
-pub(crate) struct Config {
+pub(crate) struct TempConfig {
     path: String,
     _dir: TempDir,
 }
 
 /// The gateway, running in front of the peers.
-pub(crate) struct Gateway {
+pub(crate) struct InteropGateway {
     program: Program,
-    peers: Peers,
-    _config: Config,
+    peers: InteropServers,
+    _config: TempConfig,
 }
 
-impl Gateway {
+impl InteropGateway {
     /// In front of all servers, and connected to all of them.
-    pub(crate) async fn start() -> Gateway {
-        let gateway = Gateway::serve(super::EVERYWHERE, None).await;
+    pub(crate) async fn start() -> InteropGateway {
+        let gateway = InteropGateway::serve(super::EVERYWHERE, None).await;
         // A client that keeps no lists, so that asking again is really asking.
-        let client = Client::new(Sdk::Typescript, "2025-11-25");
-        let mut run = client.at(&gateway.endpoint(""), Mode::Aggregate);
-        run.plan = Plan::Tools;
+        let client = SdkClient::new(SdkKind::Typescript, "2025-11-25");
+        let mut run = client.at(&gateway.endpoint(""), ClientPlace::Aggregate);
+        run.plan = StepPlan::Tools;
         gateway.explain(run.run(super::EVERYWHERE).await.verdict(super::EVERYWHERE));
         gateway
     }
 
     /// In front of one server, for clients that have the key.
-    pub(crate) async fn with_key(key: &str) -> Gateway {
-        Gateway::serve(&["time"], Some(key)).await
+    pub(crate) async fn with_key(key: &str) -> InteropGateway {
+        InteropGateway::serve(&["time"], Some(key)).await
     }
 
-    async fn serve(servers: &[&str], key: Option<&str>) -> Gateway {
-        let peers = Peers::start().await;
+    async fn serve(servers: &[&str], key: Option<&str>) -> InteropGateway {
+        let peers = InteropServers::start().await;
         let config = peers.config(servers, key);
         let mut command = Command::new(env!("CARGO_BIN_EXE_moongate"));
         command.args(["serve", "--config", &config.path]).stdin(Stdio::null());
         let program = Program::start(command, "/mcp").await;
-        Gateway { program, peers, _config: config }
+        InteropGateway { program, peers, _config: config }
     }
 
     /// The URL of all servers, or of `/one`.
@@ -168,15 +174,15 @@ impl Gateway {
         self.program.url(&format!("/mcp{path}"))
     }
 
-    pub(crate) async fn run(&self, client: Client, path: &str, mode: Mode, servers: &[&str]) {
+    pub(crate) async fn run(&self, client: SdkClient, path: &str, mode: ClientPlace, servers: &[&str]) {
         let mut run = client.at(&self.endpoint(path), mode);
         run.data = text(self.peers.data.path());
         self.explain(run.run(servers).await.verdict(servers).map_err(|wrong| format!("{path}: {wrong}")));
     }
 
     /// The same by a client that launches `moongate stdio` in front of this gateway.
-    pub(crate) async fn run_over_stdio(&self, client: Client, servers: &[&str]) {
-        let mut run = client.at(&self.endpoint(""), Mode::Aggregate);
+    pub(crate) async fn run_over_stdio(&self, client: SdkClient, servers: &[&str]) {
+        let mut run = client.at(&self.endpoint(""), ClientPlace::Aggregate);
         (run.data, run.stdio) = (text(self.peers.data.path()), true);
         self.explain(run.run(servers).await.verdict(servers));
     }
@@ -195,14 +201,14 @@ impl Gateway {
 
 /// Which SDK a client program uses.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sdk {
+pub(crate) enum SdkKind {
     Typescript,
     Python,
 }
 
 /// Where a client is: at a server itself, or at one of the gateway's endpoints.
 #[derive(Clone, Copy)]
-pub(crate) enum Mode {
+pub(crate) enum ClientPlace {
     Direct,
     Server,
     Aggregate,
@@ -210,51 +216,59 @@ pub(crate) enum Mode {
 
 /// Which steps of the plan a client runs, before its revision and place exclude some.
 #[derive(Clone, Copy)]
-enum Plan {
+enum StepPlan {
     Whole,
     Tools,
 }
 
 /// A client program with one release of its SDK.
 #[derive(Clone, Copy)]
-pub(crate) struct Client {
-    language: Sdk,
+pub(crate) struct SdkClient {
+    language: SdkKind,
     /// The newest revision the release knows; names the release.
     sdk: &'static str,
     /// What it has to negotiate.
     pub(crate) revision: &'static str,
 }
 
-impl Client {
-    pub(crate) fn new(language: Sdk, sdk: &'static str) -> Client {
-        Client { language, sdk, revision: sdk }
+impl SdkClient {
+    pub(crate) fn new(language: SdkKind, sdk: &'static str) -> SdkClient {
+        SdkClient { language, sdk, revision: sdk }
     }
 
-    pub(crate) fn at_revision(self, revision: &'static str) -> Client {
-        Client { revision, ..self }
+    pub(crate) fn at_revision(self, revision: &'static str) -> SdkClient {
+        SdkClient { revision, ..self }
     }
 
-    pub(crate) fn at(self, url: &str, mode: Mode) -> Run {
-        Run { client: self, url: url.to_owned(), mode, plan: Plan::Whole, data: String::new(), key: None, stdio: false }
+    pub(crate) fn at(self, url: &str, mode: ClientPlace) -> ClientRun {
+        ClientRun {
+            client: self,
+            url: url.to_owned(),
+            mode,
+            plan: StepPlan::Whole,
+            data: String::new(),
+            key: None,
+            stdio: false,
+        }
     }
 }
 
 /// A client program about to run.
 #[derive(Clone)]
-pub(crate) struct Run {
-    client: Client,
+pub(crate) struct ClientRun {
+    client: SdkClient,
     url: String,
-    mode: Mode,
-    plan: Plan,
+    mode: ClientPlace,
+    plan: StepPlan,
     data: String,
     key: Option<String>,
     /// Whether the client launches `moongate stdio`, which leads to the URL.
     stdio: bool,
 }
 
-impl Run {
-    pub(crate) fn with_key(&self, key: &str) -> Run {
-        Run { key: Some(key.to_owned()), ..self.clone() }
+impl ClientRun {
+    pub(crate) fn with_key(&self, key: &str) -> ClientRun {
+        ClientRun { key: Some(key.to_owned()), ..self.clone() }
     }
 
     /// Runs the plan's steps for these servers; each of them must have had some, and all must have passed.
@@ -270,7 +284,7 @@ impl Run {
         assert!(!outcome.success && outcome.checks.iter().all(|check| check["ok"] == false), "{}", outcome.report());
     }
 
-    async fn run(&self, servers: &[&str]) -> Outcome {
+    async fn run(&self, servers: &[&str]) -> RunOutcome {
         let plan_dir = tempfile::tempdir().expect("a temporary directory");
         let plan = plan_dir.path().join("plan.json");
         std::fs::write(&plan, self.plan_text()).expect("a plan");
@@ -287,7 +301,7 @@ impl Run {
         let output =
             timeout(CLIENT, command.output()).await.expect("the client ends in time").expect("the client runs");
         let lines = String::from_utf8_lossy(&output.stdout);
-        Outcome {
+        RunOutcome {
             checks: lines.lines().filter_map(|line| serde_json::from_str(line).ok()).collect(),
             success: output.status.success(),
             stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
@@ -297,7 +311,7 @@ impl Run {
     fn plan_text(&self) -> String {
         let whole = std::fs::read_to_string(scripts().join("plan.json")).expect("the plan");
         let mut plan: Value = serde_json::from_str(&whole).expect("the plan is JSON");
-        if let Plan::Tools = self.plan {
+        if let StepPlan::Tools = self.plan {
             plan["steps"].as_array_mut().expect("steps").retain(|step| step["do"] == "tools");
         }
         plan.to_string()
@@ -305,12 +319,12 @@ impl Run {
 
     fn command(&self, home: &Path) -> Command {
         let mut command = match self.client.language {
-            Sdk::Typescript => {
+            SdkKind::Typescript => {
                 let mut command = Command::new("node");
                 command.arg(scripts().join("client.mjs"));
                 command
             }
-            Sdk::Python => {
+            SdkKind::Python => {
                 let mut command = Command::new(python(home, self.client.sdk));
                 command.arg("-B").arg(scripts().join("client.py"));
                 command
@@ -322,21 +336,21 @@ impl Run {
 
     fn mode_name(&self) -> &'static str {
         match self.mode {
-            Mode::Direct => "direct",
-            Mode::Server => "server",
-            Mode::Aggregate => "aggregate",
+            ClientPlace::Direct => "direct",
+            ClientPlace::Server => "server",
+            ClientPlace::Aggregate => "aggregate",
         }
     }
 }
 
 /// What a client program printed.
-struct Outcome {
+struct RunOutcome {
     checks: Vec<Value>,
     success: bool,
     stderr: String,
 }
 
-impl Outcome {
+impl RunOutcome {
     /// Whether every check passed, and each server had some.
     fn verdict(&self, servers: &[&str]) -> Result<(), String> {
         let checked: BTreeSet<&str> =

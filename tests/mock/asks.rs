@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use moongate::mock::{Revision, Script};
+use moongate::mock::{MockScript, Revision};
 use serde_json::{Value, json};
 
-use crate::client::{Pipe, Web, answer, call, content, http, modern};
+use crate::client::{MockProcess, RawHttpClient, answer, call, content, http, modern};
 
 #[tokio::test]
 async fn asks_over_stdio() {
-    let mut pipe = Pipe::legacy("2025-06-18", &Script::standard()).await;
+    let mut pipe = MockProcess::legacy("2025-06-18", &MockScript::standard()).await;
     let ask = pipe.ask(&call(1, "elicit", json!({"message": "Who?"}))).await;
     assert_eq!((&ask["method"], &ask["params"]["message"]), (&json!("elicitation/create"), &json!("Who?")));
     assert!(ask["params"].get("mode").is_none());
@@ -27,8 +27,8 @@ async fn asks_over_stdio() {
 
 #[tokio::test]
 async fn a_modern_ask_is_a_result() {
-    let server = http(Script::standard().speaking(&[Revision::V2026_07_28])).await;
-    let web = Web::new(&server.url);
+    let server = http(MockScript::standard().speaking(&[Revision::V2026_07_28])).await;
+    let web = RawHttpClient::new(&server.url);
     let params = json!({"name": "elicit_twice", "arguments": {}});
     let first = answer(web.modern(&modern(1, "tools/call", params.clone(), json!({}))).await).await;
     assert_eq!(first["result"]["resultType"], "input_required");
@@ -57,13 +57,13 @@ async fn a_modern_ask_is_a_result() {
     assert!(refused["error"]["data"]["requiredCapabilities"]["elicitation"].is_object());
 }
 
-fn flows() -> Script {
-    Script::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("config/mock/flows.toml")).unwrap()
+fn flows() -> MockScript {
+    MockScript::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("config/mock/flows.toml")).unwrap()
 }
 
 #[tokio::test]
 async fn a_flow_asks_within_the_call_where_there_are_sessions() {
-    let mut pipe = Pipe::legacy("2025-11-25", &flows()).await;
+    let mut pipe = MockProcess::legacy("2025-11-25", &flows()).await;
     pipe.send(&call(1, "book", json!({"place": "Luna"}))).await;
     assert_eq!(pipe.next().await["params"]["data"], "looking for a table");
     // Both are on their way before either is answered.
@@ -89,7 +89,7 @@ async fn a_flow_asks_within_the_call_where_there_are_sessions() {
 #[tokio::test]
 async fn a_flow_asks_by_its_result_where_there_are_none() {
     let server = http(flows().speaking(&[Revision::V2026_07_28])).await;
-    let web = Web::new(&server.url);
+    let web = RawHttpClient::new(&server.url);
     let forms = json!({"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}});
     let book = |id, state: &Value, responses: Value| {
         let mut params = json!({"name": "book", "arguments": {"place": "Luna"}});

@@ -9,7 +9,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::{Client, connect::HttpConnector};
 use hyper_util::rt::TokioExecutor;
-use moongate::mock::{Handle, Script, serve_http};
+use moongate::mock::{MockHandle, MockScript, serve_http};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
@@ -47,15 +47,15 @@ pub(crate) fn modern(id: u64, method: &str, mut params: Value, extra: Value) -> 
 }
 
 /// A mock as a child process.
-pub(crate) struct Pipe {
+pub(crate) struct MockProcess {
     pub(crate) child: Child,
     pub(crate) input: ChildStdin,
     output: Lines<BufReader<ChildStdout>>,
     _script: tempfile::NamedTempFile,
 }
 
-impl Pipe {
-    pub(crate) fn start(script: &Script) -> Self {
+impl MockProcess {
+    pub(crate) fn start(script: &MockScript) -> Self {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), serde_json::to_string(script).unwrap()).unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_moongate"))
@@ -72,7 +72,7 @@ impl Pipe {
         Self { child, input, output, _script: file }
     }
 
-    pub(crate) async fn legacy(date: &str, script: &Script) -> Self {
+    pub(crate) async fn legacy(date: &str, script: &MockScript) -> Self {
         let mut pipe = Self::start(script);
         let opened = pipe.ask(&initialize(date)).await;
         assert_eq!(opened["result"]["protocolVersion"], date);
@@ -99,13 +99,13 @@ impl Pipe {
 }
 
 /// An HTTP client that does what it is told.
-pub(crate) struct Web {
+pub(crate) struct RawHttpClient {
     client: Client<HttpConnector, Full<Bytes>>,
     pub(crate) url: String,
     pub(crate) headers: Vec<(String, String)>,
 }
 
-impl Web {
+impl RawHttpClient {
     pub(crate) fn new(url: &str) -> Self {
         let accept = ("accept".to_owned(), "application/json, text/event-stream".to_owned());
         let kind = ("content-type".to_owned(), "application/json".to_owned());
@@ -161,14 +161,14 @@ impl Web {
 }
 
 /// A stream of events, read as the standard says.
-pub(crate) struct Events {
+pub(crate) struct EventReader {
     body: Incoming,
     text: String,
     /// The last character was a carriage return: a line feed after it is not another line's end.
     cr: bool,
 }
 
-impl Events {
+impl EventReader {
     pub(crate) fn of(response: Response<Incoming>) -> Self {
         assert_eq!(response.headers()["content-type"], "text/event-stream");
         Self { body: response.into_body(), text: String::new(), cr: false }
@@ -208,7 +208,7 @@ impl Events {
 /// The answer in a response of either kind.
 pub(crate) async fn answer(response: Response<Incoming>) -> Value {
     if response.headers().get("content-type").is_some_and(|t| t == "text/event-stream") {
-        let mut events = Events::of(response);
+        let mut events = EventReader::of(response);
         loop {
             let message = events.message().await;
             if message.get("method").is_none() {
@@ -223,7 +223,7 @@ pub(crate) async fn text(response: Response<Incoming>) -> String {
     String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
 }
 
-pub(crate) async fn http(script: Script) -> Handle {
+pub(crate) async fn http(script: MockScript) -> MockHandle {
     serve_http(script, ([127, 0, 0, 1], 0).into()).await.unwrap()
 }
 
@@ -240,7 +240,7 @@ pub(crate) async fn until(what: &str, mut met: impl FnMut() -> bool) {
     timeout(LONG, waiting).await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
-impl Web {
+impl RawHttpClient {
     pub(crate) async fn legacy_over_events(url: &str) -> Self {
         let web = Self::legacy(url, "2025-11-25").await;
         let tools = answer(web.post(&request(1, "tools/list", json!({}))).await).await;

@@ -3,19 +3,19 @@
 use std::time::Duration;
 
 use http_body_util::BodyExt as _;
-use moongate::mock::{Revision, Script, serve_tcp, serve_ws};
+use moongate::mock::{MockScript, Revision, serve_tcp, serve_ws};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::time::timeout;
 
-use crate::client::{Events, LONG, Web, call, content, http, initialize, modern, request};
+use crate::client::{EventReader, LONG, RawHttpClient, call, content, http, initialize, modern, request};
 
 #[tokio::test]
 async fn http_and_sse() {
-    let mut script = Script::standard().speaking(&[Revision::V2024_11_05]);
+    let mut script = MockScript::standard().speaking(&[Revision::V2024_11_05]);
     script.http.streamable = false;
     let server = http(script).await;
-    let mut web = Web::new(&server.url);
+    let mut web = RawHttpClient::new(&server.url);
     assert_eq!(web.post(&initialize("2025-11-25")).await.status(), 404);
     web.url = server.url.replace("/mcp", "/sse");
     assert_eq!(web.post(&initialize("2025-11-25")).await.status(), 405);
@@ -24,7 +24,7 @@ async fn http_and_sse() {
     let first = String::from_utf8(first.to_vec()).unwrap();
     let path = first.strip_prefix("event: endpoint\ndata: ").unwrap().trim_end();
     web.url = server.url.replace("/mcp", path);
-    let mut events = Events::of(opened);
+    let mut events = EventReader::of(opened);
     assert_eq!(web.post(&initialize("2025-11-25")).await.status(), 202);
     assert_eq!(events.message().await["result"]["protocolVersion"], "2024-11-05");
     web.post(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#).await;
@@ -46,7 +46,7 @@ async fn http_and_sse() {
 #[cfg(unix)]
 #[tokio::test]
 async fn lines_over_tcp() {
-    let server = serve_tcp(Script::demo(), ([127, 0, 0, 1], 0).into(), None).await.unwrap();
+    let server = serve_tcp(MockScript::demo(), ([127, 0, 0, 1], 0).into(), None).await.unwrap();
     let mut stream = BufReader::new(tokio::net::TcpStream::connect(server.addr.unwrap()).await.unwrap());
     stream.write_all(format!("{}\n", modern(1, "tools/list", json!({}), json!({}))).as_bytes()).await.unwrap();
     let mut line = String::new();
@@ -58,8 +58,8 @@ async fn lines_over_tcp() {
 #[tokio::test]
 async fn websocket_handshakes_are_judged() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    let http = moongate::mock::Http { bearer: Some("k".into()), ..moongate::mock::Http::default() };
-    let server = serve_ws(Script { http, ..Script::demo() }, ([127, 0, 0, 1], 0).into(), None).await.unwrap();
+    let http = moongate::mock::HttpRules { bearer: Some("k".into()), ..moongate::mock::HttpRules::default() };
+    let server = serve_ws(MockScript { http, ..MockScript::demo() }, ([127, 0, 0, 1], 0).into(), None).await.unwrap();
     assert_eq!(server.url, format!("ws://{}/mcp", server.addr.unwrap()));
     for (path, key, protocol, status) in
         [("/mcp", "k", "x, mcp", 101), ("/mcp", "k", "x", 400), ("/mcp", "j", "mcp", 401), ("/", "k", "mcp", 404)]

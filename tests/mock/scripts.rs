@@ -2,36 +2,37 @@
 
 use std::path::Path;
 
-use moongate::mock::{Act, Cursor, Fault, Generate, Script};
+use moongate::mock::{CursorMode, FaultAction, FaultRule, GeneratedTools, MockScript};
 use serde_json::{Value, json};
 
-use crate::client::{Events, Pipe, Web, answer, call, content, http, request};
+use crate::client::{EventReader, MockProcess, RawHttpClient, answer, call, content, http, request};
 
 #[test]
 fn examples_load() {
     for file in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("config/mock")).unwrap() {
-        Script::load(&file.unwrap().path()).unwrap();
+        MockScript::load(&file.unwrap().path()).unwrap();
     }
     for file in ["tasks.toml", "tasks-2025-11-25.toml"] {
-        let script = Script::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance").join(file)).unwrap();
+        let script =
+            MockScript::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance").join(file)).unwrap();
         assert!(script.tasks.keys().all(|name| script.behave.contains_key(name)), "{file}");
     }
-    assert!(Script::parse("colour = 'red'").unwrap_err().to_string().contains("colour"));
-    assert!(Script::parse("revisions = []").is_err());
+    assert!(MockScript::parse("colour = 'red'").unwrap_err().to_string().contains("colour"));
+    assert!(MockScript::parse("revisions = []").is_err());
     let typo = "[[faults]]\non = 'tools/list'\ndo = 'delay'\nms = 5\nafer = 1";
-    assert!(Script::parse(typo).unwrap_err().to_string().contains("afer"));
-    let whole = Script::standard().with_fault(Fault::on("*", Act::Hang).after(2).times(1));
-    Script::parse(&serde_json::to_string(&whole).unwrap()).unwrap();
+    assert!(MockScript::parse(typo).unwrap_err().to_string().contains("afer"));
+    let whole = MockScript::standard().with_fault(FaultRule::on("*", FaultAction::Hang).after(2).times(1));
+    MockScript::parse(&serde_json::to_string(&whole).unwrap()).unwrap();
 }
 
 #[tokio::test]
 async fn lists_go_where_the_script_says() {
-    let mut script = Script::standard();
-    script.preset = moongate::mock::Preset::Empty;
-    script.generate = vec![Generate { count: 5, name: "t.{n}".into(), depth: 50, describe: 10 }];
+    let mut script = MockScript::standard();
+    script.preset = moongate::mock::ContentPreset::Empty;
+    script.generate = vec![GeneratedTools { count: 5, name: "t.{n}".into(), depth: 50, describe: 10 }];
     script.tools = vec![json!(r#"{"name": null,"n":1.0}"#)];
     script.list.page_size = 4;
-    let mut pipe = Pipe::legacy("2025-06-18", &script).await;
+    let mut pipe = MockProcess::legacy("2025-06-18", &script).await;
     let first = pipe.ask(&request(1, "tools/list", json!({}))).await;
     assert_eq!(first["result"]["tools"].as_array().unwrap().len(), 4);
     let cursor = json!({"cursor": first["result"]["nextCursor"]});
@@ -39,18 +40,18 @@ async fn lists_go_where_the_script_says() {
     let second = pipe.line().await.unwrap();
     assert!(second.contains(r#"{"name": null,"n":1.0}"#) && !second.contains("nextCursor"), "{second}");
     assert_eq!(pipe.ask(&request(3, "tools/list", json!({"cursor": "no"}))).await["error"]["code"], -32602);
-    for (kind, next) in [(Cursor::Loop, "page-0"), (Cursor::Endless, "page-2")] {
+    for (kind, next) in [(CursorMode::Loop, "page-0"), (CursorMode::Endless, "page-2")] {
         script.list.cursor = kind;
-        let mut pipe = Pipe::legacy("2025-06-18", &script).await;
+        let mut pipe = MockProcess::legacy("2025-06-18", &script).await;
         assert_eq!(pipe.ask(&request(2, "tools/list", cursor.clone())).await["result"]["nextCursor"], next);
     }
 }
 
 #[tokio::test]
 async fn the_demonstration_is_friendly() {
-    let server = http(Script::demo()).await;
-    let web = Web::legacy(&server.url, "2025-11-25").await;
-    let mut events = Events::of(web.post(&call(1, "ask_name", json!({}))).await);
+    let server = http(MockScript::demo()).await;
+    let web = RawHttpClient::legacy(&server.url, "2025-11-25").await;
+    let mut events = EventReader::of(web.post(&call(1, "ask_name", json!({}))).await);
     let ask = events.message().await;
     let name = json!({"action": "accept", "content": {"name": "Ada"}});
     web.post(&json!({"jsonrpc": "2.0", "id": ask["id"], "result": name}).to_string()).await;
@@ -60,8 +61,8 @@ async fn the_demonstration_is_friendly() {
 
 #[tokio::test]
 async fn the_rest_of_the_contents() {
-    let server = http(Script::standard()).await;
-    let web = Web::legacy(&server.url, "2025-11-25").await;
+    let server = http(MockScript::standard()).await;
+    let web = RawHttpClient::legacy(&server.url, "2025-11-25").await;
     let get = |id, method: &str, params: Value| request(id, method, params);
     let blob = answer(web.post(&get(1, "resources/read", json!({"uri": "mock://static/blob"}))).await).await;
     assert_eq!(blob["result"]["contents"][0]["blob"].as_str().unwrap().len(), 344);
@@ -82,6 +83,6 @@ async fn the_rest_of_the_contents() {
     for n in ["1", "2"] {
         assert_eq!(content(&answer(web.post(&call(8, "counter", json!({}))).await).await), n);
     }
-    let other = Web::legacy(&server.url, "2025-11-25").await;
+    let other = RawHttpClient::legacy(&server.url, "2025-11-25").await;
     assert_eq!(content(&answer(other.post(&call(8, "counter", json!({}))).await).await), "1");
 }

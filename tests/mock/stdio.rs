@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use moongate::mock::{Revision, Script};
+use moongate::mock::{MockScript, Revision};
 use serde_json::json;
 use tokio::time::timeout;
 
-use crate::client::{LONG, ODD, Pipe, call, content, initialize, modern, request};
+use crate::client::{LONG, MockProcess, ODD, call, content, initialize, modern, request};
 
 #[tokio::test]
 async fn every_legacy_revision_over_stdio() {
     for revision in Revision::LEGACY {
-        let mut pipe = Pipe::legacy(revision.date(), &Script::standard().speaking(&[revision])).await;
+        let mut pipe = MockProcess::legacy(revision.date(), &MockScript::standard().speaking(&[revision])).await;
         let tools = pipe.ask(&request(1, "tools/list", json!({}))).await;
         let echo = &tools["result"]["tools"][0];
         assert_eq!(echo["name"], "echo");
@@ -37,7 +37,7 @@ async fn every_legacy_revision_over_stdio() {
 
 #[tokio::test]
 async fn a_probe_finds_a_legacy_server() {
-    let mut pipe = Pipe::start(&Script::standard().speaking(&[Revision::V2025_06_18]));
+    let mut pipe = MockProcess::start(&MockScript::standard().speaking(&[Revision::V2025_06_18]));
     let probe = pipe.ask(&modern(1, "server/discover", json!({}), json!({}))).await;
     assert_eq!(probe["error"]["code"], -32601);
     let early = pipe.ask(&request(2, "tools/list", json!({}))).await;
@@ -48,7 +48,7 @@ async fn a_probe_finds_a_legacy_server() {
 
 #[tokio::test]
 async fn modern_over_stdio() {
-    let mut pipe = Pipe::start(&Script::standard().speaking(&[Revision::V2026_07_28]));
+    let mut pipe = MockProcess::start(&MockScript::standard().speaking(&[Revision::V2026_07_28]));
     let found = pipe.ask(&modern(1, "server/discover", json!({}), json!({}))).await;
     assert_eq!(found["result"]["supportedVersions"], json!(["2026-07-28"]));
     assert_eq!(found["result"]["resultType"], "complete");
@@ -67,7 +67,7 @@ async fn modern_over_stdio() {
 
 #[tokio::test]
 async fn subscriptions_over_stdio_end_by_cancellation() {
-    let mut pipe = Pipe::start(&Script::standard());
+    let mut pipe = MockProcess::start(&MockScript::standard());
     let filter = json!({"notifications": {"toolsListChanged": true, "resourceSubscriptions": ["mock://watched"]}});
     let first = pipe.ask(&modern(7, "subscriptions/listen", filter.clone(), json!({}))).await;
     assert_eq!(first["method"], "notifications/subscriptions/acknowledged");
@@ -98,9 +98,9 @@ async fn subscriptions_over_stdio_end_by_cancellation() {
 #[tokio::test]
 async fn a_process_that_will_not_go() {
     use rustix::process::{Pid, Signal, kill_process, test_kill_process};
-    let mut script = Script::standard();
+    let mut script = MockScript::standard();
     (script.stdio.ignore_sigterm, script.stdio.ignore_eof) = (true, true);
-    let mut pipe = Pipe::legacy("2025-11-25", &script).await;
+    let mut pipe = MockProcess::legacy("2025-11-25", &script).await;
     let child = Pid::from_raw(i32::try_from(pipe.child.id().unwrap()).unwrap()).unwrap();
     kill_process(child, Signal::TERM).unwrap();
     let grandchild = pipe.ask(&call(1, "grandchild", json!({}))).await;

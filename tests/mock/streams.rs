@@ -1,16 +1,16 @@
 //! Streams of events: how they are spelled, end and go on.
 
-use moongate::mock::{Answer, Newline, Script};
+use moongate::mock::{AnswerMode, MockScript, NewlineStyle};
 use serde_json::json;
 
-use crate::client::{Events, Web, call, http, modern, request};
+use crate::client::{EventReader, RawHttpClient, call, http, modern, request};
 
 #[tokio::test]
 async fn a_subscription_ends_politely_when_the_server_does() {
-    let server = http(Script::standard()).await;
-    let web = Web::new(&server.url);
+    let server = http(MockScript::standard()).await;
+    let web = RawHttpClient::new(&server.url);
     let filter = json!({"notifications": {"toolsListChanged": true, "promptsListChanged": false}});
-    let mut events = Events::of(web.modern(&modern(9, "subscriptions/listen", filter, json!({}))).await);
+    let mut events = EventReader::of(web.modern(&modern(9, "subscriptions/listen", filter, json!({}))).await);
     let acknowledged = events.message().await;
     assert_eq!(acknowledged["params"]["notifications"], json!({"toolsListChanged": true}));
     assert_eq!(server.notify_list("prompts"), 0);
@@ -23,15 +23,15 @@ async fn a_subscription_ends_politely_when_the_server_does() {
 
 #[tokio::test]
 async fn events_in_every_spelling() {
-    for newline in [Newline::Lf, Newline::Cr, Newline::Crlf] {
+    for newline in [NewlineStyle::Lf, NewlineStyle::Cr, NewlineStyle::Crlf] {
         for chunk in [0, 1] {
-            let mut script = Script::standard();
-            script.http.answer = Answer::Sse;
+            let mut script = MockScript::standard();
+            script.http.answer = AnswerMode::Sse;
             (script.http.sse.newline, script.http.sse.chunk) = (newline, chunk);
             (script.http.sse.split, script.http.sse.prime) = (true, true);
             let server = http(script).await;
-            let web = Web::legacy_over_events(&server.url).await;
-            let mut events = Events::of(web.post(&call(1, "log", json!({"text": "before"}))).await);
+            let web = RawHttpClient::legacy_over_events(&server.url).await;
+            let mut events = EventReader::of(web.post(&call(1, "log", json!({"text": "before"}))).await);
             assert_eq!(events.message().await["params"]["data"], "before");
             assert_eq!(events.message().await["id"], 1);
             assert!(events.next().await.is_none());
@@ -41,12 +41,12 @@ async fn events_in_every_spelling() {
 
 #[tokio::test]
 async fn a_cut_stream_is_resumed() {
-    let mut script = Script::standard();
+    let mut script = MockScript::standard();
     (script.http.sse.ids, script.http.sse.cut_after) = (true, 2);
     let server = http(script).await;
-    let web = Web::legacy(&server.url, "2025-11-25").await;
+    let web = RawHttpClient::legacy(&server.url, "2025-11-25").await;
     let params = json!({"name": "progress", "arguments": {"steps": 4, "ms": 1}, "_meta": {"progressToken": 1}});
-    let mut events = Events::of(web.post(&request(1, "tools/call", params)).await);
+    let mut events = EventReader::of(web.post(&request(1, "tools/call", params)).await);
     let mut last = None;
     let mut seen = Vec::new();
     while let Some((id, message)) = events.next().await {
@@ -55,7 +55,7 @@ async fn a_cut_stream_is_resumed() {
     }
     assert_eq!(seen, [1, 2]);
     let rest = web.send("GET", "", &[("last-event-id", &last.unwrap())]).await.unwrap();
-    let mut events = Events::of(rest);
+    let mut events = EventReader::of(rest);
     assert_eq!(events.message().await["params"]["progress"], 3);
     assert_eq!(events.message().await["params"]["progress"], 4);
     assert_eq!(events.message().await["id"], 1);

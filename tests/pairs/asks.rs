@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::cell::Cell;
+use crate::cell::MatrixCell;
 use crate::common::{Answer, Client, until};
 
 fn reply(method: &str, _: &Value) -> Value {
@@ -32,7 +32,7 @@ fn refused(answer: &Answer) {
 }
 
 /// Calls a tool that asks one question, and checks that it was asked and answered, or refused where it must be.
-async fn one_question(cell: &Cell, tool: &str, method: &str, possible: bool) {
+async fn one_question(cell: &MatrixCell, tool: &str, method: &str, possible: bool) {
     let client = cell.able().await;
     let (answer, asked) = ask(&client, tool, json!({})).await;
     if !possible {
@@ -46,7 +46,7 @@ async fn one_question(cell: &Cell, tool: &str, method: &str, possible: bool) {
     assert!(answer.result()["isError"].is_null());
 }
 
-pub(crate) async fn elicitation(cell: Arc<Cell>) {
+pub(crate) async fn elicitation(cell: Arc<MatrixCell>) {
     let possible = cell.server_since("2025-06-18");
     one_question(&cell, "main__elicit", "elicitation/create", possible).await;
     if !possible {
@@ -58,12 +58,12 @@ pub(crate) async fn elicitation(cell: Arc<Cell>) {
     assert_eq!(asked[0]["params"]["requestedSchema"]["required"], json!(["name"]));
 }
 
-pub(crate) async fn elicitation_by_url(cell: Arc<Cell>) {
+pub(crate) async fn elicitation_by_url(cell: Arc<MatrixCell>) {
     let known = cell.server_since("2025-11-25") && cell.client >= "2025-11-25";
     one_question(&cell, "main__elicit_url", "elicitation/create", known).await;
 }
 
-pub(crate) async fn a_page_that_is_done(cell: Arc<Cell>) {
+pub(crate) async fn a_page_that_is_done(cell: Arc<MatrixCell>) {
     if cell.client != "2025-11-25" || cell.server != "2025-11-25" {
         return;
     }
@@ -80,7 +80,7 @@ pub(crate) async fn a_page_that_is_done(cell: Arc<Cell>) {
     }
 }
 
-pub(crate) async fn two_questions(cell: Arc<Cell>) {
+pub(crate) async fn two_questions(cell: Arc<MatrixCell>) {
     if !cell.server_since("2025-06-18") {
         return;
     }
@@ -91,17 +91,17 @@ pub(crate) async fn two_questions(cell: Arc<Cell>) {
     assert_eq!(got["second"]["content"]["name"], "Ada");
 }
 
-pub(crate) async fn sampling(cell: Arc<Cell>) {
+pub(crate) async fn sampling(cell: Arc<MatrixCell>) {
     one_question(&cell, "main__sample", "sampling/createMessage", true).await;
 }
 
-pub(crate) async fn roots(cell: Arc<Cell>) {
+pub(crate) async fn roots(cell: Arc<MatrixCell>) {
     // Roots belong to one client: over a shared connection with sessions they are never offered.
     one_question(&cell, "own__roots", "roots/list", true).await;
     one_question(&cell, "main__roots", "roots/list", cell.modern_server()).await;
 }
 
-pub(crate) async fn questions_outside_of_tools(cell: Arc<Cell>) {
+pub(crate) async fn questions_outside_of_tools(cell: Arc<MatrixCell>) {
     let client = cell.able().await;
     let asks =
         [("prompts/get", json!({"name": "main__interview"})), ("resources/read", json!({"uri": "mock://private"}))];
@@ -119,7 +119,7 @@ pub(crate) async fn questions_outside_of_tools(cell: Arc<Cell>) {
     }
 }
 
-pub(crate) async fn who_cannot_be_asked_is_not(cell: Arc<Cell>) {
+pub(crate) async fn who_cannot_be_asked_is_not(cell: Arc<MatrixCell>) {
     let client = cell.client().await;
     for tool in ["main__elicit", "main__sample", "own__roots"] {
         let (answer, asked) = ask(&client, tool, json!({})).await;
@@ -132,7 +132,7 @@ pub(crate) async fn who_cannot_be_asked_is_not(cell: Arc<Cell>) {
     }
 }
 
-pub(crate) async fn a_refused_question_is_not_left_open(cell: Arc<Cell>) {
+pub(crate) async fn a_refused_question_is_not_left_open(cell: Arc<MatrixCell>) {
     if !cell.modern_client() || cell.modern_server() {
         return;
     }
@@ -147,7 +147,7 @@ pub(crate) async fn a_refused_question_is_not_left_open(cell: Arc<Cell>) {
     assert_eq!(client.tool("main__add", json!({"a": 1, "b": 1})).await.text(), "2");
 }
 
-pub(crate) async fn a_client_may_decline(cell: Arc<Cell>) {
+pub(crate) async fn a_client_may_decline(cell: Arc<MatrixCell>) {
     if !cell.server_since("2025-06-18") {
         return;
     }
@@ -162,7 +162,7 @@ pub(crate) async fn a_client_may_decline(cell: Arc<Cell>) {
     }
 }
 
-pub(crate) async fn two_ask_at_once(cell: Arc<Cell>) {
+pub(crate) async fn two_ask_at_once(cell: Arc<MatrixCell>) {
     // Each client tells its server's question from the other's by what it says. Those without sessions that have one
     // principal share a connection to a legacy server on a pipe, where either may be asked in the other's place.
     let one_client = cell.modern_client() && !cell.modern_server() && !cell.transport.is_http();
@@ -186,7 +186,7 @@ pub(crate) async fn two_ask_at_once(cell: Arc<Cell>) {
     }
 }
 
-pub(crate) async fn a_connection_for_each_session(cell: Arc<Cell>) {
+pub(crate) async fn a_connection_for_each_session(cell: Arc<MatrixCell>) {
     let own = &cell.rig.own;
     let client = cell.able().await;
     let me: Value = serde_json::from_str(client.tool("own__whoami", json!({})).await.text()).unwrap();

@@ -3,22 +3,22 @@
 use serde_json::{Value, json};
 
 use crate::common::{Client, client::MODERN};
-use crate::rig::{Rig, Transport};
+use crate::rig::{PairRig, ServerTransport};
 
 /// Behind the revision of a client that uses HTTP+SSE.
 pub(crate) const OVER_SSE: &str = " over HTTP+SSE";
 
 /// One cell, with its gateway.
-pub(crate) struct Cell {
+pub(crate) struct MatrixCell {
     pub(crate) client: &'static str,
     pub(crate) server: &'static str,
-    pub(crate) transport: Transport,
-    pub(crate) rig: Rig,
+    pub(crate) transport: ServerTransport,
+    pub(crate) rig: PairRig,
 }
 
-impl Cell {
-    pub(crate) async fn start(client: &'static str, server: &'static str, transport: Transport) -> Self {
-        let mut rig = Rig::start(server, transport).await;
+impl MatrixCell {
+    pub(crate) async fn start(client: &'static str, server: &'static str, transport: ServerTransport) -> Self {
+        let mut rig = PairRig::start(server, transport).await;
         let over_sse = client.strip_suffix(OVER_SSE);
         if over_sse.is_some() {
             rig.url = rig.url.replace("/mcp", "/sse");
@@ -27,7 +27,7 @@ impl Cell {
         for (name, wanted) in [("main", server), ("own", server), ("aside", MODERN)] {
             assert_eq!(rig.status(name).await["revision"], wanted, "{name} is spoken to at another revision");
         }
-        Cell { client, server, transport, rig }
+        MatrixCell { client, server, transport, rig }
     }
 
     /// A client that can be asked nothing.

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::cell::Cell;
+use crate::cell::MatrixCell;
 use crate::common::{Client, GUARD, Stream, until};
 
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// Waits until the gateway listens to the server.
-pub(crate) async fn listened_to(cell: &Cell) {
+pub(crate) async fn listened_to(cell: &MatrixCell) {
     match &cell.rig.main.handle {
         Some(handle) => until("the gateway listens", || handle.listeners() > 0).await,
         None if cell.modern_server() => {
@@ -21,7 +21,7 @@ pub(crate) async fn listened_to(cell: &Cell) {
 }
 
 /// The client's stream for these changes.
-async fn hear(cell: &Cell, client: &Client, filter: Value) -> Stream {
+async fn hear(cell: &MatrixCell, client: &Client, filter: Value) -> Stream {
     if !cell.modern_client() {
         let stream = client.listen().await;
         for uri in filter["resourceSubscriptions"].as_array().into_iter().flatten() {
@@ -39,12 +39,12 @@ async fn hear(cell: &Cell, client: &Client, filter: Value) -> Stream {
     stream
 }
 
-fn check_tag(cell: &Cell, message: &Value) {
+fn check_tag(cell: &MatrixCell, message: &Value) {
     let wanted = if cell.modern_client() { json!("sub-1") } else { Value::Null };
     assert_eq!(message["params"]["_meta"][SUBSCRIPTION], wanted, "{message}");
 }
 
-pub(crate) async fn list_changed(cell: Arc<Cell>) {
+pub(crate) async fn list_changed(cell: Arc<MatrixCell>) {
     listened_to(&cell).await;
     let client = cell.client().await;
     let mut stream = hear(&cell, &client, json!({"toolsListChanged": true})).await;
@@ -78,7 +78,7 @@ async fn touch(client: &Client, uri: &str, heard: bool) {
     );
 }
 
-pub(crate) async fn resource_updates(cell: Arc<Cell>) {
+pub(crate) async fn resource_updates(cell: Arc<MatrixCell>) {
     listened_to(&cell).await;
     let (client, other) = (cell.client().await, cell.client().await);
     // One that is only main's, and one that another server has too.
@@ -98,7 +98,7 @@ pub(crate) async fn resource_updates(cell: Arc<Cell>) {
     }
 }
 
-pub(crate) async fn nobody_subscribes_to_what_is_not_there(cell: Arc<Cell>) {
+pub(crate) async fn nobody_subscribes_to_what_is_not_there(cell: Arc<MatrixCell>) {
     let client = cell.client().await;
     if !cell.modern_client() {
         assert_eq!(client.call("resources/subscribe", json!({"uri": "nope://x"})).await.code(), -32002);
@@ -113,7 +113,7 @@ pub(crate) async fn nobody_subscribes_to_what_is_not_there(cell: Arc<Cell>) {
     assert_eq!(answer.code(), -32602);
 }
 
-pub(crate) async fn one_of_two_listeners_goes(cell: Arc<Cell>) {
+pub(crate) async fn one_of_two_listeners_goes(cell: Arc<MatrixCell>) {
     listened_to(&cell).await;
     let uri = "mock://watched";
     let (one, two) = (cell.client().await, cell.client().await);

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::cell::Cell;
+use crate::cell::MatrixCell;
 use crate::common::until;
 
-pub(crate) async fn progress(cell: Arc<Cell>) {
+pub(crate) async fn progress(cell: Arc<MatrixCell>) {
     let client = cell.client().await;
     let members = r#""name":"main__progress","arguments":{"steps":3}"#;
     for token in [r#""tok\u00e9n""#, "7", "12345678901234567890", r#""""#] {
@@ -31,11 +31,11 @@ pub(crate) async fn progress(cell: Arc<Cell>) {
     assert!(!received.contains("progressToken"), "{received}");
 }
 
-pub(crate) async fn logging(cell: Arc<Cell>) {
+pub(crate) async fn logging(cell: Arc<MatrixCell>) {
     if cell.modern_client() { modern_logging(&cell).await } else { legacy_logging(&cell).await }
 }
 
-async fn legacy_logging(cell: &Cell) {
+async fn legacy_logging(cell: &MatrixCell) {
     let (quiet, chatty) = (cell.client().await, cell.client().await);
     assert_eq!(quiet.call("logging/setLevel", json!({"level": "loud"})).await.code(), -32602);
     for (client, level) in [(&quiet, "warning"), (&chatty, "debug")] {
@@ -56,7 +56,7 @@ async fn legacy_logging(cell: &Cell) {
     assert_eq!(answer.of("notifications/message").len(), 1, "{answer:?}");
 }
 
-async fn modern_logging(cell: &Cell) {
+async fn modern_logging(cell: &MatrixCell) {
     let client = Arc::new(cell.client().await);
     // Another call is open all the while, and wants no log messages: a modern server sends none for it. An older one
     // may log for any call, so that over a pipe its messages could be about either.
@@ -87,7 +87,7 @@ async fn modern_logging(cell: &Cell) {
     assert_eq!(client.call("logging/setLevel", json!({"level": "info"})).await.code(), -32601);
 }
 
-pub(crate) async fn cancellation(cell: Arc<Cell>) {
+pub(crate) async fn cancellation(cell: Arc<MatrixCell>) {
     let (main, aside) = (&cell.rig.main, &cell.rig.aside);
     let client = Arc::new(cell.client().await);
     let heard = aside.received().len();
@@ -128,7 +128,7 @@ pub(crate) async fn cancellation(cell: Arc<Cell>) {
     assert_eq!(aside.received().len(), heard, "the other server heard of it");
 }
 
-pub(crate) async fn calls_side_by_side(cell: Arc<Cell>) {
+pub(crate) async fn calls_side_by_side(cell: Arc<MatrixCell>) {
     // Two clients with several calls each, all of the same id and token: each hears of its own steps alone.
     let mut calls = Vec::new();
     for _ in 0..2 {

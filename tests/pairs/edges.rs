@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::cell::Cell;
+use crate::cell::MatrixCell;
 use crate::common::{Client, Stream};
 use crate::rig::ODD_TOOL;
 
-pub(crate) async fn opening(cell: Arc<Cell>) {
+pub(crate) async fn opening(cell: Arc<MatrixCell>) {
     let client = cell.client().await;
     let answer = match cell.modern_client() {
         true => client.call("server/discover", json!({})).await,
@@ -33,7 +33,7 @@ pub(crate) async fn opening(cell: Arc<Cell>) {
     assert_eq!(client.initialize("1999-12-31").await.result()["protocolVersion"], "2025-11-25");
 }
 
-pub(crate) async fn ending(cell: Arc<Cell>) {
+pub(crate) async fn ending(cell: Arc<MatrixCell>) {
     let client = cell.client().await;
     if cell.modern_client() {
         for method in ["GET", "DELETE"] {
@@ -55,7 +55,7 @@ pub(crate) async fn ending(cell: Arc<Cell>) {
     assert_eq!(nobody.http("GET", "", &[]).await.status(), 405);
 }
 
-pub(crate) async fn ping(cell: Arc<Cell>) {
+pub(crate) async fn ping(cell: Arc<MatrixCell>) {
     let answer = cell.client().await.call("ping", json!({})).await;
     if cell.modern_client() {
         assert_eq!((answer.code(), answer.status), (-32601, 404), "this revision has no ping");
@@ -64,12 +64,12 @@ pub(crate) async fn ping(cell: Arc<Cell>) {
     }
 }
 
-pub(crate) async fn unknown_method(cell: Arc<Cell>) {
+pub(crate) async fn unknown_method(cell: Arc<MatrixCell>) {
     let answer = cell.client().await.call("com.example/unknown", json!({})).await;
     assert_eq!((answer.code(), answer.status), (-32601, if cell.modern_client() { 404 } else { 200 }));
 }
 
-pub(crate) async fn ids_come_back_as_they_are(cell: Arc<Cell>) {
+pub(crate) async fn ids_come_back_as_they_are(cell: Arc<MatrixCell>) {
     let client = cell.client().await;
     for id in ["0", "-7", "12345678901234567890123", r#""""#, r#""\u0031""#, r#""a\/b \ud83d\ude00""#] {
         client.ask("tools/list").id(id).send().await.result();
@@ -86,7 +86,7 @@ pub(crate) async fn ids_come_back_as_they_are(cell: Arc<Cell>) {
     }
 }
 
-pub(crate) async fn batches(cell: Arc<Cell>) {
+pub(crate) async fn batches(cell: Arc<MatrixCell>) {
     let client = cell.client().await;
     let echo = json!({"name": "main__echo", "arguments": {"n": 1}});
     let batch = json!([
@@ -116,7 +116,7 @@ pub(crate) async fn batches(cell: Arc<Cell>) {
     assert_eq!(client.http("POST", "[]", &[]).await.status(), 400);
 }
 
-pub(crate) async fn headers_must_agree(cell: Arc<Cell>) {
+pub(crate) async fn headers_must_agree(cell: Arc<MatrixCell>) {
     let client = cell.client().await;
     let echo = || client.ask("tools/call").members(r#""name":"main__echo""#);
     if !cell.modern_client() {
@@ -142,7 +142,7 @@ pub(crate) async fn headers_must_agree(cell: Arc<Cell>) {
     assert_eq!(answer.error()["data"]["requested"], "2099-01-01");
 }
 
-pub(crate) async fn a_second_stream_replaces_the_first(cell: Arc<Cell>) {
+pub(crate) async fn a_second_stream_replaces_the_first(cell: Arc<MatrixCell>) {
     if cell.modern_client() {
         return;
     }
@@ -154,7 +154,7 @@ pub(crate) async fn a_second_stream_replaces_the_first(cell: Arc<Cell>) {
     while second.next().await.is_some() {}
 }
 
-pub(crate) async fn an_endpoint_of_its_own(cell: Arc<Cell>) {
+pub(crate) async fn an_endpoint_of_its_own(cell: Arc<MatrixCell>) {
     // Over a single server everything keeps the name that the server gave it.
     let client = Client::open(cell.client, &format!("{}/main", cell.rig.url), json!({})).await;
     let list = client.call("tools/list", json!({})).await;

@@ -2,10 +2,10 @@
 
 use std::fs::OpenOptions;
 
-use moongate::app::App;
-use moongate::json::Text;
-use moongate::mock::{Handle, Http, Revision, Script, serve_http_recording};
-use moongate::model::Kind;
+use moongate::app::GatewayApp;
+use moongate::json::ByteString;
+use moongate::mock::{HttpRules, MockHandle, MockScript, Revision, serve_http_recording};
+use moongate::model::ItemKind;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -19,7 +19,7 @@ async fn met(client: &Client, server: &str) -> String {
 }
 
 /// A gateway with a server of each name: as a program and over HTTP, followed by more lines for each.
-async fn gateway(dir: &TempDir, script: &Script, servers: &[(&str, &str)]) -> (App, Vec<Handle>) {
+async fn gateway(dir: &TempDir, script: &MockScript, servers: &[(&str, &str)]) -> (GatewayApp, Vec<MockHandle>) {
     let mut serving = Vec::new();
     let file = dir.path().join("script.json");
     std::fs::write(&file, serde_json::to_string(script).unwrap()).unwrap();
@@ -41,8 +41,8 @@ async fn gateway(dir: &TempDir, script: &Script, servers: &[(&str, &str)]) -> (A
     }
     let app = rig::start(dir, &text).await;
     for (name, _) in servers {
-        let tool = Text::from(format!("{name}__whoami"));
-        let find = || app.gateway.snapshot().find(Kind::Tools, &tool).is_some();
+        let tool = ByteString::from(format!("{name}__whoami"));
+        let find = || app.gateway.snapshot().find_exposed(ItemKind::Tools, &tool).is_some();
         until("the server is in the catalogue", find).await;
     }
     (app, serving)
@@ -55,7 +55,7 @@ async fn each_client_meets_a_server_of_both_eras_in_its_own_without_a_setting() 
     let client = "protocol = \"client\"";
     let both = [("pipe", ""), ("web", client), ("pipe_own", own), ("web_own", own)];
     let servers = [both[0], both[1], both[2], both[3], ("web_newest", newest), ("pipe_newest", newest)];
-    let (app, _serving) = gateway(&dir, &Script::standard(), &servers).await;
+    let (app, _serving) = gateway(&dir, &MockScript::standard(), &servers).await;
     let url = format!("http://{}/mcp", app.addresses[0]);
     let can = json!({"elicitation": {}});
     let legacy = Client::open("2025-06-18", &url, can.clone()).await;
@@ -76,8 +76,8 @@ async fn each_client_meets_a_server_of_both_eras_in_its_own_without_a_setting() 
 async fn a_server_that_keeps_no_sessions_is_met_in_the_era_without_them() {
     let dir = tempfile::tempdir().unwrap();
     let servers = [("web", ""), ("web_own", "share = \"session\"")];
-    let http = Http { session: false, ..Http::default() };
-    let (app, _serving) = gateway(&dir, &Script { http, ..Script::standard() }, &servers).await;
+    let http = HttpRules { session: false, ..HttpRules::default() };
+    let (app, _serving) = gateway(&dir, &MockScript { http, ..MockScript::standard() }, &servers).await;
     let url = format!("http://{}/mcp", app.addresses[0]);
     let client = Client::open("2025-06-18", &url, json!({"elicitation": {}})).await;
     for (server, _) in servers {
@@ -94,7 +94,7 @@ async fn a_server_that_keeps_no_sessions_is_met_in_the_era_without_them() {
 async fn a_server_of_one_era_is_asked_for_the_other_once() {
     let dir = tempfile::tempdir().unwrap();
     let servers = [("pipe", ""), ("web", "")];
-    let script = Script::standard().speaking(&[Revision::V2026_07_28]);
+    let script = MockScript::standard().speaking(&[Revision::V2026_07_28]);
     let (app, _serving) = gateway(&dir, &script, &servers).await;
     let url = format!("http://{}/mcp", app.addresses[0]);
     let client = Client::open("2025-06-18", &url, json!({"elicitation": {}})).await;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::cell::Cell;
+use crate::cell::MatrixCell;
 use crate::common::Client;
 use crate::rig::{PAGE, PANEL_TOOL};
 
@@ -14,7 +14,7 @@ fn html() -> Value {
     json!({"mimeTypes": ["text/html;profile=mcp-app"]})
 }
 
-pub(crate) async fn extensions_are_announced(cell: Arc<Cell>) {
+pub(crate) async fn extensions_are_announced(cell: Arc<MatrixCell>) {
     let client = Client::speaking(cell.client, &cell.rig.url, json!({}));
     let answer = match cell.modern_client() {
         true => client.call("server/discover", json!({})).await,
@@ -27,7 +27,7 @@ pub(crate) async fn extensions_are_announced(cell: Arc<Cell>) {
     assert_eq!(capabilities["experimental"], json!({"com.example/trial": {"says": "main"}}), "{answer:?}");
 }
 
-pub(crate) async fn what_a_client_declares_reaches_its_servers(cell: Arc<Cell>) {
+pub(crate) async fn what_a_client_declares_reaches_its_servers(cell: Arc<MatrixCell>) {
     let own = json!({"extensions": {UI: html(), "com.example/odd": {"n": 1.0}}});
     let client = Client::open(cell.client, &cell.rig.url, own.clone()).await;
     client.tool("main__echo", json!({"declared": true})).await;
@@ -52,7 +52,7 @@ pub(crate) async fn what_a_client_declares_reaches_its_servers(cell: Arc<Cell>) 
     assert!(!lists.is_empty() && lists.iter().all(|list| meta(list)["extensions"][UI] == html()), "{lists:?}");
 }
 
-pub(crate) async fn pages_of_apps_are_read_from_their_servers(cell: Arc<Cell>) {
+pub(crate) async fn pages_of_apps_are_read_from_their_servers(cell: Arc<MatrixCell>) {
     let client = Client::open(cell.client, &cell.rig.url, json!({"extensions": {UI: html()}})).await;
     let list = client.call("tools/list", json!({})).await;
     let main = cell.listed(PANEL_TOOL).replace(r#""name":"panel""#, r#""name":"main__panel""#);

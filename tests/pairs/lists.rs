@@ -5,7 +5,7 @@ use std::sync::Arc;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
-use crate::cell::Cell;
+use crate::cell::MatrixCell;
 use crate::common::Answer;
 
 fn keys<'a>(answer: &'a Answer, list: &str, key: &str) -> Vec<&'a str> {
@@ -14,13 +14,13 @@ fn keys<'a>(answer: &'a Answer, list: &str, key: &str) -> Vec<&'a str> {
 }
 
 /// Whether reads and lists say how long they may be kept.
-fn check_hints(cell: &Cell, answer: &Answer) {
+fn check_hints(cell: &MatrixCell, answer: &Answer) {
     for member in ["ttlMs", "cacheScope", "resultType"] {
         assert_eq!(answer.result().get(member).is_some(), cell.modern_client(), "{member}: {answer:?}");
     }
 }
 
-pub(crate) async fn pages_become_one(cell: Arc<Cell>) {
+pub(crate) async fn pages_become_one(cell: Arc<MatrixCell>) {
     // The server cuts its lists into pages of two, and its last cursor leads back to the first.
     let client = cell.client().await;
     let lists = [
@@ -49,7 +49,7 @@ pub(crate) async fn pages_become_one(cell: Arc<Cell>) {
     }
 }
 
-pub(crate) async fn resources(cell: Arc<Cell>) {
+pub(crate) async fn resources(cell: Arc<MatrixCell>) {
     let client = cell.client().await;
     let list = client.call("resources/list", json!({})).await;
     let uris = keys(&list, "resources", "uri");
@@ -71,7 +71,7 @@ pub(crate) async fn resources(cell: Arc<Cell>) {
     assert!(seen.iter().any(|message| message["params"]["uri"] == "mock://static/text"), "{seen:?}");
 }
 
-pub(crate) async fn links_lead_back(cell: Arc<Cell>) {
+pub(crate) async fn links_lead_back(cell: Arc<MatrixCell>) {
     let client = cell.client().await;
     let answer = client.tool("main__link", json!({"uri": "mock://static/text"})).await;
     let content = answer.result()["content"].as_array().unwrap();
@@ -82,7 +82,7 @@ pub(crate) async fn links_lead_back(cell: Arc<Cell>) {
     assert_eq!(content.len(), if cell.server_since("2025-06-18") { 2 } else { 1 });
 }
 
-pub(crate) async fn templates(cell: Arc<Cell>) {
+pub(crate) async fn templates(cell: Arc<MatrixCell>) {
     let client = cell.client().await;
     let list = client.call("resources/templates/list", json!({})).await;
     assert!(keys(&list, "resourceTemplates", "uriTemplate").contains(&"mock://item/{id}"));
@@ -90,7 +90,7 @@ pub(crate) async fn templates(cell: Arc<Cell>) {
     assert_eq!(answer.result()["contents"][0]["text"], "item sé 1");
 }
 
-pub(crate) async fn unknown_resource(cell: Arc<Cell>) {
+pub(crate) async fn unknown_resource(cell: Arc<MatrixCell>) {
     let client = cell.client().await;
     for uri in ["nope://x", "moongate:nobody:mock://x", ""] {
         let answer = client.call("resources/read", json!({"uri": uri})).await;
@@ -101,7 +101,7 @@ pub(crate) async fn unknown_resource(cell: Arc<Cell>) {
     }
 }
 
-pub(crate) async fn prompts(cell: Arc<Cell>) {
+pub(crate) async fn prompts(cell: Arc<MatrixCell>) {
     let client = cell.client().await;
     let greet = json!({"name": "main__greet", "arguments": {"name": "Zoë \u{1F600}"}});
     let answer = client.call("prompts/get", greet).await;
@@ -113,7 +113,7 @@ pub(crate) async fn prompts(cell: Arc<Cell>) {
     assert_eq!(answer.code(), -32602);
 }
 
-pub(crate) async fn completion(cell: Arc<Cell>) {
+pub(crate) async fn completion(cell: Arc<MatrixCell>) {
     let client = cell.client().await;
     let complete = async |reference: Value, typed: &str| {
         let argument = json!({"name": "x", "value": typed});

@@ -4,7 +4,8 @@ use std::fs::OpenOptions;
 use std::path::PathBuf;
 
 use moongate::mock::{
-    Cursor, Handle, Preset, Revision, Script, TaskRule, serve_http_recording, serve_tcp, serve_unix, serve_ws,
+    ContentPreset, CursorMode, MockHandle, MockScript, Revision, TaskRule, serve_http_recording, serve_tcp, serve_unix,
+    serve_ws,
 };
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -17,7 +18,7 @@ use crate::support::{self, Process, Setup, until};
 
 /// How the gateway reaches the server under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Transport {
+pub(crate) enum ServerTransport {
     Stdio,
     Http,
     /// HTTP+SSE, which only 2024-11-05 has.
@@ -29,39 +30,39 @@ pub(crate) enum Transport {
     WebSocketTls,
 }
 
-impl Transport {
+impl ServerTransport {
     /// Whether it is Streamable HTTP.
     pub(crate) fn is_http(self) -> bool {
-        matches!(self, Transport::Http | Transport::HttpTls)
+        matches!(self, ServerTransport::Http | ServerTransport::HttpTls)
     }
 
     fn has_tls(self) -> bool {
-        matches!(self, Transport::HttpTls | Transport::WebSocketTls)
+        matches!(self, ServerTransport::HttpTls | ServerTransport::WebSocketTls)
     }
 }
 
 /// A mock behind the gateway.
-pub(crate) struct Behind {
+pub(crate) struct MockBehind {
     record: PathBuf,
     /// The server itself, unless the gateway starts it.
-    pub(crate) handle: Option<Handle>,
+    pub(crate) handle: Option<MockHandle>,
     /// What ends TLS in front of it.
     _relay: Option<Relay>,
 }
 
 /// A gateway with three servers: `main` at the revision under test, `aside` at all revisions, and `own` like `main`
 /// with a connection for each session.
-pub(crate) struct Rig {
-    gateway: Gateway,
+pub(crate) struct PairRig {
+    gateway: PairGateway,
     pub(crate) url: String,
-    pub(crate) main: Behind,
-    pub(crate) aside: Behind,
-    pub(crate) own: Behind,
+    pub(crate) main: MockBehind,
+    pub(crate) aside: MockBehind,
+    pub(crate) own: MockBehind,
 }
 
 /// The gateway.
 #[allow(clippy::large_enum_variant, reason = "a cell has one")]
-enum Gateway {
+enum PairGateway {
     Here(support::Gateway),
     /// Whom it trusts is in its environment, which is its own only in a process of its own.
     Apart(Process),
@@ -82,8 +83,8 @@ fn page(text: &str) -> Value {
 }
 
 /// What the server under test offers.
-pub(crate) fn main_script(revision: &str) -> Script {
-    let mut script = Script::standard().speaking(&[Revision::of(revision).unwrap()]);
+pub(crate) fn main_script(revision: &str) -> MockScript {
+    let mut script = MockScript::standard().speaking(&[Revision::of(revision).unwrap()]);
     script.name = "main".into();
     script.instructions = Some("Main's instructions.".into());
     script.tools = vec![json!(ODD_TOOL), json!(PANEL_TOOL)];
@@ -94,12 +95,12 @@ pub(crate) fn main_script(revision: &str) -> Script {
     add_tasks(&mut script, revision);
     script.answers.insert("odd".into(), json!(ODD_RESULT));
     script.list.page_size = 2;
-    script.list.cursor = Cursor::Loop;
+    script.list.cursor = CursorMode::Loop;
     script
 }
 
 /// Tools that run as tasks where the revision has them, with another tool's behaviour.
-fn add_tasks(script: &mut Script, revision: &str) {
+fn add_tasks(script: &mut MockScript, revision: &str) {
     let rule = TaskRule { tell: true, ..TaskRule::default() };
     let required = TaskRule { required: true, ..rule.clone() };
     let eager = TaskRule { eager: true, ..rule.clone() };
@@ -124,24 +125,24 @@ fn add_tasks(script: &mut Script, revision: &str) {
     }
 }
 
-fn aside_script() -> Script {
+fn aside_script() -> MockScript {
     let resource = |uri: &str| json!({"uri": uri, "name": uri});
-    Script {
+    MockScript {
         name: "aside".into(),
-        preset: Preset::Empty,
+        preset: ContentPreset::Empty,
         tools: vec![json!({"name": "echo", "inputSchema": {"type": "object"}})],
         // The first of these is main's too, so that main's must be told apart from it.
         resources: vec![resource("mock://static/text"), resource("mock://aside")],
         contents: [("mock://static/text".into(), "aside's own text".into())].into(),
         prompts: vec![json!({"name": "greet"})],
         extensions: [("com.example/odd".into(), json!({"says": "aside", "n": 1.0}))].into(),
-        ..Script::default()
+        ..MockScript::default()
     }
 }
 
-impl Rig {
+impl PairRig {
     /// Starts everything, and waits until it is connected and listed.
-    pub(crate) async fn start(revision: &str, transport: Transport) -> Self {
+    pub(crate) async fn start(revision: &str, transport: ServerTransport) -> Self {
         let authority = Authority::new("servers");
         let setup = Setup::new().with("gateway", "drain = \"100ms\"");
         let (setup, main) = behind(setup, "main", main_script(revision), transport, &authority).await;
@@ -149,16 +150,16 @@ impl Rig {
         own.contents.insert(PAGE.into(), page("own's page"));
         let (setup, own) = behind(setup, "own", own, transport, &authority).await;
         let setup = setup.with("servers.own", "share = \"session\"");
-        let (setup, aside) = behind(setup, "aside", aside_script(), Transport::Http, &authority).await;
+        let (setup, aside) = behind(setup, "aside", aside_script(), ServerTransport::Http, &authority).await;
         let gateway = match transport.has_tls() {
-            false => Gateway::Here(setup.start().await),
-            true => Gateway::Apart(setup.trusting(&authority).spawn().await),
+            false => PairGateway::Here(setup.start().await),
+            true => PairGateway::Apart(setup.trusting(&authority).spawn().await),
         };
         let url = match &gateway {
-            Gateway::Here(gateway) => gateway.url("/mcp"),
-            Gateway::Apart(process) => process.mcp(),
+            PairGateway::Here(gateway) => gateway.url("/mcp"),
+            PairGateway::Apart(process) => process.mcp(),
         };
-        let rig = Rig { gateway, url, main, aside, own };
+        let rig = PairRig { gateway, url, main, aside, own };
         for server in ["main", "own", "aside"] {
             let ready = async || (rig.status(server).await["state"] == "ready").then_some(());
             until(&format!("{server} is ready"), ready).await;
@@ -176,15 +177,15 @@ impl Rig {
     /// What the gateway says of a server.
     pub(crate) async fn status(&self, server: &str) -> Value {
         match &self.gateway {
-            Gateway::Here(gateway) => gateway.status(server).await,
-            Gateway::Apart(process) => process.status(server).await,
+            PairGateway::Here(gateway) => gateway.status(server).await,
+            PairGateway::Apart(process) => process.status(server).await,
         }
     }
 
     pub(crate) async fn stop(self) {
         match self.gateway {
-            Gateway::Here(gateway) => gateway.app.stop().await,
-            Gateway::Apart(mut process) => {
+            PairGateway::Here(gateway) => gateway.app.stop().await,
+            PairGateway::Apart(mut process) => {
                 process.signal(Signal::TERM);
                 assert!(process.ended().await.success(), "{}", process.log());
             }
@@ -196,20 +197,24 @@ impl Rig {
 async fn behind(
     setup: Setup,
     name: &str,
-    mut script: Script,
-    transport: Transport,
+    mut script: MockScript,
+    transport: ServerTransport,
     authority: &Authority,
-) -> (Setup, Behind) {
+) -> (Setup, MockBehind) {
     let record = setup.path(&format!("{name}.record"));
     let file = Some(OpenOptions::new().create(true).append(true).open(&record).unwrap());
     let addr = support::loopback();
     script.http.streamable = transport.is_http();
     let handle = match transport {
-        Transport::Stdio => return (setup.stdio(name, &script), Behind { record, handle: None, _relay: None }),
-        Transport::Http | Transport::HttpTls | Transport::Sse => serve_http_recording(script, addr, file, None).await,
-        Transport::Tcp => serve_tcp(script, addr, file).await,
-        Transport::Unix => serve_unix(script, setup.path(&format!("{name}.sock")), file).await,
-        Transport::WebSocket | Transport::WebSocketTls => serve_ws(script, addr, file).await,
+        ServerTransport::Stdio => {
+            return (setup.stdio(name, &script), MockBehind { record, handle: None, _relay: None });
+        }
+        ServerTransport::Http | ServerTransport::HttpTls | ServerTransport::Sse => {
+            serve_http_recording(script, addr, file, None).await
+        }
+        ServerTransport::Tcp => serve_tcp(script, addr, file).await,
+        ServerTransport::Unix => serve_unix(script, setup.path(&format!("{name}.sock")), file).await,
+        ServerTransport::WebSocket | ServerTransport::WebSocketTls => serve_ws(script, addr, file).await,
     };
     let handle = handle.unwrap();
     // The mock has no HTTP/2; and for WebSockets nothing is agreed on.
@@ -219,18 +224,18 @@ async fn behind(
         false => None,
     };
     let (key, place) = match (transport, &relay) {
-        (Transport::HttpTls, Some(relay)) => ("url", relay.url("https")),
-        (Transport::WebSocketTls, Some(relay)) => ("url", relay.url("wss")),
-        (Transport::Tcp, _) => ("tcp", handle.url.clone()),
-        (Transport::Unix, _) => ("unix", handle.url.clone()),
-        (Transport::Sse, _) => ("url", handle.url.replace("/mcp", "/sse")),
+        (ServerTransport::HttpTls, Some(relay)) => ("url", relay.url("https")),
+        (ServerTransport::WebSocketTls, Some(relay)) => ("url", relay.url("wss")),
+        (ServerTransport::Tcp, _) => ("tcp", handle.url.clone()),
+        (ServerTransport::Unix, _) => ("unix", handle.url.clone()),
+        (ServerTransport::Sse, _) => ("url", handle.url.replace("/mcp", "/sse")),
         _ => ("url", handle.url.clone()),
     };
     let setup = setup.with(&format!("servers.{name}"), &format!("{key} = {place:?}"));
-    (setup, Behind { record, handle: Some(handle), _relay: relay })
+    (setup, MockBehind { record, handle: Some(handle), _relay: relay })
 }
 
-impl Behind {
+impl MockBehind {
     /// Every body or line that it received, as it came.
     pub(crate) fn received(&self) -> Vec<String> {
         let text = std::fs::read_to_string(&self.record).unwrap();

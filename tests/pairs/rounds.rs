@@ -4,22 +4,22 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::cell::Cell;
+use crate::cell::MatrixCell;
 use crate::common::{Answer, Client};
 
 /// One question that waits for its answer.
-struct Open {
+struct WaitingInput {
     key: String,
     /// Absent where a server gave none.
     state: Option<String>,
 }
 
-fn open(answer: &Answer) -> Open {
+fn open(answer: &Answer) -> WaitingInput {
     let result = answer.result();
     assert_eq!(result["resultType"], "input_required", "{answer:?}");
     let keys: Vec<&String> = result["inputRequests"].as_object().unwrap().keys().collect();
     assert_eq!(keys.len(), 1, "{answer:?}");
-    Open { key: keys[0].clone(), state: result["requestState"].as_str().map(str::to_owned) }
+    WaitingInput { key: keys[0].clone(), state: result["requestState"].as_str().map(str::to_owned) }
 }
 
 fn name(text: &str) -> Value {
@@ -42,11 +42,11 @@ fn is_refused(answer: &Answer) {
 }
 
 /// Whether a stateless client can be asked for its user's name here.
-fn applies(cell: &Cell) -> bool {
+fn applies(cell: &MatrixCell) -> bool {
     cell.modern_client() && cell.server_since("2025-06-18")
 }
 
-pub(crate) async fn state_is_good_for_its_own_request_only(cell: Arc<Cell>) {
+pub(crate) async fn state_is_good_for_its_own_request_only(cell: Arc<MatrixCell>) {
     if !applies(&cell) {
         return;
     }
@@ -92,7 +92,7 @@ pub(crate) async fn state_is_good_for_its_own_request_only(cell: Arc<Cell>) {
     }
 }
 
-pub(crate) async fn what_is_missing_is_asked_again(cell: Arc<Cell>) {
+pub(crate) async fn what_is_missing_is_asked_again(cell: Arc<MatrixCell>) {
     if !applies(&cell) {
         return;
     }
@@ -106,7 +106,7 @@ pub(crate) async fn what_is_missing_is_asked_again(cell: Arc<Cell>) {
     assert_eq!(serde_json::from_str::<Value>(answer.text()).unwrap(), name("Ada"), "{answer:?}");
 }
 
-pub(crate) async fn what_is_no_answer_is_refused(cell: Arc<Cell>) {
+pub(crate) async fn what_is_no_answer_is_refused(cell: Arc<MatrixCell>) {
     // A stateless server judges its answers itself.
     if !applies(&cell) || cell.modern_server() {
         return;
@@ -125,7 +125,7 @@ pub(crate) async fn what_is_no_answer_is_refused(cell: Arc<Cell>) {
     assert_eq!(serde_json::from_str::<Value>(answer.text()).unwrap(), name("Ada"), "{answer:?}");
 }
 
-pub(crate) async fn questions_at_once_are_one_round(cell: Arc<Cell>) {
+pub(crate) async fn questions_at_once_are_one_round(cell: Arc<MatrixCell>) {
     if !applies(&cell) || cell.modern_server() {
         return;
     }
@@ -147,7 +147,7 @@ pub(crate) async fn questions_at_once_are_one_round(cell: Arc<Cell>) {
     assert_eq!(got["sample"]["content"]["text"], "Hi.");
 }
 
-pub(crate) async fn a_page_that_is_demanded(cell: Arc<Cell>) {
+pub(crate) async fn a_page_that_is_demanded(cell: Arc<MatrixCell>) {
     // 2025-11-25/client/elicitation.mdx, URL Elicitation Required Error.
     if cell.server != "2025-11-25" {
         return;
@@ -174,7 +174,7 @@ pub(crate) async fn a_page_that_is_demanded(cell: Arc<Cell>) {
     assert_eq!(unable.error()["data"]["requiredCapabilities"], json!({"elicitation": {"url": {}}}));
 }
 
-pub(crate) async fn sampling_with_tools(cell: Arc<Cell>) {
+pub(crate) async fn sampling_with_tools(cell: Arc<MatrixCell>) {
     // Tools in sampling came with 2025-11-25.
     if !cell.server_since("2025-11-25") || cell.client < "2025-11-25" {
         return;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::cell::Cell;
+use crate::cell::MatrixCell;
 use crate::common::{Answer, Client, GUARD, client::MODERN};
 
 const EXTENSION: &str = "io.modelcontextprotocol/tasks";
@@ -13,7 +13,7 @@ const RELATED: &str = "io.modelcontextprotocol/related-task";
 /// The one revision with sessions that has tasks.
 const OLD: &str = "2025-11-25";
 
-impl Cell {
+impl MatrixCell {
     fn client_has_tasks(&self) -> bool {
         self.client >= OLD
     }
@@ -41,7 +41,7 @@ impl Cell {
 }
 
 /// Calls a tool as a task; gives what was made.
-async fn create(cell: &Cell, client: &Client, tool: &str, arguments: Value) -> Value {
+async fn create(cell: &MatrixCell, client: &Client, tool: &str, arguments: Value) -> Value {
     let mut params = json!({"name": tool, "arguments": arguments});
     if !cell.modern_client() {
         params["task"] = json!({"ttl": 60_000});
@@ -89,7 +89,7 @@ async fn until_status(client: &Client, id: &str, wanted: &[&str]) -> Value {
 }
 
 /// What the task came to, as its call would have.
-async fn end(cell: &Cell, client: &Client, id: &str) -> Value {
+async fn end(cell: &MatrixCell, client: &Client, id: &str) -> Value {
     if cell.modern_client() {
         let task = until_status(client, id, &["completed", "failed", "cancelled"]).await;
         assert_eq!(task["resultType"], "complete");
@@ -104,7 +104,7 @@ async fn end(cell: &Cell, client: &Client, id: &str) -> Value {
     end
 }
 
-pub(crate) async fn a_task_from_its_call_to_its_end(cell: Arc<Cell>) {
+pub(crate) async fn a_task_from_its_call_to_its_end(cell: Arc<MatrixCell>) {
     let client = cell.tasking().await;
     if !cell.both() {
         // Neither side is troubled with what the other does not know.
@@ -127,7 +127,7 @@ pub(crate) async fn a_task_from_its_call_to_its_end(cell: Arc<Cell>) {
     }
 }
 
-pub(crate) async fn tools_say_what_may_be_a_task(cell: Arc<Cell>) {
+pub(crate) async fn tools_say_what_may_be_a_task(cell: Arc<MatrixCell>) {
     let answer = cell.client().await.call("tools/list", json!({})).await;
     let tools = answer.result()["tools"].as_array().unwrap();
     let of = |name: &str| &tools.iter().find(|tool| tool["name"] == name).unwrap()["execution"]["taskSupport"];
@@ -141,7 +141,7 @@ pub(crate) async fn tools_say_what_may_be_a_task(cell: Arc<Cell>) {
     assert!(of("aside__echo").is_null());
 }
 
-pub(crate) async fn tasks_are_announced(cell: Arc<Cell>) {
+pub(crate) async fn tasks_are_announced(cell: Arc<MatrixCell>) {
     if cell.modern_client() {
         let answer = cell.client().await.call("server/discover", json!({})).await;
         let capabilities = &answer.result()["capabilities"];
@@ -164,7 +164,7 @@ pub(crate) async fn tasks_are_announced(cell: Arc<Cell>) {
 }
 
 /// Answers the questions of a task; gives what it was asked and came to.
-async fn answered(cell: &Cell, client: &Client, id: &str, questions: usize) -> (Vec<Value>, Value) {
+async fn answered(cell: &MatrixCell, client: &Client, id: &str, questions: usize) -> (Vec<Value>, Value) {
     let accept = || json!({"action": "accept", "content": {"name": "Ada"}});
     let mut asked = Vec::new();
     if cell.modern_client() {
@@ -191,7 +191,7 @@ async fn answered(cell: &Cell, client: &Client, id: &str, questions: usize) -> (
     (asked, answer.end().value.clone())
 }
 
-pub(crate) async fn what_a_task_asks(cell: Arc<Cell>) {
+pub(crate) async fn what_a_task_asks(cell: Arc<MatrixCell>) {
     if !cell.both() {
         return;
     }
@@ -212,7 +212,7 @@ pub(crate) async fn what_a_task_asks(cell: Arc<Cell>) {
     assert!(end["result"]["content"][0]["text"].as_str().unwrap().contains("second"), "{end}");
 }
 
-pub(crate) async fn how_tasks_fail(cell: Arc<Cell>) {
+pub(crate) async fn how_tasks_fail(cell: Arc<MatrixCell>) {
     if !cell.both() {
         return;
     }
@@ -232,7 +232,7 @@ pub(crate) async fn how_tasks_fail(cell: Arc<Cell>) {
     until_status(&client, id, &["failed"]).await;
 }
 
-pub(crate) async fn tasks_are_cancelled(cell: Arc<Cell>) {
+pub(crate) async fn tasks_are_cancelled(cell: Arc<MatrixCell>) {
     if !cell.both() {
         return;
     }
@@ -258,7 +258,7 @@ pub(crate) async fn tasks_are_cancelled(cell: Arc<Cell>) {
     }
 }
 
-pub(crate) async fn handles_lead_nowhere_else(cell: Arc<Cell>) {
+pub(crate) async fn handles_lead_nowhere_else(cell: Arc<MatrixCell>) {
     if !cell.client_has_tasks() {
         let answer = about(&cell.client().await, "tasks/get", "main:x").await;
         assert_eq!(answer.code(), -32601);
@@ -286,7 +286,7 @@ pub(crate) async fn handles_lead_nowhere_else(cell: Arc<Cell>) {
     }
 }
 
-pub(crate) async fn who_declares_no_tasks_gets_none(cell: Arc<Cell>) {
+pub(crate) async fn who_declares_no_tasks_gets_none(cell: Arc<MatrixCell>) {
     let client = cell.able().await;
     // What may be a task is not one for this client.
     assert_eq!(client.tool("main__job", json!({"ms": 1})).await.text(), "slept 1 ms");
@@ -305,7 +305,7 @@ pub(crate) async fn who_declares_no_tasks_gets_none(cell: Arc<Cell>) {
     }
 }
 
-pub(crate) async fn what_must_be_a_task_is_driven(cell: Arc<Cell>) {
+pub(crate) async fn what_must_be_a_task_is_driven(cell: Arc<MatrixCell>) {
     let client = cell.able().await;
     let arguments = json!({"steps": 10, "ms": 50});
     let ask = client.ask("tools/call").params(&json!({"name": "main__must", "arguments": arguments}));
@@ -323,7 +323,7 @@ pub(crate) async fn what_must_be_a_task_is_driven(cell: Arc<Cell>) {
     assert!(progress.iter().all(|p| p.value["params"]["progressToken"] == "mine"), "{answer:?}");
 }
 
-pub(crate) async fn a_driven_task_asks(cell: Arc<Cell>) {
+pub(crate) async fn a_driven_task_asks(cell: Arc<MatrixCell>) {
     if !cell.server_has_tasks() || (cell.modern_client() && cell.modern_server()) {
         return;
     }
@@ -338,7 +338,7 @@ pub(crate) async fn a_driven_task_asks(cell: Arc<Cell>) {
     assert!(answer.result()["_meta"][RELATED].is_null(), "{answer:?}");
 }
 
-pub(crate) async fn a_call_that_is_no_task(cell: Arc<Cell>) {
+pub(crate) async fn a_call_that_is_no_task(cell: Arc<MatrixCell>) {
     if cell.client != OLD || !cell.server_has_tasks() {
         return;
     }
@@ -363,7 +363,7 @@ pub(crate) async fn a_call_that_is_no_task(cell: Arc<Cell>) {
     assert_eq!(client.call("tools/call", params).await.code(), -32601);
 }
 
-pub(crate) async fn tasks_are_listed(cell: Arc<Cell>) {
+pub(crate) async fn tasks_are_listed(cell: Arc<MatrixCell>) {
     if cell.client != OLD {
         return;
     }
@@ -398,7 +398,7 @@ pub(crate) async fn tasks_are_listed(cell: Arc<Cell>) {
     }
 }
 
-pub(crate) async fn states_of_tasks_are_told(cell: Arc<Cell>) {
+pub(crate) async fn states_of_tasks_are_told(cell: Arc<MatrixCell>) {
     if !cell.modern_client() {
         return;
     }
@@ -432,7 +432,7 @@ pub(crate) async fn states_of_tasks_are_told(cell: Arc<Cell>) {
     }
 }
 
-pub(crate) async fn what_servers_tell_of_tasks(cell: Arc<Cell>) {
+pub(crate) async fn what_servers_tell_of_tasks(cell: Arc<MatrixCell>) {
     if cell.client != OLD || cell.server != OLD {
         return;
     }
@@ -449,7 +449,7 @@ pub(crate) async fn what_servers_tell_of_tasks(cell: Arc<Cell>) {
     }
 }
 
-pub(crate) async fn tasks_on_an_endpoint_of_its_own(cell: Arc<Cell>) {
+pub(crate) async fn tasks_on_an_endpoint_of_its_own(cell: Arc<MatrixCell>) {
     if !cell.both() {
         return;
     }

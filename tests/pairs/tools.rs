@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::cell::Cell;
+use crate::cell::MatrixCell;
 use crate::rig::{ODD_RESULT, ODD_TOOL};
 
 /// Spellings that a parser would not give back.
 const ARGUMENTS: &str = r#"{"z":1.0, "a":1e5,"E":1E+2,"big":123456789012345678901234567890,"neg":-0.0,"esc":"\u00e9\/\u0041","deep":{"b":[ ],"a":null},"":0}"#;
 
-pub(crate) async fn tools_list(cell: Arc<Cell>) {
+pub(crate) async fn tools_list(cell: Arc<MatrixCell>) {
     let client = cell.client().await;
     let first = client.ask("tools/list").id("5").send().await;
     let second = client.ask("tools/list").id("5").send().await;
@@ -29,7 +29,7 @@ pub(crate) async fn tools_list(cell: Arc<Cell>) {
     }
 }
 
-pub(crate) async fn arguments_byte_for_byte(cell: Arc<Cell>) {
+pub(crate) async fn arguments_byte_for_byte(cell: Arc<MatrixCell>) {
     let client = cell.client().await;
     let members = format!(r#""name":"main__echo","arguments":{ARGUMENTS}"#);
     let answer = client.ask("tools/call").id(r#""\u0069d""#).members(&members).send().await;
@@ -44,14 +44,14 @@ pub(crate) async fn arguments_byte_for_byte(cell: Arc<Cell>) {
     assert!(cell.rig.aside.calls("echo").is_empty(), "it went to the other server too");
 }
 
-pub(crate) async fn both_servers_are_called_by_their_names(cell: Arc<Cell>) {
+pub(crate) async fn both_servers_are_called_by_their_names(cell: Arc<MatrixCell>) {
     let client = cell.client().await;
     assert_eq!(client.tool("aside__echo", json!({"who": "aside"})).await.text(), r#"{"who":"aside"}"#);
     assert_eq!(client.tool("main__add", json!({"a": 2, "b": 40})).await.text(), "42");
     assert_eq!(cell.rig.aside.calls("add").len(), 0);
 }
 
-pub(crate) async fn unknown_tool(cell: Arc<Cell>) {
+pub(crate) async fn unknown_tool(cell: Arc<MatrixCell>) {
     let client = cell.client().await;
     for name in ["main__nope", "echo", "nobody__echo", ""] {
         let answer = client.tool(name, json!({})).await;
@@ -61,13 +61,13 @@ pub(crate) async fn unknown_tool(cell: Arc<Cell>) {
     assert_eq!(answer.code(), -32602);
 }
 
-pub(crate) async fn tool_error_is_a_result(cell: Arc<Cell>) {
+pub(crate) async fn tool_error_is_a_result(cell: Arc<MatrixCell>) {
     let answer = cell.client().await.tool("main__fail", json!({"text": "no luck"})).await;
     assert_eq!(answer.result()["isError"], true);
     assert_eq!(answer.text(), "no luck");
 }
 
-pub(crate) async fn rpc_errors_pass(cell: Arc<Cell>) {
+pub(crate) async fn rpc_errors_pass(cell: Arc<MatrixCell>) {
     let client = cell.client().await;
     let answer = client.tool("main__error", json!({"code": -32050, "message": "wörds"})).await;
     assert_eq!((answer.code(), answer.status), (-32050, 200));
@@ -84,7 +84,7 @@ pub(crate) async fn rpc_errors_pass(cell: Arc<Cell>) {
     }
 }
 
-pub(crate) async fn unknown_members_survive(cell: Arc<Cell>) {
+pub(crate) async fn unknown_members_survive(cell: Arc<MatrixCell>) {
     let answer = cell.client().await.tool("main__odd", json!({})).await;
     let (raw, odd) = (answer.raw_result(), ODD_RESULT);
     let content = &odd[odd.find(r#""content""#).unwrap()..odd.find(r#","isError""#).unwrap()];
@@ -97,7 +97,7 @@ pub(crate) async fn unknown_members_survive(cell: Arc<Cell>) {
     }
 }
 
-pub(crate) async fn large_results(cell: Arc<Cell>) {
+pub(crate) async fn large_results(cell: Arc<MatrixCell>) {
     let answer = cell.client().await.tool("main__big", json!({"bytes": 100_000})).await;
     assert_eq!(answer.text().len(), 100_000);
     assert!(answer.text().bytes().all(|b| b == b'x'));
@@ -106,7 +106,7 @@ pub(crate) async fn large_results(cell: Arc<Cell>) {
     }
 }
 
-pub(crate) async fn meta_passes_and_nothing_leaks(cell: Arc<Cell>) {
+pub(crate) async fn meta_passes_and_nothing_leaks(cell: Arc<MatrixCell>) {
     let client = cell.able().await;
     let own = r#""com.example/k":{"n":1.0, "e":"\u00e9"},"traceparent":"00-1-2-03""#;
     let members = r#""name":"main__whoami","arguments":{}"#;
@@ -140,7 +140,7 @@ pub(crate) async fn meta_passes_and_nothing_leaks(cell: Arc<Cell>) {
     }
 }
 
-pub(crate) async fn mirrored_arguments(cell: Arc<Cell>) {
+pub(crate) async fn mirrored_arguments(cell: Arc<MatrixCell>) {
     let client = cell.client().await;
     let region = json!({"name": "main__region", "arguments": {"region": "eu-süd"}});
     let ask = || client.ask("tools/call").params(&region);
@@ -156,7 +156,7 @@ pub(crate) async fn mirrored_arguments(cell: Arc<Cell>) {
     assert_eq!(answer.text(), "eu-süd");
     let has_headers = cell.modern_server() && cell.transport.is_http();
     if let Some(handle) = cell.rig.main.handle.as_ref().filter(|_| has_headers) {
-        let seen = handle.last("tools/call").unwrap();
+        let seen = handle.last_request("tools/call").unwrap();
         assert_eq!(seen.header("mcp-param-region"), Some(encoded));
         assert_eq!(seen.header("mcp-name"), Some("region"), "the header has the server's own name");
     }

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::{Demo, MOONGATE, read};
+use super::{DemoGateway, MOONGATE, read};
 
 /// The part of a page below this heading, up to the next of its level.
 fn section<'a>(page: &'a str, heading: &str) -> Option<&'a str> {
@@ -138,7 +138,7 @@ fn every_key_is_on_the_page_of_the_config_with_its_default() {
 
 #[test]
 fn every_metric_is_on_the_page_with_its_type_and_labels() {
-    let demo = Demo::start();
+    let demo = DemoGateway::start();
     let calls = "moongate call demo__add a=1 b=2\nmoongate call demo__nothing || true\nmoongate restart demo";
     assert!(demo.run(calls).0);
     let (success, scraped) = demo.run("curl -sf http://127.0.0.1:9090/metrics");
@@ -250,7 +250,7 @@ fn every_message_on_the_page_of_the_log_exists() {
 
 #[test]
 fn every_member_of_the_status_is_on_the_page() {
-    let demo = Demo::start();
+    let demo = DemoGateway::start();
     let (success, status) = demo.run("curl -sf http://127.0.0.1:9090/api/v1/status");
     let status: Value = serde_json::from_str(&status).unwrap();
     let members = status["servers"][0].as_object().unwrap();

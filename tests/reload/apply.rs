@@ -1,6 +1,6 @@
 //! What a change does to servers, clients and keys.
 
-use moongate::app::Outcome;
+use moongate::app::ReloadOutcome;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -15,8 +15,8 @@ async fn pid(gateway: &Gateway, server: &str) -> u32 {
     u32::try_from(gateway.state(server, "ready").await["pid"].as_u64().unwrap()).unwrap()
 }
 
-fn is_applied(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Applied(_))
+fn is_applied(outcome: &ReloadOutcome) -> bool {
+    matches!(outcome, ReloadOutcome::Applied(_))
 }
 
 /// The lines of a key.
@@ -65,7 +65,7 @@ async fn users_20_one_server_of_five_changes_and_four_are_not_touched() {
     }
     let outcome = gateway.change(|setup| setup.with("servers.c", "env = { CHANGED = \"1\" }")).await;
     assert!(
-        matches!(&outcome, Outcome::Applied(diff) if diff.replaced == ["c"] && diff.changed.is_empty()),
+        matches!(&outcome, ReloadOutcome::Applied(diff) if diff.replaced == ["c"] && diff.changed.is_empty()),
         "{outcome:?}"
     );
     until("c is another process", || async {
@@ -102,7 +102,7 @@ async fn what_looks_different_changes_in_place() {
                 .with("servers.a", "max_concurrency = 3\nlist_timeout = \"9s\"")
         })
         .await;
-    assert!(matches!(&outcome, Outcome::Applied(diff) if diff.changed == ["a"]), "{outcome:?}");
+    assert!(matches!(&outcome, ReloadOutcome::Applied(diff) if diff.changed == ["a"]), "{outcome:?}");
     // At once: a rule that takes something away does not wait for anything.
     assert_eq!(client.tools().await, ["p__x"]);
     assert_eq!(client.call("p__x", json!({})).await.text(), "{}");
@@ -353,7 +353,10 @@ async fn a_gateway_that_others_can_reach_is_never_without_keys() {
     // Right for a gateway that starts with it; this one listens elsewhere already.
     let outcome =
         gateway.change(|setup| setup.with("gateway", "listen = \"127.0.0.1:0\"").without("auth.keys.1")).await;
-    assert!(matches!(&outcome, Outcome::Refused(why) if why.contains("0.0.0.0") && why.contains("fix")), "{outcome:?}");
+    assert!(
+        matches!(&outcome, ReloadOutcome::Refused(why) if why.contains("0.0.0.0") && why.contains("fix")),
+        "{outcome:?}"
+    );
     let port = gateway.app.addresses[0].port();
     let stranger = Client::open(&format!("http://127.0.0.1:{port}/mcp"), Era::Modern).await;
     assert_eq!(stranger.request_as(1, "tools/list", json!({})).await.status, 401);
@@ -370,7 +373,7 @@ async fn what_needs_a_restart_is_named_and_the_rest_applies() {
                 .with("limits", "connections = 9\nbody = \"2KiB\"")
         })
         .await;
-    let Outcome::Applied(diff) = &outcome else { panic!("{outcome:?}") };
+    let ReloadOutcome::Applied(diff) = &outcome else { panic!("{outcome:?}") };
     assert_eq!(diff.needs_restart, ["gateway.listen", "gateway.drain", "limits.connections"]);
     assert_eq!(diff.settings, ["limits.body"]);
     let client = gateway.client(Era::Modern).await;
@@ -414,7 +417,7 @@ async fn servers_are_switched_off_and_on() {
     );
     let on = |setup: Setup| setup.without("servers.b").stdio("b", &only(legacy(), &["y"]));
     let outcome = gateway.change(|setup| on(setup).with("servers.a", "enabled = false")).await;
-    let Outcome::Applied(diff) = &outcome else { panic!("{outcome:?}") };
+    let ReloadOutcome::Applied(diff) = &outcome else { panic!("{outcome:?}") };
     assert_eq!((&diff.added[..], &diff.removed[..]), (&["b".to_owned()][..], &["a".to_owned()][..]));
     assert!(diff.settings.is_empty(), "{diff:?}");
     gateway.state("b", "ready").await;
@@ -442,7 +445,7 @@ async fn a_server_that_sleeps_is_learned_anew_when_it_becomes_another() {
         setup.with("servers.a", "start = \"lazy\"\nidle_stop = \"100ms\"\nenv = { OTHER = \"1\" }")
     };
     let outcome = gateway.change(other).await;
-    assert!(matches!(&outcome, Outcome::Applied(diff) if diff.replaced == ["a"]), "{outcome:?}");
+    assert!(matches!(&outcome, ReloadOutcome::Applied(diff) if diff.replaced == ["a"]), "{outcome:?}");
     lists(&client, &["a__y"]).await;
     gateway.state("a", "stopped").await;
     assert_eq!(client.call("a__y", json!({})).await.text(), "{}");

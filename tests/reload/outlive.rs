@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use moongate::app::Outcome;
+use moongate::app::ReloadOutcome;
 use serde_json::json;
 
 use crate::support::{Client, Era, Gateway, Setup, holds, legacy, only, serve, until};
@@ -27,7 +27,7 @@ async fn a_rate_that_stays_is_not_begun_anew_and_one_that_changes_holds_at_once(
     assert_eq!([lists().await, lists().await, lists().await], [200, 200, 429]);
     // Another key stands before it now; what was used of the rate is still used.
     let outcome = gateway.change(|setup| setup.with("auth.keys.0", &key("two", TWO))).await;
-    assert!(matches!(&outcome, Outcome::Applied(diff) if diff.settings == ["auth.keys"]), "{outcome:?}");
+    assert!(matches!(&outcome, ReloadOutcome::Applied(diff) if diff.settings == ["auth.keys"]), "{outcome:?}");
     assert_eq!(lists().await, 429);
     let other = Client { key: Some(TWO.to_owned()), ..client.clone() };
     for _ in 0..5 {

@@ -7,9 +7,9 @@ use crate::support::{Client, Era, Gateway, Setup, legacy, modern, only, serve, u
 const KEYS: [&str; 2] = ["key-number-1-0123456789", "key-number-2-0123456789"];
 
 /// A small generator, so that every run tries the same configs.
-struct Dice(u64);
+struct ConfigRng(u64);
 
-impl Dice {
+impl ConfigRng {
     fn roll(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % sides
@@ -21,7 +21,7 @@ impl Dice {
 }
 
 /// Some config over these servers.
-fn some(mut setup: Setup, dice: &mut Dice, urls: &[(&str, String)]) -> Setup {
+fn some(mut setup: Setup, dice: &mut ConfigRng, urls: &[(&str, String)]) -> Setup {
     for table in ["servers.a", "servers.b", "servers.c", "views.v", "auth.keys.1", "auth.keys.2", "names"] {
         setup = setup.without(table);
     }
@@ -87,11 +87,11 @@ async fn a_reloaded_gateway_is_one_that_started_so() {
         ("c", serve(only(modern(), &["x", "y"])).await),
     ];
     let urls = mocks.iter().map(|(name, mock)| (*name, mock.url.clone())).collect::<Vec<_>>();
-    let mut dice = Dice(42);
+    let mut dice = ConfigRng(42);
     let mut gateway = some(Setup::new(), &mut dice, &urls).start().await;
     for round in 0..12 {
         let seed = dice.0;
-        gateway.change(|setup| some(setup, &mut Dice(seed), &urls)).await;
+        gateway.change(|setup| some(setup, &mut ConfigRng(seed), &urls)).await;
         let fresh = some(Setup::new(), &mut dice, &urls).start().await;
         let names: Vec<String> = fresh.app.gateway.servers().iter().map(|s| s.settings.name.clone()).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();

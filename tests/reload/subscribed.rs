@@ -1,7 +1,7 @@
 //! What clients are subscribed to while servers go and come back.
 
-use moongate::app::Outcome;
-use moongate::mock::{Handle, Script};
+use moongate::app::ReloadOutcome;
+use moongate::mock::{MockHandle, MockScript};
 use serde_json::{Value, json};
 
 use crate::support::{Era, Gateway, Setup, Stream, holds, legacy, modern, only, serve};
@@ -9,17 +9,17 @@ use crate::support::{Era, Gateway, Setup, Stream, holds, legacy, modern, only, s
 const WATCHED: &str = "mock://watched";
 
 /// The same server with one resource and nothing else.
-fn watching(script: Script, uri: &str) -> Script {
-    Script { resources: vec![json!({"uri": uri, "name": "x"})], ..only(script, &["echo"]) }
+fn watching(script: MockScript, uri: &str) -> MockScript {
+    MockScript { resources: vec![json!({"uri": uri, "name": "x"})], ..only(script, &["echo"]) }
 }
 
 async fn switch(gateway: &mut Gateway, on: bool) {
     let outcome = gateway.change(|setup| setup.with("servers.a", &format!("enabled = {on}"))).await;
-    assert!(matches!(outcome, Outcome::Applied(_)), "{outcome:?}");
+    assert!(matches!(outcome, ReloadOutcome::Applied(_)), "{outcome:?}");
 }
 
 /// Hears that the resource changed, however often that is said.
-async fn hears(server: &Handle, stream: &mut Stream) {
+async fn hears(server: &MockHandle, stream: &mut Stream) {
     holds("the server is subscribed to", || server.notify_resource(WATCHED) > 0).await;
     let told: Value = stream.notification("notifications/resources/updated").await;
     assert_eq!(told["params"]["uri"], WATCHED);

@@ -11,22 +11,22 @@ use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 
 use crate::dice::Dice;
-use crate::door::{Broken, Door};
-use crate::plans::{Carrier, KEYS};
-use crate::server::Era;
-use crate::world::World;
+use crate::door::{ConnectionBroken, ListenerStub};
+use crate::plans::{KEYS, SimCarrier};
+use crate::server::ServerEra;
+use crate::world::SimWorld;
 
 /// Longer than any call may take, its wait for a turn and its questions included.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
-pub(crate) struct Client {
-    pub(crate) era: Era,
+pub(crate) struct SimClient {
+    pub(crate) era: ServerEra,
     /// Which principal, by its key.
     pub(crate) who: usize,
     /// Its name, which all of its nonces begin with.
     pub(crate) name: String,
-    world: Arc<World>,
-    door: Door,
+    world: Arc<SimWorld>,
+    door: ListenerStub,
     session: Option<String>,
     next: u64,
     /// Whether it can be asked.
@@ -34,7 +34,7 @@ pub(crate) struct Client {
 }
 
 /// How a request ended.
-enum End {
+enum SimRequestEnd {
     Answer(Value),
     Status(u16),
     /// The client left before, or its connection did.
@@ -42,7 +42,7 @@ enum End {
 }
 
 /// A request that is being answered.
-struct Asked<'a> {
+struct SimRequest<'a> {
     id: u64,
     nonce: &'a str,
     end: Option<Value>,
@@ -51,18 +51,25 @@ struct Asked<'a> {
     dice: Dice,
 }
 
-impl Client {
-    pub(crate) fn new(world: &Arc<World>, door: Door, era: Era, who: usize, number: u64, able: bool) -> Self {
+impl SimClient {
+    pub(crate) fn new(
+        world: &Arc<SimWorld>,
+        door: ListenerStub,
+        era: ServerEra,
+        who: usize,
+        number: u64,
+        able: bool,
+    ) -> Self {
         // No principal's canary is in another's.
         let name = format!("canary-{}-{number}", ["anna", "bert"][who]);
-        Client { era, who, name, world: world.clone(), door, session: None, next: 1, able }
+        SimClient { era, who, name, world: world.clone(), door, session: None, next: 1, able }
     }
 
     /// Some things that clients do, one after the other.
     pub(crate) async fn live(&mut self, mut dice: Dice) {
         for _ in 0..2 + dice.below(6) {
             tokio::time::sleep(dice.time(Duration::from_secs(5))).await;
-            if self.era == Era::Legacy && self.session.is_none() {
+            if self.era == ServerEra::Legacy && self.session.is_none() {
                 self.initialize().await;
                 if self.session.is_none() {
                     continue;
@@ -70,7 +77,7 @@ impl Client {
             }
             match dice.below(12) {
                 0 => self.list().await,
-                1 if self.era == Era::Legacy => self.leave().await,
+                1 if self.era == ServerEra::Legacy => self.leave().await,
                 2 => {
                     // Several at once, under ids of their own.
                     let mut calls = Vec::new();
@@ -150,7 +157,7 @@ impl Client {
 
     async fn list(&mut self) {
         let id = self.id();
-        if let End::Answer(answer) = self.request(id, "tools/list", json!({}), Dice::new(0)).await {
+        if let SimRequestEnd::Answer(answer) = self.request(id, "tools/list", json!({}), Dice::new(0)).await {
             let slow = answer["error"]["message"].as_str().is_some_and(|why| why.contains("limits.read_timeout"));
             assert!(slow || answer["result"]["tools"].is_array(), "{answer}");
         }
@@ -159,8 +166,8 @@ impl Client {
     /// Hears what servers say by themselves, for a while.
     async fn listen(&mut self, mut dice: Dice) {
         let response = match self.era {
-            Era::Legacy => self.send("GET", &Value::Null, &[]).await,
-            Era::Modern => {
+            ServerEra::Legacy => self.send("GET", &Value::Null, &[]).await,
+            ServerEra::Modern => {
                 let params = json!({"notifications": {"toolsListChanged": true}, "_meta": self.meta()});
                 let body =
                     json!({"jsonrpc": "2.0", "id": self.id(), "method": "subscriptions/listen", "params": params});
@@ -182,31 +189,31 @@ impl Client {
         let kind = &self.world.kinds[dice.pick(self.world.kinds.len())];
         let server = kind.name;
         // A question on a pipe names no call. All calls of a principal's stateless clients are one client's there.
-        let any = kind.era == Era::Legacy && kind.carrier != Carrier::Http;
+        let any = kind.era == ServerEra::Legacy && kind.carrier != SimCarrier::Http;
         let principal = self.name.rsplit_once('-').map_or("", |(principal, _)| principal);
         let nonce = format!("{}-{id}-{}", self.name, dice.below(u64::MAX));
         let mut params = json!({"name": format!("{server}__echo"), "arguments": {"nonce": nonce}});
         params["_meta"] = json!({"progressToken": nonce});
         for round in 0..4 {
             match self.request(id * 10 + round, "tools/call", params.clone(), dice.fork()).await {
-                End::Left => return false,
-                End::Status(404) => return true,
-                End::Status(401) if self.world.is_locked() => {
+                SimRequestEnd::Left => return false,
+                SimRequestEnd::Status(404) => return true,
+                SimRequestEnd::Status(401) if self.world.is_locked() => {
                     self.world.count("a client was locked out");
                     return true;
                 }
-                End::Status(status) => panic!(
+                SimRequestEnd::Status(status) => panic!(
                     "P3: {nonce} of {} ended with status {status} alone{}",
                     self.name,
                     if self.world.is_locked() { ", after a key was taken away" } else { "" }
                 ),
-                End::Answer(answer) => {
+                SimRequestEnd::Answer(answer) => {
                     let result = &answer["result"];
                     if result["resultType"] != "input_required" {
                         self.judge(&answer, &nonce);
                         return false;
                     }
-                    assert_eq!(self.era, Era::Modern, "{answer}");
+                    assert_eq!(self.era, ServerEra::Modern, "{answer}");
                     let asked = result["inputRequests"].as_object().unwrap();
                     let mut answers = json!({});
                     for (key, question) in asked {
@@ -239,9 +246,9 @@ impl Client {
     }
 
     /// A request, to its one outcome, or until the client has enough.
-    async fn request(&self, id: u64, method: &str, mut params: Value, mut dice: Dice) -> End {
+    async fn request(&self, id: u64, method: &str, mut params: Value, mut dice: Dice) -> SimRequestEnd {
         let mut more = Vec::new();
-        if self.era == Era::Modern {
+        if self.era == ServerEra::Modern {
             let token = params["_meta"]["progressToken"].clone();
             params["_meta"] = self.meta();
             if !token.is_null() {
@@ -253,13 +260,13 @@ impl Client {
         let nonce = params["arguments"]["nonce"].as_str().unwrap_or_default().to_owned();
         let body = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
         let leaves = dice.one_in(8).then(|| dice.time(Duration::from_secs(20)));
-        let cancels = (self.era == Era::Legacy && dice.one_in(8)).then(|| dice.time(Duration::from_secs(20)));
+        let cancels = (self.era == ServerEra::Legacy && dice.one_in(8)).then(|| dice.time(Duration::from_secs(20)));
         let cancelled = AtomicBool::new(false);
-        let asked = Asked { id, nonce: &nonce, end: None, events: Vec::new(), dice: dice.fork() };
+        let asked = SimRequest { id, nonce: &nonce, end: None, events: Vec::new(), dice: dice.fork() };
         let asking = async {
             match self.send("POST", &body, &more).await {
                 Ok(response) => self.read(response, asked).await,
-                Err(Broken) => End::Left,
+                Err(ConnectionBroken) => SimRequestEnd::Left,
             }
         };
         let leaving = async {
@@ -285,46 +292,46 @@ impl Client {
             }
             () = leaving => {
                 self.world.count("a client left");
-                End::Left
+                SimRequestEnd::Left
             }
-            () = cancelling => End::Left,
+            () = cancelling => SimRequestEnd::Left,
         };
         match end {
             // What was cancelled has no answer.
-            End::Status(200 | 202) if cancelled.load(Ordering::Relaxed) => End::Left,
+            SimRequestEnd::Status(200 | 202) if cancelled.load(Ordering::Relaxed) => SimRequestEnd::Left,
             end => end,
         }
     }
 
     /// Reads a response to its end; where its connection breaks, what follows is asked for.
-    async fn read(&self, mut response: Response<Body>, mut asked: Asked<'_>) -> End {
+    async fn read(&self, mut response: Response<Body>, mut asked: SimRequest<'_>) -> SimRequestEnd {
         let status = response.status().as_u16();
         loop {
             let broke = self.read_one(response, &mut asked).await;
             match asked.end.take() {
-                _ if [401, 404].contains(&status) => return End::Status(status),
-                Some(answer) => return End::Answer(answer),
-                None if !broke => return End::Status(status),
+                _ if [401, 404].contains(&status) => return SimRequestEnd::Status(status),
+                Some(answer) => return SimRequestEnd::Answer(answer),
+                None if !broke => return SimRequestEnd::Status(status),
                 None => self.world.count("a client's connection broke"),
             }
-            let Some(last) = asked.events.last().filter(|_| !asked.dice.one_in(4)) else { return End::Left };
+            let Some(last) = asked.events.last().filter(|_| !asked.dice.one_in(4)) else { return SimRequestEnd::Left };
             let last = [("last-event-id", last.clone())];
             tokio::time::sleep(asked.dice.time(Duration::from_secs(30))).await;
             response = match self.send("GET", &Value::Null, &last).await {
                 Ok(response) => response,
-                Err(Broken) => return End::Left,
+                Err(ConnectionBroken) => return SimRequestEnd::Left,
             };
             match response.status().as_u16() {
                 200 => self.world.count("a client resumed a stream"),
                 // It is not kept any more, or the session is not; or there are too many streams.
-                400 | 401 | 404 | 503 => return End::Left,
+                400 | 401 | 404 | 503 => return SimRequestEnd::Left,
                 status => panic!("P3: {} may not resume {}: {status}", self.name, asked.nonce),
             }
         }
     }
 
     /// Whether the connection broke before the end.
-    async fn read_one(&self, response: Response<Body>, asked: &mut Asked<'_>) -> bool {
+    async fn read_one(&self, response: Response<Body>, asked: &mut SimRequest<'_>) -> bool {
         let events = response.headers().get("content-type").is_some_and(|kind| kind == "text/event-stream");
         let mut body = response.into_body();
         let mut read = Vec::new();
@@ -359,7 +366,7 @@ impl Client {
         false
     }
 
-    async fn heard(&self, message: Value, asked: &mut Asked<'_>) {
+    async fn heard(&self, message: Value, asked: &mut SimRequest<'_>) {
         let (id, nonce) = (asked.id, asked.nonce);
         let method = message["method"].as_str().unwrap_or_default();
         match method {
@@ -400,22 +407,22 @@ impl Client {
 
     /// A call that nothing disturbs any more; true if it succeeded.
     pub(crate) async fn works(&mut self, server: &str) -> bool {
-        if self.era == Era::Legacy && self.session.is_none() {
+        if self.era == ServerEra::Legacy && self.session.is_none() {
             self.initialize().await;
         }
         let id = self.id();
         let nonce = format!("{}-{id}-works", self.name);
         let mut params = json!({"name": format!("{server}__echo"), "arguments": {"nonce": nonce}});
         let mut more = Vec::new();
-        if self.era == Era::Modern {
+        if self.era == ServerEra::Modern {
             params["_meta"] = self.meta();
             more = vec![("mcp-method", "tools/call".to_owned()), ("mcp-name", format!("{server}__echo"))];
         }
         let body = json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params});
         let Ok(response) = self.send("POST", &body, &more).await else { return false };
-        let asked = Asked { id, nonce: &nonce, end: None, events: Vec::new(), dice: Dice::new(0) };
+        let asked = SimRequest { id, nonce: &nonce, end: None, events: Vec::new(), dice: Dice::new(0) };
         match self.read(response, asked).await {
-            End::Answer(answer) => answer["result"]["content"][0]["text"] == nonce.as_str(),
+            SimRequestEnd::Answer(answer) => answer["result"]["content"][0]["text"] == nonce.as_str(),
             _ => false,
         }
     }
@@ -430,8 +437,13 @@ impl Client {
             "io.modelcontextprotocol/clientCapabilities": self.capabilities()})
     }
 
-    async fn send(&self, verb: &str, body: &Value, more: &[(&str, String)]) -> Result<Response<Body>, Broken> {
-        let revision = if self.era == Era::Legacy { "2025-11-25" } else { "2026-07-28" };
+    async fn send(
+        &self,
+        verb: &str,
+        body: &Value,
+        more: &[(&str, String)],
+    ) -> Result<Response<Body>, ConnectionBroken> {
+        let revision = if self.era == ServerEra::Legacy { "2025-11-25" } else { "2026-07-28" };
         let accept = if verb == "GET" { "text/event-stream" } else { "application/json, text/event-stream" };
         let mut request = Request::builder()
             .method(verb)

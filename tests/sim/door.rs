@@ -9,50 +9,55 @@ use http::{Request, Response};
 use http_body_util::Full;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
-use moongate::front::{self, ListenSettings, Service};
+use moongate::front::{self, ConnectionService, ListenSettings};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use crate::dice::Dice;
 use crate::link;
-use crate::world::World;
+use crate::world::SimWorld;
 
 /// The connection broke, or was cut.
 #[derive(Debug)]
-pub(crate) struct Broken;
+pub(crate) struct ConnectionBroken;
 
 /// Where clients come in.
 #[derive(Clone)]
-pub(crate) struct House {
+pub(crate) struct HttpHosts {
     pub(crate) routes: Router,
-    pub(crate) service: Service,
+    pub(crate) service: ConnectionService,
     pub(crate) settings: ListenSettings,
     pub(crate) draining: CancellationToken,
 }
 
 /// One client's way in.
-pub(crate) enum Door {
+pub(crate) enum ListenerStub {
     Routes(Router),
-    Connections { house: House, world: Arc<World>, dice: Mutex<Dice>, idle: Mutex<Vec<SendRequest<Full<Bytes>>>> },
+    Connections {
+        house: HttpHosts,
+        world: Arc<SimWorld>,
+        dice: Mutex<Dice>,
+        idle: Mutex<Vec<SendRequest<Full<Bytes>>>>,
+    },
 }
 
-impl Door {
-    pub(crate) fn new(house: &House, world: &Arc<World>, dice: &mut Dice) -> Self {
+impl ListenerStub {
+    pub(crate) fn new(house: &HttpHosts, world: &Arc<SimWorld>, dice: &mut Dice) -> Self {
         if dice.one_in(2) {
-            return Door::Routes(house.routes.clone());
+            return ListenerStub::Routes(house.routes.clone());
         }
         let (house, world, dice) = (house.clone(), world.clone(), Mutex::new(dice.fork()));
-        Door::Connections { house, world, dice, idle: Mutex::default() }
+        ListenerStub::Connections { house, world, dice, idle: Mutex::default() }
     }
 
     /// Sends a request; gives the answer as soon as its head is there.
-    pub(crate) async fn send(&self, request: Request<Bytes>) -> Result<Response<Body>, Broken> {
+    pub(crate) async fn send(&self, request: Request<Bytes>) -> Result<Response<Body>, ConnectionBroken> {
         match self {
-            Door::Routes(routes) => {
+            ListenerStub::Routes(routes) => {
                 let answered = routes.clone().oneshot(request.map(Body::from)).await;
                 Ok(answered.unwrap_or_else(|never| match never {}))
             }
-            Door::Connections { idle, .. } => {
+            ListenerStub::Connections { idle, .. } => {
                 let kept = {
                     let mut idle = idle.lock().unwrap();
                     idle.retain(SendRequest::is_ready);
@@ -62,7 +67,7 @@ impl Door {
                     Some(sender) => sender,
                     None => self.connect().await?,
                 };
-                let answer = sender.send_request(request.map(Full::new)).await.map_err(|_| Broken)?;
+                let answer = sender.send_request(request.map(Full::new)).await.map_err(|_| ConnectionBroken)?;
                 // It is ready again once the answer was read.
                 idle.lock().unwrap().push(sender);
                 Ok(answer.map(Body::new))
@@ -70,14 +75,14 @@ impl Door {
         }
     }
 
-    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, Broken> {
-        let Door::Connections { house, world, dice, .. } = self else { return Err(Broken) };
+    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, ConnectionBroken> {
+        let ListenerStub::Connections { house, world, dice, .. } = self else { return Err(ConnectionBroken) };
         let (ours, theirs) = link::connection(world, &mut dice.lock().unwrap(), 100);
-        let House { service, settings, draining, .. } = house.clone();
+        let HttpHosts { service, settings, draining, .. } = house.clone();
         world.spawn("a connection of a client, there", async move {
-            front::converse(theirs, service, &settings, draining).await;
+            front::serve_connection(theirs, service, &settings, draining).await;
         });
-        let (sender, connection) = handshake(TokioIo::new(ours)).await.map_err(|_| Broken)?;
+        let (sender, connection) = handshake(TokioIo::new(ours)).await.map_err(|_| ConnectionBroken)?;
         world.spawn("a connection of a client, here", async move { drop(connection.await) });
         Ok(sender)
     }

@@ -24,39 +24,39 @@ use tokio_util::sync::CancellationToken;
 
 use crate::dice::Dice;
 use crate::link::WAITING;
-use crate::plans::{Carrier, Kind};
-use crate::server::{Era, Out, Server, Talk};
-use crate::world::World;
+use crate::plans::{ServerPlan, SimCarrier};
+use crate::server::{ClientTalk, OutputSink, ServerEra, SimServer};
+use crate::world::SimWorld;
 
-type Body = UnsyncBoxBody<Bytes, io::Error>;
+type SimBody = UnsyncBoxBody<Bytes, io::Error>;
 /// The connection ends without an answer.
-type Answer = Result<Response<Body>, io::Error>;
+type SimAnswer = Result<Response<SimBody>, io::Error>;
 
 /// A server: what it keeps between connections.
-pub(crate) struct Site {
-    world: Arc<World>,
-    kind: Kind,
-    state: Mutex<State>,
+pub(crate) struct HttpHost {
+    world: Arc<SimWorld>,
+    kind: ServerPlan,
+    state: Mutex<HostState>,
 }
 
-struct State {
+struct HostState {
     dice: Dice,
     /// What is kept for clients, by the ids of their sessions; one without an id where there are none.
-    sessions: HashMap<String, Arc<Session>>,
+    sessions: HashMap<String, Arc<HostSession>>,
     opened: u64,
 }
 
 #[derive(Default)]
-struct Session {
-    talk: Arc<Talk>,
+struct HostSession {
+    talk: Arc<ClientTalk>,
     /// Streams that can be asked for again.
-    streams: Mutex<Vec<Arc<Events>>>,
+    streams: Mutex<Vec<Arc<EventLog>>>,
     /// What HTTP+SSE says its messages on.
-    pipe: Mutex<Option<Arc<Server>>>,
+    pipe: Mutex<Option<Arc<SimServer>>>,
 }
 
 /// What a server says on one event stream, which may be read on several connections, one after the other.
-pub(crate) struct Events {
+pub(crate) struct EventLog {
     name: u64,
     lines: Mutex<Vec<Vec<u8>>>,
     over: AtomicBool,
@@ -68,7 +68,7 @@ pub(crate) struct Events {
     left: CancellationToken,
 }
 
-impl Events {
+impl EventLog {
     pub(crate) fn write(&self, line: Vec<u8>) {
         self.lines.lock().unwrap().push(line);
         self.more.notify_one();
@@ -91,10 +91,10 @@ impl Events {
     }
 }
 
-impl Site {
-    pub(crate) fn new(world: Arc<World>, kind: Kind, dice: Dice) -> Arc<Self> {
-        let state = State { dice, sessions: HashMap::new(), opened: 0 };
-        Arc::new(Site { world, kind, state: Mutex::new(state) })
+impl HttpHost {
+    pub(crate) fn new(world: Arc<SimWorld>, kind: ServerPlan, dice: Dice) -> Arc<Self> {
+        let state = HostState { dice, sessions: HashMap::new(), opened: 0 };
+        Arc::new(HttpHost { world, kind, state: Mutex::new(state) })
     }
 
     /// Serves one connection until it ends.
@@ -120,11 +120,11 @@ impl Site {
         happens
     }
 
-    fn session(&self, id: &str) -> Option<Arc<Session>> {
+    fn session(&self, id: &str) -> Option<Arc<HostSession>> {
         self.state.lock().unwrap().sessions.get(id).cloned()
     }
 
-    fn open(&self) -> (String, Arc<Session>) {
+    fn open(&self) -> (String, Arc<HostSession>) {
         let mut state = self.state.lock().unwrap();
         state.opened += 1;
         let id = format!("session-{}", state.opened);
@@ -132,7 +132,7 @@ impl Site {
         (id, session)
     }
 
-    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Answer {
+    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> SimAnswer {
         let mut dice = self.dice();
         if self.happens(&mut dice, 12, "a server was slow over HTTP") {
             tokio::time::sleep(dice.time(Duration::from_secs(20))).await;
@@ -152,10 +152,10 @@ impl Site {
         let given = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         // What the gateway broke off is nobody's request.
         let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
-        if self.kind.carrier == Carrier::HttpSse {
+        if self.kind.carrier == SimCarrier::HttpSse {
             return Ok(self.over_sse(&head.method, head.uri.query().unwrap_or_default(), &body, dice));
         }
-        if self.kind.era == Era::Modern {
+        if self.kind.era == ServerEra::Modern {
             return match head.method {
                 Method::POST => self.post(&body, "", dice).await,
                 _ => Ok(status_only(StatusCode::METHOD_NOT_ALLOWED)),
@@ -175,22 +175,22 @@ impl Site {
         }
     }
 
-    async fn post(self: &Arc<Self>, body: &Bytes, session: &str, mut dice: Dice) -> Answer {
+    async fn post(self: &Arc<Self>, body: &Bytes, session: &str, mut dice: Dice) -> SimAnswer {
         let Ok(message) = serde_json::from_slice::<Value>(body) else {
             self.world.fail(format!("{} got what is no JSON", self.kind.name));
             return Ok(status_only(StatusCode::BAD_REQUEST));
         };
         let (session, opened) = match (self.kind.era, message["method"].as_str()) {
-            (Era::Modern, _) => {
+            (ServerEra::Modern, _) => {
                 let mut state = self.state.lock().unwrap();
                 (state.sessions.entry(String::new()).or_default().clone(), None)
             }
-            (Era::Legacy, Some("initialize")) => {
+            (ServerEra::Legacy, Some("initialize")) => {
                 let (id, session) = self.open();
                 (session, Some(id))
             }
-            (Era::Legacy, _) if session.is_empty() => return Ok(status_only(StatusCode::BAD_REQUEST)),
-            (Era::Legacy, _) => match self.session(session) {
+            (ServerEra::Legacy, _) if session.is_empty() => return Ok(status_only(StatusCode::BAD_REQUEST)),
+            (ServerEra::Legacy, _) => match self.session(session) {
                 Some(session) => (session, None),
                 None => return Ok(status_only(StatusCode::NOT_FOUND)),
             },
@@ -201,7 +201,7 @@ impl Site {
             return Ok(status_only(StatusCode::ACCEPTED));
         }
         // Every request without a session says everything, its id among it, for itself.
-        if self.kind.era == Era::Legacy && !session.talk.is_new(&id) {
+        if self.kind.era == ServerEra::Legacy && !session.talk.is_new(&id) {
             self.world.fail(format!("P1: {} got the id {id} twice in a session", self.kind.name));
         }
         let events = self.run(&session, message, &mut dice);
@@ -227,10 +227,10 @@ impl Site {
     }
 
     /// Begins what a request wants; it says what it has to say on a stream.
-    fn run(self: &Arc<Self>, session: &Arc<Session>, message: Value, dice: &mut Dice) -> Arc<Events> {
+    fn run(self: &Arc<Self>, session: &Arc<HostSession>, message: Value, dice: &mut Dice) -> Arc<EventLog> {
         let events = self.events(session, dice.one_in(2));
-        let (out, broken) = (Out::Events(events.clone()), events.broken.clone());
-        let server = Server {
+        let (out, broken) = (OutputSink::Events(events.clone()), events.broken.clone());
+        let server = SimServer {
             world: self.world.clone(),
             kind: self.kind,
             out,
@@ -238,7 +238,7 @@ impl Site {
             talk: session.talk.clone(),
         };
         let (told, stays, mut dice) = (events.clone(), message["method"] == "subscriptions/listen", dice.fork());
-        let (modern, running) = (self.kind.era == Era::Modern, dice.fork());
+        let (modern, running) = (self.kind.era == ServerEra::Modern, dice.fork());
         self.world.spawn("a request to a server over HTTP", async move {
             tokio::select! {
                 () = server.request(&message, running) => {}
@@ -256,14 +256,14 @@ impl Site {
         events
     }
 
-    fn events(&self, session: &Arc<Session>, numbered: bool) -> Arc<Events> {
+    fn events(&self, session: &Arc<HostSession>, numbered: bool) -> Arc<EventLog> {
         let mut streams = session.streams.lock().unwrap();
-        let events = Arc::new(Events {
+        let events = Arc::new(EventLog {
             name: streams.len() as u64,
             lines: Mutex::default(),
             over: AtomicBool::new(false),
             more: Notify::new(),
-            numbered: numbered && self.kind.era == Era::Legacy,
+            numbered: numbered && self.kind.era == ServerEra::Legacy,
             broken: CancellationToken::new(),
             left: CancellationToken::new(),
         });
@@ -272,7 +272,7 @@ impl Site {
     }
 
     /// The stream for what belongs to no request, or the rest of one that ended too early.
-    fn get(self: &Arc<Self>, session: &str, last: Option<&str>, mut dice: Dice) -> Response<Body> {
+    fn get(self: &Arc<Self>, session: &str, last: Option<&str>, mut dice: Dice) -> Response<SimBody> {
         let Some(session) = self.session(session) else { return status_only(StatusCode::NOT_FOUND) };
         let cut = self.happens(&mut dice, 6, "an event stream was cut").then(|| dice.pick(3));
         let Some(last) = last else {
@@ -280,7 +280,7 @@ impl Site {
                 return status_only(StatusCode::METHOD_NOT_ALLOWED);
             }
             let events = self.events(&session, dice.one_in(2));
-            session.talk.listens(&Out::Events(events.clone()), &Value::Null);
+            session.talk.listens(&OutputSink::Events(events.clone()), &Value::Null);
             return read(events, 0, cut);
         };
         let place =
@@ -296,7 +296,7 @@ impl Site {
         }
     }
 
-    fn over_sse(self: &Arc<Self>, method: &Method, session: &str, body: &Bytes, mut dice: Dice) -> Response<Body> {
+    fn over_sse(self: &Arc<Self>, method: &Method, session: &str, body: &Bytes, mut dice: Dice) -> Response<SimBody> {
         if method == Method::POST {
             let server = self.session(session).and_then(|session| session.pipe.lock().unwrap().clone());
             let Some(server) = server.filter(|server| !server.broken.is_cancelled()) else {
@@ -308,8 +308,8 @@ impl Site {
         let (id, session) = self.open();
         let (out, lines) = mpsc::channel::<Vec<u8>>(WAITING);
         let broken = CancellationToken::new();
-        let (talk, out) = (session.talk.clone(), Out::Pipe(out));
-        let server = Server { world: self.world.clone(), kind: self.kind, out, broken: broken.clone(), talk };
+        let (talk, out) = (session.talk.clone(), OutputSink::Pipe(out));
+        let server = SimServer { world: self.world.clone(), kind: self.kind, out, broken: broken.clone(), talk };
         *session.pipe.lock().unwrap() = Some(Arc::new(server));
         let endpoint = format!("event: endpoint\ndata: /messages?{id}\n\n");
         // Once nobody reads it, it is over.
@@ -340,13 +340,13 @@ fn event(id: &str, line: &[u8]) -> Bytes {
     Bytes::from(format!("{id}data: {}\n\n", line.trim_end()))
 }
 
-fn status_only(status: StatusCode) -> Response<Body> {
+fn status_only(status: StatusCode) -> Response<SimBody> {
     let mut response = Response::new(Full::default().map_err(|never: Infallible| match never {}).boxed_unsync());
     *response.status_mut() = status;
     response
 }
 
-fn stream_of<S>(frames: S) -> Response<Body>
+fn stream_of<S>(frames: S) -> Response<SimBody>
 where
     S: futures_util::Stream<Item = Result<Frame<Bytes>, io::Error>> + Send + 'static,
 {
@@ -356,8 +356,8 @@ where
 }
 
 /// The answer alone, if it is the first that is said.
-async fn as_json(events: &Arc<Events>, id: &Value) -> Option<Response<Body>> {
-    let mut leaving = Leaving(Some(events.clone()));
+async fn as_json(events: &Arc<EventLog>, id: &Value) -> Option<Response<SimBody>> {
+    let mut leaving = ReaderGuard(Some(events.clone()));
     let line = tokio::select! {
         line = events.line(0) => line.filter(|line| is_answer(line, id)),
         () = events.broken.cancelled() => None,
@@ -370,9 +370,9 @@ async fn as_json(events: &Arc<Events>, id: &Value) -> Option<Response<Body>> {
 }
 
 /// Says that nobody reads the stream any more.
-struct Leaving(Option<Arc<Events>>);
+struct ReaderGuard(Option<Arc<EventLog>>);
 
-impl Drop for Leaving {
+impl Drop for ReaderGuard {
     fn drop(&mut self) {
         if let Some(events) = &self.0 {
             events.left.cancel();
@@ -381,8 +381,8 @@ impl Drop for Leaving {
 }
 
 /// A stream from this place on; it breaks off after so many events, if it does.
-fn read(events: Arc<Events>, at: usize, cut: Option<usize>) -> Response<Body> {
-    let leaving = Leaving(Some(events.clone()));
+fn read(events: Arc<EventLog>, at: usize, cut: Option<usize>) -> Response<SimBody> {
+    let leaving = ReaderGuard(Some(events.clone()));
     let state = (events, at, cut.map(|events| at + events), leaving);
     stream_of(stream::unfold(state, |(events, at, cut, leaving)| async move {
         let broken = || Err(io::Error::other("broken"));

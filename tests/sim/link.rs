@@ -10,9 +10,9 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::dice::Dice;
-use crate::plans::Kind;
-use crate::server::{Out, Server, Talk};
-use crate::world::World;
+use crate::plans::ServerPlan;
+use crate::server::{ClientTalk, OutputSink, SimServer};
+use crate::world::SimWorld;
 
 /// What a server may say before anybody reads it.
 pub(crate) const WAITING: usize = 64;
@@ -20,7 +20,7 @@ pub(crate) const WAITING: usize = 64;
 /// Both ends of a connection.
 ///
 /// `cut`: how likely a bad one is cut with each piece that it carries, in a thousand.
-pub(crate) fn connection(world: &Arc<World>, dice: &mut Dice, cut: u64) -> (DuplexStream, DuplexStream) {
+pub(crate) fn connection(world: &Arc<SimWorld>, dice: &mut Dice, cut: u64) -> (DuplexStream, DuplexStream) {
     // Where a pipe holds little, whoever writes waits for whoever reads.
     let size = [256, 2048, 64 * 1024][dice.pick(3)];
     let (ours, theirs) = tokio::io::duplex(size);
@@ -42,7 +42,7 @@ pub(crate) fn connection(world: &Arc<World>, dice: &mut Dice, cut: u64) -> (Dupl
 
 /// One direction of a bad connection.
 async fn carry(
-    world: &World,
+    world: &SimWorld,
     mut from: ReadHalf<DuplexStream>,
     mut to: WriteHalf<DuplexStream>,
     mut dice: Dice,
@@ -74,15 +74,16 @@ async fn carry(
 
 /// Serves one pipe until it breaks.
 pub(crate) async fn serve(
-    world: Arc<World>,
-    kind: Kind,
+    world: Arc<SimWorld>,
+    kind: ServerPlan,
     (reader, mut writer): (DuplexStream, DuplexStream),
     mut dice: Dice,
 ) {
     let (out, mut lines) = mpsc::channel::<Vec<u8>>(WAITING);
     let broken = CancellationToken::new();
-    let talk = Arc::<Talk>::default();
-    let server = Arc::new(Server { world: world.clone(), kind, out: Out::Pipe(out), broken: broken.clone(), talk });
+    let talk = Arc::<ClientTalk>::default();
+    let server =
+        Arc::new(SimServer { world: world.clone(), kind, out: OutputSink::Pipe(out), broken: broken.clone(), talk });
     let writing = async {
         while let Some(line) = lines.recv().await {
             if writer.write_all(&line).await.is_err() {

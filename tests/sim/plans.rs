@@ -2,17 +2,17 @@
 
 use moongate::config::{self, LoadOptions, Plan};
 use moongate::revision::SUPPORTED;
-use moongate::upstream::Connect;
+use moongate::upstream::ConnectTarget;
 
 use crate::dice::Dice;
-use crate::server::Era;
+use crate::server::ServerEra;
 
 /// The keys of the two principals.
 pub(crate) const KEYS: [&str; 2] = ["key-of-anna-0123456789", "key-of-bert-0123456789"];
 
 /// What carries a server's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Carrier {
+pub(crate) enum SimCarrier {
     Pipe,
     Http,
     HttpSse,
@@ -20,27 +20,32 @@ pub(crate) enum Carrier {
 
 /// One of the servers that a world may have.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Kind {
+pub(crate) struct ServerPlan {
     pub(crate) name: &'static str,
-    pub(crate) era: Era,
-    pub(crate) carrier: Carrier,
+    pub(crate) era: ServerEra,
+    pub(crate) carrier: SimCarrier,
     /// What the config says of it.
     settings: &'static str,
 }
 
-const fn kind(name: &'static str, era: Era, carrier: Carrier, settings: &'static str) -> Kind {
-    Kind { name, era, carrier, settings }
+const fn kind(name: &'static str, era: ServerEra, carrier: SimCarrier, settings: &'static str) -> ServerPlan {
+    ServerPlan { name, era, carrier, settings }
 }
 
 /// All of them.
-pub(crate) const KINDS: [Kind; 7] = [
-    kind("s0", Era::Legacy, Carrier::Pipe, "command = 'memory'"),
-    kind("s1", Era::Modern, Carrier::Pipe, "command = 'memory'\nmax_concurrency = 2\nqueue = 2"),
-    kind("s2", Era::Legacy, Carrier::Pipe, "command = 'memory'\nshare = 'session'"),
-    kind("s3", Era::Legacy, Carrier::Http, "url = 'http://s3.test/mcp'"),
-    kind("s4", Era::Modern, Carrier::Http, "url = 'http://s4.test/mcp'\ntransport = 'http'\nmax_concurrency = 3"),
-    kind("s5", Era::Legacy, Carrier::HttpSse, "url = 'http://s5.test/sse'\ntransport = 'sse'"),
-    kind("s6", Era::Legacy, Carrier::Http, "url = 'http://s6.test/mcp'\nshare = 'session'"),
+pub(crate) const KINDS: [ServerPlan; 7] = [
+    kind("s0", ServerEra::Legacy, SimCarrier::Pipe, "command = 'memory'"),
+    kind("s1", ServerEra::Modern, SimCarrier::Pipe, "command = 'memory'\nmax_concurrency = 2\nqueue = 2"),
+    kind("s2", ServerEra::Legacy, SimCarrier::Pipe, "command = 'memory'\nshare = 'session'"),
+    kind("s3", ServerEra::Legacy, SimCarrier::Http, "url = 'http://s3.test/mcp'"),
+    kind(
+        "s4",
+        ServerEra::Modern,
+        SimCarrier::Http,
+        "url = 'http://s4.test/mcp'\ntransport = 'http'\nmax_concurrency = 3",
+    ),
+    kind("s5", ServerEra::Legacy, SimCarrier::HttpSse, "url = 'http://s5.test/sse'\ntransport = 'sse'"),
+    kind("s6", ServerEra::Legacy, SimCarrier::Http, "url = 'http://s6.test/mcp'\nshare = 'session'"),
 ];
 
 /// Servers in one world.
@@ -64,7 +69,7 @@ pub(crate) fn all() -> Plan {
 }
 
 /// Some of the servers, and the config for these.
-pub(crate) fn chosen(all: &Plan, dice: &mut Dice) -> (Vec<Kind>, Plan) {
+pub(crate) fn chosen(all: &Plan, dice: &mut Dice) -> (Vec<ServerPlan>, Plan) {
     let mut kinds = KINDS.to_vec();
     while kinds.len() > SERVERS {
         kinds.remove(dice.pick(kinds.len()));
@@ -99,9 +104,9 @@ pub(crate) fn changed(plan: &Plan, dice: &mut Dice) -> (&'static str, Plan) {
         }
         _ => {
             match &mut server.connect {
-                Connect::Stdio { args, .. } => args.push("again".to_owned()),
-                Connect::Http { url, .. } => url.set_query(Some("again")),
-                Connect::Socket(_) | Connect::Misconfigured { .. } => unreachable!("there is none"),
+                ConnectTarget::Stdio { args, .. } => args.push("again".to_owned()),
+                ConnectTarget::Http { url, .. } => url.set_query(Some("again")),
+                ConnectTarget::Socket(_) | ConnectTarget::Misconfigured { .. } => unreachable!("there is none"),
             }
             "a server was replaced"
         }

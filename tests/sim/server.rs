@@ -9,47 +9,47 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::dice::Dice;
-use crate::http::Events;
-use crate::plans::{Carrier, Kind};
-use crate::world::World;
+use crate::http::EventLog;
+use crate::plans::{ServerPlan, SimCarrier};
+use crate::world::SimWorld;
 
 /// Which revision a server speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Era {
+pub(crate) enum ServerEra {
     Legacy,
     Modern,
 }
 
 /// What is between a server and one client of it, whatever carries it.
 #[derive(Default)]
-pub(crate) struct Talk {
+pub(crate) struct ClientTalk {
     /// Questions that wait for their answers.
     asked: Mutex<HashMap<String, oneshot::Sender<Value>>>,
     cancelled: Mutex<HashSet<String>>,
     /// Ids of requests.
     seen: Mutex<HashSet<String>>,
     /// Who is told of changes, and as which subscription.
-    listeners: Mutex<Vec<(Out, Value)>>,
+    listeners: Mutex<Vec<(OutputSink, Value)>>,
 }
 
 /// Where what a server says goes.
 #[derive(Clone)]
-pub(crate) enum Out {
+pub(crate) enum OutputSink {
     Pipe(mpsc::Sender<Vec<u8>>),
-    Events(Arc<Events>),
+    Events(Arc<EventLog>),
 }
 
 /// A server's part in one pipe, or in one request over HTTP.
-pub(crate) struct Server {
-    pub(crate) world: Arc<World>,
-    pub(crate) kind: Kind,
-    pub(crate) out: Out,
+pub(crate) struct SimServer {
+    pub(crate) world: Arc<SimWorld>,
+    pub(crate) kind: ServerPlan,
+    pub(crate) out: OutputSink,
     /// Ends what it is doing, and what carries it.
     pub(crate) broken: CancellationToken,
-    pub(crate) talk: Arc<Talk>,
+    pub(crate) talk: Arc<ClientTalk>,
 }
 
-impl Talk {
+impl ClientTalk {
     /// Whether a request has an id of its own here.
     pub(crate) fn is_new(&self, id: &Value) -> bool {
         self.seen.lock().unwrap().insert(id.to_string())
@@ -68,12 +68,12 @@ impl Talk {
         }
     }
 
-    pub(crate) fn listens(&self, out: &Out, subscription: &Value) {
+    pub(crate) fn listens(&self, out: &OutputSink, subscription: &Value) {
         self.listeners.lock().unwrap().push((out.clone(), subscription.clone()));
     }
 }
 
-impl Server {
+impl SimServer {
     /// Takes a line of a pipe.
     pub(crate) fn receive(self: &Arc<Self>, line: &[u8], dice: &mut Dice) {
         let Ok(message) = serde_json::from_slice::<Value>(line) else {
@@ -100,7 +100,7 @@ impl Server {
     pub(crate) async fn request(&self, message: &Value, mut dice: Dice) {
         let (id, params) = (&message["id"], &message["params"]);
         let method = message["method"].as_str().unwrap_or_default();
-        let modern = self.kind.era == Era::Modern;
+        let modern = self.kind.era == ServerEra::Modern;
         let capabilities = json!({"tools": {"listChanged": true}});
         let result = match method {
             "server/discover" if modern => json!({"supportedVersions": ["2026-07-28"], "capabilities": capabilities}),
@@ -191,7 +191,7 @@ impl Server {
                     self.say(&json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})).await;
                 }
             }
-            12..=14 if self.kind.carrier != Carrier::HttpSse => return self.ask(id, &arguments, &nonce, dice).await,
+            12..=14 if self.kind.carrier != SimCarrier::HttpSse => return self.ask(id, &arguments, &nonce, dice).await,
             _ => {}
         }
         tokio::time::sleep(dice.time(Duration::from_secs(10))).await;
@@ -205,7 +205,7 @@ impl Server {
     async fn ask(&self, id: &Value, arguments: &Value, nonce: &str, mut dice: Dice) {
         let params = json!({"mode": "form", "message": nonce,
             "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}}});
-        if self.kind.era == Era::Modern {
+        if self.kind.era == ServerEra::Modern {
             self.world.count("a modern server asked");
             let questions = json!({"q": {"method": "elicitation/create", "params": params}});
             let result = json!({"resultType": "input_required", "inputRequests": questions, "requestState": nonce});
@@ -234,7 +234,7 @@ impl Server {
     }
 
     async fn result(&self, id: &Value, mut result: Value) {
-        if self.kind.era == Era::Modern {
+        if self.kind.era == ServerEra::Modern {
             result["resultType"] = json!("complete");
         }
         self.answer(id, result, "result").await;
@@ -255,7 +255,7 @@ impl Server {
     /// Tells whoever listens that a list changed.
     async fn tell_of_change(&self) {
         let told = |params| json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed", "params": params});
-        if self.kind.era == Era::Legacy && self.kind.carrier != Carrier::Http {
+        if self.kind.era == ServerEra::Legacy && self.kind.carrier != SimCarrier::Http {
             return self.say(&told(json!({}))).await;
         }
         let listeners = self.talk.listeners.lock().unwrap().clone();
@@ -269,16 +269,16 @@ impl Server {
     }
 
     fn revision(&self) -> &'static str {
-        if self.kind.carrier == Carrier::HttpSse { "2024-11-05" } else { "2025-11-25" }
+        if self.kind.carrier == SimCarrier::HttpSse { "2024-11-05" } else { "2025-11-25" }
     }
 }
 
-impl Out {
+impl OutputSink {
     async fn write(&self, bytes: Vec<u8>) {
         match self {
             // Nobody is left to hear it when the pipe broke.
-            Out::Pipe(pipe) => drop(pipe.send(bytes).await),
-            Out::Events(events) => events.write(bytes),
+            OutputSink::Pipe(pipe) => drop(pipe.send(bytes).await),
+            OutputSink::Events(events) => events.write(bytes),
         }
     }
 }

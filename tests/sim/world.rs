@@ -5,27 +5,27 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use moongate::app::{Core, Outcome};
+use moongate::app::{Core, ReloadOutcome};
 use moongate::config::Plan;
-use moongate::front::{self, ListenSettings, Service};
-use moongate::gateway::Restarted;
+use moongate::front::{self, ConnectionService, ListenSettings};
+use moongate::gateway::RestartOutcome;
 use moongate::link::LinkError;
-use moongate::link::guard::Guard;
+use moongate::link::reaper::Reaper;
 use moongate::telemetry::Metrics;
-use moongate::upstream::{Pipe, Shared};
+use moongate::upstream::{MemoryPipe, UpstreamContext};
 
-use crate::client::Client;
+use crate::client::SimClient;
 use crate::dice::Dice;
-use crate::door::{Door, House};
-use crate::http::Site;
+use crate::door::{HttpHosts, ListenerStub};
+use crate::http::HttpHost;
 use crate::link;
-use crate::plans::{self, Carrier, Kind};
-use crate::server::Era;
+use crate::plans::{self, ServerPlan, SimCarrier};
+use crate::server::ServerEra;
 
 /// What its clients and servers share.
 #[derive(Default)]
-pub(crate) struct World {
-    pub(crate) kinds: Vec<Kind>,
+pub(crate) struct SimWorld {
+    pub(crate) kinds: Vec<ServerPlan>,
     calm: AtomicBool,
     /// Whether a key was taken away at some time.
     locked: AtomicBool,
@@ -34,17 +34,17 @@ pub(crate) struct World {
     ran: Mutex<HashSet<String>>,
     /// How often each server's list changed.
     versions: Mutex<HashMap<String, u64>>,
-    seen: Mutex<Seen>,
+    seen: Mutex<EventCounts>,
     /// What runs in this world, besides the gateway.
     tasks: Mutex<BTreeMap<&'static str, usize>>,
 }
 
 /// What happened, and how often.
 #[derive(Default)]
-pub(crate) struct Seen(BTreeMap<&'static str, u64>);
+pub(crate) struct EventCounts(BTreeMap<&'static str, u64>);
 
-impl Seen {
-    pub(crate) fn add(&mut self, other: &Seen) {
+impl EventCounts {
+    pub(crate) fn add(&mut self, other: &EventCounts) {
         for (what, times) in &other.0 {
             *self.0.entry(what).or_default() += times;
         }
@@ -107,7 +107,7 @@ impl Seen {
     }
 }
 
-impl World {
+impl SimWorld {
     /// Whether servers behave.
     pub(crate) fn is_calm(&self) -> bool {
         self.calm.load(Ordering::Relaxed)
@@ -150,7 +150,12 @@ impl World {
         });
     }
 
-    fn dial(self: &Arc<Self>, name: &str, dice: &Mutex<Dice>, sites: &[Arc<Site>]) -> Result<Pipe, LinkError> {
+    fn dial(
+        self: &Arc<Self>,
+        name: &str,
+        dice: &Mutex<Dice>,
+        sites: &[Arc<HttpHost>],
+    ) -> Result<MemoryPipe, LinkError> {
         let mut dice = dice.lock().unwrap().fork();
         if !self.is_calm() && dice.one_in(10) {
             self.count("a server could not be reached");
@@ -159,7 +164,7 @@ impl World {
         let at = self.kinds.iter().position(|kind| kind.name == name).unwrap();
         let (kind, site) = (self.kinds[at], sites[at].clone());
         let (ours, theirs) = link::connection(self, &mut dice, 8);
-        if kind.carrier != Carrier::Pipe {
+        if kind.carrier != SimCarrier::Pipe {
             self.spawn("a connection of a server", site.serve(theirs));
             let (reader, writer) = tokio::io::split(ours);
             return Ok((Box::new(reader), Box::new(writer)));
@@ -172,21 +177,21 @@ impl World {
 }
 
 /// Runs the world of a seed to its end; gives what happened in it.
-pub(crate) async fn run(seed: u64, all: &Plan) -> Seen {
+pub(crate) async fn run(seed: u64, all: &Plan) -> EventCounts {
     let mut dice = Dice::new(seed);
     let (kinds, plan) = plans::chosen(all, &mut dice);
-    let world = Arc::new(World { kinds: kinds.clone(), ..World::default() });
+    let world = Arc::new(SimWorld { kinds: kinds.clone(), ..SimWorld::default() });
     let metrics = Arc::new(Metrics::new());
-    let sites: Vec<_> = kinds.iter().map(|kind| Site::new(world.clone(), *kind, dice.fork())).collect();
+    let sites: Vec<_> = kinds.iter().map(|kind| HttpHost::new(world.clone(), *kind, dice.fork())).collect();
     let dialing = {
         let (world, dice) = (world.clone(), Mutex::new(dice.fork()));
         Arc::new(move |name: &str| world.dial(name, &dice, &sites))
     };
-    let shared = Arc::new(Shared::new(metrics.clone(), Guard::none()).dialing(dialing));
+    let shared = Arc::new(UpstreamContext::new(metrics.clone(), Reaper::disabled()).with_dialer(dialing));
     let core = Core::new(&plan, shared.clone());
     let routes = front::router(core.fronts.clone(), false);
-    let house = House {
-        service: Service::new(routes.clone(), Some(core.fronts.clone()), false),
+    let house = HttpHosts {
+        service: ConnectionService::new(routes.clone(), Some(core.fronts.clone()), false),
         routes,
         settings: ListenSettings {
             head: plan.limits.head,
@@ -196,17 +201,17 @@ pub(crate) async fn run(seed: u64, all: &Plan) -> Seen {
         draining: core.draining.clone(),
     };
     core.gateway.start();
-    let parking = core.fronts.load().state.parking.clone();
-    let sessions = core.fronts.load().state.sessions.clone();
+    let parking = core.fronts.load().downstream.parked_calls.clone();
+    let sessions = core.fronts.load().downstream.sessions.clone();
     let servers = core.gateway.clone();
-    let reaping = sessions.reap_forever(move |session| servers.serves_alone(session));
+    let reaping = sessions.expire_forever(move |session| servers.has_dedicated_connection(session));
     let keeping = [tokio::spawn(parking.expire_forever()), tokio::spawn(reaping)];
     let mut living = Vec::new();
     for number in 0..2 + dice.below(3) {
-        let era = if dice.one_in(2) { Era::Legacy } else { Era::Modern };
+        let era = if dice.one_in(2) { ServerEra::Legacy } else { ServerEra::Modern };
         let (who, able) = (dice.pick(2), !dice.one_in(4));
-        let door = Door::new(&house, &world, &mut dice);
-        let mut client = Client::new(&world, door, era, who, number, able);
+        let door = ListenerStub::new(&house, &world, &mut dice);
+        let mut client = SimClient::new(&world, door, era, who, number, able);
         let dice = dice.fork();
         living.push(tokio::spawn(async move { client.live(dice).await }));
     }
@@ -229,7 +234,7 @@ pub(crate) async fn run(seed: u64, all: &Plan) -> Seen {
     drop(house);
     core.draining.cancel();
     tokio::time::timeout(Duration::from_secs(60), core.gateway.stop()).await.expect("it stops");
-    tokio::time::timeout(Duration::from_secs(60), shared.closed()).await.expect("it stops");
+    tokio::time::timeout(Duration::from_secs(60), shared.wait_closed()).await.expect("it stops");
     keeping.iter().for_each(tokio::task::JoinHandle::abort);
     drop((core, shared));
     nothing_runs(&world).await;
@@ -239,17 +244,19 @@ pub(crate) async fn run(seed: u64, all: &Plan) -> Seen {
 }
 
 /// What an operator does meanwhile: the config changes, and back; servers are restarted.
-async fn operate(world: &World, core: &Core, plan: &Plan, mut dice: Dice) {
+async fn operate(world: &SimWorld, core: &Core, plan: &Plan, mut dice: Dice) {
     for _ in 0..dice.below(3) {
         tokio::time::sleep(dice.time(Duration::from_secs(60))).await;
         if dice.one_in(3) {
             let name = world.kinds[dice.pick(world.kinds.len())].name;
             match core.gateway.restart(name).await {
-                Restarted::Done(_) => world.count("a server was restarted"),
-                Restarted::Failed { .. } => world.count("a server could not be restarted"),
-                Restarted::Busy => world.count("a server was being restarted"),
+                RestartOutcome::Replaced(_) => world.count("a server was restarted"),
+                RestartOutcome::Failed { .. } => world.count("a server could not be restarted"),
+                RestartOutcome::Busy => world.count("a server was being restarted"),
                 // The other one took it out of the config.
-                Restarted::Disabled | Restarted::Unknown => world.count("a server was not there to be restarted"),
+                RestartOutcome::Disabled | RestartOutcome::Unknown => {
+                    world.count("a server was not there to be restarted")
+                }
             }
             continue;
         }
@@ -259,15 +266,15 @@ async fn operate(world: &World, core: &Core, plan: &Plan, mut dice: Dice) {
         }
         world.count(what);
         for plan in [&changed, plan] {
-            let outcome = core.reloader.change_to(plan.clone()).await;
-            assert!(!matches!(outcome, Outcome::Refused(_)), "{what}: {outcome:?}");
+            let outcome = core.reloader.apply_plan(plan.clone()).await;
+            assert!(!matches!(outcome, ReloadOutcome::Refused(_)), "{what}: {outcome:?}");
             tokio::time::sleep(dice.time(Duration::from_secs(40))).await;
         }
     }
 }
 
 /// Nobody wants anything any more: nothing is left, once all times are over.
-async fn quiet(kinds: &[Kind], metrics: &Metrics) {
+async fn quiet(kinds: &[ServerPlan], metrics: &Metrics) {
     let levels = || {
         let mut levels = vec![
             ("inflight", metrics.inflight.get()),
@@ -293,10 +300,10 @@ async fn quiet(kinds: &[Kind], metrics: &Metrics) {
 }
 
 /// Every server works again, for a client of either era and principal.
-async fn recovers(world: &Arc<World>, house: &House, mut dice: Dice) {
+async fn recovers(world: &Arc<SimWorld>, house: &HttpHosts, mut dice: Dice) {
     for (number, kind) in (1000..).zip(&world.kinds) {
-        let (who, era) = (dice.pick(2), if dice.one_in(2) { Era::Legacy } else { Era::Modern });
-        let mut client = Client::new(world, Door::Routes(house.routes.clone()), era, who, number, false);
+        let (who, era) = (dice.pick(2), if dice.one_in(2) { ServerEra::Legacy } else { ServerEra::Modern });
+        let mut client = SimClient::new(world, ListenerStub::Routes(house.routes.clone()), era, who, number, false);
         let mut worked = false;
         for _ in 0..600 {
             worked = client.works(kind.name).await;
@@ -311,7 +318,7 @@ async fn recovers(world: &Arc<World>, house: &House, mut dice: Dice) {
 }
 
 /// Everything has stopped: no task is left, once what waits for a time has seen that there is nothing to do.
-async fn nothing_runs(world: &World) {
+async fn nothing_runs(world: &SimWorld) {
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     for _ in 0..120 {
         if tasks() == 0 {

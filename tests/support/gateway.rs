@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use moongate::app::{App, Outcome};
-use moongate::config::{self, LoadOptions, Problems};
-use moongate::mock::Script;
+use moongate::app::{GatewayApp, ReloadOutcome};
+use moongate::config::{self, ConfigProblems, LoadOptions};
+use moongate::mock::MockScript;
 use moongate::revision::SUPPORTED;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -52,7 +52,7 @@ impl Setup {
     }
 
     /// Adds a mock as a child process, with a record of what it receives.
-    pub(crate) fn stdio(self, name: &str, script: &Script) -> Self {
+    pub(crate) fn stdio(self, name: &str, script: &MockScript) -> Self {
         let file = self.path(&format!("{name}.json"));
         std::fs::write(&file, serde_json::to_string(script).unwrap()).unwrap();
         let args = ["mock", &text(&file), "--stdio", "--record", &text(&self.path(&format!("{name}.record")))]
@@ -101,7 +101,7 @@ impl Setup {
     }
 
     /// Reads the config.
-    pub(crate) fn load(&self) -> Result<config::Loaded, Problems> {
+    pub(crate) fn load(&self) -> Result<config::LoadedConfig, ConfigProblems> {
         let paths = vec![self.write()];
         config::load(&LoadOptions { paths, revisions: &SUPPORTED, ..LoadOptions::default() })
     }
@@ -109,7 +109,7 @@ impl Setup {
     /// Starts the gateway in this process.
     pub(crate) async fn start(self) -> Gateway {
         let loaded = self.load().unwrap_or_else(|problems| panic!("{problems}"));
-        let app = App::start(loaded.plan, Some(Path::new(PROGRAM))).await.unwrap();
+        let app = GatewayApp::start(loaded.plan, Some(Path::new(PROGRAM))).await.unwrap();
         let base = format!("http://{}", app.addresses[0]);
         Gateway { base, app, dir: self.dir, sections: self.sections, http: Http::new() }
     }
@@ -133,7 +133,7 @@ impl Setup {
         if let Some(file) = &self.state {
             loaded.plan.state.file = Some(file.clone());
         }
-        let app = App::start(loaded.plan, Some(Path::new(PROGRAM))).await.unwrap();
+        let app = GatewayApp::start(loaded.plan, Some(Path::new(PROGRAM))).await.unwrap();
         Gateway {
             base: format!("http://{}", app.addresses[0]),
             app,
@@ -170,7 +170,7 @@ pub(crate) struct Gateway {
     /// `http://127.0.0.1:PORT`
     pub(crate) base: String,
     /// It.
-    pub(crate) app: App,
+    pub(crate) app: GatewayApp,
     /// Where its files are.
     pub(crate) dir: TempDir,
     sections: BTreeMap<String, Vec<String>>,
@@ -179,12 +179,12 @@ pub(crate) struct Gateway {
 
 impl Gateway {
     /// Changes the config: writes it, reads it, and has the running gateway apply it.
-    pub(crate) async fn change(&mut self, change: impl FnOnce(Setup) -> Setup) -> Outcome {
+    pub(crate) async fn change(&mut self, change: impl FnOnce(Setup) -> Setup) -> ReloadOutcome {
         let dir = std::mem::replace(&mut self.dir, tempfile::tempdir().unwrap());
         let setup = change(Setup { sections: self.sections.clone(), dir, trusted: None, state: None });
         let loaded = setup.load().unwrap_or_else(|problems| panic!("{problems}"));
         (self.sections, self.dir) = (setup.sections, setup.dir);
-        self.app.reloader.change_to(loaded.plan).await
+        self.app.reloader.apply_plan(loaded.plan).await
     }
 
     /// A POST to the admin listener.

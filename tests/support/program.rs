@@ -24,12 +24,12 @@ pub(crate) fn kill_group(child: &Child) {
 
 /// The last lines of a stream, read in the background.
 #[derive(Clone, Default)]
-struct Tail(Arc<Mutex<Vec<String>>>);
+struct StderrLines(Arc<Mutex<Vec<String>>>);
 
-impl Tail {
+impl StderrLines {
     /// Follows the stream; each line also goes to the receiver, until that is dropped.
-    fn follow(stream: impl AsyncRead + Unpin + Send + 'static) -> (Tail, mpsc::Receiver<String>) {
-        let tail = Tail::default();
+    fn follow(stream: impl AsyncRead + Unpin + Send + 'static) -> (StderrLines, mpsc::Receiver<String>) {
+        let tail = StderrLines::default();
         let (sender, receiver) = mpsc::channel(16);
         let kept = tail.clone();
         tokio::spawn(async move {
@@ -60,7 +60,7 @@ impl Tail {
 pub(crate) struct Program {
     child: Child,
     address: String,
-    tail: Tail,
+    tail: StderrLines,
 }
 
 impl Program {
@@ -73,7 +73,7 @@ impl Program {
     pub(crate) async fn start_until(mut command: Command, path: &str, more: &[&str]) -> Program {
         command.stderr(Stdio::piped()).stdout(Stdio::null()).kill_on_drop(true);
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        let (tail, mut lines) = Tail::follow(child.stderr.take().expect("stderr is piped"));
+        let (tail, mut lines) = StderrLines::follow(child.stderr.take().expect("stderr is piped"));
         let (mut address, mut missing) = (None, more.to_vec());
         let said = timeout(START, async {
             while let Some(line) = lines.recv().await {

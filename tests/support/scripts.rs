@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use moongate::mock::{self, Handle, Revision, Script};
+use moongate::mock::{self, MockHandle, MockScript, Revision};
 use serde_json::{Value, json};
 
 /// A port that the system picks.
@@ -12,13 +12,13 @@ pub(crate) fn loopback() -> SocketAddr {
 }
 
 /// A server with sessions and every feature.
-pub(crate) fn legacy() -> Script {
-    Script::standard().speaking(&Revision::LEGACY)
+pub(crate) fn legacy() -> MockScript {
+    MockScript::standard().speaking(&Revision::LEGACY)
 }
 
 /// A server without sessions, with every feature.
-pub(crate) fn modern() -> Script {
-    Script::standard().speaking(&[Revision::V2026_07_28])
+pub(crate) fn modern() -> MockScript {
+    MockScript::standard().speaking(&[Revision::V2026_07_28])
 }
 
 /// A tool that echoes.
@@ -27,17 +27,17 @@ pub(crate) fn tool(name: &str) -> Value {
 }
 
 /// The same server with these tools and nothing else.
-pub(crate) fn only(script: Script, tools: &[&str]) -> Script {
-    Script { preset: mock::Preset::Empty, tools: tools.iter().map(|name| tool(name)).collect(), ..script }
+pub(crate) fn only(script: MockScript, tools: &[&str]) -> MockScript {
+    MockScript { preset: mock::ContentPreset::Empty, tools: tools.iter().map(|name| tool(name)).collect(), ..script }
 }
 
 /// Serves a script over HTTP in this process.
-pub(crate) async fn serve(script: Script) -> Handle {
+pub(crate) async fn serve(script: MockScript) -> MockHandle {
     mock::serve_http(script, loopback()).await.unwrap()
 }
 
 /// Serves a script where another mock was: on its address, as after a restart.
-pub(crate) async fn mock_at(script: Script, address: SocketAddr) -> Handle {
+pub(crate) async fn mock_at(script: MockScript, address: SocketAddr) -> MockHandle {
     super::until("the port is free", || {
         let script = script.clone();
         async move { mock::serve_http(script, address).await.ok() }

@@ -1,6 +1,6 @@
 //! Getting in, or not: complaints 4, 10, 22.
 
-use moongate::app::Outcome;
+use moongate::app::ReloadOutcome;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -136,7 +136,7 @@ async fn users_04_mcp_is_everything_that_a_key_may_see() {
     assert!(none.tools().await.is_empty());
     // The session goes on with what its key may see now.
     let change = |setup: Setup| setup.with("auth.keys.1", "views = [\"v\"]\ntools = [\"*\"]");
-    assert!(matches!(gateway.change(change).await, Outcome::Applied(_)));
+    assert!(matches!(gateway.change(change).await, ReloadOutcome::Applied(_)));
     for client in [&some, &old] {
         assert_eq!(client.tools().await, ["b__echo"]);
     }
@@ -299,7 +299,7 @@ async fn admin_keys_follow_a_reload() {
     assert_eq!(status(&gateway, Some("viewer-key-0123456789")).await, 200);
     let other = |setup: Setup| setup.without("admin.keys.2").with("admin.keys.1", "key = \"another-key-0123456789\"");
     let changed = gateway.change(other).await;
-    assert!(matches!(changed, Outcome::Applied(ref diff) if diff.settings == ["admin.keys"]), "{changed:?}");
+    assert!(matches!(changed, ReloadOutcome::Applied(ref diff) if diff.settings == ["admin.keys"]), "{changed:?}");
     assert_eq!(status(&gateway, Some("viewer-key-0123456789")).await, 401);
     assert_eq!(status(&gateway, Some("operator-key-0123456789")).await, 401);
     assert_eq!(status(&gateway, Some("another-key-0123456789")).await, 200);

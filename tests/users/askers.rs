@@ -2,7 +2,7 @@
 
 use hyper::Response;
 use hyper::body::Incoming;
-use moongate::mock::{Act, Fault, Http, Script};
+use moongate::mock::{FaultAction, FaultRule, HttpRules, MockScript};
 use serde_json::{Value, json};
 
 use crate::children::mark;
@@ -14,7 +14,7 @@ fn able() -> Value {
 }
 
 /// A gateway with a key for each of two principals, and a client of each.
-async fn with_two_keys(script: &Script) -> (Gateway, Client, Client) {
+async fn with_two_keys(script: &MockScript) -> (Gateway, Client, Client) {
     let [one, two] = ["one", "two"].map(|name| (name, format!("{name}-key-0123456789abcdef0123456789")));
     let key = |(name, key): &(&str, String)| format!("name = {name:?}\nkey = {key:?}");
     let setup = Setup::new().with("auth.keys.1", &key(&one)).with("auth.keys.2", &key(&two));
@@ -146,12 +146,14 @@ async fn after_a_cancelled_call_the_next_question_is_asked() {
 
 #[tokio::test]
 async fn after_a_cancelled_call_over_http_sse_the_next_question_is_asked() {
-    let http = Http { streamable: false, ..Http::default() };
-    let mock = serve(Script { http, ..legacy() }).await;
+    let http = HttpRules { streamable: false, ..HttpRules::default() };
+    let mock = serve(MockScript { http, ..legacy() }).await;
     let gateway = Setup::new().http("a", &mock.url.replace("/mcp", "/sse")).start().await;
     gateway.ready(&["a"]).await;
     let client = gateway.client(Era::Modern).await;
-    let posted = |words: &str| mock.seen().iter().filter(|s| s.http_method == "POST" && s.body.contains(words)).count();
+    let posted = |words: &str| {
+        mock.recorded_requests().iter().filter(|s| s.http_method == "POST" && s.body.contains(words)).count()
+    };
     for n in 1..=3 {
         let hanging = open(&client, "sleep", json!({"ms": 60_000}));
         holds("the server was called", || posted("60000") == n).await;
@@ -166,8 +168,8 @@ async fn a_cancelled_call_that_goes_on_asks_nobody_else() {
     // It asks after it was cancelled.
     let mut script = legacy();
     script.stdio.ignore_cancelled = true;
-    let delay = Act::Delay { ms: 1500 };
-    script.faults = vec![Fault { on: "tools/call:late".into(), after: 0, times: 0, act: delay }];
+    let delay = FaultAction::Delay { ms: 1500 };
+    script.faults = vec![FaultRule { on: "tools/call:late".into(), after: 0, times: 0, act: delay }];
     script.tools.push(json!({"name": "late", "inputSchema": {"type": "object"}}));
     script.behave.insert("late".into(), "elicit".into());
     let (gateway, one, two) = with_two_keys(&script).await;

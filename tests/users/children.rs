@@ -1,14 +1,17 @@
 //! Programs as servers: complaints 2, 19, 45, 46, 47, 48.
 
-use moongate::mock::{Act, Fault, Script, Stdio};
+use moongate::mock::{FaultAction, FaultRule, MockScript, StdioRules};
 use rustix::process::Signal;
 use serde_json::json;
 
 use crate::support::{Client, ERAS, Era, Gateway, Setup, alive, holds, legacy, marked, modern, only, until, within};
 
 /// A server that does not want to go: it ignores SIGTERM and the end of its input, and so does its child.
-fn stubborn() -> Script {
-    Script { stdio: Stdio { grandchild: true, ignore_sigterm: true, ignore_eof: true, ..Stdio::default() }, ..legacy() }
+fn stubborn() -> MockScript {
+    MockScript {
+        stdio: StdioRules { grandchild: true, ignore_sigterm: true, ignore_eof: true, ..StdioRules::default() },
+        ..legacy()
+    }
 }
 
 /// A variable that only this test's servers have.
@@ -110,7 +113,7 @@ async fn users_02_many_clients_share_one_child() {
 async fn a_program_of_both_eras_runs_once_where_its_clients_are_of_one() {
     for (first, other) in [(Era::Legacy, Era::Modern), (Era::Modern, Era::Legacy)] {
         let (mark, env) = mark();
-        let script = only(Script::standard(), &["echo"]);
+        let script = only(MockScript::standard(), &["echo"]);
         let gateway = Setup::new().stdio("a", &script).with("servers.a", &env).start().await;
         gateway.ready(&["a"]).await;
         let client = gateway.client(first).await;
@@ -154,7 +157,10 @@ async fn users_19_a_crash_is_explained_and_mended() {
 
 #[tokio::test]
 async fn users_19_a_child_that_dies_at_start_says_why_and_is_not_hammered() {
-    let script = Script { stdio: Stdio { exit_at_start: Some(7), stderr_flood: 70, ..Stdio::default() }, ..legacy() };
+    let script = MockScript {
+        stdio: StdioRules { exit_at_start: Some(7), stderr_flood: 70, ..StdioRules::default() },
+        ..legacy()
+    };
     let gateway = Setup::new().stdio("a", &script).start().await;
     let status = gateway.state("a", "backing_off").await;
     let reason = status["reason"].as_str().unwrap();
@@ -174,7 +180,7 @@ async fn users_19_a_child_that_dies_at_start_says_why_and_is_not_hammered() {
 async fn users_45_stray_lines_on_stdout_break_nothing_and_are_counted() {
     for script in [legacy(), modern()] {
         let banner = "Welcome to the server!\r\n\n   \n\u{feff}\n{\"half\": \n[1, 2".to_owned();
-        let script = Script { stdio: Stdio { banner: Some(banner), ..Stdio::default() }, ..script };
+        let script = MockScript { stdio: StdioRules { banner: Some(banner), ..StdioRules::default() }, ..script };
         // Started once: an attempt in the other era would say it again.
         let setup = Setup::new().stdio("a", &script).with("servers.a", "protocol = \"newest\"");
         let gateway = setup.start().await;
@@ -214,7 +220,8 @@ async fn users_46_a_missing_program_is_named_with_its_path_and_parked() {
 
 #[tokio::test]
 async fn users_46_a_slow_start_is_waited_for() {
-    let script = Script { stdio: Stdio { start_ms: 3000, ..Stdio::default() }, ..only(legacy(), &["echo"]) };
+    let script =
+        MockScript { stdio: StdioRules { start_ms: 3000, ..StdioRules::default() }, ..only(legacy(), &["echo"]) };
     let gateway = Setup::new().stdio("a", &script).start().await;
     gateway.ready(&["a"]).await;
     assert_eq!(gateway.client(Era::Modern).await.call("a__echo", json!({})).await.text(), "{}");
@@ -243,7 +250,7 @@ async fn users_47_a_slow_call_delays_no_other() {
     }
 }
 
-async fn narrow() -> (moongate::mock::Handle, Gateway) {
+async fn narrow() -> (moongate::mock::MockHandle, Gateway) {
     let mock = crate::support::serve(legacy()).await;
     let setup = Setup::new().http("a", &mock.url).with("servers.a", "max_concurrency = 1\nqueue = 2");
     let gateway = setup.start().await;
@@ -338,7 +345,7 @@ async fn users_48_an_over_large_line_fails_its_own_call_wherever_its_id_stands()
     let inside = r#"{"structuredContent":{"id":4,"text":"\"id\":5 PADDING"}}"#.replace("PADDING", &padding);
     let line = format!(r#"{{"result":{inside},"jsonrpc":"2.0","id":50}}"#);
     let script = only(legacy(), &["large", "echo"]);
-    let answer = Fault::on("tools/call:large", Act::Body { text: line });
+    let answer = FaultRule::on("tools/call:large", FaultAction::Body { text: line });
     let gateway =
         Setup::new().stdio("a", &script.with_fault(answer)).with("servers.a", "max_message = \"1MiB\"").start().await;
     gateway.ready(&["a"]).await;

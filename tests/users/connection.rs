@@ -1,6 +1,6 @@
 //! Connecting to servers, and what their failures look like to a client: complaints 3, 7, 12, 13, 16.
 
-use moongate::mock::{Act, Fault};
+use moongate::mock::{FaultAction, FaultRule};
 use serde_json::json;
 use tokio::net::TcpListener;
 
@@ -11,7 +11,7 @@ use crate::support::{
 #[tokio::test]
 async fn users_03_a_bad_server_holds_up_nobody_and_says_why() {
     let good = serve(only(legacy(), &["echo"])).await;
-    let stuck = serve(legacy().with_fault(Fault::on("tools/list", Act::Hang))).await;
+    let stuck = serve(legacy().with_fault(FaultRule::on("tools/list", FaultAction::Hang))).await;
     // Accepts connections and never answers.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -126,7 +126,7 @@ async fn users_03_initialize_and_lists_never_ask_a_server() {
     let mock = serve(only(legacy(), &["echo"])).await;
     let gateway = Setup::new().http("a", &mock.url).start().await;
     gateway.ready(&["a"]).await;
-    mock.set_fault(Fault::on("*", Act::Hang));
+    mock.set_fault(FaultRule::on("*", FaultAction::Hang));
     for era in ERAS {
         let client = gateway.client(era).await;
         assert_eq!(client.tools().await, ["a__echo"]);
@@ -136,9 +136,9 @@ async fn users_03_initialize_and_lists_never_ask_a_server() {
 
 #[tokio::test]
 async fn users_07_what_repeating_cannot_mend_is_parked() {
-    let locked = serve(legacy().with_fault(Fault::on(
+    let locked = serve(legacy().with_fault(FaultRule::on(
         "*",
-        Act::Status {
+        FaultAction::Status {
             status: 401,
             headers: [("www-authenticate".to_owned(), "Bearer".to_owned())].into(),
             body: String::new(),
@@ -163,7 +163,7 @@ async fn users_07_what_repeating_cannot_mend_is_parked() {
 async fn users_07_credentials_that_are_no_longer_good_are_told_in_the_state_and_a_refused_call_is_not() {
     let refuse = |on: &str, status: u16| {
         let (headers, body) = ([("www-authenticate".to_owned(), "Bearer".to_owned())].into(), String::new());
-        Fault::on(on, Act::Status { status, headers, body, content_type: None })
+        FaultRule::on(on, FaultAction::Status { status, headers, body, content_type: None })
     };
     for script in [legacy(), modern()] {
         let mock = serve(script).await;
@@ -266,8 +266,8 @@ fn users_12_a_duration_without_a_unit_is_a_config_error() {
 }
 
 /// Every way in which a server behind HTTP fails a call, and a word of how the gateway says so.
-fn failures() -> Vec<(&'static str, Act, &'static str)> {
-    let status = |status: u16, body: &str| Act::Status {
+fn failures() -> Vec<(&'static str, FaultAction, &'static str)> {
+    let status = |status: u16, body: &str| FaultAction::Status {
         status,
         headers: Default::default(),
         body: body.to_owned(),
@@ -280,13 +280,13 @@ fn failures() -> Vec<(&'static str, Act, &'static str)> {
         ("500", status(500, "<h1>oops</h1>"), "500"),
         ("502", status(502, "<html>bad gateway</html>"), "502"),
         ("HTML over 200", status(200, "<html>maintenance</html>"), "text/html"),
-        ("nothing over 200", Act::Body { text: String::new() }, "broke the protocol"),
-        ("no JSON", Act::Body { text: "oops".to_owned() }, "broke the protocol"),
-        ("a reset", Act::Reset, "not available"),
-        ("a closed connection", Act::Close, "not available"),
-        ("a cut stream", Act::Cut, "without an answer"),
-        ("another content type", Act::ContentType { value: "text/plain".to_owned() }, "text/plain"),
-        ("another's id", Act::WrongId, "broke the protocol"),
+        ("nothing over 200", FaultAction::Body { text: String::new() }, "broke the protocol"),
+        ("no JSON", FaultAction::Body { text: "oops".to_owned() }, "broke the protocol"),
+        ("a reset", FaultAction::Reset, "not available"),
+        ("a closed connection", FaultAction::Close, "not available"),
+        ("a cut stream", FaultAction::Cut, "without an answer"),
+        ("another content type", FaultAction::ContentType { value: "text/plain".to_owned() }, "text/plain"),
+        ("another's id", FaultAction::WrongId, "broke the protocol"),
     ]
 }
 
@@ -300,7 +300,7 @@ async fn users_13_a_failing_server_is_a_readable_result_over_http_200() {
             let client = gateway.client(era).await;
             for (what, act, word) in failures() {
                 // A tool that says nothing of being repeatable.
-                mock.set_fault(Fault::on("tools/call:sleep", act).times(1));
+                mock.set_fault(FaultRule::on("tools/call:sleep", act).times(1));
                 let reply = client.call("shop__sleep", json!({})).await;
                 let failure = reply.failure();
                 assert!(failure.contains("\"shop\"") && failure.contains(word), "{era:?}, {what}: {failure}");
@@ -320,9 +320,14 @@ async fn users_13_other_methods_get_a_json_rpc_error_over_http_200() {
     gateway.ready(&["shop"]).await;
     for era in ERAS {
         let client = gateway.client(era).await;
-        mock.set_fault(Fault::on(
+        mock.set_fault(FaultRule::on(
             "resources/read",
-            Act::Status { status: 502, headers: Default::default(), body: "<html>".to_owned(), content_type: None },
+            FaultAction::Status {
+                status: 502,
+                headers: Default::default(),
+                body: "<html>".to_owned(),
+                content_type: None,
+            },
         ));
         let reply = client.request("resources/read", json!({"uri": "mock://static/text"})).await;
         assert_eq!(reply.status, 200);
@@ -331,7 +336,7 @@ async fn users_13_other_methods_get_a_json_rpc_error_over_http_200() {
     }
 }
 
-async fn patient() -> (moongate::mock::Handle, Gateway) {
+async fn patient() -> (moongate::mock::MockHandle, Gateway) {
     let mock = serve(legacy()).await;
     let gateway = Setup::new().with("gateway", "keep_alive = \"50ms\"").http("a", &mock.url).start().await;
     gateway.ready(&["a"]).await;

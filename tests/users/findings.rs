@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use moongate::mock::Script;
+use moongate::mock::MockScript;
 use serde_json::{Value, json};
 
 use crate::support::{Client, ERAS, Era, Gateway, Setup, legacy, modern, only, record_of, serve, until};
@@ -22,11 +22,11 @@ async fn rules(url: &str) -> Setup {
     Setup::new().http("a", url).with("servers.a", rules)
 }
 
-fn offering(script: Script) -> Script {
+fn offering(script: MockScript) -> MockScript {
     let resource = |uri: &str| json!({"uri": uri, "name": uri});
     let resources = vec![resource("x:a")];
     let templates = vec![json!({"uriTemplate": "z:{n}/{+rest}", "name": "z"})];
-    Script { resources, templates, ..only(script, &["read", "write", "delete_all"]) }
+    MockScript { resources, templates, ..only(script, &["read", "write", "delete_all"]) }
 }
 
 const UNMATCHED: [&str; 8] = [
@@ -170,7 +170,7 @@ fn schemas_of(list: &Value) -> Vec<(String, Value)> {
 
 #[tokio::test]
 async fn schemas_that_model_apis_refuse_are_named_and_listed_otherwise_where_wanted() {
-    let mock = serve(Script { tools: combined(), ..only(modern(), &[]) }).await;
+    let mock = serve(MockScript { tools: combined(), ..only(modern(), &[]) }).await;
     let spelled = combined().iter().map(|tool| tool["inputSchema"].clone()).collect::<Vec<_>>();
     let mut gateway = Setup::new()
         .http("a", &mock.url)

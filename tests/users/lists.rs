@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use moongate::mock::{Act, Cursor, Fault, Generate, Listing, Preset, Script};
+use moongate::mock::{ContentPreset, CursorMode, FaultAction, FaultRule, GeneratedTools, ListRules, MockScript};
 use serde_json::json;
 
 use crate::support::{Client, ERAS, Era, Gateway, Setup, holds, legacy, mock_at, modern, only, serve, tool, until};
@@ -110,7 +110,7 @@ async fn users_08_a_restarted_server_with_other_tools_is_found_without_a_call_an
 #[tokio::test]
 async fn users_08_a_list_that_failed_once_is_taken_again() {
     for script in [legacy(), modern()] {
-        let broken = Fault::on("tools/list", Act::Error { code: -32603, message: "not yet".to_owned() });
+        let broken = FaultRule::on("tools/list", FaultAction::Error { code: -32603, message: "not yet".to_owned() });
         let mock = serve(only(script, &["late"]).with_fault(broken.times(2))).await;
         let gateway = Setup::new().http("a", &mock.url).start().await;
         sees(&gateway.client(Era::Modern).await, &["a__late"]).await;
@@ -124,7 +124,9 @@ async fn users_08_a_change_whose_list_failed_is_not_lost() {
     let gateway = Setup::new().http("a", &mock.url).start().await;
     gateway.ready(&["a"]).await;
     holds("the gateway listens", || mock.listeners() > 0).await;
-    mock.set_fault(Fault::on("tools/list", Act::Error { code: -32603, message: "busy".to_owned() }).times(1));
+    mock.set_fault(
+        FaultRule::on("tools/list", FaultAction::Error { code: -32603, message: "busy".to_owned() }).times(1),
+    );
     mock.change_tools_and_notify(&[tool("two")]);
     sees(&gateway.client(Era::Modern).await, &["a__two"]).await;
 }
@@ -163,7 +165,7 @@ async fn users_15_a_bad_schema_costs_that_tool_only_and_is_reported() {
     tools.extend([json!("{}"), json!("7"), json!(r#"{"name": 7, "inputSchema": {"type": "object"}}"#)]);
     tools.push(tool("last"));
     for script in [legacy(), modern()] {
-        let mock = serve(Script { preset: Preset::Empty, tools: tools.clone(), ..script }).await;
+        let mock = serve(MockScript { preset: ContentPreset::Empty, tools: tools.clone(), ..script }).await;
         let gateway = Setup::new().http("a", &mock.url).start().await;
         gateway.ready(&["a"]).await;
         for era in ERAS {
@@ -188,10 +190,10 @@ async fn users_15_a_bad_schema_costs_that_tool_only_and_is_reported() {
     }
 }
 
-async fn numbered(cursor: Cursor) -> (moongate::mock::Handle, Gateway, Client) {
-    let list = Listing { page_size: 7, cursor, ..Listing::default() };
-    let generate = vec![Generate { count: 500, name: "t{n}".to_owned(), depth: 0, describe: 0 }];
-    let mock = serve(Script { preset: Preset::Empty, generate, list, ..legacy() }).await;
+async fn numbered(cursor: CursorMode) -> (moongate::mock::MockHandle, Gateway, Client) {
+    let list = ListRules { page_size: 7, cursor, ..ListRules::default() };
+    let generate = vec![GeneratedTools { count: 500, name: "t{n}".to_owned(), depth: 0, describe: 0 }];
+    let mock = serve(MockScript { preset: ContentPreset::Empty, generate, list, ..legacy() }).await;
     let gateway = Setup::new().http("a", &mock.url).start().await;
     gateway.ready(&["a"]).await;
     let client = gateway.client(Era::Legacy).await;
@@ -200,7 +202,7 @@ async fn numbered(cursor: Cursor) -> (moongate::mock::Handle, Gateway, Client) {
 
 #[tokio::test]
 async fn users_18_every_page_is_read_and_one_is_served() {
-    let (mock, _gateway, client) = numbered(Cursor::Honest).await;
+    let (mock, _gateway, client) = numbered(CursorMode::Honest).await;
     let listed = client.request("tools/list", json!({})).await;
     assert_eq!(listed.names().len(), 500);
     assert!(listed.result()["nextCursor"].is_null());
@@ -211,7 +213,7 @@ async fn users_18_every_page_is_read_and_one_is_served() {
 
 #[tokio::test]
 async fn users_18_a_cursor_that_leads_nowhere_ends_and_nothing_is_listed_twice() {
-    for (cursor, most) in [(Cursor::Loop, 80), (Cursor::Endless, 1000)] {
+    for (cursor, most) in [(CursorMode::Loop, 80), (CursorMode::Endless, 1000)] {
         let (mock, _gateway, client) = numbered(cursor).await;
         let names = client.tools().await;
         let mut unique = names.clone();
@@ -238,10 +240,12 @@ async fn users_27_without_servers_every_list_is_empty_and_no_error() {
 #[tokio::test]
 async fn users_27_a_server_that_promises_prompts_and_has_none_is_ready_all_the_same() {
     for script in [legacy(), modern()] {
-        let mock = serve(Script {
+        let mock = serve(MockScript {
             capabilities: Some(json!({"tools": {}, "prompts": {}, "resources": {}})),
             faults: ["prompts/list", "resources/list", "resources/templates/list"]
-                .map(|method| Fault::on(method, Act::Error { code: -32601, message: "Method not found".to_owned() }))
+                .map(|method| {
+                    FaultRule::on(method, FaultAction::Error { code: -32601, message: "Method not found".to_owned() })
+                })
                 .to_vec(),
             ..only(script, &["echo"])
         })
@@ -258,7 +262,7 @@ async fn users_27_a_server_that_promises_prompts_and_has_none_is_ready_all_the_s
 
 #[tokio::test]
 async fn users_27_a_server_without_prompts_is_not_asked_for_them() {
-    let mock = serve(Script { capabilities: Some(json!({"tools": {}})), ..only(legacy(), &["echo"]) }).await;
+    let mock = serve(MockScript { capabilities: Some(json!({"tools": {}})), ..only(legacy(), &["echo"]) }).await;
     let gateway = Setup::new().http("a", &mock.url).start().await;
     gateway.ready(&["a"]).await;
     assert_eq!(mock.counters().of("prompts/list") + mock.counters().of("resources/list"), 0);

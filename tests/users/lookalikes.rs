@@ -95,7 +95,7 @@ fn assert_refused(answer: &Value, body: &str) {
     assert!(message.contains("differs only by case"), "{body}: {message}");
 }
 
-async fn gateway() -> (moongate::mock::Handle, Gateway) {
+async fn gateway() -> (moongate::mock::MockHandle, Gateway) {
     let mock = serve(legacy()).await;
     let gateway = Setup::new().http("a", &mock.url).start().await;
     gateway.ready(&["a"]).await;
@@ -156,6 +156,6 @@ async fn nothing_is_looked_at_inside_of_what_is_passed_on() {
     let params = r#""name":"a__echo","_meta":{"name":1,"Name":2,"com.example/uri":3,"URI":4}"#;
     let answer = over_http(&client, "tools/call", body(Era::Legacy, "tools/call", params, "")).await;
     assert!(answer["result"].is_object(), "{answer}");
-    let seen = mock.seen().into_iter().filter(|seen| seen.body.contains(r#""NAME":3"#)).count();
+    let seen = mock.recorded_requests().into_iter().filter(|seen| seen.body.contains(r#""NAME":3"#)).count();
     assert_eq!(seen, 2, "as it was spelled");
 }

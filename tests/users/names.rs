@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use moongate::mock::Script;
+use moongate::mock::MockScript;
 use serde_json::json;
 
 use crate::support::{ERAS, Era, Setup, legacy, modern, only, serve};
@@ -40,7 +40,7 @@ async fn users_05_odd_names_become_legal_unique_ones_that_can_be_called() {
             for name in &names {
                 assert_eq!(client.call(name, json!({"n": name})).await.text(), format!("{{\"n\":\"{name}\"}}"));
             }
-            let called = mock.seen().into_iter().filter(|s| s.body.contains("tools/call"));
+            let called = mock.recorded_requests().into_iter().filter(|s| s.body.contains("tools/call"));
             let own = |body: String| {
                 let body: serde_json::Value = serde_json::from_str(&body).unwrap();
                 body["params"]["name"].as_str().unwrap().to_owned()
@@ -148,7 +148,7 @@ async fn users_09_a_forbidden_resource_or_prompt_looks_unknown() {
     let mock = serve(legacy()).await;
     // With a single server, what is in no list is that server's to know.
     let other =
-        serve(Script { resources: vec![json!({"uri": "other://x", "name": "x"})], ..only(legacy(), &[]) }).await;
+        serve(MockScript { resources: vec![json!({"uri": "other://x", "name": "x"})], ..only(legacy(), &[]) }).await;
     let rules = "resources = { deny = [\"mock://private\"] }\nprompts = { deny = [\"plain\"] }";
     let gateway = Setup::new().http("a", &mock.url).with("servers.a", rules).http("b", &other.url).start().await;
     gateway.ready(&["a", "b"]).await;

@@ -1,7 +1,7 @@
 //! What a server says on a connection that is one client's: that client hears it, and nobody else. (Behind a bridge:
 //! `tests/fronts/own.rs`.)
 
-use moongate::mock::Script;
+use moongate::mock::MockScript;
 use serde_json::{Value, json};
 
 use crate::support::{Client, ERAS, Era, Gateway, Setup, Stream, legacy, modern, serve, until, within};
@@ -11,7 +11,7 @@ const LOG: &str = r#"{"jsonrpc":"2.0","method":"notifications/message","params":
 const WATCHED: &str = "mock://watched";
 
 /// Each client has a child of its own, so that what happens in one shows in no other.
-async fn children(script: &Script) -> Gateway {
+async fn children(script: &MockScript) -> Gateway {
     let gateway = Setup::new().stdio("a", script).with("servers.a", "share = \"session\"").start().await;
     gateway.ready(&["a"]).await;
     gateway
@@ -105,7 +105,7 @@ async fn what_a_server_logs_outside_of_calls_goes_to_the_session_that_it_tells()
     one.call("a__echo", json!({})).await.text();
     until("it is told", || async {
         // The shared session, and the one that is a client's.
-        (mock.tell_sessions(LOG) >= 2).then_some(())
+        (mock.send_to_sessions(LOG) >= 2).then_some(())
     })
     .await;
     let heard = stream.notification("notifications/message").await;
@@ -125,7 +125,7 @@ async fn what_a_server_logs_outside_of_calls_goes_to_the_session_that_it_tells()
 async fn what_a_server_logs_on_the_connection_of_all_legacy_clients_is_told_only_where_there_is_one_key() {
     for keys in [1, 2] {
         // Of both eras: the main connection is in the newer one, and legacy clients share one of their own.
-        let mock = serve(Script::standard()).await;
+        let mock = serve(MockScript::standard()).await;
         let gateway = with_keys(keys).http("a", &mock.url).start().await;
         gateway.ready(&["a"]).await;
         let mut streams = Vec::new();
@@ -134,7 +134,7 @@ async fn what_a_server_logs_on_the_connection_of_all_legacy_clients_is_told_only
             client.request("logging/setLevel", json!({"level": "debug"})).await.result();
             client.call("a__echo", json!({})).await.text();
         }
-        until("it is told", || async { (mock.tell_sessions(LOG) == 1).then_some(()) }).await;
+        until("it is told", || async { (mock.send_to_sessions(LOG) == 1).then_some(()) }).await;
         if keys > 1 {
             until("it is dropped", || gateway.metric("moongate_dropped_total{what=\"log\"}")).await;
         }
@@ -163,7 +163,7 @@ async fn a_session_that_set_no_level_hears_what_its_server_logs_outside_of_calls
     gateway.ready(&["a"]).await;
     let client = gateway.client(Era::Legacy).await;
     let mut stream = client.listen().await;
-    until("it is told", || async { (mock.tell_sessions(LOG) >= 1).then_some(()) }).await;
+    until("it is told", || async { (mock.send_to_sessions(LOG) >= 1).then_some(()) }).await;
     let heard = within("it is heard", stream.notification("notifications/message")).await;
     assert_eq!(heard["params"]["data"], "to one");
 }

@@ -1,19 +1,19 @@
 //! The pages of apps, where the tool that names one and its server are not alone.
 
-use moongate::mock::{Preset, Script};
+use moongate::mock::{ContentPreset, MockScript};
 use serde_json::{Value, json};
 
 use crate::support::{ERAS, Setup, holds, legacy, modern, serve, tool};
 
 /// A server with one tool that names a page, which has this text and is in no list.
-fn with_page(script: Script, uri: &str, text: &str) -> Script {
+fn with_page(script: MockScript, uri: &str, text: &str) -> MockScript {
     let tool = json!({"name": "show", "inputSchema": {"type": "object"}, "_meta": {"ui": {"resourceUri": uri}}});
     let contents = [(uri.to_owned(), json!(text))].into();
-    Script { preset: Preset::Empty, tools: vec![tool], contents, ..script }
+    MockScript { preset: ContentPreset::Empty, tools: vec![tool], contents, ..script }
 }
 
 /// That a server has resources at all.
-fn listing(mut script: Script, uri: &str) -> Script {
+fn listing(mut script: MockScript, uri: &str) -> MockScript {
     script.resources.push(json!({"uri": uri, "name": uri}));
     script
 }
@@ -83,7 +83,7 @@ async fn a_tool_may_not_give_its_page_a_name_outside_of_pages() {
 #[tokio::test]
 async fn a_page_that_comes_with_a_tool_changes_no_list_of_resources() {
     let with = with_page(legacy(), "ui://page", "a's");
-    let a = serve(Script { tools: vec![tool("plain")], prompts: vec![json!({"name": "p"})], ..with.clone() }).await;
+    let a = serve(MockScript { tools: vec![tool("plain")], prompts: vec![json!({"name": "p"})], ..with.clone() }).await;
     let gateway = Setup::new().http("a", &a.url).start().await;
     gateway.ready(&["a"]).await;
     holds("the gateway listens", || a.listeners() > 0).await;

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use moongate::mock::{Handle, Script, serve_ws};
+use moongate::mock::{MockHandle, MockScript, serve_ws};
 use serde_json::json;
 use tokio::net::TcpListener;
 
@@ -18,14 +18,14 @@ const UNSET: &str = "unset http_proxy HTTP_PROXY https_proxy HTTPS_PROXY all_pro
     REQUEST_METHOD";
 
 /// A server that is called something else than loopback, which a mock otherwise takes for DNS rebinding.
-fn elsewhere(mut script: Script) -> Script {
+fn elsewhere(mut script: MockScript) -> MockScript {
     script.http.strict = false;
     script
 }
 
 /// A script that speaks HTTP+SSE and nothing else over HTTP.
-fn pair() -> Script {
-    let mut script = Script::standard().speaking(&[moongate::mock::Revision::V2024_11_05]);
+fn pair() -> MockScript {
+    let mut script = MockScript::standard().speaking(&[moongate::mock::Revision::V2024_11_05]);
     script.http.streamable = false;
     script.http.pair = true;
     script
@@ -49,7 +49,7 @@ async fn refusal(setup: Setup) -> (Gateway, String) {
     (gateway, reason)
 }
 
-fn address(mock: &Handle) -> SocketAddr {
+fn address(mock: &MockHandle) -> SocketAddr {
     mock.addr.unwrap()
 }
 
@@ -100,10 +100,10 @@ async fn every_transport_goes_through_the_servers_proxy() {
         assert!(!head.starts_with("CONNECT") || !head.contains("of-the-server"), "{head}");
     }
     for mock in [&plain, &events, &socket, &inner, &inner_socket] {
-        let seen = mock.seen();
+        let seen = mock.recorded_requests();
         assert!(seen.iter().all(|seen| seen.header("proxy-authorization").is_none()));
     }
-    assert_eq!(plain.seen()[0].header("authorization"), Some("Bearer of-the-server"));
+    assert_eq!(plain.recorded_requests()[0].header("authorization"), Some("Bearer of-the-server"));
 }
 
 #[tokio::test]

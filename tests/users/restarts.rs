@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use moongate::mock::{Handle, Script};
+use moongate::mock::{MockHandle, MockScript};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -159,7 +159,7 @@ async fn users_01_an_answer_that_died_with_the_gateway_is_one_clear_error() {
 #[tokio::test]
 async fn users_01_what_a_stateless_client_carries_outlives_a_restart() {
     let able = || json!({"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}});
-    let script = |script: Script| Script { state_key: Some("the-same".to_owned()), ..script };
+    let script = |script: MockScript| MockScript { state_key: Some("the-same".to_owned()), ..script };
     let (forgets, waits) = (serve(script(modern())).await, serve(legacy()).await);
     let setup = Setup::new().lasting().http("forgets", &forgets.url).http("waits", &waits.url);
     let gateway = setup.life().await;
@@ -188,7 +188,7 @@ async fn users_01_what_a_stateless_client_carries_outlives_a_restart() {
 }
 
 /// A client whose session at the server, which counts its calls, is its own; it has made one.
-async fn with_a_session_of_its_own() -> (Handle, Setup, Gateway, Client) {
+async fn with_a_session_of_its_own() -> (MockHandle, Setup, Gateway, Client) {
     let mock = serve(legacy()).await;
     let setup = Setup::new().lasting().http("a", &mock.url).with("servers.a", "share = \"session\"");
     let gateway = setup.life().await;
@@ -269,7 +269,7 @@ async fn users_01_a_new_process_gets_the_sessions_as_soon_as_the_old_one_drains(
 
 #[tokio::test]
 async fn a_program_is_started_in_the_era_of_its_clients() {
-    let setup = Setup::new().lasting().stdio("a", &only(Script::standard(), &["echo"]));
+    let setup = Setup::new().lasting().stdio("a", &only(MockScript::standard(), &["echo"]));
     let gateway = setup.life().await;
     gateway.ready(&["a"]).await;
     assert_eq!(gateway.status("a").await["revision"], "2026-07-28", "nobody called yet");
@@ -335,7 +335,7 @@ async fn users_33_a_list_is_the_same_before_and_after() {
     gateway.app.stop().await;
 }
 
-fn ended(mock: &Handle) -> (u64, u64) {
+fn ended(mock: &MockHandle) -> (u64, u64) {
     let counters = mock.counters();
     (counters.sessions, counters.deleted)
 }
@@ -458,7 +458,7 @@ async fn a_state_that_cannot_be_kept_is_a_warning_or_the_reason_not_to_start() {
     assert_eq!(process.ended().await.code(), Some(0));
     let setup = setup.with("gateway", "state = \"embedded\"");
     let plan = setup.load().unwrap().plan;
-    let Err(error) = moongate::app::App::start(plan, None).await else { panic!("it started") };
+    let Err(error) = moongate::app::GatewayApp::start(plan, None).await else { panic!("it started") };
     let error = format!("{error:#}");
     assert!(error.contains("gateway.state_dir") && error.contains("file/state"), "{error}");
 }

@@ -1,11 +1,11 @@
 //! Clients that lose the connection of a stream and come back for the rest.
 
-use moongate::mock::Handle;
+use moongate::mock::MockHandle;
 use serde_json::{Value, json};
 
 use crate::support::{Client, Era, Gateway, Setup, Stream, holds, legacy, serve, until};
 
-async fn rig(limits: &str) -> (Handle, Gateway) {
+async fn rig(limits: &str) -> (MockHandle, Gateway) {
     let mock = serve(legacy()).await;
     let gateway = Setup::new().http("a", &mock.url).with("limits", limits).start().await;
     gateway.ready(&["a"]).await;

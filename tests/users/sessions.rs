@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use moongate::mock::{Handle, Http, Script};
+use moongate::mock::{HttpRules, MockHandle, MockScript};
 use serde_json::json;
 
 use crate::support::{Client, Era, Gateway, Reply, Setup, holds, legacy, only, serve, until};
@@ -39,8 +39,8 @@ async fn users_01_after_a_restart_an_old_session_is_a_404_and_initialize_works()
     assert_eq!(client.call("a__echo", json!({})).await.text(), "{}");
 }
 
-async fn forgetful(status: u16) -> (Handle, Gateway, Client) {
-    let mock = serve(Script { http: Http { lost_session: status, ..Http::default() }, ..legacy() }).await;
+async fn forgetful(status: u16) -> (MockHandle, Gateway, Client) {
+    let mock = serve(MockScript { http: HttpRules { lost_session: status, ..HttpRules::default() }, ..legacy() }).await;
     let gateway = Setup::new().http("a", &mock.url).start().await;
     gateway.ready(&["a"]).await;
     holds("the gateway listens", || mock.listeners() > 0).await;
@@ -65,7 +65,7 @@ async fn users_06_a_session_lost_by_400_or_by_an_error_over_200_costs_one_call_a
         mock.reset_record();
         let first = client.call("a__counter", json!({})).await;
         assert_eq!(first.status, 200);
-        let ran = mock.seen().iter().filter(|s| s.body.contains("tools/call")).count();
+        let ran = mock.recorded_requests().iter().filter(|s| s.body.contains("tools/call")).count();
         assert_eq!(ran, 1, "{status}: what may have run is not sent again");
         assert_eq!(client.call("a__counter", json!({})).await.text(), "1", "{status}: the next call succeeds");
         assert_eq!(mock.counters().of("initialize"), 1, "{status}");
@@ -109,8 +109,8 @@ async fn users_06_late_answers_about_the_old_session_do_not_end_the_new_one() {
     mock.reset_record();
     // All fail on the same lost session, one after the other.
     for ms in [0, 50, 100, 150] {
-        let delay = moongate::mock::Act::Delay { ms };
-        mock.add_fault(moongate::mock::Fault::on("tools/call", delay).after(ms / 50).times(1));
+        let delay = moongate::mock::FaultAction::Delay { ms };
+        mock.add_fault(moongate::mock::FaultRule::on("tools/call", delay).after(ms / 50).times(1));
     }
     let calls = (0..4).map(|_| client.call("a__echo", json!({})));
     futures_util::future::join_all(calls).await;

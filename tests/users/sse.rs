@@ -1,21 +1,21 @@
 //! Clients of HTTP+SSE, the HTTP transport of 2024-11-05.
 
-use moongate::mock::{Handle, Script};
+use moongate::mock::{MockHandle, MockScript};
 use serde_json::{Value, json};
 
 use crate::support::{Gateway, Http, Setup, Stream, body_of, holds, legacy, modern, serve};
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 
-struct Sse {
+struct SseClient {
     stream: Stream,
     to: String,
     http: Http,
     key: Option<String>,
 }
 
-impl Sse {
-    async fn connect(gateway: &Gateway, path: &str, key: Option<&str>) -> Sse {
+impl SseClient {
+    async fn connect(gateway: &Gateway, path: &str, key: Option<&str>) -> SseClient {
         let (http, key) = (Http::new(), key.map(|key| format!("Bearer {key}")));
         let mut headers = vec![("accept", "text/event-stream")];
         headers.extend(key.as_deref().map(|key| ("authorization", key)));
@@ -28,12 +28,12 @@ impl Sse {
             .unwrap_or_else(|| panic!("{first}"));
         assert!(to.len() >= 40 && to.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b)), "{first}");
         let to = gateway.url(&format!("{path}?sessionId={to}"));
-        Sse { stream, to, http, key }
+        SseClient { stream, to, http, key }
     }
 
     /// Connects, and opens the session.
-    async fn open(gateway: &Gateway, path: &str, capabilities: Value) -> Sse {
-        let mut sse = Sse::connect(gateway, path, None).await;
+    async fn open(gateway: &Gateway, path: &str, capabilities: Value) -> SseClient {
+        let mut sse = SseClient::connect(gateway, path, None).await;
         let params = json!({"protocolVersion": "2024-11-05", "capabilities": capabilities, "clientInfo": {"name": "t", "version": "1"}});
         assert_eq!(sse.post(&body_of(0, "initialize", params)).await, 202);
         let answer = sse.stream.message().await.unwrap();
@@ -59,7 +59,7 @@ impl Sse {
     }
 }
 
-async fn rig(script: Script, setup: Setup) -> (Handle, Gateway) {
+async fn rig(script: MockScript, setup: Setup) -> (MockHandle, Gateway) {
     let mock = serve(script).await;
     let gateway = setup.http("a", &mock.url).start().await;
     gateway.ready(&["a"]).await;
@@ -71,7 +71,7 @@ async fn every_endpoint_has_one_for_sse() {
     for script in [legacy(), modern()] {
         let (_mock, gateway) = rig(script, Setup::new()).await;
         for (path, tool) in [("/sse", "a__add"), ("/sse/a", "add"), ("/sse/", "a__add")] {
-            let mut client = Sse::open(&gateway, path, json!({})).await;
+            let mut client = SseClient::open(&gateway, path, json!({})).await;
             let answer = client.ask("tools/call", json!({"name": tool, "arguments": {"a": 1, "b": 2}})).await;
             assert_eq!(answer["result"]["content"][0]["text"], "3", "{path}: {answer}");
         }
@@ -83,7 +83,7 @@ async fn every_endpoint_has_one_for_sse() {
 #[tokio::test]
 async fn everything_comes_on_the_one_stream() {
     let (mock, gateway) = rig(legacy(), Setup::new()).await;
-    let mut client = Sse::open(&gateway, "/sse", json!({"elicitation": {}})).await;
+    let mut client = SseClient::open(&gateway, "/sse", json!({"elicitation": {}})).await;
     // A question, its answer by POST, and the end.
     assert_eq!(client.post(&body_of(5, "tools/call", json!({"name": "a__elicit", "arguments": {}}))).await, 202);
     let ask = client.stream.notification("elicitation/create").await;
@@ -105,7 +105,8 @@ async fn everything_comes_on_the_one_stream() {
     client.ask("tools/call", json!({"name": "a__change", "arguments": {}})).await;
     client.stream.notification("notifications/tools/list_changed").await;
     assert_eq!(client.post(&body_of(7, "tools/call", json!({"name": "a__hang", "arguments": {}}))).await, 202);
-    holds("the server has the call", || mock.seen().iter().any(|seen| seen.body.contains("\"hang\""))).await;
+    holds("the server has the call", || mock.recorded_requests().iter().any(|seen| seen.body.contains("\"hang\"")))
+        .await;
     let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}});
     assert_eq!(client.post(&cancel.to_string()).await, 202);
     holds("the server is told", || mock.counters().cancelled.len() == 1).await;
@@ -119,10 +120,10 @@ async fn everything_comes_on_the_one_stream() {
 #[tokio::test]
 async fn the_session_ends_with_its_stream() {
     let (mock, gateway) = rig(legacy(), Setup::new()).await;
-    let client = Sse::open(&gateway, "/sse", json!({})).await;
+    let client = SseClient::open(&gateway, "/sse", json!({})).await;
     assert_eq!(client.post(&body_of(7, "tools/call", json!({"name": "a__hang", "arguments": {}}))).await, 202);
     holds("the server has the call", || mock.counters().of("tools/call") == 1).await;
-    let Sse { stream, to, http, .. } = client;
+    let SseClient { stream, to, http, .. } = client;
     drop(stream);
     holds("its calls are cancelled", || mock.counters().cancelled.len() == 1).await;
     holds("it is gone", || gateway.app.metrics.sessions.get() == 0 && gateway.app.metrics.streams.get() == 0).await;
@@ -142,7 +143,7 @@ async fn only_its_own_principal_on_its_own_endpoint_may_post() {
     std::fs::write(setup.path("two"), &two).unwrap();
     let (_mock, gateway) = rig(legacy(), setup).await;
     assert_eq!(Http::new().get(&gateway.url("/sse")).await.status, 401);
-    let mut owner = Sse::connect(&gateway, "/sse", Some(&one)).await;
+    let mut owner = SseClient::connect(&gateway, "/sse", Some(&one)).await;
     let initialize = body_of(0, "initialize", json!({"protocolVersion": "2024-11-05", "capabilities": {}}));
     let bearer = |key: &str| format!("Bearer {key}");
     let (mine, other) = (bearer(&one), bearer(&two));
@@ -185,7 +186,8 @@ async fn only_its_own_principal_on_its_own_endpoint_may_post() {
 #[tokio::test]
 async fn streams_have_a_limit() {
     let (_mock, gateway) = rig(legacy(), Setup::new().with("limits", "streams = 2")).await;
-    let _held = [Sse::open(&gateway, "/sse", json!({})).await, Sse::open(&gateway, "/sse", json!({})).await];
+    let _held =
+        [SseClient::open(&gateway, "/sse", json!({})).await, SseClient::open(&gateway, "/sse", json!({})).await];
     let refused = Http::new().get(&gateway.url("/sse")).await;
     assert_eq!((refused.status, refused.error()["code"].clone()), (503, json!(-32603)));
     assert_eq!(gateway.metric("moongate_refused_total{limit=\"streams\"}").await, Some(1.0));
@@ -194,8 +196,8 @@ async fn streams_have_a_limit() {
 #[tokio::test]
 async fn a_call_may_finish_while_the_gateway_drains() {
     let (mock, gateway) = rig(legacy(), Setup::new().with("gateway", "drain = \"10s\"")).await;
-    let mut client = Sse::open(&gateway, "/sse", json!({})).await;
-    let mut idle = Sse::open(&gateway, "/sse", json!({})).await;
+    let mut client = SseClient::open(&gateway, "/sse", json!({})).await;
+    let mut idle = SseClient::open(&gateway, "/sse", json!({})).await;
     assert_eq!(
         client.post(&body_of(7, "tools/call", json!({"name": "a__sleep", "arguments": {"ms": 500}}))).await,
         202

@@ -1,7 +1,7 @@
 //! Subscriptions at servers that offer none, or say so and serve them all the same.
 
 use futures_util::future::join_all;
-use moongate::mock::{Act, Fault, Handle, Script};
+use moongate::mock::{FaultAction, FaultRule, MockHandle, MockScript};
 use serde_json::{Value, json};
 
 use crate::support::{Client, ERAS, Era, Gateway, Setup, Stream, legacy, modern, serve, until, within};
@@ -9,23 +9,23 @@ use crate::support::{Client, ERAS, Era, Gateway, Setup, Stream, legacy, modern, 
 const WATCHED: &str = "mock://watched";
 
 /// The same server, which says this of its resources.
-fn saying(script: Script, resources: Value) -> Script {
-    Script { capabilities: Some(json!({"tools": {}, "resources": resources})), ..script }
+fn saying(script: MockScript, resources: Value) -> MockScript {
+    MockScript { capabilities: Some(json!({"tools": {}, "resources": resources})), ..script }
 }
 
 /// The standard server in the words of the Python SDK 1.x, which says `false` whatever handlers there are.
-fn denying() -> Script {
+fn denying() -> MockScript {
     saying(legacy(), json!({"subscribe": false, "listChanged": false}))
 }
 
-async fn behind(script: Script) -> (Handle, Gateway) {
+async fn behind(script: MockScript) -> (MockHandle, Gateway) {
     let mock = serve(script).await;
     let gateway = Setup::new().http("a", &mock.url).start().await;
     gateway.ready(&["a"]).await;
     (mock, gateway)
 }
 
-fn asked(mock: &Handle) -> u64 {
+fn asked(mock: &MockHandle) -> u64 {
     mock.counters().of("resources/subscribe")
 }
 
@@ -93,11 +93,11 @@ async fn a_server_that_denies_subscriptions_and_serves_them_is_tried_once() {
 
 #[tokio::test]
 async fn a_server_that_denies_subscriptions_and_means_it_is_asked_once_for_all() {
-    let refused = Act::Error { code: -32601, message: "Method not found".to_owned() };
+    let refused = FaultAction::Error { code: -32601, message: "Method not found".to_owned() };
     for era in ERAS {
         let script = denying()
-            .with_fault(Fault::on("resources/subscribe", Act::Delay { ms: 300 }))
-            .with_fault(Fault::on("resources/subscribe", refused.clone()));
+            .with_fault(FaultRule::on("resources/subscribe", FaultAction::Delay { ms: 300 }))
+            .with_fault(FaultRule::on("resources/subscribe", refused.clone()));
         let (mock, gateway) = behind(script).await;
         // Whoever asks meanwhile waits for the same answer.
         let clients = join_all((0..8).map(|_| gateway.client(Era::Legacy))).await;

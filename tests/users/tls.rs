@@ -10,7 +10,7 @@ use http::{HeaderMap, Response, StatusCode, Version, header};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::{Client as Pool, connect::HttpConnector};
 use hyper_util::rt::TokioExecutor;
-use moongate::mock::{Handle, Script};
+use moongate::mock::{MockHandle, MockScript};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -20,19 +20,19 @@ use crate::support::tls::Authority;
 use crate::support::{Client, ERAS, Setup, holds, legacy, loopback, modern, serve, until};
 
 /// A mock behind TLS, and behind somebody who speaks both versions of HTTP, since it speaks one.
-struct Secure {
-    mock: Handle,
+struct TlsMock {
+    mock: MockHandle,
     relay: Relay,
     /// The version of HTTP of each request.
     versions: Arc<Mutex<Vec<Version>>>,
     _serving: JoinSet<()>,
 }
 
-impl Secure {
-    async fn start(script: Script, config: rustls::ServerConfig) -> Secure {
+impl TlsMock {
+    async fn start(script: MockScript, config: rustls::ServerConfig) -> TlsMock {
         let mock = serve(script).await;
         let (behind, versions) = (mock.addr.unwrap(), Arc::new(Mutex::new(Vec::new())));
-        let pool: Plain = Pool::builder(TokioExecutor::new()).build_http();
+        let pool: PlainServer = Pool::builder(TokioExecutor::new()).build_http();
         let passes = Router::new().fallback({
             let versions = versions.clone();
             async move |request: Request| {
@@ -44,7 +44,7 @@ impl Secure {
         let relay = Relay::secure(listener.local_addr().unwrap(), config).await;
         let mut serving = JoinSet::new();
         serving.spawn(async move { axum::serve(listener, passes).await.unwrap() });
-        Secure { mock, relay, versions, _serving: serving }
+        TlsMock { mock, relay, versions, _serving: serving }
     }
 
     fn url(&self) -> String {
@@ -52,10 +52,10 @@ impl Secure {
     }
 }
 
-type Plain = Pool<HttpConnector, Body>;
+type PlainServer = Pool<HttpConnector, Body>;
 
 /// Passes a request on to the mock, and its answer back, in whatever version each side speaks.
-async fn pass(pool: Plain, behind: SocketAddr, request: Request) -> Result<Response<Incoming>, StatusCode> {
+async fn pass(pool: PlainServer, behind: SocketAddr, request: Request) -> Result<Response<Incoming>, StatusCode> {
     let (mut head, body) = request.into_parts();
     head.uri = format!("http://{behind}{}", head.uri.path_and_query().unwrap()).parse().unwrap();
     head.version = Version::HTTP_11;
@@ -84,7 +84,7 @@ async fn users_64_servers_over_https_are_reached_in_the_version_that_alpn_gives(
             ("none", &[], Version::HTTP_11),
         ] {
             let name = format!("{era}-{number}");
-            let server = Secure::start(script.clone(), authority.sign().server(protocols)).await;
+            let server = TlsMock::start(script.clone(), authority.sign().server(protocols)).await;
             setup = setup.http(&name, &server.url());
             servers.push((name, version, server));
         }
@@ -113,8 +113,8 @@ async fn users_64_servers_over_https_are_reached_in_the_version_that_alpn_gives(
 #[tokio::test]
 async fn users_64_a_certificate_that_is_not_trusted_is_refused_and_explained() {
     let (trusted, stranger) = (Authority::new("trusted"), Authority::new("stranger"));
-    let strange = Secure::start(legacy(), stranger.sign().server(&["h2"])).await;
-    let misnamed = Secure::start(modern(), trusted.sign_for("elsewhere.example").server(&["http/1.1"])).await;
+    let strange = TlsMock::start(legacy(), stranger.sign().server(&["h2"])).await;
+    let misnamed = TlsMock::start(modern(), trusted.sign_for("elsewhere.example").server(&["http/1.1"])).await;
     let setup = Setup::new().http("strange", &strange.url()).http("misnamed", &misnamed.url());
     let gateway = setup.trusting(&trusted).spawn().await;
     let said = |server: &str, words: &str| {

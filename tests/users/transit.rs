@@ -1,6 +1,6 @@
 //! What passes through: complaints 14, 17, 36, 37.
 
-use moongate::mock::{Counters, Generate, Script};
+use moongate::mock::{GeneratedTools, MockScript, RecordCounters};
 use serde_json::{Value, json};
 
 use crate::support::{
@@ -22,7 +22,7 @@ async fn users_14_hundreds_of_calls_use_one_session_and_few_connections() {
         let after = mock.counters();
         assert_eq!(after.of("tools/call") - before.of("tools/call"), 400);
         // What was listed before the server said that it listens is listed once more, a moment later.
-        let asked = |counters: &Counters| {
+        let asked = |counters: &RecordCounters| {
             let lists = ["tools/list", "prompts/list", "resources/list", "resources/templates/list"];
             counters.total() - lists.iter().map(|list| counters.of(list)).sum::<u64>()
         };
@@ -81,7 +81,8 @@ const ODD: &str = r#"{"content":[{"type":"text","text":"\u00e9","unknown":[1.0,1
 #[tokio::test]
 async fn users_36_a_result_passes_byte_for_byte() {
     for script in [legacy(), modern()] {
-        let mock = serve(Script { answers: [("odd".to_owned(), json!(ODD))].into(), ..only(script, &["odd"]) }).await;
+        let mock =
+            serve(MockScript { answers: [("odd".to_owned(), json!(ODD))].into(), ..only(script, &["odd"]) }).await;
         let gateway = Setup::new().http("a", &mock.url).start().await;
         gateway.ready(&["a"]).await;
         let members = &ODD[1..ODD.len() - 1];
@@ -96,7 +97,7 @@ async fn users_36_a_result_passes_byte_for_byte() {
 async fn users_36_a_definition_passes_byte_for_byte_but_for_its_name() {
     let definition = r#"{"name":"odd","title":"T","description":"d","inputSchema":{"type":"object","$comment":1.0},"outputSchema":{"type":"object","x":[]},"annotations":{"z":true,"a":1e2},"icons":[{"src":"data:,"}],"_meta":{"anthropic/maxResultSizeChars":500000},"of-the-future":{"b":1,"a":2}}"#;
     for script in [legacy(), modern()] {
-        let mock = serve(Script { tools: vec![json!(definition)], ..only(script, &[]) }).await;
+        let mock = serve(MockScript { tools: vec![json!(definition)], ..only(script, &[]) }).await;
         let gateway = Setup::new().http("a", &mock.url).start().await;
         gateway.ready(&["a"]).await;
         for era in ERAS {
@@ -120,7 +121,7 @@ async fn users_36_arguments_pass_byte_for_byte() {
         let body = body_of(1, "tools/call", json!({"name": "a__echo", "arguments": "HERE", "_meta": {"x/y": [1, 2]}}));
         let reply = client.post(body.replace("\"HERE\"", arguments)).await;
         assert_eq!(reply.text(), arguments);
-        let seen = mock.last("tools/call").unwrap().body;
+        let seen = mock.last_request("tools/call").unwrap().body;
         assert!(seen.contains(arguments), "{seen}");
         let seen: Value = serde_json::from_str(&seen).unwrap();
         assert_eq!(seen["params"]["_meta"]["x/y"], json!([1, 2]));
@@ -237,8 +238,8 @@ async fn a_level_that_came_first_takes_nothing_from_those_that_set_none() {
 
 #[tokio::test]
 async fn users_14_lists_cost_the_servers_nothing() {
-    let generate = vec![Generate { count: 100, name: "t{n}".to_owned(), depth: 1, describe: 100 }];
-    let mock = serve(Script { generate, ..only(legacy(), &[]) }).await;
+    let generate = vec![GeneratedTools { count: 100, name: "t{n}".to_owned(), depth: 1, describe: 100 }];
+    let mock = serve(MockScript { generate, ..only(legacy(), &[]) }).await;
     let gateway = Setup::new().http("a", &mock.url).start().await;
     gateway.ready(&["a"]).await;
     let asked = mock.counters().total();

@@ -1,6 +1,6 @@
 //! URIs that clients send and servers link to: how long they may be, and which paths patterns see.
 
-use moongate::mock::Script;
+use moongate::mock::MockScript;
 use serde_json::{Value, json};
 
 use crate::support::{ERAS, Era, Gateway, Setup, Stream, legacy, modern, only, serve, until};
@@ -15,11 +15,11 @@ async fn in_catalog(gateway: &Gateway, server: &str, templates: f64) {
 const RESOURCES_OF_B: &str = "moongate_catalog_items{kind=\"resources\",mcp_server=\"b\"}";
 
 /// A server with these templates, and one tool with this result.
-fn server(script: Script, templates: &[&str], result: Value) -> Script {
+fn server(script: MockScript, templates: &[&str], result: Value) -> MockScript {
     let template = |uri: &&str| json!({"uriTemplate": uri, "name": uri});
     let contents = templates.iter().map(|uri| ((*uri).to_owned(), json!("read"))).collect();
     let answers = [("links".to_owned(), result)].into();
-    Script { templates: templates.iter().map(template).collect(), contents, answers, ..only(script, &["links"]) }
+    MockScript { templates: templates.iter().map(template).collect(), contents, answers, ..only(script, &["links"]) }
 }
 
 #[tokio::test]
@@ -28,7 +28,7 @@ async fn a_long_uri_reaches_only_the_server_that_lists_it() {
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     let a = serve(server(legacy(), &many, json!({}))).await;
     let listed = format!("x:{}", "y".repeat(9000));
-    let b = Script {
+    let b = MockScript {
         resources: vec![json!({"uri": listed, "name": "long"})],
         contents: [(listed.clone(), json!("b's"))].into(),
         ..only(modern(), &[])

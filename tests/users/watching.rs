@@ -1,6 +1,6 @@
 //! What an operator is told: metrics, the record of calls, refused keys, reasons.
 
-use moongate::mock::{Script, Stdio};
+use moongate::mock::{MockScript, StdioRules};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -120,7 +120,7 @@ async fn why_a_server_did_not_start_is_told_and_its_last_lines_are_kept() {
 #[tokio::test]
 async fn the_last_lines_of_a_dead_process_stay_until_its_successor_is_ready() {
     let setup = Setup::new();
-    let script = Script { stdio: Stdio::default(), ..legacy() };
+    let script = MockScript { stdio: StdioRules::default(), ..legacy() };
     std::fs::write(setup.path("a.json"), serde_json::to_string(&script).unwrap()).unwrap();
     // It fails as long as the file is not there, and says so in its first life only.
     let (program, file, flag) = (env!("CARGO_BIN_EXE_moongate"), setup.path("a.json"), setup.path("flag"));

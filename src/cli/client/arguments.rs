@@ -6,74 +6,76 @@ use std::io::Read;
 
 use bytes::Bytes;
 
-use crate::json::{Object, Raw, Text};
+use crate::json::{ByteString, JsonObject, RawJson};
 
-use super::output::Failure;
+use super::output::VerbFailure;
 use super::schema;
 
 /// The arguments of a call, before the tool's schema is known.
 #[derive(Debug, PartialEq)]
-pub(super) enum Given {
+pub(super) enum CallArguments {
     /// None.
     Nothing,
     /// A JSON object.
-    Json(Object),
+    Json(JsonObject),
     /// `KEY=VALUE` and `KEY:=JSON`.
-    Pairs(Vec<(Text, Value)>),
+    Pairs(Vec<(ByteString, PairValue)>),
 }
 
 /// The value of a pair.
 #[derive(Debug, PartialEq)]
-pub(super) enum Value {
+pub(super) enum PairValue {
     /// Means what the schema says.
     Typed(String),
     /// Means what it says.
-    Json(Raw),
+    Json(RawJson),
 }
 
-impl Given {
+impl CallArguments {
     /// Reads the arguments; `-` reads stdin to its end.
-    pub(super) fn read(arguments: &[String]) -> Result<Self, Failure> {
+    pub(super) fn read(arguments: &[String]) -> Result<Self, VerbFailure> {
         match arguments {
-            [] => Ok(Given::Nothing),
+            [] => Ok(CallArguments::Nothing),
             [dash] if dash == "-" => {
                 let mut text = String::new();
                 let read = std::io::stdin().lock().read_to_string(&mut text);
-                read.map_err(|e| Failure::Usage(format!("the arguments cannot be read from stdin: {e}")))?;
-                json(&text, "stdin").map(Given::Json)
+                read.map_err(|e| VerbFailure::Usage(format!("the arguments cannot be read from stdin: {e}")))?;
+                json(&text, "stdin").map(CallArguments::Json)
             }
-            [text] if !is_pair(text) => json(text, "the argument").map(Given::Json),
+            [text] if !is_pair(text) => json(text, "the argument").map(CallArguments::Json),
             pairs => {
-                let mut out: Vec<(Text, Value)> = Vec::new();
+                let mut out: Vec<(ByteString, PairValue)> = Vec::new();
                 for text in pairs {
                     let (key, value) = pair(text)?;
                     if out.iter().any(|(other, _)| *other == key) {
                         let hint = "write a list as KEY:='[…]'";
-                        return Err(Failure::Usage(format!("the argument {key:?} is given twice; {hint}")));
+                        return Err(VerbFailure::Usage(format!("the argument {key:?} is given twice; {hint}")));
                     }
                     out.push((key, value));
                 }
-                Ok(Given::Pairs(out))
+                Ok(CallArguments::Pairs(out))
             }
         }
     }
 
     /// The arguments as the schema types them; without one, values are strings. `None` if nothing was given.
-    pub(super) fn typed(self, schema: Option<&Object>) -> Result<Option<Object>, Failure> {
+    pub(super) fn typed(self, schema: Option<&JsonObject>) -> Result<Option<JsonObject>, VerbFailure> {
         let pairs = match self {
-            Given::Nothing => return Ok(None),
-            Given::Json(object) => return Ok(Some(object)),
-            Given::Pairs(pairs) => pairs,
+            CallArguments::Nothing => return Ok(None),
+            CallArguments::Json(object) => return Ok(Some(object)),
+            CallArguments::Pairs(pairs) => pairs,
         };
-        let mut object = Object::new();
+        let mut object = JsonObject::new();
         for (key, value) in pairs {
             let value = match value {
-                Value::Json(raw) => raw,
-                Value::Typed(text) => {
+                PairValue::Json(raw) => raw,
+                PairValue::Typed(text) => {
                     let types = schema.map(|schema| schema::types_of(schema, &key)).unwrap_or_default();
                     typed(&text, &types).ok_or_else(|| {
                         let wanted = types.join(" or ");
-                        Failure::Usage(format!("the argument {key:?} must be of type {wanted}, which {text:?} is not"))
+                        VerbFailure::Usage(format!(
+                            "the argument {key:?} must be of type {wanted}, which {text:?} is not"
+                        ))
                     })?
                 }
             };
@@ -88,36 +90,38 @@ fn is_pair(text: &str) -> bool {
     !text.trim_start().starts_with(['{', '[', '"']) && text.contains('=')
 }
 
-fn pair(text: &str) -> Result<(Text, Value), Failure> {
+fn pair(text: &str) -> Result<(ByteString, PairValue), VerbFailure> {
     let Some((key, value)) = text.split_once('=').filter(|(key, _)| !key.is_empty() && *key != ":") else {
-        return Err(Failure::Usage(format!("{text:?} is not KEY=VALUE; arguments are one JSON object or such pairs")));
+        return Err(VerbFailure::Usage(format!(
+            "{text:?} is not KEY=VALUE; arguments are one JSON object or such pairs"
+        )));
     };
     match key.strip_suffix(':') {
         Some(key) => {
-            let raw = Raw::parse(Bytes::copy_from_slice(value.as_bytes()));
-            let raw = raw.map_err(|e| Failure::Usage(format!("the argument {key:?} is not JSON: {e}")))?;
-            Ok((key.into(), Value::Json(raw)))
+            let raw = RawJson::parse(Bytes::copy_from_slice(value.as_bytes()));
+            let raw = raw.map_err(|e| VerbFailure::Usage(format!("the argument {key:?} is not JSON: {e}")))?;
+            Ok((key.into(), PairValue::Json(raw)))
         }
-        None => Ok((key.into(), Value::Typed(value.to_owned()))),
+        None => Ok((key.into(), PairValue::Typed(value.to_owned()))),
     }
 }
 
-fn json(text: &str, source: &str) -> Result<Object, Failure> {
+fn json(text: &str, source: &str) -> Result<JsonObject, VerbFailure> {
     let bytes = Bytes::copy_from_slice(text.trim().as_bytes());
-    let raw = Raw::parse(bytes.clone());
-    let raw = raw.map_err(|e| Failure::Usage(format!("{source} is not JSON: {e}; write '{{\"a\": 1}}' or a=1")))?;
+    let raw = RawJson::parse(bytes.clone());
+    let raw = raw.map_err(|e| VerbFailure::Usage(format!("{source} is not JSON: {e}; write '{{\"a\": 1}}' or a=1")))?;
     if !raw.is_object() {
-        return Err(Failure::Usage(format!("{source} is JSON, but no object; write '{{\"a\": 1}}' or a=1")));
+        return Err(VerbFailure::Usage(format!("{source} is JSON, but no object; write '{{\"a\": 1}}' or a=1")));
     }
-    Object::parse(bytes).map_err(|e| Failure::Usage(format!("{source} cannot be used: {e}")))
+    JsonObject::parse(bytes).map_err(|e| VerbFailure::Usage(format!("{source} cannot be used: {e}")))
 }
 
 /// A value of one of the types; a string wherever that is allowed.
-fn typed(text: &str, types: &[String]) -> Option<Raw> {
+fn typed(text: &str, types: &[String]) -> Option<RawJson> {
     if types.is_empty() || types.iter().any(|name| name == "string") {
-        return Some(Raw::string(text));
+        return Some(RawJson::string(text));
     }
-    let raw = Raw::parse(Bytes::copy_from_slice(text.trim().as_bytes())).ok()?;
+    let raw = RawJson::parse(Bytes::copy_from_slice(text.trim().as_bytes())).ok()?;
     types.iter().any(|name| schema::is_a(&raw, name)).then_some(raw)
 }
 
@@ -133,11 +137,11 @@ mod tests {
 
     fn typed(arguments: &[&str]) -> Result<String, String> {
         let arguments: Vec<String> = arguments.iter().map(|a| (*a).to_owned()).collect();
-        let schema = Object::parse(Bytes::from_static(SCHEMA.as_bytes())).unwrap();
-        let object = Given::read(&arguments).and_then(|given| given.typed(Some(&schema)));
+        let schema = JsonObject::parse(Bytes::from_static(SCHEMA.as_bytes())).unwrap();
+        let object = CallArguments::read(&arguments).and_then(|given| given.typed(Some(&schema)));
         match object {
             Ok(object) => Ok(object.map(|o| String::from_utf8(o.bytes().to_vec()).unwrap()).unwrap_or_default()),
-            Err(Failure::Usage(message)) => Err(message),
+            Err(VerbFailure::Usage(message)) => Err(message),
             Err(other) => panic!("{other:?}"),
         }
     }

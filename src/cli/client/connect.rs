@@ -6,58 +6,58 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cli::signals::StopSignals;
-use crate::json::Object;
-use crate::model::{Call, Caller, Error, Kind, Outcome, Reason};
+use crate::json::JsonObject;
+use crate::model::{Call, Caller, Error, ItemKind, McpErrorKind, Outcome};
 use crate::telemetry::{Metrics, logs};
-use crate::upstream::{self, Active, For, Shared};
+use crate::upstream::{self, ConnectAs, UpstreamConnection, UpstreamContext};
 
-use super::ask::Asker;
-use super::output::Failure;
-use super::running;
-use super::target::{Target, TargetArgs};
+use super::elicitation::UserPrompter;
+use super::output::VerbFailure;
+use super::progress;
+use super::target::{TargetArgs, VerbTarget};
 
 /// How long taking leave may take.
-const LEAVE: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// An open connection, and who uses it.
-pub(super) struct Client {
-    pub(super) target: Target,
-    asker: Asker,
+pub(super) struct VerbClient {
+    pub(super) target: VerbTarget,
+    prompter: UserPrompter,
     caller: Arc<Caller>,
-    active: Active,
+    active: UpstreamConnection,
 }
 
 /// Opens the connection, does the work and closes it; a signal ends the work.
-pub(super) async fn with<T>(
+pub(super) async fn with_client<T>(
     args: &TargetArgs,
-    work: impl AsyncFnOnce(&Client) -> Result<T, Failure>,
-) -> Result<T, Failure> {
+    work: impl AsyncFnOnce(&VerbClient) -> Result<T, VerbFailure>,
+) -> Result<T, VerbFailure> {
     let target = args.target()?;
     logs::start(if args.verbose { "info,moongate=debug" } else { "warn" }, false);
-    let mut stop = StopSignals::listen().map_err(|e| Failure::Failed(format!("{e:#}")))?;
-    let shared = Shared::new(Arc::new(Metrics::new()), target.guard()).trusting(target.tls());
-    let asker = Asker::new();
-    let whom = For { capabilities: asker.capabilities(), ..For::everybody(None) };
+    let mut stop = StopSignals::listen().map_err(|e| VerbFailure::Failed(format!("{e:#}")))?;
+    let shared = UpstreamContext::new(Arc::new(Metrics::new()), target.guard()).with_tls(target.tls());
+    let asker = UserPrompter::new();
+    let whom = ConnectAs { capabilities: asker.capabilities(), ..ConnectAs::for_all(None) };
     let opened = tokio::select! {
         opened = upstream::open(&target.settings, &shared, whom) => opened,
         () = stop.recv() => {
             // The link is gone with the future that owned it; only the guard still knows the child.
-            let _ = tokio::task::spawn_blocking(move || shared.guard.stop()).await;
-            return Err(Failure::Interrupted);
+            let _ = tokio::task::spawn_blocking(move || shared.reaper.stop()).await;
+            return Err(VerbFailure::Interrupted);
         }
     };
     let active = opened.map_err(|error| target.failure(&error))?;
-    let client = Client { caller: asker.caller(), target, asker, active };
+    let client = VerbClient { caller: asker.caller(), target, prompter: asker, active };
     let end = tokio::select! {
         end = work(&client) => end,
-        () = stop.recv() => Err(Failure::Interrupted),
+        () = stop.recv() => Err(VerbFailure::Interrupted),
     };
     close(client).await;
     end
 }
 
 /// Closes the connection and waits for that.
-async fn close(client: Client) {
+async fn close(client: VerbClient) {
     let link = client.active.link.clone();
     drop(client);
     // Whoever still holds the link takes leave of the server: a session is ended aside, once nobody uses it.
@@ -66,21 +66,21 @@ async fn close(client: Client) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    let _ = tokio::time::timeout(LEAVE, left).await;
+    let _ = tokio::time::timeout(CLOSE_TIMEOUT, left).await;
     link.close(Vec::new()).await;
 }
 
-impl Client {
+impl VerbClient {
     /// Everything of one kind; nothing where the server has no such list.
-    pub(super) async fn list(&self, kind: Kind) -> Result<Vec<Arc<Object>>, Failure> {
+    pub(super) async fn list(&self, kind: ItemKind) -> Result<Vec<Arc<JsonObject>>, VerbFailure> {
         let features = self.active.server.describe(&self.caller).features;
-        if !upstream::offers(&features, kind) {
+        if !upstream::offers_list(&features, kind) {
             return Ok(Vec::new());
         }
         let limit = self.target.settings.list_timeout;
         let lists = &self.target.settings.lists;
         let listed = tokio::time::timeout(limit, upstream::list_all(&*self.active.server, kind, lists)).await;
-        let late = |_| Failure::Failed(format!("{} took longer than {limit:?}", kind.list_method()));
+        let late = |_| VerbFailure::Failed(format!("{} took longer than {limit:?}", kind.list_method()));
         Ok(listed.map_err(late)?.map_err(|error| self.failure(&error))?.items)
     }
 
@@ -90,23 +90,23 @@ impl Client {
     }
 
     /// Makes a call and sees it through.
-    pub(super) async fn finish(&self, call: Call) -> Result<Outcome, Failure> {
+    pub(super) async fn finish_call(&self, call: Call) -> Result<Outcome, VerbFailure> {
         let exchange = self.active.server.call(&self.caller, Call { progress: true, ..call });
-        running::finish(exchange, self.target.name(), &self.asker).await.map_err(|error| self.failure(&error))
+        progress::run_to_end(exchange, self.target.name(), &self.prompter).await.map_err(|error| self.failure(&error))
     }
 
-    fn failure(&self, error: &Error) -> Failure {
-        if error.reason == Reason::ServerTimeout && self.target.is_ad_hoc() {
+    fn failure(&self, error: &Error) -> VerbFailure {
+        if error.kind == McpErrorKind::ServerTimeout && self.target.is_ad_hoc() {
             let (name, limit) = (self.target.name(), self.target.settings.timeout);
-            return Failure::Failed(format!("{name} did not answer within {limit:?} (--timeout)"));
+            return VerbFailure::Failed(format!("{name} did not answer within {limit:?} (--timeout)"));
         }
-        Failure::of(error).with_hint(missing(error))
+        VerbFailure::of(error).with_hint(missing(error))
     }
 }
 
 /// What to say of a server that needs what only some clients can do.
 fn missing(error: &Error) -> Option<String> {
-    let required = error.data.as_ref()?.as_object()?.object("requiredCapabilities")?;
+    let required = error.data.as_ref()?.as_object()?.get_object("requiredCapabilities")?;
     let names: Vec<&str> = required.iter().map(|(name, _)| name.as_str()).collect();
     Some(match names.as_slice() {
         ["elicitation"] => "it wants to ask the user, which needs a terminal as stdin".to_owned(),

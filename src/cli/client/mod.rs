@@ -5,14 +5,14 @@
 //! the verb has ended before the verb has.
 
 mod arguments;
-mod ask;
-mod away;
-mod blocks;
+mod elicitation;
+mod explain_missing;
+mod render_content;
 mod connect;
 mod form;
 mod output;
 mod prompt;
-mod running;
+mod progress;
 mod schema;
 mod table;
 mod target;
@@ -22,20 +22,20 @@ use std::sync::Arc;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use crate::cli::{fail, runtime};
-use crate::json::{Object, Raw, Text};
-use crate::model::{Call, Kind, Method, Outcome};
+use crate::cli::{report_error, runtime};
+use crate::json::{ByteString, JsonObject, RawJson};
+use crate::model::{Call, ItemKind, McpMethod, Outcome};
 
-use arguments::Given;
-use connect::Client;
-use output::{Failure, print, say};
+use arguments::CallArguments;
+use connect::VerbClient;
+use output::{VerbFailure, print, print_message};
 use target::TargetArgs;
 
 pub(super) use target::remote;
 
 /// The verbs of the client.
 #[derive(Clone, Debug, Subcommand)]
-pub enum Verb {
+pub enum ClientVerb {
     /// List the tools of a gateway or server
     #[command(after_help = target::HELP)]
     Tools(ListArgs),
@@ -121,19 +121,23 @@ pub enum ResultFormat {
 }
 
 /// Runs a verb. Exit code 1: it failed; 2: bad usage, or a config that cannot be used.
-pub fn run(verb: Verb) -> ExitCode {
+pub fn run(verb: ClientVerb) -> ExitCode {
     let runtime = match runtime() {
         Ok(runtime) => runtime,
-        Err(e) => return fail(&e),
+        Err(e) => return report_error(&e),
     };
     let end = match verb {
-        Verb::Tools(args) => runtime.block_on(list(&args, &[Kind::Tools])),
-        Verb::Resources(args) => runtime.block_on(list(&args, &[Kind::Resources, Kind::Templates])),
-        Verb::Prompts(args) => runtime.block_on(list(&args, &[Kind::Prompts])),
+        ClientVerb::Tools(args) => runtime.block_on(list(&args, &[ItemKind::Tools])),
+        ClientVerb::Resources(args) => runtime.block_on(list(&args, &[ItemKind::Resources, ItemKind::Templates])),
+        ClientVerb::Prompts(args) => runtime.block_on(list(&args, &[ItemKind::Prompts])),
         // Before the runtime is entered: stdin may be read for as long as its writer likes.
-        Verb::Call(args) => Given::read(&args.arguments).and_then(|given| runtime.block_on(call(&args, given))),
-        Verb::Get(args) => Given::read(&args.arguments).and_then(|given| runtime.block_on(get(&args, given))),
-        Verb::Read(args) => runtime.block_on(read(&args)),
+        ClientVerb::Call(args) => {
+            CallArguments::read(&args.arguments).and_then(|given| runtime.block_on(call(&args, given)))
+        }
+        ClientVerb::Get(args) => {
+            CallArguments::read(&args.arguments).and_then(|given| runtime.block_on(get(&args, given)))
+        }
+        ClientVerb::Read(args) => runtime.block_on(read(&args)),
     };
     // A read of the terminal cannot be taken back, and nothing else is left to wait for.
     runtime.shutdown_background();
@@ -143,14 +147,14 @@ pub fn run(verb: Verb) -> ExitCode {
     }
 }
 
-async fn list(args: &ListArgs, kinds: &[Kind]) -> Result<ExitCode, Failure> {
-    let shown = async |client: &Client| {
+async fn list(args: &ListArgs, kinds: &[ItemKind]) -> Result<ExitCode, VerbFailure> {
+    let shown = async |client: &VerbClient| {
         let mut lists = Vec::new();
         for kind in kinds.iter().copied() {
             lists.push((kind, client.list(kind).await?));
         }
         if args.format != ListFormat::Json && lists.iter().all(|(_, items)| items.is_empty()) {
-            say(&format!("{} has no {}", client.target.name(), kinds[0].member()));
+            print_message(&format!("{} has no {}", client.target.name(), kinds[0].member()));
         }
         print(&match args.format {
             ListFormat::Table => table::lists(&lists).into(),
@@ -159,72 +163,72 @@ async fn list(args: &ListArgs, kinds: &[Kind]) -> Result<ExitCode, Failure> {
         })?;
         Ok(ExitCode::SUCCESS)
     };
-    connect::with(&args.target, shown).await
+    connect::with_client(&args.target, shown).await
 }
 
-async fn call(args: &CallArgs, given: Given) -> Result<ExitCode, Failure> {
-    let called = async |client: &Client| {
+async fn call(args: &CallArgs, given: CallArguments) -> Result<ExitCode, VerbFailure> {
+    let called = async |client: &VerbClient| {
         // The definition is needed for the pairs' types, and by revisions that send some arguments as headers. Servers
         // may have tools that they do not list, or fail to list them: what was spelled out can be sent all the same.
-        let listed = client.list(Kind::Tools).await;
+        let listed = client.list(ItemKind::Tools).await;
         let tools = match (listed, &given) {
-            (Err(failure), Given::Pairs(_)) => return Err(failure),
+            (Err(failure), CallArguments::Pairs(_)) => return Err(failure),
             (listed, _) => listed.unwrap_or_default(),
         };
-        let definition = tools.iter().find(|tool| tool.text("name").as_deref() == Some(&args.name)).cloned();
-        let input = definition.as_ref().and_then(|tool| tool.object("inputSchema"));
-        let arguments = given.typed(input.as_ref())?.unwrap_or_else(Object::new);
-        let params = Object::new().with("name", Raw::string(&args.name)).with("arguments", arguments.raw());
-        let call = Call { definition: definition.clone(), ..Call::new(Method::CallTool, params) };
-        let outcome = match client.finish(call).await {
+        let definition = tools.iter().find(|tool| tool.get_string("name").as_deref() == Some(&args.name)).cloned();
+        let input = definition.as_ref().and_then(|tool| tool.get_object("inputSchema"));
+        let arguments = given.typed(input.as_ref())?.unwrap_or_else(JsonObject::new);
+        let params = JsonObject::new().with("name", RawJson::string(&args.name)).with("arguments", arguments.to_raw());
+        let call = Call { definition: definition.clone(), ..Call::new(McpMethod::CallTool, params) };
+        let outcome = match client.finish_call(call).await {
             Ok(outcome) => outcome,
             Err(failure) if definition.is_some() => return Err(failure),
             Err(failure) => {
                 let away = match client.target.admin() {
-                    Some(admin) => away::explain(&args.name, &admin).await,
+                    Some(admin) => explain_missing::explain(&args.name, &admin).await,
                     None => None,
                 };
                 return Err(match away {
-                    Some(away) => Failure::Failed(away).with_hint("`moongate status` says more".to_owned()),
+                    Some(away) => VerbFailure::Failed(away).with_hint("`moongate status` says more".to_owned()),
                     None => failure.with_hint(unlisted(&args.name, &tools)),
                 });
             }
         };
-        show(&outcome, args.format, blocks::tool_result)?;
+        show(&outcome, args.format, render_content::tool_result)?;
         let is_error = outcome.result.get("isError").is_some_and(|raw| &raw.bytes()[..] == b"true");
         if is_error {
-            say(&format!("error: the tool {} says that it failed", args.name));
+            print_message(&format!("error: the tool {} says that it failed", args.name));
         }
         Ok(if is_error { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     };
-    connect::with(&args.target, called).await
+    connect::with_client(&args.target, called).await
 }
 
-async fn get(args: &CallArgs, given: Given) -> Result<ExitCode, Failure> {
-    let got = async |client: &Client| {
-        let mut params = Object::new().with("name", Raw::string(&args.name));
+async fn get(args: &CallArgs, given: CallArguments) -> Result<ExitCode, VerbFailure> {
+    let got = async |client: &VerbClient| {
+        let mut params = JsonObject::new().with("name", RawJson::string(&args.name));
         // The arguments of a prompt are strings, all of them.
         if let Some(arguments) = given.typed(None)? {
-            params.set(Text::literal("arguments"), arguments.raw());
+            params.set(ByteString::literal("arguments"), arguments.to_raw());
         }
-        let outcome = client.finish(Call::new(Method::GetPrompt, params)).await?;
-        show(&outcome, args.format, blocks::prompt_result)?;
+        let outcome = client.finish_call(Call::new(McpMethod::GetPrompt, params)).await?;
+        show(&outcome, args.format, render_content::prompt_result)?;
         Ok(ExitCode::SUCCESS)
     };
-    connect::with(&args.target, got).await
+    connect::with_client(&args.target, got).await
 }
 
-async fn read(args: &ReadArgs) -> Result<ExitCode, Failure> {
-    let got = async |client: &Client| {
-        let params = Object::new().with("uri", Raw::string(&args.uri));
-        let outcome = client.finish(Call::new(Method::ReadResource, params)).await?;
-        show(&outcome, args.format, blocks::read_result)?;
+async fn read(args: &ReadArgs) -> Result<ExitCode, VerbFailure> {
+    let got = async |client: &VerbClient| {
+        let params = JsonObject::new().with("uri", RawJson::string(&args.uri));
+        let outcome = client.finish_call(Call::new(McpMethod::ReadResource, params)).await?;
+        show(&outcome, args.format, render_content::read_result)?;
         Ok(ExitCode::SUCCESS)
     };
-    connect::with(&args.target, got).await
+    connect::with_client(&args.target, got).await
 }
 
-fn show(outcome: &Outcome, format: ResultFormat, text: fn(&Object) -> String) -> Result<(), Failure> {
+fn show(outcome: &Outcome, format: ResultFormat, text: fn(&JsonObject) -> String) -> Result<(), VerbFailure> {
     match format {
         ResultFormat::Json => print(&[&outcome.result.bytes()[..], b"\n"].concat()),
         ResultFormat::Text => print(output::fit_for_stdout(&text(&outcome.result)).as_bytes()),
@@ -232,13 +236,13 @@ fn show(outcome: &Outcome, format: ResultFormat, text: fn(&Object) -> String) ->
 }
 
 /// What may help somebody whose call of a tool that is not listed failed.
-fn unlisted(name: &str, tools: &[Arc<Object>]) -> String {
+fn unlisted(name: &str, tools: &[Arc<JsonObject>]) -> String {
     // Without the prefix that the gateway gives it, or mistyped.
     let distance = |other: &str| match other.ends_with(name) {
         true => 0,
         false => strsim::damerau_levenshtein(name, other),
     };
-    let names = tools.iter().filter_map(|tool| tool.text("name"));
+    let names = tools.iter().filter_map(|tool| tool.get_string("name"));
     match names.min_by_key(|other| distance(other)).filter(|other| distance(other) <= 2) {
         Some(other) => format!("no tool {name:?} is listed; did you mean {other:?}?"),
         None => format!("no tool {name:?} is listed; `moongate tools` shows those that are"),

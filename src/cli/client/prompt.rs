@@ -2,29 +2,29 @@
 
 use std::sync::Arc;
 
-use crate::json::{Object, Raw, Text};
-use crate::model::Kind;
+use crate::json::{ByteString, JsonObject, RawJson};
+use crate::model::ItemKind;
 
-use super::output::clean;
-use super::schema::{self, Argument};
+use super::output::without_control_characters;
+use super::schema::{self, SchemaArgument};
 
 /// The section; `instructions` are the server's own.
-pub(super) fn lists(lists: &[(Kind, Vec<Arc<Object>>)], instructions: Option<&str>) -> String {
+pub(super) fn lists(lists: &[(ItemKind, Vec<Arc<JsonObject>>)], instructions: Option<&str>) -> String {
     let filled = lists.iter().filter(|(_, items)| !items.is_empty());
     let sections: Vec<String> = filled.map(|(kind, items)| section(*kind, items, instructions)).collect();
-    clean(&sections.join("\n")).into_owned()
+    without_control_characters(&sections.join("\n")).into_owned()
 }
 
-fn section(kind: Kind, items: &[Arc<Object>], instructions: Option<&str>) -> String {
+fn section(kind: ItemKind, items: &[Arc<JsonObject>], instructions: Option<&str>) -> String {
     let heading = match kind {
-        Kind::Tools => "Tools",
-        Kind::Resources => "Resources",
-        Kind::Templates => "Resource templates",
-        Kind::Prompts => "Prompts",
+        ItemKind::Tools => "Tools",
+        ItemKind::Resources => "Resources",
+        ItemKind::Templates => "Resource templates",
+        ItemKind::Prompts => "Prompts",
     };
     let mut out = format!("# {heading}\n");
     // How to use the server matters most where something is to be called.
-    if let (Kind::Tools, Some(instructions)) = (kind, instructions) {
+    if let (ItemKind::Tools, Some(instructions)) = (kind, instructions) {
         paragraph(&mut out, instructions);
     }
     for item in items {
@@ -34,18 +34,18 @@ fn section(kind: Kind, items: &[Arc<Object>], instructions: Option<&str>) -> Str
     out
 }
 
-fn item(out: &mut String, kind: Kind, item: &Object) {
-    let key = item.text(kind.item_key()).unwrap_or_else(|| Text::literal(""));
+fn item(out: &mut String, kind: ItemKind, item: &JsonObject) {
+    let key = item.get_string(kind.item_key()).unwrap_or_else(|| ByteString::literal(""));
     out.push_str(&format!("## {}\n", key.replace('\n', " ")));
-    let described = item.text("description").or_else(|| item.text("title"));
+    let described = item.get_string("description").or_else(|| item.get_string("title"));
     if let Some(description) = described {
         paragraph(out, &description);
     }
     let arguments = match kind {
-        Kind::Tools => schema::arguments(&item.object("inputSchema").unwrap_or_default()),
-        Kind::Prompts => schema::prompt_arguments(item),
-        Kind::Resources | Kind::Templates => {
-            if let Some(mime) = item.text("mimeType") {
+        ItemKind::Tools => schema::arguments(&item.get_object("inputSchema").unwrap_or_default()),
+        ItemKind::Prompts => schema::prompt_arguments(item),
+        ItemKind::Resources | ItemKind::Templates => {
+            if let Some(mime) = item.get_string("mimeType") {
                 paragraph(out, &format!("Type: {mime}"));
             }
             return;
@@ -62,7 +62,7 @@ fn item(out: &mut String, kind: Kind, item: &Object) {
 }
 
 /// `` - `a` (number, required): What it is. One of 1, 2. ``
-fn argument(argument: &Argument) -> String {
+fn argument(argument: &SchemaArgument) -> String {
     let mut about = argument.types.clone();
     about.push(if argument.required { "required" } else { "optional" }.to_owned());
     about.extend(argument.default.as_ref().map(|default| format!("default {default:?}")));
@@ -71,7 +71,7 @@ fn argument(argument: &Argument) -> String {
         line.push_str(&format!(": {}", description.trim().replace('\n', "\n  ")));
     }
     if !argument.choices.is_empty() {
-        let choices: Vec<String> = argument.choices.iter().map(|raw: &Raw| format!("{raw:?}")).collect();
+        let choices: Vec<String> = argument.choices.iter().map(|raw: &RawJson| format!("{raw:?}")).collect();
         let joint = match argument.description {
             None => ": one",
             Some(_) if line.ends_with('.') => " One",
@@ -95,8 +95,8 @@ mod tests {
         let tool = r#"{"name":"add","description":" Adds.\nTwo. ","inputSchema":{"properties":{
             "a":{"type":"number","description":"The first"},"b":{"type":["integer","null"],"default":1.0},
             "c":{"enum":["x","y"]}},"required":["a"]}}"#;
-        let items = vec![Arc::new(Raw::literal(tool).as_object().unwrap())];
-        let text = lists(&[(Kind::Tools, items), (Kind::Prompts, Vec::new())], Some("Be kind."));
+        let items = vec![Arc::new(RawJson::literal(tool).as_object().unwrap())];
+        let text = lists(&[(ItemKind::Tools, items), (ItemKind::Prompts, Vec::new())], Some("Be kind."));
         let wanted = "# Tools\n\nBe kind.\n\n## add\n\nAdds.\nTwo.\n\nArguments:\n\n- `a` (number, required): The first\n\
             - `b` (integer, null, optional, default 1.0)\n- `c` (string, optional): one of \"x\", \"y\".\n";
         assert_eq!(text, wanted);

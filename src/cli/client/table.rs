@@ -4,10 +4,10 @@
 
 use std::sync::Arc;
 
-use crate::json::{Object, Text};
-use crate::model::Kind;
+use crate::json::{ByteString, JsonObject};
+use crate::model::ItemKind;
 
-use super::schema::{self, Argument};
+use super::schema::{self, SchemaArgument};
 
 /// The widest cell that is not the first of its row.
 const CELL: usize = 40;
@@ -15,40 +15,40 @@ const CELL: usize = 40;
 const LAST: usize = 80;
 
 /// The lists, each under its own heading; lists without items are left out.
-pub(super) fn lists(lists: &[(Kind, Vec<Arc<Object>>)]) -> String {
+pub(super) fn lists(lists: &[(ItemKind, Vec<Arc<JsonObject>>)]) -> String {
     let filled = lists.iter().filter(|(_, items)| !items.is_empty());
     filled.map(|(kind, items)| list(*kind, items)).collect::<Vec<_>>().join("\n")
 }
 
-fn list(kind: Kind, items: &[Arc<Object>]) -> String {
+fn list(kind: ItemKind, items: &[Arc<JsonObject>]) -> String {
     let headings: &[&str] = match kind {
-        Kind::Tools => &["TOOL", "ARGUMENTS", "DESCRIPTION"],
-        Kind::Prompts => &["PROMPT", "ARGUMENTS", "DESCRIPTION"],
-        Kind::Resources => &["RESOURCE", "TYPE", "NAME", "DESCRIPTION"],
-        Kind::Templates => &["TEMPLATE", "TYPE", "NAME", "DESCRIPTION"],
+        ItemKind::Tools => &["TOOL", "ARGUMENTS", "DESCRIPTION"],
+        ItemKind::Prompts => &["PROMPT", "ARGUMENTS", "DESCRIPTION"],
+        ItemKind::Resources => &["RESOURCE", "TYPE", "NAME", "DESCRIPTION"],
+        ItemKind::Templates => &["TEMPLATE", "TYPE", "NAME", "DESCRIPTION"],
     };
     let rows: Vec<Vec<String>> = items.iter().map(|item| row(kind, item)).collect();
     columns(headings, &rows)
 }
 
-fn row(kind: Kind, item: &Object) -> Vec<String> {
-    let text = |key: &str| item.text(key).map(|text| text.to_string()).unwrap_or_default();
-    let described = item.text("description").or_else(|| item.text("title"));
-    let description = described.as_ref().map(Text::to_string).unwrap_or_default();
+fn row(kind: ItemKind, item: &JsonObject) -> Vec<String> {
+    let text = |key: &str| item.get_string(key).map(|text| text.to_string()).unwrap_or_default();
+    let described = item.get_string("description").or_else(|| item.get_string("title"));
+    let description = described.as_ref().map(ByteString::to_string).unwrap_or_default();
     let key = text(kind.item_key());
     match kind {
-        Kind::Tools => {
-            let schema = item.object("inputSchema").unwrap_or_default();
+        ItemKind::Tools => {
+            let schema = item.get_object("inputSchema").unwrap_or_default();
             vec![key, names(&schema::arguments(&schema)), description]
         }
-        Kind::Prompts => vec![key, names(&schema::prompt_arguments(item)), description],
-        Kind::Resources | Kind::Templates => vec![key, text("mimeType"), text("name"), description],
+        ItemKind::Prompts => vec![key, names(&schema::prompt_arguments(item)), description],
+        ItemKind::Resources | ItemKind::Templates => vec![key, text("mimeType"), text("name"), description],
     }
 }
 
 /// `a b [c]`: what may be left out is in brackets.
-fn names(arguments: &[Argument]) -> String {
-    let name = |a: &Argument| if a.required { a.name.to_string() } else { format!("[{}]", a.name) };
+fn names(arguments: &[SchemaArgument]) -> String {
+    let name = |a: &SchemaArgument| if a.required { a.name.to_string() } else { format!("[{}]", a.name) };
     arguments.iter().map(name).collect::<Vec<_>>().join(" ")
 }
 

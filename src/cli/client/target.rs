@@ -14,17 +14,17 @@ use url::{Host, Url};
 
 use crate::cli::admin::{AdminArgs, AdminClient};
 use crate::cli::check;
-use crate::cli::locate::{self, Located};
-use crate::config::{self, LoadOptions, Loaded, Origin, Problems};
+use crate::cli::locate::{self, LocatedGateway};
+use crate::config::{self, ConfigProblems, LoadOptions, LoadedConfig, ProblemOrigin};
 use crate::front::UNIX;
 use crate::link::LinkError;
-use crate::link::guard::Guard;
 use crate::link::pinned::tls_config_for;
 use crate::link::proxy::ProxyChoice;
+use crate::link::reaper::Reaper;
 use crate::revision::{ConnectError, SUPPORTED};
-use crate::upstream::{Connect, HttpTransport, NetworkSettings, ServerSettings};
+use crate::upstream::{ConnectTarget, HttpTransport, NetworkSettings, ServerSettings};
 
-use super::output::{Failure, say};
+use super::output::{VerbFailure, print_message};
 
 /// What stands under the help of each verb.
 pub(super) const HELP: &str = "\
@@ -73,18 +73,18 @@ pub(super) struct TargetArgs {
 }
 
 /// What was chosen.
-pub(super) struct Target {
+pub(super) struct VerbTarget {
     /// How to reach it.
     pub(super) settings: ServerSettings,
-    chosen: Chosen,
+    chosen: TargetChoice,
     /// Where the config says that the gateway is, if that was asked.
-    located: Option<Located>,
+    located: Option<LocatedGateway>,
     /// The config that says where the gateway is.
     config: Vec<PathBuf>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Chosen {
+enum TargetChoice {
     Url,
     Server,
     Command,
@@ -92,20 +92,20 @@ enum Chosen {
 
 impl TargetArgs {
     /// What the flags choose.
-    pub(super) fn target(&self) -> Result<Target, Failure> {
+    pub(super) fn target(&self) -> Result<VerbTarget, VerbFailure> {
         let mut located = None;
         let (mut settings, chosen) = match (&self.server, self.command.split_first()) {
-            (Some(name), _) => (self.configured(name)?, Chosen::Server),
-            (None, Some((command, args))) => (started(command, args), Chosen::Command),
+            (Some(name), _) => (self.configured(name)?, TargetChoice::Server),
+            (None, Some((command, args))) => (child_process(command, args), TargetChoice::Command),
             (None, None) => {
                 let url = match &self.url {
                     Some(url) => url.clone(),
-                    None => url_of(located.insert(locate::endpoint(&self.config).map_err(Failure::Usage)?)),
+                    None => url_of(located.insert(locate::endpoint(&self.config).map_err(VerbFailure::Usage)?)),
                 };
-                (remote(&url, self.key.as_deref()).map_err(Failure::Usage)?, Chosen::Url)
+                (remote(&url, self.key.as_deref()).map_err(VerbFailure::Usage)?, TargetChoice::Url)
             }
         };
-        if chosen != Chosen::Server {
+        if chosen != TargetChoice::Server {
             settings.max_message = MAX_MESSAGE;
         }
         if self.protocol.is_some() {
@@ -117,10 +117,10 @@ impl TargetArgs {
             settings.list_timeout = time;
             settings.connect_timeout = settings.connect_timeout.min(time);
         }
-        Ok(Target { settings, chosen, located, config: self.config.clone() })
+        Ok(VerbTarget { settings, chosen, located, config: self.config.clone() })
     }
 
-    fn configured(&self, name: &str) -> Result<ServerSettings, Failure> {
+    fn configured(&self, name: &str) -> Result<ServerSettings, VerbFailure> {
         let env = check::environment();
         let mut paths = self.config.clone();
         if paths.is_empty() {
@@ -128,26 +128,26 @@ impl TargetArgs {
         }
         let only = vec![name.to_owned()];
         let options = LoadOptions { paths, env, only, revisions: &SUPPORTED, ..LoadOptions::default() };
-        let tolerance = config::Tolerance::PerServer;
+        let tolerance = config::ErrorTolerance::PerServer;
         let mut loaded = config::load(&LoadOptions { tolerance, ..options }).map_err(|mut problems| {
             // What is a flag of the gateway there has another name here.
-            for problem in problems.errors.iter_mut().filter(|p| matches!(p.origin, Origin::Flag(_))) {
-                problem.origin = Origin::Flag("--server".to_owned());
+            for problem in problems.errors.iter_mut().filter(|p| matches!(p.origin, ProblemOrigin::Flag(_))) {
+                problem.origin = ProblemOrigin::Flag("--server".to_owned());
             }
-            Failure::Config(problems)
+            VerbFailure::Config(problems)
         })?;
         loaded.failed.retain(|problem| problem.server.as_deref() == Some(name));
         if !loaded.failed.is_empty() {
-            let Loaded { failed: errors, warnings, files, .. } = loaded;
-            return Err(Failure::Config(Problems { errors, warnings, files }));
+            let LoadedConfig { failed: errors, warnings, files, .. } = loaded;
+            return Err(VerbFailure::Config(ConfigProblems { errors, warnings, files }));
         }
         let server = loaded.plan.servers.into_iter().find(|server| server.name == name);
-        server.ok_or_else(|| Failure::Usage(format!("the server {name:?} is disabled, or not in the config")))
+        server.ok_or_else(|| VerbFailure::Usage(format!("the server {name:?} is disabled, or not in the config")))
     }
 }
 
 /// The URL of the endpoint over everything.
-fn url_of(located: &Located) -> String {
+fn url_of(located: &LocatedGateway) -> String {
     match (&located.place, &located.certificate) {
         (place, _) if place.starts_with(UNIX) => place.clone(),
         (place, Some(_)) => format!("https://{place}/mcp"),
@@ -159,7 +159,7 @@ fn url_of(located: &Located) -> String {
 pub(in crate::cli) fn remote(url: &str, key: Option<&str>) -> Result<ServerSettings, String> {
     let bad = |what: String| format!("--url {url:?} {what}");
     if let Some(place) = url.strip_prefix(UNIX) {
-        return through_socket(place, key).map_err(bad);
+        return over_unix_socket(place, key).map_err(bad);
     }
     let url = Url::parse(url).map_err(|e| match e {
         url::ParseError::RelativeUrlWithoutBase => {
@@ -174,16 +174,16 @@ pub(in crate::cli) fn remote(url: &str, key: Option<&str>) -> Result<ServerSetti
     };
     let headers = credentials(key)?;
     if !headers.is_empty() && matches!(url.scheme(), "http" | "ws") && !is_loopback(&url) {
-        say("warning: the key goes over the network unencrypted; use https if anybody else can listen there");
+        print_message("warning: the key goes over the network unencrypted; use https if anybody else can listen there");
     }
     let name = url.authority().rsplit('@').next().unwrap_or_default().to_owned();
     let (forward_headers, network) = (Vec::new(), past_proxies());
-    let connect = Connect::Http { url, socket: None, transport, headers, forward_headers, network };
+    let connect = ConnectTarget::Http { url, socket: None, transport, headers, forward_headers, network };
     Ok(ServerSettings::new(name, connect))
 }
 
 /// A gateway that listens on a Unix socket: `PATH`, or `PATH:/mcp/NAME` for another endpoint than `/mcp`.
-fn through_socket(place: &str, key: Option<&str>) -> Result<ServerSettings, String> {
+fn over_unix_socket(place: &str, key: Option<&str>) -> Result<ServerSettings, String> {
     let (path, endpoint) = match place.rsplit_once(":/") {
         Some((path, endpoint)) => (path, format!("/{endpoint}")),
         None => (place, "/mcp".to_owned()),
@@ -194,7 +194,7 @@ fn through_socket(place: &str, key: Option<&str>) -> Result<ServerSettings, Stri
     let url = Url::parse(&format!("http://localhost{endpoint}")).map_err(|e| format!("names no endpoint: {e}"))?;
     let (socket, transport) = (Some(PathBuf::from(path)), HttpTransport::Auto);
     let (headers, forward_headers, network) = (credentials(key)?, Vec::new(), past_proxies());
-    let connect = Connect::Http { url, socket, transport, headers, forward_headers, network };
+    let connect = ConnectTarget::Http { url, socket, transport, headers, forward_headers, network };
     Ok(ServerSettings::new(path.to_owned(), connect))
 }
 
@@ -221,14 +221,14 @@ fn is_loopback(url: &Url) -> bool {
     }
 }
 
-fn started(command: &str, args: &[String]) -> ServerSettings {
+fn child_process(command: &str, args: &[String]) -> ServerSettings {
     let name = Path::new(command).file_name().map_or(command.into(), |name| name.to_string_lossy()).into_owned();
     // It is the user's own command, which the user's shell would have started with all of this.
     let env = check::environment().into_iter().filter(|(name, _)| name != "MOONGATE_KEY").collect();
-    ServerSettings::new(name, Connect::Stdio { command: command.to_owned(), args: args.to_vec(), env, cwd: None })
+    ServerSettings::new(name, ConnectTarget::Stdio { command: command.to_owned(), args: args.to_vec(), env, cwd: None })
 }
 
-impl Target {
+impl VerbTarget {
     /// What it is called in messages.
     pub(super) fn name(&self) -> &str {
         &self.settings.name
@@ -237,18 +237,18 @@ impl Target {
     /// The admin listener of the gateway that it is, if it may be one on this machine.
     pub(super) fn admin(&self) -> Option<AdminClient> {
         let here = match &self.settings.connect {
-            Connect::Http { socket: Some(_), .. } => true,
-            Connect::Http { url, .. } => is_loopback(url),
-            Connect::Stdio { .. } | Connect::Socket(_) | Connect::Misconfigured { .. } => false,
+            ConnectTarget::Http { socket: Some(_), .. } => true,
+            ConnectTarget::Http { url, .. } => is_loopback(url),
+            ConnectTarget::Stdio { .. } | ConnectTarget::Socket(_) | ConnectTarget::Misconfigured { .. } => false,
         };
         let admin_key = std::env::var("MOONGATE_ADMIN_KEY").ok();
         let args = AdminArgs { admin: None, admin_key };
-        args.client(&self.config).ok().filter(|_| here && self.chosen == Chosen::Url)
+        args.client(&self.config).ok().filter(|_| here && self.chosen == TargetChoice::Url)
     }
 
     /// Whether limits were set by flags, or are the client's own: then the config has no say.
     pub(super) fn is_ad_hoc(&self) -> bool {
-        self.chosen != Chosen::Server
+        self.chosen != TargetChoice::Server
     }
 
     /// The certificate that the gateway of the config shows is the one to trust, whoever signed it.
@@ -257,39 +257,40 @@ impl Target {
     }
 
     /// Only a child needs a guard; without one it still ends when we do in an orderly way.
-    pub(super) fn guard(&self) -> Guard {
+    pub(super) fn guard(&self) -> Reaper {
         let program = std::env::current_exe().ok();
-        let child = matches!(self.settings.connect, Connect::Stdio { .. });
-        let guard = program.filter(|_| child).and_then(|program| Guard::start(&program).ok());
-        guard.unwrap_or_else(Guard::none)
+        let child = matches!(self.settings.connect, ConnectTarget::Stdio { .. });
+        let guard = program.filter(|_| child).and_then(|program| Reaper::start(&program).ok());
+        guard.unwrap_or_else(Reaper::disabled)
     }
 
     /// Why the connection could not be opened, and what may help.
-    pub(super) fn failure(&self, error: &ConnectError) -> Failure {
+    pub(super) fn failure(&self, error: &ConnectError) -> VerbFailure {
         let name = self.name();
         let limit = self.settings.start_timeout;
         match (error, self.chosen) {
-            (ConnectError::Link(LinkError::Timeout(_)), Chosen::Url | Chosen::Command) => {
-                Failure::Failed(format!("{name} did not answer within {limit:?} (--timeout)"))
+            (ConnectError::Link(LinkError::Timeout(_)), TargetChoice::Url | TargetChoice::Command) => {
+                VerbFailure::Failed(format!("{name} did not answer within {limit:?} (--timeout)"))
             }
-            (ConnectError::Link(LinkError::Status { status: status @ (401 | 403), .. }), Chosen::Url) => {
+            (ConnectError::Link(LinkError::Status { status: status @ (401 | 403), .. }), TargetChoice::Url) => {
                 let message = format!("{name} refused: HTTP status {status}: the key is missing or wrong");
-                Failure::Failed(message).with_hint("give one with MOONGATE_KEY or --key".to_owned())
+                VerbFailure::Failed(message).with_hint("give one with MOONGATE_KEY or --key".to_owned())
             }
-            (ConnectError::Link(LinkError::Status { status: 404, .. }), Chosen::Url) => {
+            (ConnectError::Link(LinkError::Status { status: 404, .. }), TargetChoice::Url) => {
                 let message = format!("{name} has nothing there: HTTP status 404");
-                Failure::Failed(message).with_hint("is the path right? A gateway serves /mcp and /mcp/NAME".to_owned())
+                VerbFailure::Failed(message)
+                    .with_hint("is the path right? A gateway serves /mcp and /mcp/NAME".to_owned())
             }
-            (ConnectError::Link(LinkError::Unreachable(_)), Chosen::Url) => {
+            (ConnectError::Link(LinkError::Unreachable(_)), TargetChoice::Url) => {
                 let hint = match &self.located {
                     Some(located) => located.advice(),
                     None => "is the gateway running? `moongate serve` starts it; --url says where its endpoint is, and --admin \
                              where its admin listener is"
                         .to_owned(),
                 };
-                Failure::Failed(format!("{name}: {error}")).with_hint(hint)
+                VerbFailure::Failed(format!("{name}: {error}")).with_hint(hint)
             }
-            _ => Failure::Failed(format!("{name}: {error}")),
+            _ => VerbFailure::Failed(format!("{name}: {error}")),
         }
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::super::tree::{Node, Value};
+use super::super::tree::{ConfigNode, ConfigValue};
 
 /// What a number without a unit counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,32 +108,34 @@ pub(super) fn by_path(path: Option<&Path>) -> Option<&'static ClientFormat> {
 }
 
 /// The client by the keys that its entries have.
-pub(super) fn by_entries(map: &BTreeMap<String, Node>) -> Option<&'static ClientFormat> {
-    let has = |key: &str| map.values().filter_map(Node::as_table).any(|entry| entry.contains_key(key));
+pub(super) fn by_entries(map: &BTreeMap<String, ConfigNode>) -> Option<&'static ClientFormat> {
+    let has = |key: &str| map.values().filter_map(ConfigNode::as_table).any(|entry| entry.contains_key(key));
     // `streamableHttp` is Cline's way to write it, and numbers there are seconds.
     let cline = map.values().any(|entry| {
-        entry.child("type").and_then(Node::as_text) == Some("streamableHttp") && entry.child("autoApprove").is_some()
+        entry.child("type").and_then(ConfigNode::as_text) == Some("streamableHttp")
+            && entry.child("autoApprove").is_some()
     });
     let known = ENTRY_KEYS.iter().find(|(key, _)| has(key)).map(|(_, format)| *format);
     known.or(cline.then_some(&CLINE))
 }
 
 /// The client of an `mcp` table with a server for each key.
-pub(super) fn of_mcp_table(map: &BTreeMap<String, Node>, path: Option<&Path>) -> &'static ClientFormat {
+pub(super) fn of_mcp_table(map: &BTreeMap<String, ConfigNode>, path: Option<&Path>) -> &'static ClientFormat {
     let types = ["stdio", "http", "sse"];
     let crush = map.values().any(|entry| {
-        let kind = entry.child("type").and_then(Node::as_text);
+        let kind = entry.child("type").and_then(ConfigNode::as_text);
         kind.is_some_and(|kind| types.contains(&kind)) || entry.child("disabled_tools").is_some()
     });
     by_path(path).unwrap_or(if crush { &CRUSH } else { &OPENCODE })
 }
 
 /// Whether a table says how a server is reached.
-pub(super) fn is_server(node: &Node) -> bool {
+pub(super) fn is_server(node: &ConfigNode) -> bool {
     const WAYS: [&str; 10] =
         ["url", "command", "cmd", "uri", "serverUrl", "httpUrl", "server_url", "http_url", "baseUrl", "tcp"];
     let Some(table) = node.as_table() else { return false };
-    let leads = |value: &Value| matches!(value, Value::Text(_) | Value::List(_) | Value::Table(_));
+    let leads =
+        |value: &ConfigValue| matches!(value, ConfigValue::Text(_) | ConfigValue::List(_) | ConfigValue::Table(_));
     WAYS.iter().any(|way| table.get(*way).is_some_and(|node| leads(&node.value)))
         || table.get("unix").is_some_and(|node| node.as_text().is_some())
 }

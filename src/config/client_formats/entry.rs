@@ -5,11 +5,11 @@
 
 use std::collections::BTreeMap;
 
-use super::super::problem::{Faults, Kind};
-use super::super::tree::{Node, Path, Place, Value};
+use super::super::problem::{ProblemCollector, ProblemKind};
+use super::super::tree::{ConfigNode, ConfigPath, ConfigValue, SourceSpan};
 use super::client::{ClientFormat, OWN, TimeUnit, WITSY};
-use super::ignored::Ignored;
-use super::references::{self, Inputs};
+use super::ignored::IgnoredSettings;
+use super::references::{self, EditorInputs};
 use super::tools;
 
 /// Other names of our keys.
@@ -76,17 +76,17 @@ pub(in super::super) fn type_names() -> Vec<&'static str> {
 }
 
 /// An entry on its way to our form.
-pub(super) struct Entry<'a> {
-    pub(super) path: &'a Path,
-    pub(super) table: &'a mut BTreeMap<String, Node>,
+pub(super) struct ClientEntry<'a> {
+    pub(super) path: &'a ConfigPath,
+    pub(super) table: &'a mut BTreeMap<String, ConfigNode>,
     pub(super) format: &'a ClientFormat,
-    pub(super) inputs: &'a Inputs,
-    pub(super) asked: &'a mut Vec<String>,
-    pub(super) ignored: &'a mut Ignored,
-    pub(super) faults: &'a mut Faults,
+    pub(super) inputs: &'a EditorInputs,
+    pub(super) asked_inputs: &'a mut Vec<String>,
+    pub(super) ignored: &'a mut IgnoredSettings,
+    pub(super) faults: &'a mut ProblemCollector,
 }
 
-impl Entry<'_> {
+impl ClientEntry<'_> {
     /// Rewrites it.
     pub(super) fn convert(mut self) {
         let foreign = *self.format != OWN;
@@ -114,7 +114,7 @@ impl Entry<'_> {
         self.ignored.take_from(self.path, self.table, foreign);
     }
 
-    fn error(&mut self, kind: Kind, place: Place, message: String, fix: &str) {
+    fn error(&mut self, kind: ProblemKind, place: SourceSpan, message: String, fix: &str) {
         self.faults.about(self.path).error(kind, place, message, fix);
     }
 
@@ -122,7 +122,7 @@ impl Entry<'_> {
     fn references(&mut self) {
         for (key, node) in self.table.iter_mut() {
             let path = self.path.key(key);
-            rewrite(node, &path, (self.format, self.inputs), self.asked, self.faults);
+            rewrite(node, &path, (self.format, self.inputs), self.asked_inputs, self.faults);
         }
     }
 
@@ -131,7 +131,7 @@ impl Entry<'_> {
         if self.table.get(key).is_none_or(|node| node.as_table().is_none()) {
             return;
         }
-        if let Some(Node { value: Value::Table(inner), .. }) = self.table.remove(key) {
+        if let Some(ConfigNode { value: ConfigValue::Table(inner), .. }) = self.table.remove(key) {
             for (key, node) in inner {
                 self.table.entry(key).or_insert(node);
             }
@@ -143,7 +143,7 @@ impl Entry<'_> {
         if self.table.get("command").is_none_or(|node| node.child("path").is_none()) {
             return;
         }
-        if let Some(Node { value: Value::Table(inner), .. }) = self.table.remove("command") {
+        if let Some(ConfigNode { value: ConfigValue::Table(inner), .. }) = self.table.remove("command") {
             for (key, node) in inner {
                 let key = if key == "path" { "command".to_owned() } else { key };
                 self.table.entry(key).or_insert(node);
@@ -154,8 +154,8 @@ impl Entry<'_> {
     fn rename(&mut self, alias: &str, key: &str) {
         let Some(node) = self.table.remove(alias) else { return };
         match (self.table.get_mut(key).map(|there| &mut there.value), node.value) {
-            (None, value) => drop(self.table.insert(key.to_owned(), Node { value, ..node })),
-            (Some(Value::Table(there)), Value::Table(more)) => {
+            (None, value) => drop(self.table.insert(key.to_owned(), ConfigNode { value, ..node })),
+            (Some(ConfigValue::Table(there)), ConfigValue::Table(more)) => {
                 for (key, node) in more {
                     there.entry(key).or_insert(node);
                 }
@@ -164,16 +164,16 @@ impl Entry<'_> {
             _ => {
                 let what = if key == "url" { "two URLs".to_owned() } else { format!("`{key}` twice") };
                 let message = format!("`{}` has {what}: `{alias}` is another spelling of `{key}`", self.path);
-                self.error(Kind::Conflict, node.key, message, "keep one of the two");
+                self.error(ProblemKind::Conflict, node.key, message, "keep one of the two");
             }
         }
     }
 
     /// Credentials that are the names of variables.
     fn credentials(&mut self) {
-        let mut headers: Vec<(String, Node)> = Vec::new();
-        let mut env: Vec<(String, Node)> = Vec::new();
-        let text = |node: &Node, text: String| Node { value: Value::Text(text), ..node.clone() };
+        let mut headers: Vec<(String, ConfigNode)> = Vec::new();
+        let mut env: Vec<(String, ConfigNode)> = Vec::new();
+        let text = |node: &ConfigNode, text: String| ConfigNode { value: ConfigValue::Text(text), ..node.clone() };
         let bearer = |value: &str| format!("Bearer {value}");
         for (key, as_value) in [("bearer_token_env_var", false), ("api_key_env", false), ("apiKey", true)] {
             let Some(node) = self.table.remove(key) else { continue };
@@ -182,7 +182,7 @@ impl Entry<'_> {
                 headers.push(("Authorization".to_owned(), text(&node, bearer(&value))));
             }
         }
-        if let Some(Node { value: Value::Table(names), .. }) = self.table.remove("env_http_headers") {
+        if let Some(ConfigNode { value: ConfigValue::Table(names), .. }) = self.table.remove("env_http_headers") {
             for (header, node) in names {
                 let value = node.as_text().map(|name| text(&node, format!("${{{name}}}")));
                 headers.extend(value.map(|value| (header, value)));
@@ -190,7 +190,7 @@ impl Entry<'_> {
         }
         // Those of `env_vars` may be missing; those of `env_keys` are secrets that the server needs.
         for (key, default) in [("env_vars", ":-"), ("env_keys", "")] {
-            let Some(Node { value: Value::List(names), .. }) = self.table.remove(key) else { continue };
+            let Some(ConfigNode { value: ConfigValue::List(names), .. }) = self.table.remove(key) else { continue };
             for node in names {
                 let name = node.as_text().map(str::to_owned);
                 env.extend(name.map(|name| (name.clone(), text(&node, format!("${{{name}{default}}}")))));
@@ -200,9 +200,9 @@ impl Entry<'_> {
         self.add("env", env);
     }
 
-    fn add(&mut self, key: &str, entries: Vec<(String, Node)>) {
-        let Some(place) = entries.first().map(|(_, node)| node.place) else { return };
-        let node = self.table.entry(key.to_owned()).or_insert_with(|| Node::table(place));
+    fn add(&mut self, key: &str, entries: Vec<(String, ConfigNode)>) {
+        let Some(place) = entries.first().map(|(_, node)| node.span) else { return };
+        let node = self.table.entry(key.to_owned()).or_insert_with(|| ConfigNode::table(place));
         let Some(table) = node.as_table_mut() else { return };
         for (name, node) in entries {
             let there = table.keys().any(|other| other.eq_ignore_ascii_case(&name));
@@ -217,24 +217,24 @@ impl Entry<'_> {
         if let Some(node) = self.table.get("state")
             && let Some(state @ ("enabled" | "disabled")) = node.as_text()
         {
-            let node = Node { value: Value::Bool(state == "enabled"), ..node.clone() };
+            let node = ConfigNode { value: ConfigValue::Bool(state == "enabled"), ..node.clone() };
             self.table.remove("state");
             self.table.entry("enabled".to_owned()).or_insert(node);
         }
         for (name, inverted) in [("disabled", true), ("isActive", false), ("isEnabled", false), ("active", false)] {
             let Some(mut node) = self.table.remove(name) else { continue };
             match node.value {
-                Value::Bool(_) if self.table.contains_key("enabled") => {
+                ConfigValue::Bool(_) if self.table.contains_key("enabled") => {
                     let message = format!("`{}` and `enabled` are both there", self.path.key(name));
-                    self.error(Kind::Conflict, node.key, message, "keep `enabled`");
+                    self.error(ProblemKind::Conflict, node.key, message, "keep `enabled`");
                 }
-                Value::Bool(value) => {
-                    node.value = Value::Bool(value != inverted);
+                ConfigValue::Bool(value) => {
+                    node.value = ConfigValue::Bool(value != inverted);
                     self.table.insert("enabled".to_owned(), node);
                 }
                 _ => {
                     let message = format!("`{}` must be true or false, but is {}", self.path.key(name), node.kind());
-                    self.error(Kind::Type, node.place, message, "write true or false");
+                    self.error(ProblemKind::Type, node.span, message, "write true or false");
                 }
             }
         }
@@ -248,7 +248,7 @@ impl Entry<'_> {
             let meaning = meaning.map(|(_, meaning)| *meaning);
             match meaning {
                 Some("") => continue,
-                Some(meaning) => node.value = Value::Text(meaning.to_owned()),
+                Some(meaning) => node.value = ConfigValue::Text(meaning.to_owned()),
                 None => {}
             }
             // Our `transport` has no word for programs, and its `http` rules HTTP+SSE out, which clients' does not.
@@ -266,44 +266,44 @@ impl Entry<'_> {
         }
         let Some(node) = self.table.remove("url") else { return };
         let words = node.as_text().map(split).unwrap_or_default();
-        let words = words.into_iter().map(|word| Node::new(Value::Text(word), node.place)).collect();
-        self.table.insert("args".to_owned(), Node { value: Value::List(words), ..node });
+        let words = words.into_iter().map(|word| ConfigNode::new(ConfigValue::Text(word), node.span)).collect();
+        self.table.insert("args".to_owned(), ConfigNode { value: ConfigValue::List(words), ..node });
     }
 
     /// A command may be a list, or in clients' files one line.
     fn command(&mut self, foreign: bool) {
         let Some(node) = self.table.get_mut("command") else { return };
-        let words: Vec<Node> = match &mut node.value {
-            Value::List(words) => std::mem::take(words),
-            Value::Text(line) if foreign && line.trim().contains(char::is_whitespace) && !is_file(line) => {
-                let place = node.place;
-                split(line).into_iter().map(|word| Node::new(Value::Text(word), place)).collect()
+        let words: Vec<ConfigNode> = match &mut node.value {
+            ConfigValue::List(words) => std::mem::take(words),
+            ConfigValue::Text(line) if foreign && line.trim().contains(char::is_whitespace) && !is_file(line) => {
+                let place = node.span;
+                split(line).into_iter().map(|word| ConfigNode::new(ConfigValue::Text(word), place)).collect()
             }
             _ => return,
         };
         let mut words = words.into_iter();
         match words.next() {
-            Some(first) => (node.value, node.place) = (first.value, first.place),
-            None => node.value = Value::Text(String::new()),
+            Some(first) => (node.value, node.span) = (first.value, first.span),
+            None => node.value = ConfigValue::Text(String::new()),
         }
         let key = node.key;
-        let rest: Vec<Node> = words.collect();
+        let rest: Vec<ConfigNode> = words.collect();
         if rest.is_empty() {
             return;
         }
-        let place = rest[0].place;
+        let place = rest[0].span;
         let args = self.table.entry("args".to_owned());
-        let args = args.or_insert_with(|| Node { key, ..Node::new(Value::List(Vec::new()), place) });
-        if let Value::List(args) = &mut args.value {
+        let args = args.or_insert_with(|| ConfigNode { key, ..ConfigNode::new(ConfigValue::List(Vec::new()), place) });
+        if let ConfigValue::List(args) = &mut args.value {
             args.splice(0..0, rest);
         }
     }
 
     /// A table of tools that only says which calls the client's user approves.
     fn approvals(&mut self) {
-        let approves = |node: &Node| node.as_table().is_some_and(|tool| tool.contains_key("approval_mode"));
-        let only_approves = |table: &BTreeMap<String, Node>| !table.is_empty() && table.values().all(approves);
-        if self.table.get("tools").and_then(Node::as_table).is_some_and(only_approves)
+        let approves = |node: &ConfigNode| node.as_table().is_some_and(|tool| tool.contains_key("approval_mode"));
+        let only_approves = |table: &BTreeMap<String, ConfigNode>| !table.is_empty() && table.values().all(approves);
+        if self.table.get("tools").and_then(ConfigNode::as_table).is_some_and(only_approves)
             && let Some(node) = self.table.remove("tools")
         {
             self.ignored.add(node.key, self.path.key("tools").to_string());
@@ -315,7 +315,7 @@ impl Entry<'_> {
         for (key, ours, unit) in TIMED {
             let Some(node) = self.table.remove(key) else { continue };
             let node = match with_unit(&node.value, unit) {
-                Some(value) => Node { value, ..node },
+                Some(value) => ConfigNode { value, ..node },
                 None => node,
             };
             self.table.entry(ours.to_owned()).or_insert(node);
@@ -330,7 +330,7 @@ impl Entry<'_> {
         }
         if let Some(node) = self.table.remove("initTimeout") {
             let value = with_unit(&node.value, unit);
-            self.table.extend(value.map(|value| ("start_timeout".to_owned(), Node { value, ..node })));
+            self.table.extend(value.map(|value| ("start_timeout".to_owned(), ConfigNode { value, ..node })));
         }
     }
 
@@ -339,8 +339,8 @@ impl Entry<'_> {
         for key in ["env", "headers", "args"] {
             let Some(node) = self.table.get_mut(key) else { continue };
             match &mut node.value {
-                Value::Table(table) => table.values_mut().for_each(as_text),
-                Value::List(items) => items.iter_mut().for_each(as_text),
+                ConfigValue::Table(table) => table.values_mut().for_each(as_text),
+                ConfigValue::List(items) => items.iter_mut().for_each(as_text),
                 _ => {}
             }
         }
@@ -348,25 +348,25 @@ impl Entry<'_> {
 }
 
 fn rewrite(
-    node: &mut Node,
-    path: &Path,
-    (format, inputs): (&ClientFormat, &Inputs),
+    node: &mut ConfigNode,
+    path: &ConfigPath,
+    (format, inputs): (&ClientFormat, &EditorInputs),
     asked: &mut Vec<String>,
-    faults: &mut Faults,
+    faults: &mut ProblemCollector,
 ) {
     match &mut node.value {
-        Value::Text(text) => match references::rewrite(text, format.references, inputs, asked) {
+        ConfigValue::Text(text) => match references::rewrite(text, format.references, inputs, asked) {
             Ok(rewritten) => *text = rewritten,
             Err((message, fix)) => {
-                faults.about(path).error(Kind::Reference, node.place, format!("`{path}`: {message}"), fix);
-                node.value = Value::Null;
+                faults.about(path).error(ProblemKind::Reference, node.span, format!("`{path}`: {message}"), fix);
+                node.value = ConfigValue::Null;
             }
         },
-        Value::List(items) => {
+        ConfigValue::List(items) => {
             let items = items.iter_mut().enumerate();
             items.for_each(|(i, item)| rewrite(item, &path.item(i), (format, inputs), asked, faults));
         }
-        Value::Table(table) => {
+        ConfigValue::Table(table) => {
             for (key, child) in table {
                 rewrite(child, &path.key(key), (format, inputs), asked, faults);
             }
@@ -376,12 +376,12 @@ fn rewrite(
 }
 
 /// A number, or the text of one, as a time.
-fn with_unit(value: &Value, unit: TimeUnit) -> Option<Value> {
+fn with_unit(value: &ConfigValue, unit: TimeUnit) -> Option<ConfigValue> {
     let number = match value {
         #[allow(clippy::cast_precision_loss, reason = "no time is so long")]
-        Value::Int(number) => *number as f64,
-        Value::Float(number) => *number,
-        Value::Text(text) => text.trim().parse().ok()?,
+        ConfigValue::Int(number) => *number as f64,
+        ConfigValue::Float(number) => *number,
+        ConfigValue::Text(text) => text.trim().parse().ok()?,
         _ => return None,
     };
     let milliseconds = match unit {
@@ -393,13 +393,13 @@ fn with_unit(value: &Value, unit: TimeUnit) -> Option<Value> {
     }
     let whole = (milliseconds % 1000.0).abs() < f64::EPSILON;
     let text = if whole { format!("{:.0}s", milliseconds / 1000.0) } else { format!("{milliseconds:.0}ms") };
-    Some(Value::Text(text))
+    Some(ConfigValue::Text(text))
 }
 
-fn as_text(node: &mut Node) {
+fn as_text(node: &mut ConfigNode) {
     match node.value {
-        Value::Int(number) => node.value = Value::Text(number.to_string()),
-        Value::Bool(value) => node.value = Value::Text(value.to_string()),
+        ConfigValue::Int(number) => node.value = ConfigValue::Text(number.to_string()),
+        ConfigValue::Bool(value) => node.value = ConfigValue::Text(value.to_string()),
         _ => {}
     }
 }
@@ -452,13 +452,13 @@ mod tests {
 
     #[test]
     fn numbers_get_the_unit_of_their_client() {
-        let text = |text: &str| Some(Value::Text(text.to_owned()));
-        assert_eq!(with_unit(&Value::Int(60), TimeUnit::Seconds), text("60s"));
-        assert_eq!(with_unit(&Value::Int(60_000), TimeUnit::Milliseconds), text("60s"));
-        assert_eq!(with_unit(&Value::Int(1500), TimeUnit::Milliseconds), text("1500ms"));
-        assert_eq!(with_unit(&Value::Float(1.5), TimeUnit::Seconds), text("1500ms"));
-        assert_eq!(with_unit(&Value::Text("30".to_owned()), TimeUnit::Seconds), text("30s"));
-        assert_eq!(with_unit(&Value::Text("30s".to_owned()), TimeUnit::Seconds), None);
-        assert_eq!(with_unit(&Value::Float(f64::NAN), TimeUnit::Seconds), None);
+        let text = |text: &str| Some(ConfigValue::Text(text.to_owned()));
+        assert_eq!(with_unit(&ConfigValue::Int(60), TimeUnit::Seconds), text("60s"));
+        assert_eq!(with_unit(&ConfigValue::Int(60_000), TimeUnit::Milliseconds), text("60s"));
+        assert_eq!(with_unit(&ConfigValue::Int(1500), TimeUnit::Milliseconds), text("1500ms"));
+        assert_eq!(with_unit(&ConfigValue::Float(1.5), TimeUnit::Seconds), text("1500ms"));
+        assert_eq!(with_unit(&ConfigValue::Text("30".to_owned()), TimeUnit::Seconds), text("30s"));
+        assert_eq!(with_unit(&ConfigValue::Text("30s".to_owned()), TimeUnit::Seconds), None);
+        assert_eq!(with_unit(&ConfigValue::Float(f64::NAN), TimeUnit::Seconds), None);
     }
 }

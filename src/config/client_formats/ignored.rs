@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use super::super::problem::{Faults, Kind};
-use super::super::tree::{Node, Path, Place};
+use super::super::problem::{ProblemCollector, ProblemKind};
+use super::super::tree::{ConfigNode, ConfigPath, SourceSpan};
 
 /// Keys of an entry that only its client needs.
 const CLIENT_KEYS: [&str; 52] = [
@@ -65,15 +65,15 @@ const CLIENT_KEYS: [&str; 52] = [
 ];
 
 /// What is named of them; the rest is counted.
-const NAMED: usize = 12;
+const NAMED_MAX: usize = 12;
 
 /// The settings of a file that mean nothing here.
 #[derive(Default)]
-pub(super) struct Ignored(Vec<(Place, String)>);
+pub(super) struct IgnoredSettings(Vec<(SourceSpan, String)>);
 
-impl Ignored {
+impl IgnoredSettings {
     /// Takes the client's own keys out of an entry.
-    pub(super) fn take_from(&mut self, path: &Path, table: &mut BTreeMap<String, Node>, foreign: bool) {
+    pub(super) fn take_from(&mut self, path: &ConfigPath, table: &mut BTreeMap<String, ConfigNode>, foreign: bool) {
         // In our own form it is a restriction, which is refused as long as it cannot be kept.
         for key in CLIENT_KEYS.into_iter().filter(|key| foreign || *key != "sandbox") {
             if let Some(node) = table.remove(key) {
@@ -81,22 +81,22 @@ impl Ignored {
             }
         }
         // What our own `connect` writes for clients that would otherwise log in by themselves.
-        if table.get("oauth").is_some_and(|node| node.value == super::super::tree::Value::Bool(false)) {
+        if table.get("oauth").is_some_and(|node| node.value == super::super::tree::ConfigValue::Bool(false)) {
             table.remove("oauth");
         }
     }
 
     /// Notes one.
-    pub(super) fn add(&mut self, place: Place, what: String) {
+    pub(super) fn add(&mut self, place: SourceSpan, what: String) {
         self.0.push((place, what));
     }
 
     /// Says all of them at once.
-    pub(super) fn tell(mut self, title: &str, faults: &mut Faults) {
+    pub(super) fn report(mut self, title: &str, faults: &mut ProblemCollector) {
         self.0.sort_by_key(|(place, _)| place.start);
         let Some((place, _)) = self.0.first() else { return };
-        let named: Vec<String> = self.0.iter().take(NAMED).map(|(_, what)| format!("`{what}`")).collect();
-        let more = match self.0.len().saturating_sub(NAMED) {
+        let named: Vec<String> = self.0.iter().take(NAMED_MAX).map(|(_, what)| format!("`{what}`")).collect();
+        let more = match self.0.len().saturating_sub(NAMED_MAX) {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
@@ -109,6 +109,6 @@ impl Ignored {
             false if is_one => "remove it to silence this",
             false => "remove them to silence this",
         };
-        faults.warn(Kind::UnknownKey, *place, message, fix);
+        faults.warn(ProblemKind::UnknownKey, *place, message, fix);
     }
 }

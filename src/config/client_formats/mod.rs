@@ -7,7 +7,7 @@ mod client;
 mod entry;
 mod ignored;
 mod references;
-mod switched;
+mod switched_off;
 mod tools;
 mod wrappers;
 
@@ -18,13 +18,13 @@ use std::path::Path as FilePath;
 pub(super) use entry::{ALIASES, type_names};
 
 use super::check::nearest;
-use super::names;
-use super::problem::{Faults, Kind};
-use super::schema::Schema;
-use super::tree::{Node, Path, Place, Value};
+use super::problem::{ProblemCollector, ProblemKind};
+use super::schema::ConfigSchema;
+use super::server_names;
+use super::tree::{ConfigNode, ConfigPath, ConfigValue, SourceSpan};
 use client::OWN;
-use entry::Entry as ServerEntry;
-use ignored::Ignored;
+use entry::ClientEntry as ServerEntry;
+use ignored::IgnoredSettings;
 use wrappers::ServerMap;
 
 /// Keys at the top of a file that hold a client's servers, beside `servers`.
@@ -32,13 +32,13 @@ pub(super) const SERVER_MAPS: [&str; 5] =
     ["mcpServers", "mcp_servers", "context_servers", "extensions", "amp.mcpServers"];
 
 /// Rewrites a client's file into ours; `file` is its path.
-pub(super) fn normalise(tree: &mut Node, file: Option<&FilePath>, faults: &mut Faults) {
+pub(super) fn normalise(tree: &mut ConfigNode, file: Option<&FilePath>, faults: &mut ProblemCollector) {
     let Some(table) = tree.as_table_mut() else { return };
-    let mut ignored = Ignored::default();
+    let mut ignored = IgnoredSettings::default();
     let asks = wrappers::inputs(table);
     let maps = wrappers::take(table, file, asks.is_some(), &mut ignored);
     let client = maps.iter().map(|map| map.format).find(|format| **format != OWN);
-    let switched = switched::take(table);
+    let switched = switched_off::take(table);
     if client.is_some() {
         ignore_settings_of_client(table, &mut ignored);
     }
@@ -47,27 +47,27 @@ pub(super) fn normalise(tree: &mut Node, file: Option<&FilePath>, faults: &mut F
     for map in maps {
         let mut map = renamed(map, faults);
         for (name, server) in &mut map.entries {
-            let path = Path::of(&["servers", name]);
+            let path = ConfigPath::of(&["servers", name]);
             let Some(entry) = server.as_table_mut() else { continue };
             let (ignored, asked, format, inputs) = (&mut ignored, &mut asked, map.format, &inputs);
-            ServerEntry { path: &path, table: entry, format, inputs, asked, ignored, faults }.convert();
+            ServerEntry { path: &path, table: entry, format, inputs, asked_inputs: asked, ignored, faults }.convert();
             switched.apply(name, server);
         }
         merge(table, map, faults);
     }
-    tell_inputs(asks.map(|(place, _)| place), asked, faults);
-    ignored.tell(client.map_or("clients", |format| format.title), faults);
+    report_inputs(asks.map(|(place, _)| place), asked, faults);
+    ignored.report(client.map_or("clients", |format| format.title), faults);
 }
 
 /// Says which variables stand for what an editor would ask for.
-fn tell_inputs(place: Option<Place>, mut asked: Vec<String>, faults: &mut Faults) {
+fn report_inputs(place: Option<SourceSpan>, mut asked: Vec<String>, faults: &mut ProblemCollector) {
     asked.sort();
     asked.dedup();
     let Some(place) = place.filter(|_| !asked.is_empty()) else { return };
     let message =
         format!("`inputs` are not asked for here: they are taken from the environment, as {}", asked.join(", "));
     faults.warn(
-        Kind::UnknownKey,
+        ProblemKind::UnknownKey,
         place,
         message,
         "set these variables for the gateway, or write `${file:/path}` instead",
@@ -75,45 +75,47 @@ fn tell_inputs(place: Option<Place>, mut asked: Vec<String>, faults: &mut Faults
 }
 
 /// Servers of a client by names that they can have here.
-fn renamed(map: ServerMap, faults: &mut Faults) -> ServerMap {
+fn renamed(map: ServerMap, faults: &mut ProblemCollector) -> ServerMap {
     if *map.format == OWN {
         return map;
     }
-    let mut entries: BTreeMap<String, Node> = BTreeMap::new();
+    let mut entries: BTreeMap<String, ConfigNode> = BTreeMap::new();
     let (legal, other): (Vec<_>, Vec<_>) =
-        map.entries.into_iter().partition(|(name, _)| names::problem(name).is_none());
+        map.entries.into_iter().partition(|(name, _)| server_names::name_problem(name).is_none());
     entries.extend(legal);
     for (name, node) in other {
-        let legal = names::free(&name, |name| entries.contains_key(name));
+        let legal = server_names::unused_name(&name, |name| entries.contains_key(name));
         let message = format!("the server {name:?} is called `{legal}` here: its name can stand in no path");
-        faults.warn(Kind::Value, node.key, message, format!("call it `{legal}` to silence this"));
+        faults.warn(ProblemKind::Value, node.key, message, format!("call it `{legal}` to silence this"));
         entries.insert(legal, node);
     }
     ServerMap { entries, ..map }
 }
 
 /// Adds servers to those that the file has already.
-fn merge(table: &mut BTreeMap<String, Node>, map: ServerMap, faults: &mut Faults) {
-    let servers = table.entry("servers".to_owned()).or_insert_with(|| Node { key: map.key, ..Node::table(map.place) });
+fn merge(table: &mut BTreeMap<String, ConfigNode>, map: ServerMap, faults: &mut ProblemCollector) {
+    let servers = table
+        .entry("servers".to_owned())
+        .or_insert_with(|| ConfigNode { key: map.key, ..ConfigNode::table(map.place) });
     let Some(servers) = servers.as_table_mut() else {
         let fix = "write one table with a name for each";
-        return faults.error(Kind::Type, map.key, "the servers must be a table", fix);
+        return faults.error(ProblemKind::Type, map.key, "the servers must be a table", fix);
     };
     for (name, server) in map.entries {
-        let path = Path::of(&["servers", &name]);
+        let path = ConfigPath::of(&["servers", &name]);
         let twice = format!("the server `{name}` is there twice, in two spellings of `servers`");
         match servers.entry(name) {
             Entry::Vacant(free) => drop(free.insert(server)),
             Entry::Occupied(_) => {
-                faults.about(&path).error(Kind::Conflict, server.key, twice, "keep one of the two");
+                faults.about(&path).error(ProblemKind::Conflict, server.key, twice, "keep one of the two");
             }
         }
     }
 }
 
 /// A client's file may hold its other settings too: whatever is not near one of our keys is left to it.
-fn ignore_settings_of_client(table: &mut BTreeMap<String, Node>, ignored: &mut Ignored) {
-    let schema = Schema::read();
+fn ignore_settings_of_client(table: &mut BTreeMap<String, ConfigNode>, ignored: &mut IgnoredSettings) {
+    let schema = ConfigSchema::read();
     let root = schema.root();
     let keys = root.keys().unwrap_or_default();
     table.retain(|name, node| {
@@ -136,7 +138,7 @@ fn ignore_settings_of_client(table: &mut BTreeMap<String, Node>, ignored: &mut I
 }
 
 /// Whether a table has one of these keys, or one that is meant as such; an empty one is taken for ours.
-fn shares_a_key(node: &Node, keys: &[&str]) -> bool {
-    let Value::Table(table) = &node.value else { return true };
+fn shares_a_key(node: &ConfigNode, keys: &[&str]) -> bool {
+    let ConfigValue::Table(table) = &node.value else { return true };
     table.is_empty() || table.keys().any(|key| keys.contains(&key.as_str()) || nearest(key, keys).is_some())
 }

@@ -8,18 +8,18 @@ use std::collections::BTreeMap;
 use super::client::ReferenceStyle;
 
 /// Why a text cannot be read here: what is wrong, and how to put it right.
-pub(super) type Unreadable = (String, &'static str);
+pub(super) type UnreadableReference = (String, &'static str);
 
 /// The inputs that an editor would ask for: their defaults, by their ids.
-pub(super) type Inputs = BTreeMap<String, Option<String>>;
+pub(super) type EditorInputs = BTreeMap<String, Option<String>>;
 
 /// A text with the client's references in our spelling; the variables that stand for inputs are added to `asked`.
 pub(super) fn rewrite(
     text: &str,
     styles: &[ReferenceStyle],
-    inputs: &Inputs,
+    inputs: &EditorInputs,
     asked: &mut Vec<String>,
-) -> Result<String, Unreadable> {
+) -> Result<String, UnreadableReference> {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find(['$', '%', '{']) {
@@ -43,9 +43,9 @@ pub(super) fn rewrite(
 fn one(
     text: &str,
     styles: &[ReferenceStyle],
-    inputs: &Inputs,
+    inputs: &EditorInputs,
     asked: &mut Vec<String>,
-) -> Result<Option<(String, usize)>, Unreadable> {
+) -> Result<Option<(String, usize)>, UnreadableReference> {
     let has = |style: ReferenceStyle| styles.contains(&style);
     if let Some((id, taken)) = between(text, "${input:", "}") {
         let name = variable(id);
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn each_client_s_references_become_ours_and_no_others() {
-        let inputs = Inputs::from([("a-key".to_owned(), None), ("url".to_owned(), Some("x$y".to_owned()))]);
+        let inputs = EditorInputs::from([("a-key".to_owned(), None), ("url".to_owned(), Some("x$y".to_owned()))]);
         for (format, text, expected) in [
             (&GEMINI, "Bearer $TOKEN!", "Bearer ${TOKEN}!"),
             (&GEMINI, "%HOME%/x ${A} $1 100% %", "${HOME}/x ${A} $1 100% %"),

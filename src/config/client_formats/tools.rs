@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use super::super::problem::{Faults, Kind};
-use super::super::tree::{Node, Path, Value};
+use super::super::problem::{ProblemCollector, ProblemKind};
+use super::super::tree::{ConfigNode, ConfigPath, ConfigValue};
 
 /// Keys with tools that are switched off.
 const DENIED: [&str; 8] = [
@@ -33,9 +33,9 @@ const ALLOWED: [&str; 8] = [
 ];
 
 /// Moves the lists of an entry into its `tools`.
-pub(super) fn convert(path: &Path, table: &mut BTreeMap<String, Node>, faults: &mut Faults) {
+pub(super) fn convert(path: &ConfigPath, table: &mut BTreeMap<String, ConfigNode>, faults: &mut ProblemCollector) {
     // A list as `tools` is what the entry may use.
-    if table.get("tools").is_some_and(|node| matches!(node.value, Value::List(_)))
+    if table.get("tools").is_some_and(|node| matches!(node.value, ConfigValue::List(_)))
         && let Some(node) = table.remove("tools")
     {
         add(path, table, "allow", node, faults);
@@ -44,7 +44,7 @@ pub(super) fn convert(path: &Path, table: &mut BTreeMap<String, Node>, faults: &
         for key in keys {
             let Some(node) = table.remove(key) else { continue };
             // An empty list of this name means all of them.
-            if key == "available_tools" && node.value == Value::List(Vec::new()) {
+            if key == "available_tools" && node.value == ConfigValue::List(Vec::new()) {
                 continue;
             }
             add(path, table, list, node, faults);
@@ -53,28 +53,35 @@ pub(super) fn convert(path: &Path, table: &mut BTreeMap<String, Node>, faults: &
 }
 
 /// Switches one tool of an entry off.
-pub(super) fn deny(table: &mut BTreeMap<String, Node>, tool: &str, node: &Node) {
-    let item = Node { value: Value::Text(tool.to_owned()), ..node.clone() };
-    let list = Node { value: Value::List(vec![item]), ..node.clone() };
-    let path = Path::root();
-    add(&path, table, "deny", list, &mut Faults::default());
+pub(super) fn deny(table: &mut BTreeMap<String, ConfigNode>, tool: &str, node: &ConfigNode) {
+    let item = ConfigNode { value: ConfigValue::Text(tool.to_owned()), ..node.clone() };
+    let list = ConfigNode { value: ConfigValue::List(vec![item]), ..node.clone() };
+    let path = ConfigPath::root();
+    add(&path, table, "deny", list, &mut ProblemCollector::default());
 }
 
-fn add(path: &Path, table: &mut BTreeMap<String, Node>, list: &str, mut node: Node, faults: &mut Faults) {
-    if let Value::Text(text) = &node.value {
+fn add(
+    path: &ConfigPath,
+    table: &mut BTreeMap<String, ConfigNode>,
+    list: &str,
+    mut node: ConfigNode,
+    faults: &mut ProblemCollector,
+) {
+    if let ConfigValue::Text(text) = &node.value {
         let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
-        let place = node.place;
-        node.value = Value::List(names.map(|name| Node::new(Value::Text(name.to_owned()), place)).collect());
+        let place = node.span;
+        node.value =
+            ConfigValue::List(names.map(|name| ConfigNode::new(ConfigValue::Text(name.to_owned()), place)).collect());
     }
-    let (key, place) = (node.key, node.place);
-    let tools = table.entry("tools".to_owned()).or_insert_with(|| Node { key, ..Node::table(place) });
+    let (key, place) = (node.key, node.span);
+    let tools = table.entry("tools".to_owned()).or_insert_with(|| ConfigNode { key, ..ConfigNode::table(place) });
     let there = tools.as_table_mut().map(|tools| match tools.get_mut(list) {
         None => {
             tools.insert(list.to_owned(), node.clone());
             true
         }
-        Some(Node { value: Value::List(items), .. }) => match &node.value {
-            Value::List(more) => {
+        Some(ConfigNode { value: ConfigValue::List(items), .. }) => match &node.value {
+            ConfigValue::List(more) => {
                 items.extend(more.iter().cloned());
                 true
             }
@@ -84,6 +91,6 @@ fn add(path: &Path, table: &mut BTreeMap<String, Node>, list: &str, mut node: No
     });
     if there != Some(true) {
         let message = format!("`{path}` says in two ways which tools there are");
-        faults.about(path).error(Kind::Conflict, key, message, "keep `tools.allow` and `tools.deny`");
+        faults.about(path).error(ProblemKind::Conflict, key, message, "keep `tools.allow` and `tools.deny`");
     }
 }

@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 use std::path::Path as FilePath;
 
-use super::super::source::Format;
-use super::super::tree::{Node, Place, Value};
+use super::super::source::FileFormat;
+use super::super::tree::{ConfigNode, ConfigValue, SourceSpan};
 use super::client::{self, ClientFormat, is_server};
-use super::ignored::Ignored;
-use super::references::Inputs;
+use super::ignored::IgnoredSettings;
+use super::references::EditorInputs;
 
 /// Types of entries that are parts of the client itself.
 const BUILT_IN: [&str; 5] = ["builtin", "platform", "frontend", "inline_python", "native"];
@@ -18,35 +18,40 @@ const BUILT_IN: [&str; 5] = ["builtin", "platform", "frontend", "inline_python",
 /// The servers of one key of a file.
 pub(super) struct ServerMap {
     pub(super) format: &'static ClientFormat,
-    pub(super) entries: BTreeMap<String, Node>,
-    pub(super) key: Place,
-    pub(super) place: Place,
+    pub(super) entries: BTreeMap<String, ConfigNode>,
+    pub(super) key: SourceSpan,
+    pub(super) place: SourceSpan,
 }
 
-type Table = BTreeMap<String, Node>;
+type NodeTable = BTreeMap<String, ConfigNode>;
 
 /// The inputs that an editor would ask for, and where they are.
-pub(super) fn inputs(table: &mut Table) -> Option<(Place, Inputs)> {
+pub(super) fn inputs(table: &mut NodeTable) -> Option<(SourceSpan, EditorInputs)> {
     let own = table.remove("inputs");
-    let nested = table.get_mut("mcp").and_then(Node::as_table_mut).and_then(|mcp| mcp.remove("inputs"));
+    let nested = table.get_mut("mcp").and_then(ConfigNode::as_table_mut).and_then(|mcp| mcp.remove("inputs"));
     let node = own.or(nested)?;
-    let Value::List(items) = &node.value else { return Some((node.key, Inputs::new())) };
-    let text = |item: &Node, key: &str| item.child(key).and_then(Node::as_text).map(str::to_owned);
+    let ConfigValue::List(items) = &node.value else { return Some((node.key, EditorInputs::new())) };
+    let text = |item: &ConfigNode, key: &str| item.child(key).and_then(ConfigNode::as_text).map(str::to_owned);
     let inputs = items.iter().filter_map(|item| Some((text(item, "id")?, text(item, "default"))));
     Some((node.key, inputs.collect()))
 }
 
 /// Takes all servers out of a file.
-pub(super) fn take(table: &mut Table, file: Option<&FilePath>, asks: bool, ignored: &mut Ignored) -> Vec<ServerMap> {
+pub(super) fn take(
+    table: &mut NodeTable,
+    file: Option<&FilePath>,
+    asks: bool,
+    ignored: &mut IgnoredSettings,
+) -> Vec<ServerMap> {
     let mut maps = Vec::new();
-    maps.extend(own(table, file, asks));
+    maps.extend(moongate_servers(table, file, asks));
     for key in super::SERVER_MAPS {
         let Some(node) = table.get(key) else { continue };
         // Other programs call other things extensions.
         if key == "extensions" && !of_goose(node) {
             continue;
         }
-        let list = matches!(node.value, Value::List(_));
+        let list = matches!(node.value, ConfigValue::List(_));
         if let Some(node) = table.remove(key) {
             let hints = node.as_table().and_then(client::by_entries);
             let format = match (key, list) {
@@ -75,11 +80,11 @@ pub(super) fn take(table: &mut Table, file: Option<&FilePath>, asks: bool, ignor
 }
 
 /// `servers`, which is ours unless the file shows that it is an editor's.
-fn own(table: &mut Table, file: Option<&FilePath>, asks: bool) -> Option<ServerMap> {
+fn moongate_servers(table: &mut NodeTable, file: Option<&FilePath>, asks: bool) -> Option<ServerMap> {
     let node = table.get("servers")?;
-    let list = matches!(node.value, Value::List(_));
+    let list = matches!(node.value, ConfigValue::List(_));
     let alone = || table.keys().all(|key| matches!(key.as_str(), "servers" | "$schema" | "updated"));
-    let json = file.and_then(Format::of) == Some(Format::Json);
+    let json = file.and_then(FileFormat::of) == Some(FileFormat::Json);
     let format = match list {
         true => &client::FIVE_IRE,
         false if asks || (json && alone()) => &client::VS_CODE,
@@ -99,19 +104,19 @@ fn own(table: &mut Table, file: Option<&FilePath>, asks: bool) -> Option<ServerM
 }
 
 /// A map of servers, or a list of them with their names inside.
-fn map(node: Node, format: &'static ClientFormat) -> Result<ServerMap, Node> {
-    let (key, place) = (node.key, node.place);
+fn map(node: ConfigNode, format: &'static ClientFormat) -> Result<ServerMap, ConfigNode> {
+    let (key, place) = (node.key, node.span);
     let entries = match node.value {
-        Value::Table(entries) => entries,
-        Value::List(items) => named(items),
+        ConfigValue::Table(entries) => entries,
+        ConfigValue::List(items) => named(items),
         _ => return Err(node),
     };
     Ok(ServerMap { format, entries, key, place })
 }
 
 /// The items of a list by the names that they have inside.
-fn named(items: Vec<Node>) -> Table {
-    let mut entries = Table::new();
+fn named(items: Vec<ConfigNode>) -> NodeTable {
+    let mut entries = NodeTable::new();
     for (i, mut item) in items.into_iter().enumerate() {
         let mut name = None;
         if let Some(table) = item.as_table_mut() {
@@ -139,7 +144,7 @@ fn named(items: Vec<Node>) -> Table {
 }
 
 /// The forms of `mcp`: `mcp.servers`, or a server for each of its keys.
-fn of_mcp(table: &mut Table, file: Option<&FilePath>, ignored: &mut Ignored) -> Vec<ServerMap> {
+fn of_mcp(table: &mut NodeTable, file: Option<&FilePath>, ignored: &mut IgnoredSettings) -> Vec<ServerMap> {
     let mut maps = Vec::new();
     if let Some(node) = table.remove("mcp.servers") {
         match map(node, &client::VS_CODE) {
@@ -148,10 +153,10 @@ fn of_mcp(table: &mut Table, file: Option<&FilePath>, ignored: &mut Ignored) -> 
         }
     }
     let Some(mcp) = table.get_mut("mcp") else { return maps };
-    let (key, place) = (mcp.key, mcp.place);
+    let (key, place) = (mcp.key, mcp.span);
     let Some(inner) = mcp.as_table_mut() else { return maps };
     if let Some(servers) = inner.get("servers").filter(|node| !is_server(node)) {
-        let format = if matches!(servers.value, Value::List(_)) { &client::WITSY } else { &client::VS_CODE };
+        let format = if matches!(servers.value, ConfigValue::List(_)) { &client::WITSY } else { &client::VS_CODE };
         if let Some(node) = inner.remove("servers") {
             match map(node, format) {
                 Ok(map) => maps.push(map),
@@ -159,17 +164,18 @@ fn of_mcp(table: &mut Table, file: Option<&FilePath>, ignored: &mut Ignored) -> 
             }
         }
     } else if inner.values().any(is_server) {
-        let entries: Table = std::mem::take(inner);
-        let (entries, rest): (Table, Table) = entries.into_iter().partition(|(_, node)| node.as_table().is_some());
+        let entries: NodeTable = std::mem::take(inner);
+        let (entries, rest): (NodeTable, NodeTable) =
+            entries.into_iter().partition(|(_, node)| node.as_table().is_some());
         *inner = rest;
         let format = client::of_mcp_table(&entries, file);
         maps.push(ServerMap { format, entries, key, place });
     }
-    if maps.is_empty() && !super::switched::has_lists(inner) {
+    if maps.is_empty() && !super::switched_off::has_lists(inner) {
         return maps;
     }
     for (name, node) in std::mem::take(inner) {
-        if super::switched::LISTS.contains(&name.as_str()) {
+        if super::switched_off::LISTS.contains(&name.as_str()) {
             inner.insert(name, node);
         } else {
             ignored.add(node.key, format!("mcp.{name}"));
@@ -182,9 +188,9 @@ fn of_mcp(table: &mut Table, file: Option<&FilePath>, ignored: &mut Ignored) -> 
 }
 
 /// Servers without a key around them.
-fn bare(table: &mut Table) -> Option<ServerMap> {
-    let named = |(key, node): (&String, &Node)| key == "$schema" || is_server(node);
-    let first = table.iter().find(|(_, node)| is_server(node)).map(|(_, node)| (node.key, node.place))?;
+fn bare(table: &mut NodeTable) -> Option<ServerMap> {
+    let named = |(key, node): (&String, &ConfigNode)| key == "$schema" || is_server(node);
+    let first = table.iter().find(|(_, node)| is_server(node)).map(|(_, node)| (node.key, node.span))?;
     if !table.iter().all(named) {
         return None;
     }
@@ -195,9 +201,9 @@ fn bare(table: &mut Table) -> Option<ServerMap> {
 }
 
 /// Whether these extensions are servers, as Goose has them.
-fn of_goose(node: &Node) -> bool {
+fn of_goose(node: &ConfigNode) -> bool {
     let entries = node.as_table().map(|table| table.values().collect::<Vec<_>>()).unwrap_or_default();
-    let goose = |entry: &&Node| {
+    let goose = |entry: &&ConfigNode| {
         let kind = entry.child("type").or_else(|| entry.child("config").and_then(|config| config.child("type")));
         is_server(entry) || kind.is_some()
     };
@@ -205,7 +211,7 @@ fn of_goose(node: &Node) -> bool {
 }
 
 /// Parts of the client itself, and what its own extensions bring, are no servers.
-fn leave_out_built_in(map: &mut ServerMap, ignored: &mut Ignored) {
+fn leave_out_built_in(map: &mut ServerMap, ignored: &mut IgnoredSettings) {
     let zed = *map.format == client::ZED;
     if zed {
         for (name, node) in &mut map.entries {
@@ -215,7 +221,7 @@ fn leave_out_built_in(map: &mut ServerMap, ignored: &mut Ignored) {
     }
     map.entries.retain(|name, node| {
         let kind = node.child("type").or_else(|| node.child("config").and_then(|config| config.child("type")));
-        let built_in = kind.and_then(Node::as_text).is_some_and(|kind| BUILT_IN.contains(&kind));
+        let built_in = kind.and_then(ConfigNode::as_text).is_some_and(|kind| BUILT_IN.contains(&kind));
         let extension = zed && node.as_table().is_some() && !is_server(node);
         if built_in || extension {
             ignored.add(node.key, name.clone());

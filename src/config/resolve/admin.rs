@@ -3,18 +3,18 @@
 //! Owns what they mean, and the warning of a listener that others may reach. Does not check requests (`auth`).
 //! Invariant: no key opens both the endpoints and the admin listener.
 
-use super::Resolver;
+use super::PlanResolver;
 use crate::auth::{AdminAccess, AdminKey, AdminRole, KeySettings, MetricsAccess};
-use crate::config::file::{self, File};
-use crate::config::problem::Kind;
-use crate::config::tree::Path;
+use crate::config::file::{self, ConfigFile};
+use crate::config::problem::ProblemKind;
+use crate::config::tree::ConfigPath;
 use crate::front::ListenAddress;
 
-impl Resolver<'_> {
+impl PlanResolver<'_> {
     /// `clients` are the keys of clients, `listener` is where operators connect.
     pub(super) fn admin_access(
         &mut self,
-        file: &File,
+        file: &ConfigFile,
         clients: &[KeySettings],
         listener: Option<&ListenAddress>,
     ) -> AdminAccess {
@@ -24,9 +24,14 @@ impl Resolver<'_> {
             Some(file::MetricsReaders::Open) | None => MetricsAccess::Open,
         };
         if metrics == MetricsAccess::Key && file.admin.keys.is_empty() {
-            let path = Path::of(&["admin", "metrics"]);
+            let path = ConfigPath::of(&["admin", "metrics"]);
             let message = "`admin.metrics` asks for a key, but there are no `[[admin.keys]]`: nobody could read them";
-            self.error(Kind::Conflict, &path, message, "add a key; `moongate key new NAME --admin` prints an entry");
+            self.error(
+                ProblemKind::Conflict,
+                &path,
+                message,
+                "add a key; `moongate key new NAME --admin` prints an entry",
+            );
         }
         if let Some(address) = listener.filter(|address| address.is_open()) {
             self.warn_of_open_admin(address, !keys.is_empty(), metrics);
@@ -35,7 +40,7 @@ impl Resolver<'_> {
     }
 
     fn warn_of_open_admin(&mut self, address: &ListenAddress, has_keys: bool, metrics: MetricsAccess) {
-        let path = Path::of(&["gateway", "admin"]);
+        let path = ConfigPath::of(&["gateway", "admin"]);
         let (message, fix) = if has_keys {
             let message = format!("{address} can be reached from other machines, and keys go there in plain text");
             (message, "listen on 127.0.0.1, or make sure that the network between is yours")
@@ -49,22 +54,22 @@ impl Resolver<'_> {
         self.warn(&path, message + open, fix);
     }
 
-    fn admin_keys(&mut self, file: &File, clients: &[KeySettings]) -> Vec<AdminKey> {
+    fn admin_keys(&mut self, file: &ConfigFile, clients: &[KeySettings]) -> Vec<AdminKey> {
         let mut keys: Vec<AdminKey> = Vec::new();
         for (i, key) in file.admin.keys.iter().enumerate() {
-            let path = Path::of(&["admin", "keys"]).item(i);
+            let path = ConfigPath::of(&["admin", "keys"]).item(i);
             let hash = self.key_hash(key.hash.as_deref(), key.key.as_deref(), &path);
             let (Some(name), Some(hash)) = (key.name.clone(), hash) else { continue };
             if keys.iter().any(|other| other.name == name) {
                 let message = format!("two admin keys are called {name:?}");
-                self.error(Kind::Conflict, &path.key("name"), message, "give each key its own name");
+                self.error(ProblemKind::Conflict, &path.key("name"), message, "give each key its own name");
             }
             let admin = keys.iter().find(|other| other.hash.matches(&hash)).map(|other| &other.name);
             let client = clients.iter().find(|other| other.hash.matches(&hash)).map(|other| &other.name);
             if let Some(twin) = admin.or(client) {
                 let message = format!("this is the same key as that of {twin:?}");
                 let fix = "make a key for each; `moongate key new NAME --admin` prints one";
-                self.error(Kind::Conflict, &path, message, fix);
+                self.error(ProblemKind::Conflict, &path, message, fix);
             }
             let role = match key.role {
                 Some(file::AdminRole::Operate) => AdminRole::Operate,

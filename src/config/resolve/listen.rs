@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use super::Resolver;
+use super::PlanResolver;
 use crate::config::file::{AddressOrSwitch, Gateway, OneOrMore};
-use crate::config::problem::Kind;
-use crate::config::tree::{Path, Value};
+use crate::config::problem::ProblemKind;
+use crate::config::tree::{ConfigPath, ConfigValue};
 use crate::front::{INHERITED, ListenAddress, SocketSettings, TCP_LINES, TlsSettings, UNIX};
 
 /// What fits into the address of a Unix socket, in bytes.
@@ -20,8 +20,8 @@ fn numeric(text: &str) -> Result<SocketAddr, std::net::AddrParseError> {
     }
 }
 
-impl Resolver<'_> {
-    fn address(&mut self, path: &Path, text: &str) -> Option<ListenAddress> {
+impl PlanResolver<'_> {
+    fn address(&mut self, path: &ConfigPath, text: &str) -> Option<ListenAddress> {
         if let Some(file) = text.strip_prefix(UNIX) {
             return self.socket_path(path, file);
         }
@@ -36,23 +36,23 @@ impl Resolver<'_> {
         }
         numeric(text)
             .map_err(|_| {
-                let message = format!("`{path}`: {} is not an address to listen on", self.shown(path));
+                let message = format!("`{path}`: {} is not an address to listen on", self.quoted_value(path));
                 let fix =
                     "write an IP address and a port, such as \"127.0.0.1:8080\" or \"[::1]:8080\", or \"unix:/PATH\"";
-                self.error(Kind::Value, path, message, fix);
+                self.error(ProblemKind::Value, path, message, fix);
             })
             .ok()
             .map(ListenAddress::Tcp)
     }
 
     /// An address for clients that write a message a line: a message has no place for a key.
-    fn lines(&mut self, path: &Path, text: &str) -> Option<ListenAddress> {
+    fn lines(&mut self, path: &ConfigPath, text: &str) -> Option<ListenAddress> {
         let fix = "write a loopback address and a port, such as \"tcp:127.0.0.1:9100\"";
         let Ok(address) = numeric(text) else {
             self.error(
-                Kind::Value,
+                ProblemKind::Value,
                 path,
-                format!("`{path}`: {} is not an address to listen on", self.shown(path)),
+                format!("`{path}`: {} is not an address to listen on", self.quoted_value(path)),
                 fix,
             );
             return None;
@@ -60,27 +60,27 @@ impl Resolver<'_> {
         if !address.ip().to_canonical().is_loopback() {
             let message =
                 format!("{TCP_LINES}{address} could be reached from other machines, and asks nobody for a key");
-            self.error(Kind::Conflict, path, message, fix);
+            self.error(ProblemKind::Conflict, path, message, fix);
             return None;
         }
         Some(ListenAddress::TcpLines(address))
     }
 
-    fn socket_path(&mut self, path: &Path, file: &str) -> Option<ListenAddress> {
+    fn socket_path(&mut self, path: &ConfigPath, file: &str) -> Option<ListenAddress> {
         let wrong = match file.len() {
             0 => "names no file",
             long if long > SOCKET_PATH_MAX => "is too long for a Unix socket (107 bytes)",
             _ => return Some(ListenAddress::Unix(PathBuf::from(file))),
         };
-        let message = format!("`{path}`: {} {wrong}", self.shown(path));
-        self.error(Kind::Value, path, message, "write a short path, such as \"unix:/run/moongate.sock\"");
+        let message = format!("`{path}`: {} {wrong}", self.quoted_value(path));
+        self.error(ProblemKind::Value, path, message, "write a short path, such as \"unix:/run/moongate.sock\"");
         None
     }
 
     /// The addresses of `listen` that can be read, and where each is written.
-    pub(in crate::config) fn addresses(&mut self, listen: &OneOrMore) -> Vec<(Path, ListenAddress)> {
-        let path = Path::of(&["gateway", "listen"]);
-        let texts: Vec<(Path, &String)> = match listen {
+    pub(in crate::config) fn addresses(&mut self, listen: &OneOrMore) -> Vec<(ConfigPath, ListenAddress)> {
+        let path = ConfigPath::of(&["gateway", "listen"]);
+        let texts: Vec<(ConfigPath, &String)> = match listen {
             OneOrMore::One(text) => vec![(path, text)],
             OneOrMore::More(texts) => texts.iter().enumerate().map(|(i, text)| (path.item(i), text)).collect(),
         };
@@ -88,13 +88,18 @@ impl Resolver<'_> {
     }
 
     pub(super) fn listen(&mut self, listen: &OneOrMore, admin: Option<&ListenAddress>) -> Vec<ListenAddress> {
-        let path = Path::of(&["gateway", "listen"]);
+        let path = ConfigPath::of(&["gateway", "listen"]);
         if matches!(listen, OneOrMore::More(texts) if texts.is_empty()) {
-            self.error(Kind::Missing, &path, "`gateway.listen` is empty", "name at least one address to listen on");
+            self.error(
+                ProblemKind::Missing,
+                &path,
+                "`gateway.listen` is empty",
+                "name at least one address to listen on",
+            );
         }
         // Also true if there are keys with mistakes: those are reported by themselves.
-        let keys = match self.tree.at(&Path::of(&["auth", "keys"])).map(|node| &node.value) {
-            Some(Value::List(keys)) => !keys.is_empty(),
+        let keys = match self.tree.at(&ConfigPath::of(&["auth", "keys"])).map(|node| &node.value) {
+            Some(ConfigValue::List(keys)) => !keys.is_empty(),
             written => written.is_some(),
         };
         let mut addresses: Vec<ListenAddress> = Vec::new();
@@ -102,12 +107,12 @@ impl Resolver<'_> {
             if address.is_open() && !keys {
                 let message = format!("{address} can be reached from other machines, but there are no `[[auth.keys]]`");
                 let fix = "add a key (`moongate key new NAME` prints one), or listen on 127.0.0.1";
-                self.error(Kind::Conflict, &path, message, fix);
+                self.error(ProblemKind::Conflict, &path, message, fix);
             }
             if keys && matches!(address, ListenAddress::TcpLines(_)) {
                 let message = format!("there are `[[auth.keys]]`, and a client on {address} cannot show one");
                 let fix = "take it out, or the keys; a Unix socket (\"unix:/PATH\") is open to its owner alone";
-                self.error(Kind::Conflict, &path, message, fix);
+                self.error(ProblemKind::Conflict, &path, message, fix);
             }
             let picked = address.socket().is_some_and(|address| address.port() == 0);
             let is_same = |other: &ListenAddress| {
@@ -115,7 +120,7 @@ impl Resolver<'_> {
             };
             if !picked && (addresses.iter().any(is_same) || admin.is_some_and(is_same)) {
                 let message = format!("{address} is listened on twice");
-                self.error(Kind::Conflict, &path, message, "give each listener its own address");
+                self.error(ProblemKind::Conflict, &path, message, "give each listener its own address");
             }
             addresses.push(address);
         }
@@ -123,21 +128,21 @@ impl Resolver<'_> {
     }
 
     pub(in crate::config) fn admin(&mut self, admin: &AddressOrSwitch) -> Option<ListenAddress> {
-        let path = Path::of(&["gateway", "admin"]);
+        let path = ConfigPath::of(&["gateway", "admin"]);
         let text = match admin {
             AddressOrSwitch::Switch(false) => return None,
             AddressOrSwitch::Address(text) if text == "off" => return None,
             AddressOrSwitch::Address(text) => text,
             AddressOrSwitch::Switch(true) => {
                 let fix = "write an address, such as \"127.0.0.1:9090\"; `false` switches it off";
-                self.error(Kind::Value, &path, "`gateway.admin` does not say where", fix);
+                self.error(ProblemKind::Value, &path, "`gateway.admin` does not say where", fix);
                 return None;
             }
         };
         let address = self.address(&path, text)?;
         if matches!(address, ListenAddress::TcpLines(_)) {
             let fix = "write an address without \"tcp:\", such as \"127.0.0.1:9090\"";
-            self.error(Kind::Value, &path, "`gateway.admin` is for HTTP, and not for messages in lines", fix);
+            self.error(ProblemKind::Value, &path, "`gateway.admin` is for HTTP, and not for messages in lines", fix);
             return None;
         }
         Some(address)
@@ -146,17 +151,17 @@ impl Resolver<'_> {
     pub(super) fn sockets(&mut self, gateway: &Gateway) -> SocketSettings {
         // The schema has seen to its digits; what stands for a variable was replaced since.
         let mode = u32::from_str_radix(&gateway.socket_mode, 8).ok().filter(|mode| *mode <= 0o777);
-        let path = Path::of(&["gateway", "socket_mode"]);
+        let path = ConfigPath::of(&["gateway", "socket_mode"]);
         if mode.is_none() {
-            let message = format!("`{path}`: {} is not the mode of a file", self.shown(&path));
-            self.error(Kind::Value, &path, message, "write three or four octal digits, such as \"0660\"");
+            let message = format!("`{path}`: {} is not the mode of a file", self.quoted_value(&path));
+            self.error(ProblemKind::Value, &path, message, "write three or four octal digits, such as \"0660\"");
         }
         SocketSettings { reuse_port: gateway.reuse_port, mode: mode.unwrap_or(0o600) }
     }
 
     pub(super) fn tls(&mut self, gateway: &Gateway) -> Option<TlsSettings> {
         let tls = gateway.tls.as_ref()?;
-        let path = Path::of(&["gateway", "tls"]);
+        let path = ConfigPath::of(&["gateway", "tls"]);
         // What is missing was reported by the schema's check.
         let (cert, key) = (tls.cert.as_ref()?, tls.key.as_ref()?);
         let client_ca = tls.client_ca.as_ref().map(PathBuf::from);
@@ -164,7 +169,7 @@ impl Resolver<'_> {
         if let Err(problem) = settings.check() {
             let path = path.key(problem.setting);
             let fix = "name a PEM file that the gateway may read; certificate and key belong together";
-            self.error(Kind::Value, &path, format!("`{path}`: {}", problem.message), fix);
+            self.error(ProblemKind::Value, &path, format!("`{path}`: {}", problem.message), fix);
         }
         Some(settings)
     }

@@ -6,7 +6,7 @@
 
 mod access;
 mod admin;
-mod levels;
+mod log_levels;
 mod listen;
 mod network;
 mod server;
@@ -17,22 +17,22 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::check::{alternatives, nearest};
-use super::file::{Calls, DurationText, File, LogFormat, RateText, Server, SizeText};
-use super::names::is_name_character;
-use super::plan::{Limits, LogSettings, NameSettings, Plan, ReloadSettings};
-use super::problem::{Faults, Kind};
-use super::source::Sources;
-use super::tree::{Node, Path, Value};
-use super::units;
-use crate::policy::Rate;
+use super::file::{Calls, ConfigFile, DurationText, LogFormat, RateText, Server, SizeText};
+use super::parse_units;
+use super::plan::{LogSettings, NameSettings, Plan, PlanLimits, ReloadSettings};
+use super::problem::{ProblemCollector, ProblemKind};
+use super::server_names::is_name_character;
+use super::source::ConfigSources;
+use super::tree::{ConfigNode, ConfigPath, ConfigValue};
+use crate::policy::RequestRate;
 use crate::telemetry::{CallLog, MemoryLimit};
 use crate::upstream::ServerSettings;
 
 /// What is needed beside the keys.
-pub(super) struct Resolver<'a> {
+pub(super) struct PlanResolver<'a> {
     /// The merged tree before anything was taken out: for places, and for what was there at all.
-    pub(super) tree: &'a Node,
-    pub(super) faults: &'a mut Faults,
+    pub(super) tree: &'a ConfigNode,
+    pub(super) faults: &'a mut ProblemCollector,
     /// The protocol revisions that a server can be made to speak.
     pub(super) revisions: &'a [&'a str],
     /// Only these servers are used, unless empty.
@@ -40,15 +40,15 @@ pub(super) struct Resolver<'a> {
     /// Variables of the environment.
     pub(super) env: &'a BTreeMap<String, String>,
     /// The config's files, for what is beside them.
-    pub(super) sources: &'a Sources,
+    pub(super) sources: &'a ConfigSources,
     /// Files that settings name: to be watched as the config's own.
     pub(super) files: &'a mut Vec<PathBuf>,
 }
 
-impl<'a> Resolver<'a> {
+impl<'a> PlanResolver<'a> {
     /// The plan. It is of use only if no fault was reported.
-    pub(super) fn plan(mut self, file: &File) -> Plan {
-        let path = |keys: &[&str]| Path::of(keys);
+    pub(super) fn plan(mut self, file: &ConfigFile) -> Plan {
+        let path = |keys: &[&str]| ConfigPath::of(keys);
         let names = self.names(file);
         let admin = self.admin(&file.gateway.admin);
         let listen = self.listen(&file.gateway.listen, admin.as_ref());
@@ -87,43 +87,49 @@ impl<'a> Resolver<'a> {
     }
 
     /// Reports a problem with the value at a path.
-    fn error(&mut self, kind: Kind, path: &Path, message: impl Into<String>, fix: impl Into<String>) {
+    fn error(&mut self, kind: ProblemKind, path: &ConfigPath, message: impl Into<String>, fix: impl Into<String>) {
         let node = self.tree.near(path);
         // A table has no useful extent: its key says where it is.
-        let place = if matches!(node.value, Value::Table(_)) { node.key } else { node.place };
+        let place = if matches!(node.value, ConfigValue::Table(_)) { node.key } else { node.span };
         self.faults.about(path).error(kind, place, message, fix);
     }
 
     /// Reports a problem with the key at a path.
-    fn error_at_key(&mut self, kind: Kind, path: &Path, message: impl Into<String>, fix: impl Into<String>) {
+    fn error_at_key(
+        &mut self,
+        kind: ProblemKind,
+        path: &ConfigPath,
+        message: impl Into<String>,
+        fix: impl Into<String>,
+    ) {
         let place = self.tree.near(path).key;
         self.faults.about(path).error(kind, place, message, fix);
     }
 
-    fn warn(&mut self, path: &Path, message: impl Into<String>, fix: impl Into<String>) {
-        let place = self.tree.near(path).place;
-        self.faults.about(path).warn(Kind::Value, place, message, fix);
+    fn warn(&mut self, path: &ConfigPath, message: impl Into<String>, fix: impl Into<String>) {
+        let place = self.tree.near(path).span;
+        self.faults.about(path).warn(ProblemKind::Value, place, message, fix);
     }
 
     /// Whether a key was written at all, even if what it holds is wrong.
-    fn written(&self, path: &Path) -> bool {
+    fn is_written(&self, path: &ConfigPath) -> bool {
         self.tree.at(path).is_some()
     }
 
     /// The value at a path as a message may quote it.
-    fn shown(&self, path: &Path) -> String {
+    fn quoted_value(&self, path: &ConfigPath) -> String {
         match self.tree.at(path) {
             Some(node) if !node.expanded && !node.secret => match node.as_text() {
-                Some(text) if text.len() <= 100 && !super::mask::is_secret(path, text, None) => format!("{text:?}"),
+                Some(text) if text.len() <= 100 && !super::redact::is_secret(path, text, None) => format!("{text:?}"),
                 _ => "its value".to_owned(),
             },
             _ => "its value".to_owned(),
         }
     }
 
-    fn duration_or_zero(&mut self, path: &Path, text: &DurationText) -> Duration {
-        units::duration(&text.0).unwrap_or_else(|wrong| {
-            let message = format!("`{path}`: {} {wrong}", self.shown(path));
+    fn duration_or_zero(&mut self, path: &ConfigPath, text: &DurationText) -> Duration {
+        parse_units::duration(&text.0).unwrap_or_else(|wrong| {
+            let message = format!("`{path}`: {} {wrong}", self.quoted_value(path));
             let fix = match wrong {
                 "has no unit" => format!("write the unit, such as \"{}s\" or \"{}ms\"", text.0.trim(), text.0.trim()),
                 "is too long" => "use at most ten years".to_owned(),
@@ -134,40 +140,45 @@ impl<'a> Resolver<'a> {
             } else {
                 fix
             };
-            self.error(Kind::Value, path, message, fix);
+            self.error(ProblemKind::Value, path, message, fix);
             Duration::ZERO
         })
     }
 
-    fn duration(&mut self, path: &Path, text: &DurationText) -> Duration {
+    fn duration(&mut self, path: &ConfigPath, text: &DurationText) -> Duration {
         let before = self.faults.errors.len();
         let duration = self.duration_or_zero(path, text);
         if duration.is_zero() && self.faults.errors.len() == before {
-            self.error(Kind::Value, path, format!("`{path}` cannot be zero"), "write at least \"1ms\"");
+            self.error(ProblemKind::Value, path, format!("`{path}` cannot be zero"), "write at least \"1ms\"");
         }
         duration
     }
 
     /// A size of at least one KiB: less would not hold any message.
-    fn size(&mut self, path: &Path, text: &SizeText) -> usize {
+    fn size(&mut self, path: &ConfigPath, text: &SizeText) -> usize {
         self.size_from(path, text, 1, "1KiB")
     }
 
-    fn size_from(&mut self, path: &Path, text: &SizeText, least: usize, shown: &str) -> usize {
+    fn size_from(&mut self, path: &ConfigPath, text: &SizeText, least: usize, shown: &str) -> usize {
         let size = match text {
             SizeText::Bytes(bytes) => usize::try_from(*bytes).map_err(|_| "is too large"),
-            SizeText::Text(text) => units::size(text),
+            SizeText::Text(text) => parse_units::size(text),
         };
         match size {
             Ok(size) if size >= least * 1024 => size,
             Ok(_) => {
-                self.error(Kind::Value, path, format!("`{path}` is too small"), format!("use at least \"{shown}\""));
+                self.error(
+                    ProblemKind::Value,
+                    path,
+                    format!("`{path}` is too small"),
+                    format!("use at least \"{shown}\""),
+                );
                 0
             }
             Err(wrong) => {
-                let message = format!("`{path}`: {} {wrong}", self.shown(path));
+                let message = format!("`{path}`: {} {wrong}", self.quoted_value(path));
                 self.error(
-                    Kind::Value,
+                    ProblemKind::Value,
                     path,
                     message,
                     "write a size such as \"4MiB\" or \"16KB\", or a number of bytes",
@@ -177,27 +188,27 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    pub(super) fn rate(&mut self, path: &Path, text: &RateText) -> Option<Rate> {
-        units::rate(&text.0).unwrap_or_else(|wrong| {
-            let message = format!("`{path}`: {} {wrong}", self.shown(path));
+    pub(super) fn rate(&mut self, path: &ConfigPath, text: &RateText) -> Option<RequestRate> {
+        parse_units::rate(&text.0).unwrap_or_else(|wrong| {
+            let message = format!("`{path}`: {} {wrong}", self.quoted_value(path));
             let fix = "write a number in a time, such as \"100/min\" or \"10/s\"; \"0\" for any number";
-            self.error(Kind::Value, path, message, fix);
+            self.error(ProblemKind::Value, path, message, fix);
             None
         })
     }
 
-    fn public_url(&mut self, file: &File) -> Option<url::Url> {
-        let path = Path::of(&["gateway", "public_url"]);
+    fn public_url(&mut self, file: &ConfigFile) -> Option<url::Url> {
+        let path = ConfigPath::of(&["gateway", "public_url"]);
         let url = self.url(&path, file.gateway.public_url.as_ref()?, &["https", "http"])?;
         if url.query().is_some() || url.fragment().is_some() {
             let message = "`gateway.public_url` has a query or a fragment";
-            self.error(Kind::Value, &path, message, "leave out everything from `?` or `#` on");
+            self.error(ProblemKind::Value, &path, message, "leave out everything from `?` or `#` on");
         }
         Some(url)
     }
 
     /// An absolute `http` or `https` URL without credentials.
-    fn url(&mut self, path: &Path, text: &str, schemes: &[&str]) -> Option<url::Url> {
+    fn url(&mut self, path: &ConfigPath, text: &str, schemes: &[&str]) -> Option<url::Url> {
         let example = "write a whole URL, such as \"https://example.com/mcp\"";
         let url = match url::Url::parse(text.trim()) {
             Ok(url) => url,
@@ -210,26 +221,26 @@ impl<'a> Resolver<'a> {
                     }
                     error => format!("is not a URL: {error}"),
                 };
-                let message = format!("`{path}`: {} {wrong}", self.shown(path));
-                self.error(Kind::Value, path, message, example);
+                let message = format!("`{path}`: {} {wrong}", self.quoted_value(path));
+                self.error(ProblemKind::Value, path, message, example);
                 return None;
             }
         };
         if !schemes.contains(&url.scheme()) || url.host().is_none() {
-            let message = format!("`{path}`: {} is not a URL of {}", self.shown(path), alternatives(schemes));
-            self.error(Kind::Value, path, message, example);
+            let message = format!("`{path}`: {} is not a URL of {}", self.quoted_value(path), alternatives(schemes));
+            self.error(ProblemKind::Value, path, message, example);
             return None;
         }
         if !url.username().is_empty() || url.password().is_some() {
             let message = format!("`{path}`: credentials in a URL are not sent");
-            self.error(Kind::Value, path, message, "send them with `headers`, as `Authorization`");
+            self.error(ProblemKind::Value, path, message, "send them with `headers`, as `Authorization`");
             return None;
         }
         Some(url)
     }
 
     fn hosts(&mut self, hosts: &[String]) -> Vec<String> {
-        let path = Path::of(&["gateway", "allowed_hosts"]);
+        let path = ConfigPath::of(&["gateway", "allowed_hosts"]);
         for (i, host) in hosts.iter().enumerate() {
             let name = host.strip_prefix("*.").unwrap_or(host);
             let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
@@ -237,16 +248,16 @@ impl<'a> Resolver<'a> {
             let six = six.is_some_and(|name| name.parse::<std::net::Ipv6Addr>().is_ok());
             if !six && (name.is_empty() || !name.chars().all(plain)) {
                 let path = path.item(i);
-                let message = format!("`{path}`: {} is not a host", self.shown(&path));
+                let message = format!("`{path}`: {} is not a host", self.quoted_value(&path));
                 let fix = "write only the name, such as \"mcp.example.com\" or \"*.example.com\"; any port is allowed";
-                self.error(Kind::Value, &path, message, fix);
+                self.error(ProblemKind::Value, &path, message, fix);
             }
         }
         hosts.iter().map(|host| host.to_ascii_lowercase()).collect()
     }
 
     fn origins(&mut self, origins: &[String]) -> Vec<String> {
-        let path = Path::of(&["gateway", "allowed_origins"]);
+        let path = ConfigPath::of(&["gateway", "allowed_origins"]);
         let mut out = Vec::new();
         for (i, text) in origins.iter().enumerate() {
             let origin = url::Url::parse(text).ok().filter(|url| url.path() == "/" && url.query().is_none());
@@ -261,34 +272,35 @@ impl<'a> Resolver<'a> {
                 None if extension => out.push(text.clone()),
                 None => {
                     let path = path.item(i);
-                    let message = format!("`{path}`: {} is not an origin", self.shown(&path));
+                    let message = format!("`{path}`: {} is not an origin", self.quoted_value(&path));
                     let fix = "write scheme, host and port, such as \"https://app.example.com\"; list each origin";
-                    self.error(Kind::Value, &path, message, fix);
+                    self.error(ProblemKind::Value, &path, message, fix);
                 }
             }
         }
         out
     }
 
-    fn names(&mut self, file: &File) -> NameSettings {
+    fn names(&mut self, file: &ConfigFile) -> NameSettings {
         let separator = &file.names.separator;
         if !separator.chars().all(is_name_character) {
-            let path = Path::of(&["names", "separator"]);
-            let message = format!("`{path}`: {} has characters that names of tools cannot have", self.shown(&path));
-            self.error(Kind::Value, &path, message, "use only letters, digits, `-` and `_`");
+            let path = ConfigPath::of(&["names", "separator"]);
+            let message =
+                format!("`{path}`: {} has characters that names of tools cannot have", self.quoted_value(&path));
+            self.error(ProblemKind::Value, &path, message, "use only letters, digits, `-` and `_`");
         }
         NameSettings { separator: separator.clone(), max_length: count(file.names.max_length) }
     }
 
-    fn limits(&mut self, file: &File) -> Limits {
-        let (limits, path) = (&file.limits, |key: &str| Path::of(&["limits", key]));
-        Limits {
+    fn limits(&mut self, file: &ConfigFile) -> PlanLimits {
+        let (limits, path) = (&file.limits, |key: &str| ConfigPath::of(&["limits", key]));
+        PlanLimits {
             rate: self.rate(&path("rate"), &limits.rate),
             calls_per_key: count(limits.calls_per_key),
             memory: match &limits.memory {
                 None => MemoryLimit::Container,
                 Some(SizeText::Bytes(0)) => MemoryLimit::None,
-                Some(SizeText::Text(text)) if units::size(text) == Ok(0) => MemoryLimit::None,
+                Some(SizeText::Text(text)) if parse_units::size(text) == Ok(0) => MemoryLimit::None,
                 Some(size) => MemoryLimit::Bytes(self.size(&path("memory"), size)),
             },
             sessions: count(limits.sessions),
@@ -315,16 +327,16 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    fn log(&mut self, file: &File) -> LogSettings {
-        let path = Path::of(&["telemetry", "log"]);
+    fn log(&mut self, file: &ConfigFile) -> LogSettings {
+        let path = ConfigPath::of(&["telemetry", "log"]);
         let filter = file.telemetry.log.trim().to_owned();
         let fix = "write a level (off, error, warn, info, debug, trace), or a list such as \"info,moongate=debug\"";
-        if let Some(level) = levels::meant(&filter) {
-            let message = format!("`{path}`: {} is not a filter of the log", self.shown(&path));
-            self.error(Kind::Value, &path, message, format!("did you mean `{level}`?"));
-        } else if !levels::has_level(&filter) || crate::telemetry::logs::filter(&filter).is_err() {
-            let message = format!("`{path}`: {} is not a filter of the log", self.shown(&path));
-            self.error(Kind::Value, &path, message, fix);
+        if let Some(level) = log_levels::suggested_level(&filter) {
+            let message = format!("`{path}`: {} is not a filter of the log", self.quoted_value(&path));
+            self.error(ProblemKind::Value, &path, message, format!("did you mean `{level}`?"));
+        } else if !log_levels::has_level(&filter) || crate::telemetry::logs::filter(&filter).is_err() {
+            let message = format!("`{path}`: {} is not a filter of the log", self.quoted_value(&path));
+            self.error(ProblemKind::Value, &path, message, fix);
         }
         let calls = match file.telemetry.calls {
             Calls::Off => CallLog::Off,
@@ -342,7 +354,7 @@ impl<'a> Resolver<'a> {
                 let fix = unknown_name_fix(name, &names, "servers");
                 // A flag's place is not in the tree.
                 let place = super::ONLY_PLACE;
-                self.faults.error(Kind::Conflict, place, format!("there is no server {name:?}"), fix);
+                self.faults.error(ProblemKind::Conflict, place, format!("there is no server {name:?}"), fix);
             }
         }
     }
@@ -353,8 +365,8 @@ impl<'a> Resolver<'a> {
     }
 
     fn names_in(&self, table: &str) -> Vec<&'a str> {
-        let tree: &'a Node = self.tree;
-        let table = tree.child(table).and_then(Node::as_table);
+        let tree: &'a ConfigNode = self.tree;
+        let table = tree.child(table).and_then(ConfigNode::as_table);
         table.into_iter().flat_map(|table| table.keys()).map(String::as_str).collect()
     }
 }
@@ -373,7 +385,7 @@ fn count(number: u64) -> usize {
 }
 
 /// The servers that say so themselves, or by the defaults.
-fn disabled(file: &File) -> Vec<String> {
+fn disabled(file: &ConfigFile) -> Vec<String> {
     let is_off = |server: &Server| server.common.enabled.or(file.defaults.enabled) == Some(false);
     file.servers.iter().filter(|(_, server)| is_off(server)).map(|(name, _)| name.clone()).collect()
 }

@@ -3,11 +3,11 @@
 //! Owns the meaning of `proxy` and `ca`, of a server and of the defaults. Reads `ca` files, so that a changed one makes
 //! another plan. Invariant: no message quotes a proxy's credentials.
 
-use super::Resolver;
-use crate::config::expand::{beside, reason};
+use super::PlanResolver;
+use crate::config::expand::{reason, relative_to};
 use crate::config::file::Common;
-use crate::config::problem::Kind;
-use crate::config::tree::Path;
+use crate::config::problem::ProblemKind;
+use crate::config::tree::ConfigPath;
 use crate::link::proxy::{ProxyAddress, ProxyChoice};
 use crate::link::trust::CaFile;
 use crate::upstream::NetworkSettings;
@@ -15,10 +15,10 @@ use crate::upstream::NetworkSettings;
 /// `proxy`: no proxy, whatever the environment says.
 const NO_PROXY: &str = "none";
 
-impl Resolver<'_> {
+impl PlanResolver<'_> {
     /// Settings of a server, or of all that have none of their own.
-    pub(super) fn network(&mut self, path: &Path, own: &Common, base: &Common) -> NetworkSettings {
-        let defaults = Path::of(&["defaults"]);
+    pub(super) fn network(&mut self, path: &ConfigPath, own: &Common, base: &Common) -> NetworkSettings {
+        let defaults = ConfigPath::of(&["defaults"]);
         let place = |is_own: bool| if is_own { path } else { &defaults };
         let proxy = own.proxy.as_ref().or(base.proxy.as_ref());
         let proxy = proxy.map(|text| self.proxy(&place(own.proxy.is_some()).key("proxy"), text));
@@ -27,24 +27,24 @@ impl Resolver<'_> {
         NetworkSettings { proxy: proxy.unwrap_or_default(), ca }
     }
 
-    fn proxy(&mut self, path: &Path, text: &str) -> ProxyChoice {
+    fn proxy(&mut self, path: &ConfigPath, text: &str) -> ProxyChoice {
         if text.trim() == NO_PROXY {
             return ProxyChoice::Direct;
         }
         match ProxyAddress::parse(text, path.to_string()) {
             Ok(proxy) => ProxyChoice::Fixed(proxy),
             Err(fault) => {
-                let message = format!("`{path}`: {} {fault}", self.shown(path));
+                let message = format!("`{path}`: {} {fault}", self.quoted_value(path));
                 let fix = "write http://HOST:PORT or http://USER:PASSWORD@HOST:PORT, with `%40` for an `@` in the password \
                     and so on; or \"none\"";
-                self.error(Kind::Value, path, message, fix);
+                self.error(ProblemKind::Value, path, message, fix);
                 ProxyChoice::Direct
             }
         }
     }
 
-    fn ca(&mut self, path: &Path, text: &str) -> Option<CaFile> {
-        let file = beside(text, self.tree.at(path).and_then(|node| self.sources.directory(node.place)));
+    fn ca(&mut self, path: &ConfigPath, text: &str) -> Option<CaFile> {
+        let file = relative_to(text, self.tree.at(path).and_then(|node| self.sources.directory(node.span)));
         self.files.push(file.clone());
         let read = match std::fs::read(&file) {
             Ok(pem) => CaFile::parse(&pem),
@@ -56,7 +56,7 @@ impl Resolver<'_> {
         };
         let message = format!("`{path}`: the file {} {fault}", file.display());
         let fix = "name a PEM file of the authority's certificate that the gateway's user may read";
-        self.error(Kind::Value, path, message, fix);
+        self.error(ProblemKind::Value, path, message, fix);
         None
     }
 }

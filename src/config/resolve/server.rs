@@ -8,21 +8,22 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
 
-use super::{Resolver, count};
+use super::{PlanResolver, count};
 use crate::config::check::alternatives;
 use crate::config::file::{
-    Common, DurationText, File, Items, Server, ServerKind, Share as FileShare, SizeText, Start as FileStart, Transport,
+    Common, ConfigFile, DurationText, Items, Server, ServerKind, Share as FileShare, SizeText, Start as FileStart,
+    Transport,
 };
 use crate::config::is_used;
-use crate::config::names::{self, is_name_character};
-use crate::config::problem::Kind;
-use crate::config::tree::Path;
-use crate::link::socket::Address;
-use crate::link::ws::WebSocketPing;
-use crate::policy::{Globs, ItemRules};
+use crate::config::problem::ProblemKind;
+use crate::config::server_names::{self, is_name_character};
+use crate::config::tree::ConfigPath;
+use crate::link::socket::SocketAddress;
+use crate::link::websocket::WebSocketPing;
+use crate::policy::{GlobList, ItemRules};
 use crate::upstream::{
-    Backoff, BreakerSettings, Connect, HttpTransport, ListLimits, NetworkSettings, PingSettings, ServerSettings, Share,
-    Start,
+    BackoffSettings, BreakerSettings, ConnectTarget, HttpTransport, ListLimits, NetworkSettings, PingSettings,
+    ServerSettings, ServerStart, SharingMode,
 };
 
 /// Headers that the transport itself sets.
@@ -40,7 +41,7 @@ const RESERVED: [&str; 10] = [
 ];
 
 /// The ways to reach a server, and the settings that belong to one of them.
-const WAYS: [&str; 4] = ["url", "command", "tcp", "unix"];
+const CONNECT_KEYS: [&str; 4] = ["url", "command", "tcp", "unix"];
 const URL_ONLY: [&str; 6] = ["headers", "forward_headers", "transport", "auth", "proxy", "ca"];
 const PROGRAM_ONLY: [&str; 3] = ["args", "env", "cwd"];
 
@@ -53,15 +54,15 @@ const NEWEST: &str = "newest";
 /// Longest icon, in bytes: it goes to each client with the first answer.
 const ICON_MAX: usize = 32 * 1024;
 
-impl Resolver<'_> {
-    pub(super) fn servers(&mut self, file: &File) -> Vec<ServerSettings> {
-        let defaults = Path::of(&["defaults"]);
+impl PlanResolver<'_> {
+    pub(super) fn servers(&mut self, file: &ConfigFile) -> Vec<ServerSettings> {
+        let defaults = ConfigPath::of(&["defaults"]);
         // Once for itself, so that a mistake in the defaults is reported once, and without any server.
         self.common("", &defaults, &file.defaults, None);
         self.network(&defaults, &file.defaults, &Common::default());
         let mut servers = Vec::new();
         for (name, server) in &file.servers {
-            let path = Path::of(&["servers", name]);
+            let path = ConfigPath::of(&["servers", name]);
             self.server_name(name, &path);
             if is_used(self.tree, name, self.only) {
                 servers.extend(self.server(name, server, &path, &file.defaults));
@@ -70,26 +71,26 @@ impl Resolver<'_> {
         servers
     }
 
-    fn server_name(&mut self, name: &str, path: &Path) {
-        let Some(wrong) = names::problem(name) else { return };
-        let fix = match names::legal(name) {
+    fn server_name(&mut self, name: &str, path: &ConfigPath) {
+        let Some(wrong) = server_names::name_problem(name) else { return };
+        let fix = match server_names::legal_name(name) {
             None => "give it a name of letters, digits, `-` and `_`".to_owned(),
             Some(legal) => format!("call it `{legal}`"),
         };
-        self.error_at_key(Kind::Value, path, format!("the name {name:?} {wrong}"), fix);
+        self.error_at_key(ProblemKind::Value, path, format!("the name {name:?} {wrong}"), fix);
     }
 
-    fn server(&mut self, name: &str, server: &Server, path: &Path, defaults: &Common) -> Option<ServerSettings> {
+    fn server(&mut self, name: &str, server: &Server, path: &ConfigPath, defaults: &Common) -> Option<ServerSettings> {
         let mut connect = self.connect(server, path);
-        if let Some(Connect::Http { network, .. }) = &mut connect {
+        if let Some(ConnectTarget::Http { network, .. }) = &mut connect {
             *network = self.network(path, &server.common, defaults);
         }
         let common = self.common(name, path, &server.common, Some(defaults));
-        if server.common.idle_stop.is_some() && common.start == Start::Eager {
+        if server.common.idle_stop.is_some() && common.start == ServerStart::Eager {
             let key = path.key("idle_stop");
             let fix = "write `start = \"lazy\"` beside it, or remove it";
             self.error_at_key(
-                Kind::Conflict,
+                ProblemKind::Conflict,
                 &key,
                 format!("`{key}` is only for a server that is started on use"),
                 fix,
@@ -105,14 +106,14 @@ impl Resolver<'_> {
     }
 
     /// 2025-11-25/basic/index.mdx, `icons`: "Ensure that the icon URI is either a HTTPS or `data:` URI."
-    fn icon(&mut self, path: &Path, icon: Option<&str>) -> Option<String> {
+    fn icon(&mut self, path: &ConfigPath, icon: Option<&str>) -> Option<String> {
         let icon = icon?.trim();
         let lower = icon.to_ascii_lowercase();
         let is_page = lower.starts_with("https://") && url::Url::parse(icon).is_ok();
         if !is_page && !lower.starts_with("data:image/") || icon.len() > ICON_MAX {
-            let message = format!("`{path}`: {} is no icon that clients may show", self.shown(path));
+            let message = format!("`{path}`: {} is no icon that clients may show", self.quoted_value(path));
             self.error(
-                Kind::Value,
+                ProblemKind::Value,
                 path,
                 message,
                 "write an https:// URL, or a small data:image/… one (at most 32 KiB)",
@@ -123,7 +124,7 @@ impl Resolver<'_> {
     }
 
     /// The settings that every server has; `connect` stands in for the server's own.
-    fn common(&mut self, name: &str, path: &Path, own: &Common, defaults: Option<&Common>) -> ServerSettings {
+    fn common(&mut self, name: &str, path: &ConfigPath, own: &Common, defaults: Option<&Common>) -> ServerSettings {
         let empty = Common::default();
         let base = defaults.unwrap_or(&empty);
         let prefix = own.prefix.as_ref().or(base.prefix.as_ref());
@@ -140,20 +141,20 @@ impl Resolver<'_> {
             title: None,
             icon: None,
             description: None,
-            connect: Connect::Stdio { command: String::new(), args: Vec::new(), env: Vec::new(), cwd: None },
+            connect: ConnectTarget::Stdio { command: String::new(), args: Vec::new(), env: Vec::new(), cwd: None },
             as_client: protocol.is_none(),
             protocol: protocol.filter(|protocol| protocol != NEWEST),
             tools,
             resources,
             prompts,
             share: match share {
-                Some(FileShare::Session) => Share::Session,
-                Some(FileShare::Principal) => Share::Principal,
-                Some(FileShare::Auto) | None => Share::Auto,
+                Some(FileShare::Session) => SharingMode::Session,
+                Some(FileShare::Principal) => SharingMode::Principal,
+                Some(FileShare::Auto) | None => SharingMode::Auto,
             },
             start: match own.start.or(base.start) {
-                Some(FileStart::Lazy) => Start::Lazy,
-                Some(FileStart::Eager) | None => Start::Eager,
+                Some(FileStart::Lazy) => ServerStart::Lazy,
+                Some(FileStart::Eager) | None => ServerStart::Eager,
             },
             idle_stop: self.time(path, "idle_stop", &own.idle_stop, &base.idle_stop),
             max_connections: count(own.max_connections.or(base.max_connections).unwrap_or_default()),
@@ -184,27 +185,27 @@ impl Resolver<'_> {
         }
     }
 
-    fn bytes(&mut self, path: &Path, key: &str, own: &Option<SizeText>, base: &Option<SizeText>) -> usize {
+    fn bytes(&mut self, path: &ConfigPath, key: &str, own: &Option<SizeText>, base: &Option<SizeText>) -> usize {
         match (own, base) {
             (Some(own), _) => self.size(&path.key(key), own),
-            (None, Some(base)) => self.size(&Path::of(&["defaults", key]), base),
+            (None, Some(base)) => self.size(&ConfigPath::of(&["defaults", key]), base),
             (None, None) => 0,
         }
     }
 
-    fn backoff(&mut self, path: &Path, own: &Common, base: &Common) -> Backoff {
+    fn backoff(&mut self, path: &ConfigPath, own: &Common, base: &Common) -> BackoffSettings {
         let (own, base) = (own.backoff.clone().unwrap_or_default(), base.backoff.clone().unwrap_or_default());
         let min = self.part(path, ["backoff", "min"], &own.min, &base.min);
         let max = self.part(path, ["backoff", "max"], &own.max, &base.max);
         if min > max && !max.is_zero() {
             let path = path.key("backoff");
             let message = format!("`{path}`: the first pause is longer than the longest");
-            self.error_at_key(Kind::Value, &path, message, "make `min` at most as long as `max`");
+            self.error_at_key(ProblemKind::Value, &path, message, "make `min` at most as long as `max`");
         }
-        Backoff { min, max }
+        BackoffSettings { min, max }
     }
 
-    fn breaker(&mut self, path: &Path, own: &Common, base: &Common) -> BreakerSettings {
+    fn breaker(&mut self, path: &ConfigPath, own: &Common, base: &Common) -> BreakerSettings {
         let (own, base) = (own.breaker.clone().unwrap_or_default(), base.breaker.clone().unwrap_or_default());
         BreakerSettings {
             failures: small(own.failures.or(base.failures)),
@@ -212,11 +213,11 @@ impl Resolver<'_> {
         }
     }
 
-    fn ping(&mut self, path: &Path, own: &Common, base: &Common) -> PingSettings {
+    fn ping(&mut self, path: &ConfigPath, own: &Common, base: &Common) -> PingSettings {
         let (own, base) = (own.ping.clone().unwrap_or_default(), base.ping.clone().unwrap_or_default());
         let interval = match (&own.interval, &base.interval) {
             (Some(own), _) => self.duration_or_zero(&path.key("ping").key("interval"), own),
-            (None, Some(base)) => self.duration_or_zero(&Path::of(&["defaults", "ping", "interval"]), base),
+            (None, Some(base)) => self.duration_or_zero(&ConfigPath::of(&["defaults", "ping", "interval"]), base),
             (None, None) => Duration::ZERO,
         };
         PingSettings {
@@ -226,12 +227,14 @@ impl Resolver<'_> {
         }
     }
 
-    fn websocket_ping(&mut self, path: &Path, own: &Common, base: &Common) -> WebSocketPing {
+    fn websocket_ping(&mut self, path: &ConfigPath, own: &Common, base: &Common) -> WebSocketPing {
         let ping = |common: &Common| common.websocket_ping.clone().unwrap_or_default();
         let (own, base) = (ping(own), ping(base));
         let interval = match (&own.interval, &base.interval) {
             (Some(own), _) => self.duration_or_zero(&path.key("websocket_ping").key("interval"), own),
-            (None, Some(base)) => self.duration_or_zero(&Path::of(&["defaults", "websocket_ping", "interval"]), base),
+            (None, Some(base)) => {
+                self.duration_or_zero(&ConfigPath::of(&["defaults", "websocket_ping", "interval"]), base)
+            }
             (None, None) => Duration::ZERO,
         };
         WebSocketPing { interval, timeout: self.part(path, ["websocket_ping", "timeout"], &own.timeout, &base.timeout) }
@@ -240,53 +243,64 @@ impl Resolver<'_> {
     /// A duration in a table of a server's.
     fn part(
         &mut self,
-        path: &Path,
+        path: &ConfigPath,
         [table, key]: [&str; 2],
         own: &Option<DurationText>,
         base: &Option<DurationText>,
     ) -> Duration {
         match (own, base) {
             (Some(own), _) => self.duration(&path.key(table).key(key), own),
-            (None, Some(base)) => self.duration(&Path::of(&["defaults", table, key]), base),
+            (None, Some(base)) => self.duration(&ConfigPath::of(&["defaults", table, key]), base),
             (None, None) => Duration::ZERO,
         }
     }
 
-    fn time(&mut self, path: &Path, key: &str, own: &Option<DurationText>, base: &Option<DurationText>) -> Duration {
+    fn time(
+        &mut self,
+        path: &ConfigPath,
+        key: &str,
+        own: &Option<DurationText>,
+        base: &Option<DurationText>,
+    ) -> Duration {
         match (own, base) {
             (Some(own), _) => self.duration(&path.key(key), own),
-            (None, Some(base)) => self.duration(&Path::of(&["defaults", key]), base),
+            (None, Some(base)) => self.duration(&ConfigPath::of(&["defaults", key]), base),
             (None, None) => Duration::ZERO,
         }
     }
 
     fn time_or_zero(
         &mut self,
-        path: &Path,
+        path: &ConfigPath,
         key: &str,
         own: &Option<DurationText>,
         base: &Option<DurationText>,
     ) -> Duration {
         match (own, base) {
             (Some(own), _) => self.duration_or_zero(&path.key(key), own),
-            (None, Some(base)) => self.duration_or_zero(&Path::of(&["defaults", key]), base),
+            (None, Some(base)) => self.duration_or_zero(&ConfigPath::of(&["defaults", key]), base),
             (None, None) => Duration::ZERO,
         }
     }
 
-    fn prefix(&mut self, path: &Path, prefix: Option<&str>) {
+    fn prefix(&mut self, path: &ConfigPath, prefix: Option<&str>) {
         let path = path.key("prefix");
         let Some(prefix) = prefix else { return };
         if !prefix.chars().all(is_name_character) || prefix.len() > 64 {
-            let message = format!("`{path}`: {} cannot stand before names of tools", self.shown(&path));
-            self.error(Kind::Value, &path, message, "use at most 64 letters, digits, `-` and `_`; \"\" for no prefix");
+            let message = format!("`{path}`: {} cannot stand before names of tools", self.quoted_value(&path));
+            self.error(
+                ProblemKind::Value,
+                &path,
+                message,
+                "use at most 64 letters, digits, `-` and `_`; \"\" for no prefix",
+            );
         }
     }
 
-    fn protocol(&mut self, path: &Path, own: &Common, base: &Common) -> Option<String> {
+    fn protocol(&mut self, path: &ConfigPath, own: &Common, base: &Common) -> Option<String> {
         let path = match own.protocol {
             Some(_) => path.key("protocol"),
-            None => Path::of(&["defaults", "protocol"]),
+            None => ConfigPath::of(&["defaults", "protocol"]),
         };
         let text = own.protocol.as_ref().or(base.protocol.as_ref())?;
         // `client` is what `auto` was called where it was no default.
@@ -294,27 +308,28 @@ impl Resolver<'_> {
             return None;
         }
         if text != NEWEST && !self.revisions.contains(&text.as_str()) {
-            let message = format!("`{path}`: {} is not a revision that Moongate speaks", self.shown(&path));
+            let message = format!("`{path}`: {} is not a revision that Moongate speaks", self.quoted_value(&path));
             let words: Vec<&str> = ["auto", NEWEST].into_iter().chain(self.revisions.iter().copied()).collect();
-            self.error(Kind::Value, &path, message, format!("use {}", alternatives(&words)));
+            self.error(ProblemKind::Value, &path, message, format!("use {}", alternatives(&words)));
         }
         Some(text.clone())
     }
 
     /// How to reach the server: exactly one way.
-    fn connect(&mut self, server: &Server, path: &Path) -> Option<Connect> {
-        let ways: Vec<&str> = WAYS.into_iter().filter(|key| self.written(&path.key(key))).collect();
+    fn connect(&mut self, server: &Server, path: &ConfigPath) -> Option<ConnectTarget> {
+        let ways: Vec<&str> = CONNECT_KEYS.into_iter().filter(|key| self.is_written(&path.key(key))).collect();
         match ways[..] {
             [] => {
-                let message = format!("`{path}` has neither {}", WAYS.map(|way| format!("`{way}`")).join(" nor "));
+                let message =
+                    format!("`{path}` has neither {}", CONNECT_KEYS.map(|way| format!("`{way}`")).join(" nor "));
                 let fix = "add the `url` of its endpoint, the `command` that starts it, or the address of its socket";
-                self.error_at_key(Kind::Missing, path, message, fix);
+                self.error_at_key(ProblemKind::Missing, path, message, fix);
             }
             [way] => self.belongs(way, server, path),
             [first, second, ..] => {
                 let message = format!("`{path}` has both `{first}` and `{second}`: a server has one way to be reached");
                 let fix = "keep one of the two, or make it two servers";
-                self.error_at_key(Kind::Conflict, &path.key(second), message, fix);
+                self.error_at_key(ProblemKind::Conflict, &path.key(second), message, fix);
             }
         }
         match (&server.url, &server.command, &server.tcp, &server.unix) {
@@ -327,7 +342,7 @@ impl Resolver<'_> {
     }
 
     /// Settings that do not go with the way in which the server is reached.
-    fn belongs(&mut self, way: &str, server: &Server, path: &Path) {
+    fn belongs(&mut self, way: &str, server: &Server, path: &ConfigPath) {
         let (strange, owner, fix) = match way {
             "url" => (&PROGRAM_ONLY[..], "command", "remove it: a server with `url` is not started by the gateway"),
             "command" => (&URL_ONLY[..], "url", "remove it; a program gets its settings through `env` and `args`"),
@@ -336,14 +351,14 @@ impl Resolver<'_> {
         let also = if matches!(way, "tcp" | "unix") { &PROGRAM_ONLY[..] } else { &[] };
         let also = also.iter().map(|key| (key, "command", "remove it: who starts that server is not the gateway"));
         for (key, owner, fix) in strange.iter().map(|key| (key, owner, fix)).chain(also) {
-            if self.written(&path.key(key)) {
+            if self.is_written(&path.key(key)) {
                 let message = match way {
                     "tcp" | "unix" => {
                         format!("`{}` is only for a server with `{owner}`, and this one has `{way}`", path.key(key))
                     }
                     _ => format!("`{}` is only for a server with `{owner}`", path.key(key)),
                 };
-                self.error_at_key(Kind::Conflict, &path.key(key), message, fix);
+                self.error_at_key(ProblemKind::Conflict, &path.key(key), message, fix);
             }
         }
         let strange = |kind: &ServerKind| match way {
@@ -358,24 +373,24 @@ impl Resolver<'_> {
             "command" => "write `type = \"stdio\"`, or leave `type` out",
             _ => "leave `type` out",
         };
-        self.error_at_key(Kind::Conflict, &path.key("type"), message, fix);
+        self.error_at_key(ProblemKind::Conflict, &path.key("type"), message, fix);
     }
 
-    fn tcp(&mut self, path: &Path, text: &str) -> Option<Connect> {
+    fn tcp(&mut self, path: &ConfigPath, text: &str) -> Option<ConnectTarget> {
         let parsed = text.trim().rsplit_once(':').and_then(|(host, port)| {
             let port = port.parse::<u16>().ok().filter(|port| *port > 0)?;
             Some((url::Host::parse(host).ok()?, port))
         });
         let Some((host, port)) = parsed else {
-            let message = format!("`{path}`: {} is not a host and a port", self.shown(path));
+            let message = format!("`{path}`: {} is not a host and a port", self.quoted_value(path));
             let fix = "write both, such as \"ledger.internal:9000\" or \"127.0.0.1:9000\"; IPv6 as \"[::1]:9000\"";
-            self.error(Kind::Value, path, message, fix);
+            self.error(ProblemKind::Value, path, message, fix);
             return None;
         };
-        Some(Connect::Socket(Address::Tcp(format!("{host}:{port}"))))
+        Some(ConnectTarget::Socket(SocketAddress::Tcp(format!("{host}:{port}"))))
     }
 
-    fn unix(&mut self, path: &Path, text: &str) -> Option<Connect> {
+    fn unix(&mut self, path: &ConfigPath, text: &str) -> Option<ConnectTarget> {
         let wrong = if !text.starts_with('/') {
             Some((
                 "is not a whole path",
@@ -387,20 +402,25 @@ impl Resolver<'_> {
             None
         };
         if let Some((wrong, fix)) = wrong {
-            let message = format!("`{path}`: {} {wrong}", self.shown(path));
-            self.error(Kind::Value, path, message, fix);
+            let message = format!("`{path}`: {} {wrong}", self.quoted_value(path));
+            self.error(ProblemKind::Value, path, message, fix);
             return None;
         }
-        Some(Connect::Socket(Address::Unix(text.into())))
+        Some(ConnectTarget::Socket(SocketAddress::Unix(text.into())))
     }
 
-    fn program(&mut self, command: &str, server: &Server, path: &Path) -> Option<Connect> {
+    fn program(&mut self, command: &str, server: &Server, path: &ConfigPath) -> Option<ConnectTarget> {
         let key = path.key("command");
         if command.trim().is_empty() {
-            self.error(Kind::Value, &key, format!("`{key}` is empty"), "name the program that starts the server");
+            self.error(
+                ProblemKind::Value,
+                &key,
+                format!("`{key}` is empty"),
+                "name the program that starts the server",
+            );
         } else if command.contains(char::is_whitespace) && server.args.is_none() && !command.contains('/') {
             let message = format!("`{key}` is one program, not a line for a shell");
-            self.error(Kind::Value, &key, message, "put what follows the program's name into `args`");
+            self.error(ProblemKind::Value, &key, message, "put what follows the program's name into `args`");
         }
         let env = server.env.clone().unwrap_or_default();
         for (name, value) in &env {
@@ -408,14 +428,14 @@ impl Resolver<'_> {
             if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
                 let message = format!("`{path}` cannot be an environment variable");
                 self.error_at_key(
-                    Kind::Value,
+                    ProblemKind::Value,
                     &path,
                     message,
                     "use a name without `=`, and a value without zero bytes",
                 );
             }
         }
-        Some(Connect::Stdio {
+        Some(ConnectTarget::Stdio {
             command: command.to_owned(),
             args: server.args.clone().unwrap_or_default(),
             env: env.into_iter().collect(),
@@ -423,7 +443,7 @@ impl Resolver<'_> {
         })
     }
 
-    fn http(&mut self, url: &str, server: &Server, path: &Path) -> Option<Connect> {
+    fn http(&mut self, url: &str, server: &Server, path: &ConfigPath) -> Option<ConnectTarget> {
         let mut headers = Vec::new();
         for (name, value) in server.headers.iter().flatten() {
             let path = path.key("headers").key(name);
@@ -435,7 +455,7 @@ impl Resolver<'_> {
                 }
                 Err(_) => {
                     let message = format!("the value of `{path}` has characters that a header cannot have");
-                    self.error(Kind::Value, &path, message, "remove line breaks and control characters");
+                    self.error(ProblemKind::Value, &path, message, "remove line breaks and control characters");
                 }
             }
         }
@@ -449,15 +469,15 @@ impl Resolver<'_> {
         let url = self.url(&path.key("url"), url, &["https", "http", "wss", "ws"])?;
         let transport = self.transport(&url, server, path)?;
         let network = NetworkSettings::default();
-        Some(Connect::Http { url, socket: None, transport, headers, forward_headers, network })
+        Some(ConnectTarget::Http { url, socket: None, transport, headers, forward_headers, network })
     }
 
     /// What is spoken at a URL; its scheme has to agree.
-    fn transport(&mut self, url: &url::Url, server: &Server, path: &Path) -> Option<HttpTransport> {
+    fn transport(&mut self, url: &url::Url, server: &Server, path: &ConfigPath) -> Option<HttpTransport> {
         let said = match (server.transport, server.kind) {
             (Some(Transport::Http), Some(ServerKind::Sse)) => {
                 let message = format!("`{path}` is of type `sse`, but its `transport` is `http`");
-                self.error_at_key(Kind::Conflict, &path.key("transport"), message, "remove one of the two");
+                self.error_at_key(ProblemKind::Conflict, &path.key("transport"), message, "remove one of the two");
                 return None;
             }
             (Some(Transport::Http), _) => Some((HttpTransport::Streamable, "transport", "http")),
@@ -474,13 +494,13 @@ impl Resolver<'_> {
                 let (scheme, key) = (url.scheme(), path.key(key));
                 let message = format!("`{key}` is `{word}`, but the `url` begins with `{scheme}://`");
                 let fix = "remove it: the URL says what is spoken there, `ws://` and `wss://` are WebSocket";
-                self.error_at_key(Kind::Conflict, &key, message, fix);
+                self.error_at_key(ProblemKind::Conflict, &key, message, fix);
                 None
             }
-            _ if socket && self.written(&path.key("forward_headers")) => {
+            _ if socket && self.is_written(&path.key("forward_headers")) => {
                 let message = format!("`{}` is not for a WebSocket", path.key("forward_headers"));
                 let fix = "remove it: a WebSocket has headers only when it is opened, and clients share it";
-                self.error_at_key(Kind::Conflict, &path.key("forward_headers"), message, fix);
+                self.error_at_key(ProblemKind::Conflict, &path.key("forward_headers"), message, fix);
                 None
             }
             Some((transport, ..)) => Some(transport),
@@ -489,31 +509,31 @@ impl Resolver<'_> {
         }
     }
 
-    fn header_name(&mut self, path: &Path, name: &str) -> Option<HeaderName> {
+    fn header_name(&mut self, path: &ConfigPath, name: &str) -> Option<HeaderName> {
         let Ok(name) = HeaderName::try_from(name) else {
             let message = format!("`{path}` is not the name of a header");
-            self.error_at_key(Kind::Value, path, message, "use letters, digits and `-`, such as `X-Tenant`");
+            self.error_at_key(ProblemKind::Value, path, message, "use letters, digits and `-`, such as `X-Tenant`");
             return None;
         };
         if RESERVED.contains(&name.as_str()) {
             let message = format!("`{path}`: `{name}` is set by the gateway itself");
-            self.error_at_key(Kind::Value, path, message, "remove it");
+            self.error_at_key(ProblemKind::Value, path, message, "remove it");
             return None;
         }
         Some(name)
     }
 
-    fn items(&mut self, path: &Path, own: Option<&Items>, base: Option<&Items>, renames: bool) -> ItemRules {
+    fn items(&mut self, path: &ConfigPath, own: Option<&Items>, base: Option<&Items>, renames: bool) -> ItemRules {
         let empty = Items::default();
         let (own, base) = (own.unwrap_or(&empty), base.unwrap_or(&empty));
         for (name, to) in own.rename.iter().flatten() {
             let path = path.key("rename").key(name);
             if !renames {
                 let message = format!("`{path}`: resources cannot be renamed");
-                self.error_at_key(Kind::Value, &path, message, "remove it; resources keep their URIs");
+                self.error_at_key(ProblemKind::Value, &path, message, "remove it; resources keep their URIs");
             } else if to.is_empty() || !to.chars().all(is_name_character) {
-                let message = format!("`{path}`: {} cannot be a name", self.shown(&path));
-                self.error(Kind::Value, &path, message, "use only letters, digits, `-` and `_`");
+                let message = format!("`{path}`: {} cannot be a name", self.quoted_value(&path));
+                self.error(ProblemKind::Value, &path, message, "use only letters, digits, `-` and `_`");
             }
         }
         let text = |own: &Option<BTreeMap<String, String>>, base: &Option<BTreeMap<String, String>>| {
@@ -532,20 +552,20 @@ impl Resolver<'_> {
     }
 
     /// Compiles patterns; each that is none is reported.
-    pub(super) fn patterns(&mut self, path: &Path, patterns: Option<&Vec<String>>) -> Option<Globs> {
+    pub(super) fn patterns(&mut self, path: &ConfigPath, patterns: Option<&Vec<String>>) -> Option<GlobList> {
         let patterns = patterns?;
         for (i, pattern) in patterns.iter().enumerate() {
             let path = path.item(i);
-            if Globs::new(std::slice::from_ref(pattern)).is_err() {
-                let message = format!("`{path}`: {} is not a pattern", self.shown(&path));
+            if GlobList::new(std::slice::from_ref(pattern)).is_err() {
+                let message = format!("`{path}`: {} is not a pattern", self.quoted_value(&path));
                 let fix = "close every `[` and `{`; `*` matches any characters, `?` one, and `\\` takes a meaning away";
-                self.error(Kind::Value, &path, message, fix);
+                self.error(ProblemKind::Value, &path, message, fix);
             } else if pattern.is_empty() || pattern == "!" {
                 let message = format!("`{path}` is an empty pattern");
-                self.error(Kind::Value, &path, message, "remove it; `*` matches everything");
+                self.error(ProblemKind::Value, &path, message, "remove it; `*` matches everything");
             }
         }
-        Some(Globs::new(patterns).unwrap_or_default())
+        Some(GlobList::new(patterns).unwrap_or_default())
     }
 }
 
@@ -560,6 +580,6 @@ fn small(number: Option<u64>) -> u32 {
 }
 
 /// Patterns of the defaults, which were checked there.
-fn globs(patterns: &Option<Vec<String>>) -> Option<Globs> {
-    patterns.as_ref().map(|patterns| Globs::new(patterns).unwrap_or_default())
+fn globs(patterns: &Option<Vec<String>>) -> Option<GlobList> {
+    patterns.as_ref().map(|patterns| GlobList::new(patterns).unwrap_or_default())
 }

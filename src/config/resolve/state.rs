@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::super::file::{Gateway, StateKind};
-use super::super::problem::Kind;
-use super::super::tree::Path;
-use super::Resolver;
+use super::super::problem::ProblemKind;
+use super::super::tree::ConfigPath;
+use super::PlanResolver;
 use crate::front::ListenAddress;
 use crate::store::StoreSettings;
 
-impl Resolver<'_> {
+impl PlanResolver<'_> {
     /// The file of the state. Gateways that listen in different places are different ones: each has its own.
     pub(super) fn state(&mut self, gateway: &Gateway, listen: &[ListenAddress]) -> StoreSettings {
-        let path = Path::of(&["gateway", "state_dir"]);
+        let path = ConfigPath::of(&["gateway", "state_dir"]);
         let dir = match gateway.state_dir.as_deref().map(str::trim) {
             Some("") => {
-                self.error(Kind::Value, &path, "`gateway.state_dir` is empty", "name a directory, or remove it");
+                self.error(ProblemKind::Value, &path, "`gateway.state_dir` is empty", "name a directory, or remove it");
                 None
             }
             Some(dir) => Some(with_home(dir, self.env)),
@@ -28,15 +28,15 @@ impl Resolver<'_> {
             Some(StateKind::Memory) => StoreSettings::default(),
             Some(StateKind::Embedded) => {
                 if file.is_none() {
-                    let path = Path::of(&["gateway", "state"]);
+                    let path = ConfigPath::of(&["gateway", "state"]);
                     let message = "`gateway.state` is \"embedded\", but there is no directory to keep it in";
-                    self.error(Kind::Value, &path, message, "set `gateway.state_dir`");
+                    self.error(ProblemKind::Value, &path, message, "set `gateway.state_dir`");
                 }
-                StoreSettings { file, required: true, homeless: false, fleeting: place.is_none() }
+                StoreSettings { file, required: true, has_no_directory: false, is_temporary: place.is_none() }
             }
             // On a port that the system picks nobody finds it again.
             None if place.is_none() => StoreSettings::default(),
-            None => StoreSettings { homeless: file.is_none(), file, required: false, fleeting: false },
+            None => StoreSettings { has_no_directory: file.is_none(), file, required: false, is_temporary: false },
         }
     }
 }

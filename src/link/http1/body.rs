@@ -10,93 +10,97 @@ use std::task::{Context, Poll, ready};
 use bytes::{BufMut, Bytes, BytesMut};
 use tokio::io::AsyncReadExt;
 
-use crate::link::http1::chunked::Chunks;
-use crate::link::http1::head::Framing;
-use crate::link::http1::{Broken, Connection, READ_SIZE, Wrong};
+use crate::link::http1::chunked::ChunkedDecoder;
+use crate::link::http1::head::BodyFraming;
+use crate::link::http1::{ConnectionError, HttpConnection, ParseError, READ_SIZE};
 
 /// A body.
-pub(in crate::link) struct Body {
-    left: Left,
+pub(in crate::link) struct BodyDecoder {
+    remaining: BodyRemaining,
     /// What is decoded and was not asked for yet.
-    ahead: Bytes,
+    buffered: Bytes,
 }
 
 /// What is still to come.
-enum Left {
+enum BodyRemaining {
     /// So many bytes.
     Length(u64),
-    Chunks(Chunks),
+    Chunks(ChunkedDecoder),
     /// What comes until the connection ends.
-    Rest,
+    UntilClose,
 }
 
-impl Body {
+impl BodyDecoder {
     /// A body that begins with `bytes`, and how many of them are its own.
-    pub(super) fn new(framing: Framing, bytes: &[u8]) -> Result<(Self, usize), Wrong> {
+    pub(super) fn new(framing: BodyFraming, bytes: &[u8]) -> Result<(Self, usize), ParseError> {
         let mut left = match framing {
-            Framing::Length(length) => Left::Length(length),
-            Framing::Chunked => Left::Chunks(Chunks::new()),
-            Framing::Close => Left::Rest,
+            BodyFraming::Length(length) => BodyRemaining::Length(length),
+            BodyFraming::Chunked => BodyRemaining::Chunks(ChunkedDecoder::new()),
+            BodyFraming::Close => BodyRemaining::UntilClose,
         };
         let mut ahead = BytesMut::new();
         let used = left.decode(bytes, &mut ahead)?;
-        Ok((Body { left, ahead: ahead.freeze() }, used))
+        Ok((BodyDecoder { remaining: left, buffered: ahead.freeze() }, used))
     }
 
     /// Whether all of it was read from the connection.
     pub(in crate::link) fn is_read(&self) -> bool {
-        match &self.left {
-            Left::Length(left) => *left == 0,
-            Left::Chunks(chunks) => chunks.is_over(),
-            Left::Rest => false,
+        match &self.remaining {
+            BodyRemaining::Length(left) => *left == 0,
+            BodyRemaining::Chunks(chunks) => chunks.is_finished(),
+            BodyRemaining::UntilClose => false,
         }
     }
 
     /// Whether there is nothing more to take.
-    pub(in crate::link) fn is_over(&self) -> bool {
-        self.ahead.is_empty() && self.is_read()
+    pub(in crate::link) fn is_finished(&self) -> bool {
+        self.buffered.is_empty() && self.is_read()
     }
 
     /// How many bytes there are to take, where the head says so.
     pub(in crate::link) fn length(&self) -> Option<u64> {
-        let ahead = self.ahead.len() as u64;
-        match &self.left {
-            Left::Length(left) => Some(ahead.saturating_add(*left)),
+        let ahead = self.buffered.len() as u64;
+        match &self.remaining {
+            BodyRemaining::Length(left) => Some(ahead.saturating_add(*left)),
             _ => self.is_read().then_some(ahead),
         }
     }
 
     /// What was read already.
-    pub(in crate::link) fn take_ahead(&mut self) -> Bytes {
-        std::mem::take(&mut self.ahead)
+    pub(in crate::link) fn take_buffered(&mut self) -> Bytes {
+        std::mem::take(&mut self.buffered)
     }
 
     /// Appends what comes next to `out`; false: it is over.
     pub(in crate::link) fn poll_fill(
         &mut self,
-        connection: &mut Connection,
+        connection: &mut HttpConnection,
         cx: &mut Context<'_>,
         out: &mut BytesMut,
-    ) -> Poll<Result<bool, Broken>> {
-        let ahead = self.take_ahead();
+    ) -> Poll<Result<bool, ConnectionError>> {
+        let ahead = self.take_buffered();
         if !ahead.is_empty() {
             out.extend_from_slice(&ahead);
             return Poll::Ready(Ok(true));
         }
         // Some servers answer before they have read the request to its end.
-        let _ = connection.send_on(cx);
+        let _ = connection.poll_send_rest(cx);
         let before = out.len();
         while out.len() == before && !self.is_read() {
-            let read = match &mut self.left {
-                Left::Length(left) => ready!(read_exactly(left, connection, cx, out)).map_err(Broken::from),
+            let read = match &mut self.remaining {
+                BodyRemaining::Length(left) => {
+                    ready!(read_exactly(left, connection, cx, out)).map_err(ConnectionError::from)
+                }
                 left => ready!(read_some(left, connection, cx, out)),
             };
             match read {
                 Ok(true) => {}
-                Ok(false) if matches!(self.left, Left::Rest) => self.left = Left::Length(0),
+                Ok(false) if matches!(self.remaining, BodyRemaining::UntilClose) => {
+                    self.remaining = BodyRemaining::Length(0)
+                }
                 failed => {
-                    connection.is_kept = false;
-                    return Poll::Ready(Err(failed.err().unwrap_or(Broken::Closed("within an answer"))));
+                    connection.keep_alive = false;
+                    return Poll::Ready(Err(failed.err().unwrap_or(ConnectionError::Closed("within an answer"))));
                 }
             }
         }
@@ -104,20 +108,20 @@ impl Body {
     }
 }
 
-impl Left {
-    fn decode(&mut self, bytes: &[u8], out: &mut BytesMut) -> Result<usize, Wrong> {
+impl BodyRemaining {
+    fn decode(&mut self, bytes: &[u8], out: &mut BytesMut) -> Result<usize, ParseError> {
         match self {
-            Left::Chunks(chunks) => {
+            BodyRemaining::Chunks(chunks) => {
                 out.reserve(bytes.len());
                 chunks.decode(bytes, out)
             }
-            Left::Length(left) => {
+            BodyRemaining::Length(left) => {
                 let own = usize::try_from(*left).map_or(bytes.len(), |left| left.min(bytes.len()));
                 out.extend_from_slice(&bytes[..own]);
                 *left -= own as u64;
                 Ok(own)
             }
-            Left::Rest => {
+            BodyRemaining::UntilClose => {
                 out.extend_from_slice(bytes);
                 Ok(bytes.len())
             }
@@ -128,7 +132,7 @@ impl Left {
 /// Reads straight to where it is wanted; false: the connection ended.
 fn read_exactly(
     left: &mut u64,
-    connection: &mut Connection,
+    connection: &mut HttpConnection,
     cx: &mut Context<'_>,
     out: &mut BytesMut,
 ) -> Poll<io::Result<bool>> {
@@ -146,15 +150,15 @@ fn read_exactly(
 
 /// Reads what there is, and decodes it; false: the connection ended.
 fn read_some(
-    left: &mut Left,
-    connection: &mut Connection,
+    left: &mut BodyRemaining,
+    connection: &mut HttpConnection,
     cx: &mut Context<'_>,
     out: &mut BytesMut,
-) -> Poll<Result<bool, Broken>> {
+) -> Poll<Result<bool, ConnectionError>> {
     let (read, used) = ready!(connection.poll_read(cx, |bytes| (bytes.len(), left.decode(bytes, out))))?;
     if used? < read {
         // Something that nobody asked for.
-        connection.is_kept = false;
+        connection.keep_alive = false;
     }
     Poll::Ready(Ok(read > 0))
 }

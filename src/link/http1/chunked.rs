@@ -5,7 +5,7 @@
 
 use bytes::BytesMut;
 
-use crate::link::http1::Wrong;
+use crate::link::http1::ParseError;
 
 /// Longest line that says how long a chunk is, with its extensions, in bytes.
 const LINE_MAX: u16 = 4096;
@@ -16,17 +16,17 @@ const DIGITS_MAX: u8 = 16;
 
 /// Where in a chunked body the next byte stands.
 #[derive(Debug)]
-pub(super) struct Chunks {
-    at: At,
+pub(super) struct ChunkedDecoder {
+    state: ChunkState,
     /// What is left of the chunk.
-    left: u64,
+    remaining: u64,
     digits: u8,
     /// How long the line, or the trailer, is so far.
-    line: u16,
+    line_length: u16,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum At {
+enum ChunkState {
     Size,
     /// White space after the size.
     Space,
@@ -39,34 +39,34 @@ enum At {
     Trailer,
     TrailerEnd,
     LastEnd,
-    Over,
+    Finished,
 }
 
-impl Chunks {
+impl ChunkedDecoder {
     pub(super) fn new() -> Self {
-        Chunks { at: At::Size, left: 0, digits: 0, line: 0 }
+        ChunkedDecoder { state: ChunkState::Size, remaining: 0, digits: 0, line_length: 0 }
     }
 
-    pub(super) fn is_over(&self) -> bool {
-        self.at == At::Over
+    pub(super) fn is_finished(&self) -> bool {
+        self.state == ChunkState::Finished
     }
 
     /// Appends the data in `input` to `out`. How much of `input` belongs to this body.
-    pub(super) fn decode(&mut self, input: &[u8], out: &mut BytesMut) -> Result<usize, Wrong> {
+    pub(super) fn decode(&mut self, input: &[u8], out: &mut BytesMut) -> Result<usize, ParseError> {
         let mut used = 0;
-        while used < input.len() && self.at != At::Over {
-            if self.at == At::Data {
+        while used < input.len() && self.state != ChunkState::Finished {
+            if self.state == ChunkState::Data {
                 let rest = &input[used..];
-                let taken = usize::try_from(self.left).map_or(rest.len(), |left| left.min(rest.len()));
+                let taken = usize::try_from(self.remaining).map_or(rest.len(), |left| left.min(rest.len()));
                 out.extend_from_slice(&rest[..taken]);
                 used += taken;
-                self.left -= taken as u64;
-                if self.left == 0 {
-                    self.at = At::DataReturn;
+                self.remaining -= taken as u64;
+                if self.remaining == 0 {
+                    self.state = ChunkState::DataReturn;
                 }
                 continue;
             }
-            self.at = self.step(input[used])?;
+            self.state = self.step(input[used])?;
             used += 1;
         }
         Ok(used)
@@ -74,52 +74,60 @@ impl Chunks {
 
     /// RFC 9112, section 7.1: chunk = chunk-size [ chunk-ext ] CRLF chunk-data CRLF. A line feed alone ends no line here:
     /// section 2.2 lets recipients be lenient in heads only.
-    fn step(&mut self, byte: u8) -> Result<At, Wrong> {
-        match (self.at, byte) {
-            (At::Size, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => self.digit(byte),
-            (At::Size, _) if self.digits == 0 => Err(Wrong("a chunk has no size")),
-            (At::Size | At::Space, b'\r') | (At::Extension, b'\r') => Ok(At::SizeEnd),
-            (At::Size | At::Space, b';') => self.longer(LINE_MAX, At::Extension),
-            (At::Size | At::Space, b' ' | b'\t') => self.longer(LINE_MAX, At::Space),
-            (At::Size | At::Space, b'\n') => Err(Wrong("the size of a chunk ends in a line feed alone")),
-            (At::Size | At::Space, _) => Err(Wrong("the size of a chunk is no hexadecimal number")),
-            (At::Extension, b'\n') => Err(Wrong("an extension of a chunk ends in a line feed alone")),
-            (At::Extension, _) => self.longer(LINE_MAX, At::Extension),
-            (At::SizeEnd, b'\n') => {
-                (self.line, self.digits) = (0, 0);
-                Ok(if self.left == 0 { At::Line } else { At::Data })
+    fn step(&mut self, byte: u8) -> Result<ChunkState, ParseError> {
+        match (self.state, byte) {
+            (ChunkState::Size, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => self.digit(byte),
+            (ChunkState::Size, _) if self.digits == 0 => Err(ParseError("a chunk has no size")),
+            (ChunkState::Size | ChunkState::Space, b'\r') | (ChunkState::Extension, b'\r') => Ok(ChunkState::SizeEnd),
+            (ChunkState::Size | ChunkState::Space, b';') => self.extend_line(LINE_MAX, ChunkState::Extension),
+            (ChunkState::Size | ChunkState::Space, b' ' | b'\t') => self.extend_line(LINE_MAX, ChunkState::Space),
+            (ChunkState::Size | ChunkState::Space, b'\n') => {
+                Err(ParseError("the size of a chunk ends in a line feed alone"))
             }
-            (At::DataReturn, b'\r') => Ok(At::DataEnd),
-            (At::DataEnd, b'\n') => Ok(At::Size),
-            (At::DataReturn | At::DataEnd, _) => Err(Wrong("a chunk is longer than its size")),
-            (At::Line, b'\r') => Ok(At::LastEnd),
-            (At::Line | At::Trailer, b'\n') => Err(Wrong("a line of the trailer ends in a line feed alone")),
-            (At::Trailer, b'\r') => Ok(At::TrailerEnd),
-            (At::Line | At::Trailer, _) => self.longer(TRAILER_MAX, At::Trailer),
-            (At::TrailerEnd, b'\n') => Ok(At::Line),
-            (At::LastEnd, b'\n') => Ok(At::Over),
-            (At::SizeEnd | At::TrailerEnd | At::LastEnd, _) => Err(Wrong("a carriage return stands alone")),
-            (At::Data | At::Over, _) => Ok(self.at),
+            (ChunkState::Size | ChunkState::Space, _) => {
+                Err(ParseError("the size of a chunk is no hexadecimal number"))
+            }
+            (ChunkState::Extension, b'\n') => Err(ParseError("an extension of a chunk ends in a line feed alone")),
+            (ChunkState::Extension, _) => self.extend_line(LINE_MAX, ChunkState::Extension),
+            (ChunkState::SizeEnd, b'\n') => {
+                (self.line_length, self.digits) = (0, 0);
+                Ok(if self.remaining == 0 { ChunkState::Line } else { ChunkState::Data })
+            }
+            (ChunkState::DataReturn, b'\r') => Ok(ChunkState::DataEnd),
+            (ChunkState::DataEnd, b'\n') => Ok(ChunkState::Size),
+            (ChunkState::DataReturn | ChunkState::DataEnd, _) => Err(ParseError("a chunk is longer than its size")),
+            (ChunkState::Line, b'\r') => Ok(ChunkState::LastEnd),
+            (ChunkState::Line | ChunkState::Trailer, b'\n') => {
+                Err(ParseError("a line of the trailer ends in a line feed alone"))
+            }
+            (ChunkState::Trailer, b'\r') => Ok(ChunkState::TrailerEnd),
+            (ChunkState::Line | ChunkState::Trailer, _) => self.extend_line(TRAILER_MAX, ChunkState::Trailer),
+            (ChunkState::TrailerEnd, b'\n') => Ok(ChunkState::Line),
+            (ChunkState::LastEnd, b'\n') => Ok(ChunkState::Finished),
+            (ChunkState::SizeEnd | ChunkState::TrailerEnd | ChunkState::LastEnd, _) => {
+                Err(ParseError("a carriage return stands alone"))
+            }
+            (ChunkState::Data | ChunkState::Finished, _) => Ok(self.state),
         }
     }
 
-    fn digit(&mut self, byte: u8) -> Result<At, Wrong> {
+    fn digit(&mut self, byte: u8) -> Result<ChunkState, ParseError> {
         if self.digits == DIGITS_MAX {
-            return Err(Wrong("the size of a chunk has more than 16 digits"));
+            return Err(ParseError("the size of a chunk has more than 16 digits"));
         }
         self.digits += 1;
         let value = (byte as char).to_digit(16).unwrap_or_default();
-        self.left = self.left << 4 | u64::from(value);
-        Ok(At::Size)
+        self.remaining = self.remaining << 4 | u64::from(value);
+        Ok(ChunkState::Size)
     }
 
     /// One more byte of what means nothing to us.
-    fn longer(&mut self, limit: u16, at: At) -> Result<At, Wrong> {
-        self.line += 1;
-        match self.line > limit {
+    fn extend_line(&mut self, limit: u16, at: ChunkState) -> Result<ChunkState, ParseError> {
+        self.line_length += 1;
+        match self.line_length > limit {
             false => Ok(at),
-            true if limit == LINE_MAX => Err(Wrong("the extensions of a chunk are longer than 4 KiB")),
-            true => Err(Wrong("the trailer is longer than 16 KiB")),
+            true if limit == LINE_MAX => Err(ParseError("the extensions of a chunk are longer than 4 KiB")),
+            true => Err(ParseError("the trailer is longer than 16 KiB")),
         }
     }
 }
@@ -132,11 +140,11 @@ mod tests {
 
     /// What was decoded, how much was used, and whether that was all.
     fn decode(pieces: &[&[u8]]) -> Result<(Vec<u8>, usize, bool), &'static str> {
-        let (mut chunks, mut out, mut used) = (Chunks::new(), BytesMut::new(), 0);
+        let (mut chunks, mut out, mut used) = (ChunkedDecoder::new(), BytesMut::new(), 0);
         for piece in pieces {
             used += chunks.decode(piece, &mut out).map_err(|wrong| wrong.0)?;
         }
-        Ok((out.to_vec(), used, chunks.is_over()))
+        Ok((out.to_vec(), used, chunks.is_finished()))
     }
 
     /// The same however the bytes are cut in two, and byte by byte.
@@ -216,9 +224,9 @@ mod tests {
 
     #[test]
     fn a_chunk_of_the_largest_size_is_only_long() {
-        let (mut chunks, mut out) = (Chunks::new(), BytesMut::new());
+        let (mut chunks, mut out) = (ChunkedDecoder::new(), BytesMut::new());
         assert_eq!(chunks.decode(b"ffffffffffffffff\r\nabc", &mut out).unwrap(), 21);
-        assert_eq!((&out[..], chunks.left, chunks.is_over()), (&b"abc"[..], u64::MAX - 3, false));
+        assert_eq!((&out[..], chunks.remaining, chunks.is_finished()), (&b"abc"[..], u64::MAX - 3, false));
     }
 
     fn written(parts: &[Vec<u8>], extension: &str, trailer: &str) -> Vec<u8> {

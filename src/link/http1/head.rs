@@ -9,7 +9,7 @@ use http::header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use httparse::{ParserConfig, Status};
 
-use crate::link::http1::Wrong;
+use crate::link::http1::ParseError;
 
 /// Longest head, in bytes.
 pub(super) const HEAD_MAX: usize = 64 * 1024;
@@ -18,7 +18,7 @@ const HEADERS_MAX: usize = 100;
 
 /// How a body ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Framing {
+pub(super) enum BodyFraming {
     /// After so many bytes.
     Length(u64),
     /// As its chunks say.
@@ -29,20 +29,20 @@ pub(super) enum Framing {
 
 /// The head of an answer.
 #[derive(Debug)]
-pub(super) struct Head {
+pub(super) struct ResponseHead {
     pub(super) response: Response<()>,
-    pub(super) framing: Framing,
+    pub(super) framing: BodyFraming,
     /// Whether the connection outlives the answer, as far as the head says.
-    pub(super) is_kept: bool,
+    pub(super) keep_alive: bool,
 }
 
 /// What headers say about the connection and the body.
 #[derive(Default)]
-struct Said {
+struct HeadFacts {
     length: Option<u64>,
     chunked: bool,
     close: bool,
-    keep: bool,
+    keep_alive: bool,
 }
 
 /// Whether the end of a head is in these bytes, for all that shows at a glance.
@@ -51,59 +51,61 @@ pub(super) fn may_end(bytes: &[u8]) -> bool {
 }
 
 /// Reads the head that `bytes` begin with, and how long it is; `None`: more is to come.
-pub(super) fn parse(bytes: &[u8]) -> Result<Option<(Head, usize)>, Wrong> {
+pub(super) fn parse(bytes: &[u8]) -> Result<Option<(ResponseHead, usize)>, ParseError> {
     if !b"HTTP/1.".starts_with(&bytes[..bytes.len().min(7)]) {
-        return Err(Wrong("it does not begin as an answer of HTTP/1"));
+        return Err(ParseError("it does not begin as an answer of HTTP/1"));
     }
     let mut headers = [const { MaybeUninit::uninit() }; HEADERS_MAX];
     let mut parsed = httparse::Response::new(&mut []);
     let config = ParserConfig::default();
-    let status = config.parse_response_with_uninit_headers(&mut parsed, bytes, &mut headers).map_err(wrong)?;
+    let status = config.parse_response_with_uninit_headers(&mut parsed, bytes, &mut headers).map_err(parse_error)?;
     let length = match status {
         Status::Complete(length) if length <= HEAD_MAX => length,
         Status::Partial if bytes.len() <= HEAD_MAX => return Ok(None),
-        _ => return Err(Wrong("its head is longer than 64 KiB")),
+        _ => return Err(ParseError("its head is longer than 64 KiB")),
     };
     let is_modern = parsed.version == Some(1);
-    let code = parsed.code.and_then(|code| StatusCode::from_u16(code).ok()).ok_or(Wrong("its status is no status"))?;
-    let mut said = Said::default();
+    let code =
+        parsed.code.and_then(|code| StatusCode::from_u16(code).ok()).ok_or(ParseError("its status is no status"))?;
+    let mut said = HeadFacts::default();
     let mut map = HeaderMap::with_capacity(parsed.headers.len());
     for header in parsed.headers.iter() {
-        let name = HeaderName::from_bytes(header.name.as_bytes()).map_err(|_| Wrong("a header has no valid name"))?;
-        if said.note(&name, header.value)? {
+        let name =
+            HeaderName::from_bytes(header.name.as_bytes()).map_err(|_| ParseError("a header has no valid name"))?;
+        if said.record(&name, header.value)? {
             continue;
         }
-        let value = HeaderValue::from_bytes(header.value).map_err(|_| Wrong("a header has no valid value"))?;
+        let value = HeaderValue::from_bytes(header.value).map_err(|_| ParseError("a header has no valid value"))?;
         map.append(name, value);
     }
     let framing = said.framing(code, is_modern)?;
-    let is_kept = if is_modern { !said.close } else { said.keep && !said.close };
+    let is_kept = if is_modern { !said.close } else { said.keep_alive && !said.close };
     let mut response = Response::new(());
     (*response.status_mut(), *response.headers_mut()) = (code, map);
-    Ok(Some((Head { response, framing, is_kept: is_kept && framing != Framing::Close }, length)))
+    Ok(Some((ResponseHead { response, framing, keep_alive: is_kept && framing != BodyFraming::Close }, length)))
 }
 
-impl Said {
+impl HeadFacts {
     /// Whether the header is about the connection, the body or the moment: it means nothing to whoever gets the answer.
-    fn note(&mut self, name: &HeaderName, value: &[u8]) -> Result<bool, Wrong> {
+    fn record(&mut self, name: &HeaderName, value: &[u8]) -> Result<bool, ParseError> {
         if *name == CONTENT_LENGTH {
             // RFC 9112, section 6.3: several that agree are one.
             for value in value.split(|b| *b == b',') {
-                let length = number(value.trim_ascii()).ok_or(Wrong("its Content-Length is no length"))?;
+                let length = number(value.trim_ascii()).ok_or(ParseError("its Content-Length is no length"))?;
                 if self.length.is_some_and(|other| other != length) {
-                    return Err(Wrong("it has Content-Lengths that differ"));
+                    return Err(ParseError("it has Content-Lengths that differ"));
                 }
                 self.length = Some(length);
             }
         } else if *name == TRANSFER_ENCODING {
             if self.chunked || !value.trim_ascii().eq_ignore_ascii_case(b"chunked") {
-                return Err(Wrong("its Transfer-Encoding is another one than chunked"));
+                return Err(ParseError("its Transfer-Encoding is another one than chunked"));
             }
             self.chunked = true;
         } else if *name == CONNECTION {
             for value in value.split(|b| *b == b',').map(<[u8]>::trim_ascii) {
                 self.close |= value.eq_ignore_ascii_case(b"close");
-                self.keep |= value.eq_ignore_ascii_case(b"keep-alive");
+                self.keep_alive |= value.eq_ignore_ascii_case(b"keep-alive");
             }
         } else {
             return Ok(*name == DATE);
@@ -112,23 +114,25 @@ impl Said {
     }
 
     /// RFC 9112, section 6.3, for the answer to anything but HEAD and CONNECT, which we never send.
-    fn framing(&self, status: StatusCode, is_modern: bool) -> Result<Framing, Wrong> {
+    fn framing(&self, status: StatusCode, is_modern: bool) -> Result<BodyFraming, ParseError> {
         if status == StatusCode::SWITCHING_PROTOCOLS {
-            return Err(Wrong("it switches to another protocol, which nobody asked for"));
+            return Err(ParseError("it switches to another protocol, which nobody asked for"));
         }
         match self {
             // "A server MAY reject [...] Regardless, the server MUST close the connection": for us there is no right way
             // to read it.
-            Said { chunked: true, length: Some(_), .. } => {
-                Err(Wrong("it has both a Transfer-Encoding and a Content-Length"))
+            HeadFacts { chunked: true, length: Some(_), .. } => {
+                Err(ParseError("it has both a Transfer-Encoding and a Content-Length"))
             }
             // Section 6.1: "A server or client that receives an HTTP/1.0 message containing a Transfer-Encoding header
             // field MUST treat the message as if the framing is faulty".
-            Said { chunked: true, .. } if !is_modern => Err(Wrong("it has a Transfer-Encoding, but is of HTTP/1.0")),
-            _ if status.is_informational() || matches!(status.as_u16(), 204 | 304) => Ok(Framing::Length(0)),
-            Said { chunked: true, .. } => Ok(Framing::Chunked),
-            Said { length: Some(length), .. } => Ok(Framing::Length(*length)),
-            _ => Ok(Framing::Close),
+            HeadFacts { chunked: true, .. } if !is_modern => {
+                Err(ParseError("it has a Transfer-Encoding, but is of HTTP/1.0"))
+            }
+            _ if status.is_informational() || matches!(status.as_u16(), 204 | 304) => Ok(BodyFraming::Length(0)),
+            HeadFacts { chunked: true, .. } => Ok(BodyFraming::Chunked),
+            HeadFacts { length: Some(length), .. } => Ok(BodyFraming::Length(*length)),
+            _ => Ok(BodyFraming::Close),
         }
     }
 }
@@ -139,8 +143,8 @@ fn number(digits: &[u8]) -> Option<u64> {
     text.parse().ok()
 }
 
-fn wrong(error: httparse::Error) -> Wrong {
-    Wrong(match error {
+fn parse_error(error: httparse::Error) -> ParseError {
+    ParseError(match error {
         httparse::Error::HeaderName => "a header has no valid name",
         httparse::Error::HeaderValue => "a header has no valid value",
         httparse::Error::NewLine => "a line of its head does not end as lines do",
@@ -156,7 +160,7 @@ mod tests {
     use super::*;
 
     /// The status, the framing, whether the connection is kept.
-    fn read(text: &str) -> Result<(u16, Framing, bool), &'static str> {
+    fn read(text: &str) -> Result<(u16, BodyFraming, bool), &'static str> {
         for end in 0..text.len() {
             match parse(&text.as_bytes()[..end]) {
                 Ok(None) => {}
@@ -171,33 +175,39 @@ mod tests {
         let more = format!("{text}more");
         let (head, length) = parse(more.as_bytes()).map_err(|wrong| wrong.0)?.unwrap();
         assert_eq!(length, text.len(), "{text:?}");
-        Ok((head.response.status().as_u16(), head.framing, head.is_kept))
+        Ok((head.response.status().as_u16(), head.framing, head.keep_alive))
     }
 
     #[test]
     fn heads_say_how_their_bodies_end() {
         for (text, expected) in [
-            ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", (200, Framing::Length(5), true)),
-            ("HTTP/1.1 200\r\ncontent-length:0\r\n\r\n", (200, Framing::Length(0), true)),
-            ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\n", (200, Framing::Length(5), true)),
-            ("HTTP/1.1 200 OK\r\nContent-Length: 5, 5\r\n\r\n", (200, Framing::Length(5), true)),
-            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", (200, Framing::Chunked, true)),
-            ("HTTP/1.1 200 OK\r\ntransfer-encoding: Chunked \r\n\r\n", (200, Framing::Chunked, true)),
-            ("HTTP/1.1 200 OK\r\nA: b\r\n\r\n", (200, Framing::Close, false)),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", (200, BodyFraming::Length(5), true)),
+            ("HTTP/1.1 200\r\ncontent-length:0\r\n\r\n", (200, BodyFraming::Length(0), true)),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\n", (200, BodyFraming::Length(5), true)),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 5, 5\r\n\r\n", (200, BodyFraming::Length(5), true)),
+            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", (200, BodyFraming::Chunked, true)),
+            ("HTTP/1.1 200 OK\r\ntransfer-encoding: Chunked \r\n\r\n", (200, BodyFraming::Chunked, true)),
+            ("HTTP/1.1 200 OK\r\nA: b\r\n\r\n", (200, BodyFraming::Close, false)),
             (
                 "HTTP/1.1 404 Not Found\r\nContent-Length: 1\r\nConnection: close\r\n\r\n",
-                (404, Framing::Length(1), false),
+                (404, BodyFraming::Length(1), false),
             ),
-            ("HTTP/1.1 200 OK\r\nConnection: x, Close\r\nContent-Length: 1\r\n\r\n", (200, Framing::Length(1), false)),
-            ("HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\n", (200, Framing::Length(1), false)),
-            ("HTTP/1.0 200 OK\r\nConnection: Keep-Alive\r\nContent-Length: 1\r\n\r\n", (200, Framing::Length(1), true)),
-            ("HTTP/1.0 200 OK\r\n\r\n", (200, Framing::Close, false)),
-            ("HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n", (202, Framing::Length(0), true)),
-            ("HTTP/1.1 204 No Content\r\n\r\n", (204, Framing::Length(0), true)),
-            ("HTTP/1.1 304 Not Modified\r\nContent-Length: 7\r\n\r\n", (304, Framing::Length(0), true)),
-            ("HTTP/1.1 100 Continue\r\n\r\n", (100, Framing::Length(0), true)),
+            (
+                "HTTP/1.1 200 OK\r\nConnection: x, Close\r\nContent-Length: 1\r\n\r\n",
+                (200, BodyFraming::Length(1), false),
+            ),
+            ("HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\n", (200, BodyFraming::Length(1), false)),
+            (
+                "HTTP/1.0 200 OK\r\nConnection: Keep-Alive\r\nContent-Length: 1\r\n\r\n",
+                (200, BodyFraming::Length(1), true),
+            ),
+            ("HTTP/1.0 200 OK\r\n\r\n", (200, BodyFraming::Close, false)),
+            ("HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n", (202, BodyFraming::Length(0), true)),
+            ("HTTP/1.1 204 No Content\r\n\r\n", (204, BodyFraming::Length(0), true)),
+            ("HTTP/1.1 304 Not Modified\r\nContent-Length: 7\r\n\r\n", (304, BodyFraming::Length(0), true)),
+            ("HTTP/1.1 100 Continue\r\n\r\n", (100, BodyFraming::Length(0), true)),
             // RFC 9112, section 2.2: "a recipient MAY recognize a single LF as a line terminator".
-            ("HTTP/1.1 200 OK\nContent-Length: 5\n\n", (200, Framing::Length(5), true)),
+            ("HTTP/1.1 200 OK\nContent-Length: 5\n\n", (200, BodyFraming::Length(5), true)),
         ] {
             assert_eq!(read(text), Ok(expected), "{text:?}");
         }
@@ -261,7 +271,7 @@ mod tests {
     #[test]
     fn heads_are_bounded() {
         let headers = |count: usize| format!("HTTP/1.1 200 OK\r\n{}\r\n", "A: b\r\n".repeat(count));
-        assert_eq!(read(&headers(HEADERS_MAX)), Ok((200, Framing::Close, false)));
+        assert_eq!(read(&headers(HEADERS_MAX)), Ok((200, BodyFraming::Close, false)));
         assert_eq!(read(&headers(HEADERS_MAX + 1)), Err("it has more than 100 headers"));
         let filled = |length: usize| format!("HTTP/1.1 200 OK\r\nA: {}\r\n\r\n", "b".repeat(length - 24));
         let (_, length) = parse(filled(HEAD_MAX).as_bytes()).unwrap().unwrap();

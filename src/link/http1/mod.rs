@@ -10,7 +10,7 @@ mod body;
 mod chunked;
 mod head;
 mod request;
-mod wire;
+mod http_io;
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -20,12 +20,12 @@ use std::task::{Context, Poll, ready};
 use http::Response;
 use tokio::io::{AsyncRead, ReadBuf};
 
-pub(super) use body::Body;
-pub(super) use request::{Request, Template};
-pub(super) use wire::Wire;
+pub(super) use body::BodyDecoder;
+pub(super) use http_io::HttpIo;
+pub(super) use request::{EncodedRequest, RequestTemplate};
 
 use crate::link::LinkError;
-use crate::link::http::chain;
+use crate::link::streamable_http::chain;
 
 /// What is read at once, at most. It is on the stack, and only for the moment of the reading.
 const READ_SIZE: usize = 16 * 1024;
@@ -35,11 +35,11 @@ const INTERIM_MAX: usize = 16;
 /// What an answer has that no answer may have.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[error("{0}")]
-pub(super) struct Wrong(&'static str);
+pub(super) struct ParseError(&'static str);
 
 /// Why an answer did not come, or not to its end.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Broken {
+pub(super) enum ConnectionError {
     /// The connection failed.
     #[error("{0}")]
     Io(#[from] io::Error),
@@ -48,50 +48,50 @@ pub(super) enum Broken {
     Closed(&'static str),
     /// What came is not HTTP/1.1, or could be read in two ways.
     #[error("the answer cannot be read as HTTP/1.1: {0}")]
-    Wrong(#[from] Wrong),
+    Parse(#[from] ParseError),
 }
 
-impl Broken {
+impl ConnectionError {
     /// The same for a link; `what` broke.
-    pub(super) fn of(self, what: &str) -> LinkError {
+    pub(super) fn into_link_error(self, what: &str) -> LinkError {
         match &self {
-            Broken::Wrong(_) => LinkError::Protocol(self.to_string()),
-            Broken::Closed(_) => LinkError::Gone(format!("{what}: {self}")),
-            Broken::Io(error) => LinkError::Gone(format!("{what}: {}", chain(error))),
+            ConnectionError::Parse(_) => LinkError::Protocol(self.to_string()),
+            ConnectionError::Closed(_) => LinkError::Closed(format!("{what}: {self}")),
+            ConnectionError::Io(error) => LinkError::Closed(format!("{what}: {}", chain(error))),
         }
     }
 }
 
 /// Why an exchange failed.
-pub(super) enum Failure {
+pub(super) enum SendError {
     /// Nothing of the request was sent.
-    Unsent(Box<Request>, io::Error),
-    Broken(Broken),
+    NotSent(Box<EncodedRequest>, io::Error),
+    Broken(ConnectionError),
 }
 
 /// A connection.
-pub(super) struct Connection {
-    stream: Wire,
+pub(super) struct HttpConnection {
+    stream: HttpIo,
     /// The request, while some of it is still to be sent.
-    request: Option<Box<Request>>,
+    request: Option<Box<EncodedRequest>>,
     /// Why the rest of the request cannot be sent.
-    refused: Option<io::Error>,
+    send_error: Option<io::Error>,
     /// Whether it may carry another request, as far as is known.
-    is_kept: bool,
+    keep_alive: bool,
 }
 
-impl Connection {
-    pub(super) fn new(stream: Wire) -> Self {
-        Connection { stream, request: None, refused: None, is_kept: true }
+impl HttpConnection {
+    pub(super) fn new(stream: HttpIo) -> Self {
+        HttpConnection { stream, request: None, send_error: None, keep_alive: true }
     }
 
     /// Sends a request, and waits for the head of its answer. The body comes on this connection as well.
-    pub(super) async fn exchange(&mut self, request: Box<Request>) -> Result<Response<Body>, Failure> {
+    pub(super) async fn exchange(&mut self, request: Box<EncodedRequest>) -> Result<Response<BodyDecoder>, SendError> {
         self.request = Some(request);
-        let mut reading = Reading::default();
+        let mut reading = HeadReader::default();
         std::future::poll_fn(|cx| {
-            self.send_on(cx).map_err(|(request, error)| Failure::Unsent(request, error))?;
-            self.poll_head(cx, &mut reading).map_err(Failure::Broken)
+            self.poll_send_rest(cx).map_err(|(request, error)| SendError::NotSent(request, error))?;
+            self.poll_head(cx, &mut reading).map_err(SendError::Broken)
         })
         .await
     }
@@ -99,17 +99,17 @@ impl Connection {
     /// Whether it can take another request: the last answer was read to its end, and nothing came after that.
     pub(super) fn is_ready(&self) -> bool {
         // Reads only where the runtime was told that there is something, be it the end; what it is ends the connection.
-        self.is_kept && self.request.is_none() && self.stream.is_quiet()
+        self.keep_alive && self.request.is_none() && self.stream.is_idle()
     }
 
     /// The same from the kernel, for a connection that lay idle: the runtime may not have been told yet.
-    pub(super) fn is_open(&self) -> bool {
-        self.stream.is_quiet_for_sure()
+    pub(super) fn peek_is_open(&self) -> bool {
+        self.stream.peek_is_idle()
     }
 
     /// Sends what is left of the request, as far as the connection takes it. A server may refuse the rest, and have
     /// answered before: then that counts. Fails where it took nothing at all.
-    fn send_on(&mut self, cx: &mut Context<'_>) -> Result<(), (Box<Request>, io::Error)> {
+    fn poll_send_rest(&mut self, cx: &mut Context<'_>) -> Result<(), (Box<EncodedRequest>, io::Error)> {
         let Some(request) = &mut self.request else { return Ok(()) };
         match request.poll_send(Pin::new(&mut self.stream), cx) {
             Poll::Pending => Ok(()),
@@ -118,11 +118,11 @@ impl Connection {
                 Ok(())
             }
             Poll::Ready(Err(error)) => {
-                self.is_kept = false;
+                self.keep_alive = false;
                 match self.request.take() {
                     Some(unsent) if unsent.is_unsent() => Err((unsent, error)),
                     _ => {
-                        self.refused = Some(error);
+                        self.send_error = Some(error);
                         Ok(())
                     }
                 }
@@ -130,25 +130,29 @@ impl Connection {
         }
     }
 
-    fn poll_head(&mut self, cx: &mut Context<'_>, reading: &mut Reading) -> Poll<Result<Response<Body>, Broken>> {
+    fn poll_head(
+        &mut self,
+        cx: &mut Context<'_>,
+        reading: &mut HeadReader,
+    ) -> Poll<Result<Response<BodyDecoder>, ConnectionError>> {
         loop {
             let read = ready!(self.poll_read(cx, |bytes| match bytes {
-                [] => Err(reading.ended()),
-                bytes => reading.take(bytes).map_err(Broken::from),
+                [] => Err(reading.unexpected_end()),
+                bytes => reading.feed(bytes).map_err(ConnectionError::from),
             }));
             let error = match read {
                 Ok(Ok(None)) => continue,
                 Ok(Ok(Some((answer, is_kept)))) => {
-                    self.is_kept &= is_kept;
+                    self.keep_alive &= is_kept;
                     return Poll::Ready(Ok(answer));
                 }
                 Ok(Err(error)) => error,
-                Err(error) => Broken::Io(error),
+                Err(error) => ConnectionError::Io(error),
             };
-            self.is_kept = false;
-            return Poll::Ready(Err(match (error, self.refused.take()) {
+            self.keep_alive = false;
+            return Poll::Ready(Err(match (error, self.send_error.take()) {
                 // That the server took no more of the request comes first.
-                (Broken::Io(_) | Broken::Closed(_), Some(refused)) => Broken::Io(refused),
+                (ConnectionError::Io(_) | ConnectionError::Closed(_), Some(refused)) => ConnectionError::Io(refused),
                 (error, _) => error,
             }));
         }
@@ -165,47 +169,51 @@ impl Connection {
 
 /// A head that is being read.
 #[derive(Default)]
-struct Reading {
+struct HeadReader {
     /// What came of it; nothing where it comes in one piece.
-    held: Vec<u8>,
+    buffered: Vec<u8>,
     /// How much of it must be there before it is looked at again, if its end does not show.
-    look_at: usize,
+    parse_at: usize,
     interim: usize,
 }
 
-impl Reading {
-    fn ended(&self) -> Broken {
-        Broken::Closed(if self.held.is_empty() { "without an answer" } else { "within the head of the answer" })
+impl HeadReader {
+    fn unexpected_end(&self) -> ConnectionError {
+        ConnectionError::Closed(if self.buffered.is_empty() {
+            "without an answer"
+        } else {
+            "within the head of the answer"
+        })
     }
 
     /// The answer, once its head is there, and whether the connection outlives it.
-    fn take(&mut self, bytes: &[u8]) -> Result<Option<(Response<Body>, bool)>, Wrong> {
-        let mut held = std::mem::take(&mut self.held);
+    fn feed(&mut self, bytes: &[u8]) -> Result<Option<(Response<BodyDecoder>, bool)>, ParseError> {
+        let mut held = std::mem::take(&mut self.buffered);
         let mut bytes = bytes;
         if !held.is_empty() {
             let seen = held.len().saturating_sub(2);
             held.extend_from_slice(bytes);
             // Looked at from its start with every piece, one that comes byte by byte would cost its length squared.
-            if held.len() < self.look_at && !head::may_end(&held[seen..]) {
-                self.held = held;
+            if held.len() < self.parse_at && !head::may_end(&held[seen..]) {
+                self.buffered = held;
                 return Ok(None);
             }
             bytes = &held;
         }
         loop {
             let Some((head, length)) = head::parse(bytes)? else {
-                self.look_at = (bytes.len() * 2).min(head::HEAD_MAX + 1);
-                self.held = bytes.to_vec();
+                self.parse_at = (bytes.len() * 2).min(head::HEAD_MAX + 1);
+                self.buffered = bytes.to_vec();
                 return Ok(None);
             };
             bytes = &bytes[length..];
             if !head.response.status().is_informational() {
-                let (body, used) = Body::new(head.framing, bytes)?;
-                return Ok(Some((head.response.map(|()| body), head.is_kept && used == bytes.len())));
+                let (body, used) = BodyDecoder::new(head.framing, bytes)?;
+                return Ok(Some((head.response.map(|()| body), head.keep_alive && used == bytes.len())));
             }
             self.interim += 1;
             if self.interim > INTERIM_MAX {
-                return Err(Wrong("more than 16 interim answers came before it"));
+                return Err(ParseError("more than 16 interim answers came before it"));
             }
             if bytes.is_empty() {
                 return Ok(None);
@@ -226,29 +234,29 @@ mod tests {
     use super::*;
 
     /// Both ends of a connection.
-    async fn pair() -> (Connection, TcpStream) {
+    async fn pair() -> (HttpConnection, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (server, _) = listener.accept().await.unwrap();
         server.set_nodelay(true).unwrap();
-        (Connection::new(Wire::Tcp(client)), server)
+        (HttpConnection::new(HttpIo::Tcp(client)), server)
     }
 
-    fn request(body: usize) -> Box<Request> {
-        let template = Template::new("/mcp".to_owned(), &HeaderMap::new());
+    fn request(body: usize) -> Box<EncodedRequest> {
+        let template = RequestTemplate::new("/mcp".to_owned(), &HeaderMap::new());
         template.request(&Method::POST, "*/*", &[], Bytes::from(vec![b'x'; body]))
     }
 
     /// The status and the text of an answer; otherwise what broke.
-    async fn answer(connection: &mut Connection, request: Box<Request>) -> Result<(u16, String), String> {
+    async fn answer(connection: &mut HttpConnection, request: Box<EncodedRequest>) -> Result<(u16, String), String> {
         let failed = |failure| match failure {
-            Failure::Unsent(_, error) => format!("unsent: {error}"),
-            Failure::Broken(broken) => broken.to_string(),
+            SendError::NotSent(_, error) => format!("unsent: {error}"),
+            SendError::Broken(broken) => broken.to_string(),
         };
         let (head, mut body) = connection.exchange(request).await.map_err(failed)?.into_parts();
         let mut text = BytesMut::new();
         while std::future::poll_fn(|cx| body.poll_fill(connection, cx, &mut text)).await.map_err(|e| e.to_string())? {}
-        assert!(body.is_over());
+        assert!(body.is_finished());
         Ok((head.status.as_u16(), String::from_utf8(text.to_vec()).unwrap()))
     }
 
@@ -263,7 +271,7 @@ mod tests {
     }
 
     /// A server that reads one request, writes `pieces`, each after the last was taken, and closes if it is to.
-    async fn meet(pieces: Vec<Vec<u8>>, close: bool) -> (Result<(u16, String), String>, Connection, TcpStream) {
+    async fn meet(pieces: Vec<Vec<u8>>, close: bool) -> (Result<(u16, String), String>, HttpConnection, TcpStream) {
         let (mut connection, mut server) = pair().await;
         let serving = async move {
             let _ = server.read(&mut [0; 4096]).await.unwrap();
@@ -305,7 +313,7 @@ mod tests {
                 let (answered, connection, _server) = meet(pieces, false).await;
                 assert_eq!(answered, Ok((expected.0, expected.1.to_owned())), "{text:?}");
                 assert_eq!(
-                    (connection.is_ready(), connection.is_ready() && connection.is_open()),
+                    (connection.is_ready(), connection.is_ready() && connection.peek_is_open()),
                     (is_kept, is_kept),
                     "{text:?}"
                 );
@@ -367,14 +375,14 @@ mod tests {
         // Later.
         let whole = || vec![b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok".to_vec()];
         let (_, connection, mut server) = meet(whole(), false).await;
-        assert!(connection.is_ready() && connection.is_open());
+        assert!(connection.is_ready() && connection.peek_is_open());
         server.write_all(b"!").await.unwrap();
-        until(|| !connection.is_open()).await;
+        until(|| !connection.peek_is_open()).await;
         until(|| !connection.is_ready()).await;
         // Or the end.
         let (_, connection, server) = meet(whole(), false).await;
         drop(server);
-        until(|| !connection.is_open()).await;
+        until(|| !connection.peek_is_open()).await;
         until(|| !connection.is_ready()).await;
     }
 
@@ -415,11 +423,11 @@ mod tests {
         connection.stream.write_all(b"GET ").await.unwrap();
         server.readable().await.unwrap();
         drop(server);
-        until(|| !connection.is_open()).await;
+        until(|| !connection.peek_is_open()).await;
         // The kernel tells of the reset once.
         let _ = connection.stream.read(&mut [0]).await;
         let failed = connection.exchange(request(2)).await;
-        assert!(matches!(failed, Err(Failure::Unsent(request, _)) if request.is_unsent()));
+        assert!(matches!(failed, Err(SendError::NotSent(request, _)) if request.is_unsent()));
         assert!(!connection.is_ready());
     }
 

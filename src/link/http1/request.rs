@@ -12,20 +12,20 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use tokio::io::AsyncWrite;
 
 /// What all requests to one target have in common, spelled once.
-pub(in crate::link) struct Template {
+pub(in crate::link) struct RequestTemplate {
     path: String,
     /// Each header with its line.
     lines: Vec<(HeaderName, Vec<u8>)>,
 }
 
-impl Template {
+impl RequestTemplate {
     pub(in crate::link) fn new(path: String, headers: &HeaderMap) -> Self {
         let lines = headers.iter().map(|(name, value)| {
             let mut line = Vec::new();
             put(&mut line, name, value);
             (name.clone(), line)
         });
-        Template { path, lines: lines.collect() }
+        RequestTemplate { path, lines: lines.collect() }
     }
 
     /// A request, with JSON where its method is POST; of two headers of the same name the later one counts.
@@ -35,7 +35,7 @@ impl Template {
         accept: &str,
         headers: &[(HeaderName, HeaderValue)],
         body: Bytes,
-    ) -> Box<Request> {
+    ) -> Box<EncodedRequest> {
         let own: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
         let common: usize = self.lines.iter().map(|(_, line)| line.len()).sum();
         let mut head = Vec::with_capacity(self.path.len() + common + own + accept.len() + 112);
@@ -63,7 +63,7 @@ impl Template {
             head.extend_from_slice(b"\r\n");
         }
         head.extend_from_slice(b"\r\n");
-        Box::new(Request { head, body, sent: 0 })
+        Box::new(EncodedRequest { head, body, sent: 0 })
     }
 }
 
@@ -74,13 +74,13 @@ fn put(head: &mut Vec<u8>, name: &HeaderName, value: &HeaderValue) {
 }
 
 /// A request on its way.
-pub(in crate::link) struct Request {
+pub(in crate::link) struct EncodedRequest {
     head: Vec<u8>,
     body: Bytes,
     sent: usize,
 }
 
-impl Request {
+impl EncodedRequest {
     pub(super) fn is_unsent(&self) -> bool {
         self.sent == 0
     }
@@ -114,16 +114,16 @@ mod tests {
 
     use super::*;
 
-    fn template() -> Template {
+    fn template() -> RequestTemplate {
         let mut headers = HeaderMap::new();
         headers.insert(HOST, HeaderValue::from_static("a:80"));
         headers.insert(AUTHORIZATION, HeaderValue::from_static("one"));
         headers.append("x-two", HeaderValue::from_static("1"));
         headers.append("x-two", HeaderValue::from_static("2"));
-        Template::new("/mcp?a=b".to_owned(), &headers)
+        RequestTemplate::new("/mcp?a=b".to_owned(), &headers)
     }
 
-    fn head(request: &Request) -> &str {
+    fn head(request: &EncodedRequest) -> &str {
         std::str::from_utf8(&request.head).unwrap()
     }
 
@@ -155,9 +155,9 @@ mod tests {
     }
 
     /// Takes so many bytes at a time.
-    struct Slow(Vec<u8>, usize);
+    struct SlowWriter(Vec<u8>, usize);
 
-    impl AsyncWrite for Slow {
+    impl AsyncWrite for SlowWriter {
         fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
             let taken = bytes.len().min(self.1);
             self.0.extend_from_slice(&bytes[..taken]);
@@ -191,14 +191,14 @@ mod tests {
         let whole = [template().request(&Method::POST, "*/*", &[], body.clone()).head, body.to_vec()].concat();
         for step in 1..=whole.len() {
             let (mut stream, mut request) =
-                (Slow(Vec::new(), step), template().request(&Method::POST, "*/*", &[], body.clone()));
+                (SlowWriter(Vec::new(), step), template().request(&Method::POST, "*/*", &[], body.clone()));
             assert!(request.is_unsent());
             assert!(request.poll_send(Pin::new(&mut stream), &mut cx).is_ready());
             assert_eq!(stream.0, whole, "{step} at a time");
             assert!(!request.is_unsent());
         }
         let mut request = template().request(&Method::GET, "*/*", &[], Bytes::new());
-        let failed = request.poll_send(Pin::new(&mut Slow(Vec::new(), 0)), &mut cx);
+        let failed = request.poll_send(Pin::new(&mut SlowWriter(Vec::new(), 0)), &mut cx);
         assert!(matches!(failed, Poll::Ready(Err(e)) if e.kind() == io::ErrorKind::WriteZero));
     }
 }

@@ -1,474 +1,586 @@
-//! One POST of a session: requests become calls, answers go to the servers that wait for them.
+//! One call on a legacy server, from its request to its answer.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::{BoxFuture, join_all};
-use futures_util::{FutureExt, stream};
-use http::{HeaderMap, Response};
+use futures_util::future::BoxFuture;
+use futures_util::{StreamExt, stream};
+use tokio::sync::oneshot;
+use tokio::task::coop;
 use tokio::time::Instant;
 
-use crate::body::Body;
-use crate::json::{Object, Raw};
-use crate::jsonrpc::{Id, Malformed, Message, Request, RpcError, code, to_bytes, write_request};
-use crate::model::{
-    Ask, AskKind, AskState, Call, Caller, Error, Event, Exchange, LogWish, Method, Notice, Outcome, Reason, Server,
-    TaskMethod,
+use crate::json::{ByteString, JsonObject, RawJson};
+use crate::jsonrpc::{
+    RequestId, RpcError, RpcMessage, RpcNotification, RpcRequest, RpcResponse, code, encode_with, write_request,
 };
-use crate::revision::answer::{self, Asked, Spell, Writing};
-use crate::revision::legacy::front::{self, Refusal};
-use crate::revision::legacy::record::{self, Recorder};
-use crate::revision::legacy::tasking::{self, Tasking};
-use crate::revision::legacy::{asks, profile, spell};
-use crate::revision::lookalikes::refuse_lookalikes;
-use crate::revision::{FrontState, count_own, json_response, malformed, notices, take_meta, trace_context};
-use crate::session::{OpenCall, Session, Sessions};
-use crate::sse;
+use crate::link::{HeaderList, LinkError, MessageStream};
+use crate::model::{
+    Call, Caller, ClientCapabilities, Error, Exchange, ExchangeEvent, InputKind, InputRequest, InputRequired,
+    InputResponses, LogFilter, McpMethod, Notification, Outcome, Principal, RequestState, Retryable, TaskMethod,
+    TaskMode,
+};
+use crate::revision::attribution::CallTarget;
+use crate::revision::correlation::{CallEntry, InputGuard, LogInterest};
+use crate::revision::legacy::tasks;
+use crate::revision::legacy::upstream::LegacyConnection;
+use crate::revision::{forwarded_headers, link_error, negotiate, notifications, route};
 
-/// What one POST is answered with.
-pub(super) struct Turn<'a> {
-    pub(super) session: Arc<Session>,
-    pub(super) server: Arc<dyn Server>,
-    pub(super) received: Instant,
-    /// Whether the client takes event streams.
-    pub(super) stream: bool,
-    pub(super) headers: &'a HeaderMap,
-    pub(super) state: &'a Arc<FrontState>,
-}
-
-impl Turn<'_> {
-    /// A request.
-    pub(super) async fn request(&self, request: Request) -> Result<Response<Body>, Refusal> {
-        let stream = self.may_stream();
-        let (exchange, spell) = match self.start(request, stream) {
-            Started::Now(parts) => return Ok(json_response(200, parts)),
-            Started::Running(exchange, spell) => (exchange, spell),
-        };
-        let keep_alive = spell.patience.map_or(self.state.keep_alive, |time| time.min(self.state.keep_alive));
-        let (metrics, alarms) = (self.state.metrics.clone(), self.state.alarms.clone());
-        let writing = Writing { keep_alive, stream, metrics, alarms };
-        Ok(answer::answer(exchange, *spell, writing).await)
-    }
-
-    /// Whether the answer may become a stream: the client takes them, and there are not too many.
-    fn may_stream(&self) -> bool {
-        self.stream && self.state.metrics.streams.get() < i64::try_from(self.state.streams_max).unwrap_or(i64::MAX)
-    }
-
-    /// A notification or an answer: nothing comes back.
-    pub(super) fn other(&self, message: Message) {
-        match message {
-            Message::Notification(n) => front::notified(&self.session, &self.server, &n, self.state),
-            Message::Response(response) => {
-                let known = response.id.is_some_and(|id| self.session.answered(&id, response.outcome));
-                if !known {
-                    self.state.metrics.dropped.with_label_values(&["client_answer"]).inc();
-                }
-            }
-            Message::Request(_) => {}
-        }
-    }
-
-    /// Several messages: their answers come back as one array, when all are there.
-    pub(super) async fn batch(&self, items: Vec<Result<Message, Malformed>>) -> Result<Response<Body>, Refusal> {
-        Ok(match self.start_batch(items)? {
-            Some(answers) => json_response(200, array(answers).await),
-            None => front::accepted(),
-        })
-    }
-
-    /// Starts what is in a batch; nothing where nothing in it is to be answered.
-    pub(super) fn start_batch(&self, items: Vec<Result<Message, Malformed>>) -> Result<Option<Vec<Started>>, Error> {
-        let revision = self.session.caller.load().revision;
-        if !profile(revision).is_some_and(|p| p.batches) {
-            let message = format!("Invalid request: revision {revision} has no batches; send each message on its own");
-            return Err(Error::new(Reason::InvalidRequest, message));
-        }
-        let mut answers = Vec::new();
-        for item in items {
-            match item {
-                Ok(Message::Request(request)) => answers.push(self.start(request, false)),
-                Ok(other) => self.other(other),
-                Err(e) => {
-                    let (id, error) = malformed(&e);
-                    answers.push(Started::Now(vec![spell::failure(id.as_ref(), &error)]));
-                }
-            }
-        }
-        Ok((!answers.is_empty()).then_some(answers))
-    }
-
-    /// Starts one request; `stream`: whether it can be answered with more than its answer.
-    pub(super) fn start(&self, request: Request, stream: bool) -> Started {
-        let Request { id, method, mut params } = request;
-        let now =
-            |end: Result<Object, Error>| Started::Now(spell::answer(&id, &Method::Complete, end.map(Outcome::of)));
-        // Answered here: counted here, too.
-        let own = |method: &'static str, end: Result<Object, Error>| {
-            let (revision, took) = (self.session.caller.load().revision, self.received.elapsed());
-            count_own(&self.state.metrics, method, end.as_ref().err(), revision, took);
-            now(end)
-        };
-        if let Err(error) = refuse_lookalikes(&method, &params) {
-            return now(Err(error));
-        }
-        match &*method {
-            "ping" => return own("ping", Ok(Object::new())),
-            "logging/setLevel" => return own("logging/setLevel", front::set_level(&self.session, &params)),
-            "resources/subscribe" => {
-                return match front::try_subscribe(self, &params) {
-                    Some(subscribing) => self.start_subscribing(id, subscribing),
-                    None => own("resources/subscribe", front::subscribe(&self.session, &self.server, &params)),
-                };
-            }
-            "resources/unsubscribe" => {
-                return own("resources/unsubscribe", front::unsubscribe(&self.session, &params));
-            }
-            _ => {}
-        }
-        let method = Method::from_name(&method);
-        if let Method::Other(name) = &method {
-            return own("_OTHER", Err(Error::new(Reason::UnknownMethod, format!("Method not found: {name}"))));
-        }
-        let caller = self.caller();
-        let offered = || self.server.describe(&caller).features.tasks.is_some();
-        let tasking = match tasking::read(caller.revision, &method, &mut params, offered) {
-            Ok(tasking) => tasking,
-            Err(error) => return now(Err(error)),
-        };
-        if let Some(end) = tasking::kept(&self.state.sessions.finished, &caller.principal, &method, &params) {
-            return now(end);
-        }
-        let mut meta = match take_meta(&mut params) {
-            Ok(meta) => meta,
-            Err(error) => return now(Err(error)),
-        };
-        trace_context::adopt(&mut meta, self.headers);
-        let open = match self.begin_call(&id) {
-            Ok(open) => open,
-            Err(error) => return now(Err(error)),
-        };
-        let token = meta.remove("progressToken");
-        let (task, whole) = (tasking.wish.clone(), method == Method::Task(TaskMethod::Cancel));
-        let progress = token.is_some();
-        let call = Call { meta, progress, task, whole, received: self.received, ..Call::new(method.clone(), params) };
-        let exchange = self.server.call(&caller, call);
-        let spell = self.spell(id, (method, tasking, token), caller, open, stream);
-        Started::Running(exchange, Box::new(spell))
-    }
-
-    /// Starts a subscription that waits for its server.
-    fn start_subscribing(&self, id: Id, subscribing: BoxFuture<'static, Result<Object, Error>>) -> Started {
-        let open = match self.begin_call(&id) {
-            Ok(open) => open,
-            Err(error) => return Started::Now(spell::answer(&id, &Method::Complete, Err(error))),
-        };
-        let (caller, received, state) = (self.caller(), self.received, self.state.clone());
-        let revision = caller.revision;
-        let exchange = Exchange::new(stream::once(async move {
-            let end = subscribing.await;
-            count_own(&state.metrics, "resources/subscribe", end.as_ref().err(), revision, received.elapsed());
-            Event::Done(end.map(Outcome::of))
-        }));
-        let spell = self.spell(id, (Method::Complete, Tasking::default(), None), caller, open, false);
-        Started::Running(exchange, Box::new(spell))
-    }
-
-    fn begin_call(&self, id: &Id) -> Result<OpenCall, Error> {
-        self.session.begin_call(id).ok_or_else(|| {
-            self.state.metrics.refused.with_label_values(&["session_calls"]).inc();
-            Error::new(Reason::Overloaded, "The session has too many calls open; wait for some to end")
-        })
-    }
-
-    fn spell(
-        &self,
-        id: Id,
-        (method, tasking, token): (Method, Tasking, Option<Raw>),
-        caller: Arc<Caller>,
-        open: OpenCall,
-        stream: bool,
-    ) -> LegacySpell {
-        let profile = profile(caller.revision).filter(|_| stream);
-        LegacySpell {
-            record: profile.and_then(|profile| Recorder::new(profile, &self.session, &id, self.state)),
-            patience: profile.and_then(|profile| record::stream_time(profile, &self.session, self.state)),
-            id,
-            method,
-            tasking,
-            sessions: self.state.sessions.clone(),
-            token,
-            log: caller.log,
-            caller,
-            open: Arc::new(open),
-            stream,
-            state: self.state.clone(),
-        }
-    }
-
-    /// The session's caller, with the headers of this request where some server wants them.
-    fn caller(&self) -> Arc<Caller> {
-        let caller = self.session.caller.load_full();
-        if self.state.forwarded.is_empty() {
-            return caller;
-        }
-        Arc::new(Caller { headers: front::forwarded(self.headers, self.state), ..(*caller).clone() })
-    }
-}
-
-/// The answers to a batch, as one array.
-pub(super) async fn array(answers: Vec<Started>) -> Vec<Bytes> {
-    let finished = join_all(answers.into_iter().map(Started::finish)).await;
-    let mut body = vec![Bytes::from_static(b"[")];
-    for (n, parts) in finished.into_iter().enumerate() {
-        if n > 0 {
-            body.push(Bytes::from_static(b","));
-        }
-        body.extend(parts);
-    }
-    body.push(Bytes::from_static(b"]"));
-    body
-}
-
-/// A request that was answered at once, or runs.
-pub(super) enum Started {
-    Now(Vec<Bytes>),
-    Running(Exchange, Box<LegacySpell>),
-}
-
-impl Started {
-    /// Waits for the answer, without a stream: nothing can be said or asked before it.
-    async fn finish(self) -> Vec<Bytes> {
-        match self {
-            Started::Now(parts) => parts,
-            Started::Running(exchange, spell) => Unanswered { exchange: Some(exchange), spell }.finish().await,
-        }
-    }
-}
-
-/// A call of a batch that is not answered yet; it goes on where its client breaks off.
-struct Unanswered {
-    exchange: Option<Exchange>,
-    spell: Box<LegacySpell>,
-}
-
-impl Unanswered {
-    async fn finish(mut self) -> Vec<Bytes> {
-        let token = self.spell.open.token().clone();
-        let end = loop {
-            let Some(exchange) = &mut self.exchange else { return Vec::new() };
-            // Whatever else comes cannot be told before the answers: a question is refused by being dropped.
-            tokio::select! {
-                event = exchange.next_event() => if let Event::Done(end) = event { break end },
-                () = token.cancelled() => break Err(Error::new(Reason::Cancelled, "Cancelled by the client")),
-            }
-        };
-        self.exchange = None;
-        self.spell.answer(end)
-    }
-}
-
-impl Drop for Unanswered {
-    fn drop(&mut self) {
-        if let Some(exchange) = self.exchange.take() {
-            self.spell.abandoned(exchange);
-        }
-    }
-}
-
-/// How an exchange is written to a legacy client.
-pub(super) struct LegacySpell {
-    id: Id,
-    method: Method,
-    tasking: Tasking,
-    sessions: Arc<Sessions>,
-    token: Option<Raw>,
-    log: LogWish,
+/// A call on its way.
+pub(super) struct LegacyCall {
+    server: Arc<LegacyConnection>,
     caller: Arc<Caller>,
-    open: Arc<OpenCall>,
-    stream: bool,
-    /// Keeps the events for a client that comes back.
-    record: Option<Recorder>,
-    /// Silence after which the client is let go, to come back for the answer.
-    patience: Option<Duration>,
-    state: Arc<FrontState>,
+    entry: CallEntry,
+    method: McpMethod,
+    body: Bytes,
+    forwarded: HeaderList,
+    /// The request on its way, where something may come before its answer begins.
+    sending: Option<BoxFuture<'static, SendResult>>,
+    messages: Option<MessageStream>,
+    deadline: Instant,
+    inputs: Arc<InputCounter>,
+    /// What progress notifications of this call name.
+    token: u64,
+    /// The task whose end is waited for.
+    task: Option<ByteString>,
+    /// Whether the call was sent as a task.
+    as_task: bool,
+    /// The session that the request was sent in, by its generation.
+    sent_generation: u64,
+    /// Messages that its pipe had brought when the request was sent.
+    received_before: u64,
+    phase: SendPhase,
 }
 
-impl Spell for LegacySpell {
-    fn notice(&mut self, notice: Notice) -> Option<Bytes> {
-        match notice {
-            // 2025-11-25/basic/utilities/progress.mdx: only for tokens "that were provided in an active request".
-            Notice::Progress(params) => self.token.as_ref().map(|token| notices::progress(params, token)),
-            Notice::Log(level, _) if !self.log.wants(level) => None,
-            other => notices::write(&other).map(|(method, params)| notices::notification(method, &params)),
-        }
-    }
-
-    fn ask(&mut self, ask: Ask) -> Asked {
-        let Ask { requests, state, answer, .. } = ask;
-        if let (AskState::ServerForgot(_), Some((_, question))) =
-            (&state, requests.iter().find(|(_, q)| !self.caller.can.answer(q.kind)))
-        {
-            let missing = question.kind.capability();
-            let error = Error::new(
-                Reason::MissingCapability,
-                format!("The server asks for {missing}, which this client did not declare"),
-            );
-            return Asked::End(200, self.done(Err(error)).1);
-        }
-        let mut messages = Vec::new();
-        let mut waiting = Vec::new();
-        for (key, question) in requests {
-            let question = self.tasking.question(question);
-            let (outcome, kind) = self.put(&question, &mut messages);
-            self.state.metrics.asks.with_label_values(&[question.kind.capability(), kind]).inc();
-            waiting.push(async move { (key, outcome.wait().await) });
-        }
-        let session = self.open.session().busy();
-        let cancelled = self.open.token().clone();
-        let limit = self.state.ask_timeout;
-        tokio::spawn(async move {
-            let _session = session;
-            let answers = tokio::time::timeout(limit, join_all(waiting));
-            // Dropping `answer` tells the server's side that none will come.
-            tokio::select! {
-                answers = answers => drop(answers.map(|answers| answer.send(answers))),
-                () = cancelled.cancelled() => {}
-            }
-        });
-        Asked::Send(messages)
-    }
-
-    fn event(&mut self, message: &[u8], last: bool) -> Bytes {
-        match &mut self.record {
-            Some(record) => record.event(message, last),
-            None => {
-                self.open.session().pipe.as_ref().map_or(sse::frame as fn(&[u8]) -> Bytes, |pipe| pipe.frame)(message)
-            }
-        }
-    }
-
-    fn prime(&mut self) -> Option<Bytes> {
-        self.record.as_mut()?.prime()
-    }
-
-    fn let_go(&mut self) -> BoxFuture<'static, ()> {
-        self.record.as_mut().map_or_else(|| std::future::pending().boxed(), Recorder::let_go)
-    }
-
-    fn done(&mut self, end: Result<Outcome, Error>) -> (u16, Vec<Bytes>) {
-        if let Err(Error { reason: Reason::Answered(error), .. }) = &end {
-            for mut page in asks::url_elicitations(error).into_iter().flatten() {
-                if let Some(id) = asks::page_id(&mut page) {
-                    self.open.session().sent_to_page(&id);
-                }
-            }
-        }
-        (200, self.answer(end))
-    }
-
-    fn cancelled(&mut self) -> impl Future<Output = ()> + Send {
-        self.open.token().clone().cancelled_owned()
-    }
-
-    /// 2025-11-25/basic/utilities/cancellation.mdx has no answer only for what `notifications/cancelled` names: whoever did
-    /// not send that waits for one.
-    fn withdrawn(&self) -> Option<Error> {
-        let ended = self.open.session().caller.load().ended.is_cancelled();
-        ended.then(|| Error::new(Reason::UnknownSession, "The session ended before the call did"))
-    }
-
-    /// 2025-11-25/basic/transports.mdx, Sending Messages to the Server: "Disconnection SHOULD NOT be interpreted as
-    /// the client cancelling its request." The call goes on; its timeout bounds it. A client that has an event's id
-    /// may come back for the rest.
-    fn abandoned(&mut self, exchange: Exchange) {
-        let forgotten = self.record.as_ref().and_then(Recorder::left);
-        let record = self.record.take();
-        if let Some(forgotten) = forgotten {
-            let spell = LegacySpell {
-                id: self.id.clone(),
-                method: self.method.clone(),
-                tasking: self.tasking.clone(),
-                sessions: self.sessions.clone(),
-                token: self.token.clone(),
-                log: self.log,
-                caller: self.caller.clone(),
-                open: self.open.clone(),
-                stream: self.stream,
-                record,
-                patience: None,
-                state: self.state.clone(),
-            };
-            tokio::spawn(answer::go_on(exchange, spell, forgotten));
-            return;
-        }
-        // It stays cancellable by its id for as long as it runs.
-        let open = self.open.clone();
-        tokio::spawn(async move {
-            tokio::select! {
-                _ = exchange.outcome() => {}
-                () = open.token().cancelled() => {}
-            }
-        });
-    }
+#[derive(PartialEq)]
+enum SendPhase {
+    NotSent,
+    Sent,
+    Finished,
 }
 
-/// Where the answer to one question comes from.
-enum Expected {
-    Client(tokio::sync::oneshot::Receiver<Result<Object, RpcError>>),
-    Refused(RpcError),
-}
-
-impl Expected {
-    async fn wait(self) -> Result<Object, RpcError> {
-        let gone = || RpcError { code: code::INTERNAL, message: "The client's session ended".into(), data: None };
-        match self {
-            Expected::Client(receiver) => receiver.await.unwrap_or_else(|_| Err(gone())),
-            Expected::Refused(error) => Err(error),
-        }
-    }
-}
-
-impl LegacySpell {
-    fn answer(&self, end: Result<Outcome, Error>) -> Vec<Bytes> {
-        // Before the client knows of it: what the server tells of the task from now on is for this session.
-        if let (Method::CallTool, Ok(Outcome { task: Some(task), .. })) = (&self.method, &end) {
-            self.open.session().made_task(&task.id);
-        }
-        let keep = |result| self.sessions.finished.keep(&self.caller.principal, result);
-        let end = self.tasking.end(&self.method, end, keep);
-        spell::answer(&self.id, &self.tasking.fails_as(&self.method), end)
+impl LegacyCall {
+    /// The exchange of a call, and what its progress is named by; nothing is sent before the first event is asked for.
+    pub(super) fn start(server: Arc<LegacyConnection>, caller: Arc<Caller>, call: Call) -> (Exchange, u64) {
+        let running = LegacyCall::new(server, caller, call);
+        let token = running.token;
+        (running.into_exchange(), token)
     }
 
-    /// Puts one question to the client, or says why it cannot be put.
-    fn put(&self, question: &crate::model::Question, messages: &mut Vec<Bytes>) -> (Expected, &'static str) {
-        let refused = |message: String, why| {
-            (Expected::Refused(RpcError { code: code::METHOD_NOT_FOUND, message: message.into(), data: None }), why)
+    /// Waits for what a task comes to, with the progress that is named by `token`.
+    pub(super) fn await_task_result(
+        server: Arc<LegacyConnection>,
+        caller: Arc<Caller>,
+        id: &ByteString,
+        token: u64,
+    ) -> Exchange {
+        let mut running = LegacyCall::new(server, caller, Call::for_task(TaskMethod::Result, id));
+        running.token = token;
+        running.entry.set_awaited_task(id.clone(), Some(token));
+        running.into_exchange()
+    }
+
+    fn into_exchange(self) -> Exchange {
+        Exchange::new(stream::unfold(
+            self,
+            |mut running| async move { running.next().await.map(|event| (event, running)) },
+        ))
+    }
+
+    fn new(server: Arc<LegacyConnection>, caller: Arc<Caller>, call: Call) -> Self {
+        // A legacy server logs whether it was asked to or not: a message can be about any call of a client. It is not
+        // about the gateway's own.
+        let logs = match caller.log_filter {
+            _ if caller.principal.id == Principal::GATEWAY => LogInterest::Never,
+            LogFilter::Nothing => LogInterest::Unwanted(caller.principal.id),
+            _ => LogInterest::Wanted(caller.principal.id),
         };
-        if !self.caller.can.answer(question.kind) {
-            let missing = question.kind.capability();
-            return refused(format!("The client did not declare {missing}"), "not_declared");
+        let is_pipe = server.link.is_multiplexed();
+        let target = if is_pipe && caller.capabilities != ClientCapabilities::default() {
+            CallTarget::from_call(&call)
+        } else {
+            CallTarget::default()
+        };
+        let entry = server.calls.open(&caller, logs, target);
+        let task = if call.method == McpMethod::Task(TaskMethod::Result) { call.target() } else { None };
+        if let Some(task) = &task {
+            entry.set_awaited_task(task.clone(), None);
         }
-        if !self.stream {
-            return refused(
-                "The client does not accept event streams, on which it could be asked".to_owned(),
-                "no_stream",
-            );
+        let as_task = call.task_mode != TaskMode::Never;
+        let Call { method, params, meta, progress, received, .. } = call;
+        let params = with_meta(params, meta, progress.then_some(entry.id));
+        let body = encode_with(params.size_hint(), |out| {
+            write_request(out, &RequestId::number(entry.id), method.name(), &params)
+        });
+        let forwarded = forwarded_headers(&caller);
+        // "It MUST block the response until the task reaches a terminal status": longer than a call may take.
+        let wait = if task.is_some() { server.options.timeouts.input() } else { Duration::ZERO };
+        // What the call waited for its turn is part of its time.
+        let deadline = received + server.options.timeouts.call() + wait;
+        LegacyCall {
+            token: entry.id,
+            task,
+            as_task,
+            entry,
+            method,
+            body,
+            forwarded,
+            sending: None,
+            messages: None,
+            deadline,
+            inputs: Arc::default(),
+            sent_generation: 0,
+            received_before: 0,
+            phase: SendPhase::NotSent,
+            server,
+            caller,
         }
-        match self.open.session().expect_answer() {
-            None => refused("Too many requests wait for this client's answers".to_owned(), "too_many"),
-            Some((id, receiver)) => {
-                let mut params = question.params.clone();
-                if question.kind == AskKind::ElicitUrl
-                    && let Some(page) = asks::page_id(&mut params)
-                {
-                    self.open.session().sent_to_page(&page);
+    }
+
+    async fn next(&mut self) -> Option<ExchangeEvent> {
+        if self.phase == SendPhase::Finished {
+            return None;
+        }
+        let event = self.next_event().await;
+        if matches!(event, ExchangeEvent::Done(_)) {
+            self.phase = SendPhase::Finished;
+        }
+        Some(event)
+    }
+
+    async fn next_event(&mut self) -> ExchangeEvent {
+        if self.phase == SendPhase::NotSent {
+            self.server.ensure_log_level(&self.caller).await;
+            self.server.settle_cancellations(&self.caller).await;
+            self.received_before = self.server.link.received_count();
+            self.phase = SendPhase::Sent;
+            // Where something may come on another stream, it is heard while the server says nothing on the call's own:
+            // it may wait for the answer before it even sends its status.
+            let sending = self.send();
+            if self.entry.side_queue.is_some() && !self.server.link.is_multiplexed() {
+                self.sending = Some(Box::pin(sending));
+            } else {
+                match self.server.options.timeouts.timers().timeout_at(self.deadline, sending).await {
+                    Ok((Ok(messages), sent_in)) => (self.messages, self.sent_generation) = (Some(messages), sent_in),
+                    Ok((Err(error), _)) => return ExchangeEvent::Done(Err(error)),
+                    Err(_) => return self.timed_out(),
                 }
-                let hint = params.size_hint();
-                messages.push(to_bytes(hint, |out| write_request(out, &id, &question.method, &params)));
-                (Expected::Client(receiver), "asked")
             }
         }
+        loop {
+            match self.receive().await {
+                IncomingItem::Message(Ok(message)) => {
+                    if !matches!(message, RpcMessage::Response(_)) {
+                        if !self.has_time() {
+                            return self.timed_out();
+                        }
+                        // However much it says, others have their turns.
+                        coop::consume_budget().await;
+                    }
+                    if let Some(event) = self.on_message(message).await {
+                        return event;
+                    }
+                }
+                IncomingItem::Sent((Ok(messages), sent_in)) => {
+                    (self.messages, self.sent_generation, self.sending) = (Some(messages), sent_in, None);
+                }
+                IncomingItem::Sent((Err(error), _)) => return ExchangeEvent::Done(Err(error)),
+                IncomingItem::Message(Err(error)) => return ExchangeEvent::Done(Err(self.link_error(&error))),
+                IncomingItem::End => {
+                    let reason = "the stream ended without an answer";
+                    return ExchangeEvent::Done(Err(link_error::protocol_error(&self.server.options.server, reason)));
+                }
+                IncomingItem::TimedOut => match self.extended_deadline() {
+                    Some(deadline) => self.deadline = deadline,
+                    None => return self.timed_out(),
+                },
+            }
+        }
+    }
+
+    async fn receive(&mut self) -> IncomingItem {
+        let (messages, sending) = (&mut self.messages, &mut self.sending);
+        let (server, task) = (&self.server, &self.task);
+        let own = async {
+            match (messages, sending) {
+                (Some(messages), _) => messages.next().await.map_or(IncomingItem::End, IncomingItem::Message),
+                (None, Some(sending)) => IncomingItem::Sent(sending.await),
+                (None, None) => IncomingItem::End,
+            }
+        };
+        let injected = async {
+            match &self.entry.side_queue {
+                Some(injected) => injected.next().await,
+                None => std::future::pending().await,
+            }
+        };
+        // Before the wait began, or while it did, the server may have asked where nobody knew yet who waits.
+        let kept = async {
+            match task {
+                Some(task) => server.task_inputs.next_held(task).await,
+                None => std::future::pending().await,
+            }
+        };
+        let received = server.options.timeouts.timers().timeout_at(self.deadline, async {
+            tokio::select! {
+                biased;
+                received = own => received,
+                message = injected => IncomingItem::Message(Ok(message)),
+                request = kept => IncomingItem::Message(Ok(RpcMessage::Request(request))),
+            }
+        });
+        received.await.unwrap_or(IncomingItem::TimedOut)
+    }
+
+    /// While the user is being asked, the call's own time stands still; after the answer it begins anew. How long a
+    /// question may stay open, and how often a call may ask, is bounded.
+    fn extended_deadline(&self) -> Option<Instant> {
+        let timeout = self.server.options.timeouts.call();
+        if self.inputs.open.load(Ordering::Acquire) > 0 {
+            return Some(Instant::now() + timeout);
+        }
+        let answered = *self.inputs.last_answered.lock().unwrap_or_else(PoisonError::into_inner);
+        answered.map(|answered| answered + timeout).filter(|deadline| *deadline > Instant::now())
+    }
+
+    /// Whether the call has time for something that is not its answer: a server that has something to say all the time
+    /// must not make its call last for as long as it likes.
+    fn has_time(&mut self) -> bool {
+        Instant::now() < self.deadline || self.extended_deadline().map(|deadline| self.deadline = deadline).is_some()
+    }
+
+    fn timed_out(&mut self) -> ExchangeEvent {
+        if self.server.link.is_multiplexed() && self.server.link.received_count() == self.received_before {
+            self.server.calls.report_silence();
+        }
+        self.cancel("the gateway's timeout passed");
+        ExchangeEvent::Done(Err(link_error::timeout_error(
+            &self.server.options.server,
+            self.server.options.timeouts.call(),
+        )))
+    }
+
+    fn link_error(&self, error: &LinkError) -> Error {
+        link_error::from_link(&self.server.options.server, error)
+    }
+
+    // === sending ===
+
+    /// Sends the request; once more if the session turns out to be gone.
+    fn send(&self) -> impl Future<Output = SendResult> + Send + 'static {
+        let (server, body, id) = (self.server.clone(), self.body.clone(), self.entry.id);
+        let (forwarded, changes) = (self.forwarded.clone(), matches!(self.method, McpMethod::CallTool));
+        async move {
+            let sent_in = server.session_generation();
+            let fault = |error: &LinkError| link_error::from_link(&server.options.server, error);
+            let error = match server.send(body.clone(), Some(id), &forwarded).await {
+                Ok(reply) => return (Ok(reply.messages), sent_in),
+                Err(error) => error,
+            };
+            let proof = classify_loss(&error, server.has_session());
+            if proof == SessionLoss::No {
+                return (Err(fault(&error)), sent_in);
+            }
+            if let Err(e) = server.renew_session(sent_in).await {
+                let failed = match e {
+                    negotiate::ConnectError::Link(e) => fault(&e),
+                    e => link_error::server_down(&server.options.server, &e.to_string()),
+                };
+                return (Err(renewal_error(failed, &proof, changes)), sent_in);
+            }
+            // A 404 proves that the call never ran. Anything else does not: only what changes nothing is sent again.
+            if proof == SessionLoss::Maybe && changes {
+                return (Err(fault(&error)), sent_in);
+            }
+            let sent_in = server.session_generation();
+            let again = server.send(body, Some(id), &forwarded).await;
+            (again.map(|reply| reply.messages).map_err(|e| fault(&e)), sent_in)
+        }
+    }
+
+    // === receiving ===
+
+    async fn on_message(&mut self, message: RpcMessage) -> Option<ExchangeEvent> {
+        match message {
+            RpcMessage::Response(response) => {
+                self.entry.mark_answered();
+                self.inputs.is_answered.store(true, Ordering::Release);
+                Some(ExchangeEvent::Done(self.on_response(response).await))
+            }
+            RpcMessage::Notification(notification) => self.on_notification(notification),
+            RpcMessage::Request(request) => {
+                // A server that takes no answers holds up its call, but for no longer than the call may take.
+                let (alarms, deadline) = (self.server.options.timeouts.timers().clone(), self.deadline);
+                alarms.timeout_at(deadline, self.on_request(request)).await.unwrap_or(None)
+            }
+        }
+    }
+
+    async fn on_response(&mut self, response: RpcResponse) -> Result<Outcome, Error> {
+        match response.outcome {
+            Ok(mut result) => {
+                // A member of a later revision: here it is no word of the server's, and must not become one.
+                if result.get("resultType").is_some() {
+                    result.remove("resultType");
+                }
+                self.read_result(result)
+            }
+            Err(error) => {
+                // Some servers say with status 200 that they forgot the session: the next call shall find a new one.
+                if self.server.has_session() && mentions_lost_session(&error) {
+                    let alarms = self.server.options.timeouts.timers();
+                    let _ = alarms.timeout_at(self.deadline, self.server.renew_session(self.sent_generation)).await;
+                }
+                Err(Error::from_server(error))
+            }
+        }
+    }
+
+    /// A result, with the task that it is or holds.
+    fn read_result(&self, mut result: JsonObject) -> Result<Outcome, Error> {
+        let task = match self.method {
+            // A server that does not take the call for a task answers with what it came to.
+            McpMethod::CallTool if self.as_task => tasks::read_created(&mut result),
+            McpMethod::Task(TaskMethod::Get | TaskMethod::Cancel) => {
+                let task = tasks::read_state(&mut result);
+                let wrong = || {
+                    link_error::protocol_error(&self.server.options.server, "its task has no taskId or no known status")
+                };
+                Some(task.ok_or_else(wrong)?)
+            }
+            McpMethod::Task(TaskMethod::Result) => {
+                tasks::untag_task(&mut result);
+                None
+            }
+            _ => None,
+        };
+        Ok(Outcome { task: task.map(Box::new), ..Outcome::from_result(result) })
+    }
+
+    fn on_notification(&self, mut notification: RpcNotification) -> Option<ExchangeEvent> {
+        if let Some(task) = tasks::read_status(&notification) {
+            self.server.publish(Notification::TaskStatus(Box::new(task)));
+            return None;
+        }
+        if self.task.is_some() {
+            tasks::untag_task(&mut notification.params);
+        }
+        match notifications::decode(notification) {
+            Notification::Progress(params) => {
+                let own = params.get("progressToken").is_some_and(|t| *t == RawJson::number(self.token));
+                own.then_some(ExchangeEvent::Notification(Notification::Progress(params)))
+            }
+            notice @ Notification::Log(..) => Some(ExchangeEvent::Notification(notice)),
+            // A change that is told on a call's stream is for everybody.
+            notice => {
+                self.server.publish(notice);
+                None
+            }
+        }
+    }
+
+    async fn on_request(&mut self, request: RpcRequest) -> Option<ExchangeEvent> {
+        let about = tasks::task_of(&request.params);
+        if about.is_some() && about != self.task {
+            // Another task's question, which may be another client's.
+            self.server.on_task_request(about.unwrap_or(ByteString::literal("")), request).await;
+            return None;
+        }
+        if &*request.method == "ping" {
+            self.server.send_reply(&request.id, Ok(JsonObject::new())).await;
+            return None;
+        }
+        let kind = InputKind::classify(&request.method, &request.params);
+        if kind == InputKind::Other {
+            self.server.send_reply(&request.id, Err(route::unsupported_request(&request))).await;
+            return None;
+        }
+        let RpcRequest { id, method, mut params } = request;
+        tasks::untag_task(&mut params);
+        if self.inputs.total.fetch_add(1, Ordering::Relaxed) >= INPUT_REQUESTS_MAX {
+            let message =
+                format!("This call asked for input {INPUT_REQUESTS_MAX} times already, and no more is allowed").into();
+            self.server.send_reply(&id, Err(RpcError { code: code::INVALID_REQUEST, message, data: None })).await;
+            return None;
+        }
+        let (answer, answers) = oneshot::channel();
+        let guard = CountedInputGuard::new(&self.inputs, self.server.calls.begin_input(self.entry.id));
+        // On a pipe, it may be a question of another call of the same client.
+        let another = (about.is_none() && self.server.link.is_multiplexed()).then(|| {
+            (self.caller.clone(), RpcRequest { id: id.clone(), method: method.clone(), params: params.clone() })
+        });
+        tokio::spawn(forward_responses(self.server.clone(), id, about, another, answers, guard));
+        let key = ByteString::literal("request");
+        let requests = vec![(key, InputRequest { kind, method, params })];
+        Some(ExchangeEvent::InputRequired(InputRequired {
+            requests,
+            state: RequestState::HeldByServer,
+            server: None,
+            responder: answer,
+        }))
+    }
+
+    fn cancel(&mut self, reason: &str) {
+        if std::mem::replace(&mut self.phase, SendPhase::Finished) == SendPhase::Sent {
+            if self.server.link.is_multiplexed() {
+                self.entry.mark_cancelled();
+            }
+            let params = JsonObject::new()
+                .with("requestId", RawJson::number(self.entry.id))
+                .with("reason", RawJson::string(reason));
+            self.server.send_notification("notifications/cancelled", params);
+        }
+    }
+}
+
+impl Drop for LegacyCall {
+    fn drop(&mut self) {
+        if tokio::runtime::Handle::try_current().is_ok() {
+            self.cancel("the client no longer waits for it");
+        }
+    }
+}
+
+/// What came of sending, and the session that it was sent in.
+type SendResult = (Result<MessageStream, Error>, u64);
+
+enum IncomingItem {
+    Sent(SendResult),
+    Message(Result<RpcMessage, LinkError>),
+    End,
+    TimedOut,
+}
+
+/// How often a server may ask in one call before it is taken to be asking for ever.
+const INPUT_REQUESTS_MAX: usize = 64;
+
+/// What a call asked its user.
+#[derive(Default)]
+struct InputCounter {
+    /// How often, all in all.
+    total: AtomicUsize,
+    /// Questions without an answer.
+    open: AtomicUsize,
+    /// Whether the call was answered: what it still asks is another call's question.
+    is_answered: AtomicBool,
+    /// When the last answer was sent.
+    last_answered: Mutex<Option<Instant>>,
+}
+
+/// One question that the user has not answered yet.
+struct CountedInputGuard {
+    inputs: Arc<InputCounter>,
+    _pending: InputGuard,
+}
+
+impl CountedInputGuard {
+    fn new(asks: &Arc<InputCounter>, asking: InputGuard) -> Self {
+        asks.open.fetch_add(1, Ordering::AcqRel);
+        CountedInputGuard { inputs: asks.clone(), _pending: asking }
+    }
+}
+
+impl Drop for CountedInputGuard {
+    fn drop(&mut self) {
+        *self.inputs.last_answered.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        self.inputs.open.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Waits for the client's answer and sends it to the server.
+async fn forward_responses(
+    server: Arc<LegacyConnection>,
+    id: RequestId,
+    task: Option<ByteString>,
+    another: Option<(Arc<Caller>, RpcRequest)>,
+    answers: oneshot::Receiver<InputResponses>,
+    guard: CountedInputGuard,
+) {
+    let answers = tokio::time::timeout(server.options.timeouts.input(), answers).await;
+    if let (Ok(Err(_)), Some((caller, request))) = (&answers, another)
+        && guard.inputs.is_answered.load(Ordering::Acquire)
+        && server.calls.redeliver_request(&caller, request).is_ok()
+    {
+        return;
+    }
+    let mut outcome = match answers {
+        Ok(Ok(mut answers)) if !answers.is_empty() => answers.swap_remove(0).1,
+        _ => Err(RpcError { code: code::INTERNAL, message: "The client did not answer".into(), data: None }),
+    };
+    if let Ok(result) = &mut outcome {
+        // What the client calls the task is no name for the server.
+        tasks::untag_task(result);
+        if let Some(task) = &task {
+            tasks::tag_task(result, task);
+        }
+    }
+    server.send_response(&id, outcome).await;
+    drop(guard);
+}
+
+/// The params with `_meta` as a legacy server takes it: the client's own, and our progress token.
+fn with_meta(mut params: JsonObject, mut meta: JsonObject, token: Option<u64>) -> JsonObject {
+    if let Some(token) = token {
+        meta.set(ByteString::literal("progressToken"), RawJson::number(token));
+    }
+    if !meta.is_empty() {
+        params.set(ByteString::literal("_meta"), meta.to_raw());
+    }
+    params
+}
+
+/// Whether the server forgot our session.
+#[derive(PartialEq)]
+enum SessionLoss {
+    No,
+    /// It says something like it, but may have run the request.
+    Maybe,
+    /// It says so as the specification wants it said.
+    Proven,
+}
+
+/// The error of a call whose session was lost and could not be renewed. Where the call may have run, it is not one that
+/// was never sent, however little the server was there for its renewal.
+fn renewal_error(failed: Error, proof: &SessionLoss, changes: bool) -> Error {
+    if *proof == SessionLoss::Maybe && changes { failed.with_retryable(Retryable::No) } else { failed }
+}
+
+fn classify_loss(error: &LinkError, had_session: bool) -> SessionLoss {
+    match error {
+        LinkError::Status { status: 404, .. } if had_session => SessionLoss::Proven,
+        LinkError::Status { status: 400, message, .. } if had_session => match message.as_deref() {
+            Some(RpcMessage::Response(RpcResponse { outcome: Err(error), .. }))
+                if !error.message.to_lowercase().contains("session") =>
+            {
+                SessionLoss::No
+            }
+            _ => SessionLoss::Maybe,
+        },
+        _ => SessionLoss::No,
+    }
+}
+
+fn mentions_lost_session(error: &RpcError) -> bool {
+    // These are about what was asked for, whose name may hold any word.
+    if matches!(error.code, code::METHOD_NOT_FOUND | code::INVALID_PARAMS | super::RESOURCE_NOT_FOUND) {
+        return false;
+    }
+    let text = error.message.to_lowercase();
+    text.contains("session")
+        && ["not found", "invalid", "expired", "unknown", "missing", "terminated"].iter().any(|w| text.contains(w))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::McpErrorKind;
+
+    #[test]
+    fn what_may_have_run_was_not_unsent() {
+        let unreachable = || Error::new(McpErrorKind::ServerDown, "away").with_retryable(Retryable::NotSent);
+        let again = |proof, changes| renewal_error(unreachable(), &proof, changes).retryable;
+        assert_eq!(again(SessionLoss::Maybe, true), Retryable::No);
+        assert_eq!([again(SessionLoss::Maybe, false), again(SessionLoss::Proven, true)], [Retryable::NotSent; 2]);
     }
 }

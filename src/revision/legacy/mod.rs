@@ -1,33 +1,33 @@
 //! The revisions with sessions: 2024-11-05 to 2025-11-25, one machine with a row of details for each.
 
-mod asks;
-mod attend;
-mod back;
+mod capabilities;
+mod task_inputs;
+mod upstream;
+mod request;
+mod downstream;
+mod handshake;
+mod http_sse;
+mod stdio;
+mod server_stream;
+mod resumable;
+mod restore;
 mod call;
-mod front;
-mod open;
-mod pair;
-mod pipe;
-mod pump;
-mod record;
-mod restored;
-mod running;
-mod settled;
-mod spell;
-mod stream;
-mod subscribed;
-mod tasking;
+mod ping_barrier;
+mod encode;
+mod get_stream;
+mod resource_subscriptions;
+mod task_request;
 mod tasks;
 mod trial;
 
-pub(super) use asks::{can, required, url_elicitations};
-pub(super) use back::LegacyServer;
-pub(super) use front::{FRONT, accepted, check_content_type, forwarded};
-pub(super) use open::{first_answer, open};
-pub(super) use pair::FRONT as HTTP_SSE;
-pub(super) use pipe::{PipeSession, early, refusal};
-pub(super) use spell::{rpc_error, tool_error};
-pub(super) use tasks::{already, related, unrelate};
+pub(super) use capabilities::{read_client_capabilities, required_capability, url_elicitations};
+pub(super) use downstream::{DIALECT, accepted_response, check_content_type, collect_forwarded};
+pub(super) use encode::{rpc_error, tool_error};
+pub(super) use handshake::{first_response, open};
+pub(super) use http_sse::DIALECT as HTTP_SSE;
+pub(super) use stdio::{StdioSession, answer_before_initialize, encode_refusal};
+pub(super) use tasks::{task_of, terminal_error, untag_task};
+pub(super) use upstream::LegacyConnection;
 
 /// What differs between the legacy revisions.
 pub(super) struct Profile {

@@ -2,117 +2,118 @@
 
 use bytes::Bytes;
 
-use crate::json::{Object, Raw, Text};
-use crate::jsonrpc::Notification;
-use crate::model::{Error, Outcome, Reason, Task, TaskFeatures, TaskStatus};
-use crate::revision::notices::notification;
-use crate::revision::tasks::{Words, join, members, take};
+use crate::json::{ByteString, JsonObject, RawJson};
+use crate::jsonrpc::RpcNotification;
+use crate::model::{Error, McpErrorKind, Outcome, TaskCapabilities, TaskState, TaskStatus};
+use crate::revision::notifications::encode_notification;
+use crate::revision::tasks::{TimeMembers, append_members, extract_task, write_members};
 
 /// "All requests, notifications, and responses related to a task MUST include the
 /// `io.modelcontextprotocol/related-task` key in their `_meta` field".
-pub(in crate::revision) const RELATED: &str = "io.modelcontextprotocol/related-task";
+pub(in crate::revision) const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
 
-const WORDS: Words = Words { ttl: "ttl", poll: "pollInterval" };
+const TIME_MEMBERS: TimeMembers = TimeMembers { ttl: "ttl", poll: "pollInterval" };
 
 /// What a server can do with tasks, from its capabilities. Tasks of other requests than tool calls are not carried.
-pub(super) fn features(capabilities: &Object) -> Option<TaskFeatures> {
-    let tasks = capabilities.object("tasks")?;
-    let calls = tasks.object("requests").and_then(|r| r.object("tools")).is_some_and(|t| t.get("call").is_some());
-    let has = |name: &str| tasks.get(name).is_some_and(Raw::is_object);
-    calls.then(|| TaskFeatures { list: has("list"), cancel: has("cancel"), any_tool: false })
+pub(super) fn read_capability(capabilities: &JsonObject) -> Option<TaskCapabilities> {
+    let tasks = capabilities.get_object("tasks")?;
+    let calls =
+        tasks.get_object("requests").and_then(|r| r.get_object("tools")).is_some_and(|t| t.get("call").is_some());
+    let has = |name: &str| tasks.get(name).is_some_and(RawJson::is_object);
+    calls.then(|| TaskCapabilities { list: has("list"), cancel: has("cancel"), any_tool: false })
 }
 
 /// The capability that says the same.
-pub(super) fn capability(features: TaskFeatures) -> Raw {
-    let mut tasks = Object::new();
+pub(super) fn write_capability(features: TaskCapabilities) -> RawJson {
+    let mut tasks = JsonObject::new();
     for (name, on) in [("list", features.list), ("cancel", features.cancel)] {
         if on {
-            tasks.set(Text::literal(name), Raw::literal("{}"));
+            tasks.set(ByteString::literal(name), RawJson::literal("{}"));
         }
     }
-    tasks.with("requests", Raw::literal(r#"{"tools":{"call":{}}}"#)).raw()
+    tasks.with("requests", RawJson::literal(r#"{"tools":{"call":{}}}"#)).to_raw()
 }
 
 /// Reads the answer to a call that was to become a task: a `CreateTaskResult`, or what the call came to at once.
-pub(super) fn created(result: &mut Object) -> Option<Task> {
-    let mut task = result.object("task")?;
-    let read = take(&mut task, &WORDS)?;
+pub(super) fn read_created(result: &mut JsonObject) -> Option<TaskState> {
+    let mut task = result.get_object("task")?;
+    let read = extract_task(&mut task, &TIME_MEMBERS)?;
     result.remove("task");
     Some(read)
 }
 
 /// Reads a result that is a task itself.
-pub(super) fn state(result: &mut Object) -> Option<Task> {
-    take(result, &WORDS)
+pub(super) fn read_state(result: &mut JsonObject) -> Option<TaskState> {
+    extract_task(result, &TIME_MEMBERS)
 }
 
 /// How a server tells of a task's state; optional, and about no call.
-pub(super) const TOLD: &str = "notifications/tasks/status";
+pub(super) const STATUS_METHOD: &str = "notifications/tasks/status";
 
 /// Reads what a server tells of a task.
-pub(super) fn told(notification: &Notification) -> Option<Task> {
-    if &*notification.method != TOLD {
+pub(super) fn read_status(notification: &RpcNotification) -> Option<TaskState> {
+    if &*notification.method != STATUS_METHOD {
         return None;
     }
-    take(&mut notification.params.clone(), &WORDS)
+    extract_task(&mut notification.params.clone(), &TIME_MEMBERS)
 }
 
 /// Writes what is told of a task.
-pub(super) fn write_told(task: &Task) -> Bytes {
-    notification(TOLD, &members(task, task.status, &WORDS))
+pub(super) fn write_status(task: &TaskState) -> Bytes {
+    encode_notification(STATUS_METHOD, &write_members(task, task.status, &TIME_MEMBERS))
 }
 
 /// Writes the answer to a call that became a task.
-pub(super) fn write_created(outcome: &Outcome, task: &Task) -> Object {
-    let task = members(task, task.status, &WORDS);
-    join(Object::new().with("task", task.raw()), &outcome.result)
+pub(super) fn write_created(outcome: &Outcome, task: &TaskState) -> JsonObject {
+    let task = write_members(task, task.status, &TIME_MEMBERS);
+    append_members(JsonObject::new().with("task", task.to_raw()), &outcome.result)
 }
 
 /// Writes a task as a result of its own.
-pub(super) fn write_state(outcome: &Outcome, task: &Task) -> Object {
-    join(members(task, status(task), &WORDS), &outcome.result)
+pub(super) fn write_state(outcome: &Outcome, task: &TaskState) -> JsonObject {
+    append_members(write_members(task, status(task), &TIME_MEMBERS), &outcome.result)
 }
 
 /// "`failed`: […] For tool calls specifically, this includes cases where the tool call result has `isError` set to
 /// true." In the modern spelling such a task is completed.
-fn status(task: &Task) -> TaskStatus {
-    let is_error = |end: &Raw| end.as_object().and_then(|o| o.get("isError").cloned()).is_some_and(|v| v == TRUE);
-    match (&task.end, task.status) {
+fn status(task: &TaskState) -> TaskStatus {
+    let is_error = |end: &RawJson| end.as_object().and_then(|o| o.get("isError").cloned()).is_some_and(|v| v == TRUE);
+    match (&task.outcome, task.status) {
         (Some(Ok(end)), TaskStatus::Completed) if is_error(end) => TaskStatus::Failed,
         (_, status) => status,
     }
 }
 
-const TRUE: Raw = Raw::literal("true");
+const TRUE: RawJson = RawJson::literal("true");
 
 /// The task that a message is about, if it names one.
-pub(in crate::revision) fn related(params: &Object) -> Option<Text> {
+pub(in crate::revision) fn task_of(params: &JsonObject) -> Option<ByteString> {
     let meta = params.get("_meta")?;
-    memchr::memmem::find(meta.bytes(), RELATED.as_bytes())?;
-    meta.as_object()?.object(RELATED)?.text("taskId")
+    memchr::memmem::find(meta.bytes(), RELATED_TASK.as_bytes())?;
+    meta.as_object()?.get_object(RELATED_TASK)?.get_string("taskId")
 }
 
 /// Takes the name of the task out of a message: it is local to a hop.
-pub(in crate::revision) fn unrelate(object: &mut Object) {
-    let named = object.get("_meta").is_some_and(|m| memchr::memmem::find(m.bytes(), RELATED.as_bytes()).is_some());
-    let Some(mut meta) = object.object("_meta").filter(|_| named) else { return };
-    meta.remove(RELATED);
+pub(in crate::revision) fn untag_task(object: &mut JsonObject) {
+    let named = object.get("_meta").is_some_and(|m| memchr::memmem::find(m.bytes(), RELATED_TASK.as_bytes()).is_some());
+    let Some(mut meta) = object.get_object("_meta").filter(|_| named) else { return };
+    meta.remove(RELATED_TASK);
     if meta.is_empty() {
         object.remove("_meta");
     } else {
-        object.set(Text::literal("_meta"), meta.raw());
+        object.set(ByteString::literal("_meta"), meta.to_raw());
     }
 }
 
 /// Puts the name of a task into a message.
-pub(super) fn relate(object: &mut Object, id: &str) {
-    let mut meta = object.object("_meta").unwrap_or_default();
-    meta.set(Text::literal(RELATED), Object::new().with("taskId", Raw::string(id)).raw());
-    object.set(Text::literal("_meta"), meta.raw());
+pub(super) fn tag_task(object: &mut JsonObject, id: &str) {
+    let mut meta = object.get_object("_meta").unwrap_or_default();
+    meta.set(ByteString::literal(RELATED_TASK), JsonObject::new().with("taskId", RawJson::string(id)).to_raw());
+    object.set(ByteString::literal("_meta"), meta.to_raw());
 }
 
 /// "Attempt to cancel a task already in a terminal status: `-32602` (Invalid params)".
-pub(in crate::revision) fn already(status: TaskStatus) -> Error {
+pub(in crate::revision) fn terminal_error(status: TaskStatus) -> Error {
     let message = format!("Cannot cancel task: already in terminal status '{}'", status.name());
-    Error::new(Reason::InvalidParams, message)
+    Error::new(McpErrorKind::InvalidParams, message)
 }

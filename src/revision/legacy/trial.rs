@@ -14,15 +14,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
-use crate::json::Text;
+use crate::json::ByteString;
 use crate::jsonrpc::code;
 use crate::link::LinkError;
-use crate::model::{Error, Face};
-use crate::revision::connect::ConnectError;
-use crate::revision::fault;
+use crate::model::{Error, ServerDescription};
 use crate::revision::legacy::RESOURCE_NOT_FOUND;
-use crate::revision::legacy::back::LegacyServer;
-use crate::revision::legacy::subscribed::uri_params;
+use crate::revision::legacy::resource_subscriptions::uri_params;
+use crate::revision::legacy::upstream::LegacyConnection;
+use crate::revision::link_error;
+use crate::revision::negotiate::ConnectError;
 
 /// Code of the Python SDK 1.x for an exception in a handler; so there is a handler.
 const HANDLER_FAILED: i64 = 0;
@@ -41,7 +41,7 @@ pub(super) struct Trial {
 /// The end of a trial, for all who wait for it.
 #[derive(Clone)]
 struct TrialEnd {
-    uri: Text,
+    uri: ByteString,
     outcome: Outcome,
 }
 
@@ -65,7 +65,7 @@ impl Trial {
     }
 
     /// Puts into a server's own words what is known by now.
-    pub(super) fn correct(&self, face: &mut Face) {
+    pub(super) fn correct(&self, face: &mut ServerDescription) {
         if !face.features.subscribe_untried {
             return;
         }
@@ -75,10 +75,13 @@ impl Trial {
     }
 }
 
-impl LegacyServer {
+impl LegacyConnection {
     /// Tries a subscription where the server denies having any and was not asked yet; joins a trial under way.
-    pub(super) fn try_subscription(self: &Arc<Self>, uri: &Text) -> Option<BoxFuture<'static, Result<(), Error>>> {
-        let own = Text::from(uri.as_str());
+    pub(super) fn try_subscription(
+        self: &Arc<Self>,
+        uri: &ByteString,
+    ) -> Option<BoxFuture<'static, Result<(), Error>>> {
+        let own = ByteString::from(uri.as_str());
         let mut open = self.trial.open.lock().unwrap_or_else(PoisonError::into_inner);
         // Under the lock: a trial that ends meanwhile is not followed by another.
         if !self.face().features.subscribe_untried {
@@ -97,7 +100,7 @@ impl LegacyServer {
     }
 
     /// Asks in a task of its own: whoever asked first may leave meanwhile.
-    fn begin_trial(self: &Arc<Self>, uri: Text) -> watch::Receiver<Option<TrialEnd>> {
+    fn begin_trial(self: &Arc<Self>, uri: ByteString) -> watch::Receiver<Option<TrialEnd>> {
         let (told, end) = watch::channel(None);
         let server = self.clone();
         let asking = async move {
@@ -105,29 +108,32 @@ impl LegacyServer {
             *server.trial.open.lock().unwrap_or_else(PoisonError::into_inner) = None;
             told.send_replace(Some(TrialEnd { uri, outcome }));
         };
-        tokio::spawn(self.gone.clone().run_until_cancelled_owned(asking));
+        tokio::spawn(self.closing.clone().run_until_cancelled_owned(asking));
         end
     }
 
-    async fn trial_outcome(&self, uri: &Text) -> Outcome {
-        let session = self.generation();
-        match self.own_request("resources/subscribe", &uri_params(uri)).await {
+    async fn trial_outcome(&self, uri: &ByteString) -> Outcome {
+        let session = self.session_generation();
+        match self.gateway_request("resources/subscribe", &uri_params(uri)).await {
             Ok(_) => {
-                if self.generation() == session {
-                    self.subscribed.note_granted(uri);
+                if self.session_generation() == session {
+                    self.subscriptions.note_granted(uri);
                 }
                 self.trial.serves();
                 Outcome::Known
             }
             Err(ConnectError::Answered(error)) if is_about_resource(error.code) => {
                 self.trial.serves();
-                Outcome::NotThis(Error::answered(error))
+                Outcome::NotThis(Error::from_server(error))
             }
             Err(ConnectError::Answered(_) | ConnectError::Link(LinkError::Timeout(_))) => {
                 self.trial.refuses();
                 Outcome::Known
             }
-            Err(_) => Outcome::Failed(fault::down(&self.hello.server, "it could not be asked for a subscription")),
+            Err(_) => Outcome::Failed(link_error::server_down(
+                &self.options.server,
+                "it could not be asked for a subscription",
+            )),
         }
     }
 }

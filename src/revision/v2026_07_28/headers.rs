@@ -6,9 +6,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::json::{Object, Raw};
-use crate::link::Headers;
-use crate::model::{Error, Reason};
+use crate::json::{JsonObject, RawJson};
+use crate::link::HeaderList;
+use crate::model::{Error, McpErrorKind};
 use crate::revision::v2026_07_28::NAME;
 
 /// The revision.
@@ -28,7 +28,7 @@ const SAFE_INTEGER: f64 = 9_007_199_254_740_991.0;
 
 /// An argument that is mirrored in a header.
 #[derive(Debug, PartialEq)]
-struct Mirrored {
+struct MirroredArgument {
     header: HeaderName,
     path: Vec<String>,
     /// "When validating integer parameter values, servers SHOULD compare [...] numerically".
@@ -56,13 +56,13 @@ pub(super) fn decode(value: &HeaderValue) -> Option<String> {
 }
 
 /// The headers for a request to a server.
-pub(super) fn write(
+pub(super) fn write_headers(
     method: &str,
     target: Option<&str>,
-    definition: Option<&Object>,
-    arguments: Option<&Raw>,
-) -> Headers {
-    let mut headers: Headers = Vec::with_capacity(4);
+    definition: Option<&JsonObject>,
+    arguments: Option<&RawJson>,
+) -> HeaderList {
+    let mut headers: HeaderList = Vec::with_capacity(4);
     headers.push((VERSION, HeaderValue::from_static(NAME)));
     headers.extend(HeaderValue::from_str(method).ok().map(|value| (METHOD, value)));
     headers.extend(target.and_then(encode).map(|value| (ITEM, value)));
@@ -76,16 +76,20 @@ pub(super) fn write(
 }
 
 /// Checks the standard headers of a client's request.
-pub(super) fn check(headers: &HeaderMap, method: &str, target: Option<&str>) -> Result<(), Error> {
-    agree(headers, &METHOD, "Mcp-Method", method, false)?;
+pub(super) fn check_headers(headers: &HeaderMap, method: &str, target: Option<&str>) -> Result<(), Error> {
+    check_header(headers, &METHOD, "Mcp-Method", method, false)?;
     match target {
-        Some(target) => agree(headers, &ITEM, "Mcp-Name", target, false),
+        Some(target) => check_header(headers, &ITEM, "Mcp-Name", target, false),
         None => Ok(()),
     }
 }
 
 /// Checks the mirrored arguments of a client's request against the tool's definition.
-pub(super) fn check_params(headers: &HeaderMap, definition: &Object, arguments: Option<&Raw>) -> Result<(), Error> {
+pub(super) fn check_params(
+    headers: &HeaderMap,
+    definition: &JsonObject,
+    arguments: Option<&RawJson>,
+) -> Result<(), Error> {
     if !is_annotated(definition) {
         return Ok(());
     }
@@ -101,18 +105,18 @@ pub(super) fn check_params(headers: &HeaderMap, definition: &Object, arguments: 
         match (value.as_ref().map(text_of), headers.contains_key(&mirrored.header)) {
             (None | Some(None), false) => {}
             (None | Some(None), true) => return Err(mismatch(format!("{label} is there, but the argument is not"))),
-            (Some(Some(value)), _) => agree(headers, &mirrored.header, label, &value, mirrored.integer)?,
+            (Some(Some(value)), _) => check_header(headers, &mirrored.header, label, &value, mirrored.integer)?,
         }
     }
     Ok(())
 }
 
 /// Why a tool with wrong annotations must be left out of lists for HTTP; `None` if it need not.
-pub(in crate::revision) fn invalid(definition: &Object) -> Option<String> {
+pub(in crate::revision) fn annotation_problem(definition: &JsonObject) -> Option<String> {
     if is_annotated(definition) { mirrored(definition).err() } else { None }
 }
 
-fn agree(headers: &HeaderMap, name: &HeaderName, label: &str, body: &str, integer: bool) -> Result<(), Error> {
+fn check_header(headers: &HeaderMap, name: &HeaderName, label: &str, body: &str, integer: bool) -> Result<(), Error> {
     let mut values = headers.get_all(name).iter();
     let (Some(value), None) = (values.next(), values.next()) else {
         return Err(mismatch(format!("the required header {label} is missing, or there several times")));
@@ -135,18 +139,18 @@ fn same_number(a: &str, b: &str) -> bool {
 }
 
 fn mismatch(what: String) -> Error {
-    Error::new(Reason::HeaderMismatch, format!("Header mismatch: {what}"))
+    Error::new(McpErrorKind::HeaderMismatch, format!("Header mismatch: {what}"))
 }
 
 /// Whether it is worth reading the schema at all.
-fn is_annotated(definition: &Object) -> bool {
+fn is_annotated(definition: &JsonObject) -> bool {
     definition.get("inputSchema").is_some_and(|s| memchr::memmem::find(s.bytes(), ANNOTATION.as_bytes()).is_some())
 }
 
 /// The mirrored arguments, or what is wrong with the annotations.
-fn mirrored(definition: &Object) -> Result<Vec<Mirrored>, String> {
+fn mirrored(definition: &JsonObject) -> Result<Vec<MirroredArgument>, String> {
     let schema: serde_json::Value =
-        definition.get("inputSchema").and_then(|s| s.read().ok()).ok_or("the input schema cannot be read")?;
+        definition.get("inputSchema").and_then(|s| s.parse_as().ok()).ok_or("the input schema cannot be read")?;
     let mut found = Vec::new();
     walk(&schema, &mut Vec::new(), &mut found)?;
     // Whatever carries the annotation and was not reached lies where it must not.
@@ -161,7 +165,7 @@ fn mirrored(definition: &Object) -> Result<Vec<Mirrored>, String> {
     Ok(found)
 }
 
-fn walk(schema: &serde_json::Value, path: &mut Vec<String>, found: &mut Vec<Mirrored>) -> Result<(), String> {
+fn walk(schema: &serde_json::Value, path: &mut Vec<String>, found: &mut Vec<MirroredArgument>) -> Result<(), String> {
     let Some(properties) = schema.get("properties").and_then(|p| p.as_object()) else { return Ok(()) };
     if path.len() >= DEPTH_MAX {
         return Ok(());
@@ -178,7 +182,7 @@ fn walk(schema: &serde_json::Value, path: &mut Vec<String>, found: &mut Vec<Mirr
             let header = HeaderName::from_bytes(format!("{PARAM}{name}").to_ascii_lowercase().as_bytes());
             let header = header.map_err(|_| format!("{ANNOTATION} {name:?} is no header name"))?;
             let integer = property.get("type").and_then(|t| t.as_str()) == Some("integer");
-            found.push(Mirrored { header, path: path.clone(), integer });
+            found.push(MirroredArgument { header, path: path.clone(), integer });
         }
         walk(property, path, found)?;
         path.pop();
@@ -206,7 +210,7 @@ fn count(value: &serde_json::Value, depth: usize) -> usize {
 
 /// The value at a path of properties. Fails where an object on the way cannot be read, so that it cannot be said which
 /// of two values the server would take.
-fn at_path(arguments: &Raw, path: &[String]) -> Result<Option<Raw>, ()> {
+fn at_path(arguments: &RawJson, path: &[String]) -> Result<Option<RawJson>, ()> {
     let mut value = arguments.clone();
     for step in path {
         if !value.is_object() {
@@ -221,8 +225,8 @@ fn at_path(arguments: &Raw, path: &[String]) -> Result<Option<Raw>, ()> {
 }
 
 /// The text of a primitive; `None` for anything else, `null` among it.
-fn text_of(value: &Raw) -> Option<String> {
-    match value.read::<serde_json::Value>().ok()? {
+fn text_of(value: &RawJson) -> Option<String> {
+    match value.parse_as::<serde_json::Value>().ok()? {
         serde_json::Value::String(text) => Some(text),
         serde_json::Value::Bool(flag) => Some(flag.to_string()),
         serde_json::Value::Number(number) => {
@@ -256,8 +260,8 @@ mod tests {
         }
     }
 
-    fn tool(schema: &str) -> Object {
-        Object::parse(Bytes::from(format!(r#"{{"name":"t","inputSchema":{schema}}}"#))).unwrap()
+    fn tool(schema: &str) -> JsonObject {
+        JsonObject::parse(Bytes::from(format!(r#"{{"name":"t","inputSchema":{schema}}}"#))).unwrap()
     }
 
     #[test]
@@ -266,19 +270,19 @@ mod tests {
             r#"{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"},
             "in":{"type":"object","properties":{"n":{"type":"integer","x-mcp-header":"N"}}}}}"#,
         );
-        let arguments = Raw::literal(r#"{"region":"us","in":{"n":42.0}}"#);
-        let written = write("tools/call", Some("t"), Some(&tool), Some(&arguments));
+        let arguments = RawJson::literal(r#"{"region":"us","in":{"n":42.0}}"#);
+        let written = write_headers("tools/call", Some("t"), Some(&tool), Some(&arguments));
         let headers: HeaderMap = written.into_iter().collect();
         assert_eq!(headers["mcp-param-region"], "us");
         assert_eq!(headers["mcp-param-n"], "42");
         assert!(check_params(&headers, &tool, Some(&arguments)).is_ok());
-        let other = Raw::literal(r#"{"region":"eu","in":{"n":42}}"#);
+        let other = RawJson::literal(r#"{"region":"eu","in":{"n":42}}"#);
         assert!(check_params(&headers, &tool, Some(&other)).is_err());
-        assert!(check_params(&headers, &tool, Some(&Raw::literal(r#"{"region":"us"}"#))).is_err());
+        assert!(check_params(&headers, &tool, Some(&RawJson::literal(r#"{"region":"us"}"#))).is_err());
         assert!(check_params(&HeaderMap::new(), &tool, Some(&arguments)).is_err());
-        let twice = Raw::literal(r#"{"region":"eu","region":"us"}"#);
+        let twice = RawJson::literal(r#"{"region":"eu","region":"us"}"#);
         assert!(check_params(&HeaderMap::new(), &tool, Some(&twice)).is_err());
-        assert!(check_params(&HeaderMap::new(), &tool, Some(&Raw::literal(r#"{"region":null}"#))).is_ok());
+        assert!(check_params(&HeaderMap::new(), &tool, Some(&RawJson::literal(r#"{"region":null}"#))).is_ok());
     }
 
     #[test]
@@ -292,9 +296,9 @@ mod tests {
             r#"{"anyOf":[{"properties":{"a":{"type":"string","x-mcp-header":"A"}}}]}"#,
         ];
         for schema in wrong {
-            assert!(invalid(&tool(schema)).is_some(), "{schema}");
+            assert!(annotation_problem(&tool(schema)).is_some(), "{schema}");
         }
         let right = r#"{"properties":{"x-mcp-header":{"type":"string","default":{"x-mcp-header":"A"}}}}"#;
-        assert_eq!(invalid(&tool(right)), None);
+        assert_eq!(annotation_problem(&tool(right)), None);
     }
 }

@@ -1,28 +1,28 @@
 //! The stateless revision: every request says everything.
 
-mod asking;
-mod awaited;
-mod back;
-mod changes;
-mod front;
+mod input_rounds;
+mod poll_task;
+mod upstream;
+mod list_changes;
+mod downstream;
 mod headers;
-mod listen;
+mod subscriptions;
 mod meta;
-mod pipe;
-mod running;
-mod spell;
-mod state;
+mod stdio;
+mod call;
+mod encode;
+mod request_state;
 pub(in crate::revision) mod tasks;
 
-use crate::jsonrpc::{Message, Response, code};
+use crate::jsonrpc::{RpcMessage, RpcResponse, code};
 use crate::link::LinkError;
-use crate::revision::connect::ConnectError;
+use crate::revision::negotiate::ConnectError;
 
-pub(super) use back::{ModernServer, discover};
-pub(super) use front::FRONT;
-pub(super) use headers::invalid as tool_problem;
-pub(super) use pipe::OpenRequests;
-pub(super) use spell::rpc_error;
+pub(super) use downstream::DIALECT;
+pub(super) use encode::rpc_error;
+pub(super) use headers::annotation_problem as tool_problem;
+pub(super) use stdio::OpenRequests;
+pub(super) use upstream::{ModernHandle, discover};
 
 /// The revision's name.
 pub(super) const NAME: &str = "2026-07-28";
@@ -59,7 +59,7 @@ pub(super) fn is_modern(error: &ConnectError) -> bool {
         ConnectError::Answered(error) => recognized(error.code),
         ConnectError::NoCommonRevision(_) => true,
         ConnectError::Link(LinkError::Status { message: Some(message), .. }) => match &**message {
-            Message::Response(Response { outcome: Err(error), .. }) => {
+            RpcMessage::Response(RpcResponse { outcome: Err(error), .. }) => {
                 recognized(error.code) && error.code != code::INTERNAL
             }
             _ => false,

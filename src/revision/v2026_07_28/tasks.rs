@@ -1,85 +1,87 @@
 //! Tasks as the extension `io.modelcontextprotocol/tasks` spells them (SEP-2663): pure functions.
 
-use crate::json::{Object, Raw, Text};
+use crate::json::{ByteString, JsonObject, RawJson};
 use crate::jsonrpc::{RpcError, code};
-use crate::model::{AskKind, Error, Method, Outcome, Question, Reason, Task, TaskFeatures, TaskMethod};
-use crate::revision::tasks::{Words, join, members, take};
+use crate::model::{
+    Error, InputKind, InputRequest, McpErrorKind, McpMethod, Outcome, TaskCapabilities, TaskMethod, TaskState,
+};
+use crate::revision::tasks::{TimeMembers, append_members, extract_task, write_members};
 use crate::revision::v2026_07_28::{MISSING_CAPABILITY, RETIRED};
 
 /// The extension's name.
 pub(in crate::revision) const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
-const WORDS: Words = Words { ttl: "ttlMs", poll: "pollIntervalMs" };
+const TIME_MEMBERS: TimeMembers = TimeMembers { ttl: "ttlMs", poll: "pollIntervalMs" };
 
 /// Whether capabilities, a client's or a server's, hold the extension.
-pub(super) fn declared(capabilities: &Raw) -> bool {
+pub(super) fn is_declared(capabilities: &RawJson) -> bool {
     memchr::memmem::find(capabilities.bytes(), EXTENSION.as_bytes()).is_some()
         && capabilities
             .as_object()
-            .and_then(|c| c.object("extensions"))
-            .is_some_and(|e| e.get(EXTENSION).is_some_and(Raw::is_object))
+            .and_then(|c| c.get_object("extensions"))
+            .is_some_and(|e| e.get(EXTENSION).is_some_and(RawJson::is_object))
 }
 
 /// What a server with these capabilities can do with tasks.
-pub(super) fn features(capabilities: &Object) -> Option<TaskFeatures> {
-    declared(&capabilities.raw()).then_some(TaskFeatures { list: false, cancel: true, any_tool: true })
+pub(super) fn read_capability(capabilities: &JsonObject) -> Option<TaskCapabilities> {
+    is_declared(&capabilities.to_raw()).then_some(TaskCapabilities { list: false, cancel: true, any_tool: true })
 }
 
 /// The capabilities of a client of another revision, with the extension or without it.
 ///
 /// SEP-2663, Backward Compatibility: "This extension is not defined under the `2025-11-25` protocol version": what such
 /// a client says of it, or of the tasks of its own revision, is not passed on.
-pub(in crate::revision) fn declare(capabilities: &Raw, on: bool) -> Raw {
+pub(in crate::revision) fn set_declared(capabilities: &RawJson, on: bool) -> RawJson {
     if !on && memchr::memmem::find(capabilities.bytes(), b"tasks").is_none() {
         return capabilities.clone();
     }
     let mut all = capabilities.as_object().unwrap_or_default();
     all.remove("tasks");
-    let mut extensions = all.object("extensions").unwrap_or_default();
+    let mut extensions = all.get_object("extensions").unwrap_or_default();
     extensions.remove(EXTENSION);
     if on {
-        extensions.set(Text::literal(EXTENSION), Raw::literal("{}"));
+        extensions.set(ByteString::literal(EXTENSION), RawJson::literal("{}"));
     }
     if extensions.is_empty() {
         all.remove("extensions");
     } else {
-        all.set(Text::literal("extensions"), extensions.raw());
+        all.set(ByteString::literal("extensions"), extensions.to_raw());
     }
-    all.raw()
+    all.to_raw()
 }
 
 /// The `extensions` of a server that has tasks, and these others.
-pub(super) fn extensions(others: &Object) -> Raw {
-    others.clone().with(EXTENSION, Raw::literal("{}")).raw()
+pub(super) fn extensions(others: &JsonObject) -> RawJson {
+    others.clone().with(EXTENSION, RawJson::literal("{}")).to_raw()
 }
 
 /// "Servers MUST return this error for non-declaring clients issuing `tasks/get`, `tasks/update`, and `tasks/cancel`
 /// requests", and for those that ask for the states of tasks on a stream.
-pub(super) fn missing() -> Error {
-    let required = Object::new().with("extensions", extensions(&Object::new()));
-    let data = Object::new().with("requiredCapabilities", required.raw());
+pub(super) fn missing_capability() -> Error {
+    let required = JsonObject::new().with("extensions", extensions(&JsonObject::new()));
+    let data = JsonObject::new().with("requiredCapabilities", required.to_raw());
     let message = format!("Missing required client capability: the extension {EXTENSION}");
-    Error::new(Reason::MissingCapability, message).with_data(data.raw())
+    Error::new(McpErrorKind::MissingCapability, message).with_data(data.to_raw())
 }
 
 /// Whether a server says that it can run a call only as a task: it never ran it, then.
 pub(super) fn is_required(error: &Error) -> bool {
-    match &error.reason {
-        Reason::Answered(RpcError { code: MISSING_CAPABILITY, data: Some(data), .. }) => {
+    match &error.kind {
+        McpErrorKind::ServerError(RpcError { code: MISSING_CAPABILITY, data: Some(data), .. }) => {
             let required = data.as_object().and_then(|data| data.get("requiredCapabilities").cloned());
-            required.is_some_and(|capabilities| declared(&capabilities))
+            required.is_some_and(|capabilities| is_declared(&capabilities))
         }
         _ => false,
     }
 }
 
 /// Reads the task that a result is; the inlined parts are read too. Fails in words.
-pub(super) fn read(result: &mut Object) -> Result<Task, &'static str> {
-    let mut task = take(result, &WORDS).ok_or("it has no taskId, or no status that is known")?;
-    if let Some(asked) = task.rest.remove("inputRequests") {
-        task.questions = questions(&asked)?;
+pub(super) fn read_task(result: &mut JsonObject) -> Result<TaskState, &'static str> {
+    let mut task = extract_task(result, &TIME_MEMBERS).ok_or("it has no taskId, or no status that is known")?;
+    if let Some(asked) = task.other_members.remove("inputRequests") {
+        task.input_requests = read_input_requests(&asked)?;
     }
-    task.end = match (task.rest.remove("result"), task.rest.remove("error")) {
+    task.outcome = match (task.other_members.remove("result"), task.other_members.remove("error")) {
         (Some(result), _) => Some(Ok(result)),
         (None, Some(error)) => Some(Err(error)),
         (None, None) => None,
@@ -88,71 +90,72 @@ pub(super) fn read(result: &mut Object) -> Result<Task, &'static str> {
 }
 
 /// Reads what a server asks.
-pub(super) fn questions(asked: &Raw) -> Result<Vec<(Text, Question)>, &'static str> {
+pub(super) fn read_input_requests(asked: &RawJson) -> Result<Vec<(ByteString, InputRequest)>, &'static str> {
     let asked = asked.as_object().ok_or("inputRequests is no object")?;
     let mut questions = Vec::new();
     for (key, request) in asked.iter() {
         let request = request.as_object();
         let (request, method) =
-            request.and_then(|r| r.text("method").map(|m| (r, m))).ok_or("an input request has no method")?;
-        let params = request.object("params").unwrap_or_default();
-        questions.push((key.clone(), Question { kind: AskKind::of(&method, &params), method, params }));
+            request.and_then(|r| r.get_string("method").map(|m| (r, m))).ok_or("an input request has no method")?;
+        let params = request.get_object("params").unwrap_or_default();
+        questions.push((key.clone(), InputRequest { kind: InputKind::classify(&method, &params), method, params }));
     }
     Ok(questions)
 }
 
 /// Writes what a server asks.
-pub(super) fn write_questions<'a>(questions: impl Iterator<Item = (&'a Text, &'a Question)>) -> Raw {
-    let mut map = Object::new();
+pub(super) fn write_input_requests<'a>(questions: impl Iterator<Item = (&'a ByteString, &'a InputRequest)>) -> RawJson {
+    let mut map = JsonObject::new();
     for (key, question) in questions {
-        let mut request = Object::new().with("method", Raw::string(&question.method));
+        let mut request = JsonObject::new().with("method", RawJson::string(&question.method));
         if !question.params.is_empty() {
-            request.set(Text::literal("params"), question.params.raw());
+            request.set(ByteString::literal("params"), question.params.to_raw());
         }
-        map.set(key.clone(), request.raw());
+        map.set(key.clone(), request.to_raw());
     }
-    map.raw()
+    map.to_raw()
 }
 
 /// A task with all its parts: a `DetailedTask`.
-pub(super) fn detailed(task: &Task) -> Object {
-    let mut object = members(task, task.status, &WORDS);
-    if !task.questions.is_empty() {
+pub(super) fn write_detailed(task: &TaskState) -> JsonObject {
+    let mut object = write_members(task, task.status, &TIME_MEMBERS);
+    if !task.input_requests.is_empty() {
         object.set(
-            Text::literal("inputRequests"),
-            write_questions(task.questions.iter().map(|(key, question)| (key, question))),
+            ByteString::literal("inputRequests"),
+            write_input_requests(task.input_requests.iter().map(|(key, question)| (key, question))),
         );
     }
-    match &task.end {
-        Some(Ok(result)) => object.set(Text::literal("result"), result.clone()),
-        Some(Err(error)) => object.set(Text::literal("error"), emitted(error)),
+    match &task.outcome {
+        Some(Ok(result)) => object.set(ByteString::literal("result"), result.clone()),
+        Some(Err(error)) => object.set(ByteString::literal("error"), emitted_error(error)),
         None => {}
     }
     object
 }
 
 /// An error as this revision may emit it, inside a task as everywhere.
-fn emitted(error: &Raw) -> Raw {
-    let retired = |error: &Object| error.get("code").and_then(|c| c.read().ok()).is_some_and(|c| RETIRED.contains(&c));
+fn emitted_error(error: &RawJson) -> RawJson {
+    let retired =
+        |error: &JsonObject| error.get("code").and_then(|c| c.parse_as().ok()).is_some_and(|c| RETIRED.contains(&c));
     match error.as_object() {
         Some(mut object) if retired(&object) => {
-            object.set(Text::literal("code"), Raw::of(&code::INVALID_PARAMS));
-            object.raw()
+            object.set(ByteString::literal("code"), RawJson::from_value(&code::INVALID_PARAMS));
+            object.to_raw()
         }
         _ => error.clone(),
     }
 }
 
 /// The result of a call that became a task, or was about one.
-pub(super) fn result(method: &Method, outcome: Outcome) -> Object {
+pub(super) fn write_result(method: &McpMethod, outcome: Outcome) -> JsonObject {
     match (method, &outcome.task) {
-        (Method::CallTool, Some(task)) => {
-            let created = Object::new().with("resultType", Raw::literal("\"task\""));
-            join(join(created, &members(task, task.status, &WORDS)), &outcome.result)
+        (McpMethod::CallTool, Some(task)) => {
+            let created = JsonObject::new().with("resultType", RawJson::literal("\"task\""));
+            append_members(append_members(created, &write_members(task, task.status, &TIME_MEMBERS)), &outcome.result)
         }
         // "On success, the server MUST acknowledge the request with an empty result."
-        (Method::Task(TaskMethod::Answer | TaskMethod::Cancel), _) => Object::new(),
-        (_, Some(task)) => join(detailed(task), &outcome.result),
+        (McpMethod::Task(TaskMethod::Update | TaskMethod::Cancel), _) => JsonObject::new(),
+        (_, Some(task)) => append_members(write_detailed(task), &outcome.result),
         (_, None) => outcome.result,
     }
 }
@@ -173,25 +176,25 @@ mod tests {
             ("{}", true, r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#),
         ];
         for (given, on, want) in table {
-            let got = declare(&Raw::literal(given), on);
+            let got = set_declared(&RawJson::literal(given), on);
             assert_eq!(got.bytes(), want.as_bytes(), "{given}");
-            assert_eq!(declared(&got), on);
+            assert_eq!(is_declared(&got), on);
         }
-        assert!(!declared(&Raw::literal(r#"{"x":"io.modelcontextprotocol/tasks"}"#)));
+        assert!(!is_declared(&RawJson::literal(r#"{"x":"io.modelcontextprotocol/tasks"}"#)));
     }
 
     #[test]
     fn a_detailed_task_comes_out_as_it_went_in() {
         let json = r#"{"taskId":"a","status":"input_required","createdAt":"x","ttlMs":5,"pollIntervalMs":7,"inputRequests":{"k":{"method":"elicitation/create","params":{"n":1.0}}}}"#;
-        let task = read(&mut Object::parse(Bytes::from_static(json.as_bytes())).unwrap()).unwrap();
-        assert_eq!(detailed(&task).bytes(), Bytes::from_static(json.as_bytes()));
-        assert_eq!(task.questions[0].1.kind, AskKind::ElicitForm);
+        let task = read_task(&mut JsonObject::parse(Bytes::from_static(json.as_bytes())).unwrap()).unwrap();
+        assert_eq!(write_detailed(&task).bytes(), Bytes::from_static(json.as_bytes()));
+        assert_eq!(task.input_requests[0].1.kind, InputKind::ElicitForm);
         let wrong = r#"{"taskId":"a","status":"input_required","inputRequests":[]}"#;
-        assert!(read(&mut Object::parse(Bytes::from_static(wrong.as_bytes())).unwrap()).is_err());
+        assert!(read_task(&mut JsonObject::parse(Bytes::from_static(wrong.as_bytes())).unwrap()).is_err());
         let failed = r#"{"taskId":"a","status":"failed","ttlMs":null,"error":{"code":-32002,"message":"no"}}"#;
-        let task = read(&mut Object::parse(Bytes::from_static(failed.as_bytes())).unwrap()).unwrap();
+        let task = read_task(&mut JsonObject::parse(Bytes::from_static(failed.as_bytes())).unwrap()).unwrap();
         assert_eq!(
-            detailed(&task).bytes(),
+            write_detailed(&task).bytes(),
             failed.replace("-32002", "-32602").as_bytes(),
             "a code of revisions before"
         );
@@ -199,7 +202,8 @@ mod tests {
 
     #[test]
     fn only_a_task_that_is_needed_counts_as_needed() {
-        let error = |code, data| Error::answered(RpcError { code, message: "".into(), data: Some(Raw::literal(data)) });
+        let error =
+            |code, data| Error::from_server(RpcError { code, message: "".into(), data: Some(RawJson::literal(data)) });
         let tasks = r#"{"requiredCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}"#;
         assert!(is_required(&error(MISSING_CAPABILITY, tasks)));
         assert!(!is_required(&error(-32602, tasks)));

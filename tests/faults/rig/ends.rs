@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{KEY, Rig, sum};
+use super::{FaultRig, KEY, sum};
 use crate::support::{LONG, alive, marked, within};
 use crate::table;
 
@@ -21,7 +21,7 @@ const GAUGES: [&str; 8] = [
 /// Connections to one server behind HTTP that may be kept for later calls: a pool's, no leak's.
 const POOLED: usize = 64;
 
-impl Rig {
+impl FaultRig {
     /// The metrics that count the fault.
     pub(super) async fn counted(&self) -> Vec<f64> {
         let text = self.page("/metrics").await.text_body();
@@ -29,7 +29,7 @@ impl Rig {
     }
 
     /// What there is once nothing moves any more.
-    pub(super) async fn settled(&self) -> Levels {
+    pub(super) async fn settled(&self) -> ResourceLevels {
         let mut before = self.levels().await;
         within("it is quiet", async {
             loop {
@@ -44,10 +44,10 @@ impl Rig {
         .await
     }
 
-    async fn levels(&self) -> Levels {
+    async fn levels(&self) -> ResourceLevels {
         let text = self.page("/metrics").await.text_body();
         let gauges = GAUGES.map(|name| (name, sum(&text, name, &[]) as i64)).into();
-        Levels { gauges, ..Levels::of(self.gateway.pid(), &self.secret) }
+        ResourceLevels { gauges, ..ResourceLevels::of(self.gateway.pid(), &self.secret) }
     }
 
     /// The fault is over: checks what must hold after any, and notes the row.
@@ -59,11 +59,11 @@ impl Rig {
         for (((name, labels), before), after) in self.counts.iter().zip(&self.counted).zip(after) {
             assert!(after > *before, "U6: {name} {labels:?} did not move: {before} before, {after} after");
         }
-        let mut seen = Levels::default();
+        let mut seen = ResourceLevels::default();
         let back = tokio::time::timeout(LONG, async {
             loop {
                 seen = self.levels().await;
-                if seen.within(&self.before, POOLED * (self.webs.len() + 1)) {
+                if seen.within(&self.before, POOLED * (self.http_servers.len() + 1)) {
                     return;
                 }
                 tokio::time::sleep(Duration::from_millis(50)).await;
@@ -82,7 +82,7 @@ impl Rig {
         let said = String::from_utf8_lossy(&self.said.lock().unwrap()).into_owned();
         let status = self.page("/api/v1/status").await.text_body();
         let metrics = self.page("/metrics").await.text_body();
-        let to_ok = format!("{:?}", self.ok.seen());
+        let to_ok = format!("{:?}", self.ok.recorded_requests());
         let secrets = [("the client's key", KEY), ("the server's secret", &*self.secret)];
         for (what, secret) in secrets {
             for (whose, text) in
@@ -93,7 +93,7 @@ impl Rig {
         }
         for bad in &self.bads {
             let received = match self.web(bad) {
-                Some(mock) => format!("{:?}", mock.seen()),
+                Some(mock) => format!("{:?}", mock.recorded_requests()),
                 None => self.record(bad),
             };
             assert!(!received.contains(KEY), "U5: the client's key went to {}", bad.name);
@@ -103,7 +103,7 @@ impl Rig {
 
 /// What a gateway holds at a time.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Levels {
+pub(super) struct ResourceLevels {
     gauges: BTreeMap<&'static str, i64>,
     /// Its own children.
     children: usize,
@@ -115,7 +115,7 @@ pub(super) struct Levels {
     files: usize,
 }
 
-impl Levels {
+impl ResourceLevels {
     fn of(pid: u32, mark: &str) -> Self {
         let children = children(pid);
         let zombies = children.iter().filter(|child| !alive(**child)).count();
@@ -124,7 +124,7 @@ impl Levels {
             .filter_map(|entry| Some(std::fs::read_link(entry.ok()?.path()).ok()?.to_string_lossy().into_owned()))
             .collect();
         let sockets = links.iter().filter(|link| link.starts_with("socket:")).count();
-        Levels {
+        ResourceLevels {
             gauges: BTreeMap::new(),
             children: children.len(),
             zombies,
@@ -140,7 +140,7 @@ impl Levels {
     }
 
     /// Whether there is no more than there was; connections to servers may be pooled.
-    fn within(&self, before: &Levels, pooled: usize) -> bool {
+    fn within(&self, before: &ResourceLevels, pooled: usize) -> bool {
         let gauges = self.gauges.iter().all(|(name, level)| level <= &before.gauges[name]);
         let processes = self.children == before.children && self.marked == before.marked && self.zombies == 0;
         gauges && processes && self.files <= before.files && self.sockets <= before.sockets + pooled

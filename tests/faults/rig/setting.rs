@@ -4,73 +4,82 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-use moongate::mock::{Handle, Script};
+use moongate::mock::{MockHandle, MockScript};
 
-use super::ends::Levels;
-use super::users::Healthy;
-use super::{KEY, Rig};
+use super::ends::ResourceLevels;
+use super::users::HealthyTraffic;
+use super::{FaultRig, KEY};
 use crate::support::tls::Authority;
 use crate::support::{Era, Http, Setup, legacy, modern, only, serve, until};
 use crate::table;
 
 /// A row in the making.
-pub(crate) struct Setting {
+pub(crate) struct RowSetup {
     row: &'static str,
     test: &'static str,
     setup: Setup,
     /// What a shell does before it becomes the gateway.
     first: Option<&'static str>,
     secret: String,
-    bads: Vec<Bad>,
-    webs: Vec<Handle>,
+    faulty_servers: Vec<FaultyServer>,
+    http_servers: Vec<MockHandle>,
     counts: Vec<(&'static str, &'static [&'static str])>,
 }
 
 /// A faulty server.
 #[derive(Clone)]
-pub(crate) struct Bad {
+pub(crate) struct FaultyServer {
     /// Its name in the config.
     pub(crate) name: String,
     /// Its own era.
     pub(crate) era: Era,
     /// How it is reached.
-    pub(crate) how: How,
+    pub(crate) carrier: FaultCarrier,
 }
 
 /// How a faulty server is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum How {
+pub(crate) enum FaultCarrier {
     /// A child that all clients share.
-    Shared,
+    SharedChild,
     /// A child for each client.
-    Own,
+    ChildPerClient,
     /// HTTP; the place of its mock in [`Rig::webs`].
     Web(usize),
     /// TCP, over one connection for all; the same.
     Tcp(usize),
     /// TCP, over a connection for each client; the same.
-    OwnTcp(usize),
+    TcpPerClient(usize),
 }
 
-impl How {
+impl FaultCarrier {
     /// What the table calls it.
     pub(super) fn name(self) -> &'static str {
         match self {
-            How::Shared => "shared child",
-            How::Own => "own child",
-            How::Web(_) => "HTTP",
-            How::Tcp(_) => "shared TCP",
-            How::OwnTcp(_) => "own TCP",
+            FaultCarrier::SharedChild => "shared child",
+            FaultCarrier::ChildPerClient => "own child",
+            FaultCarrier::Web(_) => "HTTP",
+            FaultCarrier::Tcp(_) => "shared TCP",
+            FaultCarrier::TcpPerClient(_) => "own TCP",
         }
     }
 }
 
-impl Setting {
+impl RowSetup {
     /// A gateway with its healthy server, for this row and test.
     pub(crate) fn new(row: &'static str, test: &'static str) -> Self {
         let secret = format!("canary-of-a-server-{}-{row}-{test}", std::process::id());
         let setup = Setup::new().with("auth.keys.1", &format!("name = \"one\"\nkey = {KEY:?}"));
-        Setting { row, test, setup, first: None, secret, bads: Vec::new(), webs: Vec::new(), counts: Vec::new() }
+        RowSetup {
+            row,
+            test,
+            setup,
+            first: None,
+            secret,
+            faulty_servers: Vec::new(),
+            http_servers: Vec::new(),
+            counts: Vec::new(),
+        }
     }
 
     /// The fault is counted in this metric, in a series with these labels.
@@ -80,24 +89,24 @@ impl Setting {
     }
 
     /// The fault in children: of both eras, shared and one for each client.
-    pub(crate) fn children(self, tools: &[&str], fault: impl Fn(Script) -> Script, settings: &str) -> Self {
+    pub(crate) fn children(self, tools: &[&str], fault: impl Fn(MockScript) -> MockScript, settings: &str) -> Self {
         self.shared(tools, &fault, settings).own(tools, &fault, settings)
     }
 
     /// The fault in children that all share.
-    pub(crate) fn shared(mut self, tools: &[&str], fault: impl Fn(Script) -> Script, settings: &str) -> Self {
+    pub(crate) fn shared(mut self, tools: &[&str], fault: impl Fn(MockScript) -> MockScript, settings: &str) -> Self {
         for (name, era) in [("old", Era::Legacy), ("new", Era::Modern)] {
             self.setup = self.setup.stdio(name, &fault(script(era, tools)));
-            self = self.child(name, era, How::Shared, settings);
+            self = self.child(name, era, FaultCarrier::SharedChild, settings);
         }
         self
     }
 
     /// The fault in children of which each client has its own.
-    pub(crate) fn own(mut self, tools: &[&str], fault: impl Fn(Script) -> Script, settings: &str) -> Self {
+    pub(crate) fn own(mut self, tools: &[&str], fault: impl Fn(MockScript) -> MockScript, settings: &str) -> Self {
         for (name, era) in [("old_own", Era::Legacy), ("new_own", Era::Modern)] {
             self.setup = self.setup.stdio(name, &fault(script(era, tools)));
-            self = self.child(name, era, How::Own, &format!("share = \"session\"\n{settings}"));
+            self = self.child(name, era, FaultCarrier::ChildPerClient, &format!("share = \"session\"\n{settings}"));
         }
         self
     }
@@ -107,10 +116,10 @@ impl Setting {
     pub(crate) fn shell(mut self, line: &str, tools: &[&str], settings: &str) -> Self {
         let own = format!("share = \"session\"\n{settings}");
         for (name, era, how, settings) in [
-            ("old", Era::Legacy, How::Shared, settings),
-            ("new", Era::Modern, How::Shared, settings),
-            ("old_own", Era::Legacy, How::Own, &own),
-            ("new_own", Era::Modern, How::Own, &own),
+            ("old", Era::Legacy, FaultCarrier::SharedChild, settings),
+            ("new", Era::Modern, FaultCarrier::SharedChild, settings),
+            ("old_own", Era::Legacy, FaultCarrier::ChildPerClient, &own),
+            ("new_own", Era::Modern, FaultCarrier::ChildPerClient, &own),
         ] {
             let file = self.setup.path(&format!("{name}.json"));
             std::fs::write(&file, serde_json::to_string(&script(era, tools)).unwrap()).unwrap();
@@ -126,19 +135,24 @@ impl Setting {
         self
     }
 
-    fn child(mut self, name: &str, era: Era, how: How, settings: &str) -> Self {
+    fn child(mut self, name: &str, era: Era, how: FaultCarrier, settings: &str) -> Self {
         let lines = format!("env = {{ CANARY = {:?} }}\n{settings}", self.secret);
         self.setup = self.setup.with(&format!("servers.{name}"), lines.trim_end());
-        self.bads.push(Bad { name: name.to_owned(), era, how });
+        self.faulty_servers.push(FaultyServer { name: name.to_owned(), era, carrier: how });
         self
     }
 
     /// The fault behind HTTP, in both eras.
-    pub(crate) async fn webs(mut self, tools: &[&str], fault: impl Fn(Script) -> Script, settings: &str) -> Self {
+    pub(crate) async fn http_servers(
+        mut self,
+        tools: &[&str],
+        fault: impl Fn(MockScript) -> MockScript,
+        settings: &str,
+    ) -> Self {
         for (name, era) in [("old_web", Era::Legacy), ("new_web", Era::Modern)] {
             let mock = serve(fault(script(era, tools))).await;
             let url = mock.url.clone();
-            self.webs.push(mock);
+            self.http_servers.push(mock);
             self = self.url(name, era, &url, settings);
         }
         self
@@ -148,25 +162,30 @@ impl Setting {
     pub(crate) fn url(mut self, name: &str, era: Era, url: &str, settings: &str) -> Self {
         let headers = format!("headers = {{ X-Canary = {:?} }}\n{settings}", self.secret);
         self.setup = self.setup.http(name, url).with(&format!("servers.{name}"), headers.trim_end());
-        self.bads.push(Bad { name: name.to_owned(), era, how: How::Web(self.webs.len() - 1) });
+        self.faulty_servers.push(FaultyServer {
+            name: name.to_owned(),
+            era,
+            carrier: FaultCarrier::Web(self.http_servers.len() - 1),
+        });
         self
     }
 
     /// A server over TCP at an address where somebody passes on to `mock`.
     pub(crate) fn tcp(mut self, name: &str, era: Era, is_own: bool, address: &str, settings: &str) -> Self {
-        let n = self.webs.len() - 1;
-        let (share, how) = if is_own { ("session", How::OwnTcp(n)) } else { ("auto", How::Tcp(n)) };
+        let n = self.http_servers.len() - 1;
+        let (share, how) =
+            if is_own { ("session", FaultCarrier::TcpPerClient(n)) } else { ("auto", FaultCarrier::Tcp(n)) };
         let lines = format!("tcp = {address:?}\nshare = {share:?}\n{settings}");
         self.setup = self.setup.with(&format!("servers.{name}"), lines.trim_end());
-        self.bads.push(Bad { name: name.to_owned(), era, how });
+        self.faulty_servers.push(FaultyServer { name: name.to_owned(), era, carrier: how });
         self
     }
 
     /// Adds a mock on TCP that something else stands in front of; gives its address.
-    pub(crate) async fn behind_tcp(&mut self, script: Script) -> SocketAddr {
+    pub(crate) async fn behind_tcp(&mut self, script: MockScript) -> SocketAddr {
         let mock = moongate::mock::serve_tcp(script, crate::support::loopback(), None).await.unwrap();
         let address = mock.addr.unwrap();
-        self.webs.push(mock);
+        self.http_servers.push(mock);
         address
     }
 
@@ -194,17 +213,17 @@ impl Setting {
     pub(crate) async fn behind(&mut self, era: Era, tools: &[&str]) -> SocketAddr {
         let mock = serve(script(era, tools)).await;
         let address = mock.addr.unwrap();
-        self.webs.push(mock);
+        self.http_servers.push(mock);
         address
     }
 
     /// Starts everything, uses it once in every way, and notes what there is.
-    pub(crate) async fn start(self) -> Rig {
+    pub(crate) async fn start(self) -> FaultRig {
         self.start_without(&[]).await
     }
 
     /// The same, with servers that cannot be used before their fault is over.
-    pub(crate) async fn start_without(self, faulty: &[&str]) -> Rig {
+    pub(crate) async fn start_without(self, faulty: &[&str]) -> FaultRig {
         let ok = serve(only(legacy(), &["echo"])).await;
         let setup = self.setup.http("ok", &ok.url);
         let gateway = match self.first {
@@ -217,21 +236,21 @@ impl Setting {
             std::future::ready(url.map(str::to_owned))
         })
         .await;
-        let mut rig = Rig {
+        let mut rig = FaultRig {
             row: self.row,
             test: self.test,
             gateway,
-            bads: self.bads,
-            webs: self.webs,
+            bads: self.faulty_servers,
+            http_servers: self.http_servers,
             ok,
             admin: Http::new(),
             admin_url,
             secret: self.secret,
             counts: self.counts,
-            before: Levels::default(),
+            before: ResourceLevels::default(),
             counted: Vec::new(),
             said: Arc::default(),
-            healthy: Healthy::default(),
+            healthy: HealthyTraffic::default(),
             ways: Mutex::default(),
         };
         rig.listed("ok").await;
@@ -241,12 +260,12 @@ impl Setting {
         rig.works(faulty).await;
         rig.before = rig.settled().await;
         rig.counted = rig.counted().await;
-        rig.healthy = Healthy::start(&rig.gateway.mcp());
+        rig.healthy = HealthyTraffic::start(&rig.gateway.mcp());
         rig
     }
 }
 
 /// What a server of a rig has: these tools, and `echo`.
-pub(crate) fn script(era: Era, tools: &[&str]) -> Script {
+pub(crate) fn script(era: Era, tools: &[&str]) -> MockScript {
     only(if era == Era::Legacy { legacy() } else { modern() }, &[tools, &["echo"]].concat())
 }

@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Bad, KEY};
+use super::{FaultyServer, KEY};
 use crate::support::{Client, ERAS, Reply, until, within};
 
 /// A client of a rig's gateway.
-pub(crate) struct User {
+pub(crate) struct RigClient {
     /// It.
     pub(crate) client: Client,
     pub(super) said: Arc<Mutex<Vec<u8>>>,
 }
 
-impl User {
+impl RigClient {
     /// A call of a faulty server's tool.
-    pub(crate) async fn call(&self, bad: &Bad, tool: &str, arguments: Value) -> Reply {
+    pub(crate) async fn call(&self, bad: &FaultyServer, tool: &str, arguments: Value) -> Reply {
         self.request("tools/call", json!({"name": format!("{}__{tool}", bad.name), "arguments": arguments})).await
     }
 
@@ -51,15 +51,15 @@ pub(crate) fn assert_one_outcome(reply: &Reply, id: &Value) {
 
 /// Calls of the healthy server for as long as the fault lasts, by clients of both eras.
 #[derive(Default)]
-pub(super) struct Healthy {
+pub(super) struct HealthyTraffic {
     stop: Arc<AtomicBool>,
     calls: Vec<tokio::task::JoinHandle<()>>,
     done: Vec<Arc<AtomicU64>>,
 }
 
-impl Healthy {
+impl HealthyTraffic {
     pub(super) fn start(url: &str) -> Self {
-        let mut healthy = Healthy::default();
+        let mut healthy = HealthyTraffic::default();
         for era in ERAS {
             let (url, stop, done) = (url.to_owned(), healthy.stop.clone(), Arc::new(AtomicU64::new(0)));
             healthy.done.push(done.clone());
@@ -72,7 +72,7 @@ impl Healthy {
                     done.fetch_add(1, Ordering::Relaxed);
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
-                User { client, said: Arc::default() }.leave().await;
+                RigClient { client, said: Arc::default() }.leave().await;
             }));
         }
         healthy

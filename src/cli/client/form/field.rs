@@ -4,24 +4,24 @@
 
 use bytes::Bytes;
 
-use crate::json::{Object, Raw, Text};
+use crate::json::{ByteString, JsonObject, RawJson};
 
 use super::super::schema;
 
 /// A field.
-pub(super) struct Field {
+pub(super) struct FormField {
     name: String,
-    kind: Kind,
+    kind: FieldKind,
     required: bool,
-    description: Option<Text>,
-    default: Option<Raw>,
+    description: Option<ByteString>,
+    default: Option<RawJson>,
     /// What may be chosen: the value and what it is called. Empty: anything that fits.
-    choices: Vec<(Raw, String)>,
-    schema: Object,
+    choices: Vec<(RawJson, String)>,
+    schema: JsonObject,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Kind {
+enum FieldKind {
     Text,
     Number,
     Integer,
@@ -30,23 +30,23 @@ enum Kind {
     Several,
 }
 
-impl Field {
-    pub(super) fn read(name: &Text, schema: &Object, required: bool) -> Self {
-        let kind = match schema.text("type").as_deref() {
-            Some("number") => Kind::Number,
-            Some("integer") => Kind::Integer,
-            Some("boolean") => Kind::Boolean,
-            Some("array") => Kind::Several,
-            _ => Kind::Text,
+impl FormField {
+    pub(super) fn read(name: &ByteString, schema: &JsonObject, required: bool) -> Self {
+        let kind = match schema.get_string("type").as_deref() {
+            Some("number") => FieldKind::Number,
+            Some("integer") => FieldKind::Integer,
+            Some("boolean") => FieldKind::Boolean,
+            Some("array") => FieldKind::Several,
+            _ => FieldKind::Text,
         };
-        let items = schema.object("items").unwrap_or_default();
-        Field {
-            name: schema.text("title").unwrap_or_else(|| name.clone()).to_string(),
+        let items = schema.get_object("items").unwrap_or_default();
+        FormField {
+            name: schema.get_string("title").unwrap_or_else(|| name.clone()).to_string(),
             kind,
             required,
-            description: schema.text("description"),
+            description: schema.get_string("description"),
             default: schema.get("default").filter(|raw| !raw.is_null()).cloned(),
-            choices: choices(if kind == Kind::Several { &items } else { schema }),
+            choices: choices(if kind == FieldKind::Several { &items } else { schema }),
             schema: schema.clone(),
         }
     }
@@ -61,12 +61,12 @@ impl Field {
     /// What stands before the cursor.
     pub(super) fn prompt(&self) -> String {
         let kind = match self.kind {
-            _ if !self.choices.is_empty() && self.kind != Kind::Several => "one of the above",
-            Kind::Text => "text",
-            Kind::Number => "number",
-            Kind::Integer => "whole number",
-            Kind::Boolean => "y or n",
-            Kind::Several => "some of the above, with commas",
+            _ if !self.choices.is_empty() && self.kind != FieldKind::Several => "one of the above",
+            FieldKind::Text => "text",
+            FieldKind::Number => "number",
+            FieldKind::Integer => "whole number",
+            FieldKind::Boolean => "y or n",
+            FieldKind::Several => "some of the above, with commas",
         };
         let optional = if self.required { "" } else { ", may be empty" };
         let default = self.default.as_ref().map(|raw| format!(" [{}]", plain(raw))).unwrap_or_default();
@@ -74,7 +74,7 @@ impl Field {
     }
 
     /// The value of a line; nothing if the field stays empty. Fails with what is wrong with it.
-    pub(super) fn parse(&self, line: &str) -> Result<Option<Raw>, String> {
+    pub(super) fn parse(&self, line: &str) -> Result<Option<RawJson>, String> {
         if line.is_empty() {
             return match &self.default {
                 Some(default) => Ok(Some(default.clone())),
@@ -83,17 +83,17 @@ impl Field {
             };
         }
         let value = match self.kind {
-            Kind::Several => {
-                let chosen: Result<Vec<Raw>, String> = line.split(',').map(|one| self.choice(one.trim())).collect();
-                Raw::array(chosen?.iter())
+            FieldKind::Several => {
+                let chosen: Result<Vec<RawJson>, String> = line.split(',').map(|one| self.choice(one.trim())).collect();
+                RawJson::array(chosen?.iter())
             }
             _ if !self.choices.is_empty() => self.choice(line)?,
-            Kind::Text => Raw::string(line),
-            Kind::Number => number(line, "number").ok_or("That is not a number.")?,
-            Kind::Integer => number(line, "integer").ok_or("That is not a whole number.")?,
-            Kind::Boolean => match line.to_lowercase().as_str() {
-                "y" | "yes" | "true" => Raw::literal("true"),
-                "n" | "no" | "false" => Raw::literal("false"),
+            FieldKind::Text => RawJson::string(line),
+            FieldKind::Number => number(line, "number").ok_or("That is not a number.")?,
+            FieldKind::Integer => number(line, "integer").ok_or("That is not a whole number.")?,
+            FieldKind::Boolean => match line.to_lowercase().as_str() {
+                "y" | "yes" | "true" => RawJson::literal("true"),
+                "n" | "no" | "false" => RawJson::literal("false"),
                 _ => return Err("Type y or n.".to_owned()),
             },
         };
@@ -102,20 +102,22 @@ impl Field {
     }
 
     /// By number, value or title.
-    fn choice(&self, line: &str) -> Result<Raw, String> {
-        let same = |(raw, title): &&(Raw, String)| plain(raw) == line || title == line;
+    fn choice(&self, line: &str) -> Result<RawJson, String> {
+        let same = |(raw, title): &&(RawJson, String)| plain(raw) == line || title == line;
         let numbered = || line.parse::<usize>().ok().and_then(|n| self.choices.get(n.checked_sub(1)?));
         let found = self.choices.iter().find(same).or_else(numbered);
         found.map(|(raw, _)| raw.clone()).ok_or_else(|| format!("{line:?} is not among the choices."))
     }
 
-    fn within_limits(&self, value: &Raw) -> Result<(), String> {
-        let limit = |key: &str| self.schema.get(key).and_then(|raw| raw.read::<f64>().ok());
+    fn within_limits(&self, value: &RawJson) -> Result<(), String> {
+        let limit = |key: &str| self.schema.get(key).and_then(|raw| raw.parse_as::<f64>().ok());
         let (size, least, most, unit) = match self.kind {
-            Kind::Text => (value.as_text().map(|t| t.chars().count() as f64), "minLength", "maxLength", " characters"),
-            Kind::Number | Kind::Integer => (value.read().ok(), "minimum", "maximum", ""),
-            Kind::Several => (value.as_array().map(|items| items.len() as f64), "minItems", "maxItems", " items"),
-            Kind::Boolean => return Ok(()),
+            FieldKind::Text => {
+                (value.as_text().map(|t| t.chars().count() as f64), "minLength", "maxLength", " characters")
+            }
+            FieldKind::Number | FieldKind::Integer => (value.parse_as().ok(), "minimum", "maximum", ""),
+            FieldKind::Several => (value.as_array().map(|items| items.len() as f64), "minItems", "maxItems", " items"),
+            FieldKind::Boolean => return Ok(()),
         };
         let Some(size) = size else { return Ok(()) };
         match (limit(least), limit(most)) {
@@ -126,29 +128,29 @@ impl Field {
     }
 }
 
-fn number(line: &str, kind: &str) -> Option<Raw> {
-    Raw::parse(Bytes::copy_from_slice(line.as_bytes())).ok().filter(|raw| schema::is_a(raw, kind))
+fn number(line: &str, kind: &str) -> Option<RawJson> {
+    RawJson::parse(Bytes::copy_from_slice(line.as_bytes())).ok().filter(|raw| schema::is_a(raw, kind))
 }
 
 /// `enum` with `enumNames`, or `oneOf` and `anyOf` with titles.
-fn choices(schema: &Object) -> Vec<(Raw, String)> {
-    let titled = |raw: &Raw| {
+fn choices(schema: &JsonObject) -> Vec<(RawJson, String)> {
+    let titled = |raw: &RawJson| {
         let branch = raw.as_object()?;
         let value = branch.get("const")?.clone();
-        let title = branch.text("title").map_or_else(|| plain(&value), |title| title.to_string());
+        let title = branch.get_string("title").map_or_else(|| plain(&value), |title| title.to_string());
         Some((value, title))
     };
-    let branches = schema.get("oneOf").or_else(|| schema.get("anyOf")).and_then(Raw::as_array);
+    let branches = schema.get("oneOf").or_else(|| schema.get("anyOf")).and_then(RawJson::as_array);
     if let Some(branches) = branches {
         return branches.iter().filter_map(titled).collect();
     }
     let names = schema::texts(schema.get("enumNames"));
-    let title = |n: usize, raw: &Raw| names.get(n).map_or_else(|| plain(raw), |name| name.to_string());
+    let title = |n: usize, raw: &RawJson| names.get(n).map_or_else(|| plain(raw), |name| name.to_string());
     schema::choices(schema).into_iter().enumerate().map(|(n, raw)| (raw.clone(), title(n, &raw))).collect()
 }
 
 /// A value as people write it.
-fn plain(raw: &Raw) -> String {
+fn plain(raw: &RawJson) -> String {
     raw.as_text().map_or_else(|| format!("{raw:?}"), |text| text.to_string())
 }
 
@@ -159,7 +161,8 @@ mod tests {
     #[test]
     fn choices_are_taken_by_number_value_or_title() {
         let schema = r#"{"type":"array","items":{"anyOf":[{"const":"r","title":"Red"},{"const":"g"}]},"maxItems":2}"#;
-        let field = Field::read(&Text::literal("colours"), &Raw::literal(schema).as_object().unwrap(), true);
+        let field =
+            FormField::read(&ByteString::literal("colours"), &RawJson::literal(schema).as_object().unwrap(), true);
         let parsed = |line| field.parse(line).map(|raw| format!("{:?}", raw.unwrap()));
         assert_eq!(parsed("Red, 2").as_deref(), Ok(r#"["r","g"]"#));
         assert_eq!(parsed("r").as_deref(), Ok(r#"["r"]"#));

@@ -7,101 +7,113 @@ mod field;
 
 use std::io::{BufRead, Write};
 
-use crate::json::{Object, Raw, Text};
-use crate::model::{AskKind, Question};
+use crate::json::{ByteString, JsonObject, RawJson};
+use crate::model::{InputKind, InputRequest};
 
-use super::output::clean;
+use super::output::without_control_characters;
 use super::schema;
 
-use field::Field;
+use field::FormField;
 
 /// Why there is no answer.
 #[derive(Debug, PartialEq)]
-enum Stop {
+enum FormAborted {
     /// The user said no.
     Decline,
     /// The input ended, or the terminal is gone.
     Cancel,
 }
 
-impl From<std::io::Error> for Stop {
+impl From<std::io::Error> for FormAborted {
     fn from(_: std::io::Error) -> Self {
-        Stop::Cancel
+        FormAborted::Cancel
     }
 }
 
 /// An answer without contents.
-pub(super) fn answer(action: &'static str) -> Object {
-    Object::new().with("action", Raw::string(action))
+pub(super) fn input_response(action: &'static str) -> JsonObject {
+    JsonObject::new().with("action", RawJson::string(action))
 }
 
 /// Asks the user; gives the result for the server.
-pub(super) fn ask(input: &mut impl BufRead, output: &mut impl Write, server: &str, question: &Question) -> Object {
-    let mut terminal = Terminal { input, output };
+pub(super) fn prompt_user(
+    input: &mut impl BufRead,
+    output: &mut impl Write,
+    server: &str,
+    question: &InputRequest,
+) -> JsonObject {
+    let mut terminal = FormTerminal { input, output };
     let asked = match question.kind {
-        AskKind::ElicitUrl => terminal.page(server, &question.params).map(|()| answer("accept")),
-        _ => terminal.form(server, &question.params).map(|form| answer("accept").with("content", form.raw())),
+        InputKind::ElicitUrl => terminal.page(server, &question.params).map(|()| input_response("accept")),
+        _ => {
+            terminal.form(server, &question.params).map(|form| input_response("accept").with("content", form.to_raw()))
+        }
     };
     match asked {
         Ok(accepted) => accepted,
-        Err(Stop::Decline) => answer("decline"),
-        Err(Stop::Cancel) => answer("cancel"),
+        Err(FormAborted::Decline) => input_response("decline"),
+        Err(FormAborted::Cancel) => input_response("cancel"),
     }
 }
 
-struct Terminal<'a, I, O> {
+struct FormTerminal<'a, I, O> {
     input: &'a mut I,
     output: &'a mut O,
 }
 
-impl<I: BufRead, O: Write> Terminal<'_, I, O> {
-    fn form(&mut self, server: &str, params: &Object) -> Result<Object, Stop> {
+impl<I: BufRead, O: Write> FormTerminal<'_, I, O> {
+    fn form(&mut self, server: &str, params: &JsonObject) -> Result<JsonObject, FormAborted> {
         self.open(server, params)?;
-        let schema = params.object("requestedSchema").unwrap_or_default();
+        let schema = params.get_object("requestedSchema").unwrap_or_default();
         let required = schema::texts(schema.get("required"));
-        let mut form = Object::new();
-        for (name, raw) in schema.object("properties").unwrap_or_default().iter() {
-            let field = Field::read(name, &raw.as_object().unwrap_or_default(), required.contains(name));
+        let mut form = JsonObject::new();
+        for (name, raw) in schema.get_object("properties").unwrap_or_default().iter() {
+            let field = FormField::read(name, &raw.as_object().unwrap_or_default(), required.contains(name));
             if let Some(value) = self.field(&field)? {
                 form.set(name.clone(), value);
             }
         }
-        match self.yes("Send this?", true)? {
+        match self.confirm("Send this?", true)? {
             true => Ok(form),
-            false => Err(Stop::Decline),
+            false => Err(FormAborted::Decline),
         }
     }
 
-    fn page(&mut self, server: &str, params: &Object) -> Result<(), Stop> {
+    fn page(&mut self, server: &str, params: &JsonObject) -> Result<(), FormAborted> {
         self.open(server, params)?;
-        let text = params.text("url").unwrap_or_else(|| Text::literal(""));
+        let text = params.get_string("url").unwrap_or_else(|| ByteString::literal(""));
         // The parsed form shows look-alike letters of a host as what they are.
-        let url = url::Url::parse(&text).map_err(|_| Stop::Cancel)?;
+        let url = url::Url::parse(&text).map_err(|_| FormAborted::Cancel)?;
         writeln!(self.output, "  {url}")?;
-        match self.yes("Will you open this page, on your own?", false)? {
+        match self.confirm("Will you open this page, on your own?", false)? {
             true => Ok(()),
-            false => Err(Stop::Decline),
+            false => Err(FormAborted::Decline),
         }
     }
 
-    fn open(&mut self, server: &str, params: &Object) -> Result<(), Stop> {
-        let message = params.text("message").unwrap_or_else(|| Text::literal(""));
-        Ok(writeln!(self.output, "{} asks (Ctrl-D cancels): {}", clean(server), clean(&message))?)
+    fn open(&mut self, server: &str, params: &JsonObject) -> Result<(), FormAborted> {
+        let message = params.get_string("message").unwrap_or_else(|| ByteString::literal(""));
+        Ok(writeln!(
+            self.output,
+            "{} asks (Ctrl-D cancels): {}",
+            without_control_characters(server),
+            without_control_characters(&message)
+        )?)
     }
 
     /// Asks until the answer fits; nothing for a field that may stay empty.
-    fn field(&mut self, field: &Field) -> Result<Option<Raw>, Stop> {
-        write!(self.output, "{}", clean(&field.intro()))?;
+    fn field(&mut self, field: &FormField) -> Result<Option<RawJson>, FormAborted> {
+        write!(self.output, "{}", without_control_characters(&field.intro()))?;
         loop {
             let line = self.line(&field.prompt())?;
             match field.parse(&line) {
                 Ok(value) => return Ok(value),
-                Err(wrong) => writeln!(self.output, "  {}", clean(&wrong))?,
+                Err(wrong) => writeln!(self.output, "  {}", without_control_characters(&wrong))?,
             }
         }
     }
 
-    fn yes(&mut self, question: &str, default: bool) -> Result<bool, Stop> {
+    fn confirm(&mut self, question: &str, default: bool) -> Result<bool, FormAborted> {
         let choice = if default { "[Y/n]" } else { "[y/N]" };
         loop {
             let line = self.line(&format!("{question} {choice} "))?;
@@ -114,13 +126,13 @@ impl<I: BufRead, O: Write> Terminal<'_, I, O> {
         }
     }
 
-    fn line(&mut self, prompt: &str) -> Result<String, Stop> {
-        write!(self.output, "{}", clean(prompt))?;
+    fn line(&mut self, prompt: &str) -> Result<String, FormAborted> {
+        write!(self.output, "{}", without_control_characters(prompt))?;
         self.output.flush()?;
         let mut line = String::new();
         if self.input.read_line(&mut line)? == 0 {
             writeln!(self.output)?;
-            return Err(Stop::Cancel);
+            return Err(FormAborted::Cancel);
         }
         Ok(line.trim().to_owned())
     }
@@ -130,11 +142,11 @@ impl<I: BufRead, O: Write> Terminal<'_, I, O> {
 mod tests {
     use super::*;
 
-    fn asked(kind: AskKind, params: &'static str, typed: &str) -> (String, String) {
-        let params = Raw::literal(params).as_object().unwrap();
-        let question = Question { kind, method: Text::literal("elicitation/create"), params };
+    fn asked(kind: InputKind, params: &'static str, typed: &str) -> (String, String) {
+        let params = RawJson::literal(params).as_object().unwrap();
+        let question = InputRequest { kind, method: ByteString::literal("elicitation/create"), params };
         let mut shown = Vec::new();
-        let answer = ask(&mut typed.as_bytes(), &mut shown, "shop", &question);
+        let answer = prompt_user(&mut typed.as_bytes(), &mut shown, "shop", &question);
         (String::from_utf8(answer.bytes().to_vec()).unwrap(), String::from_utf8(shown).unwrap())
     }
 
@@ -146,7 +158,7 @@ mod tests {
 
     #[test]
     fn fields_are_asked_one_by_one_until_they_fit() {
-        let (answer, shown) = asked(AskKind::ElicitForm, FORM, "\nA\nAda\nold\n-1\n36\n1\ny\n\n");
+        let (answer, shown) = asked(InputKind::ElicitForm, FORM, "\nA\nAda\nold\n-1\n36\n1\ny\n\n");
         assert_eq!(answer, r#"{"action":"accept","content":{"name":"Ada","age":36,"size":"s","news":true}}"#);
         assert!(shown.starts_with("shop asks (Ctrl-D cancels): Who\u{fffd} are you?\n"), "{shown}");
         assert!(shown.contains("Your name") && shown.contains("In full") && shown.contains("1) Small"), "{shown}");
@@ -154,25 +166,25 @@ mod tests {
 
     #[test]
     fn empty_lines_take_defaults_and_leave_out_the_rest() {
-        let (answer, _) = asked(AskKind::ElicitForm, FORM, "Ada\n\n\n\nyes\n");
+        let (answer, _) = asked(InputKind::ElicitForm, FORM, "Ada\n\n\n\nyes\n");
         assert_eq!(answer, r#"{"action":"accept","content":{"name":"Ada","size":"m","news":false}}"#);
     }
 
     #[test]
     fn no_is_a_refusal_and_the_end_of_input_is_none() {
-        assert_eq!(asked(AskKind::ElicitForm, FORM, "Ada\n\n\n\nn\n").0, r#"{"action":"decline"}"#);
-        assert_eq!(asked(AskKind::ElicitForm, FORM, "Ada\n").0, r#"{"action":"cancel"}"#);
-        assert_eq!(asked(AskKind::ElicitForm, "{}", "\n").0, r#"{"action":"accept","content":{}}"#);
+        assert_eq!(asked(InputKind::ElicitForm, FORM, "Ada\n\n\n\nn\n").0, r#"{"action":"decline"}"#);
+        assert_eq!(asked(InputKind::ElicitForm, FORM, "Ada\n").0, r#"{"action":"cancel"}"#);
+        assert_eq!(asked(InputKind::ElicitForm, "{}", "\n").0, r#"{"action":"accept","content":{}}"#);
     }
 
     #[test]
     fn a_page_is_shown_and_opened_by_nobody_else() {
         const PAGE: &str = r#"{"mode":"url","message":"Sign in","url":"https://exämple.com/a?b=c"}"#;
-        let (answer, shown) = asked(AskKind::ElicitUrl, PAGE, "y\n");
+        let (answer, shown) = asked(InputKind::ElicitUrl, PAGE, "y\n");
         assert_eq!(answer, r#"{"action":"accept"}"#);
         assert!(shown.contains("  https://xn--exmple-cua.com/a?b=c\n"), "{shown}");
-        assert_eq!(asked(AskKind::ElicitUrl, PAGE, "\n").0, r#"{"action":"decline"}"#);
-        assert_eq!(asked(AskKind::ElicitUrl, PAGE, "").0, r#"{"action":"cancel"}"#);
-        assert_eq!(asked(AskKind::ElicitUrl, r#"{"url":"no"}"#, "y\n").0, r#"{"action":"cancel"}"#);
+        assert_eq!(asked(InputKind::ElicitUrl, PAGE, "\n").0, r#"{"action":"decline"}"#);
+        assert_eq!(asked(InputKind::ElicitUrl, PAGE, "").0, r#"{"action":"cancel"}"#);
+        assert_eq!(asked(InputKind::ElicitUrl, r#"{"url":"no"}"#, "y\n").0, r#"{"action":"cancel"}"#);
     }
 }

@@ -1,0 +1,223 @@
+//! From the store to the parts that go on with what an earlier run left.
+//!
+//! Owns the order. Invariant: no client is told that its session does not exist before it is known what the earlier run
+//! left, and nobody waits for a store that another process still has.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::timeout;
+
+use crate::gateway::Gateway;
+use crate::revision::DownstreamState;
+use crate::session::{Sessions, StateSealer};
+use crate::store::{StateStore, StorePhase, StoreTable};
+use crate::upstream::{self, UpstreamContext};
+
+/// How long the start waits for the store; what comes later is taken over when it comes.
+const OPEN_TIMEOUT: Duration = Duration::from_millis(250);
+/// The same where the gateway must not run without it.
+const REQUIRED_OPEN_TIMEOUT: Duration = Duration::from_secs(30);
+/// What the key is found by that seals clients' state.
+const SEAL: &[u8] = b"seal";
+
+/// What goes on after a restart.
+pub(super) struct PersistentState {
+    store: StateStore,
+    sessions: Arc<Sessions>,
+    seal: Arc<StateSealer>,
+    gateway: Arc<Gateway>,
+    shared: Arc<UpstreamContext>,
+    /// How long a server's lists are kept without being confirmed.
+    catalog_age: Duration,
+}
+
+impl PersistentState {
+    /// The parts of a gateway that is about to serve.
+    pub(super) fn from_parts(
+        front: &DownstreamState,
+        gateway: &Arc<Gateway>,
+        shared: &Arc<UpstreamContext>,
+        catalog_age: Duration,
+    ) -> Self {
+        let (sessions, seal) = (front.sessions.clone(), front.seal.clone());
+        let store = shared.store.clone();
+        PersistentState { store, sessions, seal, gateway: gateway.clone(), shared: shared.clone(), catalog_age }
+    }
+
+    /// Takes over what is there; later, where that has to be waited for.
+    ///
+    /// Fails where the store is required and cannot be used.
+    pub(super) async fn begin(self, required: bool) -> anyhow::Result<()> {
+        let mut phase = self.store.phase();
+        let time = if required { REQUIRED_OPEN_TIMEOUT } else { OPEN_TIMEOUT };
+        let _ = timeout(time, phase.wait_for(|phase| *phase != StorePhase::Opening)).await;
+        let now = phase.borrow().clone();
+        match now {
+            StorePhase::Disabled(Some(why)) if required => {
+                anyhow::bail!("the state cannot be kept: {why} (gateway.state, gateway.state_dir)")
+            }
+            StorePhase::Opening | StorePhase::Locked => {
+                tokio::spawn(self.restore_when_open(now == StorePhase::Locked));
+            }
+            settled => self.log_phase(&settled),
+        }
+        Ok(())
+    }
+
+    async fn restore_when_open(self, locked: bool) {
+        if locked {
+            tracing::warn!("another process has the state; it is taken over when that one ends (gateway.state_dir)");
+        }
+        let mut phase = self.store.phase();
+        let settled = phase.wait_for(|phase| !matches!(phase, StorePhase::Opening | StorePhase::Locked)).await;
+        if let Ok(settled) = settled.map(|phase| phase.clone()) {
+            self.log_phase(&settled);
+        }
+    }
+
+    fn log_phase(&self, phase: &StorePhase) {
+        if let StorePhase::Disabled(Some(why)) = phase {
+            tracing::warn!(
+                "a restart will forget lists and sessions, since the state cannot be kept: {why} (gateway.state)"
+            );
+        }
+        self.restore();
+        self.sessions.mark_restored();
+    }
+
+    fn restore(&self) {
+        let Some(mut contents) = self.store.take_contents() else { return };
+        let secrets = contents.take(StoreTable::Secrets);
+        let key = secrets.iter().find(|(name, _)| &name[..] == SEAL).and_then(|(_, key)| key[..].try_into().ok());
+        let key = key.unwrap_or_else(|| {
+            let key: [u8; 32] = crate::random::random_bytes();
+            self.store.put(StoreTable::Secrets, SEAL, Bytes::copy_from_slice(&key));
+            key
+        });
+        self.seal.restore(&key);
+        self.gateway.restore(contents.take(StoreTable::Catalog), self.catalog_age, &self.store);
+        self.sessions.load_persisted(&mut contents);
+        let of_a_session =
+            |key: &Bytes| upstream::client_session_digest(key).is_some_and(|owner| self.sessions.is_persisted(&owner));
+        let (used, over): (Vec<_>, Vec<_>) =
+            contents.take(StoreTable::Leases).into_iter().partition(|(key, _)| of_a_session(key));
+        self.shared.restore(used);
+        for (key, _) in over {
+            self.store.remove(StoreTable::Leases, key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use http::{HeaderMap, Request, StatusCode};
+    use http_body_util::BodyExt as _;
+    use tower::ServiceExt as _;
+
+    use super::*;
+    use crate::app::Core;
+    use crate::config::{self, LoadOptions};
+    use crate::front;
+    use crate::link::reaper::Reaper;
+    use crate::revision::SUPPORTED;
+    use crate::telemetry::Metrics;
+
+    /// A gateway without servers, and its one client.
+    struct Room {
+        core: Core,
+        session: String,
+    }
+
+    impl Room {
+        async fn open() -> Self {
+            let options = LoadOptions { revisions: &SUPPORTED, ..LoadOptions::default() };
+            let plan = config::load(&options).unwrap().plan;
+            let core = Core::new(&plan, Arc::new(UpstreamContext::new(Arc::new(Metrics::new()), Reaper::disabled())));
+            let mut room = Room { core, session: String::new() };
+            let hello = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}"#;
+            let (status, headers, _) = room.send("POST", &[], hello).await;
+            assert_eq!(status, StatusCode::OK);
+            room.session = headers["mcp-session-id"].to_str().unwrap().to_owned();
+            room
+        }
+
+        async fn send(
+            &self,
+            verb: &str,
+            headers: &[(&str, &str)],
+            body: &'static str,
+        ) -> (StatusCode, HeaderMap, Body) {
+            let accept = "application/json, text/event-stream";
+            let mut request = Request::builder().method(verb).uri("/mcp").header("accept", accept);
+            request = request.header("content-type", "application/json");
+            if !self.session.is_empty() {
+                request = request.header("mcp-session-id", &self.session);
+            }
+            for (name, value) in headers {
+                request = request.header(*name, *value);
+            }
+            let routes = front::router(self.core.fronts.clone(), true);
+            let answer = routes.oneshot(request.body(Body::from(body)).unwrap()).await.unwrap();
+            let (head, body) = answer.into_parts();
+            (head.status, head.headers, body)
+        }
+
+        async fn ping(&self) -> StatusCode {
+            self.send("POST", &[], r#"{"jsonrpc":"2.0","id":2,"method":"ping"}"#).await.0
+        }
+
+        /// Lets a minute pass without use; says how many sessions sleep then.
+        async fn rest(&self) -> i64 {
+            tokio::time::advance(Duration::from_secs(61)).await;
+            let front = self.core.fronts.load_full();
+            front.downstream.sessions.expire_idle();
+            front.downstream.sessions.sleep_unused(&|_| false);
+            front.downstream.metrics.sessions_asleep.get()
+        }
+    }
+
+    async fn event(body: &mut Body) -> String {
+        let frame = body.frame().await.unwrap().unwrap();
+        String::from_utf8(frame.into_data().unwrap().to_vec()).unwrap()
+    }
+
+    /// Reads until the client knows that it is to look at all lists.
+    async fn all_lists(stream: &mut Body) -> String {
+        let mut told = String::new();
+        while told.matches("list_changed").count() < 3 {
+            told += &event(stream).await;
+        }
+        told
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_client_sees_that_its_session_slept() {
+        let room = Room::open().await;
+        let (status, _, mut stream) = room.send("GET", &[], "").await;
+        assert_eq!(status, StatusCode::OK);
+        let first = event(&mut stream).await;
+        let id = first.lines().find_map(|line| line.strip_prefix("id: ")).unwrap().to_owned();
+        assert_eq!(room.rest().await, 0, "a stream is open");
+        // It leaves without a DELETE, as real clients do.
+        drop(stream);
+        assert_eq!(room.rest().await, 1);
+        assert_eq!((room.ping().await, room.rest().await), (StatusCode::OK, 1), "it wakes, and sleeps again");
+        // It comes back for the rest of its stream, and looks again at what it may have missed.
+        let (status, _, mut stream) = room.send("GET", &[("last-event-id", &id)], "").await;
+        assert_eq!(status, StatusCode::OK);
+        let told = all_lists(&mut stream).await;
+        drop(stream);
+        // The next stream goes on behind those.
+        let last = told.lines().filter_map(|line| line.strip_prefix("id: ")).next_back().unwrap().to_owned();
+        assert_eq!((room.rest().await, room.rest().await), (1, 1), "what was read is forgotten in time");
+        let (status, _, mut stream) = room.send("GET", &[("last-event-id", &last)], "").await;
+        assert_eq!(status, StatusCode::OK);
+        assert!(!all_lists(&mut stream).await.contains(&format!("id: {last}\ndata")), "no number is used twice");
+        drop(stream);
+        assert_eq!((room.rest().await, room.send("DELETE", &[], "").await.0), (1, StatusCode::NO_CONTENT));
+        assert_eq!(room.ping().await, StatusCode::NOT_FOUND);
+    }
+}

@@ -1,0 +1,260 @@
+//! All keys: from a request's credentials to its principal.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderValue};
+
+use crate::auth::{KeyHash, KeySettings};
+use crate::model::Principal;
+use crate::policy::{ANONYMOUS, AccessTable, PrincipalAccess};
+
+/// The keys that open the gateway; without any, everybody may come in (and it listens on loopback only).
+pub struct ApiKeys {
+    keys: HashMap<KeyHash, KnownKey>,
+    anonymous: Arc<Principal>,
+    /// The id of the next principal. None is given twice, so that nothing that was kept for one is found by another.
+    next: u32,
+    /// What is remembered of another ring does not hold here.
+    version: Arc<()>,
+}
+
+/// A key that opened the gateway on a connection, so that the same need not be hashed again with each request.
+pub struct CachedIdentity {
+    version: Arc<()>,
+    credential: Vec<u8>,
+    principal: Arc<Principal>,
+    expires: Option<jiff::Timestamp>,
+}
+
+struct KnownKey {
+    hash: KeyHash,
+    principal: Arc<Principal>,
+    expires: Option<jiff::Timestamp>,
+}
+
+/// Why credentials do not open the gateway.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AuthError {
+    /// There are none.
+    Missing,
+    /// They are wrong, or no longer valid: the same answer, and the difference is for the operator.
+    Invalid(InvalidKey),
+}
+
+/// The difference between wrong keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InvalidKey {
+    /// Not a bearer token, or not text.
+    Malformed,
+    /// Nobody has it.
+    Unknown,
+    /// This principal had it.
+    Expired(Arc<Principal>),
+}
+
+impl AuthError {
+    /// The cause, for the operator's log.
+    pub fn cause(&self) -> &'static str {
+        match self {
+            AuthError::Missing => "no key",
+            AuthError::Invalid(InvalidKey::Malformed) => "not a bearer token",
+            AuthError::Invalid(InvalidKey::Unknown) => "unknown key",
+            AuthError::Invalid(InvalidKey::Expired(_)) => "expired key",
+        }
+    }
+
+    /// The name of the key, where it was one.
+    pub fn key(&self) -> Option<&str> {
+        match self {
+            AuthError::Invalid(InvalidKey::Expired(principal)) => Some(&principal.name),
+            _ => None,
+        }
+    }
+}
+
+impl ApiKeys {
+    /// The ring, and the table of what each key opens.
+    pub fn new(settings: &[KeySettings]) -> (Self, AccessTable) {
+        let anybody = Arc::new(Principal { name: "anybody".to_owned(), id: ANONYMOUS });
+        ApiKeys { keys: HashMap::new(), anonymous: anybody, next: 0, version: Arc::default() }.reloaded(settings)
+    }
+
+    /// The ring after a change of the keys: a key that keeps its name and its hash stays the same principal, wherever it
+    /// stands by now; any other is a new one.
+    pub fn reloaded(&self, settings: &[KeySettings]) -> (Self, AccessTable) {
+        let (mut keys, mut rows, mut next) = (HashMap::new(), Vec::new(), self.next);
+        for key in settings {
+            let same = |known: &&KnownKey| known.hash.matches(&key.hash) && known.principal.name == key.name;
+            let principal = match self.keys.get(&key.hash).filter(same) {
+                Some(known) => known.principal.clone(),
+                None => {
+                    let id = next;
+                    next = next.saturating_add(1).min(ANONYMOUS - 1);
+                    Arc::new(Principal { name: key.name.clone(), id })
+                }
+            };
+            let endpoints = key.views.as_ref().map(|names| names.iter().cloned().collect());
+            let secret = key.hash.secret("handles of tasks");
+            let (name, tools) = (key.name.clone(), key.tools.clone());
+            rows.push((principal.id, PrincipalAccess { name, endpoints, tools, secret }));
+            keys.insert(key.hash, KnownKey { hash: key.hash, principal, expires: key.expires });
+        }
+        (ApiKeys { keys, anonymous: self.anonymous.clone(), next, version: Arc::default() }, AccessTable::new(rows))
+    }
+
+    /// The principal of a key by its name and hash, if it has this key.
+    pub fn principal(&self, name: &str, hash: &KeyHash) -> Option<Arc<Principal>> {
+        let known = self.keys.get(hash).filter(|known| known.hash.matches(hash))?;
+        (known.principal.name == name).then(|| known.principal.clone())
+    }
+
+    /// Who comes in without a key, where that is allowed.
+    pub fn anonymous(&self) -> Option<Arc<Principal>> {
+        self.keys.is_empty().then(|| self.anonymous.clone())
+    }
+
+    /// By what each principal is known in another run of the gateway: made of its key, so that another key of the same
+    /// name is somebody else.
+    pub fn fingerprints(&self) -> HashMap<u32, [u8; 16]> {
+        if self.keys.is_empty() {
+            return HashMap::from([(ANONYMOUS, [0; 16])]);
+        }
+        let owner = |known: &KnownKey| (known.principal.id, known.hash.secret("sessions").mark(&["owner"]));
+        self.keys.values().map(owner).collect()
+    }
+
+    /// Who sends this request.
+    pub fn authenticate(&self, headers: &HeaderMap) -> Result<Arc<Principal>, AuthError> {
+        if self.keys.is_empty() {
+            return Ok(self.anonymous.clone());
+        }
+        let known = self.find_key(headers)?;
+        check_not_expired(known.expires, &known.principal)?;
+        Ok(known.principal.clone())
+    }
+
+    /// Who sends another request on a connection.
+    pub fn authenticate_cached(
+        &self,
+        headers: &HeaderMap,
+        remembered: &mut Option<CachedIdentity>,
+    ) -> Result<Arc<Principal>, AuthError> {
+        let said = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes).filter(|_| !self.keys.is_empty());
+        let Some(said) = said else { return self.authenticate(headers) };
+        if let Some(known) = &*remembered
+            && Arc::ptr_eq(&known.version, &self.version)
+            && verify_slices_are_equal(&known.credential, said).is_ok()
+        {
+            check_not_expired(known.expires, &known.principal)?;
+            return Ok(known.principal.clone());
+        }
+        let KnownKey { principal, expires, .. } = self.find_key(headers)?;
+        check_not_expired(*expires, principal)?;
+        let (ring, said) = (self.version.clone(), said.to_vec());
+        *remembered =
+            Some(CachedIdentity { version: ring, credential: said, principal: principal.clone(), expires: *expires });
+        Ok(principal.clone())
+    }
+
+    fn find_key(&self, headers: &HeaderMap) -> Result<&KnownKey, AuthError> {
+        let hash = KeyHash::of(credential(headers)?);
+        // The table is found by hash, which tells nothing of a key; equality is decided in constant time.
+        self.keys.get(&hash).filter(|known| known.hash.matches(&hash)).ok_or(AuthError::Invalid(InvalidKey::Unknown))
+    }
+}
+
+/// Whether a key holds now.
+fn check_not_expired(expires: Option<jiff::Timestamp>, principal: &Arc<Principal>) -> Result<(), AuthError> {
+    match expires {
+        Some(expires) if jiff::Timestamp::now() >= expires => {
+            Err(AuthError::Invalid(InvalidKey::Expired(principal.clone())))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What is no bearer token, or no text.
+const MALFORMED: AuthError = AuthError::Invalid(InvalidKey::Malformed);
+
+/// The key in `Authorization: Bearer …`, if there is that header.
+pub(super) fn bearer(headers: &HeaderMap) -> Result<Option<&str>, AuthError> {
+    let Some(value) = headers.get(AUTHORIZATION) else { return Ok(None) };
+    let text = value.to_str().map_err(|_| MALFORMED)?;
+    let (scheme, key) = text.split_once(' ').ok_or(MALFORMED)?;
+    if scheme.eq_ignore_ascii_case("bearer") { Ok(Some(key.trim())) } else { Err(MALFORMED) }
+}
+
+/// The key in `Authorization: Bearer …`, or in `X-API-Key`.
+fn credential(headers: &HeaderMap) -> Result<&str, AuthError> {
+    if let Some(key) = bearer(headers)? {
+        return Ok(key);
+    }
+    match headers.get("x-api-key") {
+        Some(value) => value.to_str().map_err(|_| MALFORMED),
+        None => Err(AuthError::Missing),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::GlobList;
+
+    fn key(name: &str, key: &str) -> KeySettings {
+        KeySettings {
+            name: name.to_owned(),
+            hash: KeyHash::of(key),
+            views: None,
+            tools: GlobList::all(),
+            rate: None,
+            expires: None,
+        }
+    }
+
+    fn with(name: &'static str, value: &str) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(name, value.parse().unwrap());
+        headers
+    }
+
+    #[test]
+    fn a_key_is_its_principal_and_nothing_else_is() {
+        let expired = KeySettings { expires: Some(jiff::Timestamp::UNIX_EPOCH), ..key("old", "mg_old") };
+        let (ring, _) = ApiKeys::new(&[key("a", "mg_a"), key("b", "mg_b"), expired]);
+        let who = |headers: HeaderMap| ring.authenticate(&headers).map(|p| p.name.clone());
+        assert_eq!(who(with("authorization", "Bearer mg_a")), Ok("a".to_owned()));
+        assert_eq!(who(with("authorization", "bearer  mg_b ")), Ok("b".to_owned()));
+        assert_eq!(who(with("x-api-key", "mg_b")), Ok("b".to_owned()));
+        assert_eq!(who(HeaderMap::new()), Err(AuthError::Missing));
+        let unknown = [("Bearer mg_c", "unknown key"), ("Bearer ", "unknown key"), ("Bearer mg_old", "expired key")];
+        let malformed = ["Bearer", "Basic mg_a", "mg_a"].map(|wrong| (wrong, "not a bearer token"));
+        for (wrong, cause) in unknown.into_iter().chain(malformed) {
+            let denied = who(with("authorization", wrong)).unwrap_err();
+            assert_eq!((matches!(denied, AuthError::Invalid(_)), denied.cause()), (true, cause), "{wrong}");
+            assert_eq!(denied.key(), (cause == "expired key").then_some("old"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_stays_is_the_same_principal_and_no_id_is_used_twice() {
+        let who = |ring: &ApiKeys, key: &str| ring.authenticate(&with("x-api-key", key)).map(|p| p.id).ok();
+        let (first, _) = ApiKeys::new(&[key("a", "mg_a"), key("b", "mg_b")]);
+        // `a` goes, `b` moves up, `c` is new, and then `a` comes back.
+        let (second, access) = first.reloaded(&[key("b", "mg_b"), key("c", "mg_c")]);
+        let (third, _) = second.reloaded(&[key("a", "mg_a"), key("b", "mg_b2")]);
+        assert_eq!(who(&second, "mg_b"), who(&first, "mg_b"));
+        assert_eq!(who(&second, "mg_a"), None);
+        let gone = first.authenticate(&with("x-api-key", "mg_a")).unwrap();
+        assert!(!access.contains(gone.id) && !access.allows_tool(&gone, "x") && !access.allows_endpoint(&gone, ""));
+        let old = [who(&first, "mg_a"), who(&first, "mg_b"), who(&second, "mg_c")];
+        for new in [who(&third, "mg_a"), who(&third, "mg_b2")] {
+            assert!(new.is_some() && !old.contains(&new), "{new:?} of {old:?}");
+        }
+        let (open, access) = third.reloaded(&[]);
+        assert!(access.contains(open.authenticate(&HeaderMap::new()).unwrap().id));
+        assert!(!access.contains(third.authenticate(&with("x-api-key", "mg_a")).unwrap().id));
+    }
+}

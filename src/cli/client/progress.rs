@@ -1,0 +1,66 @@
+//! One call until its end: what the server says meanwhile, and what it asks.
+
+use tokio::task::JoinSet;
+
+use crate::json::{JsonObject, RawJson};
+use crate::model::{Error, Exchange, ExchangeEvent, LogFilter, LogLevel, Notification, Outcome};
+
+use super::elicitation::{LOG_LEVEL, UserPrompter};
+use super::output::print_message;
+
+/// Sees the call through.
+///
+/// The exchange is looked at while the user thinks: only so does the call's time stand still, and an end that comes
+/// meanwhile is noticed.
+pub(super) async fn run_to_end(mut exchange: Exchange, server: &str, asker: &UserPrompter) -> Result<Outcome, Error> {
+    let mut asking = JoinSet::new();
+    loop {
+        match exchange.next_event().await {
+            ExchangeEvent::Notification(notice) => print_notification(&notice),
+            ExchangeEvent::InputRequired(ask) => drop(asking.spawn(asker.clone().respond(server.to_owned(), ask))),
+            ExchangeEvent::Done(end) => return end,
+        }
+    }
+}
+
+fn print_notification(notice: &Notification) {
+    match notice {
+        Notification::Progress(params) => print_message(&progress(params)),
+        Notification::Log(level, params) if LogFilter::AtLeast(LOG_LEVEL).allows(*level) => {
+            print_message(&log(*level, params))
+        }
+        _ => {}
+    }
+}
+
+/// `progress 1/3: step 1 of 3`
+fn progress(params: &JsonObject) -> String {
+    let number = |key: &str| params.get(key).filter(|raw| raw.parse_as::<f64>().is_ok()).map(|raw| format!("{raw:?}"));
+    let done = number("progress").unwrap_or_default();
+    let total = number("total").map(|total| format!("/{total}")).unwrap_or_default();
+    let message = params.get_string("message").map(|message| format!(": {message}")).unwrap_or_default();
+    format!("progress {done}{total}{message}")
+}
+
+/// `info (logger): text`
+fn log(level: Option<LogLevel>, params: &JsonObject) -> String {
+    let level = level.map_or("log", LogLevel::name);
+    let logger = params.get_string("logger").map(|logger| format!(" ({logger})")).unwrap_or_default();
+    let data = params.get("data").cloned().unwrap_or(RawJson::NULL);
+    let data = data.as_text().map_or_else(|| format!("{data:?}"), |text| text.to_string());
+    format!("{level}{logger}: {data}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notices_are_one_line() {
+        let object = |json| RawJson::literal(json).as_object().unwrap();
+        assert_eq!(progress(&object(r#"{"progress":1.0,"total":3,"message":"on"}"#)), "progress 1.0/3: on");
+        assert_eq!(progress(&object(r#"{"progress":7}"#)), "progress 7");
+        assert_eq!(log(Some(LogLevel::Error), &object(r#"{"logger":"a","data":"b"}"#)), "error (a): b");
+        assert_eq!(log(None, &object(r#"{"data":{"x": 1}}"#)), "log: {\"x\": 1}");
+    }
+}

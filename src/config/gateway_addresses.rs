@@ -1,0 +1,68 @@
+//! Where the gateway of a config listens, for commands that talk to it.
+//!
+//! Reads `gateway.listen`, `admin` and `tls` alone. Does not look at servers and keys: what they refer to may be set for
+//! the gateway and not for whoever asks. Invariant: nothing is taken of a `gateway` table that has a problem.
+
+use std::path::PathBuf;
+
+use super::problem::{ConfigProblems, ProblemCollector};
+use super::resolve::PlanResolver;
+use super::source::ConfigSources;
+use super::tree::{ConfigNode, ConfigPath};
+use super::{ErrorTolerance, LoadOptions, check, expand_all, file, merge, read_layers};
+use crate::front::ListenAddress;
+
+/// Where a gateway listens.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GatewayAddresses {
+    /// Where clients connect.
+    pub listen: Vec<ListenAddress>,
+    /// Where operators connect; `None`: nowhere.
+    pub admin: Option<ListenAddress>,
+    /// The certificate that the addresses of `listen` show.
+    pub certificate: Option<PathBuf>,
+}
+
+/// Reads where the gateway of a config listens.
+///
+/// Fails with the problems of the files themselves, and of the `gateway` table.
+pub fn gateway_addresses(options: &LoadOptions<'_>) -> Result<GatewayAddresses, ConfigProblems> {
+    let (mut faults, mut sources) = (ProblemCollector::default(), ConfigSources::default());
+    let layers = read_layers(options, &mut sources, &mut faults)?;
+    // What is wrong elsewhere concerns the gateway, and not the way to it.
+    let mut faults = ProblemCollector::default();
+    let mut merged = merge::merge(&layers).unwrap_or_else(|_| ConfigNode::table(super::SourceSpan::BUILT_IN));
+    if let Some(table) = merged.as_table_mut() {
+        table.retain(|name, _| name == "gateway");
+    }
+    expand_all(&mut merged, options, &sources, &mut faults);
+    let mut checked = merged.clone();
+    check::check_tree(&mut checked, &mut faults);
+    let file: file::ConfigFile = serde_json::from_value(checked.to_json(&|_, _| false)).unwrap_or_default();
+    let mut resolver = PlanResolver {
+        tree: &merged,
+        faults: &mut faults,
+        revisions: options.revisions,
+        only: &[],
+        env: &options.env,
+        sources: &sources,
+        files: &mut Vec::new(),
+    };
+    let admin = resolver.admin(&file.gateway.admin);
+    let listen = resolver.addresses(&file.gateway.listen).into_iter().map(|(_, address)| address).collect();
+    let tls = file.gateway.tls.filter(|_| checked.at(&ConfigPath::of(&["gateway", "tls"])).is_some());
+    let certificate = tls.and_then(|tls| tls.cert).map(PathBuf::from);
+    let problems = faults.finish(&sources);
+    match problems.errors.is_empty() {
+        true => Ok(GatewayAddresses { listen, admin, certificate }),
+        false => Err(problems),
+    }
+}
+
+/// The options for that: only what says where the files and the environment are.
+impl LoadOptions<'_> {
+    /// Options of a config that is only asked where its gateway is.
+    pub fn of_files(paths: Vec<PathBuf>, env: std::collections::BTreeMap<String, String>) -> Self {
+        LoadOptions { paths, env, tolerance: ErrorTolerance::PerServer, ..LoadOptions::default() }
+    }
+}

@@ -1,0 +1,238 @@
+//! Defaults, files, environment and flags, one over the other.
+//!
+//! Owns reading the environment and the flags into trees, and the merging, which figment does; the only file that names
+//! it. Does not check anything. Invariant: tables merge, everything else is replaced; every value keeps the place of
+//! the layer that it came from.
+
+use std::collections::BTreeMap;
+
+use figment::providers::Serialized;
+use figment::value::{Dict, Map, Value as Merged};
+use figment::{Figment, Metadata, Profile, Provider};
+
+use super::file::ConfigFile;
+use super::parse;
+use super::problem::{ProblemCollector, ProblemKind};
+use super::schema::{ConfigSchema, SchemaRule};
+use super::source::FileFormat;
+use super::tree::{ConfigNode, ConfigValue, SourceSpan};
+
+/// What a variable must start with to be a setting.
+const PREFIX: &str = "MOONGATE_";
+
+/// Variables that look like settings of a section and belong to commands.
+const COMMAND_VARIABLES: [&str; 1] = ["ADMIN_KEY"];
+
+/// One layer, as figment sees it.
+struct ConfigLayer<'a>(&'a ConfigNode);
+
+impl Provider for ConfigLayer<'_> {
+    fn metadata(&self) -> Metadata {
+        Metadata::named("a layer of the config")
+    }
+
+    fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
+        let dict = match to_figment(self.0) {
+            Merged::Dict(_, dict) => dict,
+            _ => Dict::new(),
+        };
+        Ok(Profile::Default.collect(dict))
+    }
+}
+
+/// Merges layers, weakest first, over the built-in defaults.
+///
+/// Fails with what figment says; no layer gives it a reason to.
+pub(super) fn merge(layers: &[ConfigNode]) -> Result<ConfigNode, String> {
+    let built_in = Figment::from(Serialized::defaults(ConfigFile::default()));
+    let merged = layers.iter().fold(built_in, |figment, layer| figment.merge(ConfigLayer(layer)));
+    let dict = merged.data().map_err(|error| error.to_string())?.remove(&Profile::Default).unwrap_or_default();
+    Ok(locate(Merged::from(dict), &layers.iter().collect::<Vec<_>>()))
+}
+
+fn to_figment(node: &ConfigNode) -> Merged {
+    match &node.value {
+        ConfigValue::Null => Merged::from(figment::value::Empty::Unit),
+        ConfigValue::Bool(value) => Merged::from(*value),
+        ConfigValue::Int(value) => Merged::from(*value),
+        ConfigValue::Float(value) => Merged::from(*value),
+        ConfigValue::Text(value) => Merged::from(value.as_str()),
+        ConfigValue::List(items) => Merged::from(items.iter().map(to_figment).collect::<Vec<_>>()),
+        ConfigValue::Table(table) => {
+            Merged::from(table.iter().map(|(key, node)| (key.clone(), to_figment(node))).collect::<Dict>())
+        }
+    }
+}
+
+/// Gives a merged value its place: that of the strongest layer that has one here.
+fn locate(merged: Merged, layers: &[&ConfigNode]) -> ConfigNode {
+    let (place, key) = layers.last().map_or((SourceSpan::BUILT_IN, SourceSpan::BUILT_IN), |node| (node.span, node.key));
+    let below = |step: &str| layers.iter().filter_map(|layer| layer.child(step)).collect::<Vec<_>>();
+    let value = match merged {
+        Merged::String(_, text) => ConfigValue::Text(text),
+        Merged::Char(_, c) => ConfigValue::Text(c.to_string()),
+        Merged::Bool(_, value) => ConfigValue::Bool(value),
+        Merged::Num(_, number) => {
+            let whole = number.to_i128().or_else(|| number.to_u128().and_then(|number| i128::try_from(number).ok()));
+            match whole.and_then(|whole| i64::try_from(whole).ok()) {
+                Some(whole) => ConfigValue::Int(whole),
+                None => ConfigValue::Float(number.to_f64().unwrap_or(f64::INFINITY)),
+            }
+        }
+        Merged::Empty(..) => ConfigValue::Null,
+        Merged::Dict(_, dict) => {
+            let entries = dict.into_iter().filter(|(_, value)| !matches!(value, Merged::Empty(..)));
+            ConfigValue::Table(
+                entries
+                    .map(|(key, value)| {
+                        let node = locate(value, &below(&key));
+                        (key, node)
+                    })
+                    .collect(),
+            )
+        }
+        Merged::Array(_, items) => {
+            let located = items.into_iter().enumerate().map(|(i, item)| locate(item, &below(&format!("[{i}]"))));
+            ConfigValue::List(located.collect())
+        }
+    };
+    ConfigNode { key, ..ConfigNode::new(value, place) }
+}
+
+/// The settings in the environment, and the names of their variables: places are indexes into them.
+///
+/// `known` is the layers below: names of servers and views are matched with theirs, because a variable's name cannot
+/// hold everything that such a name can.
+pub(super) fn environment(
+    env: &BTreeMap<String, String>,
+    source: usize,
+    known: &[ConfigNode],
+    faults: &mut ProblemCollector,
+) -> (ConfigNode, Vec<String>) {
+    let mut tree = ConfigNode::table(SourceSpan { source, start: 0, end: 0 });
+    let mut names = Vec::new();
+    let schema = ConfigSchema::read();
+    let sections = schema.root().keys().unwrap_or_default();
+    for (variable, text) in env {
+        let Some(rest) = variable.strip_prefix(PREFIX).filter(|rest| !COMMAND_VARIABLES.contains(rest)) else {
+            continue;
+        };
+        let lower = rest.to_ascii_lowercase();
+        let place = SourceSpan { source, start: names.len(), end: names.len() };
+        if !lower.contains("__") && !sections.contains(&lower.as_str()) {
+            let section = lower.split('_').next().filter(|section| sections.contains(section));
+            if let Some((section, (_, after))) = section.zip(rest.split_once('_')) {
+                let message = format!("{variable} is not a setting: levels are separated by two underscores");
+                let fix = format!("write {PREFIX}{}__{after}", section.to_ascii_uppercase());
+                faults.warn(ProblemKind::UnknownKey, place, message, fix);
+                names.push(variable.clone());
+            }
+            continue;
+        }
+        names.push(variable.clone());
+        let levels: Vec<&ConfigNode> = known.iter().collect();
+        let steps: Vec<&str> = rest.split("__").collect();
+        EnvVariable { text, place, faults }.put(&mut tree, &steps, Some(schema.root()), &levels);
+    }
+    (tree, names)
+}
+
+/// A variable on its way into the tree.
+struct EnvVariable<'a> {
+    text: &'a str,
+    place: SourceSpan,
+    faults: &'a mut ProblemCollector,
+}
+
+impl EnvVariable<'_> {
+    /// Puts the value where the steps lead to.
+    fn put(&mut self, node: &mut ConfigNode, steps: &[&str], rule: Option<SchemaRule>, known: &[&ConfigNode]) {
+        let Some((step, rest)) = steps.split_first() else {
+            *node = value(self.text, rule, self.place, self.faults);
+            return;
+        };
+        let name = key_for_variable(step, rule, known);
+        let rule = rule.and_then(|rule| rule.choices().into_iter().find_map(|choice| choice.key(&name)));
+        let known: Vec<&ConfigNode> = known.iter().filter_map(|layer| layer.child(&name)).collect();
+        if node.as_table().is_none() {
+            *node = ConfigNode::table(self.place);
+        }
+        if let Some(table) = node.as_table_mut() {
+            let child = table.entry(name).or_insert_with(|| ConfigNode::table(self.place));
+            self.put(child, rest, rule, &known);
+        }
+    }
+}
+
+/// The key that a part of a variable's name means.
+fn key_for_variable(step: &str, rule: Option<SchemaRule>, known: &[&ConfigNode]) -> String {
+    let fixed = rule.and_then(SchemaRule::keys).into_iter().flatten().map(str::to_owned);
+    let given = known.iter().filter_map(|layer| layer.as_table()).flat_map(|table| table.keys().cloned());
+    let same = |name: &String| name.replace('-', "_").eq_ignore_ascii_case(step);
+    fixed.chain(given).find(same).unwrap_or_else(|| step.to_ascii_lowercase())
+}
+
+/// A variable's text as the type that the setting has.
+fn value(text: &str, rule: Option<SchemaRule>, place: SourceSpan, faults: &mut ProblemCollector) -> ConfigNode {
+    let types: Vec<&str> = rule.map(|rule| rule.choices()).into_iter().flatten().flat_map(SchemaRule::types).collect();
+    let may_be = |name: &str| types.contains(&name);
+    let trimmed = text.trim();
+    let structured = (may_be("array") && trimmed.starts_with('[')) || (may_be("object") && trimmed.starts_with('{'));
+    if structured {
+        let mut own = ProblemCollector::default();
+        let mut node = parse::parse(FileFormat::Json, trimmed, place.source, &mut own);
+        if let Some(fault) = own.errors.into_iter().next() {
+            faults.error(ProblemKind::Syntax, place, fault.message, "write one JSON value");
+        }
+        move_to(&mut node, place);
+        return node;
+    }
+    let value = match trimmed {
+        "true" if may_be("boolean") => ConfigValue::Bool(true),
+        "false" if may_be("boolean") => ConfigValue::Bool(false),
+        _ => match trimmed.parse() {
+            Ok(number) if may_be("integer") => ConfigValue::Int(number),
+            _ if may_be("array") && !may_be("string") => {
+                let items = trimmed.split(',').map(str::trim).filter(|item| !item.is_empty());
+                ConfigValue::List(
+                    items.map(|item| ConfigNode::new(ConfigValue::Text(item.to_owned()), place)).collect(),
+                )
+            }
+            _ if may_be("array") && trimmed.contains(',') => ConfigValue::List(
+                trimmed
+                    .split(',')
+                    .map(|item| ConfigNode::new(ConfigValue::Text(item.trim().to_owned()), place))
+                    .collect(),
+            ),
+            _ => ConfigValue::Text(text.to_owned()),
+        },
+    };
+    ConfigNode::new(value, place)
+}
+
+fn move_to(node: &mut ConfigNode, place: SourceSpan) {
+    (node.span, node.key) = (place, place);
+    match &mut node.value {
+        ConfigValue::List(items) => items.iter_mut().for_each(|item| move_to(item, place)),
+        ConfigValue::Table(table) => table.values_mut().for_each(|child| move_to(child, place)),
+        _ => {}
+    }
+}
+
+/// The settings that flags give.
+pub(super) fn flags(listen: &[String], place: SourceSpan) -> ConfigNode {
+    let mut tree = ConfigNode::table(place);
+    if listen.is_empty() {
+        return tree;
+    }
+    let items =
+        listen.iter().map(|address| ConfigNode::new(ConfigValue::Text(address.replace('$', "$$")), place)).collect();
+    let mut gateway = ConfigNode::table(place);
+    if let Some(table) = gateway.as_table_mut() {
+        table.insert("listen".to_owned(), ConfigNode::new(ConfigValue::List(items), place));
+    }
+    if let Some(table) = tree.as_table_mut() {
+        table.insert("gateway".to_owned(), gateway);
+    }
+    tree
+}

@@ -1,0 +1,155 @@
+//! Which parts of a config are secret, and covering them.
+//!
+//! Owns the judgement of what is secret by where it stands and what it looks like. Does not print. Invariant: when in
+//! doubt it is secret.
+
+use std::ops::Range;
+
+use super::tree::{ConfigNode, ConfigPath, ConfigValue, SourceSpan};
+
+/// Words in a name that make its value secret.
+const WORDS: [&str; 11] = [
+    "token",
+    "secret",
+    "password",
+    "passwd",
+    "authorization",
+    "apikey",
+    "credential",
+    "bearer",
+    "cookie",
+    "privatekey",
+    "accesskey",
+];
+
+/// Tables whose values are secret, in our form and in clients'.
+const SECRET_TABLES: [&str; 6] = ["headers", "env", "environment", "envs", "http_headers", "httpHeaders"];
+/// Lists of arguments, some of which are secret.
+const ARGUMENTS: [&str; 3] = ["args", "arguments", "command"];
+
+/// Whether a name sounds like that of a secret.
+pub(super) fn sounds_secret(name: &str) -> bool {
+    let plain: String = name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
+    plain == "key" || WORDS.iter().any(|word| plain.contains(word)) || plain.ends_with("key")
+}
+
+/// Whether the text at a path is secret; `before` is the item before it in its list.
+pub(super) fn is_secret(path: &ConfigPath, text: &str, before: Option<&str>) -> bool {
+    if is_only_reference(text) {
+        return false;
+    }
+    let steps = path.steps();
+    let tables = steps.split_last().map_or(&[][..], |(_, tables)| tables);
+    let inside = tables.iter().any(|table| SECRET_TABLES.contains(table))
+        || matches!(steps.as_slice(), ["auth" | "admin", "keys", _, "key"]);
+    let argument = steps.iter().rev().nth(1).is_some_and(|list| ARGUMENTS.contains(list))
+        && (text.split(['=', ':']).next().is_some_and(|name| name.len() < text.len() && sounds_secret(name))
+            || before.is_some_and(|flag| flag.starts_with('-') && sounds_secret(flag)));
+    let named = steps.iter().any(|step| WORDS.iter().any(|word| step.to_ascii_lowercase().contains(word)));
+    let address = text
+        .split_once("://")
+        .is_some_and(|(_, rest)| rest.contains('?') || rest.split('/').next().is_some_and(|host| host.contains('@')));
+    // The URL of a proxy may have no scheme.
+    let proxy = steps.last() == Some(&"proxy") && text.contains('@');
+    inside || argument || named || address || proxy
+}
+
+/// Only names of variables, and nothing that could itself be a secret.
+fn is_only_reference(text: &str) -> bool {
+    let Some((before, rest)) = text.split_once("${") else { return text.is_empty() };
+    let Some((name, after)) = rest.split_once('}') else { return false };
+    let scheme = before.trim().to_ascii_lowercase();
+    after.is_empty() && !name.contains(":-") && matches!(scheme.as_str(), "" | "bearer" | "basic" | "token")
+}
+
+/// The places of all secret texts of one file.
+pub(super) fn secret_places(tree: &ConfigNode) -> Vec<SourceSpan> {
+    let mut places = Vec::new();
+    collect(tree, &ConfigPath::root(), None, &mut places);
+    places
+}
+
+fn collect(node: &ConfigNode, path: &ConfigPath, before: Option<&str>, places: &mut Vec<SourceSpan>) {
+    match &node.value {
+        ConfigValue::Text(text) if is_secret(path, text, before) => places.push(node.span),
+        ConfigValue::Int(number) if is_secret(path, &number.to_string(), before) => places.push(node.span),
+        ConfigValue::List(items) => {
+            for (i, item) in items.iter().enumerate() {
+                let before = i.checked_sub(1).and_then(|i| items[i].as_text());
+                collect(item, &path.item(i), before, places);
+            }
+        }
+        ConfigValue::Table(table) => table.iter().for_each(|(key, child)| collect(child, &path.key(key), None, places)),
+        _ => {}
+    }
+}
+
+/// Covers what is secret in a line that starts at byte `start`; every character stays where it is.
+pub(super) fn redact_line(line: &str, start: usize, secrets: &[Range<usize>]) -> String {
+    let secret = |at: usize| secrets.iter().any(|range| range.contains(&(start + at)));
+    line.char_indices().map(|(at, c)| if secret(at) && is_letter(c) { '*' } else { c }).collect()
+}
+
+/// Covers what may be secret in a line that could not be parsed: every long word after the first separator, or all
+/// of them if the line sounds secret.
+pub(super) fn redact_unparsed(line: &str) -> String {
+    let Some(from) = line.find([':', '=']) else { return cover_words(line, 16) };
+    let (name, value) = line.split_at(from);
+    let limit =
+        if sounds_secret(name) || WORDS.iter().any(|word| line.to_ascii_lowercase().contains(word)) { 1 } else { 8 };
+    format!("{name}{}", cover_words(value, limit))
+}
+
+fn cover_words(text: &str, limit: usize) -> String {
+    let mut out = String::new();
+    let mut word = String::new();
+    let flush = |word: &mut String, out: &mut String| {
+        let long = word.chars().count() >= limit;
+        out.extend(word.chars().map(|c| if long && is_letter(c) { '*' } else { c }));
+        word.clear();
+    };
+    for c in text.chars() {
+        if is_letter(c) || "-_.~+/$%&@!#?^".contains(c) {
+            word.push(c);
+        } else {
+            flush(&mut word, &mut out);
+            out.push(c);
+        }
+    }
+    flush(&mut word, &mut out);
+    out
+}
+
+fn is_letter(c: char) -> bool {
+    !c.is_whitespace() && !matches!(c, '"' | '\'' | '{' | '}' | '[' | ']' | ',' | '=' | ':')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_secret() {
+        let secret = |path: &[&str], text: &str| is_secret(&ConfigPath::of(path), text, None);
+        assert!(secret(&["servers", "a", "headers", "X"], "x"));
+        assert!(secret(&["mcp", "servers", "a", "env", "X"], "x"));
+        assert!(secret(&["auth", "keys", "[0]", "key"], "x"));
+        assert!(secret(&["servers", "a", "url"], "https://user:x@example.com/"));
+        assert!(secret(&["servers", "a", "url"], "https://example.com/?key=x"));
+        assert!(secret(&["servers", "a", "args", "[1]"], "--token=x"));
+        assert!(secret(&["servers", "a", "my_password"], "x"));
+        assert!(secret(&["servers", "a", "headers", "X"], "${X:-literal}"));
+        assert!(secret(&["servers", "a", "headers", "X"], "Bearer abc${X}"));
+        assert!(!secret(&["servers", "a", "headers", "X"], "Bearer ${X}"));
+        assert!(!secret(&["servers", "a", "url"], "https://example.com/mcp"));
+        assert!(!secret(&["servers", "a", "args", "[1]"], "@scope/server-token"));
+        assert!(is_secret(&ConfigPath::of(&["servers", "a", "args", "[1]"]), "x", Some("--api-key")));
+    }
+
+    #[test]
+    fn a_line_that_cannot_be_parsed_keeps_only_what_is_short() {
+        assert_eq!(redact_unparsed("drain = 30s"), "drain = 30s");
+        assert_eq!(redact_unparsed("X = \"abcdefghij"), "X = \"**********");
+        assert_eq!(redact_unparsed("api_key = \"abc"), "api_key = \"***");
+    }
+}

@@ -1,0 +1,155 @@
+//! Who may start something now.
+//!
+//! Owns the bounds that hold before anything is begun: memory, calls of all and of each key, and how many requests come
+//! in a time. Does not count calls (`gateway`). Invariant: a request that is refused here has cost nothing but its
+//! reading, and is told which setting refused it and when to come again.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderValue, Response, StatusCode, header};
+
+use crate::auth::{ApiKeys, KeySettings};
+use crate::body::Body;
+use crate::gateway::EndpointDirectory;
+use crate::model::{Error, McpErrorKind, Principal};
+use crate::policy::{ANONYMOUS, RequestRate, TokenBucket};
+use crate::telemetry::{MemoryWatch, Metrics};
+
+/// How long to stay away where it cannot be told when there will be room.
+const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// What may be started.
+pub struct AdmissionControl {
+    calls: usize,
+    calls_per_key: usize,
+    /// Of each principal that has a rate.
+    rates: HashMap<u32, PrincipalRate>,
+    memory: Arc<MemoryWatch>,
+}
+
+/// What a principal has left of its rate.
+#[derive(Clone)]
+struct PrincipalRate {
+    token_bucket: Arc<TokenBucket>,
+    /// The name of its key, where the rate is that key's own.
+    key: Option<Arc<str>>,
+}
+
+/// The limits of a gate.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AdmissionSettings {
+    /// Calls at once, over all clients.
+    pub calls: usize,
+    /// Calls of one key at once.
+    pub calls_per_key: usize,
+    /// Requests in a time, of a key that does not say otherwise.
+    pub rate: Option<RequestRate>,
+}
+
+/// Why something may not be started, and for how long.
+pub(super) struct AdmissionRejection {
+    limit: &'static str,
+    status: StatusCode,
+    pub(super) error: Error,
+    retry_after: Duration,
+}
+
+impl AdmissionControl {
+    /// A gate for these keys, which the ring knows.
+    pub fn new(settings: AdmissionSettings, ring: &ApiKeys, keys: &[KeySettings], memory: Arc<MemoryWatch>) -> Self {
+        let none = AdmissionControl { calls: 0, calls_per_key: 0, rates: HashMap::new(), memory };
+        none.reloaded(settings, ring, keys)
+    }
+
+    /// The gate after a change of the keys or the limits; what somebody used of a rate that stays as it was is still used.
+    pub fn reloaded(&self, settings: AdmissionSettings, ring: &ApiKeys, keys: &[KeySettings]) -> Self {
+        let rated = keys.iter().filter_map(|key| {
+            let own = key.rate.is_some().then(|| Arc::from(key.name.as_str()));
+            Some((ring.principal(&key.name, &key.hash)?.id, key.rate.unwrap_or(settings.rate)?, own))
+        });
+        let anybody = ring.anonymous().and_then(|anybody| Some((anybody.id, settings.rate?, None)));
+        let bucket = |(id, rate, key)| {
+            let same = self.rates.get(&id).map(|rated| &rated.token_bucket).filter(|bucket| bucket.rate() == rate);
+            (id, PrincipalRate { token_bucket: same.cloned().unwrap_or_else(|| Arc::new(TokenBucket::new(rate))), key })
+        };
+        let rates = rated.chain(anybody).map(bucket).collect();
+        AdmissionControl {
+            calls: settings.calls,
+            calls_per_key: settings.calls_per_key,
+            rates,
+            memory: self.memory.clone(),
+        }
+    }
+
+    /// Whether anything large may be read, or anything begun, at all.
+    pub(super) fn check_memory(&self) -> Result<(), AdmissionRejection> {
+        let Some(limit) = self.memory.limit.filter(|_| self.memory.is_over_limit()) else { return Ok(()) };
+        let message = format!("The gateway uses more than nine tenths of its {limit} bytes of memory (limits.memory)");
+        Err(AdmissionRejection::at_capacity("memory", message))
+    }
+
+    /// Whether so many requests of a principal may be started.
+    pub(super) fn admit(
+        &self,
+        principal: &Principal,
+        count: usize,
+        gateway: &EndpointDirectory,
+    ) -> Result<(), AdmissionRejection> {
+        self.check_memory()?;
+        let (calls, own) = gateway.in_flight(principal);
+        if calls.saturating_add(count) > self.calls {
+            let message = format!("There are {} calls at once, and no more are allowed (limits.calls)", self.calls);
+            return Err(AdmissionRejection::at_capacity("calls", message));
+        }
+        // Without keys nobody can be told apart: then the other bound is the only one.
+        if principal.id != ANONYMOUS && own.saturating_add(count) > self.calls_per_key {
+            let most = self.calls_per_key;
+            let message = format!("This key has {most} calls at once, and no more are allowed (limits.calls_per_key)");
+            return Err(AdmissionRejection {
+                status: StatusCode::TOO_MANY_REQUESTS,
+                ..AdmissionRejection::at_capacity("calls_per_key", message)
+            });
+        }
+        let Some(PrincipalRate { token_bucket: bucket, key }) = self.rates.get(&principal.id) else { return Ok(()) };
+        bucket.take(count).map_err(|again| {
+            let RequestRate { count, per } = bucket.rate();
+            let setting = match key {
+                Some(name) => format!("the rate of the key {name:?} in auth.keys"),
+                None => "limits.rate".to_owned(),
+            };
+            let message = format!("There are more requests than {setting} allows: {count} in {per:?}");
+            let status = StatusCode::TOO_MANY_REQUESTS;
+            AdmissionRejection { status, retry_after: again, ..AdmissionRejection::at_capacity("rate", message) }
+        })
+    }
+}
+
+impl AdmissionRejection {
+    fn at_capacity(limit: &'static str, message: String) -> Self {
+        let error = Error::new(McpErrorKind::Overloaded, message);
+        AdmissionRejection { limit, status: StatusCode::SERVICE_UNAVAILABLE, error, retry_after: DEFAULT_RETRY_AFTER }
+    }
+
+    /// Counts the refusal of a client that has no HTTP: what it is told is all in the error.
+    pub(super) fn record(self, metrics: &Metrics) -> Error {
+        metrics.refused.with_label_values(&[self.limit]).inc();
+        let seconds = self.seconds();
+        Error { message: format!("{}; come again in {seconds} s", self.error.message).into(), ..self.error }
+    }
+
+    fn seconds(&self) -> u64 {
+        // Never zero: that would ask for another attempt at once.
+        (self.retry_after.as_secs() + u64::from(self.retry_after.subsec_nanos() > 0)).max(1)
+    }
+
+    /// Counts the refusal, and says in the response when to come again.
+    pub(super) fn apply_to(self, mut response: Response<Body>, metrics: &Metrics) -> Response<Body> {
+        metrics.refused.with_label_values(&[self.limit]).inc();
+        *response.status_mut() = self.status;
+        // Whole seconds (RFC 9110, Retry-After).
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(self.seconds()));
+        response
+    }
+}

@@ -1,0 +1,44 @@
+//! The date of answers. RFC 9110, section 6.6.1: "An origin server with a clock MUST generate a Date header field in all
+//! 2xx (Successful), 3xx (Redirection), and 4xx (Client Error) responses".
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::store::unix_now;
+
+/// How long a date may be given for the present one.
+const REFRESH_INTERVAL: Duration = Duration::from_millis(900);
+
+/// The date, spelled once a second at most.
+#[derive(Default)]
+pub(super) struct DateCache {
+    formatted_at: Option<Instant>,
+    value: String,
+}
+
+impl DateCache {
+    /// The date as of `now`.
+    pub(super) fn now(&mut self, now: Instant) -> &str {
+        if self.formatted_at.is_none_or(|spelled| now.saturating_duration_since(spelled) > REFRESH_INTERVAL) {
+            let time = jiff::Timestamp::from_second(i64::try_from(unix_now()).unwrap_or(0)).unwrap_or_default();
+            (self.formatted_at, self.value) = (Some(now), time.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string());
+        }
+        &self.value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_date_is_of_the_form_that_is_preferred() {
+        let mut dates = DateCache::default();
+        let now = Instant::now();
+        let first = dates.now(now).to_owned();
+        assert!(first.len() == 29 && first.ends_with(" GMT") && &first[3..5] == ", ", "{first}");
+        assert_eq!(dates.now(now), first);
+        assert!(jiff::fmt::rfc2822::parse(&first).is_ok(), "{first}");
+    }
+}

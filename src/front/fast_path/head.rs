@@ -1,0 +1,133 @@
+//! The head of a plain request.
+//!
+//! Owns the decision which requests are plain. Invariant: whatever could be understood in two ways, or wants more than an
+//! answer, is not.
+
+use std::mem::MaybeUninit;
+
+use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, TRANSFER_ENCODING, UPGRADE};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
+use httparse::{ParserConfig, Status};
+
+/// Headers of a request; more are for the general server to judge.
+const HEADERS_MAX: usize = 64;
+
+/// A plain request whose head is there.
+pub(super) struct SimplePost {
+    pub(super) head: Parts,
+    /// Bytes of the head.
+    pub(super) size: usize,
+    /// Bytes of the body.
+    pub(super) length: usize,
+}
+
+/// The request that `bytes` begin with, if it is a plain one: a POST of HTTP/1.1 to a path without a query, with one
+/// length, and nothing that concerns the connection.
+pub(super) fn parse_simple_post(bytes: &[u8], head_max: usize) -> Option<SimplePost> {
+    if !bytes.starts_with(b"POST /") {
+        return None;
+    }
+    let mut headers = [const { MaybeUninit::uninit() }; HEADERS_MAX];
+    let mut parsed = httparse::Request::new(&mut []);
+    let status = ParserConfig::default().parse_request_with_uninit_headers(&mut parsed, bytes, &mut headers);
+    let Ok(Status::Complete(size)) = status else { return None };
+    if size > head_max || parsed.version != Some(1) || parsed.method != Some("POST") {
+        return None;
+    }
+    // One buffer for all values.
+    let whole = Bytes::copy_from_slice(&bytes[..size]);
+    let path = parsed.path.filter(|path| !path.contains(['?', '#']))?;
+    let uri = Uri::from_maybe_shared(whole.slice_ref_of(bytes, path.as_bytes())?).ok()?;
+    let mut map = HeaderMap::with_capacity(parsed.headers.len() + 1);
+    let mut length = None;
+    for header in parsed.headers.iter() {
+        let name = HeaderName::from_bytes(header.name.as_bytes()).ok()?;
+        match name {
+            CONTENT_LENGTH if length.is_none() => length = Some(number(header.value)?),
+            CONTENT_LENGTH | TRANSFER_ENCODING | EXPECT | UPGRADE => return None,
+            CONNECTION if !header.value.eq_ignore_ascii_case(b"keep-alive") => return None,
+            _ => {}
+        }
+        let value = HeaderValue::from_maybe_shared(whole.slice_ref_of(bytes, header.value)?).ok()?;
+        map.append(name, value);
+    }
+    let mut head = http::Request::new(()).into_parts().0;
+    (head.method, head.uri, head.version, head.headers) = (Method::POST, uri, Version::HTTP_11, map);
+    Some(SimplePost { head, size, length: length? })
+}
+
+/// Digits and nothing else: `str::parse` takes a sign as well.
+fn number(digits: &[u8]) -> Option<usize> {
+    let text = std::str::from_utf8(digits).ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()))?;
+    text.parse().ok()
+}
+
+/// The same part of a copy.
+trait SliceRef {
+    fn slice_ref_of(&self, original: &[u8], part: &[u8]) -> Option<Bytes>;
+}
+
+impl SliceRef for Bytes {
+    fn slice_ref_of(&self, original: &[u8], part: &[u8]) -> Option<Bytes> {
+        let start = (part.as_ptr() as usize).checked_sub(original.as_ptr() as usize)?;
+        let end = start.checked_add(part.len())?;
+        (end <= self.len()).then(|| self.slice(start..end))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_plain(text: &str) -> bool {
+        parse_simple_post(text.as_bytes(), 1024).is_some()
+    }
+
+    #[test]
+    fn a_plain_request_is_read_whole() {
+        let text = "POST /mcp HTTP/1.1\r\nHost: a:1\r\nX-Two:  1 \r\nx-two: 2\r\nContent-Length: 3\r\n\r\n{}!more";
+        let SimplePost { head, size, length } = parse_simple_post(text.as_bytes(), 1024).unwrap();
+        assert_eq!((&text[size..], length), ("{}!more", 3));
+        assert_eq!((head.method, head.uri.path(), head.version), (Method::POST, "/mcp", Version::HTTP_11));
+        assert_eq!(head.headers.len(), 4);
+        assert_eq!(head.headers["host"], "a:1");
+        assert_eq!(head.headers.get_all("x-two").iter().collect::<Vec<_>>(), ["1", "2"]);
+    }
+
+    #[test]
+    fn what_is_not_plain_is_for_the_general_server() {
+        let plainly = |line: &str| format!("POST /mcp HTTP/1.1\r\ncontent-length: 2\r\n{line}\r\n{{}}");
+        assert!(is_plain(&plainly("")) && is_plain(&plainly("Connection: Keep-Alive\r\n")));
+        for line in [
+            "content-length: 2\r\n",
+            "Content-Length: 2, 2\r\n",
+            "transfer-encoding: chunked\r\n",
+            "Transfer-Encoding : chunked\r\n",
+            "expect: 100-continue\r\n",
+            "upgrade: h2c\r\n",
+            "connection: close\r\n",
+            "connection: keep-alive, upgrade\r\n",
+            "a: 1\r\n b: folded\r\n",
+            "no colon\r\n",
+            "a: \u{1}\r\n",
+        ] {
+            assert!(!is_plain(&plainly(line)), "{line:?}");
+        }
+        for first in ["GET /mcp HTTP/1.1", "POST /mcp HTTP/1.0", "POST /mcp?a=b HTTP/1.1", "POST http://a/mcp HTTP/1.1"]
+        {
+            assert!(!is_plain(&format!("{first}\r\ncontent-length: 2\r\n\r\n{{}}")), "{first}");
+        }
+        for length in ["", "+2", "-0", "0x2", "2 2", "99999999999999999999999"] {
+            assert!(!is_plain(&format!("POST /mcp HTTP/1.1\r\ncontent-length: {length}\r\n\r\n{{}}")), "{length:?}");
+        }
+        assert!(!is_plain("POST /mcp HTTP/1.1\r\n\r\n"), "without a length");
+        let long = format!("a: {}\r\n", "x".repeat(1024));
+        assert!(!is_plain(&plainly(&long)), "longer than a head may be");
+        let whole = plainly("");
+        for cut in 0..whole.len() - 2 {
+            assert!(!is_plain(&whole[..cut]), "cut at {cut}");
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Endpoint over everything for a key that may use only some views and servers.
+//!
+//! Owns which servers and tools the named endpoints reach together. Does not decide what the key's own globs leave of
+//! them (`policy`). Invariant: nothing is reached here that is not reached through one of the named endpoints.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use crate::gateway::ViewRules;
+use crate::gateway::endpoint::EndpointScope;
+
+/// Views and servers that one key may use.
+#[derive(Debug, Default)]
+pub(super) struct EndpointUnion {
+    servers: HashSet<String>,
+    views: Vec<Arc<ViewRules>>,
+}
+
+impl EndpointUnion {
+    /// Gathers the named endpoints; names that lead nowhere add nothing.
+    pub(super) fn new(names: &HashSet<String>, scopes: &HashMap<String, EndpointScope>) -> Self {
+        let mut union = EndpointUnion::default();
+        for name in names {
+            match scopes.get(name) {
+                Some(EndpointScope::Server(member)) => drop(union.servers.insert(member.settings.name.clone())),
+                Some(EndpointScope::View(view)) => union.views.push(view.clone()),
+                Some(EndpointScope::All | EndpointScope::Union(_)) | None => {}
+            }
+        }
+        union
+    }
+
+    pub(super) fn includes(&self, server: &str) -> bool {
+        self.servers.contains(server) || self.views.iter().any(|view| view.includes(server))
+    }
+
+    /// Finds out whether one of the endpoints has this tool.
+    pub(super) fn has_tool(&self, server: &str, exposed: &str) -> bool {
+        let viewed = |view: &Arc<ViewRules>| view.includes(server) && view.tools.matches(exposed);
+        self.servers.contains(server) || self.views.iter().any(viewed)
+    }
+}

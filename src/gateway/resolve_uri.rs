@@ -1,0 +1,173 @@
+//! Whose a URI is, and what clients call it.
+//!
+//! Owns the order in which that is looked for: lists, what a URI says itself, templates, links that were seen. Does not
+//! read requests (`view`). Invariant: a URI longer than `limits.uri` is never looked up, only found or not.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::gateway::catalog::{CatalogRoute, server_name};
+use crate::gateway::endpoint::{Endpoint, EndpointScope};
+use crate::gateway::generation::ServerEntry;
+use crate::gateway::templates::LookupBudget;
+use crate::gateway::{Gateway, Snapshot, uris};
+use crate::json::{ByteString, JsonObject, RawJson};
+use crate::model::{Caller, Error, ItemKind, McpErrorKind};
+use crate::policy::traverses;
+
+/// What counts on the way from a URI to its server.
+#[derive(Clone, Copy)]
+struct UriSearch<'a> {
+    snapshot: &'a Snapshot,
+    uri: &'a ByteString,
+    /// Whether the URI is too long to be looked up.
+    is_long: bool,
+    budget: &'a LookupBudget,
+}
+
+impl Endpoint {
+    /// Whose a URI is, and what that server calls it.
+    pub(super) fn resolve_uri(
+        &self,
+        snapshot: &Snapshot,
+        caller: &Caller,
+        uri: &ByteString,
+        budget: &LookupBudget,
+    ) -> Result<(Arc<ServerEntry>, ByteString), Error> {
+        let search = self.gateway.uri_search(snapshot, uri, budget);
+        let listed = || self.lookup(snapshot, caller, ItemKind::Resources, uri);
+        let place = self.resolve_in_order(search, listed, true);
+        place.ok_or_else(|| if search.is_long { too_long(self.gateway.uri_max()) } else { not_found(uri) })
+    }
+
+    /// The same for whoever does not ask for it now: without a guess, since where nothing tells whose it is, it is nobody's.
+    pub(super) fn resolve_known_uri(
+        &self,
+        snapshot: &Snapshot,
+        caller: &Caller,
+        uri: &ByteString,
+        budget: &LookupBudget,
+    ) -> Option<(Arc<ServerEntry>, ByteString)> {
+        let permitted = |route: &&Arc<CatalogRoute>| self.permits(&caller.principal, ItemKind::Resources, route);
+        let listed = || snapshot.find_exposed(ItemKind::Resources, uri).filter(permitted).cloned();
+        self.resolve_in_order(self.gateway.uri_search(snapshot, uri, budget), listed, false)
+    }
+
+    fn resolve_in_order(
+        &self,
+        search: UriSearch<'_>,
+        listed: impl FnOnce() -> Option<Arc<CatalogRoute>>,
+        guess: bool,
+    ) -> Option<(Arc<ServerEntry>, ByteString)> {
+        if let EndpointScope::Server(upstream) = &self.scope {
+            return self
+                .gateway
+                .allows_resource(search.snapshot, upstream, search.uri)
+                .then(|| (upstream.clone(), search.uri.clone()));
+        }
+        if let Some(route) = listed() {
+            return Some((route.upstream.clone(), route.local.clone()));
+        }
+        let (server, local) = match uris::unwrap(search.uri) {
+            Some((server, local)) => (ByteString::from(server), ByteString::from(&*local)),
+            None => {
+                let only = || self.only_server(search.snapshot).filter(|_| guess);
+                (self.resolve_unlisted(search).or_else(only).filter(|_| !search.is_long)?, search.uri.clone())
+            }
+        };
+        Some((self.server_for_uri(search.snapshot, &server, &local)?, local))
+    }
+
+    /// The server of a URI in no list, by templates and by what was learned.
+    fn resolve_unlisted(&self, search: UriSearch<'_>) -> Option<ByteString> {
+        if search.is_long {
+            return None;
+        }
+        let by_template =
+            search.snapshot.find_template(search.uri, search.budget).map(|route| server_name(&route.upstream));
+        by_template.or_else(|| self.gateway.learned_uris.server_of(search.uri))
+    }
+
+    /// The server of this name, if it is here and may have the resource.
+    pub(super) fn server_for_uri(
+        &self,
+        snapshot: &Snapshot,
+        server: &str,
+        local: &ByteString,
+    ) -> Option<Arc<ServerEntry>> {
+        let member = self.generation.servers.iter().find(|u| u.settings.name == server && self.includes(server));
+        member.filter(|member| self.gateway.allows_resource(snapshot, member, local)).cloned()
+    }
+
+    /// The server that a URI in no list must belong to, because no other has resources here.
+    fn only_server(&self, snapshot: &Snapshot) -> Option<ByteString> {
+        let mut servers = snapshot.resource_servers().filter(|server| self.includes(server));
+        let first = servers.next()?;
+        servers.next().is_none().then(|| first.clone())
+    }
+}
+
+impl Gateway {
+    /// Longest URI that is looked up, in bytes.
+    pub(super) fn uri_max(&self) -> usize {
+        self.uri_max.load(Ordering::Relaxed)
+    }
+
+    fn uri_search<'a>(&self, snapshot: &'a Snapshot, uri: &'a ByteString, budget: &'a LookupBudget) -> UriSearch<'a> {
+        UriSearch { snapshot, uri, is_long: uri.len() > self.uri_max(), budget }
+    }
+
+    /// Whether the config lets a server have a resource. Patterns are not tried on long URIs: those must be listed.
+    fn allows_resource(&self, snapshot: &Snapshot, member: &ServerEntry, local: &ByteString) -> bool {
+        let rules = &member.settings.resources;
+        if local.len() > self.uri_max() && rules.has_patterns() {
+            return snapshot.find_local(ItemKind::Resources, &server_name(member), local).is_some();
+        }
+        rules.allows_uri(local)
+    }
+
+    /// The exposed form of a server's own URI, if it differs; learns what stands in no list.
+    pub(super) fn exposed_uri(
+        &self,
+        server: &ByteString,
+        uri: &ByteString,
+        budget: &LookupBudget,
+    ) -> Option<ByteString> {
+        let wrapped = || Some(ByteString::from(uris::wrap(server, uri)));
+        let snapshot = self.snapshot();
+        if let Some(route) = snapshot.find_local(ItemKind::Resources, server, uri) {
+            return (route.exposed != *uri).then(|| route.exposed.clone());
+        }
+        // It would lead to another server.
+        if uris::looks_wrapped(uri) || snapshot.find_exposed(ItemKind::Resources, uri).is_some() {
+            return wrapped();
+        }
+        if uri.len() > self.uri_max() {
+            return None;
+        }
+        match snapshot.find_template(uri, budget) {
+            Some(route) if route.upstream.settings.name == server.as_str() => None,
+            Some(_) => wrapped(),
+            None if budget.is_spent() => {
+                self.metrics.dropped.with_label_values(&["uri_lookup"]).inc();
+                None
+            }
+            None => (!self.learned_uris.learn(uri, server)).then(wrapped).flatten(),
+        }
+    }
+}
+
+/// The answer for whatever leads nowhere. It says about its spelling only what holds for every server.
+fn not_found(uri: &ByteString) -> Error {
+    let data = JsonObject::new().with("uri", RawJson::string(uri));
+    let spelling = match traverses(uri) {
+        true => " (dot segments, %2e, %2f and %5c are refused where patterns decide about resources)",
+        false => "",
+    };
+    Error::new(McpErrorKind::UnknownResource, format!("Resource not found: {uri}{spelling}")).with_data(data.to_raw())
+}
+
+fn too_long(limit: usize) -> Error {
+    let message = format!("Invalid params: no server lists this uri, and it is longer than {limit} bytes (limits.uri)");
+    Error::new(McpErrorKind::InvalidParams, message)
+}

@@ -1,0 +1,57 @@
+//! Calls of names that are in no list: they may be newer than the list.
+//!
+//! Owns which servers are listed once more for a name, and the second look at the table. Does not decide whose a name is:
+//! the table does. Invariant: a name that may not be used takes the same way and time as one that does not exist.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+
+use crate::gateway::endpoint::{Endpoint, EndpointScope, RejectedCall};
+use crate::gateway::generation::ServerEntry;
+use crate::json::ByteString;
+use crate::model::{Call, Caller, Exchange, ItemKind, McpMethod};
+
+impl Endpoint {
+    /// Has the servers that may have a name listed once more, and calls it if it is there by then.
+    pub(super) fn call_unlisted(&self, caller: &Arc<Caller>, refused: Box<RejectedCall>) -> Exchange {
+        let RejectedCall { error, call, unsent: asked } = *refused;
+        let found = call.and_then(|call| Some((self.candidate_servers(&call)?, call)));
+        let Some(((kind, servers), call)) = found else { return self.answer_locally(caller, asked, Err(error)) };
+        let (view, caller) = (self.clone_endpoint(), caller.clone());
+        Exchange::start_with(async move {
+            let before: Vec<_> = servers.iter().map(|server| server.lists()).collect();
+            join_all(servers.iter().map(|server| server.relist_now(kind))).await;
+            let is_same = servers.iter().zip(&before).all(|(server, before)| Arc::ptr_eq(&server.lists(), before));
+            if is_same {
+                return view.answer_locally(&caller, asked, Err(error));
+            }
+            view.gateway.rebuild();
+            match view.route(&caller, *call, asked) {
+                Ok(routed) => view.start(&caller, routed),
+                Err(refused) => view.answer_locally(&caller, refused.unsent, Err(refused.error)),
+            }
+        })
+    }
+
+    /// The servers that a name could be of, by their prefixes; `None`: there is none.
+    fn candidate_servers(&self, call: &Call) -> Option<(ItemKind, Vec<Arc<ServerEntry>>)> {
+        let kind = match call.method {
+            McpMethod::CallTool => ItemKind::Tools,
+            McpMethod::GetPrompt => ItemKind::Prompts,
+            _ => return None,
+        };
+        let name = call.params.get_string("name")?;
+        let is_one = |server: &&Arc<ServerEntry>| self.includes(&server.name) && self.may_belong_to(&name, server);
+        let servers: Vec<Arc<ServerEntry>> = self.generation.servers.iter().filter(is_one).cloned().collect();
+        (!servers.is_empty()).then_some((kind, servers))
+    }
+
+    fn may_belong_to(&self, name: &ByteString, server: &ServerEntry) -> bool {
+        let rest = match self.scope {
+            EndpointScope::Server(_) => return true,
+            _ => name.strip_prefix(&*server.settings.prefix),
+        };
+        server.settings.prefix.is_empty() || rest.is_some_and(|rest| rest.starts_with(&self.generation.names.separator))
+    }
+}

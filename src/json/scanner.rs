@@ -1,0 +1,324 @@
+//! Spans of JSON, found without serde: the fast way for messages that look as messages commonly do.
+//!
+//! Owns the walk over text that is known to be UTF-8. Does not report errors. Invariant: what it takes is exactly what
+//! `serde_json` takes; whatever is wrong, or only unusual (a key with escapes, deep nesting), is `None`, and serde
+//! decides. Strings are walked many bytes at a time: they are most of a large message.
+
+use std::ops::Range;
+
+/// Deeper values are left to serde, which does not need the stack for them.
+const DEPTH_MAX: usize = 64;
+
+/// A walk over one text.
+pub(crate) struct JsonScanner<'a> {
+    text: &'a [u8],
+    at: usize,
+}
+
+impl<'a> JsonScanner<'a> {
+    pub(crate) fn new(text: &'a [u8]) -> Self {
+        JsonScanner { text, at: 0 }
+    }
+
+    /// Where it is.
+    pub(crate) fn position(&self) -> usize {
+        self.at
+    }
+
+    /// The next byte that is no white space.
+    pub(crate) fn peek(&mut self) -> Option<u8> {
+        loop {
+            match *self.text.get(self.at)? {
+                b' ' | b'\n' | b'\t' | b'\r' => self.at += 1,
+                byte => return Some(byte),
+            }
+        }
+    }
+
+    /// Whether nothing but white space is left.
+    pub(crate) fn is_finished(&mut self) -> bool {
+        self.peek().is_none()
+    }
+
+    /// Takes this byte, and white space before it.
+    fn take(&mut self, wanted: u8) -> Option<()> {
+        (self.peek()? == wanted).then(|| self.at += 1)
+    }
+
+    /// One object: `member` gets each key, and must walk over its value.
+    pub(crate) fn object(&mut self, mut member: impl FnMut(&mut Self, Range<usize>) -> Option<()>) -> Option<()> {
+        self.take(b'{')?;
+        if self.peek()? == b'}' {
+            self.at += 1;
+            return Some(());
+        }
+        loop {
+            let key = self.plain_string()?;
+            self.take(b':')?;
+            member(self, key)?;
+            match self.peek()? {
+                b',' => self.at += 1,
+                b'}' => {
+                    self.at += 1;
+                    return Some(());
+                }
+                _ => return None,
+            }
+        }
+    }
+
+    /// A string without escapes: the span between its quotes.
+    pub(crate) fn plain_string(&mut self) -> Option<Range<usize>> {
+        self.take(b'"')?;
+        let start = self.at;
+        self.at += plain_len(self.text.get(start..)?);
+        let span = start..self.at;
+        (*self.text.get(self.at)? == b'"').then(|| self.at += 1)?;
+        Some(span)
+    }
+
+    /// One value: its span.
+    pub(crate) fn value(&mut self) -> Option<Range<usize>> {
+        self.peek()?;
+        let start = self.at;
+        self.skip(0)?;
+        Some(start..self.at)
+    }
+
+    fn skip(&mut self, depth: usize) -> Option<()> {
+        if depth > DEPTH_MAX {
+            return None;
+        }
+        match self.peek()? {
+            b'"' => self.string(),
+            b'{' => self.object_below(depth + 1),
+            b'[' => self.array(depth + 1),
+            b't' => self.literal(b"true"),
+            b'f' => self.literal(b"false"),
+            b'n' => self.literal(b"null"),
+            _ => self.number(),
+        }
+    }
+
+    fn object_below(&mut self, depth: usize) -> Option<()> {
+        self.at += 1;
+        if self.peek()? == b'}' {
+            self.at += 1;
+            return Some(());
+        }
+        loop {
+            (self.peek()? == b'"').then_some(())?;
+            self.string()?;
+            self.take(b':')?;
+            self.skip(depth)?;
+            match self.peek()? {
+                b',' => self.at += 1,
+                b'}' => break,
+                _ => return None,
+            }
+        }
+        self.at += 1;
+        Some(())
+    }
+
+    fn array(&mut self, depth: usize) -> Option<()> {
+        self.at += 1;
+        if self.peek()? == b']' {
+            self.at += 1;
+            return Some(());
+        }
+        loop {
+            self.skip(depth)?;
+            match self.peek()? {
+                b',' => self.at += 1,
+                b']' => break,
+                _ => return None,
+            }
+        }
+        self.at += 1;
+        Some(())
+    }
+
+    fn string(&mut self) -> Option<()> {
+        self.at += 1;
+        loop {
+            self.at += plain_len(self.text.get(self.at..)?);
+            match *self.text.get(self.at)? {
+                b'"' => {
+                    self.at += 1;
+                    return Some(());
+                }
+                b'\\' => self.at += self.escape()?,
+                _ => return None,
+            }
+        }
+    }
+
+    /// The length of the escape here, if it is one. Whether surrogates pair up is the reader's business, as in serde.
+    fn escape(&self) -> Option<usize> {
+        match self.text.get(self.at + 1)? {
+            b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Some(2),
+            b'u' => {
+                let digits = self.text.get(self.at + 2..self.at + 6)?;
+                digits.iter().all(u8::is_ascii_hexdigit).then_some(6)
+            }
+            _ => None,
+        }
+    }
+
+    fn literal(&mut self, word: &[u8]) -> Option<()> {
+        self.text.get(self.at..)?.starts_with(word).then(|| self.at += word.len())
+    }
+
+    fn number(&mut self) -> Option<()> {
+        if self.text.get(self.at) == Some(&b'-') {
+            self.at += 1;
+        }
+        let whole = self.at;
+        self.digits()?;
+        if self.text[whole] == b'0' && self.at > whole + 1 {
+            return None;
+        }
+        if self.text.get(self.at) == Some(&b'.') {
+            self.at += 1;
+            self.digits()?;
+        }
+        if let Some(b'e' | b'E') = self.text.get(self.at) {
+            self.at += 1;
+            if let Some(b'+' | b'-') = self.text.get(self.at) {
+                self.at += 1;
+            }
+            self.digits()?;
+        }
+        Some(())
+    }
+
+    /// At least one digit.
+    fn digits(&mut self) -> Option<()> {
+        let rest = self.text.get(self.at..)?;
+        let count = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        self.at += count;
+        (count > 0).then_some(())
+    }
+}
+
+/// Where short strings have ended; only longer ones are worth the long steps.
+const SHORT: usize = 32;
+/// A long step.
+const STEP: usize = 64;
+
+/// How many bytes at the start stand for themselves in a JSON string.
+pub(crate) fn plain_len(text: &[u8]) -> usize {
+    let short = &text[..text.len().min(SHORT)];
+    let mut at = plain_len_by_words(short);
+    if at < SHORT {
+        return at;
+    }
+    // No way out within a step, so that it becomes a few vector instructions.
+    let ends = |step: &&[u8]| step.iter().fold(false, |found, byte| found | is_special(*byte));
+    at += STEP * text[at..].chunks_exact(STEP).take_while(|step| !ends(step)).count();
+    at + plain_len_by_words(&text[at..])
+}
+
+/// The quote is 0x22: with that bit turned it stands right behind the control characters, which stay what they are.
+fn is_special(byte: u8) -> bool {
+    (byte ^ 2 <= 0x20) | (byte == b'\\')
+}
+
+/// The same, eight bytes at a time.
+fn plain_len_by_words(text: &[u8]) -> usize {
+    let (words, rest) = text.as_chunks::<8>();
+    for (n, word) in words.iter().enumerate() {
+        let found = special_in(u64::from_le_bytes(*word));
+        if found != 0 {
+            return n * 8 + found.trailing_zeros() as usize / 8;
+        }
+    }
+    words.len() * 8 + rest.iter().take_while(|byte| !is_special(**byte)).count()
+}
+
+/// The high bit of the first special byte; above it there may be more, and wrong ones.
+fn special_in(word: u64) -> u64 {
+    const ONES: u64 = u64::MAX / 0xff;
+    const HIGH: u64 = ONES * 0x80;
+    let below = |word: u64, limit: u8| word.wrapping_sub(ONES * u64::from(limit)) & !word & HIGH;
+    let is = |byte: u8| below(word ^ (ONES * u64::from(byte)), 1);
+    below(word, 0x20) | is(b'"') | is(b'\\')
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::value::RawValue;
+
+    use super::*;
+    use crate::json::tests::value;
+
+    fn scanned(text: &str) -> Option<&str> {
+        let mut scan = JsonScanner::new(text.as_bytes());
+        let span = scan.value()?;
+        scan.is_finished().then(|| &text[span])
+    }
+
+    proptest! {
+        /// Valid text, and the same with one character changed: both decide alike.
+        #[test]
+        fn takes_what_serde_takes(text in value(), at in any::<prop::sample::Index>(), with in prop::sample::select(r#"{}[]",:\u0123456789eE.+-tfn abc"#.chars().collect::<Vec<_>>())) {
+            prop_assert_eq!(scanned(&text), Some(text.trim()));
+            let mut changed: Vec<char> = text.chars().collect();
+            let at = at.index(changed.len());
+            changed[at] = with;
+            let changed: String = changed.into_iter().collect();
+            prop_assert_eq!(scanned(&changed), serde_json::from_str::<&RawValue>(&changed).ok().map(RawValue::get), "{}", changed);
+            let cut: String = text.chars().take(at).collect();
+            prop_assert_eq!(scanned(&cut), serde_json::from_str::<&RawValue>(&cut).ok().map(RawValue::get), "{}", cut);
+        }
+
+        #[test]
+        fn strings_end_where_they_do(text in "[a-z\u{e9}\u{7f}]{0,300}", rest in "[\"\\\\\u{0}-\u{1f}][a-z]{0,20}") {
+            prop_assert_eq!(plain_len(format!("{text}{rest}").as_bytes()), text.len());
+            prop_assert_eq!(plain_len(text.as_bytes()), text.len());
+        }
+    }
+
+    #[test]
+    fn odd_values_are_as_serde_has_them() {
+        let odd = [
+            "-",
+            "01",
+            "-01",
+            "1.",
+            ".5",
+            "1e",
+            "1e+",
+            "-0",
+            "0",
+            "1E-3",
+            "tru",
+            "truex",
+            "nul",
+            "\"\\ud800\"",
+            "\"\\u12g4\"",
+            "\"\\x\"",
+            "\"\u{1}\"",
+            "\"\u{7f}\"",
+            "{\"a\":1,}",
+            "[1,]",
+            "{,}",
+            "{\"a\"}",
+            "{1:2}",
+            "[1 2]",
+            "\u{a0}1",
+            "\u{c}1",
+            "",
+            " ",
+            "1 ",
+        ];
+        for text in odd {
+            let serde = serde_json::from_str::<&RawValue>(text).ok().map(RawValue::get);
+            assert_eq!(scanned(text), serde, "{text:?}");
+        }
+        let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+        assert_eq!(scanned(&deep), None);
+    }
+}

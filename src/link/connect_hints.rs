@@ -1,0 +1,143 @@
+//! Why a server cannot be reached, with a word of help where the cause is a well-known one.
+
+use std::borrow::Cow;
+use std::error::Error;
+use std::io;
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use rustls::CertificateError;
+
+use crate::link::LinkError;
+use crate::link::proxy::ProxyError;
+use crate::link::streamable_http::chain;
+
+/// What Docker and Podman put into their containers.
+const CONTAINER_FILES: [&str; 2] = ["/.dockerenv", "/run/.containerenv"];
+
+const CONTAINER_HINT: &str = "in a container this is the container itself; a server on its host is at \
+     host.docker.internal (Podman: host.containers.internal)";
+const PLAINTEXT_HINT: &str = "it does not speak TLS there; write http:// instead of https:// (ws:// instead of wss://), or name its \
+     TLS port";
+const AUTHORITY_HINT: &str = "it shows the certificate of an authority as its own; give the server a certificate that this \
+     authority issued for its name, and let the server's `ca` (or the environment variable SSL_CERT_FILE) name a file with the authority's";
+const PRIVATE_CA_HINT: &str = "where a private CA issued it, let the server's `ca` name a file with the CA's certificate, or the \
+     environment variable SSL_CERT_FILE one with all certificates to be trusted";
+
+/// No connection came about. `host` is the one of the URL.
+pub(super) fn unreachable(error: &(dyn Error + 'static), host: Option<&str>) -> LinkError {
+    let text = chain(error);
+    let tried = ProxyError::host_in(error).or(host).unwrap_or_default();
+    let hint = hint(error, tried, in_container).map(|hint| format!("; {hint}")).unwrap_or_default();
+    let to = host.map(|host| format!(" to {host}")).unwrap_or_default();
+    LinkError::Unreachable(format!("cannot connect{to}: {text}{hint}"))
+}
+
+fn hint(error: &(dyn Error + 'static), host: &str, in_container: impl Fn() -> bool) -> Option<&'static str> {
+    let failures = std::iter::successors(Some(error), |&error| error.source());
+    for failure in failures.filter_map(|error| error.downcast_ref::<io::Error>()) {
+        if failure.kind() == io::ErrorKind::ConnectionRefused && is_loopback(host) && in_container() {
+            return Some(CONTAINER_HINT);
+        }
+        let tls = innermost(failure).get_ref().and_then(|held| held.downcast_ref::<rustls::Error>());
+        match tls {
+            Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)) => return Some(PRIVATE_CA_HINT),
+            // rustls hands this on from below, where it has a name and no type of its own.
+            Some(rustls::Error::InvalidCertificate(CertificateError::Other(other)))
+                if format!("{other:?}").contains("CaUsedAsEndEntity") =>
+            {
+                return Some(AUTHORITY_HINT);
+            }
+            Some(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType)) => {
+                return Some(PLAINTEXT_HINT);
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// A reason without the hint about containers: it is said once for each server, not with each failure.
+pub(crate) fn without_container_hint(reason: &str) -> Cow<'_, str> {
+    match reason.find(CONTAINER_HINT) {
+        Some(at) => {
+            let before = reason[..at].trim_end_matches("; ");
+            Cow::Owned(format!("{before}{}", &reason[at + CONTAINER_HINT.len()..]))
+        }
+        None => Cow::Borrowed(reason),
+    }
+}
+
+/// What an `io::Error` holds is no source of it; connectors put one into another.
+fn innermost(mut failure: &io::Error) -> &io::Error {
+    while let Some(held) = failure.get_ref().and_then(|held| held.downcast_ref::<io::Error>()) {
+        failure = held;
+    }
+    failure
+}
+
+/// Whether this host of a URL is the machine itself.
+pub(super) fn is_loopback(host: &str) -> bool {
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    // RFC 6761, section 6.3: names that end in `.localhost` are loopback's, too.
+    let named = || host.to_ascii_lowercase().rsplit('.').next() == Some("localhost");
+    address.map_or_else(|_| named(), |address| address.to_canonical().is_loopback())
+}
+
+fn in_container() -> bool {
+    static KNOWN: OnceLock<bool> = OnceLock::new();
+    *KNOWN.get_or_init(|| CONTAINER_FILES.iter().any(|mark| Path::new(mark).exists()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_64_a_refused_loopback_address_in_a_container_is_explained() {
+        let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
+        // As it comes: within errors of a client.
+        let wrapped = LinkErrorOf(refused());
+        for host in ["localhost", "LOCALHOST", "127.0.0.1", "127.8.0.1", "[::1]"] {
+            assert_eq!(hint(&wrapped, host, || true), Some(CONTAINER_HINT), "{host}");
+            assert_eq!(hint(&wrapped, host, || false), None, "{host}");
+        }
+        for host in ["example.com", "10.0.0.1", "", "localhost.example.com"] {
+            assert_eq!(hint(&wrapped, host, || true), None, "{host}");
+        }
+        assert_eq!(hint(&io::Error::from(io::ErrorKind::TimedOut), "localhost", || true), None);
+    }
+
+    #[test]
+    fn an_unknown_issuer_is_explained() {
+        let tls = |error| io::Error::other(rustls::Error::InvalidCertificate(error));
+        let failed = |error| LinkErrorOf(io::Error::other(tls(error)));
+        assert_eq!(hint(&failed(CertificateError::UnknownIssuer), "x", || false), Some(PRIVATE_CA_HINT));
+        assert_eq!(hint(&failed(CertificateError::Expired), "x", || false), None);
+    }
+
+    #[test]
+    fn plain_http_at_an_https_url_and_an_authoritys_own_certificate_are_explained() {
+        let failed = |error: rustls::Error| LinkErrorOf(io::Error::other(io::Error::other(error)));
+        let plain = rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType);
+        assert!(hint(&failed(plain), "x", || false).unwrap().contains("http:// instead of https://"));
+        #[derive(Debug, thiserror::Error)]
+        #[error("CaUsedAsEndEntity")]
+        struct CaUsedAsEndEntity;
+        let other = CertificateError::Other(rustls::OtherError(std::sync::Arc::new(CaUsedAsEndEntity)));
+        let told = hint(&failed(rustls::Error::InvalidCertificate(other)), "x", || false).unwrap();
+        assert!(told.contains("SSL_CERT_FILE") && told.contains("`ca`") && told.contains("authority"), "{told}");
+    }
+
+    #[test]
+    fn the_hint_about_containers_can_be_left_out() {
+        let reason = format!("cannot connect to localhost: refused; {CONTAINER_HINT}; the next attempt is in 1 s");
+        assert_eq!(without_container_hint(&reason), "cannot connect to localhost: refused; the next attempt is in 1 s");
+        assert_eq!(without_container_hint("refused"), "refused");
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("outer")]
+    struct LinkErrorOf(#[source] io::Error);
+}

@@ -1,0 +1,337 @@
+//! The way to one HTTP origin.
+//!
+//! Owns the choice between our own connections, where there is no TLS, and a client's pool, where there is; and what all
+//! requests to one target have in common. Does not know messages. Invariant: whatever goes this way goes to the origin
+//! that it was made for.
+
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use http::header::{ACCEPT, CONTENT_TYPE, HOST, PROXY_AUTHORIZATION, USER_AGENT};
+use http::{HeaderMap, HeaderValue, Method, Response, Uri};
+use http_body_util::Full;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tower::{BoxError, Service};
+
+use crate::link::http1::RequestTemplate;
+use crate::link::pool::{PlainPool, PoolConnector, PoolLimits};
+use crate::link::proxy::ProxyAddress;
+use crate::link::response_body::ResponseBody;
+use crate::link::streamable_http::{HttpSettings, unreachable_error};
+use crate::link::tunnel::ProxyConnector;
+use crate::link::{HeaderList, LinkError};
+
+/// Idle connections kept for each server.
+const POOL_IDLE: usize = 64;
+/// How long an idle connection is kept; servers commonly close theirs after 60 to 75 s.
+const POOL_IDLE_TIME: Duration = Duration::from_secs(50);
+/// A server that went away without a word is noticed after the first of these, and so many times the second.
+const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(30), Duration::from_secs(10), 3);
+
+/// The way to a server.
+#[derive(Clone)]
+pub(super) enum HttpClient {
+    /// HTTP/1.1 without TLS.
+    Plain(Arc<PlainPool>),
+    /// The same to a proxy, which passes each request on.
+    Forward(Arc<PlainPool>, Box<ProxyAddress>),
+    /// TLS, and whichever version of HTTP is agreed on.
+    Tls(Box<TlsPool>),
+}
+
+type TlsPool = Client<ConnectTimeout<HttpsConnector<ProxyConnector>>, Full<Bytes>>;
+
+impl HttpClient {
+    /// The way to the origin of a URL, through a Unix socket or a proxy if there is one; nothing is connected yet.
+    ///
+    /// Fails where the URL cannot be used.
+    pub(super) fn for_origin(settings: &HttpSettings, tls: &Arc<rustls::ClientConfig>) -> Result<Self, LinkError> {
+        let HttpSettings { url, socket, proxy, connect_timeout, dial, .. } = settings;
+        let limits = PoolLimits { idle: POOL_IDLE, idle_time: POOL_IDLE_TIME };
+        if let Some(path) = socket {
+            let connector = PoolConnector::Unix(path.to_owned(), *connect_timeout);
+            return Ok(HttpClient::Plain(PlainPool::new(connector, to_uri(url)?, limits)));
+        }
+        if let Some(dial) = dial {
+            return Ok(HttpClient::Plain(PlainPool::new(PoolConnector::Memory(dial.clone()), to_uri(url)?, limits)));
+        }
+        let (tcp, proxy) = (tcp(*connect_timeout), proxy.clone());
+        if url.scheme() == "https" {
+            return Ok(HttpClient::Tls(Box::new(over_tls(tcp, proxy, *connect_timeout, tls))));
+        }
+        let connector = ProxyConnector::forwarding(tcp, proxy.clone());
+        let connector = PoolConnector::Tcp(ConnectTimeout::new(connector, *connect_timeout).through(proxy.as_ref()));
+        let plain = PlainPool::new(connector, to_uri(url)?, limits);
+        Ok(match proxy {
+            Some(proxy) => HttpClient::Forward(plain, Box::new(proxy)),
+            None => HttpClient::Plain(plain),
+        })
+    }
+
+    /// A URL of this origin, with the headers of each request to it beside our name: it fails where that cannot be sent.
+    pub(super) fn endpoint(&self, url: &url::Url, configured: HeaderList) -> Result<HttpEndpoint, LinkError> {
+        let uri = to_uri(url)?;
+        let mut headers = HeaderMap::new();
+        headers.insert(USER_AGENT, HeaderValue::from_static(concat!("moongate/", env!("CARGO_PKG_VERSION"))));
+        headers.extend(configured);
+        let path = uri.path_and_query().map_or("/", |path| path.as_str());
+        match self {
+            HttpClient::Plain(pool) => {
+                if !headers.contains_key(HOST) {
+                    headers.insert(HOST, host(&uri)?);
+                }
+                Ok(HttpEndpoint::Plain(pool.clone(), Arc::new(RequestTemplate::new(path.to_owned(), &headers))))
+            }
+            // RFC 9112, section 3.2.2: "a client MUST send the target URI in absolute-form as the request-target".
+            HttpClient::Forward(pool, proxy) => {
+                let host = host(&uri)?;
+                let absolute = format!("http://{}{path}", host.to_str().unwrap_or_default());
+                headers.insert(HOST, host);
+                headers.extend(proxy.authorization().map(|value| (PROXY_AUTHORIZATION, value.clone())));
+                Ok(HttpEndpoint::Plain(pool.clone(), Arc::new(RequestTemplate::new(absolute, &headers))))
+            }
+            HttpClient::Tls(pool) => Ok(HttpEndpoint::Tls(pool.clone(), Box::new((uri, headers)))),
+        }
+    }
+}
+
+/// Where requests go.
+#[derive(Clone)]
+pub(super) enum HttpEndpoint {
+    /// Over our own connections.
+    Plain(Arc<PlainPool>, Arc<RequestTemplate>),
+    /// Over a client's, with the headers of each request.
+    Tls(Box<TlsPool>, Box<(Uri, HeaderMap)>),
+}
+
+/// What one request has of its own.
+#[derive(Clone)]
+pub(super) struct HttpRequest {
+    pub(super) method: Method,
+    pub(super) accept: &'static str,
+    pub(super) headers: HeaderList,
+    /// JSON, with the method POST.
+    pub(super) body: Bytes,
+}
+
+impl HttpRequest {
+    /// A message, and what may come back for it.
+    pub(super) fn post(accept: &'static str, headers: HeaderList, body: Bytes) -> Self {
+        HttpRequest { method: Method::POST, accept, headers, body }
+    }
+
+    /// A request without a body.
+    pub(super) fn bare(method: Method, accept: &'static str, headers: HeaderList) -> Self {
+        HttpRequest { method, accept, headers, body: Bytes::new() }
+    }
+}
+
+impl HttpEndpoint {
+    /// The proxy that passes these requests on.
+    pub(super) fn forward_proxy(&self) -> Option<&ProxyAddress> {
+        match self {
+            HttpEndpoint::Plain(pool, _) => pool.forward_proxy(),
+            HttpEndpoint::Tls(..) => None,
+        }
+    }
+
+    /// Sends a request. A header of its own replaces one of the same name that all requests have.
+    pub(super) async fn request(&self, request: HttpRequest) -> Result<Response<ResponseBody>, LinkError> {
+        let HttpRequest { method, accept, headers, body } = request;
+        match self {
+            HttpEndpoint::Plain(pool, template) => {
+                pool.request(template.request(&method, accept, &headers, body)).await
+            }
+            HttpEndpoint::Tls(pool, common) => {
+                let mut request = http::Request::new(Full::new(body));
+                let is_post = method == Method::POST;
+                *request.method_mut() = method;
+                request.uri_mut().clone_from(&common.0);
+                let map = request.headers_mut();
+                map.clone_from(&common.1);
+                map.insert(ACCEPT, HeaderValue::from_static(accept));
+                if is_post {
+                    map.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+                }
+                // Not `extend`: it would leave the others of that name.
+                for (name, value) in headers {
+                    map.insert(name, value);
+                }
+                // Aside: the future is large, and this is not the hot path.
+                let answer = Box::pin(pool.request(request)).await;
+                Ok(answer.map_err(|e| unreachable_error(&e, common.0.host()))?.map(ResponseBody::from))
+            }
+        }
+    }
+}
+
+/// Connects over TCP, whatever the scheme: by name, to each address that it has.
+pub(super) fn tcp(connect_timeout: Duration) -> HttpConnector {
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_keepalive(Some(KEEPALIVE.0));
+    tcp.set_keepalive_interval(Some(KEEPALIVE.1));
+    tcp.set_keepalive_retries(Some(KEEPALIVE.2));
+    tcp.set_connect_timeout(Some(connect_timeout));
+    tcp
+}
+
+fn invalid_uri(error: &http::uri::InvalidUri) -> LinkError {
+    LinkError::Spawn(format!("the URL cannot be used: {error}"))
+}
+
+fn to_uri(url: &url::Url) -> Result<Uri, LinkError> {
+    url.as_str().parse().map_err(|e| invalid_uri(&e))
+}
+
+/// A connector whose time counts for all that it does: HTTP's own does not count the search for a name, nor the one for
+/// TLS its handshake, and a server that stalls in it would keep each call for the call's whole time.
+#[derive(Clone)]
+pub(super) struct ConnectTimeout<C> {
+    inner: C,
+    limit: Duration,
+    /// Words on the proxy in between.
+    through: Arc<str>,
+}
+
+impl<C> ConnectTimeout<C> {
+    pub(super) fn new(inner: C, limit: Duration) -> Self {
+        ConnectTimeout { inner, limit, through: Arc::from("") }
+    }
+
+    /// The connector that does it.
+    pub(super) fn inner(&self) -> &C {
+        &self.inner
+    }
+
+    /// Names a proxy where time runs out.
+    pub(super) fn through(self, proxy: Option<&ProxyAddress>) -> Self {
+        let through = proxy.map_or(String::new(), |proxy| format!(" through {proxy}"));
+        ConnectTimeout { through: through.into(), ..self }
+    }
+}
+
+impl<C> Service<Uri> for ConnectTimeout<C>
+where
+    C: Service<Uri, Error: Into<BoxError>, Future: Send + 'static>,
+{
+    type Response = C::Response;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<C::Response, BoxError>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let (limit, secure) = (self.limit, uri.scheme_str() == Some("https"));
+        let (connecting, through) = (self.inner.call(uri), self.through.clone());
+        Box::pin(async move {
+            match tokio::time::timeout(limit, connecting).await {
+                Ok(connected) => connected.map_err(Into::into),
+                Err(_) => {
+                    let what = if secure { "connection and TLS handshake" } else { "connection" };
+                    Err(io::Error::new(io::ErrorKind::TimedOut, format!("no {what} within {limit:?}{through}")).into())
+                }
+            }
+        })
+    }
+}
+
+fn over_tls(
+    tcp: HttpConnector,
+    proxy: Option<ProxyAddress>,
+    connect_timeout: Duration,
+    tls: &Arc<rustls::ClientConfig>,
+) -> TlsPool {
+    let connector = HttpsConnectorBuilder::new()
+        .with_tls_config((**tls).clone())
+        .https_only()
+        .enable_all_versions()
+        .wrap_connector(ProxyConnector::tunneling(tcp, proxy.clone()));
+    Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .timer(TokioTimer::new())
+        .pool_idle_timeout(POOL_IDLE_TIME)
+        .pool_max_idle_per_host(POOL_IDLE)
+        // All calls share one connection of HTTP/2: without pings one that hangs would be used for ever.
+        .http2_keep_alive_interval(KEEPALIVE.0)
+        .http2_keep_alive_timeout(KEEPALIVE.1)
+        .build(ConnectTimeout::new(connector, connect_timeout).through(proxy.as_ref()))
+}
+
+/// The `Host` of requests: the URL's host, with the port unless it is the usual one.
+fn host(uri: &Uri) -> Result<HeaderValue, LinkError> {
+    let name = uri.host().unwrap_or_default();
+    let host = match uri.port_u16() {
+        Some(port) if port != 80 => format!("{name}:{port}"),
+        _ => name.to_owned(),
+    };
+    HeaderValue::try_from(host).map_err(|_| LinkError::Spawn("the URL's host cannot be sent".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, KeyPair};
+    use rustls::pki_types::PrivateKeyDer;
+    use tokio::net::TcpListener;
+    use tokio_rustls::TlsAcceptor;
+
+    use super::*;
+
+    /// Whoever connects gets HTTP/2 by ALPN, and nothing after that.
+    async fn silent() -> (u16, Arc<rustls::ClientConfig>, tokio::task::JoinHandle<()>) {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let key = KeyPair::generate().unwrap();
+        let own = CertificateParams::new(["localhost".to_owned()]).unwrap().self_signed(&key).unwrap();
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(own.der().clone()).unwrap();
+        let client = rustls::ClientConfig::builder_with_provider(provider.clone());
+        let client = client.with_safe_default_protocol_versions().unwrap().with_root_certificates(roots);
+        let server = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        let mut server = server.unwrap().with_no_client_auth().with_single_cert(vec![own.der().clone()], key).unwrap();
+        server.alpn_protocols = vec![b"h2".to_vec()];
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let serving = tokio::spawn(async move {
+            let (stream, _) = listener.accept().await.unwrap();
+            let _held = TlsAcceptor::from(Arc::new(server)).accept(stream).await.unwrap();
+            // From here on it is time that is missing, not bytes.
+            tokio::time::pause();
+            std::future::pending().await
+        });
+        (port, Arc::new(client.with_no_client_auth()), serving)
+    }
+
+    #[tokio::test]
+    async fn a_connection_of_http2_on_which_nobody_answers_is_given_up() {
+        let (port, tls, serving) = silent().await;
+        let url = url::Url::parse(&format!("https://localhost:{port}/mcp")).unwrap();
+        let settings = HttpSettings {
+            url: url.clone(),
+            socket: None,
+            proxy: None,
+            headers: Vec::new(),
+            connect_timeout: Duration::from_secs(10),
+            max_message: 1024,
+            on_garbage: Arc::new(|_| {}),
+            on_resume: Arc::new(|| {}),
+            dial: None,
+        };
+        let way = HttpClient::for_origin(&settings, &tls).unwrap();
+        let target = way.endpoint(&url, Vec::new()).unwrap();
+        let request = HttpRequest::post("application/json", Vec::new(), Bytes::from_static(b"{}"));
+        let error = target.request(request).await.err().unwrap().to_string();
+        assert!(error.contains("keep-alive timed out"), "{error}");
+        serving.abort();
+    }
+}

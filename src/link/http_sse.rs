@@ -1,0 +1,329 @@
+//! HTTP+SSE, the HTTP transport before Streamable HTTP: one event stream from the server, a POST for each message to it.
+//!
+//! Owns the stream and the address that the server names for messages. Does not match answers to calls (`duplex`).
+//! Invariant: messages and credentials go to the origin of the configured URL and nowhere else; when the stream ends,
+//! so does the link.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, Stream, StreamExt, stream};
+use http::{HeaderMap, Method};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use crate::link::http_client::{HttpClient, HttpEndpoint, HttpRequest};
+use crate::link::response_body::ResponseBody;
+use crate::link::rpc_pipe::{RpcPipe, RpcPipeSettings};
+use crate::link::streamable_http::{self as over_http, HttpSettings};
+use crate::link::{ByteBudget, CorrelateFn, HeaderList, Link, LinkError, LinkReply, MessageStream, OutgoingMessage};
+use crate::sse::{SseDecoder, SseEvent};
+
+/// Longest time for the server to say where messages go.
+const ENDPOINT_TIME: Duration = Duration::from_secs(10);
+/// Longest address that a server may name, in bytes.
+const ENDPOINT_MAX: usize = 8 * 1024;
+/// How long a POST may still be open once its call has ended.
+const POST_GRACE: Duration = Duration::from_secs(5);
+/// Longest time for a POST that is no request.
+const POST_TIME: Duration = Duration::from_secs(30);
+/// Longest time for an answer to a request of the server's.
+const ANSWER_TIME: Duration = Duration::from_secs(10);
+/// Bytes of the stream that are read at once while they make no event.
+const SILENT_BYTES: usize = 256 * 1024;
+/// Such answers on their way at once.
+const ANSWERS_AT_ONCE: usize = 8;
+/// POSTs that may still be open although their calls have ended.
+const LINGERING_MAX: usize = 64;
+
+/// A server behind HTTP+SSE.
+pub struct SseLink {
+    duplex: Arc<RpcPipe>,
+    poster: Arc<MessagePoster>,
+    lingering: Arc<Semaphore>,
+}
+
+/// Sends messages.
+struct MessagePoster(HttpEndpoint);
+
+impl SseLink {
+    /// Opens the stream, and waits for the server to say where messages go.
+    ///
+    /// Fails where it answers with no such stream, or names another origin.
+    pub async fn open(
+        settings: HttpSettings,
+        tls: Arc<rustls::ClientConfig>,
+        correlate: CorrelateFn,
+        backlog: Arc<ByteBudget>,
+    ) -> Result<Self, LinkError> {
+        let way = HttpClient::for_origin(&settings, &tls)?;
+        let stream = way.endpoint(&settings.url, settings.headers.clone())?;
+        let late = |_| LinkError::Timeout(format!("the server named no endpoint within {ENDPOINT_TIME:?}"));
+        let opening = async {
+            let response =
+                stream.request(HttpRequest::bare(Method::GET, "text/event-stream", HeaderList::new())).await?;
+            if !response.status().is_success() {
+                return Err(over_http::read_status_error(response, &stream).await);
+            }
+            if !over_http::is_event_stream(response.headers()) {
+                return Err(LinkError::Protocol("the answer to GET is no event stream".to_owned()));
+            }
+            let mut events =
+                SseEventReader { body: response.into_body(), reader: SseDecoder::new(settings.max_message) };
+            let endpoint = endpoint(&settings.url, events.next().await)?;
+            Ok((events, way.endpoint(&endpoint, settings.headers)?))
+        };
+        let (events, target) = tokio::time::timeout(ENDPOINT_TIME, opening).await.map_err(late)??;
+        let settings = RpcPipeSettings {
+            max_message: settings.max_message,
+            backlog,
+            correlate,
+            on_garbage: settings.on_garbage,
+            closed: "the server ended its event stream",
+            explain: None,
+        };
+        // What is sent goes by POST.
+        let (duplex, outbox) = RpcPipe::framed(events.messages(), settings);
+        let poster = Arc::new(MessagePoster(target));
+        tokio::spawn(post_answers(outbox.into_replies(), poster.clone()));
+        Ok(SseLink { duplex: Arc::new(duplex), poster, lingering: Arc::new(Semaphore::new(LINGERING_MAX)) })
+    }
+}
+
+/// 2024-11-05/basic/transports.mdx, HTTP with SSE: "the server MUST send an `endpoint` event containing a URI for the
+/// client to use for sending messages".
+fn endpoint(base: &url::Url, first: Option<Result<SseEvent, LinkError>>) -> Result<url::Url, LinkError> {
+    let wrong = |what: String| LinkError::Protocol(what);
+    let event = first.ok_or_else(|| wrong("the event stream ended before its first event".to_owned()))??;
+    if event.kind.as_deref() != Some("endpoint") {
+        return Err(wrong("the first event does not say where messages go".to_owned()));
+    }
+    let named = std::str::from_utf8(&event.data).ok().filter(|named| named.len() <= ENDPOINT_MAX);
+    let named = named.and_then(|named| base.join(named.trim()).ok());
+    let named = named.ok_or_else(|| wrong("the server names an endpoint that is no URL".to_owned()))?;
+    // Whatever is sent there carries the configured credentials, and the answers of clients.
+    let same_user = named.username() == base.username() && named.password() == base.password();
+    if named.origin() != base.origin() || !same_user {
+        let (theirs, ours) = (named.origin().ascii_serialization(), base.origin().ascii_serialization());
+        return Err(wrong(format!("the server names an endpoint at another origin, {theirs} instead of {ours}")));
+    }
+    Ok(named)
+}
+
+impl Link for SseLink {
+    fn send(&self, outgoing: OutgoingMessage) -> BoxFuture<'_, Result<LinkReply, LinkError>> {
+        async move {
+            let OutgoingMessage { body, id, headers } = outgoing;
+            let reply = |messages| LinkReply { headers: HeaderMap::new(), status: 200, messages };
+            let Some(id) = id else {
+                let late = |_| LinkError::Timeout(format!("a message was not taken within {POST_TIME:?}"));
+                let posted = tokio::time::timeout(POST_TIME, self.poster.post(body, headers)).await.map_err(late)?;
+                self.close_if_forgotten(&posted);
+                return posted.map(|()| reply(stream::empty().boxed()));
+            };
+            let messages = self.duplex.expect_reply(id)?;
+            let ended = CancellationToken::new();
+            let guard = ended.clone().drop_guard();
+            tokio::spawn(post_request(
+                self.duplex.clone(),
+                self.poster.clone(),
+                OutgoingMessage { body, id: Some(id), headers },
+                wait_lingering(ended, self.lingering.clone()),
+            ));
+            let held = messages.map(move |message| {
+                let _until_the_call_ends = &guard;
+                message
+            });
+            Ok(reply(held.boxed()))
+        }
+        .boxed()
+    }
+
+    fn reply(&self, body: Bytes) -> BoxFuture<'_, ()> {
+        self.duplex.reply(body)
+    }
+
+    fn open_server_stream(&self, headers: HeaderList) -> BoxFuture<'_, Result<MessageStream, LinkError>> {
+        self.duplex.open_server_stream(headers)
+    }
+
+    fn close(&self, _: HeaderList) -> BoxFuture<'_, ()> {
+        self.duplex.stop();
+        std::future::ready(()).boxed()
+    }
+
+    fn closed(&self) -> BoxFuture<'_, LinkError> {
+        self.duplex.closed()
+    }
+
+    fn take_activity(&self) -> bool {
+        self.duplex.take_activity()
+    }
+
+    fn received_count(&self) -> u64 {
+        self.duplex.received_count()
+    }
+
+    fn is_multiplexed(&self) -> bool {
+        true
+    }
+}
+
+impl SseLink {
+    fn close_if_forgotten(&self, posted: &Result<(), LinkError>) {
+        if let Err(error) = posted
+            && is_unknown_endpoint(error)
+        {
+            self.duplex.fail(unknown_endpoint_error());
+        }
+    }
+}
+
+impl Drop for SseLink {
+    fn drop(&mut self) {
+        self.duplex.stop();
+    }
+}
+
+/// Answers requests of the server's, in a few POSTs at once.
+async fn post_answers(answers: impl Stream<Item = Bytes>, poster: Arc<MessagePoster>) {
+    let posting = answers.map(|answer| tokio::time::timeout(ANSWER_TIME, poster.post(answer, Vec::new())));
+    posting.buffer_unordered(ANSWERS_AT_ONCE).for_each(|_| std::future::ready(())).await;
+}
+
+/// Sends a request. Its answer comes on the stream, perhaps before the POST ends, perhaps while the server still holds
+/// it; so nobody waits for that.
+async fn post_request(
+    duplex: Arc<RpcPipe>,
+    poster: Arc<MessagePoster>,
+    outgoing: OutgoingMessage,
+    over: impl Future<Output = ()>,
+) {
+    let posted = tokio::select! {
+        posted = poster.post(outgoing.body, outgoing.headers) => posted,
+        () = over => return,
+    };
+    match (posted, outgoing.id) {
+        (Ok(()), _) | (_, None) => {}
+        (Err(error), _) if is_unknown_endpoint(&error) => duplex.fail(unknown_endpoint_error()),
+        (Err(error), Some(id)) => duplex.fail_call(id, error),
+    }
+}
+
+/// Waits until a POST is to be given up: a while after its call has ended, if not too many stand open like that.
+async fn wait_lingering(ended: CancellationToken, lingering: Arc<Semaphore>) {
+    ended.cancelled().await;
+    if let Ok(_place) = lingering.try_acquire() {
+        tokio::time::sleep(POST_GRACE).await;
+    }
+}
+
+/// Whether a POST was refused because the server does not know the address that it named.
+fn is_unknown_endpoint(error: &LinkError) -> bool {
+    matches!(error, LinkError::Status { status: 404 | 410, .. })
+}
+
+fn unknown_endpoint_error() -> LinkError {
+    LinkError::Closed("the server no longer knows the endpoint that it named for messages".to_owned())
+}
+
+impl MessagePoster {
+    async fn post(&self, body: Bytes, headers: HeaderList) -> Result<(), LinkError> {
+        let response = self.0.request(HttpRequest::post("*/*", headers, body)).await?;
+        if !response.status().is_success() {
+            return Err(over_http::read_status_error(response, &self.0).await);
+        }
+        over_http::drain(response.into_body()).await;
+        Ok(())
+    }
+}
+
+/// The events of a stream, as they come. One that is longer than `max_message` ends the stream, and with it the link:
+/// whose answer it was cannot be read.
+struct SseEventReader {
+    body: ResponseBody,
+    reader: SseDecoder,
+}
+
+impl SseEventReader {
+    async fn next(&mut self) -> Option<Result<SseEvent, LinkError>> {
+        let mut read = 0;
+        loop {
+            match self.reader.next_event() {
+                Ok(Some(event)) => return Some(Ok(event)),
+                Ok(None) => {}
+                Err(e) => return Some(Err(LinkError::TooLarge { limit: e.limit })),
+            }
+            if read > SILENT_BYTES {
+                read = 0;
+                tokio::task::yield_now().await;
+            }
+            match self.body.data().await {
+                Ok(Some(data)) => {
+                    read += data.len();
+                    self.reader.push(&data);
+                }
+                Ok(None) => return None,
+                Err(broken) => return Some(Err(broken.into_link_error("the event stream broke off"))),
+            }
+        }
+    }
+
+    /// The messages among them: "Server messages are sent as SSE `message` events".
+    fn messages(self) -> impl Stream<Item = Result<Bytes, LinkError>> + Send {
+        let events = stream::unfold(self, |mut events| async move { events.next().await.map(|event| (event, events)) });
+        events.filter_map(|event| {
+            std::future::ready(match event {
+                Ok(event) if event.kind.as_deref().is_none_or(|kind| kind == "message") => Some(Ok(event.data)),
+                Ok(_) => None,
+                Err(error) => Some(Err(error)),
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(data: &str) -> Result<url::Url, LinkError> {
+        let base = url::Url::parse("https://example.com:8443/mcp/sse?key=1").unwrap();
+        let data = Bytes::copy_from_slice(data.as_bytes());
+        endpoint(&base, Some(Ok(SseEvent { kind: Some("endpoint".to_owned()), id: None, data })))
+    }
+
+    #[test]
+    fn messages_go_to_the_configured_origin_only() {
+        for (data, uri) in [
+            ("/message?sessionId=1", "https://example.com:8443/message?sessionId=1"),
+            ("message", "https://example.com:8443/mcp/message"),
+            ("?s=1", "https://example.com:8443/mcp/sse?s=1"),
+            (" https://example.com:8443/m \n", "https://example.com:8443/m"),
+        ] {
+            assert_eq!(named(data).unwrap().to_string(), uri, "{data}");
+        }
+        for data in [
+            "http://example.com:8443/m",
+            "https://example.com/m",
+            "https://evil.test:8443/m",
+            "//evil.test/m",
+            "https://user@example.com:8443/m",
+            "https://:x@example.com:8443/m",
+            "file:///etc/passwd",
+            "data:,x",
+            "http://[",
+        ] {
+            assert!(matches!(named(data), Err(LinkError::Protocol(_))), "{data}");
+        }
+    }
+
+    #[test]
+    fn the_first_event_must_name_the_endpoint() {
+        let base = url::Url::parse("http://example.com/sse").unwrap();
+        let event = SseEvent { kind: None, id: None, data: Bytes::from_static(b"/message") };
+        assert!(endpoint(&base, Some(Ok(event))).is_err());
+        assert!(endpoint(&base, None).is_err());
+    }
+}

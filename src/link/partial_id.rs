@@ -1,0 +1,111 @@
+//! Finds whose answer a message is that is too long to be kept.
+//!
+//! Owns the state between two parts of it. Does not keep the parts. Invariant: only an `id` of the outermost object counts.
+
+/// Finds the `id` of a message that is read in parts and not kept. Some servers write it last, behind a result that
+/// may hold ids of other things.
+#[derive(Default)]
+pub(crate) struct PartialIdScanner {
+    depth: usize,
+    in_string: bool,
+    escaped: bool,
+    /// The last string of the outermost object, as far as it can be told from `id`.
+    key: Vec<u8>,
+    /// The number behind the key, while it is read.
+    number: Option<u64>,
+    reading: bool,
+    /// The first id counts, in whatever part it stood.
+    found: bool,
+}
+
+impl PartialIdScanner {
+    /// Reads on; gives the id where it ends in this part.
+    pub(crate) fn feed(&mut self, part: &[u8]) -> Option<u64> {
+        let mut found = None;
+        for byte in part.iter().copied() {
+            if self.in_string {
+                self.string(byte);
+                continue;
+            }
+            match byte {
+                b'"' => {
+                    (self.in_string, self.reading) = (true, false);
+                    self.key.clear();
+                }
+                b'{' | b'[' => {
+                    self.depth += 1;
+                    self.reading = false;
+                }
+                b':' if self.depth == 1 => (self.reading, self.number) = (self.key == b"id", None),
+                b',' | b'}' | b']' => {
+                    if std::mem::take(&mut self.reading) {
+                        found = found.or(self.number);
+                    }
+                    self.depth -= usize::from(byte != b',' && self.depth > 0);
+                }
+                b'0'..=b'9' if self.reading => {
+                    self.number =
+                        self.number.unwrap_or(0).checked_mul(10).and_then(|n| n.checked_add(u64::from(byte - b'0')));
+                    self.reading = self.number.is_some();
+                }
+                _ => {}
+            }
+        }
+        found = found.filter(|_| !self.found);
+        self.found |= found.is_some();
+        found
+    }
+
+    fn string(&mut self, byte: u8) {
+        match byte {
+            _ if std::mem::take(&mut self.escaped) => {}
+            b'\\' => self.escaped = true,
+            b'"' => {
+                self.in_string = false;
+                return;
+            }
+            _ => {}
+        }
+        if self.depth == 1 && self.key.len() <= b"id".len() {
+            self.key.push(byte);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(text: &str, part: usize) -> Option<u64> {
+        let mut scan = PartialIdScanner::default();
+        text.as_bytes().chunks(part).fold(None, |found, part| found.or(scan.feed(part)))
+    }
+
+    #[test]
+    fn the_id_of_a_message_is_found_wherever_it_stands() {
+        let own = [
+            r#"{"jsonrpc":"2.0","id":17,"result":{"id":4}}"#,
+            r#"{"result":{"id":4,"text":"\"id\":5,{\\"},"jsonrpc":"2.0","id": 17 }"#,
+            r#"{ "error": [{"id":3}], "x": "id", "id" : 17, "result": {}}"#,
+        ];
+        for text in own {
+            for part in [1, 2, 7, 1000] {
+                assert_eq!(id(text, part), Some(17), "{text}");
+            }
+        }
+        let none = [
+            r#"{"result":{"id":4}}"#,
+            r#"{"id":"17","result":4}"#,
+            r#"{"id":null,"result":4}"#,
+            r#"{"ids":4,"i":5,"\u0069d":6}"#,
+            r#"[{"id":4}]"#,
+            r#"{"id":99999999999999999999,"x":1}"#,
+            "4,5]}}",
+        ];
+        for text in none {
+            for part in [1, 1000] {
+                assert_eq!(id(text, part), None, "{text}");
+            }
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The guard: a second, tiny process that outlives the gateway by moments, to end its children.
+//!
+//! Owns what must happen when the gateway dies without a chance to clean up (`kill -9`, out of memory). Does not
+//! stop children while the gateway lives (`stdio`). Invariant: whatever carries the run's mark in its environment,
+//! however often it forked or changed its session, is gone within two seconds of the gateway's end.
+//!
+//! A parent-death signal would reach only the direct child, and is tied to the thread that started it; a pipe that
+//! ends with the gateway, and a mark that every descendant inherits, have neither fault.
+
+use std::io::{BufRead, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+
+/// The variable that marks every child of a run.
+pub const CHILD_TAG_ENV: &str = "MOONGATE_RUN";
+
+/// The gateway's end of the guard.
+pub struct Reaper {
+    process: Mutex<Option<(Child, ChildStdin)>>,
+    run: String,
+}
+
+impl Reaper {
+    /// A guard without a process: children are still marked, but nobody cleans up after a `kill -9`.
+    pub fn disabled() -> Self {
+        Reaper { process: Mutex::new(None), run: new_run() }
+    }
+
+    /// Starts `program guard`.
+    pub fn start(program: &Path) -> std::io::Result<Self> {
+        let guard = Reaper::disabled();
+        guard.ensure(program)?;
+        Ok(guard)
+    }
+
+    /// Starts `program guard`, unless it runs.
+    pub fn ensure(&self, program: &Path) -> std::io::Result<()> {
+        use std::os::unix::process::CommandExt;
+        let mut process = self.lock();
+        if process.is_some() {
+            return Ok(());
+        }
+        let mut command = Command::new(program);
+        // A process group of its own: an interrupt from the terminal must not reach it before its time.
+        command.args(["guard", &self.run]).env_clear().process_group(0);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        let input = child.stdin.take().ok_or_else(|| std::io::Error::other("the guard has no input"))?;
+        *process = Some((child, input));
+        Ok(())
+    }
+
+    /// The mark for a child, unique in this run.
+    pub fn child_tag(&self, child: u64) -> String {
+        format!("{}.{child}.", self.run)
+    }
+
+    /// Tells the guard of a child's process group.
+    pub fn register_group(&self, group: u32) {
+        self.write_command(&format!("+{group}\n"));
+    }
+
+    /// Tells it that the group has ended.
+    pub fn unregister_group(&self, group: u32) {
+        self.write_command(&format!("-{group}\n"));
+    }
+
+    /// Ends the guard, after all children have ended.
+    pub fn stop(&self) {
+        if let Some((mut child, input)) = self.lock().take() {
+            drop(input);
+            let _ = child.wait();
+        }
+    }
+
+    fn write_command(&self, line: &str) {
+        if let Some((_, input)) = self.lock().as_mut() {
+            // A guard that died is no reason to fail a call; children are still stopped in the ordinary way.
+            let _ = input.write_all(line.as_bytes());
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<(Child, ChildStdin)>> {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn new_run() -> String {
+    let bytes: [u8; 8] = crate::random::random_bytes();
+    format!("{:016x}", u64::from_be_bytes(bytes))
+}
+
+/// What the guard process does: reads groups until the gateway's end of the pipe closes, then ends what is left.
+pub fn run_reaper(run: &str) {
+    let mut groups = std::collections::BTreeSet::new();
+    for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+        let Some((sign, group)) = line.split_at_checked(1) else { continue };
+        let Ok(group) = group.parse::<i32>() else { continue };
+        if sign == "+" {
+            groups.insert(group)
+        } else {
+            groups.remove(&group)
+        };
+    }
+    let signal_all = |signal| {
+        for group in groups.iter().filter_map(|g| Pid::from_raw(*g)) {
+            let _ = kill_process_group(group, signal);
+        }
+    };
+    if !groups.is_empty() {
+        signal_all(Signal::TERM);
+        sleep_blocking(Duration::from_millis(500));
+    }
+    signal_all(Signal::KILL);
+    kill_tagged(run);
+    // Once more, for what was being forked meanwhile.
+    sleep_blocking(Duration::from_millis(50));
+    kill_tagged(run);
+}
+
+/// The guard has no runtime, and nothing else to do.
+#[allow(clippy::disallowed_methods)]
+fn sleep_blocking(time: Duration) {
+    std::thread::sleep(time);
+}
+
+/// Kills every process whose environment carries `mark` (or begins so), and says how many there were.
+pub fn kill_tagged(mark: &str) -> usize {
+    let needle = format!("{CHILD_TAG_ENV}={mark}");
+    let own = std::process::id();
+    let Ok(entries) = std::fs::read_dir("/proc") else { return 0 };
+    let mut killed = 0;
+    for entry in entries.filter_map(Result::ok) {
+        let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
+        let Ok(environment) = std::fs::read(entry.path().join("environ")) else { continue };
+        let marked = environment.split(|b| *b == 0).any(|variable| variable.starts_with(needle.as_bytes()));
+        if let (true, Some(pid)) = (marked && pid != own, Pid::from_raw(pid.cast_signed())) {
+            killed += usize::from(kill_process(pid, Signal::KILL).is_ok());
+        }
+    }
+    killed
+}

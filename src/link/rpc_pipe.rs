@@ -1,0 +1,733 @@
+//! One pipe, many calls: newline-delimited JSON-RPC over any reader and writer.
+//!
+//! Owns the table of open requests and the two tasks that read and write. Does not start processes (`stdio`).
+//! Invariant: the reading task waits for no call: one whose queue is full loses notifications, not answers, and delays
+//! no other call; a request of the server's that has no room is answered with an error, and a server that takes no
+//! answers is not read for a while (`replies`); when the pipe ends, every open call fails at once with the reason.
+
+mod line_codec;
+mod reply_queue;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, Stream, StreamExt, stream};
+use http::HeaderMap;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::task::coop;
+use tokio_util::sync::CancellationToken;
+
+use crate::jsonrpc::{RpcError, RpcMessage, RpcRequest, code, encode_with, write_error};
+use crate::link::byte_budget::{ByteBudget, ByteReservation};
+use crate::link::{
+    ActivityFlag, CorrelateFn, HeaderList, Link, LinkError, LinkReply, MessageRoute, MessageStream, OutgoingMessage,
+};
+pub(super) use line_codec::WriteQueue;
+use line_codec::{read_lines, take_line, write_cost, write_lines};
+use reply_queue::ReplyQueue;
+
+/// Messages that a call may have waiting before notifications of it are dropped; one place is kept for the answer.
+const CALL_QUEUE: usize = 256;
+/// Messages that belong to no call, waiting to be read.
+const EVENT_QUEUE: usize = 256;
+/// Messages waiting to be written.
+const WRITE_QUEUE: usize = 1024;
+/// How long a full write queue is waited for: the server does not read its input.
+const WRITE_WAIT: Duration = Duration::from_secs(5);
+
+/// What is told about lines that are no messages.
+pub type OnGarbage = Arc<dyn Fn(&[u8]) + Send + Sync>;
+
+/// A pipe to a server.
+pub struct RpcPipe {
+    shared: Arc<PipeShared>,
+    writer: Mutex<Option<mpsc::Sender<QueuedLine>>>,
+    /// Bytes that may still wait to be written.
+    write_room: Arc<Semaphore>,
+    events: Mutex<Option<mpsc::Receiver<(RpcMessage, ByteReservation)>>>,
+}
+
+struct PipeShared {
+    open: Mutex<OpenRequestTable>,
+    correlate: CorrelateFn,
+    on_garbage: OnGarbage,
+    events: mpsc::Sender<(RpcMessage, ByteReservation)>,
+    backlog: Arc<ByteBudget>,
+    replies: ReplyQueue,
+    activity: ActivityFlag,
+    /// Messages so far.
+    received: AtomicU64,
+    closed: watch::Sender<Option<LinkError>>,
+    stop: CancellationToken,
+}
+
+/// A message to be written, and its part of what may wait.
+pub(super) type QueuedLine = (Bytes, OwnedSemaphorePermit);
+
+/// A message for a call, and its part of the backlog. Answers have none: there is one for each call.
+struct CallMessage {
+    message: Result<RpcMessage, LinkError>,
+    _reservation: Option<ByteReservation>,
+}
+
+impl CallMessage {
+    /// What ends a call.
+    fn end(message: Result<RpcMessage, LinkError>) -> Self {
+        CallMessage { message, _reservation: None }
+    }
+}
+
+/// The open requests, or why there can be none any more.
+enum OpenRequestTable {
+    Calls(HashMap<u64, mpsc::Sender<CallMessage>>),
+    Broken(LinkError),
+}
+
+/// What a pipe needs to know.
+pub struct RpcPipeSettings {
+    /// Longest line accepted, in bytes.
+    pub max_message: usize,
+    /// What may wait to be read, and the same again to be written.
+    pub backlog: Arc<ByteBudget>,
+    /// Which open call a message without an id of ours is about.
+    pub correlate: CorrelateFn,
+    /// Told about each line that is no message.
+    pub on_garbage: OnGarbage,
+    /// What the server did where there is nothing more to read.
+    pub closed: &'static str,
+    /// Finds a better reason for the end of the pipe, such as how the process ended.
+    pub explain: Option<ExplainEnd>,
+}
+
+/// Turns the end of a pipe into a reason for people. Must not take long: open calls wait for it.
+pub type ExplainEnd = Box<dyn FnOnce(LinkError) -> BoxFuture<'static, LinkError> + Send>;
+
+impl RpcPipe {
+    /// Starts to read and write lines.
+    pub fn start<R, W>(reader: R, writer: W, mut settings: RpcPipeSettings) -> Self
+    where
+        R: AsyncRead + Send + Unpin + 'static,
+        W: AsyncWrite + Send + Unpin + 'static,
+    {
+        let (limit, closed, explain) = (settings.max_message, settings.closed, settings.explain.take());
+        let (duplex, outbox) = RpcPipe::new(settings);
+        let shared = duplex.shared.clone();
+        duplex.read(explain, async move { read_lines(reader, &shared, limit, closed).await });
+        tokio::spawn(write_lines(writer, outbox));
+        duplex
+    }
+
+    /// The same over messages that something else delimits. Whoever owns that takes what is to be written from the
+    /// outbox, or only the answers to requests of the server's, and sends calls in a way of its own.
+    pub(super) fn framed<S>(messages: S, mut settings: RpcPipeSettings) -> (Self, WriteQueue)
+    where
+        S: Stream<Item = Result<Bytes, LinkError>> + Send + 'static,
+    {
+        let (closed, explain) = (settings.closed, settings.explain.take());
+        let (duplex, outbox) = RpcPipe::new(settings);
+        let shared = duplex.shared.clone();
+        duplex.read(explain, async move {
+            let (mut messages, mut owed) = (std::pin::pin!(messages), Vec::new());
+            loop {
+                match messages.next().await {
+                    Some(Ok(message)) => {
+                        take_line(message, &shared, &mut owed);
+                        shared.send_owed_replies(&mut owed).await;
+                        coop::consume_budget().await;
+                    }
+                    Some(Err(error)) => return error,
+                    None => return LinkError::Closed(closed.to_owned()),
+                }
+            }
+        });
+        (duplex, outbox)
+    }
+
+    fn new(settings: RpcPipeSettings) -> (Self, WriteQueue) {
+        let (events, event_reader) = mpsc::channel(EVENT_QUEUE);
+        let (to_write, messages) = mpsc::channel(WRITE_QUEUE);
+        let room = Arc::new(Semaphore::new(settings.backlog.limit().min(Semaphore::MAX_PERMITS)));
+        let (replies, answers) = ReplyQueue::new(settings.backlog.replies.clone());
+        let shared = Arc::new(PipeShared {
+            open: Mutex::new(OpenRequestTable::Calls(HashMap::new())),
+            correlate: settings.correlate,
+            on_garbage: settings.on_garbage,
+            events,
+            backlog: settings.backlog,
+            replies,
+            activity: ActivityFlag::default(),
+            received: AtomicU64::new(0),
+            closed: watch::Sender::new(None),
+            stop: CancellationToken::new(),
+        });
+        let outbox = WriteQueue { messages, replies: answers, shared: shared.clone() };
+        (
+            RpcPipe {
+                shared,
+                writer: Mutex::new(Some(to_write)),
+                write_room: room,
+                events: Mutex::new(Some(event_reader)),
+            },
+            outbox,
+        )
+    }
+
+    /// Reads to the end, which is that of the pipe.
+    fn read(&self, explain: Option<ExplainEnd>, reading: impl Future<Output = LinkError> + Send + 'static) {
+        let shared = self.shared.clone();
+        tokio::spawn(async move {
+            let end = tokio::select! {
+                end = reading => end,
+                () = shared.stop.cancelled() => LinkError::Closed("the link was closed".to_owned()),
+            };
+            shared.fail(match explain {
+                Some(explain) => explain(end).await,
+                None => end,
+            });
+        });
+    }
+
+    /// Reads nothing more, whatever the server does.
+    pub(super) fn stop(&self) {
+        self.shared.stop.cancel();
+    }
+
+    /// Closes politely: stops writing, and gives the server a moment to end the pipe.
+    pub(super) async fn close_within(&self, within: Duration) {
+        self.close_writer();
+        let _ = tokio::time::timeout(within, self.closed()).await;
+        self.stop();
+    }
+
+    /// Expects the answer to a request that goes out another way; the entry leaves the table with the stream.
+    pub(super) fn expect_reply(&self, id: u64) -> Result<MessageStream, LinkError> {
+        let receiver = self.register(id)?;
+        Ok(PendingRequest { id, shared: self.shared.clone(), receiver }.into_messages())
+    }
+
+    /// Fails one open request.
+    pub(super) fn fail_call(&self, id: u64, error: LinkError) {
+        if let OpenRequestTable::Calls(calls) = &mut *lock(&self.shared.open)
+            && let Some(call) = calls.remove(&id)
+        {
+            let _ = call.try_send(CallMessage::end(Err(error)));
+        }
+    }
+
+    /// Ends the pipe for a reason that its own end does not show.
+    pub(super) fn fail(&self, error: LinkError) {
+        self.shared.fail(error);
+    }
+
+    /// Stops writing, which tells a child that it should end.
+    pub fn close_writer(&self) {
+        lock(&self.writer).take();
+    }
+
+    fn register(&self, id: u64) -> Result<mpsc::Receiver<CallMessage>, LinkError> {
+        match &mut *lock(&self.shared.open) {
+            OpenRequestTable::Broken(LinkError::Closed(reason)) => Err(LinkError::NotSent(reason.clone())),
+            OpenRequestTable::Broken(error) => Err(error.clone()),
+            OpenRequestTable::Calls(calls) => {
+                let (sender, receiver) = mpsc::channel(CALL_QUEUE);
+                calls.insert(id, sender);
+                Ok(receiver)
+            }
+        }
+    }
+
+    async fn write(&self, body: Bytes) -> Result<(), LinkError> {
+        let gone = || LinkError::NotSent("the server is being stopped".to_owned());
+        let writer = lock(&self.writer).clone().ok_or_else(gone)?;
+        // The largest message may be larger than all that may wait: then it waits alone.
+        let size = write_cost(&body).min(u32::try_from(self.shared.backlog.limit()).unwrap_or(u32::MAX));
+        let line = match self.write_room.clone().try_acquire_many_owned(size) {
+            Ok(place) => writer.try_send((body, place)),
+            Err(_) => return self.write_when_room(&writer, body, size).await,
+        };
+        match line {
+            Ok(()) => Ok(()),
+            Err(mpsc::error::TrySendError::Closed(_)) => Err(gone()),
+            Err(mpsc::error::TrySendError::Full((body, place))) => {
+                drop(place);
+                self.write_when_room(&writer, body, size).await
+            }
+        }
+    }
+
+    async fn write_when_room(
+        &self,
+        writer: &mpsc::Sender<QueuedLine>,
+        body: Bytes,
+        size: u32,
+    ) -> Result<(), LinkError> {
+        let written = async {
+            let place = self.write_room.clone().acquire_many_owned(size).await.ok()?;
+            writer.send((body, place)).await.ok()
+        };
+        match tokio::time::timeout(WRITE_WAIT, written).await {
+            Ok(Some(())) => Ok(()),
+            Ok(None) => Err(LinkError::NotSent("the server is being stopped".to_owned())),
+            Err(_) => {
+                Err(LinkError::QueueFull("the server does not read its input, and too much waits for it".to_owned()))
+            }
+        }
+    }
+}
+
+impl Link for RpcPipe {
+    fn send(&self, outgoing: OutgoingMessage) -> BoxFuture<'_, Result<LinkReply, LinkError>> {
+        async move {
+            let Some(id) = outgoing.id else {
+                self.write(outgoing.body).await?;
+                return Ok(LinkReply { headers: HeaderMap::new(), status: 200, messages: stream::empty().boxed() });
+            };
+            let receiver = self.register(id)?;
+            // From here on the entry leaves the table with the stream, however the call ends.
+            let entry = PendingRequest { id, shared: self.shared.clone(), receiver };
+            self.write(outgoing.body).await?;
+            Ok(LinkReply { headers: HeaderMap::new(), status: 200, messages: entry.into_messages() })
+        }
+        .boxed()
+    }
+
+    fn reply(&self, body: Bytes) -> BoxFuture<'_, ()> {
+        self.shared.replies.send(body).boxed()
+    }
+
+    fn open_server_stream(&self, _: HeaderList) -> BoxFuture<'_, Result<MessageStream, LinkError>> {
+        let events = lock(&self.events).take();
+        async move {
+            let mut events =
+                events.ok_or_else(|| LinkError::Protocol("the pipe's events are already being read".into()))?;
+            Ok(stream::poll_fn(move |cx| events.poll_recv(cx)).map(|(message, _)| Ok(message)).boxed())
+        }
+        .boxed()
+    }
+
+    fn close(&self, _: HeaderList) -> BoxFuture<'_, ()> {
+        self.close_writer();
+        std::future::ready(()).boxed()
+    }
+
+    fn closed(&self) -> BoxFuture<'_, LinkError> {
+        let mut broken = self.shared.closed.subscribe();
+        async move {
+            let reason = broken.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone());
+            reason.unwrap_or_else(|| LinkError::Closed("the pipe was closed".to_owned()))
+        }
+        .boxed()
+    }
+
+    fn take_activity(&self) -> bool {
+        self.shared.activity.take()
+    }
+
+    fn received_count(&self) -> u64 {
+        self.shared.received.load(Ordering::Relaxed)
+    }
+
+    fn is_multiplexed(&self) -> bool {
+        true
+    }
+}
+
+/// One open request's place in the table.
+struct PendingRequest {
+    id: u64,
+    shared: Arc<PipeShared>,
+    receiver: mpsc::Receiver<CallMessage>,
+}
+
+impl PendingRequest {
+    fn into_messages(self) -> MessageStream {
+        let mut entry = self;
+        stream::poll_fn(move |cx| entry.receiver.poll_recv(cx)).map(|waiting| waiting.message).boxed()
+    }
+}
+
+impl Drop for PendingRequest {
+    fn drop(&mut self) {
+        if let OpenRequestTable::Calls(calls) = &mut *lock(&self.shared.open) {
+            calls.remove(&self.id);
+        }
+    }
+}
+
+// === impl Shared ===
+
+impl PipeShared {
+    /// Sends what the server is owed before anything more is read of it.
+    async fn send_owed_replies(&self, owed: &mut Vec<Bytes>) {
+        for answer in owed.drain(..) {
+            self.replies.send(answer).await;
+        }
+    }
+
+    /// Something was heard.
+    fn mark_received(&self) {
+        self.activity.mark();
+        // Only the reading task counts.
+        self.received.store(self.received.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// Hands a message to whom it is for; gives the answer that the server is owed at once, if it is. `size`: the bytes
+    /// that the message keeps alive.
+    fn deliver(&self, message: RpcMessage, size: usize) -> Option<Bytes> {
+        self.mark_received();
+        if let RpcMessage::Response(response) = &message {
+            match response.id.as_ref().and_then(|id| id.as_number()) {
+                Some(id) => self.complete_call(id, message),
+                // An answer to nothing that we asked: late, or invented.
+                None => self.backlog.answers.inc(),
+            }
+            return None;
+        }
+        match (self.correlate)(&message) {
+            MessageRoute::Answer(answer) => return Some(answer),
+            MessageRoute::Call(id) => {
+                if let OpenRequestTable::Calls(calls) = &*lock(&self.open)
+                    && let Some(call) = calls.get(&id)
+                {
+                    return self.queue_for_call(call, message, size);
+                }
+            }
+            MessageRoute::Events => {}
+        }
+        if self.events.is_closed() {
+            return self.drop_unclaimed(&message);
+        }
+        let Some(weight) = self.backlog.reserve(size) else { return self.drop_unroutable(&message) };
+        let unsent = self.events.try_send((message, weight)).err()?;
+        self.drop_unroutable(&unsent.into_inner().0)
+    }
+
+    /// Ends a call with its answer: the table forgets it, so that a second answer finds nobody.
+    fn complete_call(&self, id: u64, message: RpcMessage) {
+        let call = match &mut *lock(&self.open) {
+            OpenRequestTable::Calls(calls) => calls.remove(&id),
+            OpenRequestTable::Broken(_) => None,
+        };
+        match call {
+            Some(call) => drop(call.try_send(CallMessage::end(Ok(message)))),
+            None => self.backlog.answers.inc(),
+        }
+    }
+
+    /// Tells a call something that is not its answer.
+    fn queue_for_call(&self, call: &mpsc::Sender<CallMessage>, message: RpcMessage, size: usize) -> Option<Bytes> {
+        // One place stays free for the answer.
+        let Some(weight) = self.backlog.reserve(size).filter(|_| call.capacity() > 1) else {
+            return self.drop_unroutable(&message);
+        };
+        let unsent = call.try_send(CallMessage { message: Ok(message), _reservation: Some(weight) }).err()?;
+        self.drop_unroutable(unsent.into_inner().message.as_ref().ok()?)
+    }
+
+    /// Counts a message that comes to nobody. JSON-RPC 2.0, section 4: a request "MUST" be replied to, and a server may
+    /// wait for that for ever.
+    fn drop_unroutable(&self, message: &RpcMessage) -> Option<Bytes> {
+        self.backlog.dropped.inc();
+        let RpcMessage::Request(request) = message else { return None };
+        self.backlog.refused.inc();
+        Some(refusal(request, code::INTERNAL, "Too much waits for the client; ask again later"))
+    }
+
+    /// The same where nobody listens to what belongs to no call: it takes no room from what does.
+    fn drop_unclaimed(&self, message: &RpcMessage) -> Option<Bytes> {
+        self.backlog.dropped.inc();
+        let RpcMessage::Request(request) = message else { return None };
+        Some(refusal(request, code::METHOD_NOT_FOUND, "Nobody is here who could answer"))
+    }
+
+    /// Ends the pipe: every open call fails now, every later one at once.
+    fn fail(&self, error: LinkError) {
+        let mut open = lock(&self.open);
+        let OpenRequestTable::Calls(calls) = std::mem::replace(&mut *open, OpenRequestTable::Broken(error.clone()))
+        else {
+            return;
+        };
+        drop(open);
+        for call in calls.into_values() {
+            let _ = call.try_send(CallMessage::end(Err(error.clone())));
+        }
+        self.closed.send_replace(Some(error));
+    }
+}
+
+fn refusal(request: &RpcRequest, code: i64, message: &'static str) -> Bytes {
+    let error = RpcError { code, message: message.into(), data: None };
+    encode_with(160, |out| write_error(out, Some(&request.id), &error))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+
+    use super::*;
+    use crate::telemetry::Metrics;
+
+    /// What the calls 1 and 2 are told of this text, written in pieces of this size.
+    async fn told(text: &str, size: usize) -> Vec<String> {
+        let (ours, mut theirs) = tokio::io::duplex(size);
+        let settings = RpcPipeSettings {
+            max_message: 60,
+            correlate: Arc::new(|_| MessageRoute::Events),
+            on_garbage: Arc::new(|_| ()),
+            backlog: ByteBudget::new(64 * 1024, "a", &Metrics::new()),
+            closed: "the server closed its output",
+            explain: None,
+        };
+        let duplex = RpcPipe::start(ours, tokio::io::sink(), settings);
+        let mut calls = Vec::new();
+        for id in [1, 2] {
+            let outgoing = OutgoingMessage { body: Bytes::from_static(b"{}"), id: Some(id), headers: Vec::new() };
+            calls.push(duplex.send(outgoing).await.unwrap().messages);
+        }
+        theirs.write_all(text.as_bytes()).await.unwrap();
+        drop(theirs);
+        let mut told = Vec::new();
+        for mut call in calls {
+            told.push(match call.next().await {
+                Some(Ok(message)) => format!("{message:?}"),
+                Some(Err(error)) => error.to_string(),
+                None => String::new(),
+            });
+        }
+        told
+    }
+
+    #[tokio::test]
+    async fn a_line_over_the_limit_is_none_however_it_comes() {
+        let long = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{"x":"{}"}}}}"#, "x".repeat(40));
+        let text = format!("{long}\n{}\n", r#"{"jsonrpc":"2.0","id":2,"result":{}}"#);
+        for size in [1, 7, 1000] {
+            let told = told(&text, size).await;
+            assert!(told[0].contains("max_message"), "pieces of {size}: {told:?}");
+            assert!(told[1].contains("Response"), "pieces of {size}: {told:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_malformed_answer_fails_the_call_that_it_names() {
+        let both = r#"{"jsonrpc":"2.0","id":1,"result":{},"error":{}}"#;
+        let told_of = told(&format!("{both}\n"), 1000).await;
+        assert!(told_of[0].contains("the answer is not a JSON-RPC 2.0 message"), "{told_of:?}");
+        // A log line of a program that logs as JSON, and a request that is none.
+        for other in [r#"{"level":30,"id":1,"error":"no"}"#, r#"{"jsonrpc":"2.0","id":1,"method":7,"error":1}"#] {
+            let told = told(&format!("{other}\n"), 1000).await;
+            assert_eq!(told[0], "the server closed its output", "{other}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_comes_after_the_end_was_never_sent() {
+        let (duplex, server) = pipe(64 * 1024, &Metrics::new());
+        let call = || OutgoingMessage { body: Bytes::from_static(b"{}"), id: Some(1), headers: Vec::new() };
+        let mut open = duplex.send(call()).await.unwrap().messages;
+        drop(server);
+        assert!(matches!(open.next().await, Some(Err(LinkError::Closed(_)))), "this one may have run");
+        assert!(matches!(duplex.send(call()).await, Err(LinkError::NotSent(_))));
+        let (duplex, _server) = pipe(64 * 1024, &Metrics::new());
+        duplex.close_writer();
+        assert!(matches!(duplex.send(call()).await, Err(LinkError::NotSent(_))));
+    }
+
+    fn pipe(max_backlog: usize, metrics: &Metrics) -> (RpcPipe, BufReader<tokio::io::DuplexStream>) {
+        let (ours, theirs) = tokio::io::duplex(64 * 1024);
+        let (reader, writer) = tokio::io::split(ours);
+        let settings = RpcPipeSettings {
+            max_message: 64 * 1024,
+            backlog: ByteBudget::new(max_backlog, "a", metrics),
+            correlate: Arc::new(|_| MessageRoute::Events),
+            on_garbage: Arc::new(|line| panic!("{}", String::from_utf8_lossy(line))),
+            closed: "the other end closed the pipe",
+            explain: None,
+        };
+        (RpcPipe::start(reader, writer, settings), BufReader::new(theirs))
+    }
+
+    #[tokio::test]
+    async fn a_request_without_room_is_answered_with_an_error() {
+        let metrics = Metrics::new();
+        let (duplex, mut server) = pipe(160, &metrics);
+        let ask = |n: u32| format!("{{\"jsonrpc\":\"2.0\",\"id\":\"q{n}\",\"method\":\"roots/list\"}}\n");
+        let all: String = (0..10).map(ask).collect();
+        server.write_all(all.as_bytes()).await.unwrap();
+        let mut line = String::new();
+        let read = server.read_line(&mut line);
+        tokio::time::timeout(Duration::from_secs(20), read).await.expect("no answer").unwrap();
+        // Of some fifty bytes each, three have room; the fourth is the first to be refused.
+        assert!(line.contains(r#""id":"q3""#) && line.contains("-32603"), "{line}");
+        for n in 4..10 {
+            line.clear();
+            let read = server.read_line(&mut line);
+            tokio::time::timeout(Duration::from_secs(20), read).await.expect("no answer").unwrap();
+            assert!(line.contains(&format!(r#""id":"q{n}""#)), "{line}");
+        }
+        assert_eq!(metrics.refused.with_label_values(&["max_backlog"]).get(), 7);
+        assert_eq!(metrics.dropped.with_label_values(&["server_message"]).get(), 7);
+        assert!(metrics.backlog_bytes.with_label_values(&["a"]).get() > 0);
+        // What is read makes room again.
+        let mut events = duplex.open_server_stream(Vec::new()).await.unwrap();
+        for _ in 0..3 {
+            assert!(events.next().await.is_some());
+        }
+        assert_eq!(metrics.backlog_bytes.with_label_values(&["a"]).get(), 0);
+        server.write_all(ask(11).as_bytes()).await.unwrap();
+        let next = tokio::time::timeout(Duration::from_secs(20), events.next()).await;
+        assert!(matches!(next, Ok(Some(Ok(RpcMessage::Request(_))))));
+    }
+
+    #[tokio::test]
+    async fn what_nobody_listens_to_takes_no_room() {
+        let metrics = Metrics::new();
+        let (duplex, mut server) = pipe(160, &metrics);
+        drop(duplex.open_server_stream(Vec::new()).await.unwrap());
+        let told = "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\"}\n".repeat(10);
+        let ask = "{\"jsonrpc\":\"2.0\",\"id\":\"q\",\"method\":\"roots/list\"}\n";
+        server.write_all(format!("{told}{ask}").as_bytes()).await.unwrap();
+        let mut line = String::new();
+        let read = server.read_line(&mut line);
+        tokio::time::timeout(Duration::from_secs(20), read).await.expect("no answer").unwrap();
+        assert!(line.contains(r#""id":"q""#) && line.contains("-32601"), "{line}");
+        assert_eq!(metrics.backlog_bytes.with_label_values(&["a"]).get(), 0);
+        assert_eq!(metrics.dropped.with_label_values(&["server_message"]).get(), 11);
+        assert_eq!(metrics.refused.with_label_values(&["max_backlog"]).get(), 0);
+    }
+
+    /// The routes of a server whose pings are answered.
+    fn pongs(message: &RpcMessage) -> MessageRoute {
+        match message {
+            RpcMessage::Request(request) => MessageRoute::Answer(Bytes::from(format!(
+                "{{\"pong\":{}}}",
+                String::from_utf8_lossy(request.id.raw().bytes())
+            ))),
+            _ => MessageRoute::Events,
+        }
+    }
+
+    fn pinged(metrics: &Metrics) -> (RpcPipe, BufReader<tokio::io::DuplexStream>) {
+        let (ours, theirs) = tokio::io::duplex(8 * 1024);
+        let (reader, writer) = tokio::io::split(ours);
+        let settings = RpcPipeSettings {
+            max_message: 1 << 20,
+            backlog: ByteBudget::new(1 << 24, "a", metrics),
+            correlate: Arc::new(pongs),
+            // Such as half a line, where the writing was given up.
+            on_garbage: Arc::new(|_| ()),
+            closed: "the other end closed the pipe",
+            explain: None,
+        };
+        (RpcPipe::start(reader, writer, settings), BufReader::new(theirs))
+    }
+
+    fn requests(metrics: &Metrics, outcome: &str) -> u64 {
+        metrics.server_requests.with_label_values(&["a", outcome]).get()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_ping_is_answered_before_whatever_else_waits() {
+        let metrics = Metrics::new();
+        let (duplex, mut server) = pinged(&metrics);
+        // Large ones, of which the pipe holds none, so that they wait for the server to read.
+        for _ in 0..200 {
+            duplex.write(Bytes::from(vec![b'1'; 20_000])).await.unwrap();
+        }
+        server.write_all(b"{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"ping\"}\n").await.unwrap();
+        while requests(&metrics, "answered") == 0 {
+            tokio::task::yield_now().await;
+        }
+        let (mut line, mut before) = (String::new(), 0);
+        loop {
+            line.clear();
+            server.read_line(&mut line).await.unwrap();
+            if line.contains("pong") {
+                break;
+            }
+            before += 1;
+        }
+        // Those that were on their way already.
+        assert!(before <= 65, "it came after {before} others");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_takes_no_answers_is_not_read_for_a_while_and_nothing_is_kept_for_it() {
+        let metrics = Metrics::new();
+        let (_duplex, mut server) = pinged(&metrics);
+        let ping = b"{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"ping\"}\n";
+        let began = tokio::time::Instant::now();
+        let mut written = 0;
+        // It reads nothing: some answers are in the pipe, some wait, and then no more pings are taken.
+        while tokio::time::timeout(Duration::from_secs(1), server.write_all(ping)).await.is_ok() {
+            written += 1;
+            assert!(written < 10_000, "there is no end to it");
+        }
+        assert!(written < 2000, "{written}");
+        assert!(requests(&metrics, "dropped") == 0, "{:?}", began.elapsed());
+        // After a while it is read again, and its pings are dropped.
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        assert!(requests(&metrics, "dropped") > 0);
+        // When it reads, it is answered again.
+        let (mut line, count) =
+            (String::new(), |metrics: &Metrics| requests(metrics, "answered") + requests(metrics, "delayed"));
+        for _ in 0..count(&metrics) {
+            line.clear();
+            server.read_line(&mut line).await.unwrap();
+        }
+        let before = count(&metrics);
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        server.write_all(b"\n").await.unwrap();
+        server.write_all(ping).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(count(&metrics) > before);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn two_that_are_blocked_in_writing_to_each_other_go_on() {
+        let metrics = Metrics::new();
+        let (duplex, mut server) = pinged(&metrics);
+        let body = Bytes::from(vec![b' '; 100_000]);
+        let mut call = duplex.send(OutgoingMessage { body, id: Some(1), headers: Vec::new() }).await.unwrap().messages;
+        // The server reads nothing before all of this is written, and the call does not fit into the pipe.
+        let serving = tokio::spawn(async move {
+            let pings = "{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"ping\"}\n".repeat(3000);
+            server.write_all(pings.as_bytes()).await.unwrap();
+            server.write_all(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n").await.unwrap();
+            let mut line = String::new();
+            server.read_line(&mut line).await.unwrap();
+            (line.len(), server)
+        });
+        let answer = tokio::time::timeout(Duration::from_secs(20), call.next()).await;
+        assert!(matches!(answer, Ok(Some(Ok(RpcMessage::Response(_))))), "{answer:?}");
+        assert_eq!(serving.await.unwrap().0, 100_001, "the call came whole");
+        assert!(requests(&metrics, "dropped") > 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_waits_to_be_written_is_bounded_in_bytes() {
+        let metrics = Metrics::new();
+        let (duplex, server) = pipe(300_000, &metrics);
+        // Nobody reads: what the pipe itself holds is taken, then what may wait, and then no more.
+        let mut taken = 0;
+        let refused = loop {
+            match duplex.write(Bytes::from(vec![b' '; 50_000])).await {
+                Ok(()) => taken += 1,
+                Err(error) => break error,
+            }
+            assert!(taken < 100, "there is no end to it");
+        };
+        assert!(matches!(refused, LinkError::QueueFull(_)), "{refused}");
+        // What the writer has gathered goes with it; a message that is larger than all room would wait alone.
+        drop(server);
+    }
+}

@@ -1,0 +1,234 @@
+//! The two tasks of a pipe: what reads its lines, and what writes them.
+//!
+//! Owns how lines are delimited and what becomes of those that are none. Does not match answers to calls (`duplex`).
+//! Invariant: a line that is too long is not kept, and fails the call that it answers.
+
+use std::fmt::Display;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::{Stream, StreamExt, stream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::mpsc;
+use tokio::task::coop;
+
+use super::{CallMessage, OpenRequestTable, PipeShared, QueuedLine, lock};
+use crate::jsonrpc::{MalformedMessage, RpcPayload};
+use crate::link::partial_id::PartialIdScanner;
+use crate::link::{BATCH_MAX, LinkError};
+
+/// Messages that are written together, at most.
+const WRITE_AT_ONCE: usize = 64;
+/// Longest time for what was gathered to be written.
+const WRITE_TIME: Duration = Duration::from_secs(30);
+/// What is kept of the buffer for writing, in bytes.
+const WRITE_BUFFER_MAX: usize = 256 * 1024;
+/// How long the end of the output is waited for, once the input is closed.
+const END_WAIT: Duration = Duration::from_millis(250);
+
+/// What is to be written, for whoever writes it.
+pub(in crate::link) struct WriteQueue {
+    pub(super) messages: mpsc::Receiver<QueuedLine>,
+    pub(super) replies: mpsc::Receiver<QueuedLine>,
+    pub(super) shared: Arc<PipeShared>,
+}
+
+impl WriteQueue {
+    /// Waits for messages, and takes as many as there are within reason. False: there will be no more.
+    pub(in crate::link) async fn next(&mut self, waiting: &mut Vec<QueuedLine>) -> bool {
+        poll_fn(|cx| {
+            // First: however much waits for the server, it shall not wait for the answer to a ping.
+            match self.replies.poll_recv_many(cx, waiting, WRITE_AT_ONCE) {
+                Poll::Ready(1..) => Poll::Ready(true),
+                _ => self.messages.poll_recv_many(cx, waiting, WRITE_AT_ONCE).map(|taken| taken > 0),
+            }
+        })
+        .await
+    }
+
+    /// The answers alone, where calls go another way; they end with the pipe.
+    pub(in crate::link) fn into_replies(self) -> impl Stream<Item = Bytes> + Send {
+        let failed = self.failed();
+        let mut answers = self.replies;
+        let answers = stream::poll_fn(move |cx| answers.poll_recv(cx)).map(|(answer, _)| answer);
+        answers.take_until(failed)
+    }
+
+    /// Waits until something is written. False: it was not, and the pipe has failed.
+    pub(in crate::link) async fn run_write<E: Display>(&self, writing: impl Future<Output = Result<(), E>>) -> bool {
+        // A server that does not read its input is of no more use than one whose input is closed.
+        let failure = match tokio::time::timeout(WRITE_TIME, writing).await {
+            Ok(Ok(())) => return true,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("it does not read: nothing was taken for {WRITE_TIME:?}"),
+        };
+        // Mostly the server has ended, and its output is about to: the reading task can then say how.
+        let _ = tokio::time::timeout(END_WAIT, self.shared.closed.subscribe().wait_for(Option::is_some)).await;
+        self.fail(LinkError::Closed(format!("the server takes no input: {failure}")));
+        false
+    }
+
+    /// Waits for the end of the pipe.
+    pub(in crate::link) fn failed(&self) -> impl Future<Output = ()> + use<> {
+        let mut broke = self.shared.closed.subscribe();
+        async move {
+            let _ = broke.wait_for(Option::is_some).await;
+        }
+    }
+
+    /// Ends the pipe.
+    pub(in crate::link) fn fail(&self, error: LinkError) {
+        self.shared.fail(error);
+        self.shared.stop.cancel();
+    }
+}
+
+pub(super) async fn write_lines<W: AsyncWrite + Unpin>(mut writer: W, mut outbox: WriteQueue) {
+    let mut waiting = Vec::new();
+    let mut buffer = BytesMut::new();
+    while outbox.next(&mut waiting).await {
+        for (line, _place) in waiting.drain(..) {
+            // A line break inside would end the message early. JSON allows one only as white space between tokens,
+            // where a space means the same.
+            let mut rest = &line[..];
+            while let Some(at) = memchr::memchr2(b'\n', b'\r', rest) {
+                buffer.extend_from_slice(&rest[..at]);
+                buffer.extend_from_slice(b" ");
+                rest = &rest[at + 1..];
+            }
+            buffer.extend_from_slice(rest);
+            buffer.extend_from_slice(b"\n");
+        }
+        let writing = async {
+            writer.write_all(&buffer).await?;
+            writer.flush().await
+        };
+        if !outbox.run_write(writing).await {
+            return;
+        }
+        buffer.clear();
+        // One large message shall not be paid for ever after.
+        if buffer.capacity() > WRITE_BUFFER_MAX {
+            buffer = BytesMut::new();
+        }
+    }
+}
+
+/// A message's part of what may wait to be written.
+pub(super) fn write_cost(body: &Bytes) -> u32 {
+    u32::try_from(body.len()).unwrap_or(u32::MAX)
+}
+
+pub(super) async fn read_lines<R: AsyncRead + Unpin>(
+    mut reader: R,
+    shared: &PipeShared,
+    limit: usize,
+    closed: &'static str,
+) -> LinkError {
+    let mut buffer = BytesMut::with_capacity(16 * 1024);
+    let mut scanned = 0;
+    // Inside a line that is too long: all of it is thrown away, but for the id of the call that it answers.
+    let mut skipping: Option<PartialIdScanner> = None;
+    let mut owed = Vec::new();
+    loop {
+        while let Some(at) = memchr::memchr(b'\n', &buffer[scanned..]) {
+            let line = buffer.split_to(scanned + at + 1).freeze();
+            scanned = 0;
+            match skipping.take() {
+                Some(mut scan) => shared.fail_oversized(scan.feed(&line), limit),
+                // It came at once, and is too long all the same.
+                None if line.len() - 1 > limit => {
+                    (shared.on_garbage)(too_long(limit).as_bytes());
+                    shared.fail_oversized(PartialIdScanner::default().feed(&line), limit);
+                }
+                None => {
+                    take_line(line, shared, &mut owed);
+                    // One that floods us leaves the thread to others now and then.
+                    coop::consume_budget().await;
+                }
+            }
+            if !owed.is_empty() {
+                shared.send_owed_replies(&mut owed).await;
+            }
+        }
+        scanned = buffer.len();
+        if scanned > limit && skipping.is_none() {
+            (shared.on_garbage)(too_long(limit).as_bytes());
+            skipping = Some(PartialIdScanner::default());
+        }
+        if let Some(scan) = &mut skipping {
+            shared.fail_oversized(scan.feed(&buffer), limit);
+            buffer.clear();
+            scanned = 0;
+        }
+        buffer.reserve(8 * 1024);
+        match reader.read_buf(&mut buffer).await {
+            Ok(0) => return LinkError::Closed(closed.to_owned()),
+            Ok(_) => {}
+            Err(e) => return LinkError::Closed(format!("reading from the server failed: {e}")),
+        }
+    }
+}
+
+fn too_long(limit: usize) -> String {
+    format!("a line longer than max_message = {limit} bytes")
+}
+
+/// Takes one message, or a batch; what the server is owed for it goes into `owed`.
+pub(super) fn take_line(line: Bytes, shared: &PipeShared, owed: &mut Vec<Bytes>) {
+    let on_garbage = &shared.on_garbage;
+    let mut text = line.trim_ascii();
+    text = text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text);
+    if text.is_empty() {
+        return;
+    }
+    let text = line.slice_ref(text);
+    // 2025-03-26 has batches, and servers of it may send them.
+    match RpcPayload::parse(&text, BATCH_MAX) {
+        Ok(RpcPayload::One(message)) => owed.extend(shared.deliver(message, text.len())),
+        Ok(RpcPayload::Batch(messages)) => {
+            // Each keeps the whole text alive: they share it.
+            let each = text.len() / messages.len().max(1);
+            for message in messages {
+                match message {
+                    Ok(message) => owed.extend(shared.deliver(message, each)),
+                    Err(_) => on_garbage(&text),
+                }
+            }
+        }
+        Err(wrong) => {
+            on_garbage(&text);
+            shared.fail_malformed(&text, &wrong);
+        }
+    }
+}
+
+impl PipeShared {
+    /// Fails the call that a malformed answer names, if it does: nothing else will come for it. What may be a request,
+    /// or a line for people that has an `id`, is no answer.
+    fn fail_malformed(&self, line: &[u8], wrong: &MalformedMessage) {
+        let has = |word: &[u8]| memchr::memmem::find(line, word).is_some();
+        let answers = has(b"\"jsonrpc\"") && (has(b"\"result\"") || has(b"\"error\"")) && !has(b"\"method\"");
+        if let Some(id) = answers.then(|| PartialIdScanner::default().feed(line)).flatten()
+            && let OpenRequestTable::Calls(calls) = &mut *lock(&self.open)
+            && let Some(call) = calls.remove(&id)
+        {
+            self.mark_received();
+            let _ = call.try_send(CallMessage::end(Err(LinkError::Protocol(format!("the answer is {wrong}")))));
+        }
+    }
+
+    /// Fails the call that an over-long line answers.
+    fn fail_oversized(&self, id: Option<u64>, limit: usize) {
+        if let Some(id) = id
+            && let OpenRequestTable::Calls(calls) = &mut *lock(&self.open)
+            && let Some(call) = calls.remove(&id)
+        {
+            self.mark_received();
+            let _ = call.try_send(CallMessage::end(Err(LinkError::TooLarge { limit })));
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Event streams that end too early, asked for again where they ended.
+//!
+//! Owns the waiting and the attempts. Does not read events (`http`). Invariant: it waits at least as long as the server
+//! said, never longer than [`RETRY_MAX`], and asks for nothing again that had no event id.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
+use http::{HeaderName, HeaderValue};
+
+use crate::jsonrpc::RpcMessage;
+use crate::link::http_client::{HttpEndpoint, HttpRequest};
+use crate::link::streamable_http::{EventStream, EventStreamOptions, is_event_stream};
+use crate::link::{LinkError, MessageStream};
+
+/// The header of the standard for server-sent events.
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+/// The pause where the server named none.
+const RETRY_DEFAULT: Duration = Duration::from_secs(1);
+/// A server that wants to be left alone for longer is not waited for: the stream counts as ended.
+const RETRY_MAX: Duration = Duration::from_secs(600);
+/// The pause before a stream that brought nothing last time is asked for again, whatever the server said; doubled
+/// with each such time.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+/// The longest of these pauses.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// Requests in a row that may fail.
+const FAILURES_MAX: u32 = 3;
+/// Longest time for the head of the answer.
+const HEAD_TIME: Duration = Duration::from_secs(30);
+/// Longest event id that is sent back, in bytes.
+const ID_MAX: usize = 4096;
+
+/// Told about each stream that is asked for again.
+pub type OnResume = Arc<dyn Fn() + Send + Sync>;
+
+/// How a stream is asked for again.
+pub(super) struct SseReconnect {
+    pub(super) target: HttpEndpoint,
+    /// The GET, but for the event id.
+    pub(super) request: HttpRequest,
+    pub(super) options: EventStreamOptions,
+    pub(super) on_resume: OnResume,
+}
+
+/// The messages of `events`, and of the streams that continue it.
+pub(super) fn with_reconnects(events: EventStream, how: SseReconnect) -> MessageStream {
+    let state = ReconnectingStream {
+        events,
+        plan: how,
+        last_event_id: None,
+        retry: RETRY_DEFAULT,
+        empty_streams: 0,
+        finished: false,
+    };
+    stream::unfold(state, |mut state| async move { state.next().await.map(|message| (message, state)) }).boxed()
+}
+
+struct ReconnectingStream {
+    events: EventStream,
+    plan: SseReconnect,
+    /// The id of the last event that had one.
+    last_event_id: Option<HeaderValue>,
+    retry: Duration,
+    /// How often in a row a stream ended that brought no message.
+    empty_streams: u32,
+    finished: bool,
+}
+
+impl ReconnectingStream {
+    async fn next(&mut self) -> Option<Result<RpcMessage, LinkError>> {
+        while !self.finished {
+            let end = match self.events.next().await {
+                Some(Ok(message)) => {
+                    self.empty_streams = 0;
+                    self.finished = self.plan.options.id.is_some() && matches!(message, RpcMessage::Response(_));
+                    return Some(Ok(message));
+                }
+                // A connection that broke is one way in which a stream can end.
+                Some(Err(error @ LinkError::Closed(_))) => Some(Err(error)),
+                Some(Err(error)) => {
+                    self.finished = true;
+                    return Some(Err(error));
+                }
+                None => None,
+            };
+            self.record_position();
+            match self.reconnect().await {
+                Some(events) => self.events = events,
+                None => {
+                    self.finished = true;
+                    return end;
+                }
+            }
+        }
+        None
+    }
+
+    /// Keeps what the stream said about coming back.
+    fn record_position(&mut self) {
+        let reader = self.events.reader();
+        if let Some(id) = reader.last_id() {
+            self.last_event_id = HeaderValue::from_str(id).ok().filter(|id| id.len() <= ID_MAX);
+        }
+        if let Some(ms) = reader.retry_ms() {
+            self.retry = Duration::from_millis(ms);
+        }
+    }
+
+    /// 2025-11-25/basic/transports.mdx, Resumability and Redelivery: "If the client wishes to resume after a
+    /// disconnection (whether due to network failure or server-initiated closure), it SHOULD issue an HTTP GET to the
+    /// MCP endpoint, and include the `Last-Event-ID` header".
+    async fn reconnect(&mut self) -> Option<EventStream> {
+        let last = self.last_event_id.clone()?;
+        for _ in 0..FAILURES_MAX {
+            // Sending Messages to the Server: "The client MUST respect the `retry` field, waiting the given number of
+            // milliseconds before attempting to reconnect."
+            let pause = self.retry.max(PAUSE_MIN.saturating_mul(1 << self.empty_streams.min(16)).min(PAUSE_MAX));
+            if pause > RETRY_MAX {
+                return None;
+            }
+            tokio::time::sleep(pause).await;
+            self.empty_streams += 1;
+            (self.plan.on_resume)();
+            let mut request = self.plan.request.clone();
+            request.headers.push((LAST_EVENT_ID, last.clone()));
+            let Ok(Ok(response)) = tokio::time::timeout(HEAD_TIME, self.plan.target.request(request)).await else {
+                continue;
+            };
+            if response.status().is_success() && is_event_stream(response.headers()) {
+                return Some(EventStream::new(response.into_body(), self.plan.options.clone()));
+            }
+            if !(response.status().is_server_error() || response.status().as_u16() == 429) {
+                return None;
+            }
+        }
+        None
+    }
+}

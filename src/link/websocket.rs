@@ -1,0 +1,574 @@
+//! WebSocket towards a server: one JSON-RPC message in each text frame.
+//!
+//! No revision of the specification has this transport; there is a proposal (SEP-1288). What is spoken here is what the
+//! SDKs' own WebSocket transports have in common: the subprotocol `mcp`, a message a frame, and a client for each
+//! connection. Owns the handshake, pings, and what closing codes mean. Does not match answers to
+//! calls (`duplex`). Invariant: a connection that nothing is heard on, not even an answer to a ping, is given up.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{FutureExt, SinkExt, Stream, StreamExt, stream};
+use http::header::USER_AGENT;
+use http::{HeaderValue, Request, Uri};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Instant;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::error::{Error, ProtocolError, SubProtocolError};
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, WebSocketConfig};
+use tokio_tungstenite::tungstenite::{Message as Frame, Utf8Bytes};
+use tokio_tungstenite::{WebSocketStream, client_async_with_config};
+use tower::ServiceExt;
+
+use crate::link::connect_hints::unreachable;
+use crate::link::proxy::ProxyAddress;
+use crate::link::rpc_pipe::{OnGarbage, RpcPipe, RpcPipeSettings, WriteQueue};
+use crate::link::socket::keepalive_connector;
+use crate::link::streamable_http::{chain, status_error};
+use crate::link::tunnel::ProxyConnector;
+use crate::link::{ByteBudget, CorrelateFn, HeaderList, Link, LinkError, LinkReply, MessageStream, OutgoingMessage};
+use crate::telemetry::logs;
+
+/// What both sides have to agree on.
+const SUBPROTOCOL: &str = "mcp";
+/// How long the closing handshake may take.
+const CLOSE_TIME: Duration = Duration::from_secs(1);
+/// What is read at once, and kept for it by each connection.
+const READ_BUFFER: usize = 16 * 1024;
+
+/// Pings of a connection: whoever stands in between would else close it, or be there without the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WebSocketPing {
+    /// Between two; zero: none.
+    pub interval: Duration,
+    /// How long nothing may be heard after one, not even an answer to it.
+    pub timeout: Duration,
+}
+
+impl Default for WebSocketPing {
+    fn default() -> Self {
+        WebSocketPing { interval: Duration::from_secs(20), timeout: Duration::from_secs(20) }
+    }
+}
+
+/// Longer than any process lives: when whoever wants no pings gets one.
+const NEVER: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+impl WebSocketPing {
+    fn next_ping(self) -> Instant {
+        Instant::now() + if self.interval.is_zero() { NEVER } else { self.interval }
+    }
+
+    /// When a connection is given up on which nothing is heard any more.
+    fn give_up_at(self, heard: &LastReceived) -> Instant {
+        heard.last() + if self.interval.is_zero() { NEVER } else { self.silence() }
+    }
+
+    /// How long nothing may be heard at all.
+    fn silence(self) -> Duration {
+        self.interval.saturating_add(self.timeout)
+    }
+}
+
+/// What is needed to reach one server.
+pub struct WsSettings {
+    /// Its endpoint: `ws://` or `wss://`.
+    pub url: url::Url,
+    /// The proxy through which it is reached, always by CONNECT.
+    pub proxy: Option<ProxyAddress>,
+    /// Sent with the request that opens the connection.
+    pub headers: HeaderList,
+    /// Longest time for TCP, a proxy, TLS and the handshake together.
+    pub connect_timeout: Duration,
+    /// Largest message accepted, in bytes.
+    pub max_message: usize,
+    /// Its pings.
+    pub ping: WebSocketPing,
+    /// What may wait to be read, and the same again to be written.
+    pub backlog: Arc<ByteBudget>,
+    /// Which open call a message is about.
+    pub correlate: CorrelateFn,
+    /// Told about frames that are no messages.
+    pub on_garbage: OnGarbage,
+}
+
+/// A server behind a WebSocket.
+pub struct WsLink {
+    duplex: RpcPipe,
+}
+
+impl WsLink {
+    /// Connects, and agrees on the subprotocol.
+    pub async fn open(settings: WsSettings, tls: &Arc<rustls::ClientConfig>) -> Result<Self, LinkError> {
+        let limit = settings.connect_timeout;
+        let through = settings.proxy.as_ref().map_or(String::new(), |proxy| format!(" through {proxy}"));
+        let late = |_| LinkError::Unreachable(format!("cannot connect: no handshake within {limit:?}{through}"));
+        let connecting = async {
+            let target = connector_uri(&settings.url)?;
+            let host = target.host().map(str::to_owned);
+            let connected = connector(limit, settings.proxy.clone(), tls).oneshot(target).await;
+            let stream = connected.map_err(|e| unreachable(&*e, host.as_deref()))?;
+            WsLink::over(TokioIo::new(stream), settings).await
+        };
+        tokio::time::timeout(limit, connecting).await.map_err(late)?
+    }
+
+    /// The handshake on a connection, and then its messages.
+    async fn over<S>(stream: S, settings: WsSettings) -> Result<Self, LinkError>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let (limit, ping) = (settings.max_message, settings.ping);
+        let config = WebSocketConfig::default()
+            .max_message_size(Some(limit))
+            .max_frame_size(Some(limit))
+            .read_buffer_size(READ_BUFFER)
+            .write_buffer_size(READ_BUFFER);
+        let request = request(&settings.url, settings.headers)?;
+        let opened = client_async_with_config(request, stream, Some(config)).await;
+        let (stream, _) = opened.map_err(handshake_error)?;
+        let (sink, stream) = stream.split();
+        let heard = LastReceived::default();
+        let messages = messages(stream, heard.clone(), settings.on_garbage.clone(), limit);
+        let settings = RpcPipeSettings {
+            max_message: limit,
+            backlog: settings.backlog,
+            correlate: settings.correlate,
+            on_garbage: settings.on_garbage,
+            closed: "the server closed the connection without a closing frame",
+            explain: None,
+        };
+        let (duplex, outbox) = RpcPipe::framed(messages, settings);
+        tokio::spawn(write(sink, outbox, heard, ping));
+        Ok(WsLink { duplex })
+    }
+}
+
+/// Where the connection goes, in the words of an HTTP connector.
+fn connector_uri(url: &url::Url) -> Result<Uri, LinkError> {
+    let scheme = if url.scheme() == "wss" { "https" } else { "http" };
+    let authority = url.as_str().split_once("://").and_then(|(_, rest)| rest.split(['/', '?', '#']).next());
+    format!("{scheme}://{}/", authority.unwrap_or_default()).parse().map_err(|e| invalid_request(&e))
+}
+
+fn invalid_request(error: &dyn std::error::Error) -> LinkError {
+    LinkError::Spawn(format!("the URL cannot be used: {error}"))
+}
+
+fn connector(
+    limit: Duration,
+    proxy: Option<ProxyAddress>,
+    tls: &Arc<rustls::ClientConfig>,
+) -> HttpsConnector<ProxyConnector> {
+    // Without ALPN: a WebSocket begins as HTTP/1.1.
+    HttpsConnectorBuilder::new()
+        .with_tls_config((**tls).clone())
+        .https_or_http()
+        .enable_http1()
+        .wrap_connector(ProxyConnector::tunneling(keepalive_connector(limit), proxy))
+}
+
+fn request(url: &url::Url, configured: HeaderList) -> Result<Request<()>, LinkError> {
+    let mut request = url.as_str().into_client_request().map_err(|e| invalid_request(&e))?;
+    let headers = request.headers_mut();
+    headers.insert(USER_AGENT, HeaderValue::from_static(concat!("moongate/", env!("CARGO_PKG_VERSION"))));
+    headers.insert("sec-websocket-protocol", HeaderValue::from_static(SUBPROTOCOL));
+    headers.extend(configured);
+    Ok(request)
+}
+
+/// Why the handshake failed.
+fn handshake_error(error: Error) -> LinkError {
+    match error {
+        Error::Http(response) => {
+            let (head, body) = response.into_parts();
+            let refused = status_error(head.status, &head.headers, body.map(Bytes::from));
+            match refused {
+                LinkError::Status { status, hint, message, retry_after } if head.status.is_success() => {
+                    let hint = format!("{hint}: it does not speak WebSocket at that URL");
+                    LinkError::Status { status, hint, message, retry_after }
+                }
+                refused => refused,
+            }
+        }
+        Error::Protocol(ProtocolError::SecWebSocketSubProtocolError(
+            SubProtocolError::NoSubProtocol | SubProtocolError::InvalidSubProtocol,
+        )) => LinkError::Protocol(format!(
+            "the server speaks WebSocket, but did not agree on the subprotocol {SUBPROTOCOL:?}; is it an MCP server?"
+        )),
+        Error::Io(error) => LinkError::Closed(format!("the connection broke in the handshake: {error}")),
+        error => LinkError::Protocol(format!("the WebSocket handshake failed: {}", chain(&error))),
+    }
+}
+
+/// When something was heard last.
+#[derive(Clone)]
+struct LastReceived(Arc<Mutex<Instant>>);
+
+impl Default for LastReceived {
+    fn default() -> Self {
+        LastReceived(Arc::new(Mutex::new(Instant::now())))
+    }
+}
+
+impl LastReceived {
+    fn mark(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    fn last(&self) -> Instant {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The messages of a connection. Pings are answered by the reading itself.
+fn messages<S>(
+    stream: SplitStream<WebSocketStream<S>>,
+    heard: LastReceived,
+    on_garbage: OnGarbage,
+    limit: usize,
+) -> impl Stream<Item = Result<Bytes, LinkError>> + Send
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    stream.filter_map(move |frame| {
+        heard.mark();
+        std::future::ready(match frame {
+            Ok(Frame::Text(text)) => Some(Ok(Bytes::from(text))),
+            Ok(Frame::Binary(bytes)) => {
+                on_garbage(format!("a binary frame of {} bytes", bytes.len()).as_bytes());
+                None
+            }
+            Ok(Frame::Close(close)) => Some(Err(LinkError::Closed(close_reason(close.as_ref())))),
+            Ok(Frame::Ping(_) | Frame::Pong(_) | Frame::Frame(_)) => None,
+            // Whose answer it was is not known: all that is open fails with it.
+            Err(Error::Capacity(_)) => Some(Err(LinkError::TooLarge { limit })),
+            Err(error) => Some(Err(LinkError::Closed(format!("the connection broke: {}", chain(&error))))),
+        })
+    })
+}
+
+/// What a server means by closing. RFC 6455, section 7.4.1, and the registry that it opened.
+fn close_reason(close: Option<&CloseFrame>) -> String {
+    let Some(CloseFrame { code, reason }) = close else {
+        return "the server closed the connection and gave no reason".to_owned();
+    };
+    let code = u16::from(*code);
+    let meaning = match code {
+        1000 => "it is done",
+        1001 => "it is going away",
+        1002 => "it saw a protocol error",
+        1003 => "it does not take text frames",
+        1007 => "it saw a frame that is not UTF-8",
+        1008 => "its policy forbids what was sent",
+        1009 => "a message was too big for it",
+        1010 => "it misses an extension",
+        1011 => "it had an internal error",
+        1012 => "it is restarting",
+        1013 => "it is overloaded; try again later",
+        4000..=4999 => "a code of its own",
+        _ => "an unknown code",
+    };
+    let said = logs::redact(&logs::one_line(reason.as_str()));
+    let said = if said.is_empty() { said } else { format!(": {said}") };
+    format!("the server closed the connection with code {code} ({meaning}){said}")
+}
+
+/// Writes until there is nothing more to write, and pings while there is nothing to write; says goodbye.
+async fn write<S>(
+    mut sink: SplitSink<WebSocketStream<S>, Frame>,
+    mut outbox: WriteQueue,
+    heard: LastReceived,
+    pings: WebSocketPing,
+) where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let mut waiting = Vec::new();
+    let mut ping = pings.next_ping();
+    let mut failed = std::pin::pin!(outbox.failed());
+    loop {
+        let more = tokio::select! {
+            more = outbox.next(&mut waiting) => more,
+            () = tokio::time::sleep_until(ping.min(pings.give_up_at(&heard))) => {
+                if Instant::now() >= pings.give_up_at(&heard) {
+                    let silence = pings.silence();
+                    let silence = format!("nothing came from the server for {silence:?}, not even an answer to a ping");
+                    return outbox.fail(LinkError::Closed(silence));
+                }
+                if Instant::now() < ping {
+                    // Something was heard meanwhile.
+                    continue;
+                }
+                ping = pings.next_ping();
+                if outbox.run_write(sink.send(Frame::Ping(Bytes::new()))).await {
+                    continue;
+                }
+                false
+            }
+            () = &mut failed => false,
+        };
+        if !more {
+            break;
+        }
+        let writing = async {
+            let mut frames = stream::iter(waiting.drain(..).map(|(message, _place)| text(message)));
+            sink.send_all(&mut frames).await
+        };
+        if !outbox.run_write(writing).await {
+            break;
+        }
+    }
+    // Answers a closing frame, which may be why something was not written, or sends the first.
+    let _ = tokio::time::timeout(CLOSE_TIME, sink.close()).await;
+}
+
+fn text(message: Bytes) -> Result<Frame, Error> {
+    let text = Utf8Bytes::try_from(message);
+    text.map(Frame::Text).map_err(|e| Error::Io(io::Error::new(io::ErrorKind::InvalidData, e)))
+}
+
+impl Link for WsLink {
+    fn send(&self, outgoing: OutgoingMessage) -> BoxFuture<'_, Result<LinkReply, LinkError>> {
+        self.duplex.send(outgoing)
+    }
+
+    fn reply(&self, body: Bytes) -> BoxFuture<'_, ()> {
+        self.duplex.reply(body)
+    }
+
+    fn open_server_stream(&self, headers: HeaderList) -> BoxFuture<'_, Result<MessageStream, LinkError>> {
+        self.duplex.open_server_stream(headers)
+    }
+
+    fn close(&self, _: HeaderList) -> BoxFuture<'_, ()> {
+        self.duplex.close_within(CLOSE_TIME).boxed()
+    }
+
+    fn closed(&self) -> BoxFuture<'_, LinkError> {
+        self.duplex.closed()
+    }
+
+    fn take_activity(&self) -> bool {
+        self.duplex.take_activity()
+    }
+
+    fn received_count(&self) -> u64 {
+        self.duplex.received_count()
+    }
+
+    fn is_multiplexed(&self) -> bool {
+        true
+    }
+}
+
+impl Drop for WsLink {
+    fn drop(&mut self) {
+        self.duplex.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+    use tokio_tungstenite::accept_hdr_async;
+    use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+
+    use super::*;
+
+    type Server = WebSocketStream<DuplexStream>;
+
+    fn settings() -> WsSettings {
+        let mut secret = HeaderValue::from_static("Bearer k");
+        secret.set_sensitive(true);
+        WsSettings {
+            url: url::Url::parse("ws://example.com:8080/mcp?x=1").unwrap(),
+            proxy: None,
+            ping: WebSocketPing::default(),
+            headers: vec![(http::header::AUTHORIZATION, secret)],
+            connect_timeout: Duration::from_secs(20),
+            max_message: 1024,
+            backlog: ByteBudget::new(64 * 1024, "a", &crate::telemetry::Metrics::new()),
+            correlate: Arc::new(|_| crate::link::MessageRoute::Events),
+            on_garbage: Arc::new(|_| {}),
+        }
+    }
+
+    #[allow(clippy::result_large_err, reason = "the library's signature")]
+    async fn pair(settings: WsSettings) -> (WsLink, Server) {
+        let (ours, theirs) = tokio::io::duplex(1 << 20);
+        let judge = |asked: &Request<()>, mut answer: http::Response<()>| {
+            let header = |name: &str| asked.headers()[name].to_str().unwrap();
+            assert_eq!(asked.uri().path_and_query().unwrap(), "/mcp?x=1");
+            assert_eq!(header("host"), "example.com:8080");
+            assert_eq!(header("authorization"), "Bearer k");
+            assert_eq!(header("sec-websocket-protocol"), "mcp");
+            assert!(header("user-agent").starts_with("moongate/"));
+            answer.headers_mut().insert("sec-websocket-protocol", HeaderValue::from_static("mcp"));
+            Ok(answer)
+        };
+        let (link, server) = tokio::join!(WsLink::over(ours, settings), accept_hdr_async(theirs, judge));
+        (link.unwrap(), server.unwrap())
+    }
+
+    fn ask(id: u64) -> OutgoingMessage {
+        let body = Bytes::from(format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"x"}}"#));
+        OutgoingMessage { body, id: Some(id), headers: Vec::new() }
+    }
+
+    #[tokio::test]
+    async fn a_message_is_a_text_frame() {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let garbage = seen.clone();
+        let on_garbage: OnGarbage = Arc::new(move |line| garbage.lock().unwrap().push(line.to_vec()));
+        let (link, mut server) = pair(WsSettings { on_garbage, ..settings() }).await;
+        let mut answer = link.send(ask(7)).await.unwrap().messages;
+        let Frame::Text(text) = server.next().await.unwrap().unwrap() else { panic!("no text") };
+        assert_eq!(text.as_str(), r#"{"jsonrpc":"2.0","id":7,"method":"x"}"#);
+        server.send(Frame::binary(&b"{}"[..])).await.unwrap();
+        server.send(Frame::text("{\"half")).await.unwrap();
+        server.send(Frame::Ping(Bytes::from_static(b"there?"))).await.unwrap();
+        // Line breaks are white space in a frame.
+        server.send(Frame::text("{\"jsonrpc\":\"2.0\",\n\"id\":7,\"result\":{}}")).await.unwrap();
+        assert!(answer.next().await.unwrap().is_ok());
+        assert_eq!(*seen.lock().unwrap(), [b"a binary frame of 2 bytes".to_vec(), b"{\"half".to_vec()]);
+        let Frame::Pong(pong) = server.next().await.unwrap().unwrap() else { panic!("no answer to a ping") };
+        assert_eq!(pong, "there?");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_on_which_nothing_is_heard_is_given_up() {
+        let (link, server) = pair(settings()).await;
+        let mut open = link.send(ask(1)).await.unwrap().messages;
+        let reason = link.closed().await.to_string();
+        assert!(reason.contains("not even an answer to a ping"), "{reason}");
+        assert_eq!(open.next().await.unwrap().unwrap_err().to_string(), reason);
+        drop(server);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pings_come_as_often_as_is_set_and_an_answer_is_due_in_time() {
+        let ping = WebSocketPing { interval: Duration::from_secs(300), timeout: Duration::from_secs(5) };
+        let (link, server) = pair(WsSettings { ping, ..settings() }).await;
+        let began = Instant::now();
+        let reason = link.closed().await.to_string();
+        assert!(reason.contains("305s") && began.elapsed() < Duration::from_secs(306), "{reason}");
+        drop(server);
+        let never = WebSocketPing { interval: Duration::ZERO, ..ping };
+        let (link, mut server) = pair(WsSettings { ping: never, ..settings() }).await;
+        tokio::time::sleep(Duration::from_secs(100_000)).await;
+        assert!(link.closed().now_or_never().is_none());
+        link.close(Vec::new()).await;
+        assert!(!matches!(server.next().await, Some(Ok(Frame::Ping(_)))), "nobody was pinged");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_answers_pings_is_there() {
+        let (link, mut server) = pair(settings()).await;
+        let pinged = tokio::spawn(async move {
+            let mut pinged = 0;
+            while let Some(Ok(frame)) = server.next().await {
+                pinged += u32::from(matches!(frame, Frame::Ping(_)));
+            }
+            pinged
+        });
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        assert!(link.closed().now_or_never().is_none());
+        link.close(Vec::new()).await;
+        assert!(pinged.await.unwrap() >= 170);
+    }
+
+    #[tokio::test]
+    async fn closing_codes_are_explained() {
+        for (code, reason, told) in [
+            (1001, "bye", "closed the connection with code 1001 (it is going away): bye"),
+            (1008, "", "code 1008 (its policy forbids what was sent)"),
+            (1012, "a\u{1b}b", "code 1012 (it is restarting): a b"),
+            (4003, "go", "code 4003 (a code of its own): go"),
+        ] {
+            let (link, mut server) = pair(settings()).await;
+            let mut open = link.send(ask(1)).await.unwrap().messages;
+            let frame = CloseFrame { code: CloseCode::from(code), reason: reason.into() };
+            server.send(Frame::Close(Some(frame))).await.unwrap();
+            let error = open.next().await.unwrap().unwrap_err().to_string();
+            assert!(error.ends_with(told), "{error}");
+            assert_eq!(link.closed().await.to_string(), error);
+            // The closing frame is answered.
+            while let Some(frame) = server.next().await {
+                assert!(matches!(frame, Ok(Frame::Text(_) | Frame::Close(_))), "{frame:?}");
+            }
+        }
+        let (link, mut server) = pair(settings()).await;
+        server.send(Frame::Close(None)).await.unwrap();
+        assert!(link.closed().await.to_string().ends_with("gave no reason"));
+        let (link, server) = pair(settings()).await;
+        drop(server);
+        let reason = link.closed().await.to_string();
+        assert!(reason.contains("without closing handshake") || reason.contains("without a closing frame"), "{reason}");
+    }
+
+    #[tokio::test]
+    async fn what_is_too_large_fails_what_is_open_and_names_the_limit() {
+        let (link, mut server) = pair(settings()).await;
+        let mut open = link.send(ask(1)).await.unwrap().messages;
+        server.send(Frame::text("x".repeat(1025))).await.unwrap();
+        let error = open.next().await.unwrap().unwrap_err();
+        assert!(matches!(error, LinkError::TooLarge { limit: 1024 }), "{error}");
+        assert!(link.send(ask(2)).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_link_that_is_closed_says_goodbye() {
+        let (link, mut server) = pair(settings()).await;
+        let closing = tokio::spawn(async move { link.close(Vec::new()).await });
+        let mut last = None;
+        while let Some(Ok(frame)) = server.next().await {
+            last = Some(frame);
+        }
+        assert!(matches!(last, Some(Frame::Close(_))), "{last:?}");
+        closing.await.unwrap();
+        let (link, mut server) = pair(settings()).await;
+        drop(link);
+        while let Some(Ok(_)) = server.next().await {}
+    }
+
+    async fn refused(answer: &str) -> LinkError {
+        let (ours, mut theirs) = tokio::io::duplex(1 << 16);
+        let answering = async {
+            let mut asked = [0; 4096];
+            assert!(theirs.read(&mut asked).await.unwrap() > 0);
+            theirs.write_all(answer.as_bytes()).await.unwrap();
+            drop(theirs);
+        };
+        match tokio::join!(WsLink::over(ours, settings()), answering).0 {
+            Ok(_) => panic!("it was opened"),
+            Err(error) => error,
+        }
+    }
+
+    #[tokio::test]
+    async fn why_a_handshake_fails_is_told() {
+        for (answer, status, words) in [
+            ("HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n", 401, "credentials"),
+            ("HTTP/1.1 302 Found\r\nlocation: wss://x.test/\r\n\r\n", 302, "wss://x.test/"),
+            ("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok", 200, "does not speak WebSocket"),
+            ("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", 404, ""),
+        ] {
+            let error = refused(answer).await;
+            let told = error.to_string();
+            assert!(matches!(error, LinkError::Status { status: s, .. } if s == status), "{error:?}");
+            assert!(told.contains(words), "{told}");
+        }
+        let error = refused("SSH-2.0-OpenSSH_9.9\r\n").await;
+        assert!(matches!(error, LinkError::Protocol(_)), "{error:?}");
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        let (link, _server) = tokio::join!(WsLink::over(ours, settings()), tokio_tungstenite::accept_async(theirs));
+        let Err(error) = link else { panic!("it was opened without the subprotocol") };
+        assert!(matches!(&error, LinkError::Protocol(told) if told.contains("subprotocol \"mcp\"")), "{error:?}");
+    }
+}

@@ -1,0 +1,275 @@
+//! Flows: what a tool or a prompt does, step by step, as the script tells it.
+//!
+//! Owns the steps, the placeholders in results, and whether an answer is one. Does not own how an ask is spelled: that
+//! is the call's. Invariant: one flow means the same in every revision.
+
+use std::collections::BTreeMap;
+
+use futures_util::future::join_all;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::time::{Duration, sleep};
+
+use super::{
+    call::{CallOutcome, CallStop, MockCall},
+    record::lock,
+    revision::Revision,
+    server::MockServer,
+    wire::{ResultBody, RpcFailure, WireRequest},
+};
+
+/// What a tool or a prompt does.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ScriptedFlow {
+    /// Whether a modern caller gets a sealed `requestState` with what it is asked. Without it, its answers alone count.
+    pub state: bool,
+    /// What it does, in this order. A modern retry goes on after the last ask that was answered in full.
+    pub steps: Vec<FlowStep>,
+    /// The result. In its texts `{arguments.NAME}` and `{answers.KEY.…}` stand for what they name.
+    pub result: Value,
+}
+
+impl Default for ScriptedFlow {
+    fn default() -> Self {
+        Self { state: true, steps: Vec::new(), result: json!({"content": []}) }
+    }
+}
+
+/// One thing that a flow does.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FlowStep {
+    /// Asks the caller, all of these at once, by key.
+    Ask(BTreeMap<String, FlowRequest>),
+    /// Reports progress: done, of how much.
+    Progress(u64, u64),
+    /// Logs at a level.
+    Log(String, Value),
+    /// Waits, in milliseconds.
+    WaitMs(u64),
+    /// Adds to a list (`tools` or `prompts`), and says so.
+    Change(String),
+}
+
+/// A request to the caller.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FlowRequest {
+    /// `elicitation/create`, `sampling/createMessage` or `roots/list`.
+    pub method: String,
+    /// Its params.
+    #[serde(default)]
+    pub params: Value,
+    /// What happens if the caller did not declare that it can answer.
+    #[serde(default)]
+    pub unable: UndeclaredPolicy,
+}
+
+/// What becomes of a question that the caller did not declare it can answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum UndeclaredPolicy {
+    /// The call fails.
+    #[default]
+    Fail,
+    /// The question is not asked, or not missed if it is refused.
+    Skip,
+    /// It is asked all the same where that is possible (legacy): a rude server. Modern ones fail.
+    Ask,
+}
+
+/// The flow that answers this request.
+pub(super) fn flow_of<'a>(server: &'a MockServer, request: &WireRequest) -> Option<&'a ScriptedFlow> {
+    let named = matches!(request.method.as_str(), "tools/call" | "prompts/get");
+    named.then(|| server.script.flows.get(request.params["name"].as_str()?)).flatten()
+}
+
+/// Does what the flow says; gives its result.
+pub(super) async fn run_flow(call: &MockCall, flow: &ScriptedFlow) -> CallOutcome {
+    let mut answers = if call.input_responses.is_object() { call.input_responses.clone() } else { json!({}) };
+    let answered = |step: &FlowStep| match step {
+        FlowStep::Ask(all) => all.iter().all(|(key, ask)| !answers[key].is_null() || skipped(call, ask)),
+        _ => false,
+    };
+    let modern = call.revision.is_modern();
+    let done = flow.steps.iter().rposition(|step| modern && answered(step)).unwrap_or(0);
+    for step in &flow.steps[done..] {
+        match step {
+            FlowStep::Ask(all) if modern => collect(call, flow, all, &answers)?,
+            FlowStep::Ask(all) => request_inputs(call, all, &mut answers).await?,
+            FlowStep::Progress(done, total) => call.progress(*done, *total).await,
+            FlowStep::Log(level, data) => call.log(level, data).await,
+            FlowStep::WaitMs(ms) => sleep(Duration::from_millis(*ms)).await,
+            FlowStep::Change(list) => {
+                call.server.change(if list == "prompts" { "prompts" } else { "tools" });
+            }
+        }
+    }
+    let known = json!({"arguments": call.request.params["arguments"], "answers": answers});
+    let text = filled(&flow.result, &known).to_string();
+    Ok(ResultBody::verbatim(&text).ok_or_else(|| RpcFailure::new(-32603, "the script's result is no object"))?)
+}
+
+/// Modern: what is not answered yet is asked for together.
+fn collect(
+    call: &MockCall,
+    flow: &ScriptedFlow,
+    all: &BTreeMap<String, FlowRequest>,
+    answers: &Value,
+) -> Result<(), CallStop> {
+    let mut open = json!({});
+    for (key, ask) in all.iter().filter(|(_, ask)| !skipped(call, ask)) {
+        check_declared(call, ask)?;
+        match &answers[key] {
+            Value::Null => open[key] = json!({"method": ask.method, "params": params(ask)}),
+            answer if !fits(ask, answer) => {
+                return Err(RpcFailure::params(format!("the answer to `{key}` is none")).into());
+            }
+            _ => {}
+        }
+    }
+    let settled = open.as_object().is_none_or(serde_json::Map::is_empty);
+    if settled { Ok(()) } else { Err(CallStop::InputRequired(open, flow.state)) }
+}
+
+/// Legacy: one request for each, all on their way before any is answered.
+async fn request_inputs(
+    call: &MockCall,
+    all: &BTreeMap<String, FlowRequest>,
+    answers: &mut Value,
+) -> Result<(), CallStop> {
+    let wanted: Vec<_> = all.iter().filter(|(_, ask)| !skipped(call, ask)).collect();
+    for (_, ask) in wanted.iter().filter(|(_, ask)| ask.unable != UndeclaredPolicy::Ask) {
+        check_declared(call, ask)?;
+    }
+    let replies = join_all(wanted.iter().map(|(_, ask)| call.request(&ask.method, params(ask)))).await;
+    for ((key, ask), reply) in wanted.into_iter().zip(replies) {
+        match reply {
+            Ok(answer) if fits(ask, &answer) => answers[key] = answer,
+            Ok(_) => return Err(CallStop::Failed(format!("the answer to `{key}` is none"))),
+            Err(CallStop::Failed(_)) if ask.unable == UndeclaredPolicy::Skip => {}
+            Err(stop) => return Err(stop),
+        }
+    }
+    Ok(())
+}
+
+fn params(ask: &FlowRequest) -> Value {
+    if ask.params.is_object() { ask.params.clone() } else { json!({}) }
+}
+
+/// The member of the capabilities that a question needs, what that looks like, and since when there is such a thing.
+fn required_capability(ask: &FlowRequest) -> (Value, Revision) {
+    match (ask.method.as_str(), ask.params["mode"].as_str()) {
+        ("sampling/createMessage", _) => (json!({"sampling": {}}), Revision::V2024_11_05),
+        ("roots/list", _) => (json!({"roots": {}}), Revision::V2024_11_05),
+        (_, Some("url")) => (json!({"elicitation": {"url": {}}}), Revision::V2025_11_25),
+        _ => (json!({"elicitation": {}}), Revision::V2025_06_18),
+    }
+}
+
+fn declared(call: &MockCall, ask: &FlowRequest) -> bool {
+    let caps = &call.capabilities;
+    match (ask.method.as_str(), ask.params["mode"].as_str()) {
+        ("sampling/createMessage", _) => caps["sampling"].is_object(),
+        ("roots/list", _) => caps["roots"].is_object(),
+        (_, Some("url")) => caps["elicitation"]["url"].is_object(),
+        _ => {
+            let caps = &caps["elicitation"];
+            // An empty object means forms, for those that knew nothing else.
+            caps.is_object() && (caps["form"].is_object() || !caps["url"].is_object())
+        }
+    }
+}
+
+fn skipped(call: &MockCall, ask: &FlowRequest) -> bool {
+    ask.unable == UndeclaredPolicy::Skip && !declared(call, ask)
+}
+
+fn check_declared(call: &MockCall, ask: &FlowRequest) -> Result<(), CallStop> {
+    let (required, since) = required_capability(ask);
+    call.check_declared(declared(call, ask), since, required)
+}
+
+/// Whether this answers that question: a result of its method, and a form with what it demands.
+fn fits(ask: &FlowRequest, answer: &Value) -> bool {
+    match ask.method.as_str() {
+        "sampling/createMessage" => {
+            answer["role"].is_string() && answer["model"].is_string() && !answer["content"].is_null()
+        }
+        "roots/list" => answer["roots"].is_array(),
+        _ => match answer["action"].as_str() {
+            Some("accept") => form_fits(&ask.params["requestedSchema"], &answer["content"]),
+            action => matches!(action, Some("decline" | "cancel")),
+        },
+    }
+}
+
+fn form_fits(schema: &Value, content: &Value) -> bool {
+    let required = schema["required"].as_array().into_iter().flatten();
+    required.filter_map(Value::as_str).all(|key| {
+        let value = &content[key];
+        match schema["properties"][key]["type"].as_str() {
+            Some("string") => value.is_string(),
+            Some("number") => value.is_number(),
+            Some("integer") => value.is_i64() || value.is_u64(),
+            Some("boolean") => value.is_boolean(),
+            Some("array") => value.is_array(),
+            _ => !value.is_null(),
+        }
+    })
+}
+
+/// The value with the placeholders in its texts filled; one that names nothing stays as it is.
+pub(super) fn filled(value: &Value, known: &Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(filled_text(text, known)),
+        Value::Array(all) => all.iter().map(|one| filled(one, known)).collect(),
+        Value::Object(all) => all.iter().map(|(key, one)| (key.clone(), filled(one, known))).collect(),
+        other => other.clone(),
+    }
+}
+
+fn filled_text(text: &str, known: &Value) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('{') {
+        let Some((path, behind)) = after.split_once('}') else { break };
+        let pointer = format!("/{}", path.replace('.', "/"));
+        let Some(found) = known.pointer(&pointer).filter(|found| !found.is_null()) else {
+            out.push_str(before);
+            out.push('{');
+            rest = after;
+            continue;
+        };
+        out.push_str(before);
+        out.push_str(&found.as_str().map_or_else(|| found.to_string(), str::to_owned));
+        rest = behind;
+    }
+    out.push_str(rest);
+    out
+}
+
+/// The variables of a template of URIs that this URI gives, each a part between slashes; none if it does not match.
+pub(super) fn matched(template: &str, uri: &str) -> Option<Value> {
+    let (parts, given) = (template.split('/'), uri.split('/'));
+    if parts.clone().count() != given.clone().count() {
+        return None;
+    }
+    let mut variables = json!({});
+    for (part, given) in parts.zip(given) {
+        match part.strip_prefix('{').and_then(|name| name.strip_suffix('}')) {
+            Some(name) if !given.is_empty() => variables[name] = json!(given),
+            Some(_) => return None,
+            None if part == given => {}
+            None => return None,
+        }
+    }
+    Some(variables)
+}
+
+/// Whether a template of the script's lists is this one.
+pub(super) fn listed(server: &MockServer, template: &str) -> bool {
+    lock(&server.contents).templates.iter().any(|one| one.key == template)
+}

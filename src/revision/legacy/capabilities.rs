@@ -1,0 +1,83 @@
+//! What the legacy revisions say about questions to clients, where it matters beyond their own edge.
+
+use crate::json::{ByteString, JsonObject, RawJson};
+use crate::jsonrpc::RpcError;
+use crate::model::{ClientCapabilities, InputKind};
+
+/// "URL elicitation required" (2025-11-25/client/elicitation.mdx, Error Handling).
+const URL_ELICITATION_REQUIRED: i64 = -32042;
+/// Names an elicitation by URL, so that its end can be told.
+const ELICITATION_ID: &str = "elicitationId";
+
+/// Reads a client's capabilities; all revisions spell these members alike.
+pub(in crate::revision) fn read_client_capabilities(capabilities: &JsonObject) -> ClientCapabilities {
+    let has = |name: &str| capabilities.get(name).is_some_and(RawJson::is_object);
+    let elicitation = capabilities.get_object("elicitation");
+    let sampling = capabilities.get_object("sampling");
+    // 2025-11-25/client/elicitation.mdx, Capabilities: "an empty capabilities object is equivalent to declaring
+    // support for `form` mode only".
+    let mode = |name: &str| elicitation.as_ref().is_some_and(|e| e.get(name).is_some_and(RawJson::is_object));
+    ClientCapabilities {
+        sample: has("sampling"),
+        sample_with_tools: sampling.is_some_and(|s| s.get("tools").is_some_and(RawJson::is_object)),
+        roots: has("roots"),
+        elicit_form: elicitation.as_ref().is_some_and(JsonObject::is_empty) || mode("form"),
+        elicit_url: mode("url"),
+    }
+}
+
+/// The capabilities that a client would have to declare, to be asked for this.
+pub(in crate::revision) fn required_capability(kind: InputKind) -> RawJson {
+    match kind {
+        InputKind::ElicitForm => RawJson::literal(r#"{"elicitation":{"form":{}}}"#),
+        InputKind::ElicitUrl => RawJson::literal(r#"{"elicitation":{"url":{}}}"#),
+        InputKind::Sample => RawJson::literal(r#"{"sampling":{}}"#),
+        InputKind::SampleWithTools => RawJson::literal(r#"{"sampling":{"tools":{}}}"#),
+        InputKind::Roots => RawJson::literal(r#"{"roots":{}}"#),
+        InputKind::Other => RawJson::literal("{}"),
+    }
+}
+
+/// The params of the elicitations that an error demands, if it is the error that does: "The error MUST include a list
+/// of elicitations that are required to complete before the original can be retried."
+pub(in crate::revision) fn url_elicitations(error: &RpcError) -> Option<Vec<JsonObject>> {
+    if error.code != URL_ELICITATION_REQUIRED {
+        return None;
+    }
+    let listed = error.data.as_ref()?.as_object()?.get("elicitations")?.as_array()?;
+    let listed: Option<Vec<JsonObject>> = listed.iter().map(RawJson::as_object).collect();
+    listed.filter(|listed| !listed.is_empty())
+}
+
+/// The id of an elicitation by URL; where its server's revision has none, it gets one, since clients of these revisions
+/// look for it: "Any elicitations [...] MUST be URL mode elicitations and have an `elicitationId` property".
+pub(super) fn ensure_elicitation_id(params: &mut JsonObject) -> Option<ByteString> {
+    if params.get(ELICITATION_ID).is_none() {
+        let id: [u8; 16] = crate::random::random_bytes();
+        let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+        params.set(ByteString::literal(ELICITATION_ID), RawJson::string(&hex));
+    }
+    params.get_string(ELICITATION_ID)
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    #[test]
+    fn only_the_one_error_demands_elicitations() {
+        let error = |code, data: &'static str| RpcError {
+            code,
+            message: ByteString::literal("more"),
+            data: Some(RawJson::parse(Bytes::from_static(data.as_bytes())).unwrap()),
+        };
+        let listed = r#"{"elicitations":[{"mode":"url","url":"https://a.example","elicitationId":"1","message":"m"}]}"#;
+        assert_eq!(url_elicitations(&error(-32042, listed)).map(|l| l.len()), Some(1));
+        assert!(url_elicitations(&error(-32041, listed)).is_none());
+        for broken in ["{}", "[]", r#"{"elicitations":[]}"#, r#"{"elicitations":[1]}"#, r#"{"elicitations":{}}"#] {
+            assert!(url_elicitations(&error(-32042, broken)).is_none(), "{broken}");
+        }
+    }
+}

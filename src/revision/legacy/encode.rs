@@ -1,0 +1,88 @@
+//! Errors and results, as the legacy revisions spell them.
+
+use bytes::Bytes;
+
+use crate::json::{ByteString, JsonObject, RawJson};
+use crate::jsonrpc::{RequestId, RpcError, code, encode_with, write_error, write_result};
+use crate::model::{Error, McpErrorKind, McpMethod, Outcome};
+use crate::revision::legacy::RESOURCE_NOT_FOUND;
+
+/// Results larger than this are handed on as they are instead of being copied into one buffer.
+const COPY_MAX: usize = 4 * 1024;
+
+/// The code and text for an error; the only place where legacy answers get them.
+pub(in crate::revision) fn rpc_error(error: &Error) -> RpcError {
+    let code = match &error.kind {
+        McpErrorKind::ServerError(answered) => return answered.clone(),
+        McpErrorKind::Parse => code::PARSE,
+        McpErrorKind::InvalidRequest
+        | McpErrorKind::UnsupportedRevision
+        | McpErrorKind::UnknownSession
+        | McpErrorKind::TooLarge => code::INVALID_REQUEST,
+        McpErrorKind::UnknownMethod => code::METHOD_NOT_FOUND,
+        McpErrorKind::InvalidParams | McpErrorKind::UnknownName | McpErrorKind::HeaderMismatch => code::INVALID_PARAMS,
+        McpErrorKind::UnknownResource => RESOURCE_NOT_FOUND,
+        McpErrorKind::MissingCapability => code::INVALID_REQUEST,
+        McpErrorKind::Overloaded
+        | McpErrorKind::CannotCross
+        | McpErrorKind::Cancelled
+        | McpErrorKind::ServerDown
+        | McpErrorKind::ServerTimeout
+        | McpErrorKind::ServerProtocol
+        | McpErrorKind::ServerRefused
+        | McpErrorKind::Internal => code::INTERNAL,
+    };
+    RpcError { code, message: ByteString::from(error.message.as_ref()), data: error.data.clone() }
+}
+
+/// Which HTTP status goes with an error that ends a request before it was a call.
+pub(super) fn http_status(error: &Error) -> u16 {
+    match error.kind {
+        // 2025-11-25/basic/transports.mdx, Session Management: "it MUST respond to requests containing that session
+        // ID with HTTP 404 Not Found".
+        McpErrorKind::UnknownSession => 404,
+        McpErrorKind::TooLarge => 413,
+        McpErrorKind::Overloaded => 503,
+        McpErrorKind::Internal => 500,
+        _ => 400,
+    }
+}
+
+/// A failed server on a tool call is a result that the model can read: `isError`.
+pub(in crate::revision) fn tool_error(error: &Error) -> JsonObject {
+    let text =
+        JsonObject::new().with("type", RawJson::literal("\"text\"")).with("text", RawJson::string(&error.message));
+    let content = [&b"["[..], &text.bytes(), &b"]"[..]].concat();
+    let content = RawJson::parse(content.into()).unwrap_or(RawJson::literal("[]"));
+    JsonObject::new().with("content", content).with("isError", RawJson::literal("true"))
+}
+
+/// An answer in parts.
+pub(super) fn encode_outcome(id: &RequestId, method: &McpMethod, end: Result<Outcome, Error>) -> Vec<Bytes> {
+    match end {
+        Ok(outcome) => encode_result(id, &outcome.result),
+        Err(error) if *method == McpMethod::CallTool && error.is_server_failure() => {
+            encode_result(id, &tool_error(&error))
+        }
+        Err(error) => vec![encode_error(Some(id), &error)],
+    }
+}
+
+/// A result; a large one that nobody changed is not copied.
+pub(super) fn encode_result(id: &RequestId, result: &JsonObject) -> Vec<Bytes> {
+    match result.whole_members() {
+        Some(members) if members.len() > COPY_MAX => {
+            let head = encode_with(64, |out| {
+                crate::jsonrpc::write_result_head(out, id);
+                out.extend_from_slice(b"{");
+            });
+            vec![head, members, Bytes::from_static(b"}}")]
+        }
+        _ => vec![encode_with(result.size_hint(), |out| write_result(out, id, result))],
+    }
+}
+
+/// An error answer.
+pub(super) fn encode_error(id: Option<&RequestId>, error: &Error) -> Bytes {
+    encode_with(256, |out| write_error(out, id, &rpc_error(error)))
+}

@@ -1,0 +1,151 @@
+//! Sessions that an earlier run of the gateway left, or that sleep: how their clients find them as they were.
+//!
+//! Owns what is done when such a client comes back. Does not know where the session was kept (`session`). Invariant: a
+//! client that cannot be told what it missed is told that it may have missed something.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream;
+use http::{HeaderMap, HeaderValue, Response, header};
+use tokio_util::sync::CancellationToken;
+
+use crate::body::Body;
+use crate::json::{ByteString, JsonObject, RawJson};
+use crate::model::{Caller, Error, ItemKind, McpErrorKind, Principal, Server, SubscriptionFilter};
+use crate::revision::legacy::downstream::{LegacyRefusal, collect_forwarded};
+use crate::revision::legacy::{SESSION_HEADER, encode, get_stream as own, profile, read_client_capabilities};
+use crate::revision::{Dialect as _, DownstreamState, McpRequest, notifications, respond};
+use crate::session::{RestoredFrom, Session, SessionRecord, SubscribeOutcome};
+use crate::sse;
+
+/// How long a request waits for sessions to be read from the store.
+const RESTORE_TIME: Duration = Duration::from_secs(5);
+/// Pauses between attempts to subscribe again, at a server that is not there yet: the first, and the longest.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
+
+/// Waits until it is known whether there is such a session. Gives the answer where that takes too long: a 404 would end
+/// the session, and it may well be there.
+pub(super) async fn wait_for_store(inbound: &McpRequest, state: &DownstreamState) -> Option<Response<Body>> {
+    let sessions = &state.sessions;
+    if sessions.is_restored() {
+        return None;
+    }
+    let id = inbound.headers.get(SESSION_HEADER)?.to_str().ok()?;
+    let (principal, scope) = (&inbound.principal, &inbound.scope);
+    if sessions.find(id, principal, scope).is_some() || sessions.persisted_record(id, principal, scope).is_some() {
+        return None;
+    }
+    tokio::time::timeout(RESTORE_TIME, sessions.until_restored()).await.err()?;
+    let message = "The gateway has just started, and the one before still has the sessions; try again (gateway.state)";
+    let mut response = super::DIALECT.error_response(None, &Error::new(McpErrorKind::Overloaded, message));
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    Some(response)
+}
+
+/// The session that an earlier run left under this id, as it was.
+pub(super) fn restore_session(
+    id: &str,
+    headers: &HeaderMap,
+    principal: &Arc<Principal>,
+    scope: &ByteString,
+    (server, state): (&Arc<dyn Server>, &DownstreamState),
+) -> Option<Arc<Session>> {
+    let record = state.sessions.persisted_record(id, principal, scope)?;
+    let profile = profile(&record.revision)?;
+    let caller = Caller {
+        principal: principal.clone(),
+        session: None,
+        capabilities: read_client_capabilities(&record.capabilities.as_object()?),
+        declared_capabilities: record.capabilities.clone(),
+        client_info: record.info.clone(),
+        log_filter: record.log(),
+        revision: profile.name,
+        forwarded_headers: collect_forwarded(headers, state),
+        ended: CancellationToken::new(),
+    };
+    let (session, woken) = state.sessions.restore_session(id, caller, scope.clone(), &record)?;
+    if woken == RestoredFrom::FromPreviousProcess {
+        resubscribe(&session, server, &record);
+        session.persist();
+        state.metrics.sessions_restored.inc();
+    }
+    Some(session)
+}
+
+fn resubscribe(session: &Arc<Session>, server: &Arc<dyn Server>, record: &SessionRecord) {
+    for uri in &record.subscriptions {
+        let uri = ByteString::from(uri.as_str());
+        let SubscribeOutcome::New(subscription) = session.subscribe(&uri) else { continue };
+        let (server, session) = (server.clone(), Arc::downgrade(session));
+        tokio::spawn(subscription.ended.clone().run_until_cancelled_owned(async move {
+            let mut pause = BACKOFF.0;
+            let notices = loop {
+                let caller = session.upgrade()?.caller.load_full();
+                let notices = server.subscribe(
+                    &caller,
+                    SubscriptionFilter { uris: vec![uri.clone()], ..SubscriptionFilter::default() },
+                );
+                if notices.acknowledged.uris.contains(&uri) {
+                    break notices;
+                }
+                // Its server is not listed yet, and nobody knows whose it is.
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => {}
+                    notices = subscription.until_renewed() => break notices,
+                }
+                pause = (pause * 2).min(BACKOFF.1);
+            };
+            own::forward_subscription(uri, notices, session, subscription).await;
+            Some(())
+        }));
+    }
+}
+
+/// Tells a client with its next stream of what it may have missed.
+///
+/// What changed while nobody listened cannot be known: the client looks again at what it asked to hear of. The lists
+/// come last, so that they are not what has to make room.
+pub(super) fn queue_catch_up(session: &Session) {
+    if !session.take_pending_catch_up() {
+        return;
+    }
+    for uri in session.subscriptions() {
+        let params = JsonObject::new().with("uri", RawJson::string(&uri));
+        session.outbox.push(notifications::encode_notification("notifications/resources/updated", &params), Some(uri));
+    }
+    for kind in [ItemKind::Tools, ItemKind::Prompts, ItemKind::Resources] {
+        session.outbox.push(
+            notifications::encode_notification(notifications::list_changed_method(kind), &JsonObject::new()),
+            None,
+        );
+    }
+}
+
+/// Goes on from an event that an earlier run gave out: what followed went with it.
+///
+/// 2025-11-25/basic/transports.mdx, Resumability and Redelivery: the server "**MAY** use this header to replay messages
+/// that would have been sent after the last event ID". An error would be met again with each attempt, and 404 would end
+/// the session; so the client gets the session's stream as it is from now on or, where it waits for an answer, that
+/// this is lost.
+pub(super) fn resume(
+    session: &Arc<Session>,
+    server: &Arc<dyn Server>,
+    stream: u64,
+    state: &DownstreamState,
+) -> Result<Response<Body>, LegacyRefusal> {
+    state.metrics.resumed.with_label_values(&["former"]).inc();
+    let Some(request) = session.take_lost_request(stream) else {
+        return Ok(own::open_stream(session, server, state, None)?);
+    };
+    let message = "The gateway was restarted while the call ran: its answer is lost, and the call may have run";
+    let error = encode::encode_error(Some(&request), &Error::new(McpErrorKind::Internal, message));
+    Ok(lost_response(sse::encode_event(&error)))
+}
+
+fn lost_response(event: Bytes) -> Response<Body> {
+    let mut response = Response::new(Body::Stream(Box::pin(stream::once(std::future::ready(event)))));
+    respond::set_stream_headers(&mut response);
+    response
+}

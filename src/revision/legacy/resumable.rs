@@ -1,0 +1,187 @@
+//! The event stream that answers a call, so kept that its client can come back for the rest.
+//!
+//! Owns when such a stream begins, when its connection may end before it, and its continuation by GET. Invariant: an
+//! event has one id, whoever writes it, and is on one connection at a time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, stream};
+use http::Response;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::body::Body;
+use crate::jsonrpc::RequestId;
+use crate::model::{Error, McpErrorKind};
+use crate::revision::legacy::{Profile, encode};
+use crate::revision::{DownstreamState, respond};
+use crate::session::{NextEvent, ResumptionReader, Session, SessionActivityGuard};
+use crate::sse;
+use crate::telemetry::CountGuard;
+
+/// When a client shall come back that lost its connection, or was let go.
+pub(super) const RETRY_DELAY: Duration = Duration::from_secs(1);
+
+/// Gives the events of one answer their ids, and keeps them.
+pub(super) struct ResumableWriter {
+    session: Arc<Session>,
+    request: RequestId,
+    primes: bool,
+    stream_lifetime: Option<Duration>,
+    begun: Option<(u64, CancellationToken)>,
+}
+
+/// How long a connection is kept open for one stream; for ever where the client would not come back.
+pub(super) fn stream_lifetime(profile: &Profile, session: &Session, state: &DownstreamState) -> Option<Duration> {
+    let polls = profile.primes && session.shared_stream.is_none();
+    polls.then_some(state.stream_lifetime)
+}
+
+impl ResumableWriter {
+    /// Nothing where the client's revision or its transport has no resumption.
+    pub(super) fn new(
+        profile: &Profile,
+        session: &Arc<Session>,
+        request: &RequestId,
+        state: &DownstreamState,
+    ) -> Option<Self> {
+        let on = profile.resumes && session.shared_stream.is_none();
+        on.then(|| ResumableWriter {
+            session: session.clone(),
+            request: request.clone(),
+            primes: profile.primes,
+            stream_lifetime: stream_lifetime(profile, session, state),
+            begun: None,
+        })
+    }
+
+    /// Frames the next event; the first begins the stream.
+    pub(super) fn frame(&mut self, message: &[u8], last: bool) -> Bytes {
+        match self.stream_number() {
+            Some(number) => self.session.resumption.add(number, message, last),
+            None => sse::encode_event(message),
+        }
+    }
+
+    fn stream_number(&mut self) -> Option<u64> {
+        if self.begun.is_none() {
+            self.begun = self.session.resumption.begin(&self.request);
+            // A client may ask for the rest after a restart: it must be told that there will be none.
+            self.session.persist();
+        }
+        self.begun.as_ref().map(|(number, _)| *number)
+    }
+
+    /// What stands before the first event.
+    pub(super) fn priming_event(&mut self) -> Option<Bytes> {
+        let number = self.stream_number().filter(|_| self.primes)?;
+        Some(self.session.resumption.priming_event(number, RETRY_DELAY))
+    }
+
+    /// Waits until the connection is to end: because another took over, or because it has been open for long enough.
+    pub(super) fn wait_disconnect(&mut self) -> BoxFuture<'static, ()> {
+        let Some((_, taken)) = self.begun.clone() else { return std::future::pending().boxed() };
+        let time = self.stream_lifetime;
+        async move {
+            tokio::select! {
+                () = taken.cancelled() => {}
+                () = wait_elapsed(time) => {}
+            }
+        }
+        .boxed()
+    }
+
+    /// The connection is gone: waits until the client has not come back for too long. Nothing where it knows no id.
+    pub(super) fn wait_abandoned(&self) -> Option<BoxFuture<'static, ()>> {
+        let (number, token) = self.begun.as_ref()?;
+        self.session.resumption.mark_unread(*number, token);
+        Some(self.session.resumption.clone().expire_unread(*number).boxed())
+    }
+}
+
+impl Drop for ResumableWriter {
+    fn drop(&mut self) {
+        if let Some((number, _)) = &self.begun {
+            self.session.resumption.end(*number);
+        }
+    }
+}
+
+async fn wait_elapsed(time: Option<Duration>) {
+    match time {
+        Some(time) => tokio::time::sleep(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Why nothing can be continued from an event id.
+pub(super) fn unknown_event() -> Error {
+    Error::new(
+        McpErrorKind::InvalidRequest,
+        "Bad request: what follows this Last-Event-ID is not kept, or not any more (limits.replay, limits.replay_time)",
+    )
+}
+
+/// Goes on with the stream of an answer, behind an event that the client has.
+pub(super) fn resume(
+    session: &Arc<Session>,
+    profile: &Profile,
+    (number, after): (u64, u64),
+    state: &DownstreamState,
+) -> Result<Response<Body>, Error> {
+    let count = |outcome: &str| state.metrics.resumed.with_label_values(&[outcome]).inc();
+    let Some(reader) = session.resumption.read(number, after) else {
+        count("unknown");
+        return Err(unknown_event());
+    };
+    count("resumed");
+    let resumed = ResumedStream {
+        reader,
+        keep_alive: state.keep_alive,
+        until: stream_lifetime(profile, session, state).map(|time| Instant::now() + time),
+        greeted: false,
+        _busy: session.begin_activity(),
+        _count: CountGuard::new(&state.metrics.streams),
+    };
+    let chunks = stream::unfold(resumed, |mut open| async move { open.next().await.map(|chunk| (chunk, open)) });
+    let mut response = Response::new(Body::Stream(Box::pin(chunks)));
+    respond::set_stream_headers(&mut response);
+    Ok(response)
+}
+
+struct ResumedStream {
+    reader: ResumptionReader,
+    keep_alive: Duration,
+    until: Option<Instant>,
+    greeted: bool,
+    _busy: SessionActivityGuard,
+    _count: CountGuard,
+}
+
+impl ResumedStream {
+    async fn next(&mut self) -> Option<Bytes> {
+        let quiet = if std::mem::replace(&mut self.greeted, true) { self.keep_alive } else { Duration::ZERO };
+        let over = async {
+            match self.until {
+                Some(until) => tokio::time::sleep_until(until).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            next = self.reader.next() => match next {
+                NextEvent::Event(event) => Some(event),
+                NextEvent::Evicted(request) => {
+                    let message = "The answer came while the client was away and could not be kept (limits.replay)";
+                    Some(sse::encode_event(&encode::encode_error(Some(&request), &Error::new(McpErrorKind::Overloaded, message))))
+                }
+                NextEvent::End => None,
+            },
+            () = over => None,
+            () = tokio::time::sleep(quiet) => Some(Bytes::from_static(sse::KEEP_ALIVE)),
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! A client at the other end of a pipe: both eras, as each of its messages says.
+//!
+//! Owns which message is whose, and the end of it all. Does not read or write the pipe. Invariant: what is answered at
+//! once has its place among what goes out before it is begun, so that a client that does not read is not answered for
+//! ever more requests.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use tokio_util::task::TaskTracker;
+
+use crate::json::ByteString;
+use crate::jsonrpc::{MalformedMessage, RequestId, RpcMessage, RpcNotification, RpcPayload, RpcRequest, encode_line};
+use crate::model::{Error, McpErrorKind, Principal, Server};
+use crate::revision::{DownstreamState, legacy, malformed_error, v2026_07_28};
+
+/// A client on a pipe.
+pub struct StdioClient {
+    server: Arc<dyn Server>,
+    principal: Arc<Principal>,
+    scope: ByteString,
+    state: Arc<DownstreamState>,
+    out: mpsc::Sender<Bytes>,
+    /// 2026-07-28/basic/versioning.mdx: "An `initialize` request selects legacy semantics, scoped to the stdio process".
+    session: Option<legacy::StdioSession>,
+    requests: v2026_07_28::OpenRequests,
+    tasks: TaskTracker,
+}
+
+/// Nobody reads what is said.
+#[derive(Debug)]
+pub struct ClientDisconnected;
+
+type OutboxPermit = mpsc::OwnedPermit<Bytes>;
+
+impl StdioClient {
+    /// A client that has not said anything yet; what is said to it goes to `out`, a line each.
+    pub fn new(
+        server: Arc<dyn Server>,
+        principal: Arc<Principal>,
+        scope: ByteString,
+        state: Arc<DownstreamState>,
+        out: mpsc::Sender<Bytes>,
+    ) -> Self {
+        let (requests, tasks) = (v2026_07_28::OpenRequests::default(), TaskTracker::new());
+        StdioClient { server, principal, scope, state, out, session: None, requests, tasks }
+    }
+
+    /// Answers what comes from now on with another server.
+    pub fn replace_server(&mut self, server: Arc<dyn Server>) {
+        if let Some(session) = &mut self.session {
+            session.replace_server(server.clone());
+        }
+        self.server = server;
+    }
+
+    /// Takes what one line said. Waits while the client does not read.
+    pub async fn handle_line(
+        &mut self,
+        payload: Result<RpcPayload, MalformedMessage>,
+    ) -> Result<(), ClientDisconnected> {
+        match payload {
+            Ok(RpcPayload::One(RpcMessage::Notification(notification))) => self.on_notification(notification),
+            Ok(RpcPayload::One(RpcMessage::Response(response))) => match &self.session {
+                Some(session) => session.accept(RpcMessage::Response(response)),
+                None => self.state.metrics.dropped.with_label_values(&["client_answer"]).inc(),
+            },
+            Ok(RpcPayload::One(RpcMessage::Request(request))) => {
+                let place = self.reserve().await?;
+                self.request(request, place);
+            }
+            Ok(RpcPayload::Batch(items)) => {
+                let place = self.reserve().await?;
+                self.batch(items, place);
+            }
+            Err(e) => {
+                let (id, error) = malformed_error(&e);
+                self.send_error(id.as_ref(), &error).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses what was no message.
+    pub async fn send_error(&self, id: Option<&RequestId>, error: &Error) -> Result<(), ClientDisconnected> {
+        write_parts(self.reserve().await?, &[legacy::encode_refusal(id, error)]);
+        Ok(())
+    }
+
+    /// Counts what was refused for its size.
+    pub fn count_too_large(&self) {
+        self.state.metrics.refused.with_label_values(&["body"]).inc();
+    }
+
+    /// Ends the streams that a client listens on: it says nothing more, and will not hear.
+    pub fn close_subscriptions(&self) {
+        self.requests.close_subscriptions();
+    }
+
+    /// Waits until everything was answered.
+    pub async fn wait_idle(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    async fn reserve(&self) -> Result<OutboxPermit, ClientDisconnected> {
+        self.out.clone().reserve_owned().await.map_err(|_| ClientDisconnected)
+    }
+
+    fn sender(&self) -> (Arc<Principal>, ByteString) {
+        (self.principal.clone(), self.scope.clone())
+    }
+
+    fn request(&mut self, request: RpcRequest, place: OutboxPermit) {
+        let answer = if v2026_07_28::OpenRequests::is_modern(&request) {
+            let (who, out) = (self.sender(), (&self.out, &self.tasks));
+            self.requests.start(request, who, &self.server, &self.state, out)
+        } else {
+            match &self.session {
+                Some(session) => session.request(request, &self.tasks),
+                None if &*request.method == "initialize" => return self.initialize(&request, place),
+                None => Some(legacy::answer_before_initialize(&request)),
+            }
+        };
+        if let Some(parts) = answer {
+            write_parts(place, &parts);
+        }
+    }
+
+    fn initialize(&mut self, request: &RpcRequest, place: OutboxPermit) {
+        let who = self.sender();
+        match legacy::StdioSession::open(request, who, &self.server, &self.state, &self.out) {
+            Ok((session, introduction)) => {
+                write_parts(place, &introduction);
+                session.start_stream();
+                self.session = Some(session);
+            }
+            Err(error) => write_parts(place, &[legacy::encode_refusal(Some(&request.id), &error)]),
+        }
+    }
+
+    fn on_notification(&self, notification: RpcNotification) {
+        if &*notification.method == "notifications/cancelled" {
+            let id = notification.params.get("requestId").and_then(|raw| RequestId::from_raw(raw.clone()));
+            if id.is_some_and(|id| self.requests.cancel(&id)) {
+                return self.state.metrics.cancelled.inc();
+            }
+        }
+        // Whatever else a stateless client tells is for nobody that we know.
+        if let Some(session) = &self.session {
+            session.accept(RpcMessage::Notification(notification));
+        }
+    }
+
+    fn batch(&self, items: Vec<Result<RpcMessage, MalformedMessage>>, place: OutboxPermit) {
+        let early =
+            || Error::new(McpErrorKind::InvalidRequest, "Invalid request: a client starts with a single initialize");
+        let begun = match &self.session {
+            Some(session) => session.batch(items, &self.tasks),
+            None => Err(early()),
+        };
+        if let Err(error) = begun {
+            write_parts(place, &[legacy::encode_refusal(None, &error)]);
+        }
+    }
+}
+
+impl Drop for StdioClient {
+    fn drop(&mut self) {
+        // The session ends with its part of this.
+        self.requests.cancel_all();
+    }
+}
+
+/// Says something that is known.
+fn write_parts(place: OutboxPermit, parts: &[Bytes]) {
+    place.send(encode_line(&parts.concat()));
+}

@@ -1,0 +1,397 @@
+//! The stateless client side: every POST stands for itself.
+//!
+//! Owns reading a request and checking that its headers agree with it. Invariant: what is authorised and routed is
+//! what the body says; a header only ever causes a refusal.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use http::{HeaderMap, HeaderValue, Method as Verb, Response, header};
+use tokio::time::Instant;
+
+use crate::body::Body;
+use crate::json::{ByteString, JsonObject, RawJson};
+use crate::jsonrpc::{RequestId, RpcMessage, RpcPayload, RpcRequest};
+use crate::model::{
+    CacheHint, Call, Caller, DeferredCheck, Error, Exchange, InputRequired, McpErrorKind, McpMethod, Notification,
+    Outcome, Principal, RequestState, Server, ServerCapabilities, TaskMethod, TaskMode,
+};
+use crate::revision::lookalikes::reject_lookalikes;
+use crate::revision::respond::{InputAction, ResponseEncoder, ResponseOptions, respond};
+use crate::revision::v2026_07_28::input_rounds::{InputRound, Resumption, RetryParams};
+use crate::revision::v2026_07_28::request_state::StateContext;
+use crate::revision::v2026_07_28::{NAME, PROTOCOL_VERSION, encode, headers, input_rounds, meta, subscriptions, tasks};
+use crate::revision::{
+    BodyHint, Dialect, DownstreamState, McpRequest, RequestHead, count_local_answer, json_response, legacy,
+    malformed_error, notifications, take_meta, trace_context,
+};
+use crate::sse;
+
+/// The front of this revision.
+pub(in crate::revision) static DIALECT: ModernDialect = ModernDialect;
+
+pub(in crate::revision) struct ModernDialect;
+
+/// Delimits a message on a stream.
+type FrameFn = fn(&[u8]) -> Bytes;
+
+impl Dialect for ModernDialect {
+    /// basic/versioning.mdx: "A request carrying modern per-request `_meta` is served statelessly according to this
+    /// revision." A header of this revision, or of one that nobody knows, belongs here too: only this revision has
+    /// words for the refusal.
+    fn matches(&self, head: &RequestHead<'_>, peek: &BodyHint<'_>) -> bool {
+        // Whatever its headers say: no modern client opens with a handshake.
+        if matches!(peek.message, Some(RpcMessage::Request(r)) if &*r.method == "initialize" && r.params.get("_meta").is_none())
+        {
+            return false;
+        }
+        if let Some(version) = head.headers.get(headers::VERSION) {
+            let known = version.to_str().ok().and_then(legacy::profile).is_some();
+            if version == NAME || (!known && !head.headers.contains_key(legacy::SESSION_HEADER)) {
+                return true;
+            }
+        }
+        matches!(peek.message, Some(RpcMessage::Request(request)) if carries_version(request))
+    }
+
+    fn serve<'a>(
+        &'a self,
+        inbound: McpRequest,
+        server: Arc<dyn Server>,
+        state: &'a Arc<DownstreamState>,
+    ) -> BoxFuture<'a, Response<Body>> {
+        async move {
+            if inbound.method != Verb::POST {
+                let error = Error::new(McpErrorKind::InvalidRequest, "Method not allowed: this revision has POST only");
+                let mut response = json_response(405, [encode::encode_error(None, &error)]);
+                response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
+                return response;
+            }
+            match read_request(inbound, state) {
+                Ok(ParsedPost::Nothing) => legacy::accepted_response(),
+                Ok(ParsedPost::Request(request)) => serve_request(*request, server, state).await,
+                Err((status, id, error)) => json_response(status, [encode::encode_error(id.as_ref(), &error)]),
+            }
+        }
+        .boxed()
+    }
+
+    fn error_response(&self, id: Option<&RequestId>, error: &Error) -> Response<Body> {
+        let status = match encode::http_status(error) {
+            200 => 400,
+            status => status,
+        };
+        json_response(status, [encode::encode_error(id, error)])
+    }
+}
+
+// === reading ===
+
+/// Whether a request carries the `_meta` of this revision.
+pub(super) fn carries_version(request: &RpcRequest) -> bool {
+    request.params.get("_meta").is_some_and(|meta| {
+        memchr::memmem::find(meta.bytes(), PROTOCOL_VERSION.as_bytes()).is_some()
+            && meta.as_object().is_some_and(|meta| meta.get(PROTOCOL_VERSION).is_some())
+    })
+}
+
+enum ParsedPost {
+    Nothing,
+    Request(Box<ValidatedRequest>),
+}
+
+/// A request whose headers and `_meta` are in order.
+pub(super) struct ValidatedRequest {
+    id: RequestId,
+    method: ByteString,
+    params: JsonObject,
+    meta: JsonObject,
+    /// The tool, prompt or resource.
+    target: Option<ByteString>,
+    caller: Arc<Caller>,
+    scope: ByteString,
+    /// "There is no header layer" on a pipe (basic/transports/stdio.mdx, Request Metadata).
+    headers: Option<HeaderMap>,
+    received: Instant,
+}
+
+/// Who sent a request, and where to.
+pub(super) struct RequestSender {
+    pub(super) principal: Arc<Principal>,
+    pub(super) scope: ByteString,
+}
+
+type ModernRefusal = (u16, Option<RequestId>, Error);
+
+fn read_request(inbound: McpRequest, state: &DownstreamState) -> Result<ParsedPost, ModernRefusal> {
+    let McpRequest { headers, payload, principal, scope, received, .. } = inbound;
+    let payload = payload.map_err(|e| {
+        let (id, error) = malformed_error(&e);
+        (400, id, error)
+    })?;
+    legacy::check_content_type(&headers).map_err(|error| (400, None, error))?;
+    let one_only = "Invalid request: the body must be a single request or notification";
+    let request = match payload {
+        RpcPayload::One(RpcMessage::Request(request)) => request,
+        RpcPayload::One(RpcMessage::Notification(_)) => return Ok(ParsedPost::Nothing),
+        // "The body of the HTTP POST MUST be a single JSON-RPC request or notification."
+        _ => return Err((400, None, Error::new(McpErrorKind::InvalidRequest, one_only))),
+    };
+    let id = request.id.clone();
+    let checked = validate(request, Some(headers), RequestSender { principal, scope }, received, state);
+    checked.map(|checked| ParsedPost::Request(Box::new(checked))).map_err(|error| (400, Some(id), error))
+}
+
+/// Checks that a request says what it must, and that its headers agree where it has any.
+pub(super) fn validate(
+    request: RpcRequest,
+    headers: Option<HeaderMap>,
+    sender: RequestSender,
+    received: Instant,
+    state: &DownstreamState,
+) -> Result<ValidatedRequest, Error> {
+    let RpcRequest { id, method, mut params } = request;
+    reject_lookalikes(&method, &params)?;
+    let mut meta = take_meta(&mut params)?;
+    let version = meta::take_version(&mut meta)?;
+    check_version(headers.as_ref(), &version)?;
+    let none = HeaderMap::new();
+    let caller = meta::take_caller(&mut meta, sender.principal, headers.as_ref().unwrap_or(&none), state)?;
+    let target = match &*method {
+        "tools/call" | "prompts/get" => params.get_string("name"),
+        "resources/read" => params.get_string("uri"),
+        // SEP-2663, Routing Headers: "the client MUST set the `Mcp-Name` header […] to the value of `params.taskId`".
+        "tasks/get" | "tasks/update" | "tasks/cancel" => params.get_string("taskId"),
+        _ => None,
+    };
+    if let Some(headers) = &headers {
+        headers::check_headers(headers, &method, target.as_deref())?;
+        trace_context::copy_headers(&mut meta, headers);
+    }
+    Ok(ValidatedRequest { id, method, params, meta, target, caller, scope: sender.scope, headers, received })
+}
+
+/// basic/transports/streamable-http.mdx, Protocol Version Header: the header MUST be there, MUST match the body, and
+/// an unsupported one is answered with the supported ones.
+fn check_version(headers: Option<&HeaderMap>, version: &ByteString) -> Result<(), Error> {
+    let header = headers.map(|headers| headers.get(headers::VERSION).and_then(|v| v.to_str().ok()));
+    if let Some(header) = header
+        && header != Some(version.as_str())
+    {
+        let shown = header.unwrap_or("missing");
+        return Err(Error::new(
+            McpErrorKind::HeaderMismatch,
+            format!("Header mismatch: MCP-Protocol-Version is {shown:?}, the body says {version:?}"),
+        ));
+    }
+    if version.as_str() == NAME {
+        return Ok(());
+    }
+    let data =
+        JsonObject::new().with("supported", RawJson::from_value(&[NAME])).with("requested", RawJson::string(version));
+    Err(Error::new(McpErrorKind::UnsupportedRevision, "Unsupported protocol version").with_data(data.to_raw()))
+}
+
+// === answering ===
+
+/// What a request becomes.
+pub(super) enum ModernStarted {
+    /// It is answered: status and answer.
+    Ready(u16, Vec<Bytes>),
+    /// It opens a stream of news.
+    Subscribed(subscriptions::ListenStream),
+    /// It runs.
+    Running(Exchange, ModernEncoder),
+}
+
+async fn serve_request(
+    request: ValidatedRequest,
+    server: Arc<dyn Server>,
+    state: &Arc<DownstreamState>,
+) -> Response<Body> {
+    let takes_streams = request.headers.as_ref().is_none_or(accepts_stream);
+    let stream = takes_streams && state.metrics.streams.get() < i64::try_from(state.streams_max).unwrap_or(i64::MAX);
+    match start_request(request, &server, state, sse::encode_event) {
+        ModernStarted::Ready(status, parts) => json_response(status, parts),
+        ModernStarted::Subscribed(open) => subscriptions::respond(open),
+        ModernStarted::Running(exchange, spell) => {
+            let (metrics, alarms) = (state.metrics.clone(), state.timers.clone());
+            let writing = ResponseOptions { keep_alive: state.keep_alive, stream, metrics, timers: alarms };
+            respond(exchange, spell, writing).await
+        }
+    }
+}
+
+/// Begins what a request asks for; `frame` delimits what goes out on a stream.
+pub(super) fn start_request(
+    request: ValidatedRequest,
+    server: &Arc<dyn Server>,
+    state: &Arc<DownstreamState>,
+    frame: FrameFn,
+) -> ModernStarted {
+    let refuse = |id: &RequestId, error: &Error| {
+        ModernStarted::Ready(encode::http_status(error), vec![encode::encode_error(Some(id), error)])
+    };
+    // What is answered here is counted here.
+    let count = |method: &'static str, error: Option<&Error>| {
+        count_local_answer(&state.metrics, method, error, NAME, request.received.elapsed());
+    };
+    let method = match &*request.method {
+        "server/discover" => {
+            count("server/discover", None);
+            return ModernStarted::Ready(200, discover(&request, &**server));
+        }
+        "subscriptions/listen" => {
+            let listening = subscriptions::open_stream(&request.id, &request.params, &request.caller, server, state);
+            count("subscriptions/listen", listening.as_ref().err());
+            return listening.map_or_else(|error| refuse(&request.id, &error), ModernStarted::Subscribed);
+        }
+        name => McpMethod::from_name(name),
+    };
+    // SEP-2663: "`tasks/result` is removed; clients calling it MUST receive `-32601`"; so is `tasks/list`.
+    if let McpMethod::Other(_) | McpMethod::Task(TaskMethod::Result | TaskMethod::List) = &method {
+        let name = method.name();
+        let error = Error::new(McpErrorKind::UnknownMethod, format!("Method not found: {name}"));
+        count("_OTHER", Some(&error));
+        return ModernStarted::Ready(404, vec![encode::encode_error(Some(&request.id), &error)]);
+    }
+    let may_task = matches!(method, McpMethod::CallTool | McpMethod::Task(_))
+        && tasks::is_declared(&request.caller.declared_capabilities);
+    if matches!(method, McpMethod::Task(_)) && !may_task {
+        return refuse(&request.id, &tasks::missing_capability());
+    }
+    let ValidatedRequest { id, mut params, mut meta, target, caller, scope, headers, received, .. } = request;
+    let token = meta.remove("progressToken");
+    let subject = StateContext::from_request(&method, target, &params);
+    let brought = if subject.allows_input() { RetryParams::take(&mut params) } else { RetryParams::default() };
+    let spell = ModernEncoder { id, context: subject, token, caller, scope, frame, state: state.clone() };
+    let exchange = match spell.input_round().resume(brought) {
+        Ok(Resumption::NewCall(resume)) => {
+            let check = headers.filter(|_| method == McpMethod::CallTool).map(|headers| -> DeferredCheck {
+                Box::new(move |definition, arguments| headers::check_params(&headers, definition, arguments))
+            });
+            let task = if may_task { TaskMode::Allowed } else { TaskMode::Never };
+            let (progress, whole) = (spell.token.is_some(), method == McpMethod::Task(TaskMethod::Get));
+            let call = Call {
+                meta,
+                progress,
+                deferred_check: check,
+                continuation: resume,
+                task_mode: task,
+                detailed: whole,
+                received,
+                ..Call::new(method, params)
+            };
+            server.call(&spell.caller, call)
+        }
+        Ok(Resumption::Resumed(exchange)) => exchange,
+        Ok(Resumption::StillOpen(exchange, open)) => {
+            let (status, parts) = spell.input_round().repark(exchange, open);
+            return ModernStarted::Ready(status, parts);
+        }
+        Err(error) => return refuse(&spell.id, &error),
+    };
+    ModernStarted::Running(exchange, spell)
+}
+
+fn accepts_stream(headers: &HeaderMap) -> bool {
+    let accept = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok());
+    accept.is_none_or(|a| a.contains("text/event-stream") || a.contains("*/*"))
+}
+
+/// The tasks of the revision before are no word of this one: "Servers […] MUST NOT continue to advertise the legacy
+/// capabilities under any protocol version that includes this extension" (SEP-2663, Backward Compatibility).
+fn write_capabilities(features: &ServerCapabilities) -> JsonObject {
+    let mut capabilities = notifications::write_capabilities(features);
+    if features.tasks.is_some() {
+        capabilities.set(ByteString::literal("extensions"), tasks::extensions(&features.extensions));
+    }
+    capabilities
+}
+
+/// `server/discover` (server/discover.mdx).
+fn discover(request: &ValidatedRequest, server: &dyn Server) -> Vec<Bytes> {
+    let face = server.describe(&request.caller);
+    let mut result = JsonObject::new()
+        .with("supportedVersions", RawJson::from_value(&[NAME]))
+        .with("capabilities", write_capabilities(&face.features).to_raw());
+    if let Some(instructions) = &face.instructions {
+        result.set(ByteString::literal("instructions"), RawJson::string(instructions));
+    }
+    let hint = CacheHint { ttl_ms: 60_000, public: false };
+    encode::encode_result_from(face.info, &request.id, result, Some(hint))
+}
+
+/// How an exchange is written to a client of this revision. Dropping it cancels: "The server MUST treat a client
+/// disconnect as cancellation of that request" (basic/patterns/cancellation.mdx).
+pub(super) struct ModernEncoder {
+    id: RequestId,
+    context: StateContext,
+    token: Option<RawJson>,
+    caller: Arc<Caller>,
+    scope: ByteString,
+    frame: FrameFn,
+    state: Arc<DownstreamState>,
+}
+
+impl ModernEncoder {
+    fn input_round(&self) -> InputRound<'_> {
+        InputRound {
+            id: &self.id,
+            context: &self.context,
+            caller: &self.caller,
+            scope: &self.scope,
+            state: &self.state,
+        }
+    }
+}
+
+impl ResponseEncoder for ModernEncoder {
+    fn notification(&mut self, notice: Notification) -> Option<Bytes> {
+        match notice {
+            Notification::Progress(params) => {
+                self.token.as_ref().map(|token| notifications::encode_progress(params, token))
+            }
+            Notification::Log(level, params) if self.caller.log_filter.allows(level) => {
+                Some(notifications::encode_notification("notifications/message", &params))
+            }
+            // "These notifications MUST relate to the originating client request": nothing else does.
+            _ => None,
+        }
+    }
+
+    fn input_required(&mut self, ask: InputRequired) -> InputAction {
+        let asker = self.input_round();
+        if let Some(error) = asker.check_declared(&ask) {
+            asker.count(&ask, "refused");
+            return InputAction::End(encode::http_status(&error), vec![encode::encode_error(Some(&self.id), &error)]);
+        }
+        asker.count(&ask, "asked");
+        match ask.state {
+            RequestState::CarriedByClient(state) => {
+                InputAction::End(200, asker.forward(&ask.requests, ask.server, state))
+            }
+            RequestState::HeldByServer => InputAction::Park(ask),
+        }
+    }
+
+    fn frame(&mut self, message: &[u8], _: bool) -> Bytes {
+        (self.frame)(message)
+    }
+
+    async fn park(&mut self, exchange: Exchange, ask: InputRequired) -> Result<(u16, Vec<Bytes>), Exchange> {
+        self.input_round().park(exchange, ask).await
+    }
+
+    fn result(&mut self, end: Result<Outcome, Error>) -> (u16, Vec<Bytes>) {
+        if let Err(error) = &end
+            && let Some(ask) = input_rounds::from_error(error)
+            && let InputAction::End(status, parts) = self.input_required(ask)
+        {
+            return (status, parts);
+        }
+        encode::encode_outcome(&self.id, self.context.method(), end)
+    }
+}

@@ -1,0 +1,71 @@
+//! Changes of lists that a server tells outside of a subscription.
+//!
+//! 2026-07-28/basic/patterns/subscriptions.mdx wants them on the stream of `subscriptions/listen`. Some servers send them
+//! on the stream of the call that changed a list, and say `listChanged: false`. Owns who hears of these. Does not list
+//! anything. Invariant: a change that is not delivered in time becomes a change of every list.
+
+use futures_util::{Stream, StreamExt, stream};
+use tokio::sync::broadcast;
+
+use crate::jsonrpc::RpcMessage;
+use crate::link::MessageStream;
+use crate::model::{ItemKind, Notification, SubscriptionFilter};
+use crate::revision::notifications;
+
+/// Changes that wait for the slowest listener.
+const WAITING_MAX: usize = 32;
+
+/// Kinds of lists that have a notification.
+const KINDS: [ItemKind; 3] = [ItemKind::Tools, ItemKind::Prompts, ItemKind::Resources];
+
+/// Where such changes are told.
+#[derive(Clone)]
+pub(super) struct ListChanges(broadcast::Sender<ItemKind>);
+
+impl Default for ListChanges {
+    fn default() -> Self {
+        ListChanges(broadcast::Sender::new(WAITING_MAX))
+    }
+}
+
+impl ListChanges {
+    /// Passes on that a list changed, whoever listens.
+    pub(super) fn report(&self, kind: ItemKind) {
+        let _ = self.0.send(kind);
+    }
+
+    /// Reads what belongs to no request, to the end of the connection.
+    pub(super) async fn read_stream(self, mut messages: MessageStream) {
+        while let Some(Ok(message)) = messages.next().await {
+            if let RpcMessage::Notification(notification) = message
+                && let Notification::ListChanged(kind) = notifications::decode(notification)
+            {
+                self.report(kind);
+            }
+        }
+    }
+
+    /// What a listener hears; it never ends.
+    pub(super) fn subscribe(&self, filter: &SubscriptionFilter) -> impl Stream<Item = Notification> + Send + use<> {
+        let wanted = SubscriptionFilter { uris: Vec::new(), ..filter.clone() };
+        let open = (self.0.subscribe(), Vec::new());
+        stream::unfold(open, move |(mut changes, mut owed)| {
+            let wanted = wanted.clone();
+            async move {
+                loop {
+                    if let Some(notice) = owed.pop() {
+                        return Some((notice, (changes, owed)));
+                    }
+                    match changes.recv().await {
+                        Ok(kind) => owed.push(Notification::ListChanged(kind)),
+                        Err(broadcast::error::RecvError::Lagged(_)) => {
+                            owed.extend(KINDS.map(Notification::ListChanged))
+                        }
+                        Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
+                    }
+                    owed.retain(|notice| wanted.matches(notice));
+                }
+            }
+        })
+    }
+}

@@ -1,0 +1,222 @@
+//! `requestState` as clients of this revision carry it: sealed, whoever made it.
+//!
+//! basic/patterns/mrtr.mdx, Server Requirements: "servers MUST treat `requestState` as an attacker-controlled input".
+//! Owns what the sealed bytes say and what they are bound to. Invariant: what a server handed out goes back to that
+//! server alone, byte for byte, and only in a retry of the same request by the same caller at the same endpoint.
+
+use bytes::Bytes;
+
+use crate::json::{ByteString, JsonObject, RawJson};
+use crate::model::{Error, McpErrorKind, McpMethod, Principal};
+use crate::revision::DownstreamState;
+use crate::session::{SealBinding, SealError, Ticket};
+
+/// What a client carries.
+#[derive(Debug, PartialEq)]
+pub(super) enum CarriedState {
+    /// The exchange is parked here.
+    Parked(Ticket),
+    /// The server kept nothing; this is its own state.
+    Server {
+        /// Which server.
+        server: Option<ByteString>,
+        /// What it handed out: a JSON value.
+        state: RawJson,
+    },
+}
+
+/// What a request is about, as far as its state is bound to it.
+pub(super) struct StateContext {
+    method: McpMethod,
+    /// The tool, prompt or resource.
+    target: Option<ByteString>,
+    arguments: Option<RawJson>,
+}
+
+/// What the state of one request is bound to.
+pub(super) struct StateBindings {
+    caller: SealBinding,
+    request: SealBinding,
+}
+
+impl StateContext {
+    /// Of a request; shares the request's bytes.
+    pub(super) fn from_request(method: &McpMethod, target: Option<ByteString>, params: &JsonObject) -> Self {
+        StateContext { method: method.clone(), target, arguments: params.get("arguments").cloned() }
+    }
+
+    /// "Servers MUST NOT send `InputRequiredResult` responses on any other client requests": whether they may on this.
+    pub(super) fn allows_input(&self) -> bool {
+        matches!(self.method, McpMethod::CallTool | McpMethod::GetPrompt | McpMethod::ReadResource)
+    }
+
+    /// The method.
+    pub(super) fn method(&self) -> &McpMethod {
+        &self.method
+    }
+
+    /// "The authenticated principal", and "an identifier for the originating request, e.g. the method name and a digest
+    /// of its salient parameters".
+    pub(super) fn bindings(&self, principal: &Principal, scope: &ByteString) -> StateBindings {
+        let mut arguments = Vec::new();
+        if let Some(raw) = &self.arguments {
+            canonical(raw, &mut arguments, DEPTH_MAX);
+        }
+        let target = self.target.as_ref().map_or("", ByteString::as_str);
+        StateBindings {
+            caller: SealBinding::of(&[&principal.id.to_be_bytes(), principal.name.as_bytes(), scope.as_bytes()]),
+            request: SealBinding::of(&[self.method.name().as_bytes(), target.as_bytes(), &arguments]),
+        }
+    }
+}
+
+const PARKED: u8 = 1;
+const SERVER: u8 = 2;
+
+impl CarriedState {
+    /// The member's value for the client: a JSON string.
+    pub(super) fn seal(&self, bound: &StateBindings, front: &DownstreamState) -> RawJson {
+        RawJson::string(&front.seal.seal(bound.caller, bound.request, &self.write(), front.input_timeout))
+    }
+
+    fn write(&self) -> Vec<u8> {
+        let mut plain = Vec::new();
+        match self {
+            CarriedState::Parked(ticket) => {
+                plain.push(PARKED);
+                plain.extend_from_slice(&ticket.0);
+            }
+            CarriedState::Server { server, state } => {
+                let server = server.as_ref().map_or("", ByteString::as_str);
+                plain.push(SERVER);
+                plain.extend_from_slice(&(server.len() as u64).to_be_bytes());
+                plain.extend_from_slice(server.as_bytes());
+                plain.extend_from_slice(state.bytes());
+            }
+        }
+        plain
+    }
+
+    /// Opens what a client brought. Fails with the answer for the client.
+    pub(super) fn open(value: &RawJson, bound: &StateBindings, front: &DownstreamState) -> Result<CarriedState, Error> {
+        let opened = match value.as_text() {
+            Some(text) => front.seal.open(bound.caller, bound.request, &text),
+            None => Err(SealError::Foreign),
+        };
+        let read = opened.and_then(|plain| CarriedState::read(plain).ok_or(SealError::Foreign));
+        read.map_err(|refused| self::state_error(refused, front))
+    }
+
+    fn read(plain: Vec<u8>) -> Option<CarriedState> {
+        let plain = Bytes::from(plain);
+        match *plain.first()? {
+            PARKED => Some(CarriedState::Parked(Ticket(plain[1..].try_into().ok()?))),
+            SERVER => {
+                let length = usize::try_from(u64::from_be_bytes(plain.get(1..9)?.try_into().ok()?)).ok()?;
+                let end = length.checked_add(9)?;
+                let server = std::str::from_utf8(plain.get(9..end)?).ok()?;
+                let server = (!server.is_empty()).then(|| ByteString::from(server));
+                Some(CarriedState::Server { server, state: RawJson::parse(plain.slice(end..)).ok()? })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Why state cannot be used, in words that help whoever brought it, and tell nobody of another's.
+pub(super) fn state_error(refused: SealError, front: &DownstreamState) -> Error {
+    front.metrics.state_refused.with_label_values(&[refused.label()]).inc();
+    let why = match refused {
+        SealError::Foreign | SealError::OtherCaller => {
+            "it was not given out here, or was changed, or the gateway was restarted since"
+        }
+        SealError::OtherRequest => "it was given out for another request: a retry repeats its name and arguments",
+        SealError::Expired => {
+            "it is expired, or was used before, or the call that it belongs to ended with a restart of the gateway"
+        }
+    };
+    Error::new(
+        McpErrorKind::InvalidParams,
+        format!("Invalid params: requestState cannot be used: {why}; call again without it"),
+    )
+}
+
+/// How deep arguments are compared by meaning; further down, by their bytes.
+const DEPTH_MAX: usize = 8;
+
+/// The same bytes for the same arguments, however a client's library spells them the second time: without spaces, the
+/// members in order, the strings without needless escapes. Numbers stay as they are spelled.
+fn canonical(value: &RawJson, out: &mut Vec<u8>, depth: usize) {
+    let deeper = depth.checked_sub(1);
+    if let (Some(deeper), Some(object)) = (deeper, value.as_object()) {
+        let mut members: Vec<_> = object.iter().collect();
+        members.sort_by_key(|(a, _)| *a);
+        out.push(b'{');
+        for (key, value) in members {
+            text(key, out);
+            canonical(value, out, deeper);
+        }
+        out.push(b'}');
+    } else if let (Some(deeper), Some(items)) = (deeper, value.as_array()) {
+        out.push(b'[');
+        for item in &items {
+            canonical(item, out, deeper);
+        }
+        out.push(b']');
+    } else if let Some(string) = value.as_text() {
+        text(&string, out);
+    } else {
+        out.push(b'#');
+        out.extend_from_slice(&(value.bytes().len() as u64).to_be_bytes());
+        out.extend_from_slice(value.bytes());
+    }
+}
+
+fn text(text: &ByteString, out: &mut Vec<u8>) {
+    out.push(b'"');
+    out.extend_from_slice(&(text.len() as u64).to_be_bytes());
+    out.extend_from_slice(text.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn digest(json: &str) -> Vec<u8> {
+        let mut out = Vec::new();
+        canonical(&RawJson::parse(Bytes::from(json.to_owned())).unwrap(), &mut out, DEPTH_MAX);
+        out
+    }
+
+    #[test]
+    fn the_same_arguments_are_the_same_however_they_are_spelled() {
+        let one = digest(r#"{"a":1,"b":{"c":[true,null,"\u00e9/x"],"d":"y"}}"#);
+        assert_eq!(one, digest(" {\"b\" : {\"d\":\"y\", \"c\": [ true , null, \"é\\/x\" ] } ,\"a\":1}"));
+        for other in [
+            r#"{"a":2,"b":{"c":[true,null,"é/x"],"d":"y"}}"#,
+            r#"{"a":1,"b":{"c":[null,true,"é/x"],"d":"y"}}"#,
+            r#"{"a":1,"b":{"c":[true,null,"é/x","d"],"y":""}}"#,
+            r#"{"a":"1","b":{"c":[true,null,"é/x"],"d":"y"}}"#,
+            r#"{"a":1}"#,
+            "[]",
+        ] {
+            assert_ne!(one, digest(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn what_is_sealed_reads_back() {
+        for state in [
+            CarriedState::Parked(Ticket([7; 16])),
+            CarriedState::Server { server: Some(ByteString::from("files")), state: RawJson::literal(r#""AbC==""#) },
+            CarriedState::Server { server: None, state: RawJson::literal(r#""""#) },
+        ] {
+            assert_eq!(CarriedState::read(state.write()), Some(state));
+        }
+        for broken in
+            [&b""[..], b"\x01short", b"\x02\xff\xff\xff\xff\xff\xff\xff\xffx", b"\x02\0\0\0\0\0\0\0\0{", b"\x03"]
+        {
+            assert_eq!(CarriedState::read(broken.to_vec()), None, "{broken:?}");
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Requests of this revision on a pipe (basic/transports/stdio.mdx).
+//!
+//! Owns which of them are open, so that they can be taken back. Reading and answering are those of `front`, without
+//! headers. Invariant: a request that was taken back says nothing more.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::json::ByteString;
+use crate::jsonrpc::{RequestId, RpcRequest, encode_line};
+use crate::model::{Error, McpErrorKind, Principal, Server};
+use crate::revision::v2026_07_28::downstream::{self, ModernStarted, RequestSender};
+use crate::revision::v2026_07_28::encode;
+use crate::revision::{DownstreamState, respond};
+
+/// Requests that may be open on one pipe.
+const OPEN_MAX: usize = 1000;
+
+/// The open requests of one pipe.
+#[derive(Clone, Default)]
+pub(in crate::revision) struct OpenRequests {
+    open: Arc<Mutex<Vec<(RequestId, CancellationToken)>>>,
+    /// Ends the streams of news.
+    subscriptions: CancellationToken,
+}
+
+impl OpenRequests {
+    /// Whether a request is one of this revision.
+    pub(in crate::revision) fn is_modern(request: &RpcRequest) -> bool {
+        downstream::carries_version(request)
+    }
+
+    /// Begins a request; gives its answer if that is known at once. What is not goes to `out`, from a task of `tasks`.
+    pub(in crate::revision) fn start(
+        &self,
+        request: RpcRequest,
+        (principal, scope): (Arc<Principal>, ByteString),
+        server: &Arc<dyn Server>,
+        state: &Arc<DownstreamState>,
+        (out, tasks): (&mpsc::Sender<Bytes>, &TaskTracker),
+    ) -> Option<Vec<Bytes>> {
+        let id = request.id.clone();
+        let checked = downstream::validate(request, None, RequestSender { principal, scope }, Instant::now(), state);
+        let checked = match checked {
+            Ok(checked) => checked,
+            Err(error) => return Some(vec![encode::encode_error(Some(&id), &error)]),
+        };
+        let Some(entry) = self.register(&id) else {
+            state.metrics.refused.with_label_values(&["session_calls"]).inc();
+            let error =
+                Error::new(McpErrorKind::Overloaded, "Too many requests are open on this pipe; wait for some to end");
+            return Some(vec![encode::encode_error(Some(&id), &error)]);
+        };
+        let out = out.clone();
+        match downstream::start_request(checked, server, state, encode_line) {
+            ModernStarted::Ready(_, parts) => return Some(parts),
+            ModernStarted::Running(exchange, spell) => {
+                // Where it is taken back, the exchange goes with the future, which is what cancels it.
+                let run = async move {
+                    entry.token.clone().run_until_cancelled(respond::forward(exchange, spell, out)).await
+                };
+                tasks.spawn(run);
+            }
+            ModernStarted::Subscribed(mut open) => {
+                let listening = self.subscriptions.clone();
+                tasks.spawn(async move {
+                    let pass = async {
+                        while let Some(message) = open.next_message().await {
+                            if out.send(encode_line(&message)).await.is_err() {
+                                return;
+                            }
+                        }
+                    };
+                    tokio::select! {
+                        () = entry.token.cancelled() => {}
+                        () = listening.cancelled() => {}
+                        () = pass => {}
+                    }
+                });
+            }
+        }
+        None
+    }
+
+    /// "To cancel an in-flight request, the client MUST send a `notifications/cancelled` notification referencing the
+    /// request's ID." False: none is open under this id, or several are.
+    pub(in crate::revision) fn cancel(&self, id: &RequestId) -> bool {
+        let open = self.lock();
+        let mut named = open.iter().filter(|(other, _)| other == id);
+        match (named.next(), named.next()) {
+            (Some((_, token)), None) => {
+                token.cancel();
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Ends the streams of news: nobody listens any more.
+    pub(in crate::revision) fn close_subscriptions(&self) {
+        self.subscriptions.cancel();
+    }
+
+    /// Ends everything.
+    pub(in crate::revision) fn cancel_all(&self) {
+        self.close_subscriptions();
+        for (_, token) in self.lock().iter() {
+            token.cancel();
+        }
+    }
+
+    fn register(&self, id: &RequestId) -> Option<OpenRequestGuard> {
+        let mut open = self.lock();
+        let token = CancellationToken::new();
+        (open.len() < OPEN_MAX).then(|| {
+            open.push((RequestId::from_raw(id.raw().detached()).unwrap_or_else(|| id.clone()), token.clone()));
+            OpenRequestGuard { requests: self.clone(), token }
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<(RequestId, CancellationToken)>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One open request.
+struct OpenRequestGuard {
+    requests: OpenRequests,
+    token: CancellationToken,
+}
+
+impl Drop for OpenRequestGuard {
+    fn drop(&mut self) {
+        let mut open = self.requests.lock();
+        // The token tells apart two requests of the same id; cancelling this one is how it is found.
+        self.token.cancel();
+        if let Some(at) = open.iter().position(|(_, token)| token.is_cancelled()) {
+            open.swap_remove(at);
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Safe opening of the state file.
+//!
+//! Owns the way to the file, step by step. Does not read it (`embedded`). Invariant: the file is in a folder that only its
+//! owner may write, and nobody else's symbolic link leads there.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{FileType, Mode, OFlags, Stat};
+
+/// Symbolic links on the way to the folder, as many as the kernel follows.
+const SYMLINKS_MAX: usize = 40;
+/// Modes of what is made here: for nobody else.
+const FOLDER_MODE: Mode = Mode::RWXU;
+const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
+
+/// Opens the file, or makes it, with its folder if need be.
+pub(super) fn open(path: &Path) -> io::Result<File> {
+    let name = path.file_name().ok_or_else(|| io::Error::other("it names no file"))?;
+    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = resolve_folder(&std::path::absolute(folder)?)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(&folder, flags, Mode::empty())?;
+    let own = ProcessUser::of_process();
+    own.check_folder(&rustix::fs::fstat(&opened)?).map_err(|why| refused(&folder, why))?;
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(&opened, name, flags, FILE_MODE).map_err(|error| match error {
+        rustix::io::Errno::LOOP | rustix::io::Errno::MLINK => {
+            io::Error::other("it is a symbolic link; name the folder that it leads to in gateway.state_dir")
+        }
+        error => error.into(),
+    })?;
+    own.check_file(&rustix::fs::fstat(&file)?).map_err(io::Error::other)?;
+    rustix::fs::fchmod(&file, FILE_MODE)?;
+    Ok(File::from(file))
+}
+
+/// Follows a path to a folder without symbolic links in it, and makes what is missing. `path` is absolute.
+fn resolve_folder(path: &Path) -> io::Result<PathBuf> {
+    let own = ProcessUser::of_process();
+    let mut steps = steps_of(path);
+    let (mut at, mut links) = (PathBuf::from("/"), 0);
+    while let Some(step) = steps.pop() {
+        if step == ".." {
+            at.pop();
+            continue;
+        }
+        let next = at.join(&step);
+        let stat = match rustix::fs::lstat(&next) {
+            Ok(stat) => stat,
+            Err(rustix::io::Errno::NOENT) => {
+                // Another process may have made it in this moment.
+                match rustix::fs::mkdir(&next, FOLDER_MODE) {
+                    Ok(()) | Err(rustix::io::Errno::EXIST) => rustix::fs::lstat(&next)?,
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            Err(error) => return Err(error.into()),
+        };
+        own.check_step(&stat).map_err(|why| refused(&next, why))?;
+        if !FileType::from_raw_mode(stat.st_mode).is_symlink() {
+            at = next;
+            continue;
+        }
+        links += 1;
+        if links > SYMLINKS_MAX {
+            return Err(refused(&next, "has too many symbolic links"));
+        }
+        let target = std::fs::read_link(&next)?;
+        if target.is_absolute() {
+            at = PathBuf::from("/");
+        }
+        steps.extend(steps_of(&target));
+    }
+    Ok(at)
+}
+
+/// The names of a path, the first one last.
+fn steps_of(path: &Path) -> Vec<OsString> {
+    let named = path.components().filter(|step| matches!(step, Component::Normal(_) | Component::ParentDir));
+    let mut steps: Vec<OsString> = named.map(|step| step.as_os_str().to_owned()).collect();
+    steps.reverse();
+    steps
+}
+
+fn refused(path: &Path, why: &str) -> io::Error {
+    io::Error::other(format!("{} {why}", path.display()))
+}
+
+/// The user of this process.
+#[derive(Clone, Copy)]
+struct ProcessUser(u32);
+
+impl ProcessUser {
+    fn of_process() -> Self {
+        ProcessUser(rustix::process::geteuid().as_raw())
+    }
+
+    fn is_owner_or_root(self, user: u32) -> bool {
+        user == self.0 || user == 0
+    }
+
+    /// Judges one step on the way. In a sticky folder such as `/tmp` nobody can rename what is another's, and what is there
+    /// is judged by its owner.
+    fn check_step(self, stat: &Stat) -> Result<(), &'static str> {
+        let mode = Mode::from_raw_mode(stat.st_mode);
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Symlink if self.is_owner_or_root(stat.st_uid) => Ok(()),
+            FileType::Symlink => Err("is a symbolic link of another user"),
+            FileType::Directory if mode.contains(Mode::WOTH) && !mode.contains(Mode::SVTX) => {
+                Err("can be written by every user: run chmod o-w on it, or name another gateway.state_dir")
+            }
+            FileType::Directory => Ok(()),
+            _ => Err("is not a folder"),
+        }
+    }
+
+    /// Judges the folder that the file is in. The group may write where it is root's, or the user's own: many systems give
+    /// each user a group of the same number, and folders that it may write.
+    fn check_folder(self, stat: &Stat) -> Result<(), &'static str> {
+        let mode = Mode::from_raw_mode(stat.st_mode);
+        if !self.is_owner_or_root(stat.st_uid) {
+            return Err("belongs to another user: name a gateway.state_dir of your own");
+        }
+        let own_group = stat.st_gid == 0 || stat.st_gid == self.0;
+        if mode.contains(Mode::WOTH) || (mode.contains(Mode::WGRP) && !own_group) {
+            return Err("can be written by others: run chmod go-w on it, or name another gateway.state_dir");
+        }
+        Ok(())
+    }
+
+    fn check_file(self, stat: &Stat) -> Result<(), &'static str> {
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile if self.is_owner_or_root(stat.st_uid) => Ok(()),
+            FileType::RegularFile => Err("it belongs to another user"),
+            _ => Err("it is no regular file"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::*;
+
+    fn folder(dir: &Path, name: &str, mode: u32) -> PathBuf {
+        let path = dir.join(name);
+        std::fs::create_dir(&path).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        path
+    }
+
+    fn refusal(path: &Path) -> String {
+        open(path).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn symbolic_links_of_the_file_are_not_followed_and_those_of_own_folders_are() {
+        let dir = tempfile::tempdir().unwrap();
+        let real = folder(dir.path(), "real", 0o700);
+        let target = real.join("target");
+        std::fs::write(&target, "mine").unwrap();
+        symlink(&target, real.join("linked.redb")).unwrap();
+        assert!(refusal(&real.join("linked.redb")).contains("symbolic link"));
+        symlink(real.join("nothing"), real.join("dangling.redb")).unwrap();
+        assert!(refusal(&real.join("dangling.redb")).contains("symbolic link"));
+        assert!(!real.join("nothing").exists());
+        assert_eq!(std::fs::read_to_string(&target).unwrap(), "mine");
+        // Folders by absolute and relative links, with `..`, and made where they are missing.
+        symlink(&real, dir.path().join("absolute")).unwrap();
+        symlink("absolute/../real", dir.path().join("relative")).unwrap();
+        for way in ["absolute", "relative"] {
+            open(&dir.path().join(way).join("deep/er/state.redb")).unwrap();
+        }
+        let mode = |path: &str| std::fs::metadata(real.join(path)).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode("deep"), mode("deep/er"), mode("deep/er/state.redb")), (0o700, 0o700, 0o600));
+        symlink("round", dir.path().join("round")).unwrap();
+        assert!(refusal(&dir.path().join("round/state.redb")).contains("too many"));
+        rustix::fs::mknodat(rustix::fs::CWD, real.join("pipe"), FileType::Fifo, FILE_MODE, 0).unwrap();
+        assert!(refusal(&real.join("pipe")).contains("regular file"));
+    }
+
+    #[test]
+    fn folders_that_others_may_write_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        for (mode, why) in [(0o777, "every user"), (0o1777, "by others"), (0o757, "every user")] {
+            let open_to_all = folder(dir.path(), &format!("{mode:o}"), mode);
+            assert!(refusal(&open_to_all.join("state.redb")).contains(why), "{mode:o}");
+            assert!(std::fs::read_dir(&open_to_all).unwrap().next().is_none(), "nothing is left there");
+        }
+        // Below a folder such as /tmp, and not below one in which others may rename what is there.
+        open(&dir.path().join("1777/mine/state.redb")).unwrap();
+        assert!(refusal(&dir.path().join("777/mine/state.redb")).contains("every user"));
+        for mode in [0o700, 0o750, 0o755] {
+            open(&folder(dir.path(), &format!("{mode:o}"), mode).join("state.redb")).unwrap();
+        }
+    }
+
+    #[test]
+    fn owners_and_groups_are_judged() {
+        let own = ProcessUser(1000);
+        let stat = |kind: FileType, mode: u32, (uid, gid): (u32, u32)| {
+            let mut stat = rustix::fs::stat("/").unwrap();
+            stat.st_mode = kind.as_raw_mode() | mode;
+            (stat.st_uid, stat.st_gid) = (uid, gid);
+            stat
+        };
+        let folder = |mode, owner| own.check_folder(&stat(FileType::Directory, mode, owner)).is_ok();
+        assert!(folder(0o755, (1000, 100)) && folder(0o755, (0, 0)));
+        assert!(folder(0o775, (1000, 1000)) && folder(0o775, (1000, 0)));
+        assert!(!folder(0o775, (1000, 100)) && !folder(0o755, (1001, 1000)) && !folder(0o757, (1000, 1000)));
+        let link = |uid| own.check_step(&stat(FileType::Symlink, 0o777, (uid, 0))).is_ok();
+        assert!(link(1000) && link(0) && !link(1001));
+        let step = |mode, owner| own.check_step(&stat(FileType::Directory, mode, owner)).is_ok();
+        assert!(step(0o1777, (0, 0)) && step(0o775, (10001, 0)) && !step(0o777, (1000, 1000)));
+        let file = |uid| own.check_file(&stat(FileType::RegularFile, 0o600, (uid, 0))).is_ok();
+        assert!(file(1000) && file(0) && !file(1001));
+    }
+}

@@ -1,0 +1,203 @@
+//! Budget of attempts that all connections of one server share.
+//!
+//! Owns how many attempts of the last minute failed, or have shown nothing yet. The pauses of one connection are `pace`'s.
+//! Does not connect and does not wait. Invariant: while nothing succeeds, attempts for single clients begin only where
+//! fewer than [`BUDGET`] of all were made in a [`WINDOW`]. The main connection never waits for them.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::upstream::backoff::{BUDGET, WINDOW, spread};
+
+/// How many are made as soon as the pauses allow. The others are spread, so that a server that is back is found soon.
+const UNSPACED_ATTEMPTS: usize = 4;
+/// Attempts for single clients that may be under way at once.
+const PENDING_MAX: usize = 6;
+/// A connection that lives for so long may count as one that serves, though no call on it has ended.
+pub(super) const PROVEN: Duration = Duration::from_secs(5);
+/// Connections that are lost within this time are lost to one event.
+const LOSS_EVENT_TIME: Duration = Duration::from_secs(1);
+
+/// Attempts at connections to one server.
+#[derive(Clone, Default)]
+pub(super) struct ConnectBudget(Arc<AttemptLedger>);
+
+#[derive(Default)]
+struct AttemptLedger {
+    entries: Mutex<AttemptLog>,
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct AttemptLog {
+    all: VecDeque<AttemptEntry>,
+    last: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct AttemptEntry {
+    id: u64,
+    at: Instant,
+    has_failed: bool,
+}
+
+/// CountedAttempt that counts until it is settled: for a while where it failed, and else until this is dropped.
+pub(super) struct CountedAttempt {
+    attempts: ConnectBudget,
+    id: u64,
+    has_failed: bool,
+}
+
+/// Why no attempt may begin.
+#[derive(Debug, PartialEq)]
+pub(super) enum BudgetDenied {
+    /// Others are under way, and it is not known what they come to.
+    Pending(Instant),
+    /// Others failed: there is none before this.
+    Failed(Instant),
+}
+
+impl ConnectBudget {
+    /// Begins an attempt of the main connection.
+    pub(super) fn begin_shared(&self, now: Instant) -> CountedAttempt {
+        let mut entries = self.lock(now);
+        self.add_attempt(&mut entries, now)
+    }
+
+    /// Begins an attempt for a single client.
+    pub(super) fn try_begin(&self, now: Instant) -> Result<CountedAttempt, BudgetDenied> {
+        let mut entries = self.lock(now);
+        if entries.all.iter().any(|entry| entry.has_failed) {
+            let until = spread(entries.all.iter().map(|entry| entry.at), UNSPACED_ATTEMPTS, BUDGET, now);
+            if until > now {
+                return Err(BudgetDenied::Failed(until));
+            }
+        }
+        match entries.all.front() {
+            Some(first) if entries.all.len() >= PENDING_MAX && !entries.all.iter().any(|entry| entry.has_failed) => {
+                Err(BudgetDenied::Pending(first.at + WINDOW))
+            }
+            _ => Ok(self.add_attempt(&mut entries, now)),
+        }
+    }
+
+    /// Notes that a connection serves: what failed before says nothing any more.
+    pub(super) fn reset(&self) {
+        let mut entries = self.0.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.all.retain(|entry| !entry.has_failed);
+        drop(entries);
+        self.0.changed.notify_waiters();
+    }
+
+    /// Counts the loss of a connection that was up, and not for long.
+    pub(super) fn record_loss(&self, now: Instant) {
+        let mut entries = self.lock(now);
+        if !entries.all.iter().any(|entry| entry.has_failed && entry.at + LOSS_EVENT_TIME > now) {
+            entries.add(true, now);
+        }
+    }
+
+    /// Waits for what another attempt comes to, from the moment that this is called.
+    pub(super) fn changed(&self) -> impl Future<Output = ()> {
+        self.0.changed.notified()
+    }
+
+    fn add_attempt(&self, entries: &mut AttemptLog, now: Instant) -> CountedAttempt {
+        CountedAttempt { attempts: self.clone(), id: entries.add(false, now), has_failed: false }
+    }
+
+    fn lock(&self, now: Instant) -> MutexGuard<'_, AttemptLog> {
+        let mut entries = self.0.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.all.retain(|entry| entry.at + WINDOW > now);
+        entries
+    }
+}
+
+impl AttemptLog {
+    fn add(&mut self, has_failed: bool, now: Instant) -> u64 {
+        // Of more than are looked at, the first say nothing.
+        if self.all.len() >= BUDGET * 2 {
+            self.all.pop_front();
+        }
+        self.last += 1;
+        self.all.push_back(AttemptEntry { id: self.last, at: now, has_failed });
+        self.last
+    }
+}
+
+impl CountedAttempt {
+    /// Notes that the attempt failed, or that its connection served nobody before it was lost.
+    pub(super) fn fail(mut self) {
+        self.has_failed = true;
+    }
+
+    /// Notes that a call was answered on its connection.
+    pub(super) fn succeed(self) {
+        self.attempts.reset();
+    }
+}
+
+impl Drop for CountedAttempt {
+    fn drop(&mut self) {
+        {
+            let mut entries = self.attempts.0.entries.lock().unwrap_or_else(PoisonError::into_inner);
+            match self.has_failed {
+                true => entries.all.iter_mut().filter(|entry| entry.id == self.id).for_each(|e| e.has_failed = true),
+                false => entries.all.retain(|entry| entry.id != self.id),
+            }
+        }
+        self.attempts.0.changed.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn failed_attempts_of_all_connections_are_bounded_together() {
+        let (attempts, mut made) = (ConnectBudget::default(), Vec::new());
+        let start = Instant::now();
+        while start.elapsed() < WINDOW * 3 {
+            for _ in 0..20 {
+                if let Ok(attempt) = attempts.try_begin(Instant::now()) {
+                    made.push(Instant::now());
+                    attempt.fail();
+                }
+            }
+            tokio::time::advance(Duration::from_millis(500)).await;
+        }
+        assert!(made.len() > BUDGET * 2, "they go on: {}", made.len());
+        for window in made.windows(BUDGET + 1) {
+            assert!(window[BUDGET] - window[0] >= WINDOW, "{window:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_for_pending_attempts_hears_what_they_come_to() {
+        let (attempts, now) = (ConnectBudget::default(), Instant::now());
+        let mut pending: Vec<CountedAttempt> =
+            (0..PENDING_MAX).map(|_| attempts.try_begin(now).ok().unwrap()).collect();
+        assert_eq!(attempts.try_begin(now).err(), Some(BudgetDenied::Pending(now + WINDOW)));
+        let changed = attempts.changed();
+        drop(pending.pop());
+        changed.await;
+        assert!(attempts.try_begin(now).is_ok(), "there is room again");
+        let last = pending.pop().unwrap();
+        for attempt in pending {
+            attempt.fail();
+        }
+        assert!(matches!(attempts.try_begin(now), Err(BudgetDenied::Failed(until)) if until > now));
+        last.succeed();
+        assert!(attempts.try_begin(now).is_ok(), "one of them serves");
+        attempts.begin_shared(now).fail();
+        for _ in 0..100 {
+            attempts.record_loss(now);
+        }
+        assert!(attempts.0.entries.lock().unwrap().all.len() <= 2);
+    }
+}

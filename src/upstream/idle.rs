@@ -1,0 +1,179 @@
+//! Whether anybody needs a server that is started on use, or a connection that is closed without need.
+//!
+//! Owns the count of its calls and what it runs beyond them: its tasks. Invariant: while a call is open or a task runs,
+//! the server is needed.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::json::ByteString;
+use crate::model::TaskState;
+
+/// Tasks that are remembered; of more, those that end first are not waited for.
+const TASKS_MAX: usize = 1024;
+/// How long a task is waited for that does not say how long it is kept,
+const TASK_TIME: Duration = Duration::from_secs(3600);
+/// and one that says so.
+const TASK_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// Who needs a server.
+#[derive(Clone)]
+pub(super) struct IdleTracker(Arc<Mutex<ActivityRecord>>);
+
+struct ActivityRecord {
+    calls: usize,
+    /// When it was needed last.
+    last_active: Instant,
+    /// Tasks that are not over, and until when they are waited for.
+    tasks: HashMap<ByteString, Instant>,
+}
+
+/// A call needs it until this is dropped.
+pub(super) struct CallActivityGuard(IdleTracker);
+
+impl Default for IdleTracker {
+    fn default() -> Self {
+        IdleTracker(Arc::new(Mutex::new(ActivityRecord {
+            calls: 0,
+            last_active: Instant::now(),
+            tasks: HashMap::new(),
+        })))
+    }
+}
+
+impl IdleTracker {
+    /// A call begins.
+    pub(super) fn track_call(&self) -> CallActivityGuard {
+        self.lock().calls += 1;
+        CallActivityGuard(self.clone())
+    }
+
+    /// It was needed just now.
+    pub(super) fn mark_active(&self) {
+        self.lock().last_active = Instant::now();
+    }
+
+    /// When it was needed last.
+    pub(super) fn last_active(&self) -> Instant {
+        self.lock().last_active
+    }
+
+    /// Tells whether a task runs, as far as is known.
+    pub(super) fn has_tasks(&self) -> bool {
+        let now = Instant::now();
+        self.lock().tasks.values().any(|end| *end > now)
+    }
+
+    /// What a call showed of a task.
+    pub(super) fn track_task(&self, task: &TaskState) {
+        let mut inner = self.lock();
+        inner.last_active = Instant::now();
+        if task.status.is_terminal() {
+            inner.tasks.remove(&task.id);
+            return;
+        }
+        let ttl = task.ttl.as_ref().and_then(|ttl| ttl.parse_as::<u64>().ok()).map(Duration::from_millis);
+        let end = Instant::now() + ttl.unwrap_or(TASK_TIME).min(TASK_TIME_MAX);
+        if inner.tasks.len() >= TASKS_MAX && !inner.tasks.contains_key(&task.id) {
+            let first = inner.tasks.iter().min_by_key(|(_, end)| **end).map(|(id, _)| id.clone());
+            first.and_then(|id| inner.tasks.remove(&id));
+        }
+        // A copy: the id is a span of the server's message, which must not live as long as the task.
+        inner.tasks.insert(ByteString::from(task.id.as_str()), end);
+    }
+
+    /// Waits until nobody has needed it for so long. `otherwise`: whether something else does.
+    pub(super) async fn idle_for(&self, idle: Duration, otherwise: impl Fn() -> bool) {
+        loop {
+            let end = {
+                let mut inner = self.lock();
+                let now = Instant::now();
+                inner.tasks.retain(|_, end| *end > now);
+                if inner.calls > 0 || !inner.tasks.is_empty() || otherwise() {
+                    inner.last_active = now;
+                }
+                inner.last_active + idle
+            };
+            if Instant::now() >= end {
+                return;
+            }
+            tokio::time::sleep_until(end).await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ActivityRecord> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for CallActivityGuard {
+    fn drop(&mut self) {
+        let mut inner = self.0.lock();
+        inner.calls -= 1;
+        inner.last_active = Instant::now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::json::{JsonObject, RawJson};
+    use crate::model::TaskStatus;
+
+    const IDLE: Duration = Duration::from_secs(10);
+
+    fn task(status: TaskStatus) -> TaskState {
+        let ttl = Some(RawJson::number(120_000));
+        TaskState {
+            id: ByteString::literal("t"),
+            status,
+            ttl,
+            poll_interval: None,
+            other_members: JsonObject::new(),
+            input_requests: Vec::new(),
+            outcome: None,
+        }
+    }
+
+    async fn over(need: &IdleTracker) -> Duration {
+        let began = Instant::now();
+        need.idle_for(IDLE, || false).await;
+        began.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_and_tasks_keep_it() {
+        let need = IdleTracker::default();
+        assert_eq!(over(&need).await, IDLE);
+        let call = need.track_call();
+        let ending = async {
+            tokio::time::sleep(IDLE * 5).await;
+            drop(call);
+        };
+        let (waited, ()) = tokio::join!(over(&need), ending);
+        assert!(waited >= IDLE * 6, "{waited:?}");
+        need.track_task(&task(TaskStatus::Working));
+        assert!(over(&need).await >= Duration::from_secs(120), "a task that is never heard of again has an end, too");
+        need.track_task(&task(TaskStatus::Working));
+        need.track_task(&task(TaskStatus::Completed));
+        assert_eq!(over(&need).await, IDLE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn so_does_whatever_else_needs_it() {
+        let (need, other) = (IdleTracker::default(), Arc::new(AtomicBool::new(true)));
+        let waiting = tokio::spawn({
+            let (need, other) = (need.clone(), other.clone());
+            async move { need.idle_for(IDLE, || other.load(Ordering::Relaxed)).await }
+        });
+        tokio::time::sleep(IDLE * 10).await;
+        assert!(!waiting.is_finished());
+        other.store(false, Ordering::Relaxed);
+        waiting.await.unwrap();
+    }
+}

@@ -1,0 +1,80 @@
+//! The last lines of a server's processes on stderr, for the status.
+//!
+//! Owns which process's lines are shown. Does not read them (`link::stderr`). Invariant: what a dead process wrote is
+//! shown until its successor is ready.
+
+use std::sync::{Mutex, PoisonError};
+
+use crate::link::stderr::StderrTail;
+
+/// Lines that are shown.
+const LINES_SHOWN: usize = 50;
+
+/// What the processes of one server wrote last.
+#[derive(Default)]
+pub(super) struct StderrHistory(Mutex<ProcessLines>);
+
+#[derive(Default)]
+struct ProcessLines {
+    /// Of the process before.
+    previous: Vec<String>,
+    current: StderrTail,
+}
+
+impl StderrHistory {
+    /// Takes the lines of a process that is about to be started.
+    pub(super) fn begin_process(&self) -> StderrTail {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::take(&mut kept.current).lines();
+        // One that said nothing explains less than the one before it.
+        if !before.is_empty() {
+            kept.previous = before;
+        }
+        kept.current.clone()
+    }
+
+    /// Shows the lines of a process that took the place of another while both ran.
+    pub(super) fn switch_process(&self, live: StderrTail) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = ProcessLines { previous: Vec::new(), current: live };
+    }
+
+    /// Forgets those of the process before: this one is ready.
+    pub(super) fn forget_previous(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).previous = Vec::new();
+    }
+
+    /// The lines, oldest first.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let live = kept.current.lines();
+        // Half of the room for each, and what the other does not need.
+        let own = live.len().min(LINES_SHOWN / 2).max(LINES_SHOWN.saturating_sub(kept.previous.len()).min(live.len()));
+        let dead = kept.previous.iter().skip(kept.previous.len().saturating_sub(LINES_SHOWN - own));
+        dead.chain(live.iter().skip(live.len() - own)).cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_have_room_until_the_new_one_is_ready() {
+        for (dead, live, expected) in
+            [(50, 50, (25, 25)), (50, 3, (47, 3)), (3, 50, (3, 47)), (0, 50, (0, 50)), (9, 9, (9, 9))]
+        {
+            let words = StderrHistory::default();
+            let first = words.begin_process();
+            (0..dead).for_each(|n| first.push(format!("dead {n}")));
+            let second = words.begin_process();
+            (0..live).for_each(|n| second.push(format!("live {n}")));
+            let lines = words.lines();
+            let count = |which: &str| lines.iter().filter(|line| line.starts_with(which)).count();
+            assert_eq!((count("dead"), count("live")), expected, "{dead} and {live}");
+            assert_eq!(lines.last().unwrap(), &format!("live {}", live - 1));
+            words.begin_process();
+            words.forget_previous();
+            assert!(words.lines().is_empty());
+        }
+    }
+}
