@@ -119,6 +119,19 @@ async fn a_server_that_denies_subscriptions_and_means_it_is_asked_once_for_all()
 }
 
 #[tokio::test]
+async fn a_refusal_inside_of_a_4xx_counts_as_well() {
+    let body = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32601,"message":"Method not found"}}"#;
+    let (headers, content_type) = (Default::default(), Some("application/json".to_owned()));
+    let refused = FaultAction::Status { status: 400, headers, body: body.to_owned(), content_type };
+    let (mock, gateway) = behind(denying().with_fault(FaultRule::on("resources/subscribe", refused))).await;
+    let client = gateway.client(Era::Legacy).await;
+    for _ in 0..3 {
+        is_plain(&client.request("resources/subscribe", json!({"uri": WATCHED})).await.error());
+    }
+    assert_eq!(asked(&mock), 1);
+}
+
+#[tokio::test]
 async fn what_a_server_says_of_one_resource_says_nothing_of_others() {
     let (mock, gateway) = behind(denying()).await;
     let client = Client::open(&gateway.url("/mcp/a"), Era::Legacy).await;

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use crate::json::ByteString;
 use crate::jsonrpc::code;
 use crate::link::LinkError;
-use crate::model::{Error, ServerDescription};
+use crate::model::{Error, McpErrorKind, ServerDescription};
 use crate::revision::legacy::RESOURCE_NOT_FOUND;
 use crate::revision::legacy::resource_subscriptions::uri_params;
 use crate::revision::legacy::upstream::LegacyConnection;
@@ -130,10 +130,21 @@ impl LegacyConnection {
                 self.trial.refuses();
                 Outcome::Known
             }
-            Err(_) => Outcome::Failed(link_error::server_down(
-                &self.options.server,
-                "it could not be asked for a subscription",
-            )),
+            Err(ConnectError::Link(failed)) => self.link_outcome(&failed),
+            Err(ConnectError::NoCommonRevision(_)) => Outcome::Known,
+        }
+    }
+
+    /// Reads a failure of the link: some servers put their error into a 4xx. Of those, an ended session says nothing of
+    /// subscriptions.
+    fn link_outcome(&self, failed: &LinkError) -> Outcome {
+        let error = link_error::from_link(&self.options.server, failed);
+        match &error.kind {
+            McpErrorKind::ServerError(answered) if answered.code == code::METHOD_NOT_FOUND => {
+                self.trial.refuses();
+                Outcome::Known
+            }
+            _ => Outcome::Failed(error),
         }
     }
 }
