@@ -1,7 +1,7 @@
-//! From a plan to a running gateway, and to its orderly end.
+//! Start of a gateway from its plan, and its orderly stop.
 //!
-//! Owns the order of starting and stopping. Invariant: the listeners are up before anything is connected, and nothing
-//! that was started is left behind.
+//! Owns the order of starting and stopping. Does not serve requests. Invariant: the listeners are up before any server
+//! is connected, and everything that was started is stopped.
 
 mod plan_diff;
 mod reload;
@@ -44,23 +44,23 @@ pub use reload::{ConfigReloader, ReloadOutcome, ReloadPreview, ReloadSource};
 
 use reload::ReloadTargets;
 
-/// A running gateway.
+/// Running gateway.
 pub struct GatewayApp {
-    /// Where clients connect.
+    /// Addresses of the client listeners.
     pub addresses: Vec<SocketAddr>,
-    /// The Unix sockets where clients connect, as `unix:PATH`.
+    /// Unix sockets of the client listeners, as `unix:PATH`.
     pub sockets: Vec<String>,
-    /// Where clients connect that write a message a line.
+    /// Addresses of the listeners for newline-delimited messages.
     pub line_addresses: Vec<SocketAddr>,
-    /// Where operators do.
+    /// Address of the admin listener.
     pub admin: Option<SocketAddr>,
-    /// The Unix socket where operators do.
+    /// Unix socket of the admin listener.
     pub admin_socket: Option<String>,
-    /// The servers.
+    /// Gateway with its servers.
     pub gateway: Arc<Gateway>,
-    /// Metrics.
+    /// Metrics of this gateway.
     pub metrics: Arc<Metrics>,
-    /// To change its config.
+    /// Reloader of the configuration.
     pub reloader: Arc<ConfigReloader>,
     fronts: SharedServerState,
     tls: Option<Arc<ServerTls>>,
@@ -76,23 +76,24 @@ pub struct GatewayApp {
 }
 
 impl GatewayApp {
-    /// Starts everything, with a config that is not read again.
+    /// Starts a gateway whose configuration is not reloaded.
     pub async fn start(plan: Plan, program: Option<&Path>) -> anyhow::Result<GatewayApp> {
         GatewayApp::start_from(plan, None, program).await
     }
 
-    /// Starts everything. `source` is where the plan came from. `program` is this binary, for the guard that ends
-    /// children if we cannot; without it there is none.
+    /// Starts a gateway. `source` is the origin of the plan. `program` is this binary; it is started as the reaper of
+    /// children, and without it there is none.
     ///
-    /// Fails where an address cannot be bound.
+    /// Fails if an address cannot be bound.
     pub async fn start_from(
         plan: Plan,
         source: Option<ReloadSource>,
         program: Option<&Path>,
     ) -> anyhow::Result<GatewayApp> {
         let metrics = Arc::new(Metrics::new());
-        // First, since the disk may take its time.
+        // First, since opening the state on disk may take a while.
         let store = StateStore::open(plan.state.clone(), metrics.clone());
+        // Bound before anything is started: a port in use must fail the start without side effects.
         let bound = bind(&plan).await?;
         let tls = tls(&plan, &metrics)?;
         let shared = Arc::new(UpstreamContext::with_store(metrics.clone(), Reaper::disabled(), store.clone()));
@@ -104,6 +105,7 @@ impl GatewayApp {
         let front_state = front_state(&plan, &metrics, &draining, (&store, keys.fingerprints()));
         let front = Arc::new(front(&plan, &gateway, keys, front_state, memory.clone()));
         let state = persistence::PersistentState::from_parts(&front.downstream, &gateway, &shared, plan.catalog_age);
+        // Before the first request is accepted: clients expect their sessions. The wait for a slow disk is bounded.
         state.begin(plan.state.required).await?;
         let fronts: SharedServerState = Arc::new(ArcSwap::new(front.clone()));
         let is_read_again = source.is_some();
@@ -128,6 +130,7 @@ impl GatewayApp {
         }
         let parking = front.downstream.parked_calls.clone();
         let expiring = tokio::spawn(parking.clone().expire_forever());
+        // Servers are connected last, so that listeners and probes answer meanwhile.
         gateway.start();
         let watching = if is_read_again { Some(watch_files::start_watching(reloader.clone()).await) } else { None };
         Ok(GatewayApp {
@@ -153,47 +156,50 @@ impl GatewayApp {
         })
     }
 
-    /// A client on a pipe, at this endpoint (empty: the one over everything).
+    /// Opens a client on standard streams, at this endpoint. An empty name is the endpoint over all servers.
     pub fn pipe(&self, endpoint: &str, credentials: &http::HeaderMap) -> Result<StdioServer, StdioRefused> {
         self.fronts.load_full().open_stdio(endpoint, credentials, self.drain)
     }
 
-    /// Looks at the certificate's files now, instead of within ten seconds; a reload of the config does that, too.
+    /// Reads the certificate files now, instead of within ten seconds. A configuration reload does this, too.
     pub async fn reload_certificate(&self) {
         self.reloader.reload_certificate().await;
     }
 
-    /// Whether clients connect by https.
+    /// True if clients connect by HTTPS.
     pub fn is_secure(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// Takes no new requests from now on; [`App::stop`] waits for the end of those that there are.
+    /// Refuses new requests from now on. [`GatewayApp::stop`] waits for the running ones.
     pub fn drain(&self) {
         self.draining.cancel();
     }
 
-    /// Stops: no new requests, streams end, calls may finish within the drain time, then the servers are stopped.
+    /// Stops in order: refuses requests, ends streams, lets calls finish within the drain time, stops the servers.
     pub async fn stop(mut self) {
         self.draining.cancel();
         if let Some(watching) = self.watching.take() {
             watching.abort();
         }
-        // Now, not at the end: a process that takes over has clients already.
+        // Before the drain: a process that takes over already has clients.
         self.sessions.persist_all();
+        // Closed before the drain: the next process may be waiting for the lock on the file.
         self.store.close().await;
+        // Each listener ends once its calls are done or the drain time is over.
         while self.listeners.join_next().await.is_some() {}
-        // Nobody can come back for them any more; their servers hear that they are cancelled.
+        // Parked calls have no client any more; their servers get a cancellation.
         self.expiring.abort();
         self.parking.clear();
         self.gateway.stop().await;
         self.shared.wait_closed().await;
+        // The reaper's exit is awaited with a blocking call.
         let shared = self.shared.clone();
         let _ = tokio::task::spawn_blocking(move || shared.reaper.stop()).await;
     }
 }
 
-/// The admin listener answers until the very end: probes must see that we drain.
+/// Serves the admin listener until the process ends, so that probes can observe the drain.
 fn serve_admin(listener: ServerListener, admin: AdminState, settings: ListenSettings, places: Arc<ConnectionLimit>) {
     let local = admin.local;
     let service = ConnectionService::new(admin::router(Arc::new(admin)), None, local);
@@ -206,16 +212,16 @@ fn tls(plan: &Plan, metrics: &Arc<Metrics>) -> anyhow::Result<Option<Arc<ServerT
     loaded.map_err(|e| anyhow::anyhow!("gateway.tls.{}: {}", e.setting, e.message))
 }
 
-/// Everything that is listened on.
+/// Bound listeners.
 struct Bound {
     clients: Vec<ServerListener>,
-    /// For clients that write a message a line.
+    /// Listeners for newline-delimited messages.
     lines: Vec<ServerListener>,
     admin: Vec<ServerListener>,
 }
 
 impl Bound {
-    /// Serves all of it until the gateway drains.
+    /// Serves all listeners until the gateway drains.
     fn serve(self, plan: &Plan, reloader: &Arc<ConfigReloader>, draining: &CancellationToken) -> JoinSet<()> {
         let parts = &reloader.targets;
         let metrics = &parts.shared.metrics;
@@ -226,7 +232,7 @@ impl Bound {
         };
         let PlanLimits { connections, admin_connections, .. } = plan.limits;
         let places = ConnectionLimit::new(connections, &metrics.connections, metrics);
-        // Of their own, so that no client can shut the operators out.
+        // A separate limit, so that clients cannot lock the operators out.
         let admin_places = ConnectionLimit::new(admin_connections, &metrics.admin_connections, metrics);
         let mut listeners = JoinSet::new();
         for listener in self.clients {
@@ -260,7 +266,7 @@ impl Bound {
     }
 }
 
-/// Where these are: addresses, and Unix sockets.
+/// Returns the addresses and the Unix sockets of these listeners.
 fn places(listeners: &[ServerListener]) -> (Vec<SocketAddr>, Vec<String>) {
     let sockets = listeners.iter().filter(|listener| listener.is_local()).map(ServerListener::name);
     (listeners.iter().filter_map(ServerListener::address).collect(), sockets.collect())
@@ -270,7 +276,7 @@ async fn bind(plan: &Plan) -> anyhow::Result<Bound> {
     let mut inherited = InheritedSockets::from_env().context("the sockets of the service manager cannot be used")?;
     let all = plan.listen.iter().map(|address| (address, "listen")).chain(plan.admin.iter().map(|a| (a, "admin")));
     let mut all: Vec<_> = all.collect();
-    // What is named goes to who named it, before the rest goes to who takes all.
+    // Named sockets are assigned first: `Inherited(None)` takes all that remain.
     all.sort_by_key(|(address, _)| **address == ListenAddress::Inherited(None));
     let mut bound = Bound { clients: Vec::new(), lines: Vec::new(), admin: Vec::new() };
     for (address, setting) in all {
@@ -282,7 +288,7 @@ async fn bind(plan: &Plan) -> anyhow::Result<Bound> {
                 anyhow::bail!("{name} can be reached from other machines, but there are no [[auth.keys]]: add a key");
             }
         }
-        // The check of the config knows the addresses that it names, and not those of the service manager.
+        // The configuration check covers the addresses that it names, but not those of the service manager.
         let named = matches!(address, ListenAddress::Tcp(_));
         if setting == "admin" && !named && plan.admin_access.keys.is_empty() {
             for name in opened.iter().filter(|listener| is_open(listener)).map(ServerListener::name) {
@@ -306,14 +312,14 @@ async fn bind(plan: &Plan) -> anyhow::Result<Bound> {
     Ok(bound)
 }
 
-/// Whether other machines may reach it.
+/// True if other machines may reach the listener.
 fn is_open(listener: &ServerListener) -> bool {
     listener.address().is_some_and(|address| ListenAddress::Tcp(address).is_open())
 }
 
-/// Looks after what may not grow, until the gateway drains.
+/// Enforces the memory limit and expires sessions until the gateway drains.
 async fn keep(memory: Arc<MemoryWatch>, sessions: Arc<Sessions>, gateway: Arc<Gateway>) {
-    // A connection of its own goes on saying things that only an awake session hears.
+    // A dedicated connection keeps sending messages that only a session in memory receives.
     let must_stay = |session: &ByteString| gateway.has_dedicated_connection(session);
     tokio::join!(memory.watch(), sessions.expire_forever(must_stay));
 }
@@ -346,20 +352,20 @@ fn front(
     }
 }
 
-/// A gateway without listeners or processes: its requests and its servers come another way.
+/// Gateway without listeners or processes, whose requests and servers are supplied by the caller.
 pub struct Core {
-    /// The servers; nothing is connected before [`Gateway::start`].
+    /// Gateway with its servers; none is connected before [`Gateway::start`].
     pub gateway: Arc<Gateway>,
-    /// What answers clients' requests.
+    /// State of the request handlers.
     pub fronts: SharedServerState,
-    /// To change its config.
+    /// Reloader of the configuration.
     pub reloader: Arc<ConfigReloader>,
-    /// Cancelled when it takes no new requests any more.
+    /// Cancelled when new requests are refused.
     pub draining: CancellationToken,
 }
 
 impl Core {
-    /// Everything between the listeners and the links.
+    /// Builds everything between the listeners and the links.
     pub fn new(plan: &Plan, shared: Arc<UpstreamContext>) -> Self {
         let (keys, access) = ApiKeys::new(&plan.keys);
         let memory = MemoryWatch::new(MemoryLimit::None, &shared.metrics);
@@ -384,7 +390,7 @@ impl Core {
     }
 }
 
-/// Only children need a guard.
+/// Starts the reaper if any server is a child process.
 fn guard_children(plan: &Plan, program: Option<&Path>, guard: &Reaper) {
     let children = plan.servers.iter().any(|server| matches!(server.connect, ConnectTarget::Stdio { .. }));
     if let Some(Err(e)) = program.filter(|_| children).map(|program| guard.ensure(program)) {
@@ -450,7 +456,7 @@ fn front_state(
     }
 }
 
-/// The same after a change of the config: what is kept for clients stays.
+/// Builds the state after a configuration change. Sessions and parked calls are carried over.
 fn front_state_of(plan: &Plan, before: &DownstreamState) -> DownstreamState {
     DownstreamState {
         parked_calls: before.parked_calls.clone(),
@@ -472,7 +478,7 @@ fn parked_call_settings(plan: &Plan) -> ParkedCallSettings {
     ParkedCallSettings { max: plan.limits.parked, life: plan.ask_timeout }
 }
 
-/// The headers of clients that some server wants.
+/// Returns the client headers that some server's configuration forwards.
 fn forwarded(plan: &Plan) -> Vec<http::HeaderName> {
     let mut forwarded = Vec::new();
     for server in &plan.servers {
@@ -481,6 +487,7 @@ fn forwarded(plan: &Plan) -> Vec<http::HeaderName> {
         }
     }
     forwarded.sort_by(|a, b| a.as_str().cmp(b.as_str()));
+    // Several servers may want one header; it is stored once for each request.
     forwarded.dedup();
     forwarded
 }

@@ -1,7 +1,7 @@
-//! The body of an HTTP response of ours: a few shared buffers, or a stream of them.
+//! HTTP response bodies of the gateway: a few shared buffers, or a stream of them.
 //!
-//! Owns the type that every front answers with. Does not build responses. Invariant: a body in parts knows its exact
-//! length, so that the connection can be kept.
+//! Owns the type of every downstream response body. Does not build responses. Invariant: a body in parts knows its
+//! exact length, so that the connection can be reused.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -12,24 +12,24 @@ use bytes::Bytes;
 use futures_util::Stream;
 use http_body::{Frame, SizeHint};
 
-/// A stream of body bytes; it ends when the response does.
+/// Stream of body bytes that ends with the response.
 pub type BodyStream = Pin<Box<dyn Stream<Item = Bytes> + Send>>;
 
-/// A response body.
+/// Response body.
 pub enum Body {
-    /// Buffers that are written one after the other, without being joined.
+    /// Buffers written one after another, without being joined.
     Parts(VecDeque<Bytes>),
-    /// Bytes as they come.
+    /// Bytes from a stream.
     Stream(BodyStream),
 }
 
 impl Body {
-    /// No body.
+    /// Creates an empty body.
     pub fn empty() -> Self {
         Body::Parts(VecDeque::new())
     }
 
-    /// One buffer.
+    /// Creates a body of one buffer.
     pub fn full(bytes: impl Into<Bytes>) -> Self {
         Body::Parts(VecDeque::from([bytes.into()]))
     }
@@ -52,7 +52,9 @@ impl http_body::Body for Body {
 
     fn size_hint(&self) -> SizeHint {
         match self {
+            // An exact size becomes `Content-Length`; without one the response is chunked.
             Body::Parts(parts) => SizeHint::with_exact(parts.iter().map(|p| p.len() as u64).sum()),
+            // Unknown size: the response is chunked, or ends with its HTTP/2 stream.
             Body::Stream(_) => SizeHint::default(),
         }
     }

@@ -1,8 +1,8 @@
-//! JSON by span: values stay the bytes they were written with.
+//! JSON by span: values keep the bytes of their sender.
 //!
-//! Owns [`Raw`] (one value), [`Text`] (one decoded string) and [`Object`] (one level of an object). Does not know
-//! JSON-RPC or MCP. Invariant: what was checked is what is forwarded, because both are the same bytes; a duplicate
-//! key on a level that we read is an error, since two readers could disagree about which one counts.
+//! Owns [`RawJson`] (one value), [`ByteString`] (one decoded string) and [`JsonObject`] (one level of an object). Does
+//! not know JSON-RPC or MCP. Invariant: the bytes that were checked are the bytes that are forwarded. A duplicate key
+//! on a parsed level is an error, since two readers could disagree about the one that counts.
 
 mod case_fold;
 mod scanner;
@@ -19,109 +19,110 @@ use serde_json::value::RawValue;
 pub(crate) use case_fold::is_lookalike;
 pub(crate) use scanner::JsonScanner;
 
-/// One complete JSON value, byte for byte as its sender spelled it.
+/// Complete JSON value, byte for byte as its sender wrote it.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct RawJson(Bytes);
 
-/// A decoded JSON string: UTF-8, cheap to clone.
+/// Decoded JSON string: UTF-8, cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ByteString(Bytes);
 
-/// One level of a JSON object, in the order of its sender; the values are untouched bytes.
+/// Level of a JSON object, in the order of its sender. Values are unparsed bytes.
 #[derive(Clone, Default)]
 pub struct JsonObject {
-    /// The whole object as it arrived, while nothing in it was changed.
+    /// Whole object as it arrived, while it is unmodified.
     whole: Option<Bytes>,
     entries: Vec<(ByteString, RawJson)>,
 }
 
-// === impl Raw ===
+// === impl RawJson ===
 
 impl RawJson {
-    /// The value `null`.
+    /// JSON `null`.
     pub const NULL: RawJson = RawJson(Bytes::from_static(b"null"));
 
-    /// Wraps JSON text that is known to be valid because it is a literal of ours.
+    /// Wraps a literal that is known to be valid JSON.
     pub const fn literal(json: &'static str) -> Self {
         RawJson(Bytes::from_static(json.as_bytes()))
     }
 
-    /// Checks that `bytes` are exactly one JSON value.
+    /// Checks that `bytes` hold exactly one JSON value.
     pub fn parse(bytes: Bytes) -> Result<Self, serde_json::Error> {
         let value: &RawValue = serde_json::from_slice(&bytes)?;
         let trimmed = bytes.slice_ref(value.get().as_bytes());
         Ok(RawJson(trimmed))
     }
 
-    /// The JSON spelling of `value`.
+    /// Encodes a string.
     pub fn string(value: &str) -> Self {
         RawJson::from_value(&value)
     }
 
-    /// The JSON spelling of a whole number.
+    /// Encodes a whole number.
     pub fn number(value: u64) -> Self {
         RawJson(Bytes::copy_from_slice(itoa::Buffer::new().format(value).as_bytes()))
     }
 
-    /// Serialises a value of ours; not for payloads.
+    /// Serialises one of our own values. Not for payloads.
     pub fn from_value<T: serde::Serialize>(value: &T) -> Self {
         RawJson(Bytes::from(serde_json::to_vec(value).expect("our own values have string keys and finite numbers")))
     }
 
-    /// The span of `value`, which was found in `whole`.
+    /// Returns the span of `value`, which was found in `whole`.
     pub(crate) fn slice(whole: &Bytes, value: &RawValue) -> Self {
         RawJson(whole.slice_ref(value.get().as_bytes()))
     }
 
-    /// The value at `span` of `whole`, which was scanned there.
+    /// Returns the value at `span` of `whole`, which was scanned there.
     pub(crate) fn span(whole: &Bytes, span: Range<usize>) -> Self {
         RawJson(whole.slice(span))
     }
 
-    /// The same value in memory of its own, for what is kept longer than the message that it came in.
+    /// Copies the value, so that it does not keep the message alive that it came in.
     #[must_use]
     pub fn detached(&self) -> Self {
         RawJson(Bytes::copy_from_slice(&self.0))
     }
 
-    /// The bytes of the value.
+    /// Returns the bytes of the value.
     pub fn bytes(&self) -> &Bytes {
         &self.0
     }
 
-    /// Whether the value is `null`.
+    /// True if the value is `null`.
     pub fn is_null(&self) -> bool {
         &self.0[..] == b"null"
     }
 
-    /// Whether the value is an object.
+    /// True if the value is an object.
     pub fn is_object(&self) -> bool {
         self.0.first() == Some(&b'{')
     }
 
-    /// The decoded string, if the value is one.
+    /// Returns the decoded string if the value is a string.
     pub fn as_text(&self) -> Option<ByteString> {
         if self.0.first() != Some(&b'"') {
             return None;
         }
         let inner = &self.0[1..self.0.len() - 1];
+        // Without escapes the text is a span of the value, and needs no copy.
         if memchr::memchr(b'\\', inner).is_none() {
             return Some(ByteString(self.0.slice(1..self.0.len() - 1)));
         }
         serde_json::from_slice::<String>(&self.0).ok().map(ByteString::from)
     }
 
-    /// Reads the value into a type of ours.
+    /// Parses the value into one of our own types.
     pub fn parse_as<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         serde_json::from_slice(&self.0)
     }
 
-    /// Reads one level of the value, if it is an object without duplicate keys.
+    /// Parses one level of the value, if it is an object without duplicate keys.
     pub fn as_object(&self) -> Option<JsonObject> {
         JsonObject::parse(self.0.clone()).ok()
     }
 
-    /// An array of the items, as they are spelled.
+    /// Builds an array of the items, whose bytes are unchanged.
     pub fn array<'a>(items: impl Iterator<Item = &'a RawJson>) -> Self {
         let mut out = BytesMut::new();
         out.put_u8(b'[');
@@ -135,8 +136,9 @@ impl RawJson {
         RawJson(out.freeze())
     }
 
-    /// The items of the value, if it is an array.
+    /// Returns the items if the value is an array.
     pub fn as_array(&self) -> Option<Vec<RawJson>> {
+        // `RawValue` borrows, so that each item is a span of the array.
         let items: Vec<&RawValue> = serde_json::from_slice(&self.0).ok()?;
         Some(items.into_iter().map(|v| RawJson::slice(&self.0, v)).collect())
     }
@@ -176,15 +178,15 @@ impl fmt::Debug for RawJson {
     }
 }
 
-// === impl Text ===
+// === impl ByteString ===
 
 impl ByteString {
-    /// A string known at compile time: no allocation.
+    /// Wraps a string that is known at compile time, without allocation.
     pub const fn literal(text: &'static str) -> Self {
         ByteString(Bytes::from_static(text.as_bytes()))
     }
 
-    /// The span of `text`, if it borrows from `whole`; a copy if it had escapes.
+    /// Returns the span of `text` if it borrows from `whole`; a copy if it had escapes.
     pub(crate) fn within(whole: &Bytes, text: Cow<'_, str>) -> Self {
         match text {
             Cow::Borrowed(text) => ByteString(whole.slice_ref(text.as_bytes())),
@@ -192,12 +194,12 @@ impl ByteString {
         }
     }
 
-    /// The text at `span` of `whole`, which was scanned there: without escapes, and UTF-8 as all of it.
+    /// Returns the text at `span` of `whole`. It was scanned there: valid UTF-8 without escapes.
     pub(crate) fn span(whole: &Bytes, span: Range<usize>) -> Self {
         ByteString(whole.slice(span))
     }
 
-    /// The string.
+    /// Returns the string.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).expect("a Text is made from a str only")
     }
@@ -215,7 +217,7 @@ impl From<&str> for ByteString {
     }
 }
 
-/// A table by `Text` can be searched without making one. The hash of a `Text` is that of its bytes.
+/// Allows look-ups in a table of `ByteString` by plain bytes. Both have the same hash.
 impl std::borrow::Borrow<[u8]> for ByteString {
     fn borrow(&self) -> &[u8] {
         &self.0
@@ -241,18 +243,19 @@ impl fmt::Display for ByteString {
     }
 }
 
-// === impl Object ===
+// === impl JsonObject ===
 
 impl JsonObject {
-    /// An object without members.
+    /// Creates an object without members.
     pub const fn new() -> Self {
         JsonObject { whole: None, entries: Vec::new() }
     }
 
-    /// Reads one level of an object.
+    /// Parses one level of an object.
     ///
     /// Fails if `bytes` are not one JSON object, or if a key occurs twice on this level.
     pub fn parse(bytes: Bytes) -> Result<Self, serde_json::Error> {
+        // Checked once for the whole text; the spans inside need no check of their own.
         let text = utf8(&bytes)?;
         let mut scan = JsonScanner::new(&bytes);
         if let Some(object) = JsonObject::scanned(&mut scan, &bytes)
@@ -265,7 +268,7 @@ impl JsonObject {
         Ok(object)
     }
 
-    /// One level of an object in `whole`, where `scan` stands; `None` where serde has to decide.
+    /// Scans one level of an object in `whole`, at the position of `scan`. `None` if serde has to decide.
     pub(crate) fn scanned(scan: &mut JsonScanner<'_>, whole: &Bytes) -> Option<Self> {
         scan.peek()?;
         let start = scan.position();
@@ -283,22 +286,22 @@ impl JsonObject {
         Some(JsonObject { whole: Some(text), entries })
     }
 
-    /// The value of `key`.
+    /// Returns the value of `key`.
     pub fn get(&self, key: &str) -> Option<&RawJson> {
         self.entries.iter().find(|(k, _)| k.0 == key.as_bytes()).map(|(_, v)| v)
     }
 
-    /// The decoded string at `key`, if there is one.
+    /// Returns the decoded string at `key`, if there is one.
     pub fn get_string(&self, key: &str) -> Option<ByteString> {
         self.get(key)?.as_text()
     }
 
-    /// The object at `key`, if there is one.
+    /// Returns the object at `key`, if there is one.
     pub fn get_object(&self, key: &str) -> Option<JsonObject> {
         self.get(key)?.as_object()
     }
 
-    /// Sets `key`, in place if it is there and at the end if it is not.
+    /// Sets `key`, in place if present, otherwise at the end.
     pub fn set(&mut self, key: impl Into<ByteString>, value: RawJson) {
         self.whole = None;
         let key = key.into();
@@ -308,40 +311,42 @@ impl JsonObject {
         }
     }
 
-    /// The same, for chains.
+    /// Sets `key` and returns the object, for chains.
     #[must_use]
     pub fn with(mut self, key: &'static str, value: RawJson) -> Self {
+        // Keys are literals of ours, so they need no allocation.
         self.set(ByteString::literal(key), value);
         self
     }
 
-    /// Takes `key` out, keeping the order of the others.
+    /// Removes `key` and keeps the order of the others.
     pub fn remove(&mut self, key: &str) -> Option<RawJson> {
         let at = self.entries.iter().position(|(k, _)| k.0 == key.as_bytes())?;
         self.whole = None;
         Some(self.entries.remove(at).1)
     }
 
-    /// Keeps the members for which `keep` says yes.
+    /// Retains the members for which `keep` returns true.
     pub fn retain(&mut self, mut keep: impl FnMut(&str) -> bool) {
         let before = self.entries.len();
         self.entries.retain(|(k, _)| keep(k.as_str()));
+        // Unmodified objects keep their bytes, so that they are forwarded without a new encoding.
         if self.entries.len() != before {
             self.whole = None;
         }
     }
 
-    /// Whether there are no members.
+    /// True if there are no members.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// The members, in order.
+    /// Returns the members in order.
     pub fn iter(&self) -> impl Iterator<Item = (&ByteString, &RawJson)> {
         self.entries.iter().map(|(k, v)| (k, v))
     }
 
-    /// The object's bytes: those it arrived with if nothing was changed.
+    /// Returns the object's bytes: the received ones if it is unmodified.
     pub fn bytes(&self) -> Bytes {
         match &self.whole {
             Some(whole) => whole.clone(),
@@ -353,19 +358,19 @@ impl JsonObject {
         }
     }
 
-    /// The same object, written out once: clones share the bytes.
+    /// Encodes the object once, so that clones share the bytes.
     #[must_use]
     pub fn to_shared(mut self) -> Self {
         self.whole = Some(self.bytes());
         self
     }
 
-    /// The object as one value.
+    /// Returns the object as one value.
     pub fn to_raw(&self) -> RawJson {
         RawJson(self.bytes())
     }
 
-    /// About how many bytes [`Object::write`] will add.
+    /// Returns the approximate number of bytes that [`JsonObject::write`] appends.
     pub fn size_hint(&self) -> usize {
         match &self.whole {
             Some(whole) => whole.len(),
@@ -379,12 +384,13 @@ impl JsonObject {
             out.put_slice(whole);
             return;
         }
+        // Modified objects are encoded anew, but the values keep their bytes.
         out.put_u8(b'{');
         self.write_members(out, false);
         out.put_u8(b'}');
     }
 
-    /// Appends the members without the braces, with a leading comma if `comma` and there is one to write.
+    /// Appends the members without braces. A leading comma is written if `comma` is set and a member follows.
     pub fn write_members(&self, out: &mut BytesMut, comma: bool) {
         for (n, (key, value)) in self.entries.iter().enumerate() {
             if n > 0 || comma {
@@ -396,7 +402,7 @@ impl JsonObject {
         }
     }
 
-    /// The bytes between the braces, while nothing was changed: to put members in front of them without a copy.
+    /// Returns the bytes between the braces of an unmodified object, so that members can precede them without a copy.
     pub fn whole_members(&self) -> Option<Bytes> {
         let whole = self.whole.as_ref()?;
         Some(whole.slice(1..whole.len() - 1))
@@ -410,6 +416,7 @@ impl fmt::Debug for JsonObject {
 }
 
 impl PartialEq for JsonObject {
+    // White space between the members does not count; `whole` is only a cache.
     fn eq(&self, other: &Self) -> bool {
         self.entries == other.entries
     }
@@ -417,7 +424,7 @@ impl PartialEq for JsonObject {
 
 impl Eq for JsonObject {}
 
-/// The text of a message, checked once: a reader of bytes would check every piece again.
+/// Checks the text of a message once. A parser of bytes would check every piece again.
 pub(crate) fn utf8(bytes: &[u8]) -> Result<&str, serde_json::Error> {
     std::str::from_utf8(bytes).map_err(|e| de::Error::custom(format_args!("not UTF-8: {e}")))
 }
@@ -433,11 +440,11 @@ pub fn write_string(out: &mut BytesMut, text: &str) {
     }
 }
 
-/// A borrowed [`Object`]: what one pass over the text finds.
+/// Borrowed [`JsonObject`], found in one pass over the text.
 pub(crate) struct ShallowObject<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
 impl ShallowObject<'_> {
-    /// Ties the spans to the buffer that they point into.
+    /// Binds the spans to their buffer.
     pub(crate) fn within(self, buffer: &Bytes) -> JsonObject {
         let whole = self.whole(buffer);
         let entries =
@@ -445,13 +452,14 @@ impl ShallowObject<'_> {
         JsonObject { entries: entries.collect(), whole }
     }
 
-    /// The text from brace to brace, found from the first key and the last value so that it costs no second pass.
-    /// `None` where the first key has escapes, since then it is not a span of the buffer.
+    /// Returns the text from brace to brace without a second pass, by the positions of the first key and the last
+    /// value. `None` if the first key has escapes, since it is then no span of the buffer.
     fn whole(&self, buffer: &Bytes) -> Option<Bytes> {
         let (Some((Cow::Borrowed(first), _)), Some((_, last))) = (self.0.first(), self.0.last()) else {
             return self.0.is_empty().then(|| Bytes::from_static(b"{}"));
         };
         let base = buffer.as_ptr() as usize;
+        // Both spans point into `buffer`, so the differences are offsets in it.
         let key_at = first.as_ptr() as usize - base;
         let value_end = last.get().as_ptr() as usize - base + last.get().len();
         let open = memchr::memrchr(b'{', &buffer[..key_at])?;
@@ -471,8 +479,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for ShallowObject<'a> {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ShallowObject<'de>, A::Error> {
                 let mut entries: Vec<(Cow<'de, str>, &'de RawValue)> = Vec::with_capacity(4);
                 while let Some(key) = map.next_key::<BorrowedKey<'de>>()? {
-                    // A linear scan is right for the handful of keys of a params object; past that it would let a
-                    // client make us do quadratic work, so the count is capped.
+                    // A linear scan suits the handful of keys in a params object. The limit keeps a client from causing
+                    // quadratic work.
                     if entries.len() >= MEMBERS_MAX {
                         return Err(de::Error::custom("too many members in one object"));
                     }
@@ -488,10 +496,10 @@ impl<'de: 'a, 'a> Deserialize<'de> for ShallowObject<'a> {
     }
 }
 
-/// How many members one level may have; the largest object of the protocol has about fifteen.
+/// Limit of members on one level. The largest object of the protocol has about fifteen.
 const MEMBERS_MAX: usize = 1024;
 
-/// A string that borrows from the text when it has no escapes; a `Cow` inside an option never would.
+/// String that borrows from the text if it has no escapes. Serde never borrows for a `Cow` inside an `Option`.
 pub(crate) struct BorrowedKey<'a>(pub(crate) Cow<'a, str>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for BorrowedKey<'a> {
@@ -519,12 +527,12 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// White space, where JSON allows it.
+    /// Generates white space where JSON allows it.
     pub(crate) fn space() -> impl Strategy<Value = &'static str> {
         prop::sample::select(vec!["", "", "", " ", "\n", "\t\r\n "])
     }
 
-    /// The same character, spelled in one of its ways.
+    /// Writes a character in one of its forms.
     fn spelled(c: char, way: u8) -> String {
         let escaped = || c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect();
         match (c, way) {
@@ -536,7 +544,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// A string with a spelling of it.
+    /// Generates a string and one of its encodings.
     pub(crate) fn string() -> impl Strategy<Value = (String, String)> {
         let characters = prop_oneof![any::<char>(), prop::sample::select(vec!['a', '/', '"', '\\', '\u{1F600}', '{'])];
         prop::collection::vec((characters, 0..6_u8), 0..8).prop_map(|all| {
@@ -554,7 +562,7 @@ pub(crate) mod tests {
         ]
     }
 
-    /// A value in any spelling.
+    /// Generates a value in any form.
     pub(crate) fn value() -> impl Strategy<Value = String> {
         scalar().prop_recursive(3, 24, 4, |inner| {
             let items = prop::collection::vec((inner.clone(), space()), 0..4);
@@ -566,7 +574,7 @@ pub(crate) mod tests {
         })
     }
 
-    /// A member: its key, the key's spelling, its value, white space.
+    /// Member of an object: key, encoded key, value, white space.
     pub(crate) type Member = (String, String, String, &'static str);
 
     fn members_of(value: impl Strategy<Value = String>) -> impl Strategy<Value = Vec<Member>> {
@@ -578,12 +586,12 @@ pub(crate) mod tests {
         })
     }
 
-    /// Members with different keys.
+    /// Generates members with distinct keys.
     pub(crate) fn members() -> impl Strategy<Value = Vec<Member>> {
         members_of(value())
     }
 
-    /// The object, with white space around everything.
+    /// Writes an object with white space around everything.
     pub(crate) fn object_text(members: &[Member]) -> String {
         let all: Vec<String> = members.iter().map(|(_, key, value, s)| format!("{s}{key}{s}:{s}{value}{s}")).collect();
         format!("{{{}}}", all.join(","))
@@ -603,7 +611,7 @@ pub(crate) mod tests {
                 prop_assert_eq!(found.as_str(), key);
                 prop_assert_eq!(&raw.bytes()[..], value.as_bytes());
             }
-            // Unchanged, it is the same bytes; only where the first key has escapes is it written anew.
+            // An unmodified object has the same bytes, unless the first key has escapes.
             let plain = members.first().is_none_or(|(_, key, ..)| !key.contains('\\'));
             if plain && !members.is_empty() {
                 prop_assert_eq!(object.bytes(), text.as_bytes());
@@ -636,7 +644,7 @@ pub(crate) mod tests {
         fn a_key_that_is_there_twice_is_refused(members in members(), at in any::<prop::sample::Index>()) {
             prop_assume!(!members.is_empty());
             let mut twice = members.clone();
-            // The same key in another spelling is the same key.
+            // A key in another encoding is the same key.
             let key = &members[at.index(members.len())].0;
             let spelling: String = key.chars().map(|c| spelled(c, 2)).collect();
             twice.push((key.clone(), format!("\"{spelling}\""), "1".to_owned(), ""));

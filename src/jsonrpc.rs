@@ -1,7 +1,7 @@
-//! JSON-RPC 2.0: one message, read in one pass and written by splicing.
+//! JSON-RPC 2.0 messages, parsed in one pass and written by splicing.
 //!
-//! Owns [`Id`], [`Message`] and their codec. Does not know methods, revisions or transports. Invariant: a message
-//! that parsed has exactly one meaning (no duplicate members, no result beside an error, an id of a legal type).
+//! Owns [`RequestId`], [`RpcMessage`] and their codec. Does not know methods, revisions or transports. Invariant: a
+//! parsed message has exactly one meaning: no duplicate members, no result beside an error, an id of a legal type.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::Deserialize;
@@ -12,68 +12,68 @@ use crate::json::{
     BorrowedKey, ByteString, JsonObject, JsonScanner, RawJson, ShallowObject, is_lookalike, utf8, write_string,
 };
 
-/// A request id as its sender spelled it: a string or a whole number.
+/// Request id as its sender wrote it: a string or a whole number.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RequestId(RawJson);
 
-/// One JSON-RPC message.
+/// JSON-RPC message.
 #[derive(Clone, Debug)]
 pub enum RpcMessage {
-    /// Wants an answer.
+    /// Message that expects a response.
     Request(RpcRequest),
-    /// Wants none.
+    /// Message without a response.
     Notification(RpcNotification),
-    /// Answers a request.
+    /// Response to a request.
     Response(RpcResponse),
 }
 
-/// A request.
+/// JSON-RPC request.
 #[derive(Clone, Debug)]
 pub struct RpcRequest {
-    /// The sender's id; local to one hop.
+    /// Id chosen by the sender; valid on one hop only.
     pub id: RequestId,
-    /// What is asked for.
+    /// Requested method.
     pub method: ByteString,
-    /// With what; empty if the message had none.
+    /// Params; empty if the message had none.
     pub params: JsonObject,
 }
 
-/// A notification.
+/// JSON-RPC notification.
 #[derive(Clone, Debug)]
 pub struct RpcNotification {
-    /// What happened.
+    /// Name of the event.
     pub method: ByteString,
-    /// The details; empty if the message had none.
+    /// Params; empty if the message had none.
     pub params: JsonObject,
 }
 
-/// An answer.
+/// JSON-RPC response.
 #[derive(Clone, Debug)]
 pub struct RpcResponse {
-    /// The request's id; `None` where the request could not be read.
+    /// Id of the request; `None` if the request could not be read.
     pub id: Option<RequestId>,
-    /// What came of it.
+    /// Result or error.
     pub outcome: Result<JsonObject, RpcError>,
 }
 
-/// The `error` member of an answer.
+/// `error` member of a response.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RpcError {
-    /// The code.
+    /// Error code.
     pub code: i64,
-    /// One sentence.
+    /// Description in one sentence.
     pub message: ByteString,
-    /// Anything more, untouched.
+    /// Further data, unchanged.
     pub data: Option<RawJson>,
 }
 
-/// Codes that JSON-RPC itself defines.
+/// Error codes that JSON-RPC defines.
 pub mod code {
     /// The text is not JSON.
     pub const PARSE: i64 = -32700;
-    /// The JSON is not a JSON-RPC message, or not one that may come now.
+    /// The JSON is no JSON-RPC message, or none that is valid at this point.
     pub const INVALID_REQUEST: i64 = -32600;
-    /// No such method.
+    /// The method is unknown.
     pub const METHOD_NOT_FOUND: i64 = -32601;
     /// The method's params are wrong.
     pub const INVALID_PARAMS: i64 = -32602;
@@ -81,45 +81,45 @@ pub mod code {
     pub const INTERNAL: i64 = -32603;
 }
 
-/// Why a text is not a message.
+/// Reason why a text is no message.
 #[derive(Debug, thiserror::Error)]
 pub enum MalformedMessage {
-    /// Not JSON at all, or nested or duplicated where we must read it.
+    /// The text is no JSON, or nested too deep or duplicated on a level that must be read.
     #[error("not valid JSON: {0}")]
     Json(#[from] serde_json::Error),
-    /// JSON, but not JSON-RPC 2.0; the id is there if it could be read.
+    /// The text is JSON, but not JSON-RPC 2.0.
     #[error("not a JSON-RPC 2.0 message: {reason}")]
     Shape {
-        /// What is wrong.
+        /// Description of the fault.
         reason: &'static str,
-        /// The request's id, for the answer.
+        /// Id of the request for the response, if it could be read.
         id: Option<RequestId>,
     },
-    /// A member that readers which ignore case take for one of JSON-RPC's.
+    /// A member name would be one of JSON-RPC's to a reader that ignores case.
     #[error("the member {member:?} differs only by case from one of JSON-RPC")]
     Lookalike {
-        /// The member.
+        /// Name of the member.
         member: String,
-        /// The request's id, for the answer.
+        /// Id of the request for the response.
         id: Option<RequestId>,
     },
 }
 
-/// What a body holds: one message, or a batch (revision 2025-03-26 only).
+/// Content of a body: one message, or a batch (revision 2025-03-26 only).
 pub enum RpcPayload {
-    /// One message.
+    /// Single message.
     One(RpcMessage),
-    /// Several, each read on its own.
+    /// Several messages, each parsed on its own.
     Batch(Vec<Result<RpcMessage, MalformedMessage>>),
 }
 
 impl RpcPayload {
-    /// How many requests it holds.
+    /// Returns the number of requests.
     pub fn request_count(&self) -> usize {
         self.request_ids().count()
     }
 
-    /// The ids of its requests.
+    /// Returns the ids of the requests.
     pub fn request_ids(&self) -> impl Iterator<Item = &RequestId> {
         let (one, all) = match self {
             RpcPayload::One(message) => (Some(message), None),
@@ -133,25 +133,26 @@ impl RpcPayload {
     }
 }
 
-// === impl Id ===
+// === impl RequestId ===
 
-/// The longest id that we will remember and echo, in bytes.
+/// Limit of an id, in bytes. Longer ids are not remembered or echoed.
 const ID_BYTES_MAX: usize = 1024;
 
 impl RequestId {
-    /// An id of ours.
+    /// Creates a numeric id.
     pub fn number(n: u64) -> Self {
         RequestId(RawJson::number(n))
     }
 
-    /// A string id of ours.
+    /// Creates a string id.
     pub fn string(text: &str) -> Self {
         RequestId(RawJson::string(text))
     }
 
-    /// Takes a JSON value as an id, if it is a string or a whole number of bounded length.
+    /// Converts a JSON value to an id, if it is a string or a whole number of bounded length.
     pub fn from_raw(raw: RawJson) -> Option<Self> {
         let bytes = raw.bytes();
+        // JSON-RPC allows fractions and `null`; MCP ids are strings or integers.
         let legal = match bytes.first()? {
             b'"' => true,
             b'-' | b'0'..=b'9' => bytes[1..].iter().all(u8::is_ascii_digit),
@@ -160,20 +161,20 @@ impl RequestId {
         (legal && bytes.len() <= ID_BYTES_MAX).then_some(RequestId(raw))
     }
 
-    /// The id as JSON.
+    /// Returns the id as JSON.
     pub fn raw(&self) -> &RawJson {
         &self.0
     }
 
-    /// The number, if the id is one of those that [`Id::number`] makes.
+    /// Returns the number, if [`RequestId::number`] can have made the id.
     pub fn as_number(&self) -> Option<u64> {
         std::str::from_utf8(self.0.bytes()).ok()?.parse().ok()
     }
 }
 
-// === impl Message ===
+// === impl RpcMessage ===
 
-/// The envelope as serde sees it: flat, borrowed, one pass. Duplicate members are refused by the derive.
+/// Members of a message in serde's view: flat, borrowed, one pass. The derive refuses duplicates.
 #[derive(Deserialize)]
 struct RpcEnvelope<'a> {
     #[serde(borrow, default)]
@@ -190,7 +191,7 @@ struct RpcEnvelope<'a> {
     error: Option<&'a RawValue>,
 }
 
-/// Keeps `null` apart from absent: `"id": null` is an error of its own.
+/// Tells `null` from an absent member: `"id": null` is an error of its own.
 fn present<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Option<&'de RawValue>, D::Error> {
     <&RawValue>::deserialize(d).map(Some)
 }
@@ -205,7 +206,7 @@ struct ErrorShape<'a> {
 }
 
 impl RpcMessage {
-    /// Reads one message.
+    /// Parses one message.
     pub fn parse(bytes: &Bytes) -> Result<Self, MalformedMessage> {
         match RpcMessage::parse_fast(bytes)? {
             Some(message) => Ok(message),
@@ -213,7 +214,7 @@ impl RpcMessage {
         }
     }
 
-    /// Reads one message of a client, whose members mean the same to every reader.
+    /// Parses one message of a client. Also refuses members that only some readers would take for JSON-RPC's.
     pub fn parse_from_client(bytes: &Bytes) -> Result<Self, MalformedMessage> {
         match RpcMessage::parse_fast(bytes)? {
             Some(message) => Ok(message),
@@ -224,26 +225,26 @@ impl RpcMessage {
         }
     }
 
-    /// The message, if it is an ordinary one.
+    /// Parses a message of the common form. `None` for any other.
     fn parse_fast(bytes: &Bytes) -> Result<Option<Self>, MalformedMessage> {
-        // Most messages are ASCII, which shows sooner than that they are UTF-8.
+        // Most messages are ASCII, and that check is faster than the one for UTF-8.
         if !bytes.is_ascii() {
             utf8(bytes).map_err(MalformedMessage::Json)?;
         }
         Ok(RpcMessage::scanned(bytes))
     }
 
-    /// Reads any message.
+    /// Parses any message.
     fn parse_strict(bytes: &Bytes) -> Result<Self, MalformedMessage> {
         let text = utf8(bytes).map_err(MalformedMessage::Json)?;
-        // Serde would read an array as the members in their order.
+        // Serde would accept an array as the members in their order.
         if bytes.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'[') {
             serde_json::from_slice::<IgnoredAny>(bytes)?;
             return Err(MalformedMessage::Shape { reason: "a message is an object", id: None });
         }
         let envelope: RpcEnvelope<'_> = match serde_json::from_str(text) {
             Ok(envelope) => envelope,
-            // Data errors are JSON of the wrong shape (params that are an array, an id that is not a value we read).
+            // Data errors are valid JSON of the wrong shape, such as params that are an array.
             Err(e) if e.classify() == serde_json::error::Category::Data => {
                 return Err(shape_error(bytes, e));
             }
@@ -264,6 +265,7 @@ impl RpcMessage {
                 Some(None) => Err(shape("the id must be a string or a whole number of at most 1024 bytes")),
             };
         }
+        // A response may carry `"id": null` if its request could not be read (JSON-RPC 2.0, section 5).
         if id == Some(None) && envelope.id.is_some_and(|raw| raw.get() != "null") {
             return Err(shape("the id of an answer must be a string, a whole number or null"));
         }
@@ -277,7 +279,7 @@ impl RpcMessage {
         Ok(RpcMessage::Response(RpcResponse { id: id.flatten(), outcome }))
     }
 
-    /// The message, if it is an ordinary one; `None` where it is to be read with care, and maybe refused.
+    /// Scans a message of the common form. `None` if it must be parsed with care, and perhaps refused.
     fn scanned(bytes: &Bytes) -> Option<Self> {
         let (mut version, mut id, mut method, mut params, mut result) = (None, None, None, None, None);
         let mut scan = JsonScanner::new(bytes);
@@ -288,6 +290,7 @@ impl RpcMessage {
                 b"method" => method.replace(ByteString::span(bytes, scan.plain_string()?)).is_none(),
                 b"params" => params.replace(JsonObject::scanned(scan, bytes)?).is_none(),
                 b"result" => result.replace(JsonObject::scanned(scan, bytes)?).is_none(),
+                // Errors are rare, and their members need more checks than a scan makes.
                 b"error" => false,
                 key => !is_envelope_lookalike(key) && scan.value().is_some(),
             };
@@ -308,7 +311,7 @@ impl RpcMessage {
         }
     }
 
-    /// The request's id or the answer's.
+    /// Returns the id of a request or response.
     pub fn id(&self) -> Option<&RequestId> {
         match self {
             RpcMessage::Request(r) => Some(&r.id),
@@ -323,12 +326,14 @@ fn read_error(buffer: &Bytes, raw: &RawValue) -> Option<RpcError> {
         return None;
     }
     let shape: ErrorShape<'_> = serde_json::from_str(raw.get()).ok()?;
+    // The data keeps its bytes; only code and message are read.
     let data = shape.data.map(|d| RawJson::slice(buffer, d));
     Some(RpcError { code: shape.code, message: ByteString::from(shape.message), data })
 }
 
-/// Tells JSON of the wrong shape from text that is no JSON, and finds the id for the answer.
+/// Tells JSON of the wrong shape from invalid JSON, and finds the id for the response.
 fn shape_error(bytes: &Bytes, error: serde_json::Error) -> MalformedMessage {
+    // Serde reports wrong members and duplicates before it has seen the rest of the text.
     if serde_json::from_slice::<IgnoredAny>(bytes).is_err() {
         return error.into();
     }
@@ -336,7 +341,7 @@ fn shape_error(bytes: &Bytes, error: serde_json::Error) -> MalformedMessage {
     MalformedMessage::Shape { reason: "duplicate members, or params or result that are not an object", id }
 }
 
-/// The id of a message that is not one, for the answer.
+/// Returns the id of a malformed message, for the error response.
 fn readable_id(bytes: &Bytes) -> Option<RequestId> {
     #[derive(Deserialize)]
     struct Ids<'a> {
@@ -347,14 +352,14 @@ fn readable_id(bytes: &Bytes) -> Option<RequestId> {
     RequestId::from_raw(RawJson::slice(bytes, ids.id?))
 }
 
-/// The members of a message.
+/// Member names of a message.
 const ENVELOPE: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
 
 fn is_envelope_lookalike(key: &[u8]) -> bool {
     ENVELOPE.iter().any(|name| is_lookalike(key, name))
 }
 
-/// The first member of a message that is another spelling of one of its own; none where it is no object.
+/// Returns the first member that differs only by case from one of JSON-RPC's. `None` if the text is no object.
 fn lookalike(bytes: &[u8]) -> Option<String> {
     struct Members(Option<String>);
     struct MembersVisitor;
@@ -383,12 +388,12 @@ fn lookalike(bytes: &[u8]) -> Option<String> {
 }
 
 impl RpcPayload {
-    /// Reads a body. `batch_max` bounds how many messages a batch may hold.
+    /// Parses a body. `batch_max` limits the messages in a batch.
     pub fn parse(bytes: &Bytes, batch_max: usize) -> Result<Self, MalformedMessage> {
         RpcPayload::read(bytes, batch_max, RpcMessage::parse)
     }
 
-    /// Reads the body of a client.
+    /// Parses the body of a client.
     pub fn parse_from_client(bytes: &Bytes, batch_max: usize) -> Result<Self, MalformedMessage> {
         RpcPayload::read(bytes, batch_max, RpcMessage::parse_from_client)
     }
@@ -398,10 +403,12 @@ impl RpcPayload {
         batch_max: usize,
         message: impl Fn(&Bytes) -> Result<RpcMessage, MalformedMessage>,
     ) -> Result<Self, MalformedMessage> {
+        // Only the first byte tells a batch from a message.
         let start = bytes.iter().position(|b| !b.is_ascii_whitespace()).unwrap_or(0);
         if bytes.get(start) != Some(&b'[') {
             return message(bytes).map(RpcPayload::One);
         }
+        // Items stay unparsed, so that one malformed message does not spoil the batch.
         let items: Vec<&RawValue> = serde_json::from_slice(bytes)?;
         if items.is_empty() || items.len() > batch_max {
             return Err(MalformedMessage::Shape {
@@ -418,7 +425,7 @@ impl RpcPayload {
 
 const HEAD: &[u8] = br#"{"jsonrpc":"2.0","#;
 
-/// Appends a request; `params` is left out where there are none.
+/// Appends a request. Empty `params` are left out.
 pub fn write_request(out: &mut BytesMut, id: &RequestId, method: &str, params: &JsonObject) {
     out.put_slice(HEAD);
     out.put_slice(br#""id":"#);
@@ -443,7 +450,7 @@ fn write_method(out: &mut BytesMut, method: &str, params: &JsonObject) {
     out.put_u8(b'}');
 }
 
-/// Appends everything of a result answer that stands before the result itself.
+/// Appends the part of a result response in front of the result.
 pub fn write_result_head(out: &mut BytesMut, id: &RequestId) {
     out.put_slice(HEAD);
     out.put_slice(br#""id":"#);
@@ -451,14 +458,14 @@ pub fn write_result_head(out: &mut BytesMut, id: &RequestId) {
     out.put_slice(br#","result":"#);
 }
 
-/// Appends a result answer.
+/// Appends a result response.
 pub fn write_result(out: &mut BytesMut, id: &RequestId, result: &JsonObject) {
     write_result_head(out, id);
     result.write(out);
     out.put_u8(b'}');
 }
 
-/// Appends an error answer; without an id the member is left out.
+/// Appends an error response. Without an id the member is left out.
 pub fn write_error(out: &mut BytesMut, id: Option<&RequestId>, error: &RpcError) {
     out.put_slice(HEAD);
     if let Some(id) = id {
@@ -477,9 +484,9 @@ pub fn write_error(out: &mut BytesMut, id: Option<&RequestId>, error: &RpcError)
     out.put_slice(b"}}");
 }
 
-/// One message as a line. "Messages are delimited by newlines, and MUST NOT contain embedded newlines"
-/// (2026-07-28/basic/transports/stdio.mdx): JSON has them only as white space between tokens, where a space means the
-/// same.
+/// Encodes a message as one line. "Messages are delimited by newlines, and MUST NOT contain embedded newlines"
+/// (2026-07-28/basic/transports/stdio.mdx). JSON has newlines only as white space between tokens, where a space means
+/// the same.
 pub fn encode_line(message: &[u8]) -> Bytes {
     let mut out = BytesMut::with_capacity(message.len() + 1);
     let mut rest = message;
@@ -493,7 +500,7 @@ pub fn encode_line(message: &[u8]) -> Bytes {
     out.freeze()
 }
 
-/// One message into a buffer of its own.
+/// Writes a message into a new buffer.
 pub fn encode_with(size_hint: usize, write: impl FnOnce(&mut BytesMut)) -> Bytes {
     let mut out = BytesMut::with_capacity(size_hint + 128);
     write(&mut out);
@@ -519,7 +526,7 @@ mod tests {
         String::from_utf8(encode_with(0, write).to_vec()).unwrap()
     }
 
-    /// An id in any spelling that is allowed.
+    /// Generates an id in any allowed form.
     fn id() -> impl Strategy<Value = String> {
         prop_oneof![
             string().prop_map(|(_, spelling)| spelling),
@@ -532,7 +539,7 @@ mod tests {
         #[test]
         fn requests_round_trip(id in id(), (name, method) in string(), members in members(), s in space()) {
             let params = object_text(&members);
-            // Whatever the order of the members.
+            // The members come in any order.
             let text = format!(r#"{s}{{"params":{s}{params},"x-more":[1.0],"id":{s}{id},"method":{method},{s}"jsonrpc":"2.0"}}"#);
             let RpcMessage::Request(request) = read(&text) else { panic!("no request: {text}") };
             prop_assert_eq!(&request.id.raw().bytes()[..], id.as_bytes());
@@ -571,7 +578,7 @@ mod tests {
             let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"data":{data},"message":{spelling},"code":{code}}}}}"#);
             let RpcMessage::Response(RpcResponse { id: Some(read_id), outcome: Err(error) }) = read(&text) else { panic!("{text}") };
             prop_assert_eq!((error.code, error.message.as_str()), (code, message.as_str()));
-            // As everywhere in JSON-RPC, `null` is as good as nothing.
+            // As everywhere in JSON-RPC, `null` counts as absent.
             let held = error.data.as_ref().map_or("null".as_bytes(), |data| &data.bytes()[..]);
             prop_assert_eq!(held, data.as_bytes());
             let out = written(|out| write_error(out, Some(&read_id), &error));

@@ -1,6 +1,6 @@
 #![doc = include_str!("../ARCHITECTURE.md")]
 
-// In reading order: each module may use the ones above it, and `tests/tidy.rs` checks that it does not use others.
+// In reading order. Each module may use only the ones above it; `tests/tidy.rs` checks that.
 pub mod random;
 pub mod json;
 pub mod jsonrpc;

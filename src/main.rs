@@ -1,4 +1,4 @@
-//! The `moongate` binary: the command line, and the guard that it starts beside itself.
+//! The `moongate` binary: the command line, and the reaper process that it starts beside itself.
 
 use std::process::ExitCode;
 
@@ -7,7 +7,7 @@ use std::process::ExitCode;
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    // Before anything else: the guard must stay as small as a process can be.
+    // Before anything else: the reaper process must stay as small as possible.
     let mut args = std::env::args().skip(1);
     if let (Some("guard"), Some(run)) = (args.next().as_deref(), args.next()) {
         moongate::link::reaper::run_reaper(&run);

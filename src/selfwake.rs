@@ -1,8 +1,8 @@
-//! Wakes that a task gives to itself: answered at once, instead of by way of the scheduler.
+//! Waker for a task that wakes itself: handled at once, without the scheduler.
 //!
-//! Owns [`SelfWake`], for a task that polls two ends of one channel. Each end wakes the other one, which is the same
-//! task: the scheduler would put it into its queue for that, and call an idle thread to share the work. Invariant: no
-//! wake is lost, and a future that always wakes itself gets no more than its rounds before others have theirs.
+//! Owns [`SelfWake`], for a task that polls both ends of a channel. Each end wakes the other, which is the same task;
+//! the scheduler would queue it and wake an idle thread to share the work. Does not schedule. Invariant: no wake is
+//! lost, and a future that always wakes itself yields after a fixed number of rounds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,10 +10,10 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::task::AtomicWaker;
 
-/// Polls before the scheduler has its say.
+/// Limit of polls before the task yields to the scheduler.
 const ROUNDS_MAX: usize = 8;
 
-/// The waker of what one task polls.
+/// Waker for the futures that one task polls.
 pub struct SelfWake {
     inner: Arc<WakeState>,
     waker: Waker,
@@ -22,7 +22,7 @@ pub struct SelfWake {
 #[derive(Default)]
 struct WakeState {
     task: AtomicWaker,
-    /// The task is in [`SelfWake::poll`].
+    /// True while the task is in [`SelfWake::poll`].
     polling: AtomicBool,
     woken: AtomicBool,
 }
@@ -33,7 +33,7 @@ impl Wake for WakeState {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // In this order: whoever is polling looks at `woken` after it has taken `polling` back.
+        // In this order: a polling task reads `woken` after it has cleared `polling`, so one of the two sees the wake.
         self.woken.store(true, Ordering::SeqCst);
         if !self.polling.load(Ordering::SeqCst) {
             self.task.wake();
@@ -49,9 +49,10 @@ impl Default for SelfWake {
 }
 
 impl SelfWake {
-    /// Polls with `poll`, again and at once for as long as that wakes itself.
+    /// Polls with `poll`, and repeats at once while that wakes itself.
     pub fn poll<T>(&self, cx: &Context<'_>, mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
         let WakeState { task, polling, woken } = &*self.inner;
+        // Registered before `polling` is set, so that a wake from outside always finds the task.
         task.register(cx.waker());
         polling.store(true, Ordering::SeqCst);
         let mut polled = Poll::Pending;
@@ -63,13 +64,14 @@ impl SelfWake {
             }
         }
         polling.store(false, Ordering::SeqCst);
+        // A wake that arrived after the last round would be lost without this.
         if polled.is_pending() && woken.load(Ordering::SeqCst) {
             cx.waker().wake_by_ref();
         }
         polled
     }
 
-    /// Forgets the task; a wake goes nowhere until the next poll.
+    /// Removes the task. Wakes are dropped until the next poll.
     pub fn detach(&self) {
         drop(self.inner.task.take());
     }
@@ -108,7 +110,7 @@ mod tests {
             Poll::Ready(())
         });
         assert_eq!((polled, left, woken()), (Poll::Ready(()), 0, 0));
-        // From outside, while nobody polls.
+        // From outside, while no poll is running.
         kept.unwrap().wake();
         assert_eq!(woken(), 1);
     }

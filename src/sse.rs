@@ -1,48 +1,48 @@
-//! Server-Sent Events, as the WHATWG wrote them: reading with a bound, and writing.
+//! Server-sent events of the WHATWG standard: a bounded decoder and an encoder.
 //!
-//! Owns the framing only. Does not know what the data of an event means. Invariant: an event never holds more than
-//! the reader's limit, whatever the peer sends, and the result does not depend on how the bytes were cut.
+//! Owns the framing only. Does not know the meaning of an event's data. Invariant: an event never exceeds the decoder's
+//! limit, and the result does not depend on how the bytes were split.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-/// One event.
+/// Server-sent event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SseEvent {
-    /// The `event` field; `message` where there was none.
+    /// Field `event`; `None` if absent, which means `message`.
     pub kind: Option<String>,
-    /// The `id` field of this event.
+    /// Field `id` of this event.
     pub id: Option<String>,
-    /// The data lines, joined by `\n`.
+    /// Data lines, joined by `\n`.
     pub data: Bytes,
 }
 
-/// An event was longer than the limit.
+/// Error for an event over the limit.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("an event is longer than {limit} bytes")]
 pub struct EventTooLong {
-    /// The limit, in bytes.
+    /// Limit in bytes.
     pub limit: usize,
 }
 
-/// An incremental reader.
+/// Incremental decoder.
 #[derive(Debug)]
 pub struct SseDecoder {
     buffer: BytesMut,
-    /// How much of the buffer holds no line end.
+    /// Length of the buffer's start that is known to hold no line end.
     scanned: usize,
     limit: usize,
     started: bool,
     kind: Option<String>,
     id: Option<String>,
     data: Option<BytesMut>,
-    /// The last line ended in CR: a LF that follows belongs to it.
+    /// True if the last line ended in CR: a following LF belongs to it.
     after_cr: bool,
     retry_ms: Option<u64>,
     last_id: Option<String>,
 }
 
 impl SseDecoder {
-    /// A reader that refuses events of more than `limit` bytes.
+    /// Creates a decoder that refuses events of more than `limit` bytes.
     pub fn new(limit: usize) -> Self {
         SseDecoder {
             buffer: BytesMut::new(),
@@ -58,23 +58,23 @@ impl SseDecoder {
         }
     }
 
-    /// Takes in the next bytes of the body.
+    /// Adds the next bytes of the body.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The last `retry` field, in milliseconds.
+    /// Returns the last `retry` field, in milliseconds.
     pub fn retry_ms(&self) -> Option<u64> {
         self.retry_ms
     }
 
-    /// The last event ID string of the standard: that of the last event that had one, whether it had data or not;
-    /// nothing where the server took it back.
+    /// Returns the standard's last event ID string: the id of the last event that had one, even without data. `None` if
+    /// the server reset it.
     pub fn last_id(&self) -> Option<&str> {
         self.last_id.as_deref().filter(|id| !id.is_empty())
     }
 
-    /// The next complete event, if there is one.
+    /// Returns the next complete event, if there is one.
     pub fn next_event(&mut self) -> Result<Option<SseEvent>, EventTooLong> {
         while let Some(line) = self.next_line()? {
             if line.is_empty() {
@@ -89,6 +89,7 @@ impl SseDecoder {
     }
 
     fn next_line(&mut self) -> Result<Option<Bytes>, EventTooLong> {
+        // CR LF is one line end, even if the two bytes arrive apart.
         if self.after_cr && !self.buffer.is_empty() {
             self.after_cr = false;
             if self.buffer[0] == b'\n' {
@@ -104,6 +105,7 @@ impl SseDecoder {
         let mut line = self.buffer.split_to(end + 1).freeze();
         self.after_cr = line[end] == b'\r';
         line.truncate(end);
+        // "The UTF-8 decode algorithm strips one leading UTF-8 Byte Order Mark (BOM), if any."
         if !std::mem::replace(&mut self.started, true) && line.starts_with(b"\xEF\xBB\xBF") {
             line = line.slice(3..);
         }
@@ -115,12 +117,14 @@ impl SseDecoder {
             Some(at) => (&line[..at], line.slice(at + 1..)),
             None => (&line[..], Bytes::new()),
         };
+        // "If value starts with a U+0020 SPACE character, remove it from value."
         if value.first() == Some(&b' ') {
             value = value.slice(1..);
         }
         match name {
             b"data" => {
                 let held = self.data.as_ref().map_or(0, BytesMut::len);
+                // Many short lines can exceed the limit together.
                 if held + value.len() > self.limit {
                     return Err(EventTooLong { limit: self.limit });
                 }
@@ -133,6 +137,7 @@ impl SseDecoder {
                 }
             }
             b"event" => self.kind = std::str::from_utf8(&value).ok().map(str::to_owned),
+            // The standard ignores an id with a NULL character.
             b"id" if !value.contains(&0) => self.id = std::str::from_utf8(&value).ok().map(str::to_owned),
             b"retry" => self.retry_ms = milliseconds(&value).or(self.retry_ms),
             _ => {}
@@ -141,14 +146,14 @@ impl SseDecoder {
     }
 
     fn dispatch(&mut self) -> Option<SseEvent> {
-        // An empty type is as good as none.
+        // An empty type counts as absent.
         let kind = self.kind.take().filter(|kind| !kind.is_empty());
         let id = self.id.take();
         if id.is_some() {
             self.last_id.clone_from(&id);
         }
         let data = self.data.take()?.freeze();
-        // The field `data` with no value is how a server primes a stream: an event without content.
+        // An event with an empty `data` field has no content: servers prime streams with one.
         if data.is_empty() {
             return None;
         }
@@ -156,28 +161,28 @@ impl SseDecoder {
     }
 }
 
-/// Says when to come back, as no event: of the standard's readers none gives it to its program.
+/// Encodes a reconnection time without an event. Readers of the standard do not show it to their programs.
 pub fn encode_retry(after: std::time::Duration) -> Bytes {
     Bytes::from(format!("retry: {}\n\n", after.as_millis()))
 }
 
-/// "If the field value consists of only ASCII digits": a sign, which numbers may have, is none.
+/// Parses digits. "If the field value consists of only ASCII digits": a sign, which Rust accepts, is none.
 fn milliseconds(value: &[u8]) -> Option<u64> {
     let digits = value.iter().all(u8::is_ascii_digit);
     std::str::from_utf8(value).ok().filter(|_| digits)?.parse().ok()
 }
 
-/// A comment line: keeps a quiet stream alive and carries nothing.
+/// Comment line that keeps a quiet stream alive.
 pub const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
 
-/// Frames one JSON text as an event. JSON that spans several lines becomes several data lines.
+/// Encodes one JSON text as an event. JSON of several lines becomes several data lines.
 pub fn encode_event(json: &[u8]) -> Bytes {
     let mut out = BytesMut::with_capacity(json.len() + 32);
     out.put_slice(b"event: message\n");
     put_data(out, json)
 }
 
-/// The same with an id, which must be a single line.
+/// Encodes one JSON text as an event with an id, which must be a single line.
 pub fn encode_event_with_id(json: &[u8], id: &str) -> Bytes {
     let mut out = BytesMut::with_capacity(json.len() + id.len() + 40);
     out.put_slice(b"event: message\nid: ");
@@ -186,13 +191,12 @@ pub fn encode_event_with_id(json: &[u8], id: &str) -> Bytes {
     put_data(out, json)
 }
 
-/// An event of another kind.
+/// Encodes an event of another type.
 pub fn encode_named_event(kind: &str, data: &str) -> Bytes {
     Bytes::from(format!("event: {kind}\ndata: {data}\n\n"))
 }
 
-/// An event with an id and no data, which readers take note of and pass on to nobody; and the pause before they come
-/// back, if the stream ends too early.
+/// Encodes an event with an id and no data, and the reconnection time. Readers record the id and pass nothing on.
 pub fn encode_priming_event(id: &str, retry: std::time::Duration) -> Bytes {
     Bytes::from(format!("id: {id}\nretry: {}\ndata: \n\n", retry.as_millis()))
 }
@@ -200,7 +204,7 @@ pub fn encode_priming_event(id: &str, retry: std::time::Duration) -> Bytes {
 fn put_data(mut out: BytesMut, json: &[u8]) -> Bytes {
     for line in json.split(|b| *b == b'\n') {
         out.put_slice(b"data: ");
-        // A CR would end the line for the reader; outside strings it is white space, and inside it cannot stand.
+        // A CR would end the line for the reader. JSON has it only as white space, never inside strings.
         put_without(&mut out, line, b'\r');
         out.put_u8(b'\n');
     }
@@ -208,7 +212,7 @@ fn put_data(mut out: BytesMut, json: &[u8]) -> Bytes {
     out.freeze()
 }
 
-/// Appends `text` with each `unwanted` byte as a space; mostly there is none, and it is one copy.
+/// Appends `text` with each `unwanted` byte replaced by a space. Without any, this is one copy.
 fn put_without(out: &mut BytesMut, text: &[u8], unwanted: u8) {
     let mut rest = text;
     while let Some(at) = memchr::memchr(unwanted, rest) {
@@ -225,7 +229,7 @@ mod tests {
 
     use super::*;
 
-    /// The whole text at once, as the standard puts it, line by line.
+    /// Decodes the whole text at once by the wording of the standard, line by line.
     fn reference(text: &str) -> Vec<SseEvent> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text).replace("\r\n", "\n").replace('\r', "\n");
         let Some((lines, _unfinished)) = text.rsplit_once('\n') else { return Vec::new() };
@@ -289,7 +293,7 @@ mod tests {
             let events = read_in_pieces(&text, size);
             prop_assert_eq!(events.len(), messages.len());
             for (event, json) in events.iter().zip(&messages) {
-                // A CR between tokens becomes a space: the same value, the same length.
+                // A CR between tokens becomes a space: equal value, equal length.
                 prop_assert_eq!(event.data.len(), json.len());
                 prop_assert_eq!(String::from_utf8(event.data.to_vec()).unwrap(), json.replace('\r', " "));
             }

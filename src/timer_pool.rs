@@ -1,9 +1,8 @@
-//! Timers that are set for every call and go off for hardly any.
+//! Pool of timers for deadlines that are set for every call and hardly ever pass.
 //!
-//! Owns [`Alarms`], which hands out timers that were set before. The runtime's timers are in one structure under one lock,
-//! and nearly all that go in come out again a moment later, twice or three times with each call. An alarm takes over a
-//! timer that somebody else left set, lets it go off too early, if it ever does, and only then sets it to its own time.
-//! Invariant: an alarm is never early.
+//! Owns [`TimerPool`], which reuses timers that are already armed. The runtime keeps its timers in one structure under
+//! one lock, and each call would add and remove two or three. A pooled timer may fire early for its new user, who then
+//! arms it for the right time. Does not know what it waits for. Invariant: a [`PooledTimer`] never completes early.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -12,31 +11,31 @@ use std::task::{Context, Poll, ready};
 
 use tokio::time::{Instant, Sleep};
 
-/// Timers that are kept; they hold what they woke last until they go off.
+/// Limit of spare timers. Each holds its last waker until it fires.
 const SPARE_MAX: usize = 256;
 
-/// Timers that are set, and that nobody waits for.
+/// Armed timers that no task waits for.
 #[derive(Debug, Default)]
 pub struct TimerPool(Mutex<Vec<Pin<Box<Sleep>>>>);
 
-/// Waits until a time.
+/// Future that completes at a given time.
 pub struct PooledTimer {
     until: Instant,
     timer: Option<Pin<Box<Sleep>>>,
     pool: Arc<TimerPool>,
 }
 
-/// The time was over first.
+/// Error for work that was not done before its deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeadlineElapsed;
 
 impl TimerPool {
-    /// An alarm; it costs nothing before it is waited for.
+    /// Creates a timer. It costs nothing before its first poll.
     pub fn timer_at(self: &Arc<Self>, until: Instant) -> PooledTimer {
         PooledTimer { until, timer: None, pool: self.clone() }
     }
 
-    /// The output of `work`, or [`Late`] once `until` has passed. Holds against work that is always ready.
+    /// Returns the output of `work`, or [`DeadlineElapsed`] after `until`. Also stops work that is always ready.
     pub async fn timeout_at<T>(
         self: &Arc<Self>,
         until: Instant,
@@ -47,8 +46,8 @@ impl TimerPool {
             if let Poll::Ready(done) = work.as_mut().poll(cx) {
                 return Poll::Ready(Ok(done));
             }
-            // No timer fires for a task whose work has spent its budget, and none in time on threads that are never idle:
-            // whoever always has more to do would have all the time there is. So the clock is looked at.
+            // The clock is read because timers alone do not suffice. None fires for a task that has spent its budget,
+            // and none fires in time on threads that are never idle.
             if Instant::now() >= until {
                 return Poll::Ready(Err(DeadlineElapsed));
             }
@@ -68,6 +67,7 @@ impl Future for PooledTimer {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let PooledTimer { until, timer, pool: home } = &mut *self;
         let timer = timer.get_or_insert_with(|| match home.take_spare() {
+            // A timer that fires earlier can be re-armed for later without a new entry; a later one would be late.
             Some(timer) if timer.deadline() <= *until => timer,
             _ => Box::pin(tokio::time::sleep_until(*until)),
         });
@@ -83,8 +83,10 @@ impl Future for PooledTimer {
 
 impl Drop for PooledTimer {
     fn drop(&mut self) {
+        // A timer that has fired is of no use to others.
         let Some(timer) = self.timer.take().filter(|timer| !timer.is_elapsed()) else { return };
         let mut kept = self.pool.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Over the limit the timer is dropped, which removes it from the runtime.
         if kept.len() < SPARE_MAX {
             kept.push(timer);
         }
@@ -133,7 +135,7 @@ mod tests {
         }
     }
 
-    /// Something that always has more, as a socket that is written to faster than it is read.
+    /// Work that is always ready, like a socket that is written to faster than it is read.
     async fn busy(milliseconds: u64) {
         let (sender, mut receiver) = tokio::sync::mpsc::channel(1);
         loop {

@@ -1,7 +1,7 @@
-//! Keys at the door of the admin listener.
+//! Key check of the admin listener. Owns which pages need a key.
 //!
-//! Owns which pages need a key. Does not decide which role an action needs (`actions`). Invariant: beyond loopback,
-//! nothing but probes and (unless closed) metrics is answered without a key.
+//! Does not decide which role an action needs (`actions.rs`). Invariant: beyond loopback only probes, and metrics
+//! unless they are restricted, are served without a key.
 
 use std::sync::Arc;
 
@@ -14,16 +14,16 @@ use crate::admin::AdminState;
 use crate::auth::{AdminRole, AuthError, MetricsAccess};
 use crate::front::{PeerAddress, SlotRequest, json_response};
 
-/// Ground on which a request is let in: an extension of it.
+/// Ground on which a request was let in. Routes read it as an extension of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AccessGrant {
-    /// There are no keys, and the listener is on loopback or a Unix socket.
+    /// Listener without keys, on loopback or a Unix socket.
     Loopback,
-    /// A key with this role.
+    /// Valid key with this role.
     Key(AdminRole),
 }
 
-/// Lets in probes, and whoever has a key or needs none.
+/// Lets in probes, requests with a valid key, and requests that need none.
 pub(super) async fn require_key(Shared(admin): Shared<Arc<AdminState>>, mut request: Request, next: Next) -> Response {
     let needs_none = match request.uri().path() {
         "/healthz" | "/livez" | "/readyz" => true,
@@ -33,6 +33,7 @@ pub(super) async fn require_key(Shared(admin): Shared<Arc<AdminState>>, mut requ
     if !needs_none {
         match find_grant(&admin, request.headers()) {
             Ok(grant) => {
+                // Connections with a valid key are safe from eviction while they have a request.
                 if let Some(place) = request.extensions().get::<Arc<SlotRequest>>() {
                     place.admit();
                 }

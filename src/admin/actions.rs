@@ -1,8 +1,7 @@
-//! What operators can do: reload the config, restart a server.
+//! Actions of operators: reload the config, restart a server. Owns the check who may act, beyond the key (`access.rs`).
 //!
-//! Owns the check of who may act, beyond the key (`access`). Without keys only this machine may: a request that came
-//! through a proxy is refused whatever address the listener has. Pages of other origins never may. Invariant: nothing is
-//! done before that is checked.
+//! Does not perform the actions. Without keys only this machine may act: a request through a proxy is refused, whatever
+//! address the listener has. Pages of other origins never may. Invariant: the check comes before any action.
 
 use std::sync::Arc;
 
@@ -18,12 +17,12 @@ use crate::front::{PeerAddress, json_response};
 use crate::gateway::RestartOutcome;
 use crate::telemetry::logs;
 
-/// Headers by which proxies say that they are one; so does any that begins with [`FORWARDED`].
+/// Headers that proxies add to a request. Any header that begins with [`FORWARDED`] counts too.
 const PROXIED: [&str; 7] =
     ["forwarded", "via", "x-real-ip", "x-client-ip", "x-cluster-client-ip", "cf-connecting-ip", "true-client-ip"];
 const FORWARDED: &str = "x-forwarded-";
 
-/// Whoever may do something here: an action gets the gateway from its operator, and nowhere else.
+/// Caller that may act. An action gets the gateway from its operator, and nowhere else.
 pub(super) struct Operator(Arc<AdminState>);
 
 /// Reader of what only operators may see.
@@ -53,6 +52,7 @@ fn check_operator(parts: &Parts, admin: &AdminState, needed: AdminRole) -> Resul
             let message = format!("The role of this key is \"{role}\", and this needs \"{needed}\" (admin.keys)");
             return Err(json_response(StatusCode::FORBIDDEN, "role_not_allowed", &message));
         }
+        // Without keys the grant says where the listener is. A proxy on this machine would still let in others.
         Some(AccessGrant::Loopback) if is_direct(parts, admin) => {}
         Some(AccessGrant::Loopback) | None => {
             let message = "Without admin.keys only this machine may do this, directly and on a loopback address; elsewhere send \
@@ -60,9 +60,8 @@ fn check_operator(parts: &Parts, admin: &AdminState, needed: AdminRole) -> Resul
             return Err(json_response(StatusCode::FORBIDDEN, "not_local", message));
         }
     }
-    // Browsers say so of each request. Those to our own pages are of the same origin, which the guard checked; this
-    // is for a page that is let through under an origin of `gateway.allowed_origins`, which may call tools but no
-    // more.
+    // Browsers send `Sec-Fetch-Site` with each request. Our own pages are of the same origin, which the origin check
+    // has verified. Pages under an origin of `gateway.allowed_origins` may call tools, but must not act here.
     let site = parts.headers.get("sec-fetch-site").map(|site| site.as_bytes());
     if site.is_some_and(|site| !matches!(site, b"same-origin" | b"none")) {
         return Err(json_response(
@@ -74,10 +73,10 @@ fn check_operator(parts: &Parts, admin: &AdminState, needed: AdminRole) -> Resul
     Ok(())
 }
 
-/// Whether a request comes from this machine and through no proxy.
+/// True if a request comes from this machine and through no proxy.
 fn is_direct(parts: &Parts, admin: &AdminState) -> bool {
     let peer = parts.extensions.get::<PeerAddress>();
-    // Whoever can open the file of a Unix socket is on this machine.
+    // Only processes of this machine can open the file of a Unix socket.
     let local = admin.local || peer.is_some_and(|PeerAddress(address)| address.is_loopback());
     local && !is_proxied(&parts.headers)
 }
@@ -86,24 +85,25 @@ fn answer((done, body): (bool, serde_json::Value)) -> Response {
     json(if done { StatusCode::OK } else { StatusCode::UNPROCESSABLE_ENTITY }, &body)
 }
 
-/// `GET /api/v1/plan`: what a reload would change.
+/// Handles `GET /api/v1/plan`: the changes that a reload would make.
 pub(super) async fn plan(Viewer(admin): Viewer) -> Response {
     answer(admin.control.plan().await)
 }
 
-/// `POST /api/v1/reload`.
+/// Handles `POST /api/v1/reload`.
 pub(super) async fn reload(Operator(admin): Operator) -> Response {
     answer(admin.control.reload().await)
 }
 
-/// `POST /api/v1/servers/{name}/restart`: answers when it is over.
+/// Handles `POST /api/v1/servers/{name}/restart`. Responds when the restart is finished.
 pub(super) async fn restart(Operator(admin): Operator, Path(name): Path<String>) -> Response {
     let gateway = admin.gateway.clone();
-    // It goes on if whoever asked for it does not wait.
+    // In a task of its own: the restart goes on if its client disconnects.
     let restarting = tokio::spawn({
         let name = name.clone();
         async move { gateway.restart(&name).await }
     });
+    // `Err` means a panic in that task: the gateway goes on.
     let Ok(restarted) = restarting.await else {
         return json_response(StatusCode::INTERNAL_SERVER_ERROR, "internal", "The restart broke off");
     };

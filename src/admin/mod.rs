@@ -1,7 +1,7 @@
-//! The listener for operators: metrics, health, status.
+//! Admin listener: metrics, health and status for operators. Owns its routes.
 //!
-//! Owns its routes. Invariant: nothing here shows a secret, an argument or a result, and probes never depend on a
-//! server or a key.
+//! Does not serve MCP. Invariant: no response shows a secret, an argument or a result. Probes never depend on a server
+//! or a key.
 
 mod access;
 mod server_details;
@@ -27,36 +27,36 @@ use crate::model::ItemKind;
 use crate::telemetry::{Metrics, logs};
 use crate::upstream::{Upstream, UpstreamState};
 
-/// What operators can see.
+/// State of the admin listener.
 pub struct AdminState {
-    /// The servers.
+    /// Gateway with all servers.
     pub gateway: Arc<Gateway>,
-    /// Metrics.
+    /// Metrics of the process.
     pub metrics: Arc<Metrics>,
-    /// Hosts and origins.
+    /// State of the MCP listener, for its accepted hosts and origins.
     pub server_state: SharedServerState,
-    /// Whether it listens where no browser can connect, so that the host says nothing.
+    /// True if no browser can connect, so that a request's host says nothing.
     pub local: bool,
-    /// Keys of operators; replaced by a reload.
+    /// Keys of operators. A reload replaces them.
     pub access: Arc<ArcSwap<AdminAccess>>,
-    /// Whether other machines may reach the listener.
+    /// True if other machines may reach the listener.
     pub is_reachable_by_others: bool,
-    /// What can be done to it.
+    /// Actions on the gateway.
     pub control: Arc<dyn AdminControl>,
-    /// Cancelled when the gateway drains: it is then no longer ready.
+    /// Cancelled when the gateway drains. From then on it is not ready.
     pub draining: CancellationToken,
 }
 
-/// What operators can have done. Each answers whether it could be done, and how it is told.
+/// Actions that operators can request. Each returns its success and a report.
 pub trait AdminControl: Send + Sync {
     /// Reads the config again and applies it.
     fn reload(&self) -> BoxFuture<'_, (bool, serde_json::Value)>;
 
-    /// Says what that would change.
+    /// Reports the changes that a reload would make.
     fn plan(&self) -> BoxFuture<'_, (bool, serde_json::Value)>;
 }
 
-/// The routes of the admin listener.
+/// Builds the routes of the admin listener.
 pub fn router(admin: Arc<AdminState>) -> Router {
     Router::new()
         .route("/metrics", get(metrics))
@@ -68,23 +68,24 @@ pub fn router(admin: Arc<AdminState>) -> Router {
         .route("/api/v1/reload", post(actions::reload))
         .route("/api/v1/servers/{name}/restart", post(actions::restart))
         .fallback(not_found)
+        // The last layer runs first: host and origin are checked before the key.
         .layer(middleware::from_fn_with_state(admin.clone(), access::require_key))
         .layer(middleware::from_fn_with_state(admin.clone(), check_origin))
         .with_state(admin)
 }
 
-/// Pages of other origins see nothing; scrapers and probes come under whatever name they were given.
+/// Refuses pages of other origins. Scrapers and probes may use any host name.
 async fn check_origin(Shared(admin): Shared<Arc<AdminState>>, request: Request, next: Next) -> Response {
     let mut response = match origin_rejection(&admin, &request) {
         Some(refused) => refused,
         None => next.run(request).await,
     };
-    // What is shown is no page, whatever a browser makes of its bytes.
+    // Responses are data. A browser must not guess that some bytes are a page.
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }
 
-/// The answer to a request whose host or origin is not accepted.
+/// Returns the response to a request whose host or origin is not accepted, or `None`.
 fn origin_rejection(admin: &AdminState, request: &Request) -> Option<Response> {
     let (headers, uri) = (request.headers(), request.uri());
     let front = admin.server_state.load_full();
@@ -95,6 +96,7 @@ fn origin_rejection(admin: &AdminState, request: &Request) -> Option<Response> {
             "The request names its host more than once",
         ));
     }
+    // Prometheus and probes address a pod by its IP or service name.
     let open = matches!(uri.path(), "/metrics" | "/healthz" | "/livez" | "/readyz");
     if !open && !admin.local && front.hosts.accepts_request(headers, uri).is_err() {
         let message = "This Host is not allowed; add it to gateway.allowed_hosts";
@@ -109,6 +111,7 @@ fn origin_rejection(admin: &AdminState, request: &Request) -> Option<Response> {
 
 async fn metrics(Shared(admin): Shared<Arc<AdminState>>) -> Response {
     let mut response = Response::new(AxumBody::from(admin.metrics.render()));
+    // Text exposition format 0.0.4 of Prometheus.
     let text = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, text);
     response
@@ -119,6 +122,7 @@ async fn alive() -> Response {
 }
 
 async fn ready(Shared(admin): Shared<Arc<AdminState>>) -> Response {
+    // Not ready while draining, so that a load balancer sends no further clients.
     if admin.draining.is_cancelled() {
         return json_response(StatusCode::SERVICE_UNAVAILABLE, "draining", "The gateway is about to stop");
     }
@@ -133,7 +137,7 @@ async fn not_found() -> Response {
     )
 }
 
-/// How every server is, and why.
+/// Reports the state of every server, and its cause.
 async fn status(Shared(admin): Shared<Arc<AdminState>>) -> Response {
     let snapshot = admin.gateway.snapshot();
     let members = admin.gateway.servers();
@@ -151,7 +155,7 @@ async fn status(Shared(admin): Shared<Arc<AdminState>>) -> Response {
             "state": status.state.name(),
             "reason": logs::redact(&status.reason),
             "next_attempt_seconds": wait,
-            // What is to take its place, and has not come up yet.
+            // Replacement that has not connected yet.
             "replacement": pending,
             "revision": upstream.revision(),
             "pid": status.pid,
@@ -174,6 +178,7 @@ async fn status(Shared(admin): Shared<Arc<AdminState>>) -> Response {
         server
     });
     let disabled = admin.gateway.disabled();
+    // The same members as above: clients of the API need no case for disabled servers.
     let disabled = disabled.iter().map(|name| {
         serde_json::json!({
             "name": name, "state": UpstreamState::Disabled.name(), "reason": "the config says enabled = false",
@@ -188,13 +193,13 @@ async fn status(Shared(admin): Shared<Arc<AdminState>>) -> Response {
     let body = serde_json::json!({
         "version": env!("CARGO_PKG_VERSION"),
         "servers": servers.collect::<Vec<_>>(),
-        // Of views and keys.
+        // Findings about views and keys, which belong to no server.
         (FindingTopic::Filter.name()): snapshot.findings_about(None, FindingTopic::Filter),
     });
     json(StatusCode::OK, &body)
 }
 
-/// The connections that all clients of an era share.
+/// Lists the connections that all clients of an era share.
 fn shared_connections_json(upstream: &Upstream) -> Vec<serde_json::Value> {
     let shared = upstream.shared_connections().into_iter();
     shared.map(|(revision, pid)| serde_json::json!({ "revision": revision, "pid": pid })).collect()

@@ -1,7 +1,8 @@
-//! What a server is, for the status: its own name, how it is reached, since when it is as it is.
+//! Details of a server for the status page: its own name, its target, and the time of its last state change. Owns the
+//! description of a server.
 //!
-//! Owns how a server is described. Does not say how it is (`status`). Invariant: of a command line no more is shown than
-//! what names the program, and of a URL no query.
+//! Does not report its state (`status`). Invariant: of a command line only the program's name is shown, of a URL no
+//! query.
 
 use std::path::Path;
 
@@ -12,12 +13,12 @@ use crate::link::socket::SocketAddress;
 use crate::telemetry::{Metrics, logs};
 use crate::upstream::ConnectTarget;
 
-/// Programs that start the one that their first argument names.
+/// Programs that run the one that their first argument names.
 const RUNNERS: [&str; 14] = [
     "npx", "bunx", "uvx", "uv", "pnpm", "yarn", "bun", "pipx", "node", "deno", "python", "python3", "docker", "podman",
 ];
 
-/// Members of a server's entry beside how it is.
+/// Returns the members of a server's entry that describe it.
 pub(super) fn describe_server(server: &ServerEntry, metrics: &Metrics) -> Map<String, Value> {
     let (settings, status) = (&server.settings, server.status());
     let said = server.description().and_then(|face| face.info.as_object());
@@ -27,6 +28,7 @@ pub(super) fn describe_server(server: &ServerEntry, metrics: &Metrics) -> Map<St
     let elapsed = status.state_since.map(|since| since.elapsed());
     let since = elapsed.and_then(|elapsed| jiff::Timestamp::now().checked_sub(elapsed).ok());
     let is_program = matches!(settings.connect, ConnectTarget::Stdio { .. });
+    // Only a process of ours can restart. A remote server reconnects, which is another metric.
     let restarts = if is_program { metrics.server_restarts.with_label_values(&name).get() } else { 0 };
     let about = json!({
         "title": settings.title.clone().or_else(|| said("title")),
@@ -46,12 +48,12 @@ pub(super) fn describe_server(server: &ServerEntry, metrics: &Metrics) -> Map<St
     }
 }
 
-/// Where a server is, in few words.
+/// Returns a short name of the server's target.
 fn target(connect: &ConnectTarget) -> String {
     let short = match connect {
         ConnectTarget::Stdio { command, args, .. } => {
             let program = Path::new(command).file_name().map_or(command.into(), |name| name.to_string_lossy());
-            // Whatever else stands on the command line may be a secret.
+            // The other arguments may be secrets.
             let what = args.iter().find(|arg| !arg.starts_with('-')).filter(|_| RUNNERS.contains(&&*program));
             what.map_or_else(|| program.to_string(), |what| format!("{program} {what}"))
         }
@@ -61,6 +63,7 @@ fn target(connect: &ConnectTarget) -> String {
         ConnectTarget::Http { socket: Some(path), .. } => format!("unix:{}", path.display()),
         ConnectTarget::Http { url, .. } => {
             let mut url = url.clone();
+            // Queries often carry API keys.
             url.set_query(None);
             url.set_fragment(None);
             url.to_string()

@@ -1,7 +1,7 @@
-//! From the store to the parts that go on with what an earlier run left.
+//! Restore of persisted state after a restart. Owns the order in which parts take over what the previous process left.
 //!
-//! Owns the order. Invariant: no client is told that its session does not exist before it is known what the earlier run
-//! left, and nobody waits for a store that another process still has.
+//! Does not write state. Invariant: no client is told that its session is unknown before the persisted state is known.
+//! The start waits for a store only for a bounded time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,26 +15,26 @@ use crate::session::{Sessions, StateSealer};
 use crate::store::{StateStore, StorePhase, StoreTable};
 use crate::upstream::{self, UpstreamContext};
 
-/// How long the start waits for the store; what comes later is taken over when it comes.
+/// Time that the start waits for the store. A store that opens later is restored then.
 const OPEN_TIMEOUT: Duration = Duration::from_millis(250);
-/// The same where the gateway must not run without it.
+/// Time that the start waits for a store without which the gateway must not run.
 const REQUIRED_OPEN_TIMEOUT: Duration = Duration::from_secs(30);
-/// What the key is found by that seals clients' state.
+/// Name of the stored key that seals clients' state.
 const SEAL: &[u8] = b"seal";
 
-/// What goes on after a restart.
+/// Parts of the gateway that outlive a restart.
 pub(super) struct PersistentState {
     store: StateStore,
     sessions: Arc<Sessions>,
     seal: Arc<StateSealer>,
     gateway: Arc<Gateway>,
     shared: Arc<UpstreamContext>,
-    /// How long a server's lists are kept without being confirmed.
+    /// Maximum age of a server's cached lists that were not confirmed.
     catalog_age: Duration,
 }
 
 impl PersistentState {
-    /// The parts of a gateway that is about to serve.
+    /// Collects the parts from a gateway that is about to serve.
     pub(super) fn from_parts(
         front: &DownstreamState,
         gateway: &Arc<Gateway>,
@@ -46,9 +46,9 @@ impl PersistentState {
         PersistentState { store, sessions, seal, gateway: gateway.clone(), shared: shared.clone(), catalog_age }
     }
 
-    /// Takes over what is there; later, where that has to be waited for.
+    /// Restores the state, in the background if the store is not open in time.
     ///
-    /// Fails where the store is required and cannot be used.
+    /// Fails if the store is required and cannot be used.
     pub(super) async fn begin(self, required: bool) -> anyhow::Result<()> {
         let mut phase = self.store.phase();
         let time = if required { REQUIRED_OPEN_TIMEOUT } else { OPEN_TIMEOUT };
@@ -98,12 +98,14 @@ impl PersistentState {
         });
         self.seal.restore(&key);
         self.gateway.restore(contents.take(StoreTable::Catalog), self.catalog_age, &self.store);
+        // Sessions first: the next rows are kept only for sessions that exist.
         self.sessions.load_persisted(&mut contents);
         let of_a_session =
             |key: &Bytes| upstream::client_session_digest(key).is_some_and(|owner| self.sessions.is_persisted(&owner));
         let (used, over): (Vec<_>, Vec<_>) =
             contents.take(StoreTable::Leases).into_iter().partition(|(key, _)| of_a_session(key));
         self.shared.restore(used);
+        // Rows of sessions that are no longer persisted would stay for ever.
         for (key, _) in over {
             self.store.remove(StoreTable::Leases, key);
         }
@@ -125,7 +127,7 @@ mod tests {
     use crate::revision::SUPPORTED;
     use crate::telemetry::Metrics;
 
-    /// A gateway without servers, and its one client.
+    /// Gateway without servers, and its one client.
     struct Room {
         core: Core,
         session: String,
@@ -169,7 +171,7 @@ mod tests {
             self.send("POST", &[], r#"{"jsonrpc":"2.0","id":2,"method":"ping"}"#).await.0
         }
 
-        /// Lets a minute pass without use; says how many sessions sleep then.
+        /// Lets a minute pass without use. Returns the number of persisted sessions that are not in memory then.
         async fn rest(&self) -> i64 {
             tokio::time::advance(Duration::from_secs(61)).await;
             let front = self.core.fronts.load_full();
@@ -184,7 +186,7 @@ mod tests {
         String::from_utf8(frame.into_data().unwrap().to_vec()).unwrap()
     }
 
-    /// Reads until the client knows that it is to look at all lists.
+    /// Reads until the client was told to relist everything.
     async fn all_lists(stream: &mut Body) -> String {
         let mut told = String::new();
         while told.matches("list_changed").count() < 3 {
@@ -201,16 +203,16 @@ mod tests {
         let first = event(&mut stream).await;
         let id = first.lines().find_map(|line| line.strip_prefix("id: ")).unwrap().to_owned();
         assert_eq!(room.rest().await, 0, "a stream is open");
-        // It leaves without a DELETE, as real clients do.
+        // The client leaves without a DELETE, as real clients do.
         drop(stream);
         assert_eq!(room.rest().await, 1);
         assert_eq!((room.ping().await, room.rest().await), (StatusCode::OK, 1), "it wakes, and sleeps again");
-        // It comes back for the rest of its stream, and looks again at what it may have missed.
+        // The client resumes its stream, and relists what it may have missed.
         let (status, _, mut stream) = room.send("GET", &[("last-event-id", &id)], "").await;
         assert_eq!(status, StatusCode::OK);
         let told = all_lists(&mut stream).await;
         drop(stream);
-        // The next stream goes on behind those.
+        // The next stream continues behind those events.
         let last = told.lines().filter_map(|line| line.strip_prefix("id: ")).next_back().unwrap().to_owned();
         assert_eq!((room.rest().await, room.rest().await), (1, 1), "what was read is forgotten in time");
         let (status, _, mut stream) = room.send("GET", &[("last-event-id", &last)], "").await;

@@ -1,36 +1,37 @@
-//! What differs between two plans, and what of it can be applied to a running gateway.
+//! Difference between two plans. Owns which changes apply to a running gateway, and which need a restart.
 //!
-//! Pure functions. Invariant: every part of a plan is looked at, since a part that is not named here does not compile.
+//! Does not apply anything: all functions are pure. Invariant: every part of a plan is compared, since a part that is
+//! not named here does not compile.
 
 use serde::Serialize;
 
 use crate::config::{Plan, PlanLimits};
 
-/// What a change of the config does.
+/// Effect of a config change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PlanDiff {
-    /// Servers that are connected.
+    /// Servers that are new and get connected.
     pub added: Vec<String>,
-    /// Servers that end after their calls.
+    /// Servers that are closed after their calls.
     pub removed: Vec<String>,
-    /// Servers that get a new connection or process; the old one serves until that is ready.
+    /// Servers that get a new connection or process. The old one serves until the new one is ready.
     pub replaced: Vec<String>,
-    /// Servers that look different or have other limits, and are not touched.
+    /// Servers with another presentation or other limits. Their connections stay.
     pub changed: Vec<String>,
-    /// Other settings.
+    /// Other settings that change.
     pub settings: Vec<String>,
-    /// Settings that are different and only hold after a restart.
+    /// Settings that differ and apply only after a restart.
     pub needs_restart: Vec<String>,
 }
 
 impl PlanDiff {
-    /// Whether there is anything to apply.
+    /// True if there is nothing to apply.
     pub fn is_empty(&self) -> bool {
         let PlanDiff { added, removed, replaced, changed, settings, needs_restart: _ } = self;
         [added, removed, replaced, changed, settings].iter().all(|part| part.is_empty())
     }
 
-    /// The difference in a line.
+    /// Returns the difference as one line.
     pub fn line(&self) -> String {
         let parts = [
             ("added", &self.added),
@@ -46,7 +47,7 @@ impl PlanDiff {
     }
 }
 
-/// What a change from one plan to the other does.
+/// Compares two plans.
 pub fn diff_plans(from: &Plan, to: &Plan) -> PlanDiff {
     let mut out = diff_servers(from, to);
     let Plan {
@@ -96,7 +97,7 @@ pub fn diff_plans(from: &Plan, to: &Plan) -> PlanDiff {
         ("gateway.socket_mode", sockets.mode != to.sockets.mode),
         ("gateway.reuse_port", sockets.reuse_port != to.sockets.reuse_port),
         ("gateway.tls", *tls != to.tls),
-        // Its file has the port in its name.
+        // The file of the state has the port in its name, so a new address changes both.
         ("gateway.state", *state != to.state && *listen == to.listen),
         ("gateway.catalog_age", *catalog_age != to.catalog_age),
         ("gateway.drain", *drain != to.drain),
@@ -128,12 +129,12 @@ fn diff_servers(from: &Plan, to: &Plan) -> PlanDiff {
     out
 }
 
-/// Servers that are switched off, but for those that the other plan has switched on: they come or go.
+/// Returns the servers that one plan disables and the other lacks. Those that the other enables are added or removed.
 fn switched_off<'a>(disabled: &'a [String], other: &Plan) -> Vec<&'a String> {
     disabled.iter().filter(|name| !other.servers.iter().any(|server| server.name == **name)).collect()
 }
 
-/// What differs of the limits, and whether it does; first what can be applied.
+/// Names of limits, with true for those that differ.
 type LimitDifferences = Vec<(&'static str, bool)>;
 
 fn diff_limits(from: &PlanLimits, to: &PlanLimits) -> (LimitDifferences, LimitDifferences) {
@@ -194,7 +195,7 @@ fn diff_limits(from: &PlanLimits, to: &PlanLimits) -> (LimitDifferences, LimitDi
     (applied, owed)
 }
 
-/// The plan as a running gateway can have it: what needs a restart stays as it is.
+/// Returns the plan that a running gateway can adopt: settings that need a restart keep their value.
 pub(super) fn applicable(running: &Plan, new: Plan) -> Plan {
     let (old, limits) = (running.clone(), running.limits.clone());
     Plan {

@@ -1,7 +1,7 @@
-//! A changed config, on a running gateway.
+//! Config reload of a running gateway. Owns the steps from a config that was read to one that is in use.
 //!
-//! Owns the way from a config that was read again to one that is in use. Does not know why it is read (`watch`, the
-//! signal, an operator). Invariant: one reload at a time; a config with any problem changes nothing.
+//! Does not decide when to reload (`watch_files.rs`, SIGHUP, an operator). Invariant: one reload at a time. A config
+//! with any problem changes nothing.
 
 use std::collections::BTreeSet;
 use std::hash::RandomState;
@@ -26,65 +26,66 @@ use crate::store::unix_now;
 use crate::telemetry::{Metrics, logs};
 use crate::upstream::UpstreamContext;
 
-/// Requests that began under the rules before a change have this long to do what a second look should find.
+/// Time after a change for requests that began under the old rules. What they created is then revoked by a second
+/// sweep.
 const REVOKE_SWEEP_DELAY: Duration = Duration::from_secs(5);
 
-/// Between two looks that must find the same, so that nobody who is still writing is taken at half a word.
+/// Time between two reads that must agree. A file that is still being written differs.
 const STABLE_INTERVAL: Duration = Duration::from_millis(100);
-/// Looks after which a file that never rests is taken as it is.
+/// Number of reads after which a file that keeps changing is taken as it is.
 const STABLE_CHECKS_MAX: u32 = 20;
-/// Looks after which an empty file is taken as meant: it is how many writers begin.
+/// Number of reads after which an empty file is taken as intended. Many writers truncate a file first.
 const BLANK_CHECKS_MAX: u32 = 10;
 
-/// Where the config comes from.
+/// Source of the config.
 pub struct ReloadSource {
-    /// Reads it.
+    /// Reads the config.
     pub load: Box<dyn Fn() -> Result<LoadedConfig, ConfigProblems> + Send + Sync>,
-    /// The files that it came from.
+    /// Files that the config came from.
     pub files: Vec<PathBuf>,
 }
 
-/// What became of a reload.
+/// Outcome of a reload.
 #[derive(Debug)]
 pub enum ReloadOutcome {
-    /// It is in use.
+    /// New config is in use.
     Applied(PlanDiff),
-    /// It says nothing new; or only what needs a restart.
+    /// Config has no change, or only changes that need a restart.
     Unchanged(PlanDiff),
-    /// It cannot be used, for these reasons; nothing changed.
+    /// Config cannot be used, for this reason. Nothing changed.
     Refused(String),
 }
 
-/// What a reload would do.
+/// Effects that a reload would have.
 pub struct ReloadPreview {
-    /// To servers and settings.
+    /// Changes of servers and settings.
     pub diff: PlanDiff,
-    /// To what each key may call, as far as the tools are known.
+    /// Changes of what each key may call, as far as the tools are known.
     pub tool_access: Vec<ToolAccessChange>,
 }
 
-/// What a change of the config is applied to.
+/// Parts of the gateway that a reload changes.
 pub(super) struct ReloadTargets {
     pub(super) program: Option<PathBuf>,
     pub(super) gateway: Arc<Gateway>,
     pub(super) server_state: SharedServerState,
     pub(super) shared: Arc<UpstreamContext>,
     pub(super) tls: Option<Arc<ServerTls>>,
-    /// What is listened on that other machines may reach.
+    /// Address of a listener that other machines may reach.
     pub(super) open_listener: Option<String>,
-    /// Who may use the admin listener.
+    /// Keys of the admin listener.
     pub(super) admin_access: Arc<ArcSwap<AdminAccess>>,
 }
 
-/// Reloads the config of a running gateway.
+/// Reload of a running gateway's config.
 pub struct ConfigReloader {
     source: Option<ReloadSource>,
     pub(super) targets: ReloadTargets,
-    /// The plan in use. Held for as long as a reload takes.
+    /// Plan in use. Locked while a reload runs.
     running: tokio::sync::Mutex<RunningPlan>,
     settings: ArcSwap<ReloadSettings>,
     files: Mutex<Vec<PathBuf>>,
-    /// Requests for a reload so far.
+    /// Number of reload requests so far.
     requests: AtomicU64,
     self_ref: Weak<ConfigReloader>,
     metrics: Arc<Metrics>,
@@ -92,7 +93,7 @@ pub struct ConfigReloader {
 
 struct RunningPlan {
     plan: Plan,
-    /// How many had asked when the last reload began, and what became of it.
+    /// Number of requests when the last reload began, with its outcome.
     last: Option<(u64, Arc<ReloadOutcome>)>,
 }
 
@@ -116,7 +117,7 @@ impl ConfigReloader {
         self.settings.load_full()
     }
 
-    /// What to look at for a change.
+    /// Returns the files to watch.
     pub(super) fn files(&self) -> Vec<PathBuf> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -131,16 +132,18 @@ impl ConfigReloader {
         known.dedup();
     }
 
-    /// Reads the config again and applies it. Who asks while one is being read shares the next one with everybody else
-    /// who does. `final`: a problem is told; without, only whoever asked knows.
+    /// Reads the config again and applies it. Requests during a reload share the next one. With `is_final` a problem is
+    /// logged. Otherwise only the caller learns of it.
     pub async fn reload(&self, is_final: bool) -> Arc<ReloadOutcome> {
         let place = self.requests.fetch_add(1, Ordering::AcqRel) + 1;
         let mut running = self.running.lock().await;
+        // A request that came before the last reload began to read shares its outcome.
         if let Some((began, outcome)) = &running.last
             && *began >= place
         {
             return outcome.clone();
         }
+        // Requests up to here are covered by this reload, since it has read nothing yet.
         let began = self.requests.load(Ordering::Acquire);
         self.reload_certificate().await;
         let outcome = match self.load_when_stable().await {
@@ -156,19 +159,19 @@ impl ConfigReloader {
             self.log_outcome(&outcome);
         }
         let outcome = Arc::new(outcome);
-        // What was kept quiet is nobody else's answer.
+        // An outcome that was not logged is no answer for other callers.
         running.last = is_final.then(|| (began, outcome.clone()));
         outcome
     }
 
-    /// Looks at the certificate's files now, instead of within ten seconds.
+    /// Checks the certificate's files now instead of at the next interval.
     pub async fn reload_certificate(&self) {
         if let Some(tls) = self.targets.tls.clone() {
             let _ = tokio::task::spawn_blocking(move || tls.reload()).await;
         }
     }
 
-    /// Applies a plan.
+    /// Applies a plan that was not read from files.
     pub async fn apply_plan(&self, plan: Plan) -> ReloadOutcome {
         let mut running = self.running.lock().await;
         let outcome = self.apply(&mut running.plan, plan);
@@ -176,7 +179,7 @@ impl ConfigReloader {
         outcome
     }
 
-    /// What a reload would do now.
+    /// Reports the effects that a reload would have now.
     pub async fn preview(&self) -> Result<ReloadPreview, String> {
         let running = self.running.lock().await;
         let plan = self.load_when_stable().await?.plan;
@@ -190,7 +193,7 @@ impl ConfigReloader {
         Ok(ReloadPreview { diff: difference, tool_access: gains })
     }
 
-    /// Reads the config from files that nobody changes meanwhile.
+    /// Reads the config once its files are stable.
     async fn load_when_stable(&self) -> Result<LoadedConfig, String> {
         let keys = RandomState::new();
         let mut looks = 0;
@@ -204,8 +207,8 @@ impl ConfigReloader {
             looks += 1;
             let rests =
                 current_digests(self, &keys).await.is_same(&before) && (!before.blank || looks >= BLANK_CHECKS_MAX);
-            // Whoever writes a file in place may have emptied and filled it between two looks, and in the middle of the
-            // reading: what is read twice is what is there.
+            // A writer in place may have truncated and filled the file between two digests, during the read. Two equal
+            // reads show the real contents.
             if rests {
                 let again = self.load().await;
                 if looks >= STABLE_CHECKS_MAX || is_same(&loaded, &again) {
@@ -221,11 +224,12 @@ impl ConfigReloader {
         let Some(own) = self.self_ref.upgrade().filter(|own| own.source.is_some()) else {
             return Err("this gateway was started without a config that could be read again".to_owned());
         };
+        // `spawn_blocking`: reading the config does file I/O.
         let read = move || own.source.as_ref().map(|source| (source.load)());
         match tokio::task::spawn_blocking(read).await {
             Ok(Some(Ok(loaded))) => Ok(loaded),
             Ok(Some(Err(problems))) => {
-                // What may have been the mistake is looked at, and so is what was right before.
+                // Both sets of files are watched: the mistake may be in the new ones, and the old ones were right.
                 self.watch_files(&problems.files, false);
                 Err(problems.to_string())
             }
@@ -243,13 +247,14 @@ impl ConfigReloader {
             return ReloadOutcome::Unchanged(difference);
         }
         guard_children(&plan, self.targets.program.as_deref(), &self.targets.shared.reaper);
-        // The first of all: an operator whose key is gone is out at once.
+        // First of all: an operator whose key was removed loses access at once.
         self.targets.admin_access.store(Arc::new(plan.admin_access.clone()));
         let before = self.targets.server_state.load_full();
         let (keys, access) = before.keys.reloaded(&plan.keys);
-        // The table first: whoever is gone finds nothing under its name, and whoever is new comes in a moment later.
+        // The access table comes before the keys: a removed principal finds nothing, and a new one gets in a moment
+        // later.
         self.targets.gateway.apply(gateway_settings(&plan, access.clone()));
-        // Sessions of whoever is new are kept for a restart from the first one on.
+        // Before the new keys are accepted, so that sessions of new principals are persisted from the first one on.
         before.downstream.sessions.set_fingerprints(keys.fingerprints());
         let front = ServerState {
             endpoints: self.targets.gateway.endpoints(),
@@ -258,6 +263,7 @@ impl ConfigReloader {
             downstream: Arc::new(front_state_of(&plan, &before.downstream)),
             hosts: hosts(&plan),
             limits: request_limits(&plan),
+            // Kept across a reload: each has state about clients that are connected now.
             stall_detector: before.stall_detector.clone(),
             refused_keys: before.refused_keys.clone(),
         };
@@ -267,6 +273,7 @@ impl ConfigReloader {
         state.parked_calls.adjust(super::parked_call_settings(&plan));
         self.revoke_removed(&access);
         let own = self.self_ref.clone();
+        // Requests in flight may still create sessions under the old keys. The second sweep finds those.
         tokio::spawn(async move {
             tokio::time::sleep(REVOKE_SWEEP_DELAY).await;
             if let Some(own) = own.upgrade() {
@@ -281,7 +288,7 @@ impl ConfigReloader {
         ReloadOutcome::Applied(difference)
     }
 
-    /// A gateway that listens beyond loopback is never without keys, whatever the new config would listen on.
+    /// Refuses a plan without keys if the gateway listens beyond loopback. Its listeners do not change at a reload.
     fn check_open(&self, plan: &Plan) -> Result<(), String> {
         match &self.targets.open_listener {
             Some(address) if plan.keys.is_empty() => Err(format!(
@@ -292,7 +299,7 @@ impl ConfigReloader {
         }
     }
 
-    /// Ends what is kept for principals, and on endpoints, that are no longer there.
+    /// Ends what belongs to principals and endpoints that were removed.
     fn revoke_removed(&self, access: &AccessTable) {
         let front = self.targets.server_state.load();
         let ended = front.downstream.sessions.retain(|principal, scope| front.endpoints.allows(scope, principal));
@@ -332,7 +339,7 @@ impl ConfigReloader {
     }
 }
 
-/// Everybody who may come in before a change, or after it; a key that is made anew under its name is the same somebody.
+/// Lists the principals before and after a change. A key with a new value and its old name is the same principal.
 fn principal_changes(before: &ApiKeys, running: &Plan, after: &ApiKeys, plan: &Plan) -> Vec<PrincipalChange> {
     let of = |ring: &ApiKeys, plan: &Plan, name: &str| {
         let key = plan.keys.iter().find(|key| key.name == name)?;
@@ -349,7 +356,7 @@ fn principal_changes(before: &ApiKeys, running: &Plan, after: &ApiKeys, plan: &P
     who
 }
 
-/// Whether two readings came to the same.
+/// True if two reads gave the same result.
 fn is_same(one: &Result<LoadedConfig, String>, other: &Result<LoadedConfig, String>) -> bool {
     match (one, other) {
         (Ok(one), Ok(other)) => one.is_same(other),

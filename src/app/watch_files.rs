@@ -1,8 +1,8 @@
-//! Looks whether files changed.
+//! Watcher of config files. Owns the decision that a file has changed and is complete.
 //!
-//! By their contents, at an interval: that works for files that are written in place, replaced by a rename, mounted, on
-//! a network, or behind links that move, as those of a Kubernetes ConfigMap do, and nothing can be missed. Invariant:
-//! no more is kept of a file than a hash.
+//! It compares contents at an interval. That works for files that are written in place, replaced by a rename, mounted,
+//! on a network, or behind links that move, as in a Kubernetes ConfigMap. Does not read configs (`reload.rs`).
+//! Invariant: of a file only a hash is kept.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io::Read;
@@ -14,27 +14,27 @@ use tokio::task::JoinHandle;
 
 use crate::app::reload::{ConfigReloader, ReloadOutcome};
 
-/// Looks that must find the same before a config that is wrong, or empty, is taken as meant: whoever writes a file in
-/// parts needs a moment.
+/// Number of equal checks after which a broken or empty config is taken as intended. A writer that writes in parts
+/// needs a moment.
 const STABLE_CHECKS: u32 = 3;
-/// More of a file is not looked at.
+/// Maximum number of bytes of a file that are hashed.
 const DIGEST_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
-/// What the files hold; nothing for one that cannot be read.
+/// Hashes of the files, `None` for one that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FileDigests {
     hashes: Vec<(PathBuf, Option<u64>)>,
-    /// Whether one of them has nothing in it.
+    /// True if one of the files is blank.
     pub(super) blank: bool,
 }
 
 impl FileDigests {
-    /// Whether there was nothing to look at.
+    /// True if there were no files.
     pub(super) fn is_nothing(&self) -> bool {
         self.hashes.is_empty()
     }
 
-    /// Whether all that was looked at then is as it was.
+    /// True if every file of `before` has the same digest now.
     pub(super) fn is_same(&self, before: &FileDigests) -> bool {
         before.hashes.iter().all(|(path, hash)| self.hashes.iter().any(|(p, h)| p == path && h == hash))
     }
@@ -52,21 +52,23 @@ fn digest_files(files: &[PathBuf], keys: &RandomState) -> FileDigests {
     FileDigests { hashes, blank }
 }
 
-/// Looks at the files, and from then on reloads when they changed and have come to rest. They are looked at before anybody
-/// is told that the gateway is there: what is changed after that is a change.
+/// Starts to watch the files, and reloads once they changed and are stable. Takes the first digests before the gateway
+/// reports that it is ready: any later edit is a change.
 pub(super) async fn start_watching(reloader: Arc<ConfigReloader>) -> JoinHandle<()> {
     let keys = RandomState::new();
     let known = current_digests(&reloader, &keys).await;
     tokio::spawn(run(reloader, keys, known))
 }
 
-/// `known`: what the config in use, or the last one that was refused, came from.
+/// Polls the files. `known` are the digests of the config in use, or of the last one that was refused.
 async fn run(reloader: Arc<ConfigReloader>, keys: RandomState, mut known: FileDigests) {
     let mut pending: Option<(FileDigests, u32)> = None;
     loop {
         let settings = reloader.settings();
+        // A lower bound, so that a short interval cannot spin.
         tokio::time::sleep(settings.interval.max(Duration::from_millis(100))).await;
         let now = current_digests(&reloader, &keys).await;
+        // Without the watch the digests are still followed: switching it on must not find old changes.
         if !settings.watch || now == known {
             (known, pending) = (now, None);
             continue;
@@ -79,24 +81,25 @@ async fn run(reloader: Arc<ConfigReloader>, keys: RandomState, mut known: FileDi
             pending = Some((now, rests));
             continue;
         }
+        // Refusals are logged only once the files were stable for long enough.
         let outcome = reloader.reload(rests >= STABLE_CHECKS).await;
         match *outcome {
             ReloadOutcome::Refused(_) if rests < STABLE_CHECKS => pending = Some((now, rests)),
-            // The files to look at may be others now.
+            // The reload may have changed the list of files.
             _ => known = wait_until_stable(&reloader, &now, &keys).await,
         }
     }
 }
 
-/// What the files of a config hold now.
+/// Returns the digests of a config's files now.
 pub(super) async fn current_digests(reloader: &ConfigReloader, keys: &RandomState) -> FileDigests {
     let (files, keys) = (reloader.files(), keys.clone());
-    // A file system may make whoever reads it wait.
+    // Blocking threads: a network file system may stall a read.
     let looked = tokio::task::spawn_blocking(move || digest_files(&files, &keys)).await;
     looked.unwrap_or(FileDigests { hashes: Vec::new(), blank: false })
 }
 
-/// What was seen of files that are still looked at; of others, what they are now.
+/// Returns the digests of `before` for files that are still watched, and current ones for new files.
 async fn wait_until_stable(reloader: &Arc<ConfigReloader>, before: &FileDigests, keys: &RandomState) -> FileDigests {
     let mut now = current_digests(reloader, keys).await;
     for (path, hash) in &mut now.hashes {

@@ -1,7 +1,7 @@
-//! Keys of the admin listener and what each may do.
+//! Keys of the admin listener and the role of each.
 //!
 //! Owns the comparison of a request's key with the configured ones. Does not decide which route needs which role
-//! (`admin`). Invariant: keys of clients are not looked at here, and these are not looked at for clients.
+//! (`admin`). Invariant: client keys never open the admin listener, and admin keys never open the gateway.
 
 use http::HeaderMap;
 
@@ -11,24 +11,24 @@ use crate::auth::{AuthError, InvalidKey, KeyHash};
 /// Access to the admin listener, as the config has it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AdminAccess {
-    /// Keys of operators. Empty: no key is asked for on loopback, and beyond it almost nothing is answered.
+    /// Keys of operators. Empty: loopback needs no key, and other addresses get almost nothing.
     pub keys: Vec<AdminKey>,
     /// Access to `/metrics`.
     pub metrics: MetricsAccess,
 }
 
-/// One named key of an operator.
+/// Named key of an operator.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdminKey {
     /// Name in messages.
     pub name: String,
     /// Hash of the key.
     pub hash: KeyHash,
-    /// Actions that the key allows.
+    /// Role that the key gives.
     pub role: AdminRole,
 }
 
-/// Role of an operator; the later one may do all that the earlier one may.
+/// Role of an operator. The later role includes the earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AdminRole {
     /// Reads the status.
@@ -48,7 +48,7 @@ pub enum MetricsAccess {
 }
 
 impl AdminRole {
-    /// Name in the config.
+    /// Returns the name in the config.
     pub fn name(self) -> &'static str {
         match self {
             AdminRole::View => "view",
@@ -61,7 +61,7 @@ impl AdminAccess {
     /// Finds the key that a request carries in `Authorization: Bearer`.
     pub fn authenticate(&self, headers: &HeaderMap) -> Result<&AdminKey, AuthError> {
         let hash = KeyHash::of(bearer(headers)?.ok_or(AuthError::Missing)?);
-        // Every key is compared, in constant time: the time does not say which one it is near to.
+        // Every key is compared, in constant time, so the time does not reveal a near match.
         let found = self.keys.iter().fold(None, |found, key| if key.hash.matches(&hash) { Some(key) } else { found });
         found.ok_or(AuthError::Invalid(InvalidKey::Unknown))
     }

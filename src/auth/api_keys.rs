@@ -1,4 +1,7 @@
-//! All keys: from a request's credentials to its principal.
+//! API keys of clients.
+//!
+//! Owns the step from a request's credentials to its principal, and the ids of principals. Does not decide what a
+//! principal may do (`policy`). Invariant: no principal id is given twice in one process.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,17 +14,17 @@ use crate::auth::{KeyHash, KeySettings};
 use crate::model::Principal;
 use crate::policy::{ANONYMOUS, AccessTable, PrincipalAccess};
 
-/// The keys that open the gateway; without any, everybody may come in (and it listens on loopback only).
+/// Keys that open the gateway. Without any, every caller is admitted, and the gateway listens on loopback only.
 pub struct ApiKeys {
     keys: HashMap<KeyHash, KnownKey>,
     anonymous: Arc<Principal>,
-    /// The id of the next principal. None is given twice, so that nothing that was kept for one is found by another.
+    /// Id of the next principal. None is given twice, so that state kept for one principal is never found by another.
     next: u32,
-    /// What is remembered of another ring does not hold here.
+    /// Version of the keys. A cached identity of another version does not count.
     version: Arc<()>,
 }
 
-/// A key that opened the gateway on a connection, so that the same need not be hashed again with each request.
+/// Identity cached on a connection, so that the same key need not be hashed for each request.
 pub struct CachedIdentity {
     version: Arc<()>,
     credential: Vec<u8>,
@@ -35,28 +38,28 @@ struct KnownKey {
     expires: Option<jiff::Timestamp>,
 }
 
-/// Why credentials do not open the gateway.
+/// Cause of refused credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthError {
-    /// There are none.
+    /// No credentials.
     Missing,
-    /// They are wrong, or no longer valid: the same answer, and the difference is for the operator.
+    /// Invalid or expired key. Clients get one answer for both. The difference is for the operator.
     Invalid(InvalidKey),
 }
 
-/// The difference between wrong keys.
+/// Cause of an invalid key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InvalidKey {
-    /// Not a bearer token, or not text.
+    /// Neither a bearer token nor text.
     Malformed,
-    /// Nobody has it.
+    /// Unknown key.
     Unknown,
-    /// This principal had it.
+    /// Expired key of this principal.
     Expired(Arc<Principal>),
 }
 
 impl AuthError {
-    /// The cause, for the operator's log.
+    /// Returns the cause, for the operator's log.
     pub fn cause(&self) -> &'static str {
         match self {
             AuthError::Missing => "no key",
@@ -66,7 +69,7 @@ impl AuthError {
         }
     }
 
-    /// The name of the key, where it was one.
+    /// Returns the name of the key, if it was one.
     pub fn key(&self) -> Option<&str> {
         match self {
             AuthError::Invalid(InvalidKey::Expired(principal)) => Some(&principal.name),
@@ -76,14 +79,14 @@ impl AuthError {
 }
 
 impl ApiKeys {
-    /// The ring, and the table of what each key opens.
+    /// Creates the keys, and the table of what each key opens.
     pub fn new(settings: &[KeySettings]) -> (Self, AccessTable) {
         let anybody = Arc::new(Principal { name: "anybody".to_owned(), id: ANONYMOUS });
         ApiKeys { keys: HashMap::new(), anonymous: anybody, next: 0, version: Arc::default() }.reloaded(settings)
     }
 
-    /// The ring after a change of the keys: a key that keeps its name and its hash stays the same principal, wherever it
-    /// stands by now; any other is a new one.
+    /// Creates the keys after a change of the config. A key with the same name and hash keeps its principal, wherever
+    /// it stands. Any other key gets a new one.
     pub fn reloaded(&self, settings: &[KeySettings]) -> (Self, AccessTable) {
         let (mut keys, mut rows, mut next) = (HashMap::new(), Vec::new(), self.next);
         for key in settings {
@@ -92,41 +95,45 @@ impl ApiKeys {
                 Some(known) => known.principal.clone(),
                 None => {
                     let id = next;
+                    // Ids never wrap, and the last one is reserved for anonymous callers.
                     next = next.saturating_add(1).min(ANONYMOUS - 1);
                     Arc::new(Principal { name: key.name.clone(), id })
                 }
             };
             let endpoints = key.views.as_ref().map(|names| names.iter().cloned().collect());
+            // A secret for each purpose: a mark for one use proves nothing elsewhere.
             let secret = key.hash.secret("handles of tasks");
             let (name, tools) = (key.name.clone(), key.tools.clone());
             rows.push((principal.id, PrincipalAccess { name, endpoints, tools, secret }));
             keys.insert(key.hash, KnownKey { hash: key.hash, principal, expires: key.expires });
         }
+        // The new version voids every cached identity, since a key may have been removed.
         (ApiKeys { keys, anonymous: self.anonymous.clone(), next, version: Arc::default() }, AccessTable::new(rows))
     }
 
-    /// The principal of a key by its name and hash, if it has this key.
+    /// Returns the principal of a key by its name and hash.
     pub fn principal(&self, name: &str, hash: &KeyHash) -> Option<Arc<Principal>> {
         let known = self.keys.get(hash).filter(|known| known.hash.matches(hash))?;
         (known.principal.name == name).then(|| known.principal.clone())
     }
 
-    /// Who comes in without a key, where that is allowed.
+    /// Returns the principal of callers without a key, where they are allowed.
     pub fn anonymous(&self) -> Option<Arc<Principal>> {
         self.keys.is_empty().then(|| self.anonymous.clone())
     }
 
-    /// By what each principal is known in another run of the gateway: made of its key, so that another key of the same
-    /// name is somebody else.
+    /// Returns the fingerprint of each principal, for other processes. Made from its key, so a new key of the same name
+    /// is another principal.
     pub fn fingerprints(&self) -> HashMap<u32, [u8; 16]> {
         if self.keys.is_empty() {
+            // Without keys, all callers are the same principal in every process.
             return HashMap::from([(ANONYMOUS, [0; 16])]);
         }
         let owner = |known: &KnownKey| (known.principal.id, known.hash.secret("sessions").mark(&["owner"]));
         self.keys.values().map(owner).collect()
     }
 
-    /// Who sends this request.
+    /// Authenticates a request.
     pub fn authenticate(&self, headers: &HeaderMap) -> Result<Arc<Principal>, AuthError> {
         if self.keys.is_empty() {
             return Ok(self.anonymous.clone());
@@ -136,18 +143,20 @@ impl ApiKeys {
         Ok(known.principal.clone())
     }
 
-    /// Who sends another request on a connection.
+    /// Authenticates a later request on a connection.
     pub fn authenticate_cached(
         &self,
         headers: &HeaderMap,
         remembered: &mut Option<CachedIdentity>,
     ) -> Result<Arc<Principal>, AuthError> {
+        // Only `Authorization` is cached. `X-API-Key` is looked up for each request.
         let said = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes).filter(|_| !self.keys.is_empty());
         let Some(said) = said else { return self.authenticate(headers) };
         if let Some(known) = &*remembered
             && Arc::ptr_eq(&known.version, &self.version)
             && verify_slices_are_equal(&known.credential, said).is_ok()
         {
+            // A key can expire on an open connection.
             check_not_expired(known.expires, &known.principal)?;
             return Ok(known.principal.clone());
         }
@@ -161,12 +170,12 @@ impl ApiKeys {
 
     fn find_key(&self, headers: &HeaderMap) -> Result<&KnownKey, AuthError> {
         let hash = KeyHash::of(credential(headers)?);
-        // The table is found by hash, which tells nothing of a key; equality is decided in constant time.
+        // The lookup by hash reveals nothing of a key. Equality is decided in constant time.
         self.keys.get(&hash).filter(|known| known.hash.matches(&hash)).ok_or(AuthError::Invalid(InvalidKey::Unknown))
     }
 }
 
-/// Whether a key holds now.
+/// Fails if a key has expired.
 fn check_not_expired(expires: Option<jiff::Timestamp>, principal: &Arc<Principal>) -> Result<(), AuthError> {
     match expires {
         Some(expires) if jiff::Timestamp::now() >= expires => {
@@ -176,18 +185,19 @@ fn check_not_expired(expires: Option<jiff::Timestamp>, principal: &Arc<Principal
     }
 }
 
-/// What is no bearer token, or no text.
+/// Error for credentials that are no bearer token, or no text.
 const MALFORMED: AuthError = AuthError::Invalid(InvalidKey::Malformed);
 
-/// The key in `Authorization: Bearer …`, if there is that header.
+/// Returns the key in `Authorization: Bearer …`, if there is that header.
 pub(super) fn bearer(headers: &HeaderMap) -> Result<Option<&str>, AuthError> {
     let Some(value) = headers.get(AUTHORIZATION) else { return Ok(None) };
     let text = value.to_str().map_err(|_| MALFORMED)?;
     let (scheme, key) = text.split_once(' ').ok_or(MALFORMED)?;
+    // RFC 9110, 11.1: the name of an authentication scheme is case-insensitive.
     if scheme.eq_ignore_ascii_case("bearer") { Ok(Some(key.trim())) } else { Err(MALFORMED) }
 }
 
-/// The key in `Authorization: Bearer …`, or in `X-API-Key`.
+/// Returns the key in `Authorization: Bearer …`, or in `X-API-Key`.
 fn credential(headers: &HeaderMap) -> Result<&str, AuthError> {
     if let Some(key) = bearer(headers)? {
         return Ok(key);

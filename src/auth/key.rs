@@ -1,4 +1,7 @@
-//! Named API keys: only their SHA-256 is known.
+//! Named API keys.
+//!
+//! Owns their hashes and the settings of each. Does not authenticate requests (`api_keys.rs`). Invariant: only the
+//! SHA-256 of a key is stored.
 
 use std::fmt;
 
@@ -7,20 +10,21 @@ use base64::Engine;
 
 use crate::policy::{GlobList, PrincipalSecret, RequestRate};
 
-/// One named key and what it opens.
+/// Settings of one named key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KeySettings {
-    /// Who this is, in logs.
+    /// Name of the key's holder, in logs.
     pub name: String,
-    /// The key's hash.
+    /// Hash of the key.
     pub hash: KeyHash,
-    /// The views and servers it opens by their own path, and together by the one over everything; `None`: all of them.
+    /// Views and servers that it opens by their own path, and together by the endpoint over everything. `None`: all of
+    /// them.
     pub views: Option<Vec<String>>,
-    /// The tools it may see and call, by exposed name.
+    /// Tools that it may see and call, by exposed name.
     pub tools: GlobList,
-    /// Requests in a time, instead of what holds for all; `Some(None)`: any number.
+    /// Request rate, instead of the general one. `Some(None)`: no limit.
     pub rate: Option<Option<RequestRate>>,
-    /// From when on it is refused.
+    /// Time from which it is refused.
     pub expires: Option<jiff::Timestamp>,
 }
 
@@ -29,13 +33,13 @@ pub struct KeySettings {
 pub struct KeyHash([u8; 32]);
 
 impl KeyHash {
-    /// The hash of a key.
+    /// Hashes a key.
     pub fn of(key: &str) -> Self {
         let digest = digest::digest(&digest::SHA256, key.as_bytes());
         KeyHash(digest.as_ref().try_into().expect("SHA-256 has 32 bytes"))
     }
 
-    /// Reads `sha256:<64 hex digits>`.
+    /// Parses `sha256:<64 hex digits>`.
     pub fn parse(text: &str) -> Option<Self> {
         let hex = text.strip_prefix("sha256:")?.as_bytes();
         let mut hash = [0; 32];
@@ -48,7 +52,7 @@ impl KeyHash {
         Some(KeyHash(hash))
     }
 
-    /// A secret for one purpose, the same for as long as the key is: it outlives a restart, and all replicas share it.
+    /// Derives a secret for one purpose. Depends on the key alone, so it outlives a restart and all replicas share it.
     pub fn secret(&self, purpose: &str) -> PrincipalSecret {
         let key = hmac::Key::new(hmac::HMAC_SHA256, &self.0);
         PrincipalSecret::new(
@@ -56,7 +60,7 @@ impl KeyHash {
         )
     }
 
-    /// Whether the two are the same, in a time that does not depend on where they differ.
+    /// Compares in constant time.
     pub fn matches(&self, other: &KeyHash) -> bool {
         aws_lc_rs::constant_time::verify_slices_are_equal(&self.0, &other.0).is_ok()
     }
@@ -71,12 +75,14 @@ impl fmt::Display for KeyHash {
 
 impl fmt::Debug for KeyHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Hashes must not reach the logs.
         f.write_str("KeyHash(..)")
     }
 }
 
-/// A new key: 256 random bits, recognisable by its first letters.
+/// Generates a key: 256 random bits, recognisable by its first letters.
 pub fn new_key() -> String {
     let bytes: [u8; 32] = crate::random::random_bytes();
+    // Secret scanners recognise a key by its prefix.
     format!("mg_{}", base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(bytes))
 }

@@ -1,7 +1,8 @@
-//! Credentials to principals.
+//! Authentication: from credentials to principals.
 //!
-//! Owns the named API keys, those of operators included. Does not decide what a principal may do (`policy`). Invariant: a key is compared by its
-//! hash in constant time, and is never logged or forwarded, nor kept for longer than the connection that it came on.
+//! Owns the named API keys, those of operators included. Does not decide what a principal may do (`policy`). Invariant:
+//! a key is compared by its hash in constant time. It is never logged or forwarded, and lives no longer than its
+//! connection.
 
 mod admin;
 mod key;

@@ -1,6 +1,6 @@
-//! Requests to the admin listener of a running gateway.
+//! Requests to the admin listener of a running gateway. Owns one exchange over plain HTTP.
 //!
-//! Owns one small exchange over plain HTTP. Does not know where the listener is (`locate`). Invariant: what it reads is bounded, and it waits no longer than it is told.
+//! Does not know where the listener is (`locate.rs`). Invariant: reads are bounded in size, and waits in time.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use tokio::net::{TcpStream, UnixStream};
 use crate::cli::locate::{self, LocatedGateway};
 use crate::front::UNIX;
 
-/// Longest time for a page that is there at once.
+/// Time limit for a page that needs no work.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(3);
-/// The largest answer.
+/// Maximum size of a response, in bytes.
 const ANSWER_MAX: u64 = 64 * 1024 * 1024;
 
 /// Which gateway to talk to, as operators do.
@@ -38,25 +38,25 @@ pub struct GatewayArgs {
     config: Vec<PathBuf>,
 }
 
-/// The admin listener of one gateway.
+/// Client of one gateway's admin listener.
 pub(super) struct AdminClient {
     located: LocatedGateway,
     key: Option<String>,
 }
 
 impl GatewayArgs {
-    /// The listener that the flags, or else the config, name.
+    /// Returns a client for the listener that the flags, or else the config, name.
     pub(super) fn client(&self) -> anyhow::Result<AdminClient> {
         self.admin.client(&self.config)
     }
 }
 
 impl AdminArgs {
-    /// The listener that the flag, or else the config, names.
+    /// Returns a client for the listener that the flag, or else the config, names.
     pub(super) fn client(&self, config: &[PathBuf]) -> anyhow::Result<AdminClient> {
         let located = match &self.admin {
             Some(place) => {
-                // A listener on every address is asked on this machine.
+                // A listener on every address is reached over loopback.
                 let place = place.replacen("0.0.0.0", "127.0.0.1", 1).replacen("[::]", "[::1]", 1);
                 LocatedGateway { place, certificate: None, origin: "what --admin says".to_owned() }
             }
@@ -66,21 +66,21 @@ impl AdminArgs {
     }
 }
 
-/// An answer: its status and its body.
+/// Response of the admin listener.
 pub(super) struct AdminResponse {
     pub(super) status: u16,
     body: Vec<u8>,
 }
 
 impl AdminResponse {
-    /// The body, which is JSON wherever the gateway is what answers.
+    /// Parses the body. A gateway always responds with JSON.
     pub(super) fn json(&self) -> anyhow::Result<serde_json::Value> {
         serde_json::from_slice(&self.body).context("what answered is no Moongate: its answer is not JSON")
     }
 }
 
 impl AdminClient {
-    /// The line of the request's head that shows the key.
+    /// Returns the header line with the key.
     fn authorization(&self) -> anyhow::Result<String> {
         let Some(key) = self.key.as_deref().map(str::trim).filter(|key| !key.is_empty()) else {
             return Ok(String::new());
@@ -89,13 +89,13 @@ impl AdminClient {
         Ok(format!("Authorization: Bearer {key}\r\n"))
     }
 
-    /// The status and the body of a page that is there at once.
+    /// Requests a page that needs no work. Returns its status and body.
     pub(super) async fn get(&self, path: &str) -> anyhow::Result<(u16, Vec<u8>)> {
         let answer = self.send_request("GET", path, PAGE_TIMEOUT).await?;
         Ok((answer.status, answer.body))
     }
 
-    /// Sends a request without a body and waits for the answer.
+    /// Sends a request without a body and waits for the response.
     pub(super) async fn send_request(
         &self,
         method: &str,
@@ -111,6 +111,7 @@ impl AdminClient {
         let cannot = || format!("cannot connect: {}", self.located.advice());
         let authorization = self.authorization()?;
         let head = |host: &str| {
+            // HTTP/1.0: the response is never chunked, and the server closes the connection at its end.
             format!("{method} {path} HTTP/1.0\r\nHost: {host}\r\n{authorization}Content-Length: 0\r\n\r\n")
         };
         let mut answer = match address.strip_prefix(UNIX) {
@@ -131,6 +132,7 @@ impl AdminClient {
 async fn exchange_bytes<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, head: &str) -> std::io::Result<Vec<u8>> {
     stream.write_all(head.as_bytes()).await?;
     let mut answer = Vec::new();
+    // Bounded: whatever listens at that address need not be a gateway.
     stream.take(ANSWER_MAX).read_to_end(&mut answer).await?;
     Ok(answer)
 }

@@ -1,7 +1,7 @@
-//! `moongate check`: is the config fit to run?
+//! `moongate check`: validates the config. Owns the display of its problems.
 //!
-//! Owns showing a config's problems. Does not know what a problem is (`config`). Invariant: data goes to standard
-//! output, everything for people to standard error.
+//! Does not define problems (`config`). Invariant: data goes to standard output, everything for people to standard
+//! error.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -47,7 +47,7 @@ pub struct CheckArgs {
     pub admin: AdminArgs,
 }
 
-/// Validates the config. Exit code 0: it can be used; 2: it cannot; 1: a server could not be connected.
+/// Validates the config. Returns exit code 0 if it can be used, 2 if not, 1 if a server could not be connected.
 ///
 /// `revisions` are the protocol revisions that a server can be made to speak.
 pub fn run(args: &CheckArgs, revisions: &[&str]) -> ExitCode {
@@ -74,7 +74,7 @@ pub fn run(args: &CheckArgs, revisions: &[&str]) -> ExitCode {
         Ok(loaded) => loaded,
         Err(problems) => return report_unusable(&problems),
     };
-    // Nothing is left to say if standard error is closed.
+    // A closed standard error leaves no way to report anything.
     let _ = write!(std::io::stderr(), "{}", report(&loaded));
     if args.connect {
         logs::start("error", false);
@@ -86,14 +86,14 @@ pub fn run(args: &CheckArgs, revisions: &[&str]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// This process's environment, as far as it is text.
+/// Returns this process's environment, as far as it is text.
 pub fn environment() -> BTreeMap<String, String> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect()
 }
 
-/// The warnings, and one line with what is configured.
+/// Returns the warnings, and a line with what is configured.
 fn report(loaded: &LoadedConfig) -> String {
     let warnings = || loaded.warnings.iter().chain(&loaded.advice);
     let mut out: String = warnings().map(|warning| warning.render("warning") + "\n").collect();
@@ -118,7 +118,7 @@ fn counted(count: usize, what: &str) -> String {
 ///
 /// Returns the exit code for that.
 pub fn report_unusable(problems: &ConfigProblems) -> ExitCode {
-    // Nothing is left to say if standard error is closed.
+    // A closed standard error leaves no way to report anything.
     let _ = write!(std::io::stderr(), "{problems}");
     ExitCode::from(BAD_CONFIG)
 }

@@ -1,13 +1,12 @@
-//! The order of a command line.
+//! Order of a command line. Owns the move of flags that precede the command to a place behind it.
 //!
-//! Moves flags that stand before the command behind it. Does not read flags. Invariant: a line that begins with its
-//! command is left as it is.
+//! Does not parse flags. Invariant: a line that begins with its command stays unchanged.
 
 use std::ffi::OsString;
 
 use clap::{Arg, Command};
 
-/// A line with its command first.
+/// Returns the line with its command first.
 pub(super) fn command_first(mut args: Vec<OsString>, cli: &Command) -> Vec<OsString> {
     if let Some(at) = command_at(&args, cli) {
         let command = args.remove(at);
@@ -16,11 +15,12 @@ pub(super) fn command_first(mut args: Vec<OsString>, cli: &Command) -> Vec<OsStr
     args
 }
 
-/// Where the command is, if flags stand before it.
+/// Returns the index of the command, if flags precede it.
 fn command_at(args: &[OsString], cli: &Command) -> Option<usize> {
     let mut at = 1;
     loop {
         let word = args.get(at)?.to_str()?;
+        // Flags behind `--` belong to another program.
         if word == "--" {
             return None;
         }
@@ -32,12 +32,13 @@ fn command_at(args: &[OsString], cli: &Command) -> Option<usize> {
     }
 }
 
-/// Whether the word after a flag is its value.
+/// True if the word after a flag is its value.
 fn takes_value(cli: &Command, flag: &str) -> bool {
     let names = |arg: &&Arg| match flag.strip_prefix("--") {
         Some(long) => arg.get_long() == Some(long),
         None => flag.chars().count() == 2 && arg.get_short() == flag.chars().nth(1),
     };
+    // All commands are searched: a flag before the command may belong to any of them.
     let commands = std::iter::once(cli).chain(cli.get_subcommands());
     let mut found = commands.flat_map(Command::get_arguments).filter(names);
     found.any(|arg| arg.get_action().takes_values())

@@ -1,7 +1,7 @@
-//! `moongate check --connect`: what the servers of a config offer, and what of the config does not fit them.
+//! `moongate check --connect`: the offer of a config's servers, and what of the config does not fit it. Owns connecting
+//! each server once, without any listener.
 //!
-//! Owns connecting each server once, without listening anywhere. Does not judge the config itself (`check`). Invariant:
-//! nothing that was started is left behind.
+//! Does not judge the config itself (`check.rs`). Invariant: everything that was started has ended.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -15,11 +15,12 @@ use crate::store::StoreSettings;
 use crate::telemetry::logs;
 use crate::upstream::UpstreamState;
 
-/// Connects the servers and tells about them. Exit code 1: one of them could not be connected.
+/// Connects the servers and reports on them. Returns exit code 1 if a server could not be connected.
 pub(super) async fn run(mut plan: Plan) -> anyhow::Result<ExitCode> {
+    // No listener: the gateway in service may hold these addresses.
     plan.listen.clear();
     plan.admin = None;
-    // What an earlier run knew is not asked for, and this one is not remembered.
+    // Without a store: cached lists would hide what the servers offer now, and this run must leave no trace.
     plan.state = StoreSettings { file: None, required: false, has_no_directory: false, is_temporary: false };
     let program = std::env::current_exe().ok();
     let app = GatewayApp::start(plan, program.as_deref()).await?;
@@ -38,6 +39,7 @@ fn report(gateway: &Gateway) -> (String, bool) {
         let count = |kind: ItemKind| items.get(kind).items.len();
         let counts = [(ItemKind::Tools, "tools"), (ItemKind::Resources, "resources"), (ItemKind::Prompts, "prompts")];
         let counts = counts.map(|(kind, what)| format!("{} {what}", count(kind))).join(", ");
+        // The servers' reasons may quote credentials or span lines.
         let reason = logs::one_line(&logs::redact(&status.reason));
         let is_ready = status.state == UpstreamState::Ready;
         is_fine &= is_ready;
@@ -65,7 +67,7 @@ fn report(gateway: &Gateway) -> (String, bool) {
     (text, is_fine)
 }
 
-/// How a topic is called in front of a note.
+/// Returns the title of a topic, which precedes its notes.
 pub(super) fn topic_title(topic: FindingTopic) -> &'static str {
     match topic {
         FindingTopic::Name => "name",

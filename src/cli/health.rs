@@ -1,4 +1,6 @@
-//! `moongate health`: is a running gateway ready?
+//! `moongate health`: readiness of a running gateway. Owns the exit code.
+//!
+//! Does not judge readiness: `/readyz` does. Invariant: exit code 0 means that the gateway is ready.
 
 use std::process::ExitCode;
 
@@ -12,7 +14,7 @@ pub struct HealthArgs {
     gateway: GatewayArgs,
 }
 
-/// Asks `/readyz`. Exit code 0: ready; 1: not.
+/// Requests `/readyz`. Returns exit code 0 if the gateway is ready, 1 if not.
 pub async fn run(args: HealthArgs) -> anyhow::Result<ExitCode> {
     let admin = args.gateway.client()?;
     let (status, _) = admin.get("/readyz").await?;

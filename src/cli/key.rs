@@ -1,7 +1,7 @@
-//! `moongate key`: keys for clients and operators.
+//! `moongate key`: keys for clients and operators. Owns the single display of a new key.
 //!
-//! Owns showing a new key once. Does not store it anywhere. Invariant: standard output gets the key and nothing else,
-//! so that it can be piped; what goes into the config goes to standard error and does not reveal it.
+//! Does not store it anywhere. Invariant: standard output gets the key and nothing else, so that it can be piped. The
+//! config's entry goes to standard error and does not reveal the key.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -29,7 +29,7 @@ pub enum KeyCommand {
     },
 }
 
-/// Runs the command. Exit code 1 if standard output cannot be written to, 2 for a name that a key cannot have.
+/// Runs the command. Returns exit code 1 if standard output fails, 2 for a name that a key cannot have.
 pub fn run(args: &KeyArgs) -> ExitCode {
     let KeyCommand::New { name, admin } = &args.command;
     if name.is_empty() || name.chars().count() > 64 || name.chars().any(char::is_control) {
@@ -37,7 +37,7 @@ pub fn run(args: &KeyArgs) -> ExitCode {
         return ExitCode::from(2);
     }
     let key = new_key();
-    // The entry first: the key must not be lost behind it on a screen.
+    // The entry first, so that the key is the last line on a screen.
     let table = if *admin { KeyTable::Admin } else { KeyTable::Clients };
     let _ = write!(std::io::stderr(), "{}", entry(table, name, &key));
     match writeln!(std::io::stdout(), "{key}") {
@@ -53,9 +53,9 @@ enum KeyTable {
     Admin,
 }
 
-/// What goes into the config for a key.
+/// Returns the config's entry for a key.
 fn entry(table: KeyTable, name: &str, key: &str) -> String {
-    // A JSON string is a TOML string, too; a dollar sign is doubled, or it would begin a reference.
+    // A JSON string is a TOML string, too. A dollar sign is doubled, or it would begin a reference.
     let name = serde_json::Value::from(name.replace('$', "$$")).to_string();
     let hash = KeyHash::of(key);
     let (table, role) = match table {

@@ -1,11 +1,10 @@
-//! Commands of later versions.
+//! Commands of later versions. Owns their names and the advice that replaces them today.
 //!
-//! Says of each that it is not available, and what to do until it is. Does not run anything. Invariant: no command of this
-//! version is among them.
+//! Does not run anything. Invariant: no command of this version is among them.
 
 use std::ffi::OsStr;
 
-/// Their names.
+/// Names of the commands.
 pub(super) const NAMES: [&str; 19] = [
     "add",
     "audit",
@@ -28,7 +27,7 @@ pub(super) const NAMES: [&str; 19] = [
     "upgrade",
 ];
 
-/// Refuses a command of a later version.
+/// Returns the refusal of a command of a later version.
 pub(super) fn refusal(word: &OsStr) -> Option<String> {
     let name = NAMES.into_iter().find(|name| word == *name)?;
     let instead = match name {

@@ -1,7 +1,7 @@
-//! Where the running gateway is, for commands that talk to it.
+//! Address of the running gateway, for commands that connect to it. Owns the search: a flag, or else the config that
+//! `serve` would find.
 //!
-//! Owns the search: the config that `serve` would find says it, unless a flag does. Does not connect. Invariant: an error
-//! names the place that was tried, where that came from, and both flags.
+//! Does not connect. Invariant: an error names the address that was tried, its origin, and both flags.
 
 use std::path::{Path, PathBuf};
 
@@ -9,28 +9,28 @@ use crate::cli::check;
 use crate::config::{self, GatewayAddresses, LoadOptions};
 use crate::front::ListenAddress;
 
-/// What to do where nobody answers.
+/// Advice where no gateway answers.
 const FLAGS: &str = "--url says where the endpoint of the gateway is, and --admin where its admin listener is";
 
-/// A place to connect to, and where it is written.
+/// Address to connect to, with the place that it is written in.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct LocatedGateway {
-    /// An address, or `unix:PATH`.
+    /// Address, or `unix:PATH`.
     pub(super) place: String,
-    /// The certificate that the place shows; `None`: it has no TLS.
+    /// Certificate of that listener. `None` means that it has no TLS.
     pub(super) certificate: Option<PathBuf>,
-    /// What says so, such as "gateway.listen of moongate.toml".
+    /// Origin of the address, such as "gateway.listen of moongate.toml".
     pub(super) origin: String,
 }
 
 impl LocatedGateway {
-    /// Advice for whoever got no answer there.
+    /// Returns the advice for an address that did not answer.
     pub(super) fn advice(&self) -> String {
         format!("{} is {}; is the gateway running? {FLAGS}", self.place, self.origin)
     }
 }
 
-/// The endpoint of clients.
+/// Locates the endpoint of clients.
 pub(super) fn endpoint(config: &[PathBuf]) -> Result<LocatedGateway, String> {
     let (places, origin) = places(config, "listen")?;
     let found = places.listen.iter().find_map(|address| Some((address, place(address)?)));
@@ -39,7 +39,7 @@ pub(super) fn endpoint(config: &[PathBuf]) -> Result<LocatedGateway, String> {
     Ok(LocatedGateway { place, certificate, origin })
 }
 
-/// The admin listener.
+/// Locates the admin listener.
 pub(super) fn admin(config: &[PathBuf]) -> Result<LocatedGateway, String> {
     let (places, origin) = places(config, "admin")?;
     let place = places.admin.as_ref().and_then(place).ok_or_else(|| nowhere(&origin))?;
@@ -50,7 +50,7 @@ fn nowhere(origin: &str) -> String {
     format!("{origin} names no place that can be connected to; {FLAGS}")
 }
 
-/// Where the gateway of the config listens, and what says so of a setting.
+/// Returns the addresses in the config, and the origin of a setting in words.
 fn places(config: &[PathBuf], setting: &str) -> Result<(GatewayAddresses, String), String> {
     let env = check::environment();
     let mut paths = config.to_vec();
@@ -60,6 +60,7 @@ fn places(config: &[PathBuf], setting: &str) -> Result<(GatewayAddresses, String
     let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
     let variable = format!("MOONGATE_GATEWAY__{}", setting.to_ascii_uppercase());
     let origin = match names.is_empty() {
+        // The environment takes precedence over files, so it is the origin even if there are files.
         _ if env.contains_key(&variable) => format!("the variable {variable}"),
         true => format!("the default of gateway.{setting}, since there is no config"),
         false => format!("gateway.{setting} of {}", names.join(", ")),
@@ -70,14 +71,15 @@ fn places(config: &[PathBuf], setting: &str) -> Result<(GatewayAddresses, String
     Ok((places, origin))
 }
 
-/// An address as something to connect to on this machine.
+/// Returns an address to which a client on this machine can connect.
 fn place(address: &ListenAddress) -> Option<String> {
     match address {
+        // Port 0 is chosen by the system at start, so the config does not tell it.
         ListenAddress::Tcp(address) if address.port() == 0 => None,
         ListenAddress::Tcp(address) => {
             let mut address = *address;
             if address.ip().is_unspecified() {
-                // A listener on every address is asked on this machine.
+                // A listener on every address is reached over loopback.
                 let loopback: [std::net::IpAddr; 2] =
                     [std::net::Ipv4Addr::LOCALHOST.into(), std::net::Ipv6Addr::LOCALHOST.into()];
                 address.set_ip(loopback[usize::from(address.is_ipv6())]);

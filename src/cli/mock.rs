@@ -1,7 +1,6 @@
-//! `moongate mock`: a scriptable MCP server on any transport.
+//! `moongate mock`: a scriptable MCP server on any transport. Owns its flags and its exit code.
 //!
-//! Owns its flags and its exit code. Does not own the server. Invariant: over stdio nothing but the script writes to
-//! stdout.
+//! Does not own the server (`mock`). Invariant: over stdio only the script writes to stdout.
 
 use std::{fs::OpenOptions, net::SocketAddr, path::PathBuf};
 
@@ -51,7 +50,8 @@ fn revision(date: &str) -> Result<Revision, String> {
     Revision::of(date).ok_or_else(|| format!("not a revision; these are: {known}"))
 }
 
-/// Runs the command; gives the exit code. The caller has to exit with it: a read of stdin cannot be taken back.
+/// Runs the command and returns the exit code. The caller must exit with it: a blocking read of stdin cannot be
+/// cancelled.
 ///
 /// # Errors
 /// When the address cannot be listened on, or the record cannot be written.
@@ -75,6 +75,7 @@ pub async fn run(args: MockArgs) -> anyhow::Result<i32> {
         script.revisions.clone_from(&args.revision);
     }
     let record = match &args.record {
+        // Appended: several runs of a test may share one record.
         Some(path) => Some(OpenOptions::new().create(true).append(true).open(path)?),
         None => None,
     };

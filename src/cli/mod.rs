@@ -1,7 +1,7 @@
-//! The command line: one file for each verb.
+//! Command line: one file for each verb. Owns flags, output and exit codes.
 //!
-//! Owns flags, output and exit codes. Does not own what a verb does. Invariant: data goes to stdout, everything for
-//! people to stderr; 0 is fine, 1 failed, 2 is bad usage or config.
+//! Does not own what a verb does. Invariant: data goes to stdout, everything for people to stderr. Exit code 0 is
+//! success, 1 failure, 2 bad usage or config.
 
 pub mod admin;
 pub mod check;
@@ -30,7 +30,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::revision::SUPPORTED;
 
-/// What stands under the help of the whole.
+/// Text below the help of the whole program.
 const HELP: &str = "\
 First steps:
   moongate                            serve the config that is found, or a demo server without one
@@ -80,10 +80,10 @@ enum CliCommand {
 }
 
 impl CommandLine {
-    /// The command line of this process; one that cannot be read ends it.
+    /// Parses the command line of this process. Exits if it is wrong.
     ///
-    /// `serve` is tried by itself first: what it takes to read all the others would be in the memory of the one process
-    /// that runs for months. They know what to say where it does not fit.
+    /// Tries `serve` alone first. The parser of all other commands would stay in the memory of the one process that
+    /// runs for months. That parser reports the error where `serve` does not fit.
     pub fn of_process() -> Self {
         if let Some(serve) = serve_alone(std::env::args_os()) {
             return CommandLine { command: None, serve };
@@ -139,7 +139,7 @@ fn mock(args: mock::MockArgs) -> ExitCode {
         Err(e) => return report_error(&e),
     };
     let end = runtime.block_on(mock::run(args));
-    // The read of stdin cannot be taken back: a runtime that is dropped would wait for the next line.
+    // A blocking read of stdin cannot be cancelled: dropping the runtime would wait for the next line.
     runtime.shutdown_background();
     match end {
         Ok(code) => std::process::exit(code),
@@ -147,7 +147,7 @@ fn mock(args: mock::MockArgs) -> ExitCode {
     }
 }
 
-/// A runtime with the usual number of workers.
+/// Creates a runtime with the default number of workers.
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
 }
@@ -159,7 +159,7 @@ fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> ExitCode {
     }
 }
 
-/// Says something to people. If nobody listens there, there is nobody to tell, which is no reason to stop.
+/// Prints a message for people. A closed stderr has no reader and is no reason to stop.
 fn print_message(message: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{message}");
 }

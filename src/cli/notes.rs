@@ -1,13 +1,12 @@
-//! What a catalogue has to tell, as lines for people.
+//! Notes of a catalogue as lines for people. Owns their format below a table of servers.
 //!
-//! Owns how it is written below a table of servers. Does not look for it (`gateway`). Invariant: whatever servers name
-//! their items, each note is one line.
+//! Does not find them (`gateway`). Invariant: each note is one line, whatever servers name their items.
 
 use std::fmt::Write as _;
 
 use crate::telemetry::logs;
 
-/// Notes of one kind that are written for a server.
+/// Maximum number of notes of one kind that are printed for a server.
 const SHOWN_MAX: usize = 20;
 
 /// Notes of one kind about a server, or about views and keys.
@@ -17,7 +16,7 @@ pub(super) struct ServerNotes<'a> {
     pub(super) texts: Vec<&'a str>,
 }
 
-/// The notes, a line each.
+/// Returns the notes, a line each.
 pub(super) fn lines<'a>(notes: impl Iterator<Item = ServerNotes<'a>>) -> String {
     let mut out = String::new();
     for ServerNotes { server, what, texts } in notes {

@@ -1,7 +1,7 @@
-//! `moongate check --plan`: what another config would change.
+//! `moongate check --plan`: the effect of another config. Owns how it is printed.
 //!
-//! Owns how that is told. Does not decide what differs (`app`) or who may do what (`gateway`). Invariant: data goes to
-//! standard output, and exit code 0 means that the config can be used.
+//! Does not decide what differs (`app`) or who may do what (`gateway`). Invariant: data goes to standard output. Exit
+//! code 0 means that the config can be used.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -29,7 +29,7 @@ pub enum PlanFormat {
     Json,
 }
 
-/// What a reload of the running gateway would change: it knows its files, and its servers' tools.
+/// Prints the changes that a reload would make. The running gateway computes them: it knows its files and its tools.
 pub(super) async fn plan_of_running(admin: &AdminClient, format: PlanFormat) -> anyhow::Result<ExitCode> {
     let answer = admin.send_request("GET", "/api/v1/plan", Duration::from_secs(60)).await?;
     let body = answer.json()?;
@@ -43,7 +43,7 @@ pub(super) async fn plan_of_running(admin: &AdminClient, format: PlanFormat) -> 
     }
 }
 
-/// What differs between two configs that nobody runs.
+/// Prints the difference between two configs, without a gateway.
 pub(super) fn plan_between(old: Vec<PathBuf>, new: Vec<PathBuf>, revisions: &[&str], format: PlanFormat) -> ExitCode {
     let load = |paths: Vec<PathBuf>| -> Result<Plan, ConfigProblems> {
         let options = LoadOptions { paths, env: environment(), revisions, ..LoadOptions::default() };
@@ -55,12 +55,13 @@ pub(super) fn plan_between(old: Vec<PathBuf>, new: Vec<PathBuf>, revisions: &[&s
     }
 }
 
-/// What the rules of each key become, for keys that have other rules.
+/// Lists the new rules of each key whose rules change.
 fn rules(old: &Plan, new: &Plan) -> Vec<Value> {
     let described = |plan: &Plan| -> BTreeMap<String, (Value, KeyHash)> {
         let key = |key: &KeySettings| {
             let expires = key.expires.map(|at| at.to_string());
             let rules = json!({ "tools": key.tools.patterns(), "views": key.views, "expires": expires });
+            // A new secret alone is a change, too: the hashes are compared with the rules.
             (key.name.clone(), (rules, key.hash))
         };
         plan.keys.iter().map(key).collect()
@@ -88,7 +89,7 @@ fn print(body: &Value, format: PlanFormat) -> ExitCode {
     }
 }
 
-/// The parts of a difference, a line each.
+/// Returns the parts of a difference, a line each.
 pub(super) fn changes(changes: &Value) -> String {
     let parts = [
         ("added", "servers that are connected"),

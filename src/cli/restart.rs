@@ -1,6 +1,7 @@
-//! `moongate restart` and `moongate reload`: act on a running gateway.
+//! `moongate restart` and `moongate reload`: actions on a running gateway. Owns their flags and the progress messages.
 //!
-//! Owns the flags and what is told of the progress. Invariant: exit code 0 means that what was asked for is in use.
+//! Does not restart anything itself: the admin listener does. Invariant: exit code 0 means that the requested state is
+//! in use.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -10,9 +11,9 @@ use serde_json::Value;
 use crate::cli::admin::{AdminClient, GatewayArgs};
 use crate::cli::print_message;
 
-/// Longer than any `start_timeout` that makes sense.
+/// Time limit of a restart. Longer than any sensible `start_timeout`.
 const RESTART_TIMEOUT: Duration = Duration::from_secs(3600);
-/// How often the progress is looked at.
+/// Time between two looks at the progress.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Flags of `restart`.
@@ -31,10 +32,10 @@ pub struct ReloadArgs {
     gateway: GatewayArgs,
 }
 
-/// Starts a server anew; the old one serves until the new one is ready.
+/// Restarts a server. The old one serves until the new one is ready.
 pub async fn restart(args: RestartArgs) -> anyhow::Result<ExitCode> {
     let name = &args.server;
-    // What no server can be called need not be asked for, and does not fit into a path.
+    // No server can have such a name, and it would not fit into a path.
     if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')) {
         print_message(&format!("error: {name:?} cannot be the name of a server"));
         return Ok(ExitCode::from(2));
@@ -53,6 +54,7 @@ pub async fn restart(args: RestartArgs) -> anyhow::Result<ExitCode> {
     let restarting = admin.send_request("POST", &path, RESTART_TIMEOUT);
     let answer = tokio::select! {
         answer = restarting => answer?,
+        // `progress` never returns: it only prints until the response is there.
         never = progress(&admin, name) => never,
     };
     let body = answer.json()?;
@@ -69,11 +71,12 @@ pub async fn restart(args: RestartArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Tells how the new one is, whenever that changes.
+/// Prints the state of the new server whenever it changes.
 async fn progress<T>(admin: &AdminClient, name: &str) -> T {
     let mut told = String::new();
     loop {
         tokio::time::sleep(POLL_INTERVAL).await;
+        // A failed look is no failure of the restart.
         let Ok(Some(server)) = status(admin, name).await else { continue };
         let new = &server["replacement"];
         let (state, reason) = (text(new, "state"), text(new, "reason"));
@@ -85,7 +88,7 @@ async fn progress<T>(admin: &AdminClient, name: &str) -> T {
     }
 }
 
-/// What the status says of the server.
+/// Returns the server's entry in the status.
 async fn status(admin: &AdminClient, name: &str) -> anyhow::Result<Option<Value>> {
     let status = admin.send_request("GET", "/api/v1/status", Duration::from_secs(10)).await?.json()?;
     let found = status["servers"].as_array().and_then(|all| all.iter().find(|s| s["name"] == name));
@@ -96,7 +99,7 @@ fn text(value: &Value, key: &str) -> String {
     value[key].as_str().unwrap_or_default().to_owned()
 }
 
-/// Reads the config again.
+/// Makes the gateway read its config again.
 pub async fn reload(args: ReloadArgs) -> anyhow::Result<ExitCode> {
     let admin = args.gateway.client()?;
     let answer = admin.send_request("POST", "/api/v1/reload", Duration::from_secs(60)).await?;

@@ -1,7 +1,6 @@
-//! `moongate schema`: the config's JSON Schema, for editors.
+//! `moongate schema`: the config's JSON Schema for editors. Owns printing it.
 //!
-//! Owns printing it. Does not know what is in it (`config`). Invariant: standard output holds the schema and nothing
-//! else.
+//! Does not know its contents (`config`). Invariant: standard output holds the schema and nothing else.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -10,7 +9,7 @@ use std::process::ExitCode;
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct SchemaArgs {}
 
-/// Prints the schema to standard output. Exit code 1 if that cannot be written to.
+/// Prints the schema to standard output. Returns exit code 1 if that fails.
 pub fn run(_: &SchemaArgs) -> ExitCode {
     match std::io::stdout().write_all(crate::config::json_schema().as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,4 +1,7 @@
-//! `moongate serve`: runs the gateway until it is told to stop.
+//! `moongate serve`: runs the gateway until a signal stops it. Owns the messages at start and the signals.
+//!
+//! Does not build the gateway (`app`). Invariant: the service manager hears of readiness only once all listeners are
+//! bound.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -29,7 +32,7 @@ pub struct ServeArgs {
     pub only: Vec<String>,
 }
 
-/// Runs the gateway. Exit code 2: the config cannot be used; 1: something else failed.
+/// Runs the gateway. Returns exit code 2 for an unusable config, 1 for any other failure.
 pub fn run(args: &ServeArgs) -> ExitCode {
     let (loaded, demo) = match load(args, ErrorTolerance::PerServer) {
         Ok(loaded) => loaded,
@@ -51,7 +54,7 @@ pub fn run(args: &ServeArgs) -> ExitCode {
     }
 }
 
-/// The config, or without any a demo server, so that the first run shows something that works.
+/// Loads the config. Without one, the plan has a demo server, so that the first run shows something that works.
 pub(super) fn load(args: &ServeArgs, tolerance: ErrorTolerance) -> Result<(LoadedConfig, bool), ConfigProblems> {
     let env = check::environment();
     let mut paths = args.config.clone();
@@ -62,6 +65,7 @@ pub(super) fn load(args: &ServeArgs, tolerance: ErrorTolerance) -> Result<(Loade
     let (listen, only) = (args.listen.clone(), args.only.clone());
     let options = LoadOptions { paths, env, listen, only, revisions: &SUPPORTED, tolerance };
     let mut loaded = config::load(&options)?;
+    // Servers may also come from the environment. Then there is nothing to demonstrate.
     let demo = demo && loaded.plan.servers.is_empty();
     if demo && let Ok(program) = std::env::current_exe() {
         loaded.plan.servers.push(demo_server(&program));
@@ -69,7 +73,7 @@ pub(super) fn load(args: &ServeArgs, tolerance: ErrorTolerance) -> Result<(Loade
     Ok((loaded, demo))
 }
 
-/// Says what is wrong with the entries of servers that the gateway starts without.
+/// Reports the problems of servers that the gateway starts without.
 pub(super) fn report_failed(problems: &[ConfigProblem]) {
     for problem in problems {
         print_message(problem.render("error").trim_end());
@@ -82,7 +86,7 @@ pub(super) fn report_failed(problems: &[ConfigProblem]) {
     }
 }
 
-/// The mock with its friendly contents, as a child of ours: served in the way that any other server is.
+/// Returns the settings of the demo server: the mock as a child, served like any other server.
 fn demo_server(program: &std::path::Path) -> ServerSettings {
     let connect = ConnectTarget::Stdio {
         command: program.to_string_lossy().into_owned(),
@@ -94,6 +98,7 @@ fn demo_server(program: &std::path::Path) -> ServerSettings {
 }
 
 async fn serve(loaded: LoadedConfig, source: ReloadSource, demo: bool) -> anyhow::Result<()> {
+    // Before the start: a signal while servers connect must stop the gateway in order.
     let mut stop = StopSignals::listen()?;
     let hangup = loaded.plan.reload.signal.then(|| signal(SignalKind::hangup())).transpose();
     let mut hangup = hangup.context("signals cannot be received")?;
@@ -125,18 +130,18 @@ async fn serve(loaded: LoadedConfig, source: ReloadSource, demo: bool) -> anyhow
     if let Some(socket) = &app.admin_socket {
         print_message(&format!("metrics and health on {socket}"));
     }
-    // Where nobody asked to be told, this does nothing.
+    // Does nothing unless the service manager set NOTIFY_SOCKET (sd_notify(3)).
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     let terminal = std::io::stderr().is_terminal();
     loop {
         tokio::select! {
             () = stop.recv() => break,
             () = next_hangup(hangup.as_mut()) => {
-                // The terminal that it ran in was closed: nobody meant the config.
+                // Its terminal was closed, which also sends SIGHUP. No reload was meant.
                 if terminal && !std::io::stderr().is_terminal() {
                     break;
                 }
-                // Signals that come meanwhile are one more; a stop does not wait for it.
+                // SIGHUPs during a reload are merged into one more. A stop does not wait for the reload.
                 tokio::select! {
                     _ = app.reloader.reload(true) => {}
                     () = stop.recv() => break,
@@ -156,7 +161,7 @@ async fn serve(loaded: LoadedConfig, source: ReloadSource, demo: bool) -> anyhow
     Ok(())
 }
 
-/// Waits for SIGHUP, where it is not left to end the process.
+/// Waits for SIGHUP, or for ever where SIGHUP ends the process.
 async fn next_hangup(signal: Option<&mut tokio::signal::unix::Signal>) {
     match signal {
         Some(signal) => {

@@ -1,7 +1,6 @@
-//! Signals that ask a command to stop.
+//! Signals that ask a command to stop. Owns SIGTERM and SIGINT, and which of them count.
 //!
-//! Owns SIGTERM and SIGINT, and which of them count. Does not stop anything. Invariant: signals within [`ECHO_TIME`] of one
-//! that counted are its echoes.
+//! Does not stop anything. Invariant: signals within [`ECHO_TIME`] of one that counted are its echoes.
 
 use std::time::Duration;
 

@@ -1,4 +1,6 @@
-//! `moongate status`: how each server of a running gateway is, why, and what comes next.
+//! `moongate status`: state of each server of a running gateway, with its cause and the next step. Owns the table.
+//!
+//! Does not collect the status: the admin listener does. Invariant: a server is one line, whatever its reason contains.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -11,7 +13,7 @@ use crate::cli::connect::topic_title;
 use crate::cli::notes::{self, ServerNotes};
 use crate::gateway::FindingTopic;
 
-/// Longest target that is shown whole, in characters.
+/// Maximum length of a target that is shown whole, in characters.
 const TARGET_MAX: usize = 40;
 
 /// Flags of `status`.
@@ -42,7 +44,7 @@ struct RefusalBody {
 #[derive(Deserialize)]
 struct StatusReport {
     servers: Vec<StatusServer>,
-    /// Of views and keys.
+    /// Findings about views and keys.
     #[serde(default)]
     unmatched_filters: Vec<String>,
 }
@@ -69,21 +71,21 @@ struct StatusServer {
     schemas: Vec<String>,
 }
 
-/// A connection that all clients of an era share.
+/// Connection that all clients of an era share.
 #[derive(Deserialize)]
 struct SharedConnection {
     revision: String,
 }
 
 impl StatusServer {
-    /// What is spoken with it: more than one revision where clients of both eras call.
+    /// Returns the revisions in use. There are two where clients of both eras call.
     fn revisions(&self) -> String {
         let shared: Vec<&str> = self.shared.iter().map(|shared| shared.revision.as_str()).collect();
         if shared.is_empty() { self.revision.clone().unwrap_or_default() } else { shared.join("+") }
     }
 }
 
-/// Asks `/api/v1/status`. Exit code 1: nobody answers.
+/// Requests `/api/v1/status` and prints it. Returns exit code 1 if no gateway answers.
 pub async fn run(args: StatusArgs) -> anyhow::Result<ExitCode> {
     let admin = args.gateway.client()?;
     let (status, body) = admin.get("/api/v1/status").await?;
@@ -94,6 +96,7 @@ pub async fn run(args: StatusArgs) -> anyhow::Result<ExitCode> {
     }
     let mut out = std::io::stdout().lock();
     if args.format == StatusFormat::Json {
+        // The body as it came: a newer gateway may send members that this version does not know.
         out.write_all(&body)?;
         writeln!(out)?;
         return Ok(ExitCode::SUCCESS);
@@ -104,7 +107,7 @@ pub async fn run(args: StatusArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A time in one unit, as people say it.
+/// Formats a time in one unit.
 fn short(seconds: u64) -> String {
     match seconds {
         0..120 => format!("{seconds}s"),
@@ -114,16 +117,17 @@ fn short(seconds: u64) -> String {
     }
 }
 
-/// What fits into a column.
+/// Cuts a target to the width of its column.
 fn cut(target: &str) -> String {
     let text = crate::telemetry::logs::one_line(target);
+    // A cut in the middle of a character would panic.
     match text.char_indices().nth(TARGET_MAX) {
         Some((at, _)) => format!("{}…", &text[..at]),
         None => text,
     }
 }
 
-/// What there is to know beside the table.
+/// Returns the notes below the table.
 fn notes_text(status: &StatusReport) -> String {
     let notes = status.servers.iter().flat_map(|server| {
         let all = [

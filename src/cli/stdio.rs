@@ -1,7 +1,8 @@
-//! `moongate stdio`: the gateway for one client that launches commands, by itself or in front of a running one.
+//! `moongate stdio`: a gateway for one client that launches commands, alone or as a bridge to a running one. Owns the
+//! plan that the flags describe.
 //!
-//! Owns what is built from the flags. Invariant: stdout carries messages and nothing else, and the end of stdin ends
-//! everything that was started.
+//! Does not read messages (`front/stdio.rs`). Invariant: stdout carries messages and nothing else. The end of stdin
+//! ends everything that was started.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -22,7 +23,7 @@ use crate::revision::SUPPORTED;
 use crate::telemetry::logs;
 use crate::upstream::{ServerSettings, SharingMode};
 
-/// What stands under the help.
+/// Text below the help.
 const HELP: &str = "\
 In the configuration of a client that launches commands:
   {\"mcpServers\": {\"moongate\": {\"command\": \"moongate\", \"args\": [\"stdio\"]}}}
@@ -32,9 +33,9 @@ or, in front of a gateway that runs already (the key from the environment):
 
 Exit codes: 0 the client closed its end or a signal came, 1 failed, 2 bad usage or config.";
 
-/// The server that a bridge has.
+/// Name of a bridge's only server.
 const BRIDGED: &str = "gateway";
-/// A bridge leaves limits to the gateway that it leads to; these only bound its memory.
+/// Limits of a bridge. They only bound its memory: the gateway at its other end has its own.
 const BRIDGE_MESSAGE_MAX: usize = 64 * 1024 * 1024;
 const BRIDGE_CALLS: usize = 1000;
 
@@ -68,7 +69,7 @@ pub struct StdioArgs {
     only: Vec<String>,
 }
 
-/// What is served, and with whose credentials.
+/// Plan to serve, with the client's credentials.
 struct StdioPlan {
     plan: Plan,
     warnings: Vec<config::ConfigProblem>,
@@ -77,13 +78,13 @@ struct StdioPlan {
     credentials: HeaderMap,
 }
 
-/// Why nothing can be served.
+/// Cause for which nothing can be served.
 enum StdioUnusable {
     Usage(String),
     Config(ConfigProblems),
 }
 
-/// Serves stdin and stdout. Exit code 2: the flags or the config cannot be used; 1: something else failed.
+/// Serves stdin and stdout. Returns exit code 2 for unusable flags or config, 1 for any other failure.
 pub fn run(args: &StdioArgs) -> ExitCode {
     let built = match &args.url {
         Some(url) => from_url(args, url),
@@ -107,7 +108,7 @@ pub fn run(args: &StdioArgs) -> ExitCode {
         Err(e) => return report_error(&e),
     };
     let end = runtime.block_on(serve(built, args.wait));
-    // The read of stdin cannot be taken back: a runtime that is dropped would wait for the next line.
+    // A blocking read of stdin cannot be cancelled: dropping the runtime would wait for the next line.
     runtime.shutdown_background();
     match end {
         Ok(code) => code,
@@ -115,11 +116,12 @@ pub fn run(args: &StdioArgs) -> ExitCode {
     }
 }
 
-/// The gateway of the config.
+/// Builds the gateway of the config.
 fn from_config(args: &StdioArgs) -> Result<StdioPlan, StdioUnusable> {
     let flags = ServeArgs { config: args.config.clone(), listen: args.listen.clone(), only: args.only.clone() };
     let (loaded, _) = serve::load(&flags, ErrorTolerance::PerServer).map_err(StdioUnusable::Config)?;
     let config::LoadedConfig { mut plan, warnings, failed, .. } = loaded;
+    // Without --listen the client's pipe is the only way in, whatever the config says.
     if args.listen.is_empty() {
         plan.listen.clear();
     }
@@ -129,7 +131,8 @@ fn from_config(args: &StdioArgs) -> Result<StdioPlan, StdioUnusable> {
         let key = match args.key.as_deref().map(str::trim).filter(|key| !key.is_empty()) {
             Some(key) => key.to_owned(),
             None => {
-                // Whoever starts the process can read its config; a key of its own lets it in, and nobody else.
+                // The user who starts the process can read its config. A random key of its own lets in this client
+                // only.
                 let key: String =
                     crate::random::random_bytes::<32>().iter().map(|byte| format!("{byte:02x}")).collect();
                 let (name, hash) = ("stdio".to_owned(), KeyHash::of(&key));
@@ -146,20 +149,21 @@ fn from_config(args: &StdioArgs) -> Result<StdioPlan, StdioUnusable> {
         };
         let value = HeaderValue::from_str(&format!("Bearer {key}"));
         let mut value = value.map_err(|_| StdioUnusable::Usage("the key has characters that no key has".to_owned()))?;
+        // Marked sensitive, so that debug output of headers hides it.
         value.set_sensitive(true);
         credentials.insert(header::AUTHORIZATION, value);
     }
     Ok(StdioPlan { plan, warnings, failed, endpoint: args.endpoint.clone(), credentials })
 }
 
-/// A gateway whose only server is another one, which it leaves everything to.
+/// Builds a gateway whose only server is another gateway, which applies its own rules.
 fn from_url(args: &StdioArgs, url: &str) -> Result<StdioPlan, StdioUnusable> {
-    // A variable may be there for other commands; a flag was meant.
+    // MOONGATE_CONFIG may be set for other commands. Only the flag shows intent.
     if !args.config.is_empty() && std::env::var_os("MOONGATE_CONFIG").is_none() {
         return Err(StdioUnusable::Usage("--config is of no use with --url: that gateway has its own".to_owned()));
     }
     let server = remote(url, args.key.as_deref()).map_err(StdioUnusable::Usage)?;
-    // Limits and logs are its own; where to listen, which servers and whose keys are not.
+    // Limits and logs of the environment apply to the bridge. Listeners, servers and keys do not.
     let mut env = check::environment();
     let own = |name: &str| name.starts_with("MOONGATE_LIMITS__") || name.starts_with("MOONGATE_TELEMETRY__");
     env.retain(|name, _| !name.starts_with("MOONGATE_") || own(name));
@@ -168,6 +172,7 @@ fn from_url(args: &StdioArgs, url: &str) -> Result<StdioPlan, StdioUnusable> {
     let mut plan = loaded.plan;
     plan.listen.clear();
     plan.admin = None;
+    // A bridge has no rules of its own: keys and views are the other gateway's.
     plan.keys.clear();
     plan.views.clear();
     plan.limits.body = plan.limits.body.max(BRIDGE_MESSAGE_MAX);
@@ -175,7 +180,7 @@ fn from_url(args: &StdioArgs, url: &str) -> Result<StdioPlan, StdioUnusable> {
         name: BRIDGED.to_owned(),
         prefix: String::new(),
         as_client: true,
-        // The session there is the client's own: with its capabilities, its roots, its log level.
+        // The client gets a session of its own there, with its capabilities, roots and log level.
         share: SharingMode::Session,
         timeout: args.timeout,
         ask_timeout: plan.ask_timeout,
@@ -184,7 +189,7 @@ fn from_url(args: &StdioArgs, url: &str) -> Result<StdioPlan, StdioUnusable> {
         queue: BRIDGE_CALLS,
         ..server
     }];
-    // The endpoint of that one server, where its own names, URIs and tasks stay as they are.
+    // The endpoint of that one server keeps names, URIs and task ids unchanged.
     let (warnings, failed) = (loaded.warnings, loaded.failed);
     Ok(StdioPlan { plan, warnings, failed, endpoint: BRIDGED.to_owned(), credentials: HeaderMap::new() })
 }

@@ -1,31 +1,33 @@
-//! Where a listener is: as it is written in a config, and for people.
+//! Address of a listener. Owns its form in a config and in logs.
+//!
+//! Does not bind sockets (`socket.rs`). Invariant: an address is displayed in the form that a config accepts.
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Where to listen.
+/// Address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListenAddress {
-    /// An address of this machine.
+    /// TCP address of this machine.
     Tcp(SocketAddr),
-    /// An address of this machine for clients that write a message a line; on loopback.
+    /// TCP address on loopback for clients that write a message a line.
     TcpLines(SocketAddr),
-    /// A Unix socket, by its path.
+    /// Path of a Unix socket.
     Unix(PathBuf),
-    /// Sockets that the service manager opened: those of this name, or all that nothing else takes.
+    /// Sockets that the service manager opened: those of this name, or all that no other listener takes.
     Inherited(Option<String>),
 }
 
-/// What stands before the path of a Unix socket.
+/// Prefix of a Unix socket's path.
 pub const UNIX: &str = "unix:";
-/// What stands before the address of a listener for clients that write a message a line.
+/// Prefix of an address for clients that write a message a line.
 pub const TCP_LINES: &str = "tcp:";
-/// What says that the service manager opened the socket.
+/// Name of a socket that the service manager opened.
 pub const INHERITED: &str = "systemd";
 
 impl ListenAddress {
-    /// The address and port, where those are known.
+    /// Returns the address and port, if known.
     pub fn socket(&self) -> Option<SocketAddr> {
         match self {
             ListenAddress::Tcp(address) | ListenAddress::TcpLines(address) => Some(*address),
@@ -33,7 +35,7 @@ impl ListenAddress {
         }
     }
 
-    /// Whether other machines may reach it, as far as that is known.
+    /// True if other machines may reach it, as far as that is known.
     pub fn is_open(&self) -> bool {
         matches!(self, ListenAddress::Tcp(address) if !address.ip().to_canonical().is_loopback())
     }

@@ -1,8 +1,8 @@
-//! Who may start something now.
+//! Admission control: bounds that hold before a request starts anything. Owns the limits of memory, of calls in total
+//! and by key, and of request rates.
 //!
-//! Owns the bounds that hold before anything is begun: memory, calls of all and of each key, and how many requests come
-//! in a time. Does not count calls (`gateway`). Invariant: a request that is refused here has cost nothing but its
-//! reading, and is told which setting refused it and when to come again.
+//! Does not count calls (`gateway`). Invariant: a refused request has cost only its reading. Its error names the
+//! setting that refused it and the time to retry.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,38 +17,38 @@ use crate::model::{Error, McpErrorKind, Principal};
 use crate::policy::{ANONYMOUS, RequestRate, TokenBucket};
 use crate::telemetry::{MemoryWatch, Metrics};
 
-/// How long to stay away where it cannot be told when there will be room.
+/// Retry delay where the time until there is room is unknown.
 const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// What may be started.
+/// Limits on what may be started.
 pub struct AdmissionControl {
     calls: usize,
     calls_per_key: usize,
-    /// Of each principal that has a rate.
+    /// Rate of each principal that has one.
     rates: HashMap<u32, PrincipalRate>,
     memory: Arc<MemoryWatch>,
 }
 
-/// What a principal has left of its rate.
+/// Rest of a principal's rate.
 #[derive(Clone)]
 struct PrincipalRate {
     token_bucket: Arc<TokenBucket>,
-    /// The name of its key, where the rate is that key's own.
+    /// Name of the key, if the rate is that key's own.
     key: Option<Arc<str>>,
 }
 
-/// The limits of a gate.
+/// Limits of admission control.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdmissionSettings {
-    /// Calls at once, over all clients.
+    /// Maximum number of concurrent calls of all clients.
     pub calls: usize,
-    /// Calls of one key at once.
+    /// Maximum number of concurrent calls of one key.
     pub calls_per_key: usize,
-    /// Requests in a time, of a key that does not say otherwise.
+    /// Request rate of a key that sets none of its own.
     pub rate: Option<RequestRate>,
 }
 
-/// Why something may not be started, and for how long.
+/// Refusal with the time to retry.
 pub(super) struct AdmissionRejection {
     limit: &'static str,
     status: StatusCode,
@@ -57,13 +57,13 @@ pub(super) struct AdmissionRejection {
 }
 
 impl AdmissionControl {
-    /// A gate for these keys, which the ring knows.
+    /// Creates admission control for these keys, which `ring` knows.
     pub fn new(settings: AdmissionSettings, ring: &ApiKeys, keys: &[KeySettings], memory: Arc<MemoryWatch>) -> Self {
         let none = AdmissionControl { calls: 0, calls_per_key: 0, rates: HashMap::new(), memory };
         none.reloaded(settings, ring, keys)
     }
 
-    /// The gate after a change of the keys or the limits; what somebody used of a rate that stays as it was is still used.
+    /// Returns the control after a change of keys or limits. An unchanged rate keeps what was used of it.
     pub fn reloaded(&self, settings: AdmissionSettings, ring: &ApiKeys, keys: &[KeySettings]) -> Self {
         let rated = keys.iter().filter_map(|key| {
             let own = key.rate.is_some().then(|| Arc::from(key.name.as_str()));
@@ -71,6 +71,7 @@ impl AdmissionControl {
         });
         let anybody = ring.anonymous().and_then(|anybody| Some((anybody.id, settings.rate?, None)));
         let bucket = |(id, rate, key)| {
+            // An unchanged rate keeps its bucket, so a reload refills nothing.
             let same = self.rates.get(&id).map(|rated| &rated.token_bucket).filter(|bucket| bucket.rate() == rate);
             (id, PrincipalRate { token_bucket: same.cloned().unwrap_or_else(|| Arc::new(TokenBucket::new(rate))), key })
         };
@@ -83,14 +84,14 @@ impl AdmissionControl {
         }
     }
 
-    /// Whether anything large may be read, or anything begun, at all.
+    /// Refuses large bodies and new calls while memory is over its limit.
     pub(super) fn check_memory(&self) -> Result<(), AdmissionRejection> {
         let Some(limit) = self.memory.limit.filter(|_| self.memory.is_over_limit()) else { return Ok(()) };
         let message = format!("The gateway uses more than nine tenths of its {limit} bytes of memory (limits.memory)");
         Err(AdmissionRejection::at_capacity("memory", message))
     }
 
-    /// Whether so many requests of a principal may be started.
+    /// Admits `count` requests of a principal.
     pub(super) fn admit(
         &self,
         principal: &Principal,
@@ -103,11 +104,12 @@ impl AdmissionControl {
             let message = format!("There are {} calls at once, and no more are allowed (limits.calls)", self.calls);
             return Err(AdmissionRejection::at_capacity("calls", message));
         }
-        // Without keys nobody can be told apart: then the other bound is the only one.
+        // Without keys all clients are one principal: only the total limit applies.
         if principal.id != ANONYMOUS && own.saturating_add(count) > self.calls_per_key {
             let most = self.calls_per_key;
             let message = format!("This key has {most} calls at once, and no more are allowed (limits.calls_per_key)");
             return Err(AdmissionRejection {
+                // 429 where the limit is the client's own, 503 where others have used it up.
                 status: StatusCode::TOO_MANY_REQUESTS,
                 ..AdmissionRejection::at_capacity("calls_per_key", message)
             });
@@ -132,7 +134,7 @@ impl AdmissionRejection {
         AdmissionRejection { limit, status: StatusCode::SERVICE_UNAVAILABLE, error, retry_after: DEFAULT_RETRY_AFTER }
     }
 
-    /// Counts the refusal of a client that has no HTTP: what it is told is all in the error.
+    /// Counts the refusal of a client without HTTP. Returns the error, which says everything.
     pub(super) fn record(self, metrics: &Metrics) -> Error {
         metrics.refused.with_label_values(&[self.limit]).inc();
         let seconds = self.seconds();
@@ -140,11 +142,11 @@ impl AdmissionRejection {
     }
 
     fn seconds(&self) -> u64 {
-        // Never zero: that would ask for another attempt at once.
+        // Never zero: that would ask for an immediate retry.
         (self.retry_after.as_secs() + u64::from(self.retry_after.subsec_nanos() > 0)).max(1)
     }
 
-    /// Counts the refusal, and says in the response when to come again.
+    /// Counts the refusal, and sets status and Retry-After of the response.
     pub(super) fn apply_to(self, mut response: Response<Body>, metrics: &Metrics) -> Response<Body> {
         metrics.refused.with_label_values(&[self.limit]).inc();
         *response.status_mut() = self.status;

@@ -1,11 +1,11 @@
-//! When a certificate expires: the one field of it that is measured, and that nothing else here reads.
+//! Expiry date of a certificate. Owns the parser for that one field, since nothing else here reads certificates.
 //!
-//! Invariant: what is not understood is nothing, and no byte beyond the certificate is looked at.
+//! Does not verify anything. Invariant: unknown input yields `None`, and no byte beyond the certificate is read.
 
-/// The end of a certificate's validity, in seconds since 1970 (RFC 5280, section 4.1).
+/// Returns the end of a certificate's validity, in seconds since 1970 (RFC 5280, section 4.1).
 pub(super) fn not_after(certificate: &[u8]) -> Option<i64> {
     let (tbs, _) = take_value(certificate, SEQUENCE).and_then(|(inside, _)| take_value(inside, SEQUENCE))?;
-    // `[0] version` may be missing; then come serialNumber, signature, issuer and validity.
+    // `[0] version` may be missing. Then come serialNumber, signature, issuer and validity.
     let rest = take_value(tbs, VERSION).map_or(tbs, |(_, rest)| rest);
     let (_, rest) = take_value(rest, INTEGER)?;
     let (_, rest) = take_value(rest, SEQUENCE)?;
@@ -25,13 +25,14 @@ pub(super) fn not_after(certificate: &[u8]) -> Option<i64> {
     Some(at.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp().as_second())
 }
 
+// DER tags (ITU-T X.690): the class, then the number of the type.
 const SEQUENCE: u8 = 0x30;
 const INTEGER: u8 = 0x02;
 const VERSION: u8 = 0xA0;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 
-/// The contents of the first value, if it has this tag, and what follows it.
+/// Returns the contents of the first value if it has this tag, and the bytes behind it.
 fn take_value(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     let [first, length, rest @ ..] = der else { return None };
     if *first != tag {

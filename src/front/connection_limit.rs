@@ -1,10 +1,11 @@
-//! Places of connections: how many listeners have together, and which connection makes room for another.
+//! Connection limit shared by one or more listeners. Owns the slots and chooses the connection that makes room for
+//! another.
 //!
-//! Owns what each connection was last good for. Does not accept, read or end connections: who is asked to leave does so
-//! itself. Invariant: a connection with an admitted request is never asked.
+//! Does not accept, read or close connections: an evicted connection closes itself. Invariant: a connection with an
+//! admitted request is never evicted.
 //!
-//! An admitted request is one whose sender is known, or that the admin listener answers. All others cost nothing to make, and
-//! would hold the places of those who have a key.
+//! A request is admitted once its sender is known, or once the admin listener answers it. Requests that are not
+//! admitted cost their sender nothing. Without eviction they would hold the slots of clients that have a key.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -21,12 +22,12 @@ use tokio::time::{Instant, Sleep};
 
 use crate::telemetry::{CountGuard, CounterHandle, GaugeHandle, Metrics};
 
-/// A connection is left alone for so long after it began, or after its last admitted request.
+/// Time in which a connection is safe from eviction, after its start or its last admitted request.
 const EVICTION_GRACE: Duration = Duration::from_secs(1);
-/// How long a connection may take to leave.
+/// Time limit for an evicted connection to close.
 const LEAVE_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// The places of one or several listeners.
+/// Connection slots of one or several listeners.
 pub struct ConnectionLimit {
     free: Arc<Semaphore>,
     occupied: Mutex<HashMap<u64, Arc<ConnectionSlot>>>,
@@ -35,20 +36,20 @@ pub struct ConnectionLimit {
     evicted: CounterHandle,
 }
 
-/// The place of one connection.
+/// State of one connection's slot.
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
     begun: Instant,
     /// Admitted requests that are open.
     requests: AtomicUsize,
-    /// When the last of them ended, in milliseconds after the beginning; 0: there was none.
+    /// End of the last admitted request, in milliseconds after `begun`. 0 means that there was none.
     last: AtomicU64,
-    /// Somebody else needs the place.
+    /// True if another connection needs this slot.
     must_evict: AtomicBool,
     task: AtomicWaker,
 }
 
-/// A place until it is dropped.
+/// Slot that is held until this is dropped.
 pub(super) struct HeldSlot {
     slot: Arc<ConnectionSlot>,
     id: u64,
@@ -57,16 +58,17 @@ pub(super) struct HeldSlot {
     _count: CountGuard,
 }
 
-/// One request of a connection, until its answer is written.
+/// Request of a connection, until its response is written.
 pub(crate) struct SlotRequest {
     slot: Arc<ConnectionSlot>,
     is_admitted: AtomicBool,
 }
 
 impl ConnectionLimit {
-    /// So many places, counted in a gauge.
+    /// Creates a limit of `most` connections, counted in the gauge `open`.
     pub fn new(most: usize, open: &GaugeHandle, metrics: &Metrics) -> Arc<Self> {
         Arc::new(ConnectionLimit {
+            // `Semaphore::new` panics above its maximum.
             free: Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS))),
             occupied: Mutex::default(),
             next: AtomicU64::new(0),
@@ -75,12 +77,13 @@ impl ConnectionLimit {
         })
     }
 
-    /// Takes a place for a connection that is there already; where there is none, one that is of no use makes room.
+    /// Takes a slot for an accepted connection. Evicts an idle connection if none is free.
     pub(super) async fn acquire(self: &Arc<Self>) -> HeldSlot {
         loop {
             if let Ok(permit) = self.free.clone().try_acquire_owned() {
                 return self.occupy(Some(permit));
             }
+            // Wakes when a slot is free or the wait is over. In both cases another connection may have taken the slot.
             let pause = self.evict_one();
             if let Ok(Ok(permit)) = tokio::time::timeout(pause, self.free.clone().acquire_owned()).await {
                 return self.occupy(Some(permit));
@@ -88,7 +91,7 @@ impl ConnectionLimit {
         }
     }
 
-    /// Takes a place, or goes without: for those who are in line when the listener ends.
+    /// Takes a slot, or exceeds the limit. For connections that the kernel accepted before the listener closed.
     pub(super) fn acquire_or_exceed(self: &Arc<Self>) -> HeldSlot {
         self.occupy(self.free.clone().try_acquire_owned().ok())
     }
@@ -99,11 +102,12 @@ impl ConnectionLimit {
         HeldSlot { slot: place, id, limit: self.clone(), _permit: permit, _count: CountGuard::new(&self.open) }
     }
 
-    /// Asks the connection that is longest without an admitted request to leave; first those that never had one. Gives how
-    /// long to wait for a place before the next look.
+    /// Evicts the connection that has been longest without an admitted request. Those that never had one go first.
+    /// Returns the time to wait for a slot before the next attempt.
     fn evict_one(&self) -> Duration {
         let now = Instant::now();
         let taken = self.lock();
+        // Connections that were asked to leave already are no candidates for a second eviction.
         let idle = taken.values().filter(|place| !place.must_evict.load(Ordering::Acquire));
         let idle = idle.filter_map(|place| Some((place.had_requests(), place.idle_since()?, place)));
         let (mut longest, mut next) = (None, EVICTION_GRACE);
@@ -119,6 +123,7 @@ impl ConnectionLimit {
         place.must_evict.store(true, Ordering::Release);
         place.task.wake();
         self.evicted.inc();
+        // The evicted connection has LEAVE_TIMEOUT to end. Twice that lets its slot arrive before a second eviction.
         LEAVE_TIMEOUT * 2
     }
 
@@ -128,7 +133,7 @@ impl ConnectionLimit {
 }
 
 impl HeldSlot {
-    /// The place.
+    /// Returns the slot's state.
     pub(super) fn slot(&self) -> Arc<ConnectionSlot> {
         self.slot.clone()
     }
@@ -141,7 +146,7 @@ impl Drop for HeldSlot {
 }
 
 impl ConnectionSlot {
-    /// A place that nobody else wants.
+    /// Creates a slot that no limit counts.
     pub(super) fn new() -> Self {
         ConnectionSlot {
             begun: Instant::now(),
@@ -156,23 +161,23 @@ impl ConnectionSlot {
         self.last.load(Ordering::Acquire) > 0
     }
 
-    /// Since when there is no admitted request; `None`: there is one.
+    /// Returns the time since when no admitted request is open, or `None` while there is one.
     fn idle_since(&self) -> Option<Instant> {
         let last = Duration::from_millis(self.last.load(Ordering::Acquire));
         (self.requests.load(Ordering::Acquire) == 0).then(|| self.begun + last)
     }
 
-    /// Whether the connection is to end for another's sake.
+    /// True if the connection must close to make room for another.
     pub(super) fn must_leave(&self) -> bool {
         self.must_evict.load(Ordering::Acquire) && self.requests.load(Ordering::Acquire) == 0
     }
 
-    /// Runs a connection until it ends, or until it was asked to leave and does not.
+    /// Runs a connection until it ends, or until it was evicted and does not leave in time.
     pub(super) async fn run(self: &Arc<Self>, connection: impl Future<Output = ()>) {
         let mut connection = pin!(connection);
         let mut patience: Option<LeaveTimeout> = None;
         poll_fn(|cx| {
-            // Before the look at `is_wanted`: whoever asks after that wakes this task.
+            // Registered before `must_evict` is read: an eviction after that read wakes this task.
             self.task.register(cx.waker());
             if connection.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(());
@@ -186,18 +191,18 @@ impl ConnectionSlot {
         .await;
     }
 
-    /// A request that is not admitted yet.
+    /// Starts a request that is not admitted yet.
     pub(super) fn begin(self: &Arc<Self>) -> SlotRequest {
         SlotRequest { slot: self.clone(), is_admitted: AtomicBool::new(false) }
     }
 }
 
 impl SlotRequest {
-    /// The sender is known.
+    /// Marks the request as admitted: its sender is known.
     pub(crate) fn admit(&self) {
         if !self.is_admitted.swap(true, Ordering::AcqRel) {
             self.slot.requests.fetch_add(1, Ordering::AcqRel);
-            // Its place is no longer to be had; whoever wants one looks again.
+            // This slot is no longer available. The connection that wanted it looks for another.
             self.slot.must_evict.store(false, Ordering::Release);
         }
     }
@@ -213,7 +218,7 @@ impl Drop for SlotRequest {
     }
 }
 
-/// The end of a connection that has no admitted request for too long, whatever else is heard of it.
+/// Idle timeout of a connection. Ends it after too long without an admitted request, whatever else the peer sends.
 pub(super) struct IdleTimeout {
     slot: Arc<ConnectionSlot>,
     limit: Duration,
@@ -221,14 +226,14 @@ pub(super) struct IdleTimeout {
 }
 
 impl IdleTimeout {
-    /// Begins to watch.
+    /// Starts the timeout.
     pub(super) fn new(slot: Arc<ConnectionSlot>, limit: Duration) -> Self {
         IdleTimeout { slot, limit, timer: Box::pin(tokio::time::sleep(limit)) }
     }
 
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
-            // A peer that always has something to say spends the whole turn of its task.
+            // A chatty peer uses up the whole cooperative budget of the task. The timer must be polled all the same.
             ready!(pin!(coop::unconstrained(self.timer.as_mut())).poll(cx));
             let now = Instant::now();
             let until = self.slot.idle_since().unwrap_or(now) + self.limit;
@@ -240,7 +245,7 @@ impl IdleTimeout {
     }
 }
 
-/// The time that a connection has to end well, after it was told to.
+/// Time limit for a connection to finish after it was told to close.
 pub(super) struct LeaveTimeout {
     slot: Arc<ConnectionSlot>,
     timer: Pin<Box<Sleep>>,
@@ -251,7 +256,7 @@ impl LeaveTimeout {
         LeaveTimeout { slot: place.clone(), timer: Box::pin(tokio::time::sleep(LEAVE_TIMEOUT)) }
     }
 
-    /// Waits for the end of patience; a request that was admitted meanwhile has all its time.
+    /// Waits for the limit. A request that was admitted meanwhile gets all its time.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             ready!(pin!(coop::unconstrained(self.timer.as_mut())).poll(cx));
@@ -274,7 +279,7 @@ mod tests {
         (ConnectionLimit::new(most, &metrics.connections, &metrics), metrics)
     }
 
-    /// A connection of nothing, in its own task; gives its place, and when it ended.
+    /// Connection that does nothing, in its own task. Returns its slot and the time of its end.
     fn idle(held: HeldSlot) -> (Arc<ConnectionSlot>, tokio::task::JoinHandle<Instant>) {
         let place = held.slot();
         let task = tokio::spawn(async move {
@@ -289,7 +294,7 @@ mod tests {
     async fn the_connection_that_is_longest_without_an_admitted_request_makes_room() {
         let (places, metrics) = places(3);
         let second = Duration::from_secs(1);
-        // One that works, one that has worked, and one that only ever took the place.
+        // One that works, one that has worked, and one that only took a slot.
         let (busy, _busy) = idle(places.acquire().await);
         let working = busy.begin();
         working.admit();
@@ -307,11 +312,11 @@ mod tests {
         let (_, last) = idle(places.acquire().await);
         assert!(empty_end.is_finished() && !worked_end.is_finished());
         assert_eq!(metrics.dropped.with_label_values(&["idle_connection"]).get(), 1);
-        // The one that came last is spared for a moment: then who has worked is next only after it.
+        // The newest connection is safe for a moment. Only after it is the one that has worked next.
         let before = Instant::now();
         let (_, _) = idle(places.acquire().await);
         assert!(before.elapsed() < LEAVE_TIMEOUT * 2 && worked_end.is_finished() && !last.is_finished());
-        // Where all work, whoever comes waits.
+        // A new connection waits where all others work.
         let (places, _metrics) = self::places(1);
         let held = places.acquire().await;
         let working = held.slot().begin();
@@ -351,7 +356,7 @@ mod tests {
         let ends = async {
             tokio::time::sleep(limit * 3).await;
             drop(working);
-            // Nobody knows whose these are.
+            // These requests are never admitted.
             for _ in 0..20 {
                 tokio::time::sleep(limit / 10).await;
                 drop(place.begin());

@@ -1,10 +1,11 @@
-//! Answers that their clients read no more, over HTTP/2.
+//! Stall detector for HTTP/2 responses. Owns the watch over their bodies.
 //!
-//! Owns the watch over them. What an exchange does, it does as its answer is read, so that nothing piles up for a client
-//! that is slow; one that gives no room for an answer, on a connection that is well, would keep what its calls hold (places
-//! at their servers, large results) for as long as it likes. Over HTTP/1.1 such a client has its whole connection blocked,
-//! which `write_timeout` ends. Does not write. Invariant: an answer that has more to say, and is not asked for it within the
-//! limit, is dropped as if its client had gone.
+//! An exchange advances as its response is read, so that nothing piles up for a slow client. A client that gives one
+//! stream no window would hold what its calls hold (permits of servers, large results) as long as it likes. Over
+//! HTTP/1.1 such a client blocks its whole connection, which `write_timeout` ends.
+//!
+//! Does not write. Invariant: a response with more to send that is not polled within the limit is dropped, as if its
+//! client had disconnected.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,60 +19,61 @@ use tokio::time::Instant;
 
 use crate::telemetry::CounterHandle;
 
-/// Between two looks, at the least and at the most; else a quarter of the limit.
+/// Minimum and maximum time between two checks. In between, a quarter of the limit.
 const CHECK_INTERVALS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(5));
-/// Answers that are noted before it is looked for the first time which of them are over.
+/// Number of watched bodies at which finished ones are first swept out.
 const FIRST_SWEEP_AT: usize = 64;
 
-/// What an answer is made of.
+/// Body of a response.
 type BoxedBody = Pin<Box<dyn Body<Data = Bytes, Error = axum::Error> + Send>>;
 
-/// The watch over all answers.
+/// Watch over the bodies of all HTTP/2 responses.
 pub struct StallDetector {
     limit: Duration,
     watched: Mutex<WatchedBodies>,
-    /// What was dropped: answers, and connections.
+    /// Counter of dropped responses and connections.
     dropped: CounterHandle,
-    /// Whether somebody looks: from the first answer on.
+    /// True once the check loop runs: it starts with the first response.
     is_checking: AtomicBool,
 }
 
 struct WatchedBodies {
     entries: Vec<Weak<WatchedBody>>,
-    /// When there are so many, those that are over are taken out: twice what was left the last time.
+    /// Number of entries at which finished ones are swept out: twice what the last sweep left.
     sweep_at: usize,
 }
 
-/// An answer, where both its reader and the watch find it.
+/// Body that both its reader and the detector can reach.
 struct WatchedBody(Mutex<BodyState>);
 
 struct BodyState {
     body: Option<BoxedBody>,
-    /// Whether it was dropped before its end.
+    /// True if the detector dropped it before its end.
     is_dropped: bool,
-    /// Since when it has not been asked for more.
+    /// Time since when it has had more to send and was not polled.
     since: Option<Instant>,
 }
 
 impl StallDetector {
-    /// A watch that drops answers after so long, and counts them.
+    /// Creates a detector that drops a body after `limit`, and counts it in `dropped`.
     pub fn new(limit: Duration, dropped: CounterHandle) -> Arc<Self> {
         let seats = Mutex::new(WatchedBodies { entries: Vec::new(), sweep_at: FIRST_SWEEP_AT });
         Arc::new(StallDetector { limit, watched: seats, dropped, is_checking: AtomicBool::new(false) })
     }
 
-    /// Something was not read, and is dropped.
+    /// Counts a response or connection that was not read.
     pub(super) fn record_dropped(&self) {
         self.dropped.inc();
     }
 
-    /// The body, watched. It needs a runtime.
+    /// Watches a body. Needs a runtime.
     pub(super) fn watch(
         self: &Arc<Self>,
         body: impl Body<Data = Bytes, Error = axum::Error> + Send + 'static,
     ) -> StallTimeoutBody {
         if !self.is_checking.swap(true, Ordering::Relaxed) {
             tokio::spawn(check_loop(
+                // Weak, so that the loop ends with the detector.
                 Arc::downgrade(self),
                 (self.limit / 4).clamp(CHECK_INTERVALS.0, CHECK_INTERVALS.1),
             ));
@@ -81,19 +83,20 @@ impl StallDetector {
         let mut seats = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         if seats.entries.len() >= seats.sweep_at {
             seats.entries.retain(|seat| seat.strong_count() > 0);
+            // Doubling the threshold keeps the cost of a sweep constant for each body.
             seats.sweep_at = FIRST_SWEEP_AT.max(seats.entries.len() * 2);
         }
         seats.entries.push(Arc::downgrade(&seat));
         StallTimeoutBody(seat)
     }
 
-    /// Takes the answers that nobody reads; what they hold is free once they are dropped.
+    /// Takes the bodies that stalled. What they hold is free once they are dropped.
     fn take_stalled(&self, now: Instant) -> Vec<BoxedBody> {
         let mut seats = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         let mut stalled = Vec::new();
         seats.entries.retain(|seat| {
             let Some(seat) = seat.upgrade() else { return false };
-            // Whoever holds it is reading it.
+            // A locked body is being read.
             let Ok(mut watch) = seat.0.try_lock() else { return true };
             if watch.since.is_none_or(|since| since + self.limit > now) {
                 return watch.body.is_some();
@@ -106,12 +109,12 @@ impl StallDetector {
     }
 }
 
-/// Looks for answers that nobody reads, for as long as anybody holds the watch.
+/// Checks for stalled bodies until the detector is dropped.
 async fn check_loop(unread: Weak<StallDetector>, pause: Duration) {
     loop {
         tokio::time::sleep(pause).await;
         let Some(unread) = unread.upgrade() else { return };
-        // What ends with an answer may be much: outside of the lock.
+        // Outside of the lock: dropping a body may end many things.
         for body in unread.take_stalled(Instant::now()) {
             unread.record_dropped();
             tracing::debug!("a client reads nothing of an answer (limits.write_timeout): it is dropped");
@@ -120,7 +123,7 @@ async fn check_loop(unread: Weak<StallDetector>, pause: Duration) {
     }
 }
 
-/// A body as its connection reads it.
+/// Body as its connection reads it.
 pub(super) struct StallTimeoutBody(Arc<WatchedBody>);
 
 impl WatchedBody {
@@ -135,16 +138,17 @@ impl Body for StallTimeoutBody {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let mut watch = self.0.lock();
-        // What has nothing to say waits for itself, and not for its reader.
+        // While the body has nothing to send, the wait is not its reader's fault.
         watch.since = None;
         if watch.is_dropped {
-            // Its end would look like the whole of it.
+            // A plain end would look like the complete body.
             return Poll::Ready(Some(Err(axum::Error::new("the answer was not read (limits.write_timeout)"))));
         }
         let Some(body) = &mut watch.body else { return Poll::Ready(None) };
         let frame = ready!(body.as_mut().poll_frame(cx));
         match &frame {
             Some(Ok(_)) => watch.since = Some(Instant::now()),
+            // Frees what the body holds now, even if its connection keeps this value.
             Some(Err(_)) | None => watch.body = None,
         }
         Poll::Ready(frame)
@@ -176,7 +180,7 @@ mod tests {
 
     type Talk = Pin<Box<dyn futures_util::Stream<Item = Result<Frame<Bytes>, axum::Error>> + Send>>;
 
-    /// An answer of so many frames, and then silent for ever; the other end hears when it is dropped.
+    /// Body of some frames, then silence. The receiver learns when it is dropped.
     fn talking(frames: usize) -> (StreamBody<Talk>, oneshot::Receiver<()>) {
         let (held, dropped) = oneshot::channel::<()>();
         let rest = stream::once(async move {

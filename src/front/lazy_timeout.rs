@@ -1,4 +1,6 @@
-//! A time limit that costs nothing where there is no need to wait.
+//! Timeout that sets no timer where there is no need to wait. Owns when the timer starts.
+//!
+//! Does not cancel work other than by dropping it. Invariant: work that never completes is dropped after its limit.
 
 use std::pin::{Pin, pin};
 use std::task::Poll;
@@ -6,10 +8,10 @@ use std::time::Duration;
 
 use tokio::time::{Sleep, sleep};
 
-/// Waits for `work` for at most `limit`; `None`: it took longer.
+/// Waits for `work` for at most `limit`. Returns `None` if it took longer.
 ///
-/// The timer starts with the second time that there is nothing yet. Most bodies are there by then, since the
-/// connection reads on as soon as it is asked for more; a timer for each would be set only to be taken back.
+/// The timer starts with the second poll. Most bodies are complete by then, since the connection reads on as soon as it
+/// is asked for more. A timer for each would be set only to be cancelled.
 pub(super) async fn within<F: Future>(limit: Duration, work: F) -> Option<F::Output> {
     let mut work = pin!(work);
     let mut asked = false;
@@ -19,7 +21,7 @@ pub(super) async fn within<F: Future>(limit: Duration, work: F) -> Option<F::Out
             return Poll::Ready(Some(done));
         }
         if !std::mem::replace(&mut asked, true) {
-            // Asked again at once, so that a body which never comes does start the timer.
+            // Polled again at once, so that a body which never comes does start the timer.
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }

@@ -1,4 +1,7 @@
-//! Accepting connections: bounded, timed, and drained at the end.
+//! Accept loop of a listener. Owns the bounds and timeouts of connections, and their drain at shutdown.
+//!
+//! Does not route requests (`service.rs`) or parse them (`fast_path`, hyper). Invariant: while it accepts, it serves no
+//! connection without a slot of the connection limit.
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -24,42 +27,42 @@ use crate::front::{
 };
 use crate::selfwake::SelfWake;
 
-/// Streams that one HTTP/2 connection may have.
+/// Maximum number of concurrent streams of one HTTP/2 connection.
 const H2_STREAMS: u32 = 256;
-/// What of an answer waits for room in its stream, beside the answer itself.
+/// Bytes of a response that may wait for window in its stream.
 const H2_SEND_BUFFER: usize = 64 * 1024;
-/// Streams that a peer opened and reset, and that nobody has looked at yet; more end the connection (the default of the
-/// library, which answers CVE-2023-44487).
+/// Maximum number of streams that a peer opened and reset before they were accepted. More end the connection. This is
+/// the library's default, its answer to CVE-2023-44487.
 const H2_RESETS: usize = 20;
-/// Resets that a peer made us send by its errors; more end the connection (CVE-2025-8671).
+/// Maximum number of resets that a peer's errors make us send. More end the connection (CVE-2025-8671).
 const H2_ERRORS: usize = 256;
-/// What clients that write lines get beside the drain, to read what was said last.
+/// Time for line clients to read the last messages, beyond the drain.
 const LAST_LINES_GRACE: Duration = Duration::from_secs(3);
-/// When the gateway drains, who is about to send gets this long: a request that crosses with the end of its connection is
-/// lost without a word, and one that is answered can be told that the connection ends.
+/// Time for clients that are about to send when the gateway drains. A request that crosses the end of its connection is
+/// lost silently. A request that is answered can be told that the connection ends.
 const DRAIN_GRACE: Duration = Duration::from_millis(250);
 
-/// Limits of a listener.
+/// Limits of one listener.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ListenSettings {
-    /// Largest head of a request, in bytes.
+    /// Maximum size of a request head, in bytes.
     pub head: usize,
-    /// Longest time to receive a request's head.
+    /// Maximum time to receive a request head.
     pub read_timeout: Duration,
-    /// Longest time that a connection's writing may stand still.
+    /// Maximum time that writing to a connection may stall.
     pub write_timeout: Duration,
 }
 
-/// A bound listener.
+/// Bound listener.
 pub struct ServerListener {
     socket: ListenSocket,
-    /// Whether the socket stays when we go, and with it whoever waits there.
+    /// True if the socket outlives this process, with the connections that wait in its queue.
     outlives_process: bool,
     tls: Option<Arc<ServerTls>>,
 }
 
 impl ServerListener {
-    /// Binds the address, or takes what the service manager handed over for it. Must be called on the runtime.
+    /// Binds the address, or takes the socket that the service manager passed for it. Must be called on the runtime.
     pub async fn open(
         address: &ListenAddress,
         settings: &SocketSettings,
@@ -79,28 +82,28 @@ impl ServerListener {
         Ok(taken.into_iter().map(|socket| ServerListener { socket, outlives_process: true, tls: None }).collect())
     }
 
-    /// Speaks TLS, where it has an address.
+    /// Enables TLS. A Unix socket stays without.
     pub fn with_tls(self, tls: Option<Arc<ServerTls>>) -> Self {
         let tls = tls.filter(|_| !self.is_local());
         ServerListener { tls, ..self }
     }
 
-    /// The address that it was bound to, if it has one.
+    /// Returns the bound address, if the socket has one.
     pub fn address(&self) -> Option<SocketAddr> {
         self.socket.address()
     }
 
-    /// Where it is, for people.
+    /// Returns the listener's name for logs.
     pub fn name(&self) -> String {
         self.socket.name()
     }
 
-    /// Whether only processes of this machine can connect, and no browser.
+    /// True if only processes of this machine can connect, and no browser.
     pub fn is_local(&self) -> bool {
         matches!(self.socket, ListenSocket::Unix(..))
     }
 
-    /// Serves clients that write a message a line until `draining` is cancelled, and then until they have ended.
+    /// Serves line clients until `draining` is cancelled, and then until they have ended.
     pub async fn serve_lines(
         self,
         fronts: SharedServerState,
@@ -118,12 +121,12 @@ impl ServerListener {
                 }
             }
         };
-        // What its client is still to read has its own time after the calls.
+        // Clients get time to read the last messages, after the time for their calls.
         let (closing, drain) = (AtomicBool::new(false), drain.saturating_add(LAST_LINES_GRACE));
         accept_all((self.socket, self.outlives_process), &places, &draining, drain, &closing, start).await;
     }
 
-    /// Serves until `draining` is cancelled, then lets open requests end for at most `drain`.
+    /// Serves until `draining` is cancelled, then lets open requests finish for at most `drain`.
     pub async fn serve(
         self,
         service: ConnectionService,
@@ -145,8 +148,8 @@ impl ServerListener {
     }
 }
 
-/// Accepts and starts connections until `draining` is cancelled, then closes the socket and waits for them for at most
-/// `drain`.
+/// Accepts and starts connections until `draining` is cancelled. Then closes the socket and waits for the connections
+/// for at most `drain`.
 async fn accept_all<C: Future<Output = ()> + Send + 'static>(
     (socket, stays): (ListenSocket, bool),
     places: &Arc<ConnectionLimit>,
@@ -169,16 +172,17 @@ async fn accept_all<C: Future<Output = ()> + Send + 'static>(
             () = draining.cancelled() => break,
         };
         let Some(stream) = accepted else { continue };
-        // After it is there: nobody is to make room for nobody.
+        // Only after a connection was accepted: none is evicted before another needs its slot.
         let held = tokio::select! {
             held = places.acquire() => held,
             () = draining.cancelled() => places.acquire_or_exceed(),
         };
         start(stream, held);
     }
+    // Set before the queue is emptied: its responses announce the end of their connection.
     closing.store(true, Ordering::Relaxed);
-    // Who is in line already was accepted by the kernel: a socket that is closed resets them, one that stays keeps
-    // them for the next process.
+    // The kernel has accepted the connections in the queue already. Closing the socket would reset them. A socket that
+    // stays keeps them for the next process.
     if !stays {
         for stream in socket.close() {
             start(stream, places.acquire_or_exceed());
@@ -202,7 +206,7 @@ pub async fn serve_connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static
     place.run(connection.serve_connection(stream)).await;
 }
 
-/// One connection.
+/// Accepted connection and its settings.
 struct ClientConnection {
     http: Arc<HttpConfig>,
     service: ConnectionService,
@@ -214,7 +218,7 @@ impl ClientConnection {
     async fn run(self, stream: AcceptedStream, tls: Option<Arc<ServerTls>>, limit: Duration) {
         match (stream, tls) {
             (AcceptedStream::Tcp(stream), Some(tls)) => {
-                // Out of the way of accepting, and no longer than a request's head may take.
+                // Not in the accept loop: a handshake waits for its client, at most as long as for a request's head.
                 if let Some(stream) = tls.accept(stream, limit).await {
                     self.serve_connection(stream).await;
                 }
@@ -243,14 +247,14 @@ impl ClientConnection {
             self.draining.cancelled().await;
             tokio::time::sleep(DRAIN_GRACE).await;
         });
-        // Of HTTP/1 the library lets go by itself; pings over HTTP/2 would keep a connection for ever.
+        // hyper closes idle HTTP/1 connections itself. HTTP/2 pings would keep a connection open for ever.
         let mut idle = is_h2.then(|| IdleTimeout::new(self.slot.clone(), self.http.read_timeout));
         let mut ending = None;
-        // A request's body and its reader are in this one task, and wake each other.
+        // A request's body and its reader are in this one task and wake each other.
         let wake = SelfWake::default();
         poll_fn(|cx| {
             wake.poll(cx, |cx| {
-                // A client that breaks off is no event: its requests were ended with it.
+                // A client that disconnects is no event: its requests ended with it.
                 if connection.as_mut().poll(cx).is_ready() {
                     return Poll::Ready(());
                 }
@@ -260,6 +264,7 @@ impl ClientConnection {
                         return Poll::Pending;
                     }
                     ending = Some(is_idle.then(|| LeaveTimeout::new(&self.slot)));
+                    // The shutdown has to be polled to take effect: it may close an idle connection at once.
                     connection.as_mut().graceful_shutdown();
                     if connection.as_mut().poll(cx).is_ready() {
                         return Poll::Ready(());
@@ -275,7 +280,7 @@ impl ClientConnection {
     }
 }
 
-/// How connections are served: their first bytes say in which version.
+/// HTTP settings of connections. Their first bytes select the version.
 struct HttpConfig {
     http1: auto::Builder<TokioExecutor>,
     http2: auto::Builder<TokioExecutor>,
@@ -299,15 +304,18 @@ fn builder(settings: &ListenSettings) -> auto::Builder<TokioExecutor> {
         .timer(TokioTimer::new())
         .header_read_timeout(settings.read_timeout)
         .max_buf_size(settings.head)
+        // A client that closes its sending half has disconnected: its calls are cancelled.
         .half_close(false);
     builder
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(H2_STREAMS)
+        // Bounds what a stream buffers for a client that gives it no window.
         .max_send_buf_size(H2_SEND_BUFFER)
         .max_header_list_size(u32::try_from(settings.head).unwrap_or(u32::MAX))
         .max_pending_accept_reset_streams(H2_RESETS)
         .max_local_error_reset_streams(H2_ERRORS)
+        // Finds peers that vanished without a FIN: an idle TCP connection reports nothing.
         .keep_alive_interval(Duration::from_secs(30))
         .keep_alive_timeout(Duration::from_secs(20));
     builder
@@ -317,12 +325,13 @@ async fn accept(socket: &ListenSocket) -> Option<AcceptedStream> {
     match socket.accept().await {
         Ok(stream) => {
             if let AcceptedStream::Tcp(stream) = &stream {
+                // Responses are written whole, so Nagle's algorithm would only delay them.
                 let _ = stream.set_nodelay(true);
             }
             Some(stream)
         }
         Err(e) => {
-            // Out of descriptors, most likely: trying again at once would only burn the CPU.
+            // Most likely out of file descriptors: an immediate retry would only spin.
             tracing::warn!("a connection could not be accepted: {e}");
             tokio::time::sleep(Duration::from_millis(100)).await;
             None

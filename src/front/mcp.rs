@@ -1,4 +1,7 @@
-//! The MCP endpoints: from an HTTP request to the front of its revision.
+//! MCP endpoints over HTTP. Owns the way from a request to the dialect that answers it: key, admission, body.
+//!
+//! Does not read messages (`revision`) or check origins (`origin.rs`). Invariant: a body is read
+//! within its limits of size and time, and for a known key only, unless it came along with its head.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -25,15 +28,15 @@ use crate::model::{Error, McpErrorKind, Principal};
 use crate::revision::{self, BodyHint, McpRequest, RequestHead};
 use crate::telemetry::Metrics;
 
-/// A body that is read even where memory is short, in bytes.
+/// Maximum size of a body that is read even over the memory limit, in bytes.
 const SMALL_BODY_MAX: u64 = 64 * 1024;
 
-/// `/mcp`.
+/// Serves `/mcp`.
 pub(super) async fn all_servers(State(fronts): State<SharedServerState>, request: Request) -> Response {
     serve_route(&fronts, "", request, None).await
 }
 
-/// `/mcp/{view}` and `/mcp/{server}`.
+/// Serves `/mcp/{view}` and `/mcp/{server}`.
 pub(super) async fn one_endpoint(
     State(fronts): State<SharedServerState>,
     Path(name): Path<String>,
@@ -46,12 +49,12 @@ pub(super) async fn one_endpoint(
     }
 }
 
-/// `/sse`.
+/// Serves `/sse`.
 pub(super) async fn sse_all_servers(State(fronts): State<SharedServerState>, request: Request) -> Response {
     serve_route(&fronts, "", request, Some(revision::http_sse_dialect())).await
 }
 
-/// `/sse/{view}` and `/sse/{server}`.
+/// Serves `/sse/{view}` and `/sse/{server}`.
 pub(super) async fn sse_one_endpoint(
     State(fronts): State<SharedServerState>,
     Path(name): Path<String>,
@@ -73,7 +76,7 @@ async fn serve_route(
     serve_as(&fronts.load_full(), name, request, (None, place.as_deref()), dialect).await.map(AxumBody::new)
 }
 
-/// Answers a request to an endpoint; `peer`: whose it is, where its extensions do not say so; `place`: of its connection.
+/// Answers a request to an endpoint. `peer` is its client, if no extension names it. `place` is its connection's slot.
 pub(super) async fn serve<B>(
     front: &ServerState,
     name: &str,
@@ -89,7 +92,7 @@ where
     serve_as(front, name, request, (peer, place), None).await
 }
 
-/// Answers a request in one dialect, or in the one that it is spelled in.
+/// Answers a request in the given dialect, or in the one that the request is written in.
 async fn serve_as<B>(
     front: &ServerState,
     name: &str,
@@ -112,7 +115,7 @@ where
     catch_panic(&front.downstream.metrics, handle(front, name, arrived, read(front, body), dialect)).await
 }
 
-/// Answers a request to an endpoint whose body is here already.
+/// Answers a request to an endpoint whose body has arrived.
 pub(super) async fn serve_buffered(
     front: &ServerState,
     head: Parts,
@@ -128,7 +131,7 @@ pub(super) async fn serve_buffered(
     catch_panic(&front.downstream.metrics, handle(front, name, arrived, std::future::ready(body), None)).await
 }
 
-/// A request, without its body.
+/// Request head after authentication.
 struct AuthenticatedRequest {
     principal: Result<Arc<Principal>, AuthError>,
     head: Parts,
@@ -136,12 +139,13 @@ struct AuthenticatedRequest {
     received: Instant,
 }
 
-/// A request's panic is that request's alone: whatever lock it held is taken again by the next, and its connection and
-/// all others go on.
+/// Confines a panic to its request. The next user takes over any lock it held. The connection and all other requests go
+/// on.
 async fn catch_panic(metrics: &Metrics, work: impl Future<Output = http::Response<Body>>) -> http::Response<Body> {
     AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|_| {
         metrics.panics.inc();
         tracing::error!("a request failed by a mistake in the gateway; it was answered with an internal error");
+        // Nothing of the request survives the panic: the dialect is a guess, and the error has no id.
         let head = RequestHead { method: &Method::POST, headers: &http::HeaderMap::new() };
         let dialect = revision::select_dialect(&head, &BodyHint { message: None });
         let mut response =
@@ -168,13 +172,14 @@ async fn handle(
         }
     };
     front.downstream.metrics.auth_accepted.inc();
+    // No other key learns whether the endpoint exists: unknown and forbidden names get the same response.
     let Some(server) = front.endpoints.find_endpoint(name, &principal) else {
         return small_response(StatusCode::NOT_FOUND, "not_found", "There is no such server or view");
     };
     if !is_small(&head)
         && let Err(closed) = front.admission.check_memory()
     {
-        // Before the body is read: it is memory, too.
+        // Checked before the body is read: a body takes memory, too.
         let head = RequestHead { method: &head.method, headers: &head.headers };
         let dialect = dialect.unwrap_or_else(|| revision::select_dialect(&head, &BodyHint { message: None }));
         let response = dialect.error_response(None, &closed.error);
@@ -183,6 +188,7 @@ async fn handle(
     let payload = match body.await {
         Ok(bytes) => RpcPayload::parse_from_client(&bytes, front.limits.batch),
         Err(error) => {
+            // The body is unread here, so the dialect is chosen by the head alone.
             let peek = BodyHint { message: None };
             let detect =
                 || revision::select_dialect(&RequestHead { method: &head.method, headers: &head.headers }, &peek);
@@ -198,7 +204,7 @@ async fn handle(
         revision::select_dialect(&RequestHead { method: &head.method, headers: &head.headers }, &BodyHint { message })
     };
     let dialect = dialect.unwrap_or_else(detect);
-    // Only what starts a call: answers and cancellations are what ends them.
+    // Only what starts a call is limited: responses and cancellations are what ends calls.
     let starts = payload.as_ref().map_or(0, RpcPayload::request_count);
     if starts > 0
         && let Err(closed) = front.admission.admit(&principal, starts, &front.endpoints)
@@ -210,8 +216,8 @@ async fn handle(
     dialect.serve(inbound, server, &front.downstream).await
 }
 
-/// Whether a request costs next to nothing to read: what ends something (an answer, a cancellation, DELETE) is taken
-/// even where memory is short.
+/// True if a request costs next to nothing to read. A response, a cancellation or a DELETE ends something, so it is
+/// accepted even over the memory limit.
 fn is_small(head: &Parts) -> bool {
     let length = head.headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
     match head.method {
@@ -254,7 +260,7 @@ fn body_timed_out(front: &ServerState) -> Error {
     Error::new(McpErrorKind::InvalidRequest, format!("The body took longer than {limit:?} (limits.read_timeout)"))
 }
 
-/// Answers a request whose body did not come.
+/// Answers a request whose body did not arrive in time.
 pub(super) fn refuse_timed_out(front: &ServerState, head: &Parts) -> http::Response<Body> {
     let dialect = revision::select_dialect(
         &RequestHead { method: &head.method, headers: &head.headers },
@@ -268,7 +274,7 @@ fn too_large(front: &ServerState) -> Error {
     Error::new(McpErrorKind::TooLarge, format!("The body is larger than {} bytes (limits.body)", front.limits.body))
 }
 
-/// 401, in a way that makes no client look for OAuth: no `resource_metadata`.
+/// Answers 401. Without `resource_metadata`, so that no client looks for OAuth.
 fn unauthorized(front: &ServerState, denied: &AuthError) -> http::Response<Body> {
     let (outcome, challenge) = match denied {
         AuthError::Missing => ("missing", r#"Bearer realm="moongate""#),
@@ -276,7 +282,7 @@ fn unauthorized(front: &ServerState, denied: &AuthError) -> http::Response<Body>
     };
     front.downstream.metrics.auth.with_label_values(&[outcome]).inc();
     let message = "A valid API key is needed: Authorization: Bearer <key>";
-    // A JSON-RPC error, since many clients show nothing else of an answer; `message` at the top is for all others.
+    // A JSON-RPC error, since many clients show nothing else of a response. The `message` at the top is for all others.
     let error = serde_json::json!({
         "code": revision::UNAUTHORIZED, "message": message, "data": { "error": "unauthorized" },
     });

@@ -1,8 +1,7 @@
-//! The listener that clients connect to.
+//! Listener for MCP clients. Owns the routes, their order, and what is answered before a request is MCP.
 //!
-//! Owns routes, their order, and what is answered before anything is MCP. Does not read messages (`revision`).
-//! Invariant: Host and Origin are checked before credentials, credentials before a body is read that is larger than what
-//! comes along with a head (`short`).
+//! Does not read messages (`revision`). Invariant: Host and Origin are checked before credentials. Credentials are
+//! checked before a body is read, except for what arrives with the head (`fast_path`).
 
 mod address;
 mod admission;
@@ -55,43 +54,43 @@ pub use stdio::StdioServer;
 pub use systemd::InheritedSockets;
 pub use tls::{ServerTls, TlsProblem, TlsSettings};
 
-/// What the front needs to answer clients.
+/// State that answers clients.
 pub struct ServerState {
-    /// What clients can connect to.
+    /// Endpoints that clients can connect to.
     pub endpoints: EndpointDirectory,
-    /// Who may come in.
+    /// API keys of clients.
     pub keys: ApiKeys,
-    /// What the revisions need.
+    /// State that the dialects need.
     pub downstream: Arc<DownstreamState>,
-    /// Hosts and origins.
+    /// Accepted hosts and origins.
     pub hosts: HostRules,
     /// Limits of a request.
     pub limits: RequestLimits,
-    /// What may be started.
+    /// Limits on what may be started.
     pub admission: AdmissionControl,
-    /// Drops answers that nobody reads.
+    /// Watch that drops HTTP/2 responses which their clients stopped reading.
     pub stall_detector: Arc<StallDetector>,
-    /// Logs keys that open nothing.
+    /// Log of refused keys.
     pub refused_keys: Arc<RefusedKeys>,
 }
 
-/// What answers clients now; replaced as a whole.
+/// Current state. A reload replaces it as a whole.
 pub type SharedServerState = Arc<ArcSwap<ServerState>>;
 
 /// Limits of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RequestLimits {
-    /// Largest body, in bytes.
+    /// Maximum size of a body, in bytes.
     pub body: usize,
-    /// Longest time to receive a body.
+    /// Maximum time to receive a body.
     pub read_timeout: Duration,
-    /// Messages in one batch.
+    /// Maximum number of messages in one batch.
     pub batch: usize,
 }
 
 impl ServerState {
-    /// A client on a pipe that uses this endpoint (empty: the one over everything), with these credentials. `drain`: how
-    /// long its calls may go on when the gateway stops.
+    /// Opens an endpoint for a client on a pipe. An empty name is the endpoint of all servers. `drain` is the time that
+    /// its calls may take when the gateway stops.
     pub fn open_stdio(
         self: &Arc<Self>,
         endpoint: &str,
@@ -105,19 +104,18 @@ impl ServerState {
     }
 }
 
-/// Why a client on a pipe gets nothing.
+/// Refusal of a client on a pipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StdioRefused {
-    /// Its credentials are wrong.
+    /// Credentials are wrong.
     Credentials,
-    /// There is no such endpoint, or not for it.
+    /// Endpoint does not exist, or not for this principal.
     Endpoint,
 }
 
-/// The routes of the MCP listener; `local`: connections cannot come from a browser, whatever they call the host.
+/// Builds the routes of the MCP listener. `local` means that no browser can connect, whatever host a request names.
 pub fn router(fronts: SharedServerState, local: bool) -> Router {
-    // Whatever a client may try that only has a meaning where OAuth is spoken: a clear "no", as JSON, since clients
-    // parse it; anything else is taken as a sign that there is something to log in to.
+    // A clear "no" as JSON, since clients parse it. Any other answer looks to them like something to log in to.
     let no_oauth = ["/.well-known/{*path}", "/mcp/.well-known/{*path}", "/register", "/authorize", "/token"];
     let mut router = Router::new()
         .route("/mcp", any(mcp::all_servers))
@@ -139,7 +137,7 @@ pub fn router(fronts: SharedServerState, local: bool) -> Router {
         .with_state(fronts)
 }
 
-/// A small JSON body, for what never became MCP.
+/// Returns a small JSON response to a request that never became MCP.
 pub(crate) fn json_response(status: StatusCode, error: &str, message: &str) -> Response {
     small_response(status, error, message).map(AxumBody::new)
 }

@@ -1,4 +1,6 @@
-//! Host and Origin: against pages that make a browser talk to a local server, and for pages that may.
+//! Checks of Host and Origin. Owns the defence against pages that make a browser talk to a local server, and CORS.
+//!
+//! Does not check keys. Invariant: a request with a foreign host or origin reaches no route.
 //!
 //! 2026-07-28/basic/transports/streamable-http.mdx, Security: "Servers MUST validate the `Origin` header on all
 //! incoming connections to prevent DNS rebinding attacks."
@@ -14,17 +16,17 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use crate::front::{SharedServerState, json_response};
 use crate::revision::cors;
 
-/// Which hosts and origins are accepted.
+/// Accepted hosts and origins.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HostRules {
-    /// Exact names, or `*.domain`; lower case, without ports.
+    /// Exact names, or `*.domain`. Lower case, without ports.
     pub hosts: Vec<String>,
-    /// Browser origins, such as `http://localhost:6274`; lower case.
+    /// Browser origins, such as `http://localhost:6274`. Lower case.
     pub origins: Vec<String>,
 }
 
 impl HostRules {
-    /// Whether a Host value is accepted. Loopback names and addresses always are: a rebinding attack comes under a
+    /// True if a Host value is accepted. Loopback names and addresses always are: a rebinding attack arrives under a
     /// name of the attacker's.
     pub fn accepts_host(&self, value: &str) -> bool {
         let host = without_port(value).to_ascii_lowercase();
@@ -32,8 +34,8 @@ impl HostRules {
         address || host == "localhost" || self.hosts.iter().any(|rule| matches(rule, &host))
     }
 
-    /// Whether all that a request says of its host is accepted, and that there is any: HTTP/1.1 has a header for it,
-    /// HTTP/2 the authority, and who sends both shall not have one checked and the other believed.
+    /// Checks every host that a request names, and that it names one. HTTP/1.1 has a header for it, HTTP/2 the
+    /// authority. A request with both must not have one checked and the other believed.
     pub fn accepts_request<'a>(&self, headers: &'a HeaderMap, uri: &'a Uri) -> Result<(), Option<&'a str>> {
         let mut said = request_hosts(headers, uri).peekable();
         if said.peek().is_none() {
@@ -43,36 +45,41 @@ impl HostRules {
         wrong.map_or(Ok(()), Err)
     }
 
-    /// Whether a browser page of this origin may send requests: one that is listed, or one that we served.
+    /// True if pages of this origin may send requests: the origin is listed, or it is our own.
     pub fn accepts_origin(&self, origin: &str, host: Option<&str>) -> bool {
         let origin = origin.to_ascii_lowercase();
+        // A page that this listener served has its host as the origin.
         let own =
             origin.split_once("://").is_some_and(|(_, from)| host.is_some_and(|host| host.eq_ignore_ascii_case(from)));
         own || self.origins.contains(&origin)
     }
 }
 
-/// What a request says of its host; nothing where that cannot be read.
+/// Returns each host that a request names, `None` for one that is not text.
 pub(crate) fn request_hosts<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> impl Iterator<Item = Option<&'a str>> {
     let named = headers.get_all(header::HOST).into_iter().map(|value| value.to_str().ok());
     named.chain(uri.authority().map(|authority| Some(authority.as_str())))
 }
 
-/// RFC 9112, section 3.2: "A server MUST respond with a 400 (Bad Request) status code to any HTTP/1.1 request message that
-/// lacks a Host header field and to any request message that contains more than one Host header field line".
+/// True if a request has several Host headers.
+///
+/// RFC 9112, section 3.2: "A server MUST respond with a 400 (Bad Request) status code to any HTTP/1.1 request message
+/// that lacks a Host header field and to any request message that contains more than one Host header field line".
 pub(crate) fn has_several_hosts(headers: &HeaderMap) -> bool {
     headers.get_all(header::HOST).iter().nth(1).is_some()
 }
 
 fn matches(rule: &str, host: &str) -> bool {
     match rule.strip_prefix("*.") {
+        // A wildcard such as `*.example.com` does not cover `example.com` itself.
         Some(domain) => host.strip_suffix(domain).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.')),
         None => rule == host,
     }
 }
 
-/// `host`, `host:port`, `[::1]`, `[::1]:port`.
+/// Strips the port: `host`, `host:port`, `[::1]`, `[::1]:port`.
 fn without_port(value: &str) -> &str {
+    // An IPv6 address has colons of its own, so its brackets mark the end.
     if value.starts_with('[') {
         return value.find(']').map_or(value, |end| &value[..=end]);
     }
@@ -82,7 +89,7 @@ fn without_port(value: &str) -> &str {
     }
 }
 
-/// Checks every request of the listener, answers preflights, and adds what browsers want to see.
+/// Checks every request of the listener, answers preflights, and adds CORS headers.
 pub(super) async fn check_origin(
     State((fronts, local)): State<(SharedServerState, bool)>,
     request: Request,
@@ -99,6 +106,7 @@ pub(super) async fn check_origin(
         return host_rejected(host);
     }
     let host = request_hosts(request.headers(), request.uri()).next().flatten();
+    // Without Origin it is no cross-origin request of a browser, so CORS does not apply.
     let Some(origin) = request.headers().get(header::ORIGIN).cloned() else {
         return next.run(request).await;
     };
@@ -121,6 +129,7 @@ pub(super) async fn check_origin(
 }
 
 fn host_rejected(host: Option<&str>) -> Response {
+    // Escaped and cut: a client chose these bytes, and they go into the log.
     let shown: String = host.unwrap_or("(none)").chars().take(256).flat_map(char::escape_default).collect();
     tracing::warn!("request refused: Host {shown} is not in gateway.allowed_hosts");
     json_response(
@@ -135,6 +144,7 @@ fn preflight_answer(asked: Option<HeaderValue>) -> Response {
     *response.status_mut() = StatusCode::NO_CONTENT;
     let headers = response.headers_mut();
     headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST, DELETE, OPTIONS"));
+    // Ten minutes, as Chromium caps it at two hours and WebKit at ten minutes.
     headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
     let asked = asked.as_ref().and_then(|v| v.to_str().ok()).unwrap_or_default();
     let allowed: Vec<String> =
@@ -152,6 +162,7 @@ fn is_allowed_header(name: &str) -> bool {
 
 fn add_cors(headers: &mut HeaderMap, origin: HeaderValue) {
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    // Caches must not serve one origin's response to another (Fetch, CORS protocol and HTTP caches).
     headers.append(header::VARY, HeaderValue::from_static("origin"));
     if let Ok(exposed) = HeaderValue::from_str(&cors::EXPOSED.join(", ")) {
         headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, exposed);

@@ -1,7 +1,7 @@
-//! The log of refused keys.
+//! Log of refused keys. Owns the rate of its lines for each address.
 //!
-//! Owns how often one address is told of. Does not authenticate (`auth`). Invariant: a line names the cause and the
-//! address, never the key, and an address has at most one line a second.
+//! Does not authenticate (`auth`). Invariant: a line names the cause and the address, never the key. An address has at
+//! most one line a second.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,24 +12,24 @@ use tokio::time::Instant;
 
 use crate::auth::AuthError;
 
-/// The least time between two lines about one address.
+/// Minimum time between two lines about one address.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
-/// Addresses that are remembered; in a second in which there are more, those beyond have no line.
+/// Maximum number of remembered addresses. In a second with more, the others have no line.
 const ADDRESSES_MAX: usize = 1024;
 
 /// Logs refused keys.
 #[derive(Default)]
 pub struct RefusedKeys(Mutex<HashMap<Option<IpAddr>, LoggedAddress>>);
 
-/// An address that was told of.
+/// Address with a recent line.
 struct LoggedAddress {
     at: Instant,
-    /// Refusals since.
+    /// Refusals since that line.
     suppressed: u64,
 }
 
 impl RefusedKeys {
-    /// Tells of a refusal; `address`: none on a Unix socket.
+    /// Logs a refusal. `address` is `None` on a Unix socket.
     pub(crate) fn log(&self, address: Option<IpAddr>, denied: &AuthError) {
         let now = Instant::now();
         let Some(repeated) = self.due_count(address, now) else { return };
@@ -38,7 +38,7 @@ impl RefusedKeys {
         tracing::warn!(address = from, cause, key, repeated, "key refused");
     }
 
-    /// How many refusals had no line since the last one, if it is time for another.
+    /// Returns the number of refusals without a line since the last one, or `None` if it is too early for another.
     fn due_count(&self, address: Option<IpAddr>, now: Instant) -> Option<u64> {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(told) = told.get_mut(&address) {

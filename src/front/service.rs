@@ -1,7 +1,7 @@
-//! From a connection's request to the routes, with a short way for the endpoints.
+//! Service of one connection: from a request to the routes. Owns the choice between the router and the fast path.
 //!
-//! Owns the choice between the two ways. Invariant: the short way is taken only where the guard has nothing to add,
-//! and leads to the same function as the router's.
+//! Does not answer requests (`mcp.rs`). Invariant: the fast path is taken only where the origin check has nothing to
+//! add, and it ends in the same function as the router.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
@@ -25,40 +25,40 @@ use crate::front::h2_stall::StallTimeoutBody;
 use crate::front::origin::has_several_hosts;
 use crate::front::{ServerState, SharedServerState, mcp, small_response};
 
-/// What a connection calls.
+/// Request handler of a connection.
 #[derive(Clone)]
 pub struct ConnectionService {
     router: Router,
-    /// Only the listener for clients has endpoints.
+    /// State of the endpoints. `None` on the admin listener.
     state: Option<SharedServerState>,
-    /// Whether the host of a request says nothing.
+    /// True if the request's host says nothing about the client, as on a Unix socket.
     local: bool,
-    /// Whether each answer says that its connection ends.
+    /// True if each response must announce the end of its connection.
     closing: Arc<AtomicBool>,
     peer: Option<PeerAddress>,
-    /// Largest head of a request over HTTP/1, in bytes.
+    /// Maximum size of an HTTP/1 request head, in bytes.
     head_max: usize,
-    /// The connection's.
+    /// Slot of this connection.
     slot: Option<Arc<ConnectionSlot>>,
 }
 
-/// Who is at the other end of a connection, for routes that ask: an extension of the request.
+/// Client address of a connection. Routes read it as an extension of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerAddress(pub IpAddr);
 
-/// What was accepted on a connection, so that the same need not be looked at again.
+/// Host that was accepted earlier on this connection. Saves the check of equal values.
 #[derive(Default)]
 pub(super) struct AcceptedHost {
     state: Weak<ServerState>,
     host: Option<HeaderValue>,
 }
 
-/// A copy that does not keep the rest of its request.
+/// Returns a copy that does not keep the buffer of its request alive.
 fn detached_copy(value: Option<&HeaderValue>) -> Option<HeaderValue> {
     HeaderValue::from_bytes(value?.as_bytes()).ok()
 }
 
-/// A response body, and the place of its connection for as long as it is sent.
+/// Response body with its connection's slot, which it holds until it is sent.
 pub struct GuardedBody {
     body: EitherBody,
     _slot: Option<Arc<SlotRequest>>,
@@ -70,18 +70,18 @@ impl From<EitherBody> for GuardedBody {
     }
 }
 
-/// A response body of either way.
+/// Response body of the fast path or of a route.
 enum EitherBody {
-    /// An endpoint's.
+    /// Body of an endpoint.
     Mcp(Body),
-    /// Of a route.
+    /// Body of a route.
     Route(AxumBody),
-    /// Either, over HTTP/2: where nobody reads it, nothing else shows that.
+    /// Either body over HTTP/2, where only the detector notices that its client stopped reading.
     Watched(StallTimeoutBody),
 }
 
 impl ConnectionService {
-    /// The routes, and the endpoints where there are any.
+    /// Creates the service from the routes and, for clients, the endpoints' state.
     pub fn new(router: Router, state: Option<SharedServerState>, local: bool) -> Self {
         ConnectionService {
             router,
@@ -94,12 +94,12 @@ impl ConnectionService {
         }
     }
 
-    /// Whether the connections are to end with their next answers.
+    /// Returns the flag that makes connections end with their next response.
     pub(super) fn is_closing(&self) -> &AtomicBool {
         &self.closing
     }
 
-    /// The front that answers a plain request, if the request goes to an endpoint and the guard has nothing to add.
+    /// Returns the state that serves a simple POST, if it goes to an endpoint and needs no origin check.
     pub(super) fn fast_path_state(&self, head: &Parts, known: &mut AcceptedHost) -> Option<Arc<ServerState>> {
         endpoint(head.uri.path())?;
         let front = self.state.as_ref()?.load_full();
@@ -119,27 +119,27 @@ impl ConnectionService {
         Some(front)
     }
 
-    /// Whose connection it is, where it has an address.
+    /// Returns the client's address, if it has one.
     pub(super) fn peer(&self) -> Option<PeerAddress> {
         self.peer
     }
 
-    /// Says in each answer that its connection ends, once this is true.
+    /// Announces the end of the connection in each response once `closing` is true.
     pub(super) fn closing_when(self, closing: Arc<AtomicBool>) -> Self {
         ConnectionService { closing, ..self }
     }
 
-    /// Refuses larger heads: the general server has room for more, and judges only those that come in parts.
+    /// Refuses larger heads. hyper has room for more, and judges only heads that arrive in parts.
     pub(super) fn with_head_max(self, head_max: usize) -> Self {
         ConnectionService { head_max, ..self }
     }
 
-    /// Tells this place of the requests of its connection.
+    /// Reports the connection's requests to this slot.
     pub(super) fn in_slot(self, place: Arc<ConnectionSlot>) -> Self {
         ConnectionService { slot: Some(place), ..self }
     }
 
-    /// The answer to a request whose head is too large; nothing else is known of it.
+    /// Answers a request whose head is too large. The rest of the request is unknown.
     fn refuse_head(&self) -> Response<GuardedBody> {
         if let Some(fronts) = &self.state {
             fronts.load().downstream.metrics.refused.with_label_values(&["head"]).inc();
@@ -150,7 +150,7 @@ impl ConnectionService {
         response.map(|body| EitherBody::Mcp(body).into())
     }
 
-    /// Counts, each time it is called, something that its client did not read.
+    /// Returns a counter of responses that their client did not read.
     pub(super) fn count_stalled(&self) -> impl Fn() + Send + Unpin + use<> {
         let fronts = self.state.clone();
         move || {
@@ -160,13 +160,14 @@ impl ConnectionService {
         }
     }
 
-    /// The same for one connection.
+    /// Returns a copy for one connection.
     pub(super) fn for_peer(&self, address: Option<SocketAddr>) -> Self {
         ConnectionService { peer: address.map(|address| PeerAddress(address.ip().to_canonical())), ..self.clone() }
     }
 }
 
-/// The endpoint that a path names, as the routes do it: `/mcp`, `/mcp/{name}`, with one slash behind it or none.
+/// Returns the endpoint that a path names: `/mcp` or `/mcp/{name}`, with or without a slash at the end, as the routes
+/// do.
 pub(super) fn endpoint(path: &str) -> Option<&str> {
     let rest = path.strip_prefix("/mcp")?;
     if rest.is_empty() || rest == "/" {
@@ -178,13 +179,13 @@ pub(super) fn endpoint(path: &str) -> Option<&str> {
     (plain && !name.is_empty()).then_some(name)
 }
 
-/// Whether the guard would let the request pass as it is.
+/// True if the origin check would let the request pass unchanged.
 fn needs_no_origin_check(front: &ServerState, local: bool, headers: &HeaderMap, uri: &Uri) -> bool {
     let plain = !headers.contains_key(header::ORIGIN) && !has_several_hosts(headers);
     plain && (local || front.hosts.accepts_request(headers, uri).is_ok())
 }
 
-/// Bytes of a request's head, as its client must have written it; spaces around values are not there any more.
+/// Returns the size of a request's head as its client wrote it, in bytes. Spaces around values are lost by then.
 fn head_size<B>(request: &Request<B>) -> usize {
     let target = request.uri().path_and_query().map_or(1, |target| target.as_str().len());
     let authority = request.uri().authority().map_or(0, |authority| authority.as_str().len());
@@ -196,7 +197,7 @@ fn head_size<B>(request: &Request<B>) -> usize {
         .sum::<usize>()
 }
 
-/// The answer, with the end of its connection if that is near; HTTP/2 has other means.
+/// Adds the end of the connection to a response if the connection is closing. HTTP/2 has GOAWAY for that.
 fn with_connection_close(
     mut response: Response<GuardedBody>,
     version: Version,
@@ -208,7 +209,7 @@ fn with_connection_close(
     response
 }
 
-/// The answer, watched where only that shows whether it is read.
+/// Watches a response body over HTTP/2, where a reader that stalls does not block the connection.
 fn watch_if_h2(
     response: Response<EitherBody>,
     version: Version,
@@ -230,10 +231,12 @@ impl hyper::service::Service<Request<Incoming>> for ConnectionService {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let closing = self.closing.clone();
+        // HTTP/2 limits heads by itself (SETTINGS_MAX_HEADER_LIST_SIZE).
         if request.version() <= Version::HTTP_11 && head_size(&request) > self.head_max {
             let response = self.refuse_head();
             return Box::pin(std::future::ready(Ok(response)));
         }
+        // The slot stays in use until the response is sent: the body holds this too.
         let place = self.slot.as_ref().map(|place| Arc::new(place.begin()));
         if let Some(fronts) = &self.state
             && endpoint(request.uri().path()).is_some()

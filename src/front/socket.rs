@@ -1,7 +1,8 @@
-//! Sockets that connections come in by: opened here, or handed over by the service manager.
+//! Listening sockets: opened here, or passed by the service manager. Owns binding, the file of a Unix socket, and
+//! closing.
 //!
-//! Owns binding, the file of a Unix socket, and the end of a socket. Does not serve (`listen`). Invariant: the file of a
-//! Unix socket that somebody listens on is never taken away, and that of ours goes with it.
+//! Does not serve connections (`listener.rs`). Invariant: the file of a Unix socket that another process listens on is
+//! never removed. The file of ours is removed with its socket.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,32 +14,32 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 
 use crate::front::ListenAddress;
 
-/// Connections that may wait to be accepted.
+/// Maximum length of the kernel's accept queue.
 const BACKLOG: u32 = 1024;
 
-/// How sockets are opened.
+/// Options for opening sockets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SocketSettings {
-    /// Whether another process may listen on the same address, to take over.
+    /// True if another process may listen on the same address, to take over.
     pub reuse_port: bool,
-    /// The mode of a Unix socket's file.
+    /// File mode of a Unix socket.
     pub mode: u32,
 }
 
-/// A socket that is listened on.
+/// Socket in the listening state.
 pub(super) enum ListenSocket {
     Tcp(TcpListener),
     Unix(UnixListener, Option<SocketFile>),
 }
 
-/// A connection that came in.
+/// Connection that was accepted.
 pub(super) enum AcceptedStream {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
 impl AcceptedStream {
-    /// Who connected, where that is an address.
+    /// Returns the client's address, if it has one.
     pub(super) fn peer(&self) -> Option<SocketAddr> {
         match self {
             AcceptedStream::Tcp(stream) => stream.peer_addr().ok(),
@@ -51,7 +52,7 @@ impl ListenSocket {
     pub(super) async fn bind(address: &ListenAddress, settings: &SocketSettings) -> io::Result<Self> {
         match address {
             ListenAddress::Tcp(address) => tcp(*address, settings.reuse_port).map(ListenSocket::Tcp),
-            // Whoever connects is not asked for a key.
+            // No key can be asked of a client here: a message has no place for one.
             ListenAddress::TcpLines(address) if !address.ip().to_canonical().is_loopback() => {
                 Err(io::Error::other("only 127.0.0.1 and [::1] can be listened on for messages in lines"))
             }
@@ -61,7 +62,7 @@ impl ListenSocket {
         }
     }
 
-    /// The address, of a socket that has one.
+    /// Returns the socket's address, if it has one.
     pub(super) fn address(&self) -> Option<SocketAddr> {
         match self {
             ListenSocket::Tcp(tcp) => tcp.local_addr().ok(),
@@ -69,7 +70,7 @@ impl ListenSocket {
         }
     }
 
-    /// For people.
+    /// Returns the socket's name for logs.
     pub(super) fn name(&self) -> String {
         match self {
             ListenSocket::Tcp(tcp) => {
@@ -89,7 +90,7 @@ impl ListenSocket {
         }
     }
 
-    /// Closes the socket; gives what had connected to it and was not accepted yet, which would be reset otherwise.
+    /// Closes the socket. Returns connections that were not accepted yet, which closing would reset.
     pub(super) fn close(self) -> Vec<AcceptedStream> {
         let mut waiting = Vec::new();
         match self {
@@ -101,7 +102,7 @@ impl ListenSocket {
                 }
             }
             ListenSocket::Unix(unix, file) => {
-                // First the name, so that nobody else gets in line.
+                // The name goes first, so that no further client enters the queue.
                 drop(file);
                 let Ok(unix) = unix.into_std() else { return waiting };
                 while let Ok((stream, _)) = unix.accept() {
@@ -116,7 +117,7 @@ impl ListenSocket {
 
 fn tcp(address: SocketAddr, reuse_port: bool) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // Without it a restart would have to wait for the connections of the one before to be forgotten.
+    // Without it, a restart would wait for connections of the previous process in TIME_WAIT.
     socket.set_reuseaddr(true)?;
     if reuse_port {
         socket.set_reuseport(true)?;
@@ -127,10 +128,10 @@ fn tcp(address: SocketAddr, reuse_port: bool) -> io::Result<TcpListener> {
 
 // === Unix sockets ===
 
-/// The file of a Unix socket of ours; it goes when this is dropped.
+/// File of our own Unix socket. Removed when this is dropped.
 pub(super) struct SocketFile {
     path: PathBuf,
-    /// Which file it is: a name may be another's by now.
+    /// Device and inode of the file. Another process may own its name by now.
     file: (u64, u64),
 }
 
@@ -148,8 +149,8 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
 
 async fn unix(path: &Path, mode: u32) -> io::Result<ListenSocket> {
     make_way(path).await?;
-    // From the first moment: between binding and chmod anybody could connect. The mask is the whole process's, and what
-    // another thread creates meanwhile is at most too strict.
+    // Set before binding: between bind and chmod anybody could connect. The umask is the whole process's. A file that
+    // another thread creates meanwhile gets at most too strict a mode.
     let before = rustix::process::umask(Mode::from_raw_mode(0o177));
     let bound = UnixListener::bind(path);
     rustix::process::umask(before);
@@ -159,7 +160,7 @@ async fn unix(path: &Path, mode: u32) -> io::Result<ListenSocket> {
     Ok(ListenSocket::Unix(unix, Some(file)))
 }
 
-/// Takes away the file that a process left behind which is gone; fails where somebody listens, or it is no socket.
+/// Removes a socket file that an ended process left. Fails if another process listens, or if it is no socket.
 async fn make_way(path: &Path) -> io::Result<()> {
     let there = match std::fs::symlink_metadata(path) {
         Ok(there) => there,
@@ -177,7 +178,7 @@ async fn make_way(path: &Path) -> io::Result<()> {
             std::fs::remove_file(path)
         }
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-        // Its queue is full.
+        // The accept queue is full, so another process listens.
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(taken()),
         Err(e) => Err(e),
     }
@@ -198,11 +199,11 @@ mod tests {
         assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
         drop(first);
         assert!(!path.exists(), "it goes with its owner");
-        // As after a kill -9: the file stays, and nobody listens.
+        // As after a kill -9: the file stays without a listener.
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         let second = unix(&path, 0o660).await.ok().unwrap();
         assert_eq!(mode(), 0o660);
-        // Somebody else's by now.
+        // The name belongs to another file by now.
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, "").unwrap();
         drop(second);

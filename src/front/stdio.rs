@@ -1,7 +1,6 @@
-//! One client on a pipe: lines in, lines out.
+//! MCP over a pipe for one client: a message a line, in and out. Owns reading, writing, their bounds and the shutdown.
 //!
-//! Owns reading, writing, their bounds and the end. Does not read messages (`revision`). Invariant: nothing but
-//! messages goes out, and the end of the input is the end of everything.
+//! Does not read messages (`revision`). Invariant: only messages are written, and the end of the input ends everything.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,17 +18,17 @@ use crate::link::PartialIdScanner;
 use crate::model::{Error, McpErrorKind, Principal, Server};
 use crate::revision::StdioClient;
 
-/// Lines that wait for the client to read them; whoever has more to say waits with it.
+/// Maximum number of lines that wait for the client to read them. Further senders wait too.
 const QUEUED_LINES_MAX: usize = 64;
-/// How long calls may go on after the client closed its end: "Servers SHOULD exit promptly when their standard input
-/// is closed" (2026-07-28/basic/transports/stdio.mdx, Shutdown), but what a script pipes in is answered.
+/// Time that calls may take after the client closed its end. "Servers SHOULD exit promptly when their standard input is
+/// closed" (2026-07-28/basic/transports/stdio.mdx, Shutdown). A script that pipes requests in still gets its answers.
 const EOF_GRACE: Duration = Duration::from_secs(2);
-/// How long the client gets at the end to read what was said.
+/// Time for the client to read the last lines at shutdown.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
-/// What is kept of the buffer for writing, in bytes.
+/// Maximum size of the write buffer that is reused, in bytes.
 const WRITE_BUFFER_MAX: usize = 256 * 1024;
 
-/// A client on a pipe, and what it may use.
+/// Client on a pipe, with what it may use.
 pub struct StdioServer {
     pub(super) state: Arc<ServerState>,
     pub(super) principal: Arc<Principal>,
@@ -39,27 +38,28 @@ pub struct StdioServer {
     pub(super) network: Option<NetworkClient>,
 }
 
-/// What holds for a client that connected, beside one that runs us.
+/// Settings of a client that connected over the network, rather than one that started this process.
 pub(super) struct NetworkClient {
-    /// What answers clients now.
+    /// State that is replaced at a reload.
     state: SharedServerState,
-    /// Longest time for a message to become whole.
+    /// Maximum time for a message to become complete.
     read_timeout: Duration,
 }
 
 impl StdioServer {
-    /// Follows the gateway's config from one message to the next, and does not wait for ever for the rest of one.
+    /// Follows config reloads between messages, and limits the wait for the rest of one.
     pub(super) fn for_network_client(self, fronts: SharedServerState, read_timeout: Duration) -> Self {
         StdioServer { network: Some(NetworkClient { state: fronts, read_timeout }), ..self }
     }
 
-    /// Serves until the input ends, the client does not read any more, or the gateway drains.
+    /// Serves until the input ends, the client stops reading, or the gateway drains.
     pub async fn serve<R, W>(self, reader: R, writer: W)
     where
         R: AsyncRead + Unpin,
         W: AsyncWrite + Send + Unpin + 'static,
     {
         let StdioServer { state: front, principal, server, scope, drain, network } = self;
+        // The bound makes a client that does not read slow down its own calls.
         let (out, lines) = mpsc::channel(QUEUED_LINES_MAX);
         let over = CancellationToken::new();
         let mut writing = tokio::spawn(write_lines(writer, lines, over.clone()));
@@ -77,6 +77,7 @@ impl StdioServer {
         let grace = match read {
             Some(ReadEnd::Unread | ReadEnd::Revoked | ReadEnd::TimedOut) => Duration::ZERO,
             Some(ReadEnd::Input) => {
+                // Subscriptions never end by themselves, so they would use up the whole grace period.
                 client.close_subscriptions();
                 drain.min(EOF_GRACE)
             }
@@ -86,6 +87,7 @@ impl StdioServer {
             _ = tokio::time::timeout(grace, client.wait_idle()) => {}
             () = out.closed() => {}
         }
+        // Dropped before the writer is told to finish: no further message can enter the queue.
         drop(client);
         over.cancel();
         if tokio::time::timeout(FLUSH_TIMEOUT, &mut writing).await.is_err() {
@@ -95,19 +97,19 @@ impl StdioServer {
     }
 }
 
-/// Why reading ended.
+/// Cause of the end of reading.
 enum ReadEnd {
-    /// The client closed its end.
+    /// Client closed its end.
     Input,
-    /// It does not read.
+    /// Client stopped reading.
     Unread,
-    /// Its key was removed.
+    /// Client's key was removed.
     Revoked,
-    /// A message did not become whole in time.
+    /// Message did not become complete in time.
     TimedOut,
 }
 
-/// A client behind the gate that clients over HTTP have to pass.
+/// Client behind the admission control that HTTP clients pass, too.
 struct AdmittedClient {
     client: StdioClient,
     state: Arc<ServerState>,
@@ -121,7 +123,7 @@ async fn read_lines<R: AsyncRead + Unpin>(mut reader: R, client: &mut AdmittedCl
     let mut begun = None;
     let mut buffer = BytesMut::with_capacity(16 * 1024);
     let mut scanned = 0;
-    // Inside a line that is too long: all of it is thrown away, but for the id of the request that it was.
+    // Inside a line that is too long. All of it is dropped, except the id of its request, which the error names.
     let mut skipping: Option<(PartialIdScanner, Option<u64>)> = None;
     loop {
         while let Some(at) = memchr::memchr(b'\n', &buffer[scanned..]) {
@@ -146,12 +148,13 @@ async fn read_lines<R: AsyncRead + Unpin>(mut reader: R, client: &mut AdmittedCl
             scanned = 0;
         }
         let is_inside = !buffer.is_empty() || skipping.is_some();
+        // From the first byte of a message: a client that is idle between messages may take any time.
         begun = is_inside.then(|| begun.unwrap_or_else(Instant::now));
         buffer.reserve(8 * 1024);
         let Some(read) = client.in_time(begun, reader.read_buf(&mut buffer)).await else { return ReadEnd::TimedOut };
         match read {
             Ok(n) if n > 0 => {}
-            // The last line needs no end.
+            // The last line needs no newline.
             end => {
                 let rest = buffer.freeze();
                 if end.is_ok() && skipping.is_none() && client.handle_line(&rest).await.is_err() {
@@ -164,11 +167,11 @@ async fn read_lines<R: AsyncRead + Unpin>(mut reader: R, client: &mut AdmittedCl
 }
 
 impl AdmittedClient {
-    /// Waits for more of a message for as long as that has left.
+    /// Waits for more of a message within the time that it has left.
     async fn in_time<T>(&self, begun: Option<Instant>, reading: impl Future<Output = T>) -> Option<T> {
         let (Some(network), Some(begun)) = (&self.network, begun) else { return Some(reading.await) };
         let until = begun + network.read_timeout;
-        // Who sends a byte now and then is never waited for.
+        // A client that sends a byte now and then must not get a new time limit for each.
         let read = match Instant::now() < until {
             true => tokio::time::timeout_at(until, reading).await.ok(),
             false => None,
@@ -179,7 +182,7 @@ impl AdmittedClient {
         read
     }
 
-    /// Goes on with the config as it is now, where the client is still who it was.
+    /// Continues with the current config, if the client's key still means the same principal.
     fn apply_reload(&mut self) -> Result<(), crate::revision::ClientDisconnected> {
         let Some(network) = &self.network else { return Ok(()) };
         let now = network.state.load();
@@ -211,7 +214,7 @@ impl AdmittedClient {
         {
             let ids = payload.iter().flat_map(RpcPayload::request_ids);
             let error = closed.record(&self.state.downstream.metrics);
-            // Of a batch each has its answer: whoever waits for one does so by its id.
+            // Each request of a batch gets its own error: callers wait for their id.
             for id in ids {
                 self.client.send_error(Some(id), &error).await?;
             }
@@ -228,7 +231,7 @@ impl AdmittedClient {
     }
 }
 
-/// Writes until it is told that it is over, and then what is left.
+/// Writes until it is cancelled, and then what is left.
 async fn write_lines<W: AsyncWrite + Unpin>(mut writer: W, mut lines: mpsc::Receiver<Bytes>, over: CancellationToken) {
     let mut waiting = Vec::new();
     let mut buffer = BytesMut::new();
@@ -238,7 +241,7 @@ async fn write_lines<W: AsyncWrite + Unpin>(mut writer: W, mut lines: mpsc::Rece
             biased;
             n = lines.recv_many(&mut waiting, QUEUED_LINES_MAX) => n == 0,
             () = over.cancelled(), if !closed => {
-                // Whatever still holds a sender, such as a call that goes on, has nobody to tell.
+                // Calls that still hold a sender have no client any more.
                 lines.close();
                 closed = true;
                 continue;
@@ -259,7 +262,7 @@ async fn write_lines<W: AsyncWrite + Unpin>(mut writer: W, mut lines: mpsc::Rece
             return;
         }
         buffer.clear();
-        // One large message shall not be paid for ever after.
+        // One large message must not hold memory for ever.
         if buffer.capacity() > WRITE_BUFFER_MAX {
             buffer = BytesMut::new();
         }

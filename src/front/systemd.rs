@@ -1,7 +1,7 @@
-//! Sockets that the service manager opened before us, and keeps when we are gone.
+//! Sockets that the service manager opened, and keeps after this process. Owns their assignment to listeners.
 //!
-//! Owns who gets which of them (sd_listen_fds(3): `LISTEN_FDS`, `LISTEN_PID`, `LISTEN_FDNAMES`). Invariant: each has one
-//! owner here.
+//! Does not accept connections. Source: sd_listen_fds(3), `LISTEN_FDS`, `LISTEN_PID`, `LISTEN_FDNAMES`. Invariant: each
+//! socket has one owner here.
 
 use std::io;
 
@@ -10,12 +10,12 @@ use tokio::net::{TcpListener, UnixListener};
 
 use crate::front::socket::ListenSocket;
 
-/// The sockets that nobody took yet, by name.
+/// Inherited sockets that no listener has taken yet, by name.
 #[derive(Default)]
 pub struct InheritedSockets(Vec<(String, ListenSocket)>);
 
 impl InheritedSockets {
-    /// Takes over what there is. Must be called on the runtime.
+    /// Takes over the sockets of the environment. Must be called on the runtime.
     pub fn from_env() -> io::Result<Self> {
         let mut passed = ListenFd::from_env();
         let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
@@ -27,7 +27,7 @@ impl InheritedSockets {
                 Ok(tcp) => tcp.map(|tcp| {
                     tcp.set_nonblocking(true).and_then(|()| TcpListener::from_std(tcp)).map(ListenSocket::Tcp)
                 }),
-                // Its file is the service manager's.
+                // No socket file to remove: it belongs to the service manager.
                 Err(_) => passed.take_unix_listener(index)?.map(|unix| {
                     let unix = unix.set_nonblocking(true).and_then(|()| UnixListener::from_std(unix));
                     unix.map(|unix| ListenSocket::Unix(unix, None))
@@ -40,7 +40,7 @@ impl InheritedSockets {
         Ok(InheritedSockets(sockets))
     }
 
-    /// Takes the sockets of a name, or all that are left.
+    /// Takes the sockets of a name, or all that remain.
     pub(super) fn take(&mut self, name: Option<&str>) -> Vec<ListenSocket> {
         let (taken, left) = std::mem::take(&mut self.0).into_iter().partition(|(own, _)| name.is_none_or(|n| n == own));
         self.0 = left;
@@ -48,7 +48,7 @@ impl InheritedSockets {
         taken.into_iter().map(|(_, socket)| socket).collect()
     }
 
-    /// How many nobody took.
+    /// Returns the number of sockets that no listener took.
     pub fn remaining(&self) -> usize {
         self.0.len()
     }

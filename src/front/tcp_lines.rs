@@ -1,10 +1,10 @@
-//! Clients on TCP that write a message a line.
+//! TCP clients that write a message a line. Owns the first line of a connection, which decides whether to serve it.
 //!
-//! Owns the first line of a connection, which decides whether there is anything to talk about. Does not read messages after
-//! it (`pipe`). Invariant: nothing runs on a connection whose first line is no JSON-RPC message.
+//! Does not read the messages after it (`stdio.rs`). Invariant: nothing runs on a connection whose first line is no
+//! JSON-RPC message.
 //!
-//! A web page can send a POST to any port of the machine that its browser runs on, without asking anybody, with any body.
-//! What comes before that body is a line that the page cannot make a message of, and it ends the connection.
+//! A web page can send a POST with any body to any port of the machine that its browser runs on, without permission.
+//! The request line comes before that body. The page cannot make it a message, so it ends the connection.
 
 use std::io::Cursor;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use crate::front::write_timeout::WriteTimeout;
 use crate::front::{ListenSettings, SharedServerState};
 use crate::jsonrpc::RpcPayload;
 
-/// What holds for all connections of a listener.
+/// Settings of all connections of a listener.
 pub(super) struct LineServer {
     pub(super) state: SharedServerState,
     pub(super) settings: ListenSettings,
-    /// How long calls may go on when the gateway stops.
+    /// Time that calls may take when the gateway stops.
     pub(super) drain: Duration,
 }
 
@@ -32,7 +32,7 @@ impl LineServer {
     /// Serves one connection until it ends.
     pub(super) async fn serve_connection(&self, stream: TcpStream, place: Arc<ConnectionSlot>) {
         let front = self.state.load_full();
-        // There is no place for a key in a message: where keys are needed, nobody can show one.
+        // A message has no place for a key: where keys are needed, no line client can show one.
         let Ok(pipe) = front.open_stdio("", &HeaderMap::new(), self.drain) else {
             tracing::debug!("a connection was closed: there are keys, and a message has no place for one");
             return;
@@ -54,7 +54,7 @@ impl LineServer {
             }
             Err(_) => return refused("read_timeout"),
         };
-        // Like a stream, it is in use for as long as it is open: what its client is served with is bound to it.
+        // Open connections count as in use, like a stream: the client's sessions are bound to them.
         let usage = place.begin();
         usage.admit();
         let unread = front.stall_detector.clone();
@@ -65,12 +65,12 @@ impl LineServer {
     }
 }
 
-/// Reads until there is a whole line; gives all that was read, or nothing where that line is no message.
+/// Reads until there is a whole line. Returns all that was read, or `None` if that line is no message.
 async fn first_line(reader: &mut (impl AsyncRead + Unpin), longest: usize, batch: usize) -> Option<Bytes> {
     let mut read = BytesMut::with_capacity(1024);
     loop {
         let size = reader.read_buf(&mut read).await.ok()?;
-        // Not only once the line is whole: who speaks another protocol may wait for an answer.
+        // Checked before the line is whole: a client of another protocol may wait for an answer.
         if !matches!(read.first(), Some(b'{' | b'[')) || read.len() > longest {
             return None;
         }

@@ -1,7 +1,7 @@
-//! TLS on the listener: certificate and key from files, replaced while it runs.
+//! TLS of a listener: certificate and key from files, replaced at run time. Owns the identity in use and its reload.
 //!
-//! Owns the pair in use and when it is replaced. Invariant: there is always a pair that works; one that does not is
-//! told of once, and changes nothing.
+//! Does not accept connections. Invariant: there is always a working identity. A broken one changes nothing and is
+//! logged once.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,41 +19,41 @@ use tokio_rustls::server::TlsStream;
 use crate::front::certificate_expiry::not_after;
 use crate::telemetry::Metrics;
 
-/// How often the files are looked at.
+/// Time between two checks of the files.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Where certificate and key are.
+/// Paths of the TLS files.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TlsSettings {
-    /// The certificate with its chain, PEM.
+    /// Certificate with its chain, PEM.
     pub cert: PathBuf,
-    /// Its private key, PEM.
+    /// Private key of the certificate, PEM.
     pub key: PathBuf,
-    /// The authorities of clients, PEM; with them, a client without a certificate of theirs is refused.
+    /// Authorities for client certificates, PEM. With them, a client without a certificate of theirs is refused.
     pub client_ca: Option<PathBuf>,
 }
 
-/// What is wrong with the files.
+/// Problem with the TLS files.
 #[derive(Debug)]
 pub struct TlsProblem {
-    /// Which setting is to blame: `cert`, `key` or `client_ca`.
+    /// Setting at fault: `cert`, `key` or `client_ca`.
     pub setting: &'static str,
-    /// What is wrong.
+    /// Description of the problem.
     pub message: String,
 }
 
-/// The pair in use.
+/// TLS identity in use, with its reload.
 pub struct ServerTls {
     settings: TlsSettings,
     current: ArcSwap<TlsIdentity>,
-    /// What was wrong at the last look, so that it is told once.
+    /// Problem of the last check, so that it is logged once.
     last_problem: Mutex<Option<String>>,
     metrics: Arc<Metrics>,
 }
 
 struct TlsIdentity {
     acceptor: TlsAcceptor,
-    /// The files that it was made of.
+    /// Contents of the files it was made from.
     files: TlsFiles,
     not_after: Option<i64>,
 }
@@ -112,6 +112,7 @@ impl TlsFiles {
             ),
             e => wrong("cert", &settings.cert, &format!("cannot be used: {e}")),
         })?;
+        // In the order of preference: the server chooses (RFC 7301, section 3.2).
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(TlsIdentity { acceptor: TlsAcceptor::from(Arc::new(config)), files: self, not_after })
     }
@@ -123,7 +124,7 @@ fn certificates(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
 }
 
 impl ServerTls {
-    /// Reads the files.
+    /// Reads the files and builds the first identity.
     pub fn load(settings: TlsSettings, metrics: Arc<Metrics>) -> Result<Arc<Self>, TlsProblem> {
         let pair = TlsFiles::read(&settings)?.pair(&settings)?;
         let tls = ServerTls { settings, current: ArcSwap::from_pointee(pair), last_problem: Mutex::default(), metrics };
@@ -131,10 +132,11 @@ impl ServerTls {
         Ok(Arc::new(tls))
     }
 
-    /// Reads the files again, and takes what they hold if it can be used. It reads files, so it blocks.
+    /// Reads the files again, and adopts them if they can be used. Blocks on file I/O.
     pub fn reload(&self) {
         let count = |outcome: &str| self.metrics.tls_reloads.with_label_values(&[outcome]).inc();
         let taken = TlsFiles::read(&self.settings).and_then(|files| {
+            // Contents are compared: modification times are unreliable on mounted volumes.
             if files == self.current.load().files { Ok(None) } else { files.pair(&self.settings).map(Some) }
         });
         let mut wrong = self.last_problem.lock().unwrap_or_else(PoisonError::into_inner);
@@ -157,7 +159,7 @@ impl ServerTls {
         }
     }
 
-    /// Looks at the files for as long as it runs.
+    /// Checks the files at an interval, until dropped.
     pub async fn watch(self: Arc<Self>) {
         loop {
             tokio::time::sleep(CHECK_INTERVAL).await;
@@ -166,7 +168,7 @@ impl ServerTls {
         }
     }
 
-    /// Shakes hands, within a time.
+    /// Performs the TLS handshake within `limit`.
     pub(super) async fn accept<S>(&self, stream: S, limit: Duration) -> Option<TlsStream<S>>
     where
         S: AsyncRead + AsyncWrite + Unpin,

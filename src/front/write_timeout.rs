@@ -1,7 +1,7 @@
-//! Connections that their clients read no more.
+//! Write timeout of a connection. Owns the time that its writing may stall.
 //!
-//! Owns the time that a connection's writing may stand still. Reads and writes are the stream's own. Invariant: a write
-//! that has moved nothing for the limit fails, and one that moves sets no timer.
+//! Does not change what is read or written. Invariant: a write that has moved nothing for the limit fails. A write that
+//! makes progress sets no timer.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -13,17 +13,17 @@ use tokio::time::{Sleep, sleep};
 
 type StallTimer = Option<Pin<Box<Sleep>>>;
 
-/// Which of the timers.
+/// Indices into `timers`.
 const WRITE: usize = 0;
 const FLUSH: usize = 1;
 
-/// A stream whose writing may not stand still for long.
+/// Stream whose writing may stall only for a limited time.
 pub(super) struct WriteTimeout<S, F> {
     stream: S,
     limit: Duration,
-    /// Called when it is over.
+    /// Callback for a timeout.
     on_timeout: F,
-    /// Since when nothing could be written, and nothing flushed: a stream without a buffer is always flushed.
+    /// Timers since when nothing could be written or flushed. They differ: a stream without a buffer is always flushed.
     timers: [StallTimer; 2],
 }
 
@@ -40,10 +40,12 @@ impl<S, F: Fn()> WriteTimeout<S, F> {
     ) -> Poll<io::Result<T>> {
         let timer = &mut self.timers[what];
         if polled.is_ready() {
+            // Progress ends the timer. The next stall starts a new one with the full limit.
             *timer = None;
             return polled;
         }
         let timer = timer.get_or_insert_with(|| Box::pin(sleep(self.limit)));
+        // Polled at once, which registers the waker for the limit.
         ready!(timer.as_mut().poll(cx));
         (self.on_timeout)();
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
@@ -108,7 +110,7 @@ mod tests {
         let start = Instant::now();
         assert_eq!(written.write_all(b"more").await.unwrap_err().kind(), io::ErrorKind::TimedOut);
         assert_eq!((start.elapsed(), late.load(Ordering::Relaxed)), (LIMIT, 1));
-        // A reader that takes a little now and then is slow, and no more.
+        // A reader that takes a little now and then is only slow.
         let (ours, mut slow) = duplex(4);
         let writing =
             tokio::spawn(async move { WriteTimeout::new(ours, LIMIT, || ()).write_all(b"twelve bytes").await });

@@ -1,7 +1,7 @@
-//! A call as the gateway sees it: measured, and recorded where the config says so.
+//! Watch over a call: measured always, and recorded where the config says so.
 //!
-//! Owns what a call's end is called in metrics and logs. Does not route (`view`). Invariant: a call is measured once, and
-//! nothing is formatted for one that is not recorded.
+//! Owns the name of a call's end in metrics and logs. Does not route (`endpoint.rs`). Invariant: a call is measured
+//! once, and a call that is not recorded formats nothing.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use crate::revision;
 use crate::telemetry::{CallEnding, CallMeter, CallRecord, ServerHop};
 use crate::upstream::ServerCall;
 
-/// A tool that says of itself that it failed.
+/// Ending of a tool call whose result has `isError`.
 const TOOL_ERROR: CallEnding = CallEnding { error: "tool_error", code: "" };
 
-/// The end of a call, as metrics and logs name it.
+/// Returns the end of a call, as metrics and logs name it.
 fn ending(method: &McpMethod, revision: &'static str, end: &Result<Outcome, Error>) -> CallEnding {
     match end {
         Ok(outcome) if is_tool_error(method, &outcome.result) => TOOL_ERROR,
@@ -30,23 +30,25 @@ fn ending(method: &McpMethod, revision: &'static str, end: &Result<Outcome, Erro
     }
 }
 
-/// 2026-07-28/server/tools.mdx, Error Handling: "Tool Execution Errors: Reported in tool results with `isError: true`".
+/// Returns true for a tool error. 2026-07-28/server/tools.mdx, Error Handling: "Tool Execution Errors: Reported in tool
+/// results with `isError: true`".
 fn is_tool_error(method: &McpMethod, result: &JsonObject) -> bool {
     matches!(method, McpMethod::CallTool | McpMethod::Task(TaskMethod::Result))
         && result.get("isError").is_some_and(|is_error| is_error.bytes() == "true")
 }
 
-/// A call that may end before it is sent to a server.
+/// Call that may end before it is sent to a server.
 pub(super) struct UnsentCall {
     method: McpMethod,
     received: Instant,
-    /// What the client asks for by name, as it spelled it.
+    /// Name that the client asks for, as it was sent.
     name: Option<RawJson>,
     request_bytes: usize,
 }
 
 impl UnsentCall {
     pub(super) fn from_call(call: &Call) -> Self {
+        // Records name tools and prompts only.
         let named = matches!(call.method, McpMethod::CallTool | McpMethod::GetPrompt);
         let name = if named { call.params.get("name").cloned() } else { None };
         let request_bytes = call.params.size_hint();
@@ -58,7 +60,7 @@ impl UnsentCall {
         let UnsentCall { method, received, name, request_bytes } = self;
         let (ending, took) = (ending(&method, caller.revision, end), received.elapsed());
         view.method_meter(&method).record(caller.revision, ending, took, None);
-        // A list comes from memory, and is no call of anything.
+        // Lists come from memory, and are no call of an item.
         if ending.is_error() && view.gateway.call_log.records(ending) {
             CallRecord {
                 method: method_label(&method),
@@ -79,7 +81,7 @@ impl UnsentCall {
     }
 }
 
-/// What is known of a call that goes to a server.
+/// Facts about a call that goes to a server.
 pub(super) struct CallWatch {
     gateway: Arc<Gateway>,
     caller: Arc<Caller>,
@@ -91,13 +93,14 @@ pub(super) struct CallWatch {
     received: Instant,
     sent: Instant,
     request_bytes: usize,
-    /// Whether its client was asked something since.
+    /// True if the client got an input request.
     asked_for_input: bool,
     finished: bool,
 }
 
 impl CallWatch {
-    /// For a call that is about to be sent: its meter, its server, and its tool as clients see it.
+    /// Creates the watch of a call that is about to be sent. Takes its meter, its server, and its tool as clients see
+    /// it.
     pub(super) fn new(
         view: &Endpoint,
         caller: &Arc<Caller>,
@@ -155,14 +158,15 @@ impl CallWatch {
 impl Drop for CallWatch {
     fn drop(&mut self) {
         if !self.finished && self.gateway.call_log.is_for_all() {
-            // A stateless client comes back with the answers, in another call.
+            // A stateless client comes back with the input responses in another call, so a dropped exchange is no
+            // cancellation.
             let outcome = if self.asked_for_input { "input_required" } else { "cancelled" };
             self.write_record(outcome, "", Instant::now(), 0);
         }
     }
 }
 
-/// A call at a server that is watched until its end, whose events are changed on their way.
+/// Watched exchange. Its events are changed on their way to the client.
 pub(super) struct WatchedCall<F> {
     call: ServerCall,
     watch: CallWatch,

@@ -1,7 +1,7 @@
-//! Everything that all servers offer, under the names that clients see.
+//! Catalogue: everything that all servers offer, under the names that clients see.
 //!
 //! Owns the snapshot and how it is built. Does not talk to servers. Invariant: a snapshot is never changed, only
-//! replaced; what it lists, it can route, and what it cannot expose is named with the reason.
+//! replaced. Every listed item can be routed, and every item that cannot be exposed is named with the reason.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -19,80 +19,82 @@ use crate::policy::ItemRules;
 use crate::telemetry::{CallMeter, MeterFactory, Metrics};
 use crate::upstream::{Upstream, depth};
 
-/// How long clients may keep a list whose servers say nothing about it, in milliseconds: they are told of changes.
+/// Cache time of a list whose servers give none, in milliseconds. Clients are notified of changes.
 const LIST_TTL_MS: u64 = 60_000;
-/// Tools that have meters of their own; more share one, so that a server cannot fill the metrics.
+/// Maximum number of tools with meters of their own. Further ones share a meter, so that a server cannot fill the
+/// metrics.
 const METERS_MAX: usize = 5_000;
 
-/// One item and where it leads.
+/// Route of one item to its server.
 pub struct CatalogRoute {
-    /// Its server.
+    /// Server of the item.
     pub upstream: Arc<ServerEntry>,
-    /// The server's own key: a name, a URI, a template.
+    /// Server's own key: a name, a URI, a template.
     pub local: ByteString,
-    /// The same as JSON, as calls carry it.
+    /// JSON form of `local`, as calls carry it.
     pub local_raw: RawJson,
-    /// The key that clients see through the endpoint over everything.
+    /// Key that clients see through the endpoint over everything.
     pub exposed: ByteString,
-    /// The definition, as the server gave it (repaired if need be).
+    /// Definition from the server, repaired if need be.
     pub definition: Arc<JsonObject>,
-    /// What is listed through the endpoint over everything.
+    /// Listed form on the endpoint over everything.
     pub listed: RawJson,
-    /// Whether lists leave it out.
+    /// True if lists leave it out.
     pub hidden: bool,
-    /// Whether no list of its server has it: a tool names it.
+    /// True if no list of its server has it, but a tool names it.
     pub implied: bool,
-    /// Of a tool: why model APIs refuse it, and its schema as they take it.
+    /// Combining schema of a tool: the reason why model APIs refuse it, and its compatible form.
     pub(super) combined: Option<CombinedSchema>,
-    /// What its calls are measured by.
+    /// Meter of its calls.
     pub meter: Arc<CallMeter>,
 }
 
-/// An item that cannot be exposed.
+/// Item that cannot be exposed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ExcludedItem {
-    /// Its server.
+    /// Server of the item.
     pub server: String,
-    /// Its kind and key, as far as it has one.
+    /// Kind and key, as far as it has one.
     pub item: String,
-    /// Why.
+    /// Reason, for operators.
     pub reason: String,
 }
 
-/// All servers' items at one moment.
+/// Items of all servers at one moment.
 #[derive(Default)]
 pub struct Snapshot {
-    /// By kind and exposed key.
+    /// Routes by kind and exposed key.
     exposed: [BTreeMap<ByteString, Arc<CatalogRoute>>; 4],
-    /// By kind, server and own key.
+    /// Routes by kind, server and own key.
     local: [HashMap<(ByteString, ByteString), Arc<CatalogRoute>>; 4],
-    /// What could not be exposed.
+    /// Items that could not be exposed.
     pub excluded: Vec<ExcludedItem>,
-    /// What else its operator should hear of.
+    /// Other findings for the operator.
     pub findings: Vec<CatalogFinding>,
     templates: TemplateIndex,
-    /// The servers that list resources or templates, by name.
+    /// Servers that list resources or templates, by name.
     resource_servers: BTreeSet<ByteString>,
     hints: HashMap<(ByteString, ItemKind), Option<CacheHint>>,
     lists: Mutex<HashMap<ListKey, RenderedList>>,
 }
 
-/// Which list it is: the endpoint, the row of the policy, the kind, whether it says what may become a task.
+/// Key of a list: the endpoint, the principal's row in the policy, the kind, and whether it says what may become a
+/// task.
 type ListKey = (ByteString, u32, ItemKind, bool);
 
-/// A list as an endpoint shows it.
+/// List as an endpoint shows it.
 #[derive(Clone)]
 pub struct RenderedList {
-    /// The result.
+    /// Result of the list request.
     pub result: JsonObject,
-    /// How long it may be kept.
+    /// Cache time for clients.
     pub hint: CacheHint,
-    /// The same for lists of the same bytes, in this process.
+    /// Digest of the bytes, comparable within this process.
     pub digest: u64,
 }
 
 impl Snapshot {
-    /// Merges what the servers offer. `servers` are sorted by name.
+    /// Builds a snapshot of what the servers offer. `servers` are sorted by name.
     pub fn build(servers: &[Arc<ServerEntry>], rules: &NameRules, meters: &MeterFactory) -> Self {
         let mut snapshot = Snapshot::default();
         let mut found = ItemKind::ALL.map(|kind| snapshot.select_items(kind, servers));
@@ -100,7 +102,7 @@ impl Snapshot {
         let pages =
             mcp_apps::unlisted_app_pages(&found[ItemKind::Tools as usize], &found[ItemKind::Resources as usize]);
         found[ItemKind::Resources as usize].extend(pages);
-        // Tools come last: some name resources, by the URIs that those have got.
+        // Tools come last: some name resources by exposed URIs, which must be known by then.
         for kind in [ItemKind::Resources, ItemKind::Templates, ItemKind::Prompts, ItemKind::Tools] {
             let found = std::mem::take(&mut found[kind as usize]);
             let keys = exposed_keys(kind, &found, rules);
@@ -117,7 +119,7 @@ impl Snapshot {
         snapshot
     }
 
-    /// What the servers list of a kind and may be exposed; the rest is noted.
+    /// Selects the items of a kind that may be exposed, and notes the others.
     fn select_items<'a>(&mut self, kind: ItemKind, servers: &'a [Arc<ServerEntry>]) -> Vec<SelectedItem<'a>> {
         let mut found = Vec::new();
         for upstream in servers {
@@ -135,7 +137,7 @@ impl Snapshot {
         found
     }
 
-    /// Leaves out templates that begin with an expression where a server has many: each costs every lookup a try.
+    /// Excludes templates that begin with an expression where a server has many. Each of them costs every lookup a try.
     fn bound_open_templates(&mut self, found: &mut Vec<SelectedItem<'_>>) {
         let mut open: HashMap<&str, usize> = HashMap::new();
         let left_out = &mut self.excluded;
@@ -156,6 +158,7 @@ impl Snapshot {
     }
 
     fn insert(&mut self, kind: ItemKind, route: CatalogRoute) {
+        // A page that only a tool names does not make its server one that lists resources.
         if matches!(kind, ItemKind::Resources | ItemKind::Templates) && !route.implied {
             self.resource_servers.insert(server_name(&route.upstream));
         }
@@ -164,33 +167,34 @@ impl Snapshot {
         self.exposed[kind as usize].insert(route.exposed.clone(), route);
     }
 
-    /// The item with this exposed key.
+    /// Finds the item with this exposed key.
     pub fn find_exposed(&self, kind: ItemKind, exposed: &ByteString) -> Option<&Arc<CatalogRoute>> {
         self.exposed[kind as usize].get(exposed)
     }
 
-    /// The item of one server with this key of its own.
+    /// Finds the item of one server by its own key.
     pub fn find_local(&self, kind: ItemKind, server: &ByteString, local: &ByteString) -> Option<&Arc<CatalogRoute>> {
         self.local[kind as usize].get(&(server.clone(), local.clone()))
     }
 
-    /// All items of a kind, in the order of their exposed keys.
+    /// Iterates over all items of a kind, in the order of their exposed keys.
     pub fn iter(&self, kind: ItemKind) -> impl Iterator<Item = &Arc<CatalogRoute>> {
         self.exposed[kind as usize].values()
     }
 
-    /// The template that a URI can come from; none where the budget is spent.
+    /// Finds the template that a URI can come from. Returns `None` if the budget is spent.
     pub(super) fn find_template(&self, uri: &str, budget: &LookupBudget) -> Option<&Arc<CatalogRoute>> {
         self.templates.find(uri, budget)
     }
 
-    /// The servers that list resources or templates, by name.
+    /// Returns the servers that list resources or templates, by name.
     pub(super) fn resource_servers(&self) -> impl Iterator<Item = &ByteString> {
         self.resource_servers.iter()
     }
 
-    /// A list, made once for each endpoint and row of the policy.
+    /// Returns a list, rendered once for each endpoint and row of the policy.
     pub fn list(&self, key: ListKey, public: bool, visible: impl Fn(&CatalogRoute) -> Option<RawJson>) -> RenderedList {
+        // Rendered without the lock: two callers may render the same list, which is harmless.
         if let Some(list) = self.lock_lists().get(&key) {
             return list.clone();
         }
@@ -217,14 +221,15 @@ impl Snapshot {
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The servers whose list of this kind differs between two snapshots.
+    /// Returns the servers whose list of this kind differs between two snapshots.
     pub fn changed_servers(&self, before: &Snapshot, kind: ItemKind) -> Vec<ByteString> {
         let mut servers = Vec::new();
         let (now, then) = (&self.exposed[kind as usize], &before.exposed[kind as usize]);
         let differs = |a: &BTreeMap<ByteString, Arc<CatalogRoute>>,
                        b: &BTreeMap<ByteString, Arc<CatalogRoute>>,
                        servers: &mut Vec<ByteString>| {
-            // "Servers MAY omit UI-only resources from […] `notifications/resources/list_changed`" (ext-apps, 2026-01-26).
+            // "Servers MAY omit UI-only resources from […] `notifications/resources/list_changed`" (ext-apps,
+            // 2026-01-26).
             for (key, route) in a.iter().filter(|(_, route)| !route.implied) {
                 let other = b.get(key).filter(|other| !other.implied);
                 let same = other.is_some_and(|other| other.listed == route.listed && other.hidden == route.hidden);
@@ -239,7 +244,7 @@ impl Snapshot {
         servers
     }
 
-    /// Puts sizes into the metrics.
+    /// Records sizes in the metrics.
     pub fn record_metrics(&self, servers: &[Arc<ServerEntry>], metrics: &Metrics) {
         for upstream in servers {
             let name = &upstream.settings.name;
@@ -250,6 +255,7 @@ impl Snapshot {
             let tools = self.iter(ItemKind::Tools).filter(|r| r.upstream.settings.name == *name && !r.hidden);
             let bytes: usize = tools.map(|route| route.listed.bytes().len()).sum();
             metrics.catalog_bytes.with_label_values(&[name]).set(gauge_value(bytes));
+            // A token has about four bytes.
             metrics.catalog_tokens.with_label_values(&[name]).set(gauge_value(bytes / 4));
             let left_out = self.excluded.iter().filter(|l| l.server == *name).count();
             metrics.catalog_left_out.with_label_values(&[name]).set(gauge_value(left_out));
@@ -267,7 +273,7 @@ impl Snapshot {
         metrics.filters_unmatched.with_label_values(&[server.unwrap_or_default()]).set(gauge_value(count));
     }
 
-    /// What its operator should hear of a server; `None`: of views and keys.
+    /// Returns the findings about a server. `None` selects those about views and keys.
     pub fn findings_about(&self, server: Option<&str>, topic: FindingTopic) -> Vec<&str> {
         let told = self.findings.iter().filter(|f| f.topic == topic && f.server.as_deref() == server);
         told.map(|finding| finding.text.as_str()).collect()
@@ -284,11 +290,11 @@ pub(super) fn server_name(upstream: &Upstream) -> ByteString {
 
 // === building ===
 
-/// An item that will be exposed, before it has its key.
+/// Item that will be exposed, before it has its key.
 pub(super) struct SelectedItem<'a> {
     pub(super) upstream: &'a Arc<ServerEntry>,
     pub(super) local: ByteString,
-    /// What it is called before prefix and separator.
+    /// Name before prefix and separator are added.
     pub(super) base_name: String,
     pub(super) definition: Arc<JsonObject>,
     pub(super) implied: bool,
@@ -302,7 +308,7 @@ fn rules_of(upstream: &ServerEntry, kind: ItemKind) -> &ItemRules {
     }
 }
 
-/// Applies the config's rules and checks the item. `None`: the config says that it does not exist.
+/// Applies the config's rules and checks the item. Returns `None` if the config excludes it.
 fn select_item<'a>(
     kind: ItemKind,
     upstream: &'a Arc<ServerEntry>,
@@ -317,7 +323,7 @@ fn select_item<'a>(
         ),
         reason,
     };
-    // Clients read a list as one document, with parsers of limited depth: one item must not cost them all.
+    // Clients parse a list as one document, with limited depth: one item must not cost them all the others.
     if depth(&item.bytes()) > upstream.settings.lists.depth {
         let (most, name) = (upstream.settings.lists.depth, &upstream.settings.name);
         return Err(left_out(format!("it is nested deeper than {most} levels (servers.{name}.max_depth)")));
@@ -354,8 +360,8 @@ fn exposed_keys(kind: ItemKind, found: &[SelectedItem<'_>], rules: &NameRules) -
             assign(&wanting.collect::<Vec<_>>(), rules)
         }
         ItemKind::Resources | ItemKind::Templates => {
-            // Servers are sorted: the first that has a URI keeps it as it is. What only tools name comes behind all that
-            // is listed.
+            // Servers are sorted, and the first owner of a URI keeps it unwrapped. Pages that only tools name come
+            // behind all listed resources.
             let mut owners: HashMap<&str, &str> = HashMap::new();
             let key = |t: &SelectedItem<'_>| {
                 let server = t.upstream.settings.name.as_str();
@@ -373,7 +379,7 @@ fn exposed_keys(kind: ItemKind, found: &[SelectedItem<'_>], rules: &NameRules) -
     }
 }
 
-/// The names that are not what their servers call them, beside the prefix and characters that no name has.
+/// Returns findings for names that differ from the servers' own, beyond the prefix and characters that no name has.
 fn changed_names(
     kind: ItemKind,
     found: &[SelectedItem<'_>],
@@ -406,6 +412,7 @@ impl SelectedItem<'_> {
             ItemKind::Prompts => McpMethod::GetPrompt,
             ItemKind::Resources | ItemKind::Templates => McpMethod::ReadResource,
         };
+        // Tools beyond the limit share one series.
         let tool = if kind == ItemKind::Tools { if own_meter { exposed.as_str() } else { "_OTHER" } } else { "" };
         CatalogRoute {
             meter: Arc::new(meters.meter(method.name(), &self.upstream.settings.name, tool)),
@@ -422,14 +429,14 @@ impl SelectedItem<'_> {
     }
 }
 
-/// Servers that list something, without a connection.
+/// Catalogue parts for tests: servers that list items, without a connection.
 #[cfg(test)]
 pub(in crate::gateway) mod testing {
     use super::*;
     use crate::link::reaper::Reaper;
     use crate::upstream::{ConnectTarget, ItemList, ServerLists, ServerSettings, UpstreamContext};
 
-    /// A server that lists these items of a kind.
+    /// Creates a server that lists these items of a kind.
     pub(in crate::gateway) fn server_entry(
         name: &str,
         kind: ItemKind,
@@ -444,7 +451,7 @@ pub(in crate::gateway) mod testing {
         Arc::new(ServerEntry { settings: upstream.settings.clone(), upstream })
     }
 
-    /// The catalogue of these servers.
+    /// Builds the catalogue of these servers.
     pub(in crate::gateway) fn snapshot(members: &[Arc<ServerEntry>], rules: &NameRules) -> Snapshot {
         Snapshot::build(members, rules, &MeterFactory(Arc::new(Metrics::new())))
     }

@@ -1,7 +1,7 @@
-//! One endpoint: everything, a view, or a single server with its own names.
+//! Endpoint: the union of everything, a view, or a single server with its own names.
 //!
-//! Owns the path of a call: resolve, check, start, restore. Invariant: a name that may not be used gives the same
-//! answer as one that does not exist.
+//! Owns the path of a call: resolve, check, start, restore. Does not hold items (`catalog.rs`). Invariant: a name that
+//! may not be used gets the same error as one that does not exist.
 
 use std::sync::Arc;
 
@@ -27,10 +27,10 @@ use crate::revision;
 use crate::telemetry::CallMeter;
 use crate::upstream::Upstream;
 
-/// Longest instructions; clients cut at about this.
+/// Maximum length of instructions. Clients cut at about this.
 const INSTRUCTIONS_MAX: usize = 2048;
 
-/// What an endpoint is over.
+/// Servers and tools that an endpoint covers.
 #[derive(Clone)]
 pub(super) enum EndpointScope {
     All,
@@ -39,28 +39,28 @@ pub(super) enum EndpointScope {
     Union(Arc<EndpointUnion>),
 }
 
-/// An endpoint, as a server.
+/// Endpoint, as an MCP server.
 pub struct Endpoint {
     pub(super) gateway: Arc<Gateway>,
-    /// The servers and the rules that it is made of.
+    /// Servers and rules of this endpoint.
     pub(super) generation: Arc<Generation>,
     pub(super) scope: EndpointScope,
     pub(super) name: ByteString,
 }
 
-/// Where a call goes.
+/// Call with its target.
 pub(super) struct RoutedCall {
     pub(super) upstream: Arc<ServerEntry>,
     pub(super) meter: Arc<CallMeter>,
-    /// The tool or prompt, as clients see it; empty where there is none.
+    /// Tool or prompt, as clients see it. Empty where there is none.
     pub(super) tool: ByteString,
     pub(super) call: Call,
 }
 
-/// A call that has no way.
+/// Call without a target.
 pub(super) struct RejectedCall {
     pub(super) error: Error,
-    /// The call, where its name is unknown.
+    /// Call, if its name is unknown.
     pub(super) call: Option<Box<Call>>,
     pub(super) unsent: UnsentCall,
 }
@@ -75,13 +75,13 @@ impl Endpoint {
         Endpoint { gateway, generation, scope, name }
     }
 
-    /// Another hold on the same endpoint.
+    /// Clones the endpoint. The parts are shared.
     pub(super) fn clone_endpoint(&self) -> Endpoint {
         let Endpoint { gateway, generation: now, scope, name } = self;
         Endpoint { gateway: gateway.clone(), generation: now.clone(), scope: scope.clone(), name: name.clone() }
     }
 
-    /// Whether items keep their servers' own names here.
+    /// Returns true if items keep their servers' own names here.
     pub(super) fn keeps_local_names(&self) -> bool {
         matches!(self.scope, EndpointScope::Server(_))
     }
@@ -95,11 +95,12 @@ impl Endpoint {
         }
     }
 
-    /// Whether this caller may see and use an item through this endpoint.
+    /// Returns true if this caller may see and use an item through this endpoint.
     pub(super) fn permits(&self, principal: &Principal, kind: ItemKind, route: &CatalogRoute) -> bool {
         if !self.includes(&route.upstream.settings.name) {
             return false;
         }
+        // Globs of views and keys apply to tools only.
         if kind != ItemKind::Tools {
             return true;
         }
@@ -111,7 +112,7 @@ impl Endpoint {
         viewed && self.generation.access.allows_tool(principal, &route.exposed)
     }
 
-    /// The item that a client names, if it exists and may be used.
+    /// Finds the item that a client names, if it exists and may be used.
     pub(super) fn lookup(
         &self,
         snapshot: &Snapshot,
@@ -120,6 +121,7 @@ impl Endpoint {
         key: &ByteString,
     ) -> Option<Arc<CatalogRoute>> {
         let route = match &self.scope {
+            // Servers' own names are unique within one server only.
             EndpointScope::Server(upstream) => snapshot.find_local(kind, &server_name(upstream), key),
             _ => snapshot.find_exposed(kind, key),
         };
@@ -127,6 +129,7 @@ impl Endpoint {
         if self.permits(&caller.principal, kind, route) {
             return Some(route.clone());
         }
+        // Operators see the refusal here. Clients get the error of an unknown name.
         self.gateway.metrics.policy_denied.with_label_values(&[kind.member()]).inc();
         None
     }
@@ -141,15 +144,16 @@ impl Endpoint {
         with_tasks: bool,
     ) -> Result<Outcome, Error> {
         if params.get("cursor").is_some_and(|cursor| !cursor.is_null()) {
-            // Everything is on the first page, so that no cursor was ever given out.
+            // Every list has one page, so no cursor was ever given out.
             return Err(Error::new(McpErrorKind::InvalidParams, "Invalid params: unknown cursor"));
         }
         let RenderedList { mut result, mut hint, .. } = self.rendered_list(caller, kind, with_tasks);
         if let Some(absence) = self.absence() {
             revision::explain_absence(&mut result, &absence);
-            // It may be over at any time.
+            // The absence of a server may end at any time.
             hint.ttl_ms = 0;
         }
+        // The shortest cache time of any server holds for the whole list.
         for upstream in self.generation.servers.iter().filter(|upstream| self.includes(&upstream.name)) {
             if let Some(fresh) = upstream.list_ttl(kind) {
                 hint.ttl_ms = hint.ttl_ms.min(fresh);
@@ -158,8 +162,8 @@ impl Endpoint {
         Ok(Outcome { result, cache_hint: Some(hint), task: None })
     }
 
-    /// Explains why the one server of this endpoint never came up. Where there are several, a list is not empty for that
-    /// reason, and the status has them all.
+    /// Explains why the one server of this endpoint never came up. An endpoint with several servers has other items to
+    /// list, and the status shows them all.
     fn absence(&self) -> Option<String> {
         match &self.scope {
             EndpointScope::Server(only) => only.absence(),
@@ -167,9 +171,10 @@ impl Endpoint {
         }
     }
 
-    /// What a list holds, without the age of its parts.
+    /// Renders a list, without the age of its parts.
     pub(super) fn rendered_list(&self, caller: &Caller, kind: ItemKind, with_tasks: bool) -> RenderedList {
         let key = (self.name.clone(), caller.principal.id, kind, with_tasks);
+        // Without keys every caller sees the same list, so shared caches may hold it.
         let public = caller.principal.id == ANONYMOUS;
         let style = match &self.scope {
             EndpointScope::View(view) => view.schema.unwrap_or(self.generation.schema),
@@ -196,7 +201,7 @@ impl Endpoint {
 
     // === calls ===
 
-    /// The way of a call, or the call itself where its name is unknown.
+    /// Resolves a call to its target. Fails with the call itself if its name is unknown.
     pub(super) fn route(
         &self,
         caller: &Caller,
@@ -237,6 +242,7 @@ impl Endpoint {
             *unknown = Some(Box::new(call));
             return Err(Error::new(McpErrorKind::UnknownName, format!("Unknown {what}: {name}")));
         };
+        // The check needs the definition, which is known only now.
         if let Some(check) = call.deferred_check.take() {
             check(&route.definition, call.params.get("arguments"))?;
         }
@@ -264,7 +270,7 @@ impl Endpoint {
         })
     }
 
-    /// `completion/complete`: the prompt or template that it is for says whose it is.
+    /// Resolves `completion/complete`. The prompt or template that it refers to decides the server.
     fn resolve_completion(&self, snapshot: &Snapshot, caller: &Caller, mut call: Call) -> Result<RoutedCall, Error> {
         let wrong =
             || Error::new(McpErrorKind::InvalidParams, "Invalid params: ref must name a prompt or a resource template");
@@ -300,6 +306,7 @@ impl Endpoint {
     pub(super) fn start(&self, caller: &Arc<Caller>, routed: RoutedCall) -> Exchange {
         let RoutedCall { upstream, meter, tool, call } = routed;
         let method = call.method.clone();
+        // A single server's endpoint keeps that server's URIs, so its links need no rewriting.
         let links = (!self.keeps_local_names()).then(|| (self.gateway.clone(), server_name(&upstream)));
         let about_task = call.task_mode != TaskMode::Never || matches!(method, McpMethod::Task(_));
         let naming = about_task.then(|| self.task_naming(caller, &upstream));
@@ -332,9 +339,9 @@ impl Endpoint {
         Exchange::ready(end)
     }
 
-    // === news ===
+    // === events ===
 
-    /// What a listener on this endpoint hears of something that happened.
+    /// Translates an event for a subscriber on this endpoint. Returns `None` if it is of no concern there.
     pub(super) fn translate_event(&self, caller: &Arc<Caller>, happened: GatewayEvent) -> Option<Notification> {
         match happened {
             GatewayEvent::LogMessage(server, level, params) => {
@@ -348,7 +355,7 @@ impl Endpoint {
                 self.task_naming(caller, upstream).expose_task(&mut task);
                 Some(Notification::TaskStatus(task))
             }
-            // The listener finds out whether it is shown what changed.
+            // The subscriber compares its lists to find out whether a change is visible to it.
             GatewayEvent::ListChanged(..) | GatewayEvent::Reconfigured => None,
             GatewayEvent::FromDedicatedConnection(server, owner, notice) if owner.matches(caller) => match *notice {
                 Notification::ResourceUpdated(uri, params) => {
@@ -376,7 +383,8 @@ impl Endpoint {
     }
 }
 
-/// What one server handed out is for no other: a name may have moved to another one between two rounds.
+/// Checks that a continuation goes to the server that issued its state. A name may have moved to another server between
+/// two rounds.
 fn check_resumable(routed: RoutedCall) -> Result<RoutedCall, Error> {
     let server = routed.call.continuation.as_ref().and_then(|resume| resume.server.as_ref());
     match server {
@@ -388,7 +396,7 @@ fn check_resumable(routed: RoutedCall) -> Result<RoutedCall, Error> {
     }
 }
 
-/// A server's name for models, with the title that the config gives it.
+/// Returns the server's name for models, with the title that the config gives it.
 fn display_title(server: &ServerEntry) -> String {
     let name = &server.settings.name;
     match &server.settings.title {
@@ -397,12 +405,12 @@ fn display_title(server: &ServerEntry) -> String {
     }
 }
 
-/// Whether any tool of the server may become a task, although none says so.
+/// Returns true if any tool of the server may become a task without declaring it.
 fn runs_as_task(upstream: &Upstream) -> bool {
     upstream.description().and_then(|face| face.features.tasks).is_some_and(|tasks| tasks.any_tool)
 }
 
-/// An item under its server's own key, but with the config's description.
+/// Renders an item under its server's own key, with the config's description.
 fn render_local(kind: ItemKind, route: &CatalogRoute) -> RawJson {
     let rules = match kind {
         ItemKind::Tools => &route.upstream.settings.tools,
@@ -416,6 +424,7 @@ impl Server for Endpoint {
     fn describe(&self, _: &Caller) -> ServerDescription {
         let servers = || self.generation.servers.iter().filter(|u| self.includes(&u.settings.name));
         let faces: Vec<ServerDescription> = servers().filter_map(|upstream| upstream.description()).collect();
+        // Clients read the capabilities once, and servers may come later: every kind is offered.
         let features = ServerCapabilities {
             tools: true,
             tools_changes: true,
@@ -438,6 +447,7 @@ impl Server for Endpoint {
             EndpointScope::Server(only) => expose::paragraphs(text(only), self.absence()),
             _ => expose::instructions(servers().map(|u| (display_title(u), text(u))), INSTRUCTIONS_MAX),
         };
+        // Clients show a single server under the title and icon of its config.
         let info = match &self.scope {
             EndpointScope::Server(only) => {
                 revision::implementation_as(only.settings.title.as_deref(), only.settings.icon.as_deref())
@@ -464,8 +474,8 @@ impl Server for Endpoint {
     }
 
     fn subscribe(&self, caller: &Arc<Caller>, filter: SubscriptionFilter) -> NotificationStream {
-        // First listen, then subscribe: nothing is missed in between. Nor is a change of the rules: either it is in what
-        // holds now, or it is heard of.
+        // Events are subscribed to before resources, so nothing is missed in between. A change of the rules is not
+        // missed either: it is in the current generation, or comes as an event.
         let receiver = self.gateway.events.subscribe_events();
         let Some(view) = self.gateway.endpoint(&self.name, &caller.principal) else {
             return NotificationStream::closed();
@@ -480,7 +490,7 @@ impl Server for Endpoint {
         }
         let (tasks, watches) = self.watch_tasks(caller, &filter.tasks);
         honoured.tasks = tasks;
-        // The end of all tasks is not the end of the listening.
+        // The end of all tasks must not end the stream.
         let watched = stream::select_all(watches.into_iter().map(Box::pin)).chain(stream::pending());
         let heard = stream::select(stream.map(Some).chain(stream::once(std::future::ready(None))), watched.map(Some));
         let heard = heard.take_while(|heard| std::future::ready(heard.is_some())).filter_map(std::future::ready);

@@ -1,7 +1,7 @@
-//! Endpoint over everything for a key that may use only some views and servers.
+//! Union endpoint for a key that may use only some views and servers.
 //!
 //! Owns which servers and tools the named endpoints reach together. Does not decide what the key's own globs leave of
-//! them (`policy`). Invariant: nothing is reached here that is not reached through one of the named endpoints.
+//! them (`policy`). Invariant: the union reaches nothing that none of the named endpoints reaches.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(super) struct EndpointUnion {
 }
 
 impl EndpointUnion {
-    /// Gathers the named endpoints; names that lead nowhere add nothing.
+    /// Unites the named endpoints. Names that lead nowhere add nothing.
     pub(super) fn new(names: &HashSet<String>, scopes: &HashMap<String, EndpointScope>) -> Self {
         let mut union = EndpointUnion::default();
         for name in names {
@@ -34,7 +34,7 @@ impl EndpointUnion {
         self.servers.contains(server) || self.views.iter().any(|view| view.includes(server))
     }
 
-    /// Finds out whether one of the endpoints has this tool.
+    /// Returns true if one of the endpoints has this tool.
     pub(super) fn has_tool(&self, server: &str, exposed: &str) -> bool {
         let viewed = |view: &Arc<ViewRules>| view.includes(server) && view.tools.matches(exposed);
         self.servers.contains(server) || self.views.iter().any(viewed)

@@ -1,7 +1,7 @@
-//! News of all servers, to whoever listens.
+//! Event bus: events of all servers, for every subscriber.
 //!
-//! Owns the listeners' queue and the count of subscriptions. Invariant: a server is subscribed to exactly the
-//! resources that somebody listens to.
+//! Owns the subscribers' queue and the count of resource subscriptions. Does not translate events (`endpoint.rs`).
+//! Invariant: a server is subscribed to exactly the resources that some client is subscribed to.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,41 +12,42 @@ use crate::json::{ByteString, JsonObject};
 use crate::model::{ItemKind, LogLevel, Notification, TaskState};
 use crate::upstream::{ConnectionOwner, Upstream};
 
-/// News that may wait for a slow listener; one that falls further behind is told that everything may have changed.
+/// Maximum number of events queued for a slow subscriber. One that falls further behind is notified that everything may
+/// have changed.
 const EVENT_QUEUE_MAX: usize = 1024;
 
-/// Longest URI that can be subscribed to, in bytes: it is kept, and sent to its server.
+/// Longest URI that can be subscribed to, in bytes. The URI is stored, and sent to its server.
 pub(super) const SUBSCRIBED_URI_MAX: usize = 8 * 1024;
 
-/// What happened at a server.
+/// Event of a server, or of the gateway.
 #[derive(Clone, Debug)]
 pub(super) enum GatewayEvent {
-    /// What it lists changed.
+    /// Change of a server's list.
     ListChanged(ByteString, ItemKind),
-    /// Anything may be different: servers, names, rules.
+    /// Change of the config: servers, names or rules may differ.
     Reconfigured,
-    /// One of its resources did: the server, its own URI, the params.
+    /// Update of a resource: the server, its own URI, the params.
     ResourceUpdated(ByteString, ByteString, JsonObject),
-    /// It told of one of its tasks.
+    /// Status notification of a task.
     TaskChanged(ByteString, Box<TaskState>),
-    /// It logged something that belongs to no call: the server, the level, the params.
+    /// Log message that belongs to no call: the server, the level, the params.
     LogMessage(ByteString, Option<LogLevel>, JsonObject),
-    /// It said this on a connection of one client's.
+    /// Notification on a connection dedicated to one client.
     FromDedicatedConnection(ByteString, ConnectionOwner, Box<Notification>),
-    /// A user is done with a page that it sent them to: the server, the elicitation's id, the params.
+    /// End of a URL elicitation: the server, the elicitation's id, the params.
     ElicitationCompleted(ByteString, ByteString, JsonObject),
 }
 
-/// Listeners and their subscriptions.
+/// Bus of events, with the resource subscriptions of all clients.
 pub(super) struct EventBus {
     events: broadcast::Sender<GatewayEvent>,
-    /// By server; only where there are any.
+    /// Subscriptions by server, for servers that have any.
     subscribed: Mutex<HashMap<ByteString, ServerSubscriptions>>,
 }
 
-/// What is subscribed to at one server, and how often.
+/// Resources subscribed to at one server, with their counts.
 struct ServerSubscriptions {
-    /// What stands for that server now: one that was configured anew is told what others are still counted for.
+    /// Upstream that serves that name now. A reconfigured server takes over the existing subscriptions.
     upstream: Arc<Upstream>,
     uris: BTreeMap<ByteString, usize>,
 }
@@ -58,34 +59,36 @@ impl Default for EventBus {
 }
 
 impl EventBus {
-    /// Tells everybody.
+    /// Publishes an event to every subscriber.
     pub(super) fn publish(&self, happened: GatewayEvent) {
+        // An error only means that nobody is subscribed.
         let _ = self.events.send(happened);
     }
 
-    /// Hears of everything from now on.
+    /// Subscribes to all events from now on.
     pub(super) fn subscribe_events(&self) -> broadcast::Receiver<GatewayEvent> {
         self.events.subscribe()
     }
 
-    /// Subscribes to a resource of a server until the guard is dropped. `None`: there are too many others already
-    /// (`max_subscriptions`).
+    /// Subscribes to a resource of a server until the guard is dropped. Returns `None` if there are too many other
+    /// resources already (`max_subscriptions`).
     pub(super) fn subscribe_resource(
         self: &Arc<Self>,
         upstream: &Arc<Upstream>,
         uri: &ByteString,
     ) -> Option<ResourceSubscription> {
-        // A copy: the URI is a span of a client's message, which must not live as long as the subscription.
+        // Copied: the URI is a span of a client's message, which must not live as long as the subscription.
         let uri = ByteString::from(uri.as_str());
         let counted = self.adjust_count(upstream, &uri, true);
         counted.then(|| ResourceSubscription { hub: self.clone(), upstream: upstream.clone(), uri })
     }
 
-    /// One listener more or less. False: there is no room for another resource.
+    /// Adds or removes one subscriber. Returns false if there is no room for another resource.
     fn adjust_count(&self, upstream: &Arc<Upstream>, uri: &ByteString, more: bool) -> bool {
         let mut subscribed = self.subscribed.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = || ServerSubscriptions { upstream: upstream.clone(), uris: BTreeMap::new() };
         let there = subscribed.entry(upstream.name.clone()).or_insert_with(fresh);
+        // A reconfigured server is another upstream of the same name.
         let moved = more && !Arc::ptr_eq(&there.upstream, upstream);
         if moved {
             there.upstream = upstream.clone();
@@ -101,7 +104,7 @@ impl EventBus {
         } else {
             uris.insert(uri.clone(), after);
         }
-        // The server hears of it only where the first comes or the last goes.
+        // The server only learns of the first subscriber and of the last one's end.
         if (before == 0) != (after == 0) || moved {
             there.upstream.current().subscribe(there.uris.keys().cloned().collect());
         }
@@ -113,7 +116,7 @@ impl EventBus {
 }
 
 impl EventBus {
-    /// Subscribes a server to what somebody listens to at the one that it takes the place of.
+    /// Subscribes a server to the resources of the one that it replaces.
     pub(super) fn move_subscriptions(&self, upstream: &Arc<Upstream>) {
         let mut subscribed = self.subscribed.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(there) = subscribed.get_mut(&upstream.name) {
@@ -123,7 +126,7 @@ impl EventBus {
     }
 }
 
-/// One listener's interest in one resource.
+/// Subscription of one client to one resource.
 pub(super) struct ResourceSubscription {
     hub: Arc<EventBus>,
     upstream: Arc<Upstream>,
@@ -131,7 +134,7 @@ pub(super) struct ResourceSubscription {
 }
 
 impl ResourceSubscription {
-    /// The server and its own URI.
+    /// Returns the server and its own URI.
     pub(super) fn server_and_uri(&self) -> (ByteString, ByteString) {
         (self.upstream.name.clone(), self.uri.clone())
     }

@@ -1,14 +1,17 @@
-//! Items as they are exposed: another name, another description, a repaired schema. Pure functions.
+//! Exposed items: another name, another description, a repaired schema.
+//!
+//! Owns these changes, in pure functions. Does not choose names (`names.rs`). Invariant: an item without a change keeps
+//! the server's bytes.
 
 use std::sync::Arc;
 
 use crate::json::{ByteString, JsonObject, RawJson};
 use crate::model::ItemKind;
 
-/// Why an item cannot be exposed, in words.
+/// Reason why an item cannot be exposed, in words.
 pub(super) type ExposeProblem = String;
 
-/// Checks an item; repairs what can be repaired without a loss. The others of its list are not concerned.
+/// Checks an item, and repairs it where that loses nothing. Other items of its list are not affected.
 pub(super) fn check_item(kind: ItemKind, item: &Arc<JsonObject>) -> Result<Arc<JsonObject>, ExposeProblem> {
     let key = kind.item_key();
     if item.get_string(key).is_none_or(|name| name.is_empty()) {
@@ -18,7 +21,7 @@ pub(super) fn check_item(kind: ItemKind, item: &Arc<JsonObject>) -> Result<Arc<J
         return Ok(item.clone());
     }
     match item.get("inputSchema") {
-        // A tool without a schema takes nothing: the schema that says so changes nothing.
+        // A tool without a schema takes no arguments, so an empty object schema changes nothing.
         None => Ok(Arc::new(with_schema(item, JsonObject::new()))),
         Some(raw) if raw.is_null() => Ok(Arc::new(with_schema(item, JsonObject::new()))),
         Some(raw) => {
@@ -34,7 +37,7 @@ pub(super) fn check_item(kind: ItemKind, item: &Arc<JsonObject>) -> Result<Arc<J
     }
 }
 
-/// Arguments are always an object, so that saying it loses nothing.
+/// Sets the schema's type to object. Arguments are always an object, so this loses nothing.
 fn with_schema(item: &JsonObject, mut schema: JsonObject) -> JsonObject {
     let mut item = item.clone();
     schema.set(ByteString::literal("type"), RawJson::literal("\"object\""));
@@ -42,8 +45,8 @@ fn with_schema(item: &JsonObject, mut schema: JsonObject) -> JsonObject {
     item
 }
 
-/// The item under its exposed key and with the description that the config gives it. Without a change, the bytes are
-/// the server's.
+/// Renders an item under its exposed key, with the description that the config gives it. Without a change, the bytes
+/// are the server's.
 pub(super) fn render_item(kind: ItemKind, item: &JsonObject, exposed: &str, description: Option<&String>) -> RawJson {
     let same = item.get_string(kind.item_key()).is_some_and(|own| own.as_str() == exposed);
     if same && description.is_none() {
@@ -67,7 +70,8 @@ pub(super) fn paragraphs(first: Option<String>, second: Option<String>) -> Optio
     }
 }
 
-/// The instructions of several servers in one text of at most `limit` bytes; its beginning stands alone.
+/// Joins the instructions of several servers in one text of at most `limit` bytes. Begins with a sentence that can
+/// stand alone.
 pub(super) fn instructions(servers: impl Iterator<Item = (String, Option<String>)>, limit: usize) -> Option<String> {
     let mut names = Vec::new();
     let mut details = Vec::new();
@@ -82,6 +86,7 @@ pub(super) fn instructions(servers: impl Iterator<Item = (String, Option<String>
     }
     let mut all =
         format!("This endpoint serves the tools, resources and prompts of several MCP servers: {}.", names.join(", "));
+    // Each server gets an equal part of the rest, so that a long text displaces no other.
     let share = limit.saturating_sub(all.len()) / details.len().max(1);
     for detail in details {
         all.push_str(truncate_text(&detail, share));
@@ -89,17 +94,18 @@ pub(super) fn instructions(servers: impl Iterator<Item = (String, Option<String>
     Some(truncate_text(&all, limit).to_owned())
 }
 
-/// Extensions of all servers of an endpoint that are announced.
+/// Maximum number of announced extensions for all servers of an endpoint.
 const EXTENSIONS_MAX: usize = 256;
-/// What their identifiers and settings may be long together, in bytes.
+/// Maximum length of their identifiers and settings together, in bytes.
 const EXTENSIONS_BYTES_MAX: usize = 64 * 1024;
 
-/// What several servers announce, as one: the first server that has an identifier says its settings.
+/// Merges the extensions of several servers. The first server with an identifier sets its value.
 pub(super) fn merge_extensions<'a>(servers: impl Iterator<Item = &'a JsonObject>) -> JsonObject {
     let mut all = JsonObject::new();
     let (mut count, mut bytes) = (0, 0);
     for (identifier, settings) in servers.flat_map(JsonObject::iter) {
         let more = bytes + identifier.len() + settings.bytes().len();
+        // The first server wins. Servers are sorted by name, so the winner does not depend on who connected first.
         if all.get(identifier).is_some() || count == EXTENSIONS_MAX || more > EXTENSIONS_BYTES_MAX {
             continue;
         }
@@ -109,7 +115,7 @@ pub(super) fn merge_extensions<'a>(servers: impl Iterator<Item = &'a JsonObject>
     all
 }
 
-/// The longest beginning of at most `limit` bytes that is whole characters.
+/// Returns the longest beginning of at most `limit` bytes that is whole characters.
 fn truncate_text(text: &str, limit: usize) -> &str {
     let mut end = limit.min(text.len());
     while !text.is_char_boundary(end) {

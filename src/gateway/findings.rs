@@ -1,42 +1,42 @@
-//! What an operator should hear of a catalogue: names, patterns and schemas that are not what somebody expects.
+//! Findings about a catalogue, for its operator: unexpected names, patterns and schemas.
 //!
-//! Owns how that is told, in the log and in the status. Does not look for it (`names`, `filters`, `schemas`). Invariant:
-//! the log tells each finding once for as long as it holds.
+//! Owns their form in the log and in the status. Does not look for them (`names.rs`, `unmatched_rules.rs`,
+//! `schemas.rs`). Invariant: the log has each finding once for as long as it holds.
 
 use std::collections::HashSet;
 
 use crate::telemetry::logs;
 
-/// Findings of one topic that are logged at once; the status shows them all.
+/// Maximum number of findings of one topic that are logged at once. The status shows them all.
 const LOGGED_MAX: usize = 20;
 
-/// One thing to know.
+/// Finding about the catalogue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CatalogFinding {
-    /// The server that it is about; `None`: a view or a key.
+    /// Server that it is about. `None`: a view or a key.
     pub server: Option<String>,
-    /// What it is about.
+    /// Topic of the finding.
     pub topic: FindingTopic,
-    /// A sentence.
+    /// Sentence for the operator.
     pub text: String,
 }
 
-/// What a finding is about.
+/// Topic of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FindingTopic {
-    /// A name that was cut, collides, or was given by the config.
+    /// Name that was truncated, collides, or was given by the config.
     Name,
-    /// A pattern or a name in the config that matches nothing.
+    /// Pattern or name in the config that matches nothing.
     Filter,
-    /// An input schema that model APIs refuse.
+    /// Input schema that model APIs refuse.
     Schema,
 }
 
 impl FindingTopic {
-    /// Every topic.
+    /// List of every topic.
     pub const ALL: [FindingTopic; 3] = [FindingTopic::Name, FindingTopic::Filter, FindingTopic::Schema];
 
-    /// The topic's name in the status.
+    /// Returns the topic's name in the status.
     pub fn name(self) -> &'static str {
         match self {
             FindingTopic::Name => "names",
@@ -46,7 +46,7 @@ impl FindingTopic {
     }
 }
 
-/// Logs what was not known before.
+/// Logs the findings that were not known before.
 pub(super) fn log_new_findings(before: &[CatalogFinding], now: &[CatalogFinding]) {
     let known: HashSet<&CatalogFinding> = before.iter().collect();
     for topic in FindingTopic::ALL {

@@ -1,7 +1,8 @@
-//! What a config says of the gateway, from one change of it to the next.
+//! Generation: the gateway's config between two changes of it.
 //!
-//! Owns the servers, names, rules and endpoints of one moment, and the catalogue over them. Invariant: but for its
-//! catalogue, a generation is never changed, only replaced as a whole; so no request sees half of a change.
+//! Owns the servers, names, rules and endpoints of one moment, and the catalogue over them. Does not change servers
+//! (`reconfigure.rs`). Invariant: apart from its catalogue, a generation is only replaced as a whole. No request sees
+//! half of a change.
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -19,11 +20,11 @@ use crate::model::{Call, Caller, Exchange, Principal};
 use crate::policy::AccessTable;
 use crate::upstream::{ServerCall, ServerSettings, Upstream};
 
-/// A server as it is configured now. What serves may still be connected as it was configured before.
+/// Server as it is configured now. The upstream may still be connected with earlier settings.
 pub struct ServerEntry {
-    /// The settings that hold for what clients see of it.
+    /// Settings that hold for what clients see of it.
     pub settings: Arc<ServerSettings>,
-    /// What serves.
+    /// Upstream that serves.
     pub upstream: Arc<Upstream>,
 }
 
@@ -44,18 +45,18 @@ impl ServerEntry {
     }
 }
 
-/// The servers and the rules of one moment.
+/// Servers and rules of one moment.
 pub(super) struct Generation {
-    /// Sorted by name.
+    /// Servers, sorted by name.
     pub(super) servers: Vec<Arc<ServerEntry>>,
     pub(super) names: NameRules,
     pub(super) access: AccessTable,
-    /// What each endpoint is over, by its name.
+    /// Scope of each endpoint, by its name.
     pub(super) scopes: HashMap<String, EndpointScope>,
     pub(super) snapshot: ArcSwap<Snapshot>,
-    /// How tools' input schemas are listed, but for views that say it themselves.
+    /// Style of tools' input schemas, unless a view has its own.
     pub(super) schema: SchemaStyle,
-    /// Servers that are configured and switched off.
+    /// Servers that are configured and disabled.
     pub(super) disabled: Vec<String>,
 }
 
@@ -66,16 +67,18 @@ impl Generation {
         access: AccessTable,
         views: Vec<ViewRules>,
     ) -> Self {
+        // Sorted, so that collisions of names have the same winner after each start.
         servers.sort_by(|a, b| a.settings.name.cmp(&b.settings.name));
         let mut scopes: HashMap<String, EndpointScope> =
             servers.iter().map(|s| (s.settings.name.clone(), EndpointScope::Server(s.clone()))).collect();
         scopes.extend(views.into_iter().map(|v| (v.name.clone(), EndpointScope::View(Arc::new(v)))));
+        // Inserted last: the empty name always means the endpoint over everything.
         scopes.insert(String::new(), EndpointScope::All);
         let (snapshot, schema) = (ArcSwap::default(), SchemaStyle::AsIs);
         Generation { servers, names, access, scopes, snapshot, schema, disabled: Vec::new() }
     }
 
-    /// The same, with another in the place of a server.
+    /// Clones the generation, with one server replaced.
     pub(super) fn with_server(&self, member: &Arc<ServerEntry>) -> Self {
         let swapped = |s: &Arc<ServerEntry>| if s.name == member.name { member.clone() } else { s.clone() };
         let views = self.scopes.values().filter_map(|scope| match scope {
@@ -87,7 +90,7 @@ impl Generation {
         Generation { disabled: self.disabled.clone(), schema: self.schema, ..next }
     }
 
-    /// What an endpoint is over for a principal; `None`: there is none of this name, or not for it.
+    /// Returns the scope of an endpoint for a principal. `None`: no such endpoint, or no access to it.
     pub(super) fn scope(&self, name: &str, principal: &Principal) -> Option<EndpointScope> {
         let scope = self.scopes.get(name).filter(|_| self.access.allows_endpoint(principal, name))?;
         match (scope, self.access.allowed_endpoints(principal.id)) {
@@ -103,11 +106,11 @@ impl Generation {
     }
 }
 
-/// A generation with its endpoints.
+/// Generation with its endpoints.
 pub(super) struct CurrentGeneration {
     pub(super) generation: Arc<Generation>,
     endpoints: HashMap<String, Arc<Endpoint>>,
-    /// The endpoints over everything of principals that may use only some others, by id.
+    /// Union endpoints of principals that may use only some endpoints, by principal id.
     union_endpoints: HashMap<u32, Arc<Endpoint>>,
 }
 
@@ -128,13 +131,14 @@ impl CurrentGeneration {
         }
     }
 
-    /// Without endpoints: before the start, and after the end.
+    /// Creates a generation without endpoints, for the time before the start and after the end.
     pub(super) fn without_endpoints(generation: Arc<Generation>) -> Self {
         CurrentGeneration { generation, endpoints: HashMap::new(), union_endpoints: HashMap::new() }
     }
 
-    /// The endpoint of this name, if there is one; and whether the principal may use it.
+    /// Returns the endpoint of this name, and true if the principal may use it.
     pub(super) fn endpoint(&self, name: &str, principal: &Principal) -> Option<(&Arc<Endpoint>, bool)> {
+        // Principals with limited endpoints have a union of their own under the empty name.
         let union = self.union_endpoints.get(&principal.id).filter(|_| name.is_empty());
         let view = union.or_else(|| self.endpoints.get(name))?;
         Some((view, self.generation.access.allows_endpoint(principal, name)))

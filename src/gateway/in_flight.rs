@@ -1,7 +1,7 @@
-//! Calls that are being served, of all and of each principal, and their end when the principal is gone.
+//! Calls in flight, in total and of each principal, and their end when the principal is revoked.
 //!
-//! Owns the counts, and the wakers of calls that wait. Does not know what calls do. Invariants: a call counts from the moment
-//! that it is routed until its exchange is dropped; nothing of its result is handed on once its principal is gone.
+//! Owns the counts, and the wakers of waiting calls. Does not know what calls do. Invariants: a call counts from its
+//! routing until its exchange is dropped. No part of its result is handed on once its principal is revoked.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -16,16 +16,16 @@ use crate::model::{Error, Exchange, ExchangeEvent, McpErrorKind};
 use crate::policy::AccessTable;
 use crate::telemetry::{CountGuard, Metrics};
 
-/// The counts.
+/// Counts of calls.
 pub(super) struct InFlightCalls(RwLock<CallTable>);
 
 struct CallTable {
-    /// By principal; there are as many as there are keys.
+    /// Calls by principal. There are as many entries as keys.
     each: HashMap<u32, Arc<PrincipalCalls>>,
     access: AccessTable,
 }
 
-/// The calls of one principal.
+/// Calls of one principal.
 #[derive(Default)]
 struct PrincipalCalls {
     count: AtomicUsize,
@@ -33,7 +33,7 @@ struct PrincipalCalls {
     waiting: Mutex<WakerSet>,
 }
 
-/// Wakers, each in a place of its own.
+/// Wakers, each in a slot of its own.
 #[derive(Default)]
 struct WakerSet {
     wakers: Vec<Option<Waker>>,
@@ -41,38 +41,40 @@ struct WakerSet {
 }
 
 impl InFlightCalls {
-    /// No calls, of the principals in this table.
+    /// Creates an empty table for the principals of `access`.
     pub(super) fn new(access: AccessTable) -> Self {
         InFlightCalls(RwLock::new(CallTable { each: HashMap::new(), access }))
     }
 
     fn calls(&self, principal: u32) -> Arc<PrincipalCalls> {
+        // Most calls find their principal under the read lock.
         let known = self.0.read().unwrap_or_else(PoisonError::into_inner).each.get(&principal).cloned();
         known.unwrap_or_else(|| {
             let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
             if known.access.contains(principal) {
                 return known.each.entry(principal).or_default().clone();
             }
-            // A request that came in before its key went.
+            // The request came in before its key was removed.
             Arc::new(PrincipalCalls { is_revoked: AtomicBool::new(true), ..PrincipalCalls::default() })
         })
     }
 
-    /// Ends the calls of principals that are not in this table, and forgets them.
+    /// Ends the calls of principals that are not in this table, and removes them.
     pub(super) fn apply_access(&self, access: &AccessTable) {
         let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
         known.access = access.clone();
         let gone: Vec<_> = known.each.extract_if(|principal, _| !access.contains(*principal)).collect();
+        // Woken without the lock, which woken calls may need.
         drop(known);
         gone.iter().for_each(|(_, calls)| calls.revoke());
     }
 
-    /// Calls of one principal.
+    /// Counts the calls of one principal.
     pub(super) fn count_of(&self, principal: u32) -> usize {
         self.calls(principal).count.load(Ordering::Relaxed)
     }
 
-    /// One more, until its exchange is dropped; it ends at once when the principal is gone.
+    /// Counts a call until its exchange is dropped. The exchange ends at once when the principal is revoked.
     pub(super) fn track(
         &self,
         principal: u32,
@@ -85,7 +87,7 @@ impl InFlightCalls {
         Exchange::new(RevocableCall { events: Some(events), revoked: RevocationWait::of(calls), _guard: entered })
     }
 
-    /// Waits until a principal is gone.
+    /// Waits until a principal is revoked.
     pub(super) fn until_revoked(&self, principal: u32) -> impl Future<Output = ()> + Send + use<> {
         let mut revoked = RevocationWait::of(self.calls(principal));
         poll_fn(move |cx| revoked.poll(cx))
@@ -94,6 +96,7 @@ impl InFlightCalls {
 
 impl PrincipalCalls {
     fn revoke(&self) {
+        // The flag comes first, so that a waiter that registers later sees it.
         self.is_revoked.store(true, Ordering::SeqCst);
         let woken = std::mem::take(&mut self.lock().wakers);
         woken.into_iter().flatten().for_each(Waker::wake);
@@ -104,10 +107,10 @@ impl PrincipalCalls {
     }
 }
 
-/// The wait for the end of a principal.
+/// Future that completes when a principal is revoked.
 struct RevocationWait {
     calls: Arc<PrincipalCalls>,
-    /// What is registered, and where.
+    /// Slot of the registered waker, and the waker.
     registration: Option<(usize, Waker)>,
 }
 
@@ -120,7 +123,7 @@ impl RevocationWait {
         self.calls.is_revoked.load(Ordering::SeqCst)
     }
 
-    /// Takes the lock when it waits for the first time, or in another task than before.
+    /// Polls for revocation. Takes the lock on the first wait, or in another task than before.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if !self.registration.as_ref().is_some_and(|(_, waker)| waker.will_wake(cx.waker())) && !self.is_revoked() {
             let before = self.registration.take();
@@ -134,7 +137,7 @@ impl RevocationWait {
             drop(waiting);
             self.registration = Some((place, waker));
         }
-        // After the waker is there: whoever revokes looks for it after that.
+        // Checked after the waker is registered: a revocation sets the flag before it collects the wakers.
         if self.is_revoked() { Poll::Ready(()) } else { Poll::Pending }
     }
 }
@@ -143,6 +146,7 @@ impl Drop for RevocationWait {
     fn drop(&mut self) {
         let Some((place, _)) = self.registration.take() else { return };
         let mut waiting = self.calls.lock();
+        // A revocation takes out all wakers, so the slot may be missing.
         if let Some(waker) = waiting.wakers.get_mut(place) {
             *waker = None;
             waiting.free.push(place);
@@ -150,7 +154,7 @@ impl Drop for RevocationWait {
     }
 }
 
-/// A call that counts.
+/// Guard that counts a call.
 struct InFlightGuard {
     calls: Arc<PrincipalCalls>,
     _all: CountGuard,
@@ -162,9 +166,9 @@ impl Drop for InFlightGuard {
     }
 }
 
-/// An exchange that ends with its principal.
+/// Exchange that ends with its principal.
 struct RevocableCall<S> {
-    /// Dropped to cancel the call.
+    /// Events of the call. Dropped to cancel it.
     events: Option<S>,
     revoked: RevocationWait,
     _guard: InFlightGuard,
@@ -180,13 +184,14 @@ impl<S: Stream<Item = ExchangeEvent> + Unpin> Stream for RevocableCall<S> {
             let polled = events.poll_next_unpin(cx);
             let goes_on = match &polled {
                 Poll::Pending => this.revoked.poll(cx).is_pending(),
-                // What came in the same moment is nobody's any more.
+                // An event that came in the same moment is not handed on.
                 Poll::Ready(_) => !this.revoked.is_revoked(),
             };
             if goes_on {
                 return polled;
             }
         }
+        // Dropping the events cancels the call at its server.
         this.events = None;
         let message = "The API key of this call was removed; the call was cancelled";
         Poll::Ready(Some(ExchangeEvent::Done(Err(Error::new(McpErrorKind::Cancelled, message)))))
@@ -211,7 +216,8 @@ mod tests {
         AccessTable::new(ids.iter().map(|id| (*id, access())).collect())
     }
 
-    /// A call that notifies once and then waits; the other end hears when it is cancelled, and can end it.
+    /// Creates a call that notifies once and then waits. The other end is notified of a cancellation, and can end the
+    /// call.
     fn call(inflight: &InFlightCalls, principal: u32) -> (Exchange, oneshot::Sender<()>) {
         let (end, ended) = oneshot::channel::<()>();
         let first = stream::iter([ExchangeEvent::Notification(Notification::Progress(JsonObject::new()))]);
@@ -228,7 +234,7 @@ mod tests {
         let ((mut waits, mut cancelled), (mut stays, end)) = (call(&inflight, 1), call(&inflight, 2));
         assert!(matches!(waits.next_event().await, ExchangeEvent::Notification(_)));
         assert!(matches!(stays.next_event().await, ExchangeEvent::Notification(_)));
-        // One that waits in a task, one that is over in the same moment, and one that nobody has looked at.
+        // One call waits in a task, one ends in the same moment, and one was never polled.
         let waiting = tokio::spawn(async move { waits.next_event().await });
         tokio::task::yield_now().await;
         let ((mut ready, now), (mut fresh, _fresh)) = (call(&inflight, 1), call(&inflight, 1));
@@ -244,7 +250,7 @@ mod tests {
         assert!(!end.is_closed());
         end.send(()).unwrap();
         assert!(matches!(stays.next_event().await, ExchangeEvent::Done(Ok(_))));
-        // Who came in a moment before, and starts now.
+        // The caller was authenticated a moment before, and starts its call now.
         assert!(is_refused(&call(&inflight, 1).0.next_event().await));
         inflight.until_revoked(1).await;
         assert!(futures_util::poll!(std::pin::pin!(inflight.until_revoked(2))).is_pending());

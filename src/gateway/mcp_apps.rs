@@ -1,7 +1,7 @@
-//! Pages of apps: what tools name and often no list has.
+//! Pages of MCP apps, which tools name and often no list has.
 //!
-//! Owns which of them become routes, and the tool as it is listed where its page has another URI. Invariant: a tool is
-//! never shown with the page of another server.
+//! Owns which pages become routes, and the tool's definition where its page has another URI. Does not read pages.
+//! Invariant: a tool is never shown with the page of another server.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use crate::json::{ByteString, JsonObject, RawJson};
 use crate::model::ItemKind;
 use crate::revision;
 
-/// The pages that the tools name and the lists of resources do not, for routes behind those of `listed`: "Servers MAY
-/// omit UI-only resources from `resources/list`" (ext-apps, 2026-01-26, Resource Discovery). There are at most two for
-/// each tool. What the config says not to exist has no route either.
+/// Returns the pages that tools name and the lists of resources do not, for routes behind those of `listed`. "Servers
+/// MAY omit UI-only resources from `resources/list`" (ext-apps, 2026-01-26, Resource Discovery). Each tool has at most
+/// two. A page that the config excludes has no route either.
 pub(super) fn unlisted_app_pages<'a>(tools: &[SelectedItem<'a>], listed: &[SelectedItem<'a>]) -> Vec<SelectedItem<'a>> {
     let mut known: HashSet<(&str, ByteString)> = listed.iter().map(|t| (&*t.upstream.name, t.local.clone())).collect();
     let mut pages = Vec::new();
@@ -31,20 +31,21 @@ pub(super) fn unlisted_app_pages<'a>(tools: &[SelectedItem<'a>], listed: &[Selec
 }
 
 fn page<'a>(upstream: &'a Arc<ServerEntry>, uri: ByteString) -> SelectedItem<'a> {
+    // Implied items are hidden, so clients never see this definition.
     let definition = JsonObject::new().with("uri", RawJson::string(&uri)).with("name", RawJson::string(&uri));
     SelectedItem { upstream, base_name: uri.to_string(), local: uri, definition: Arc::new(definition), implied: true }
 }
 
-/// The tool as it is listed through the endpoint over everything; without a change, the bytes are the same. `snapshot`
-/// has the resources already.
+/// Returns the tool as it is listed through the endpoint over everything. Without a change, the bytes are the same.
+/// `snapshot` has the resources already.
 pub(super) fn with_exposed_pages(listed: RawJson, upstream: &ServerEntry, snapshot: &Snapshot) -> RawJson {
     let server = server_name(upstream);
     let exposed = |uri: &ByteString| match snapshot.find_local(ItemKind::Resources, &server, uri) {
         Some(route) => (route.exposed != *uri).then(|| route.exposed.clone()),
-        // Its page may not be read here, and another server's of the same URI is not its own.
+        // Its page may not be read here, and another server's page of the same URI is not its own.
         None => snapshot.find_exposed(ItemKind::Resources, uri).map(|_| ByteString::from(uris::wrap(&server, uri))),
     };
-    // Most tools have no page: one scan for the word is all that they cost.
+    // Most tools have no page, so they cost only one scan.
     match memchr::memmem::find(listed.bytes(), revision::APP_SCHEME.as_bytes()) {
         Some(_) => revision::with_app_pages(&listed, exposed).unwrap_or(listed),
         None => listed,

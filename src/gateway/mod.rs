@@ -1,7 +1,7 @@
-//! The gateway: an MCP server made of MCP servers.
+//! Gateway: an MCP server made of MCP servers.
 //!
-//! Owns the servers, the catalogue and the endpoints over them. Cannot tell whether its client or a server keeps
-//! sessions. Invariant: every answer to a list comes from memory, and every call goes to exactly one server.
+//! Owns the servers, the catalogue and the endpoints over them. Does not know whether its client or a server keeps
+//! sessions. Invariant: every list comes from memory, and every call goes to exactly one server.
 
 mod mcp_apps;
 mod catalog;
@@ -65,43 +65,43 @@ pub mod pure {
     pub use super::uris::{looks_wrapped, unwrap, wrap};
 }
 
-/// Items that are logged as left out, of one snapshot; the status shows them all.
+/// Maximum number of excluded items logged for one snapshot. The status shows them all.
 const EXCLUDED_LOGGED_MAX: usize = 20;
-/// Changes that come within this time make one new snapshot.
+/// Time within which changes make one new snapshot.
 const REBUILD_DELAY: Duration = Duration::from_millis(20);
 
-/// What the gateway is made of.
+/// Settings of the gateway.
 pub struct GatewaySettings {
-    /// How names are exposed.
+    /// Rules of exposed names.
     pub names: NameRules,
-    /// The servers.
+    /// Settings of each server.
     pub servers: Vec<ServerSettings>,
-    /// Names of servers that the config switches off.
+    /// Names of servers that the config disables.
     pub disabled: Vec<String>,
     /// Named subsets.
     pub views: Vec<ViewRules>,
-    /// What each principal may do.
+    /// Access of each principal.
     pub access: AccessTable,
-    /// How long the calls of a server that goes may go on.
+    /// Time that the calls of a removed server may still take.
     pub drain: Duration,
     /// Calls that are recorded.
     pub call_log: CallLog,
     /// Longest URI that is looked up, in bytes.
     pub uri_max: usize,
-    /// How tools' input schemas are listed, but for views that say it themselves.
+    /// Style of tools' input schemas, unless a view has its own.
     pub schema: SchemaStyle,
 }
 
-/// A named subset of servers and tools.
+/// Named subset of servers and tools.
 #[derive(Clone, Debug)]
 pub struct ViewRules {
-    /// The name in the path.
+    /// Name in the path.
     pub name: String,
-    /// The servers; `None`: all.
+    /// Servers of the view. `None`: all.
     pub servers: Option<Vec<String>>,
-    /// The tools, by exposed name.
+    /// Tools, by exposed name.
     pub tools: GlobList,
-    /// How tools' input schemas are listed; `None`: as everywhere.
+    /// Style of tools' input schemas. `None`: the general one.
     pub schema: Option<SchemaStyle>,
 }
 
@@ -111,47 +111,48 @@ impl ViewRules {
     }
 }
 
-/// Everything behind the endpoints.
+/// Servers, catalogue and events behind the endpoints.
 pub struct Gateway {
     current: ArcSwap<CurrentGeneration>,
-    /// Held while a catalogue is built and put in place.
+    /// Held while a catalogue is built and published.
     change_lock: Mutex<()>,
     replacements: reconfigure::PendingReplacements,
     shared: Arc<UpstreamContext>,
     sink: EventSink,
-    /// Whether log messages that belong to no call are passed on.
+    /// True if log messages that belong to no call are forwarded.
     shares_logs: Arc<AtomicBool>,
     events: Arc<EventBus>,
-    /// Changes of lists of single clients' connections, to be told with the next catalogue.
+    /// List changes on single clients' connections, published with the next catalogue.
     pending_list_changes: PendingListChanges,
     learned_uris: LearnedUris,
     in_flight: in_flight::InFlightCalls,
     meters: MeterFactory,
     metrics: Arc<Metrics>,
-    /// What calls without an item of the catalogue are measured by.
+    /// Meters of calls without an item of the catalogue.
     method_meters: HashMap<&'static str, Arc<CallMeter>>,
     catalog_dirty: Arc<Notify>,
     drain_ms: AtomicU64,
     call_log: CallLogSwitch,
     uri_max: AtomicUsize,
-    /// No server is started any more.
+    /// True once no server may be started any more.
     stopped: AtomicBool,
 }
 
-/// The server, whose connection it was, and what changed.
+/// Server, owner of the connection, and the list that changed.
 type PendingListChanges = Arc<Mutex<Vec<(ByteString, ConnectionOwner, ItemKind)>>>;
 
-/// Everything that clients can connect to.
+/// Directory of the endpoints that clients can connect to.
 pub struct EndpointDirectory {
     gateway: Arc<Gateway>,
 }
 
 impl Gateway {
-    /// Builds everything; nothing is connected before [`Gateway::start`].
+    /// Builds the gateway. Connects nothing before [`Gateway::start`].
     pub fn new(settings: GatewaySettings, shared: Arc<UpstreamContext>) -> Arc<Self> {
         let metrics = shared.metrics.clone();
         let (meters, drain_ms) = (MeterFactory(metrics.clone()), settings.drain_ms());
         let (hub, dirty) = (Arc::new(EventBus::default()), Arc::new(Notify::new()));
+        // A lone principal may see every message, since each can only be about its own calls.
         let shares_logs = Arc::new(AtomicBool::new(settings.access.principal_count() <= 1));
         let owed = PendingListChanges::default();
         let sink = event_sink(hub.clone(), dirty.clone(), metrics.clone(), shares_logs.clone(), owed.clone());
@@ -191,7 +192,7 @@ impl Gateway {
         gateway
     }
 
-    /// Starts to connect every server, all at once, and to keep the catalogue.
+    /// Starts to connect every server at once, and to maintain the catalogue.
     pub fn start(self: &Arc<Self>) {
         for member in self.servers() {
             tokio::spawn(member.upstream.clone().run());
@@ -199,7 +200,7 @@ impl Gateway {
         tokio::spawn(self.clone().maintain_catalog());
     }
 
-    /// Waits until every server is connected or has failed once, and is in the catalogue as it is then.
+    /// Waits until every server is connected or has failed once, and is in the catalogue.
     pub async fn until_settled(&self) {
         let servers = self.servers();
         let settled = servers.iter().map(|member| async {
@@ -211,11 +212,12 @@ impl Gateway {
         self.rebuild();
     }
 
-    /// Serves what an earlier run knew of the servers, until they say it themselves. What is not of use any more is
-    /// removed: of servers that are not configured, that were configured otherwise, or older than `longest`.
+    /// Restores the lists of the previous process, until the servers list themselves. Removes rows of servers that are
+    /// not configured or changed, and rows older than `longest`.
     pub fn restore(&self, rows: StoredRows, longest: Duration, store: &StateStore) {
         let (mut restored, servers) = (0, self.servers());
         for (name, row) in rows {
+            // A misconfigured server keeps its row, since its config may be repaired.
             let member = servers.iter().find(|member| member.name.as_bytes() == &name[..]);
             if member.is_some_and(|member| member.restore(&row, longest)) {
                 restored += 1;
@@ -228,35 +230,35 @@ impl Gateway {
         }
     }
 
-    /// Stops every server, all at once, and waits for their ends.
+    /// Stops every server at once, and waits for their ends.
     pub async fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
-        // Who keeps the catalogue ends, and lets go of the gateway.
+        // The task that maintains the catalogue ends, and releases the gateway.
         self.catalog_dirty.notify_one();
         let candidates = self.replacements.take_all();
         let servers = self.servers();
-        // The endpoints hold the gateway, and it them.
+        // The endpoints hold the gateway, and the gateway holds them: this breaks the cycle.
         self.current.store(Arc::new(CurrentGeneration::without_endpoints(self.generation())));
         let upstreams = servers.iter().map(|member| &member.upstream).chain(&candidates);
         futures_util::future::join_all(upstreams.map(|upstream| upstream.stop())).await;
     }
 
-    /// Everything that clients can connect to.
+    /// Returns the directory of endpoints.
     pub fn endpoints(self: &Arc<Self>) -> EndpointDirectory {
         EndpointDirectory { gateway: self.clone() }
     }
 
-    /// The servers, sorted by name.
+    /// Returns the servers, sorted by name.
     pub fn servers(&self) -> Vec<Arc<ServerEntry>> {
         self.current.load().generation.servers.clone()
     }
 
-    /// Whether some server has a connection for this session alone.
+    /// Returns true if some server has a dedicated connection for this session.
     pub fn has_dedicated_connection(&self, session: &ByteString) -> bool {
         self.current.load().generation.servers.iter().any(|member| member.has_dedicated(session))
     }
 
-    /// The servers that the config switches off.
+    /// Returns the servers that the config disables.
     pub fn disabled(&self) -> Vec<String> {
         self.current.load().generation.disabled.clone()
     }
@@ -267,7 +269,7 @@ impl Gateway {
         }
     }
 
-    /// The catalogue as it is now.
+    /// Returns the current catalogue.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.current.load().generation.snapshot.load_full()
     }
@@ -276,16 +278,17 @@ impl Gateway {
         self.current.load().generation.clone()
     }
 
-    /// The endpoint as it is now, if there still is one and the principal may use it.
+    /// Returns the current endpoint, if there still is one and the principal may use it.
     fn endpoint(&self, name: &str, principal: &Principal) -> Option<Arc<Endpoint>> {
         let current = self.current.load();
         current.endpoint(name, principal).filter(|(_, allowed)| *allowed).map(|(view, _)| view.clone())
     }
 
-    /// Replaces the snapshot when servers changed, and tells of what differs.
+    /// Replaces the snapshot when servers changed, and publishes the differences.
     async fn maintain_catalog(self: Arc<Self>) {
         loop {
             self.catalog_dirty.notified().await;
+            // Servers often change several lists at once: one snapshot takes them all.
             tokio::time::sleep(REBUILD_DELAY).await;
             if self.stopped.load(Ordering::Acquire) {
                 return;
@@ -300,7 +303,7 @@ impl Gateway {
         let fresh = Arc::new(self.build(&generation));
         let before = generation.snapshot.swap(fresh.clone());
         self.log_excluded(&before, &fresh);
-        // First: who hears of its own change finds those of everybody's lists, too, and needs no second word.
+        // Published first: a subscriber that gets its own change then compares all lists, and needs no second event.
         for (server, owner, kind) in
             std::mem::take(&mut *self.pending_list_changes.lock().unwrap_or_else(PoisonError::into_inner))
         {
@@ -336,18 +339,18 @@ impl Gateway {
 }
 
 impl EndpointDirectory {
-    /// Calls that are being served: of everybody, and of this principal.
+    /// Counts the calls that are being served: of all principals, and of this one.
     pub fn in_flight(&self, principal: &Principal) -> (usize, usize) {
         let all = usize::try_from(self.gateway.metrics.inflight.get()).unwrap_or(0);
         (all, self.gateway.in_flight.count_of(principal.id))
     }
 
-    /// Waits until the principal may use nothing any more: its key was removed.
+    /// Waits until the principal may use nothing any more, because its key was removed.
     pub fn until_revoked(&self, principal: &Principal) -> impl Future<Output = ()> + Send + use<> {
         self.gateway.in_flight.until_revoked(principal.id)
     }
 
-    /// The endpoint of this name (empty: the one over everything), if there is one and the principal may use it.
+    /// Finds an endpoint by name, if the principal may use it. The empty name is the endpoint over everything.
     pub fn find_endpoint(&self, name: &str, principal: &Principal) -> Option<Arc<Endpoint>> {
         let current = self.gateway.current.load();
         let (view, allowed) = current.endpoint(name, principal)?;
@@ -358,14 +361,14 @@ impl EndpointDirectory {
         Some(view.clone())
     }
 
-    /// Whether there is such an endpoint and the principal may use it.
+    /// Returns true if there is such an endpoint and the principal may use it.
     pub fn allows(&self, name: &str, principal: &Principal) -> bool {
         self.gateway.endpoint(name, principal).is_some()
     }
 }
 
-/// What servers tell. A log message that belongs to no call may be about anybody's: where several principals share the
-/// connection that it came on, it is passed on only if there is one principal.
+/// Creates the sink for the events of servers. A log message that belongs to no call may be about any principal. Where
+/// several share its connection, it is forwarded only if there is one principal.
 fn event_sink(
     hub: Arc<EventBus>,
     dirty: Arc<Notify>,
@@ -401,7 +404,7 @@ fn event_sink(
     })
 }
 
-/// A meter for each method.
+/// Builds a meter for each method.
 fn build_method_meters(meters: &MeterFactory) -> HashMap<&'static str, Arc<CallMeter>> {
     let methods = ["tools/call", "resources/read", "prompts/get", "completion/complete", "_OTHER"];
     let tasks = TaskMethod::ALL.map(TaskMethod::name);
@@ -410,7 +413,7 @@ fn build_method_meters(meters: &MeterFactory) -> HashMap<&'static str, Arc<CallM
     all.map(|method| (method, Arc::new(meters.meter(method, "", "")))).collect()
 }
 
-/// The meter of a method's calls that lead to no item.
+/// Returns the meter label for a method's calls without an item.
 fn method_label(method: &McpMethod) -> &str {
     method.label()
 }

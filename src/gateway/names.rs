@@ -1,47 +1,48 @@
-//! Exposed names: pure functions from servers' names to names that every client and model takes.
+//! Exposed names: pure functions from servers' names to names that every client and model accepts.
 //!
-//! Invariant: equal input gives equal names, whatever the order it came in; no two items get the same name.
+//! Owns prefixes, truncation and collisions. Does not know items (`catalog.rs`). Invariant: equal input gives equal
+//! names, in any order. No two items get the same name.
 
 use std::collections::{BTreeMap, HashMap};
 
-/// How names are exposed.
+/// Rules of exposed names.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NameRules {
-    /// Between prefix and name.
+    /// Text between prefix and name.
     pub separator: String,
     /// Longest name, in bytes.
     pub max_length: usize,
 }
 
-/// An item that wants a name.
+/// Request of one item for a name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NameRequest<'a> {
-    /// Its server.
+    /// Server of the item.
     pub server: &'a str,
-    /// What stands before the name; empty for nothing.
+    /// Prefix of the name. Empty for none.
     pub prefix: &'a str,
-    /// The name as the server (or its config) gives it.
+    /// Name as the server (or its config) gives it.
     pub name: &'a str,
-    /// The server's own name for it, which tells apart two that the config gives one name.
+    /// Server's own name for it. Tells apart two items that the config gives one name.
     pub local: &'a str,
 }
 
-/// Digits of the suffix that tells apart what was cut or collided.
+/// Digits of the suffix for truncated or colliding names.
 const SUFFIX_DIGITS: usize = 6;
 
-/// Why a name is not the one that an item wants.
+/// Reason why a name is not the requested one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NameChange {
-    /// It was too long.
+    /// Truncated, because it was too long.
     Truncated,
-    /// An item of this server has it.
+    /// Taken by an item of this server.
     Taken(String),
 }
 
-/// A name, and why it is not the one that was wanted.
+/// Name, and the reason if it is not the requested one.
 pub type AssignedName = (String, Option<NameChange>);
 
-/// Gives each item its name. The result is in the order of the input.
+/// Assigns each item its name. The result is in the order of the input.
 pub fn assign(items: &[NameRequest<'_>], rules: &NameRules) -> Vec<AssignedName> {
     // The winner of a collision is the first by server and name, so that it does not depend on who connected first.
     let order: BTreeMap<&NameRequest<'_>, usize> = items.iter().enumerate().map(|(n, item)| (item, n)).collect();
@@ -54,6 +55,7 @@ pub fn assign(items: &[NameRequest<'_>], rules: &NameRules) -> Vec<AssignedName>
             false => (suffixed(&spelled, item, 0, rules.max_length), Some(NameChange::Truncated)),
         };
         let mut salt = 0;
+        // Each salt gives another suffix, until a name is free.
         while let Some(owner) = taken.get(&name) {
             change.get_or_insert_with(|| NameChange::Taken((*owner).to_owned()));
             name = suffixed(&spelled, item, salt, rules.max_length);
@@ -65,7 +67,7 @@ pub fn assign(items: &[NameRequest<'_>], rules: &NameRules) -> Vec<AssignedName>
     names
 }
 
-/// Prefix, separator, name; only letters, digits, `_` and `-`; a letter first.
+/// Joins prefix, separator and name. Keeps only letters, digits, `_` and `-`, with a letter first.
 fn sanitized_name(item: &NameRequest<'_>, rules: &NameRules) -> String {
     let mut text = String::with_capacity(item.prefix.len() + rules.separator.len() + item.name.len() + 1);
     if !item.prefix.is_empty() {
@@ -75,13 +77,14 @@ fn sanitized_name(item: &NameRequest<'_>, rules: &NameRules) -> String {
     text.push_str(item.name);
     let mut spelled: String =
         text.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' }).collect();
+    // Some model APIs require a letter first.
     if !spelled.starts_with(|c: char| c.is_ascii_alphabetic()) {
         spelled.insert(0, 'x');
     }
     spelled
 }
 
-/// The name cut to make room for a suffix that depends on the server and the whole name.
+/// Truncates the name to make room for a suffix, which depends on the server and the whole name.
 fn suffixed(spelled: &str, item: &NameRequest<'_>, salt: u32, max_length: usize) -> String {
     let identity = format!("{}\u{0}{}\u{0}{salt}", item.server, item.local);
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, identity.as_bytes());

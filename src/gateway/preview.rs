@@ -1,6 +1,7 @@
-//! What other settings would change, as far as the catalogue knows.
+//! Preview of other settings: their effect on access, as far as the catalogue knows.
 //!
-//! Owns nothing and changes nothing. Invariant: the same rules decide here that decide about calls.
+//! Owns no state, and changes nothing. Does not apply settings (`reconfigure.rs`). Invariant: the rules that decide
+//! about calls decide here, too.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,29 +15,29 @@ use crate::gateway::{Gateway, GatewaySettings};
 use crate::json::ByteString;
 use crate::model::{ItemKind, Principal};
 
-/// Who a key is before a change, and after it.
+/// Principal of a key, before a change and after it.
 pub struct PrincipalChange {
-    /// The name of the key; `None`: whoever comes without one.
+    /// Name of the key. `None`: callers without one.
     pub name: Option<String>,
-    /// Who it is now.
+    /// Principal before the change.
     pub before: Option<Arc<Principal>>,
-    /// Who it would be.
+    /// Principal after the change.
     pub after: Option<Arc<Principal>>,
 }
 
-/// What somebody would be able to call, and would not any more.
+/// Tools that a principal would gain and lose.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ToolAccessChange {
-    /// The name of the key; `None`: whoever comes without one.
+    /// Name of the key. `None`: callers without one.
     pub key: Option<String>,
-    /// Tools, by exposed name.
+    /// Gained tools, by exposed name.
     pub gains: Vec<String>,
-    /// Tools, by exposed name.
+    /// Lost tools, by exposed name.
     pub loses: Vec<String>,
 }
 
 impl Gateway {
-    /// Who would gain or lose which tool of the servers that are known.
+    /// Returns the tools that each principal would gain or lose, among known servers.
     pub fn tool_access_changes(
         self: &Arc<Self>,
         settings: GatewaySettings,
@@ -47,6 +48,7 @@ impl Gateway {
             let upstream = before.find_server(&server.name)?.upstream.clone();
             Some(Arc::new(ServerEntry { settings: Arc::new(server), upstream }))
         });
+        // Only known servers count: nobody knows the lists of others yet.
         let after = Generation::new(known.collect(), settings.names, settings.access, settings.views);
         after.snapshot.store(Arc::new(Snapshot::build(&after.servers, &after.names, &self.meters)));
         let after = Arc::new(after);
@@ -63,7 +65,7 @@ impl Gateway {
         who.iter().map(change).filter(|change| !change.gains.is_empty() || !change.loses.is_empty()).collect()
     }
 
-    /// The tools that a principal may call at any of its endpoints.
+    /// Returns the tools that a principal may call at any of its endpoints.
     fn callable_tools(self: &Arc<Self>, generation: &Arc<Generation>, principal: &Principal) -> BTreeSet<ByteString> {
         let snapshot = generation.snapshot.load_full();
         let mut tools = BTreeSet::new();

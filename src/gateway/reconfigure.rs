@@ -1,7 +1,7 @@
-//! From one generation to the next: servers that stay, come, go, or are replaced.
+//! Reconfiguration, from one generation to the next: servers that stay, come, go, or are replaced.
 //!
-//! Owns the servers that are to take another's place. Does not read configs (`config`). Invariant: what serves goes on
-//! serving until what replaces it is ready; a server whose connection need not change is not touched.
+//! Owns the replacement servers until they are ready. Does not read configs (`config`). Invariant: a server keeps
+//! serving until its replacement is ready. A server whose connection need not change is not touched.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -17,41 +17,41 @@ use crate::model::ItemKind;
 use crate::store::StoreTable;
 use crate::upstream::{ServerSettings, Upstream, UpstreamState};
 
-/// Servers that are being connected to take another's place, by name.
+/// Replacement servers that are being connected, by name.
 #[derive(Default)]
 pub(super) struct PendingReplacements(Mutex<BTreeMap<String, ReplacementServer>>);
 
 struct ReplacementServer {
     upstream: Arc<Upstream>,
-    /// Somebody waits for it: it has one attempt.
+    /// True for a restart that an operator waits for: it has one attempt.
     restart: bool,
 }
 
-/// How a server is that is to take another's place.
+/// Status of a replacement server.
 pub struct ReplacementStatus {
-    /// Its state.
+    /// State of its connection.
     pub state: UpstreamState,
-    /// Why.
+    /// Reason of the state.
     pub reason: String,
 }
 
-/// What became of a restart.
+/// Outcome of a restart.
 #[derive(Debug, PartialEq, Eq)]
 pub enum RestartOutcome {
-    /// The new one serves; its process, if it is one.
+    /// Replaced by a new server, with its process if it is one.
     Replaced(Option<u32>),
-    /// The new one did not come up. `kept`: the old one serves on.
+    /// Failed to come up. `old_still_serves` tells whether the old server serves on.
     Failed {
-        /// Why.
+        /// Reason of the failure.
         reason: String,
-        /// Whether there is one that serves.
+        /// True if an old server still serves.
         old_still_serves: bool,
     },
-    /// Another restart of this server is under way.
+    /// Refused, because another restart of this server is under way.
     Busy,
-    /// The config switches it off.
+    /// Disabled by the config.
     Disabled,
-    /// There is no such server.
+    /// Unknown server.
     Unknown,
 }
 
@@ -64,7 +64,7 @@ impl PendingReplacements {
         self.lock().get(name).map(|candidate| (candidate.upstream.clone(), candidate.restart))
     }
 
-    /// Takes it out, if it is still the one.
+    /// Removes a replacement, if it is still the current one.
     fn take(&self, upstream: &Arc<Upstream>) -> bool {
         let mut table = self.lock();
         let there = table.get(upstream.settings.name.as_str()).is_some_and(|c| Arc::ptr_eq(&c.upstream, upstream));
@@ -80,13 +80,13 @@ impl PendingReplacements {
         }
     }
 
-    /// Takes out all.
+    /// Removes all replacements.
     pub(super) fn take_all(&self) -> Vec<Arc<Upstream>> {
         std::mem::take(&mut *self.lock()).into_values().map(|candidate| candidate.upstream).collect()
     }
 }
 
-/// What is done once the next generation is in place.
+/// Work that follows once the next generation is published.
 #[derive(Default)]
 struct FollowUpWork {
     started: Vec<Arc<Upstream>>,
@@ -94,9 +94,10 @@ struct FollowUpWork {
 }
 
 impl Gateway {
-    /// Changes to other settings; for new requests all at once.
+    /// Applies other settings. New requests see all of them at once.
     pub fn apply(self: &Arc<Self>, settings: GatewaySettings) {
         let _held = self.lock_changes();
+        // A stopped gateway starts no servers.
         if self.stopped.load(Ordering::Acquire) {
             return;
         }
@@ -119,12 +120,13 @@ impl Gateway {
             self.forget_server(name);
         }
         self.report_disabled(&generation);
+        // Revoked after the new generation serves: no call can start by the old rules in between.
         self.in_flight.apply_access(&generation.access);
         for (old, new) in &after.replaced {
             self.switch_over(old, new);
         }
         for upstream in after.started {
-            // One that was gone for a moment has listeners that did not notice.
+            // A server that was removed for a moment has subscribers that did not notice.
             self.events.move_subscriptions(&upstream);
             tokio::spawn(upstream.run());
         }
@@ -138,7 +140,7 @@ impl Gateway {
         }
     }
 
-    /// What serves a server under its next settings.
+    /// Returns the server for the next settings: the running one, or a new one.
     fn reuse_or_replace(
         self: &Arc<Self>,
         before: &Generation,
@@ -152,8 +154,10 @@ impl Gateway {
             return upstream;
         };
         let serving = &member.upstream;
+        // Settings that need no new connection hold at once.
         serving.apply_settings(settings);
         match self.replacements.find(name) {
+            // A replacement with the same connection goes on.
             Some((candidate, _)) if settings.same_connection(&candidate.settings) => {
                 candidate.apply_settings(settings);
                 return serving.clone();
@@ -164,11 +168,12 @@ impl Gateway {
         if settings.same_connection(&serving.settings) {
             return serving.clone();
         }
+        // A connected server serves until its replacement is ready.
         if serving.is_connected() {
             self.start_replacement(settings, false);
             return serving.clone();
         }
-        // There is nothing to keep but what it listed.
+        // Only its lists are worth keeping.
         let upstream = self.new_upstream(settings);
         upstream.copy_lists_from(serving);
         after.started.push(upstream.clone());
@@ -180,7 +185,7 @@ impl Gateway {
         Upstream::new(settings.clone(), self.shared.clone(), self.sink.clone())
     }
 
-    /// Puts the next generation in place, and tells those who listen.
+    /// Publishes the next generation, and notifies subscribers.
     fn publish(self: &Arc<Self>, generation: Generation, before: &Generation) -> Arc<Generation> {
         let fresh = self.build(&generation);
         self.log_excluded(&before.snapshot.load(), &fresh);
@@ -188,14 +193,15 @@ impl Gateway {
         let generation = Arc::new(generation);
         self.current.store(Arc::new(CurrentGeneration::new(self, generation.clone())));
         self.events.publish(GatewayEvent::Reconfigured);
-        // What a server told while this one was made may be in neither.
+        // An event that came while this generation was made may be in neither.
         self.catalog_dirty.notify_one();
         generation
     }
 
-    /// Connects a server that takes the place of the one of its name as soon as it is ready.
+    /// Connects a replacement server, which takes over the name as soon as it is ready.
     fn start_replacement(self: &Arc<Self>, settings: &ServerSettings, restart: bool) -> Arc<Upstream> {
         let upstream = self.new_upstream(settings);
+        // Two upstreams of one name must not write the same metrics.
         upstream.mute_metrics();
         let candidate = ReplacementServer { upstream: upstream.clone(), restart };
         if let Some(before) = self.replacements.lock().insert(settings.name.clone(), candidate) {
@@ -216,11 +222,12 @@ impl Gateway {
         upstream
     }
 
-    /// Whether a server in this state can take the place of the one that serves.
+    /// Returns true if a server in this state can replace the one that serves.
     fn can_replace(&self, candidate: &Upstream, state: UpstreamState) -> bool {
         let serving = || self.generation().find_server(&candidate.settings.name).map(|member| member.status().state);
         match state {
             UpstreamState::Ready => true,
+            // A degraded replacement is better than a server that is not ready, and worse than a ready one.
             UpstreamState::Degraded => serving() != Some(UpstreamState::Ready),
             _ => false,
         }
@@ -228,6 +235,7 @@ impl Gateway {
 
     fn promote(self: &Arc<Self>, candidate: &Arc<Upstream>) {
         let _held = self.lock_changes();
+        // Another change may have cancelled this replacement meanwhile.
         if self.stopped.load(Ordering::Acquire) || !self.replacements.take(candidate) {
             return;
         }
@@ -244,7 +252,7 @@ impl Gateway {
         self.switch_over(&old, candidate);
     }
 
-    /// New calls go to `new`; `old` ends with its calls.
+    /// Directs new calls to `new`. `old` ends with its calls.
     fn switch_over(self: &Arc<Self>, old: &Arc<Upstream>, new: &Arc<Upstream>) {
         old.redirect_to(new);
         self.events.move_subscriptions(new);
@@ -267,6 +275,7 @@ impl Gateway {
             upstream.drain(bound).await;
             let name = &upstream.settings.name;
             let _held = gateway.lock_changes();
+            // The name may have been configured again during the drain.
             if gateway.generation().find_server(name).is_none() {
                 gateway.forget_server(name);
                 gateway.report_disabled(&gateway.generation());
@@ -275,7 +284,7 @@ impl Gateway {
         });
     }
 
-    /// Starts a server anew: the old one serves until the new one is ready, and goes on if that does not come up.
+    /// Restarts a server. The old one serves until the new one is ready, and stays if that does not come up.
     pub async fn restart(self: &Arc<Self>, name: &str) -> RestartOutcome {
         let candidate = {
             let _held = self.lock_changes();
@@ -284,6 +293,7 @@ impl Gateway {
                 let disabled = generation.disabled.iter().any(|disabled| disabled == name);
                 return if disabled { RestartOutcome::Disabled } else { RestartOutcome::Unknown };
             };
+            // A restart overrides a replacement for new settings, but not another restart.
             if self.replacements.find(name).is_some_and(|(_, restart)| restart) {
                 return RestartOutcome::Busy;
             }
@@ -295,6 +305,7 @@ impl Gateway {
             Ok(status) => (*status).clone(),
             Err(_) => candidate.status(),
         };
+        // The watcher in `start_replacement` may be first: the second `promote` does nothing.
         if self.can_replace(&candidate, end.state) {
             self.promote(&candidate);
         }
@@ -316,7 +327,7 @@ impl Gateway {
         RestartOutcome::Failed { reason, old_still_serves: kept }
     }
 
-    /// A server that was to be replaced anyway goes on being.
+    /// Resumes the replacement of a server whose settings had changed before the restart.
     fn resume_replacement(self: &Arc<Self>, name: &str) {
         let _held = self.lock_changes();
         let generation = self.generation();
@@ -329,7 +340,7 @@ impl Gateway {
         }
     }
 
-    /// What is to take a server's place and does not yet.
+    /// Returns the status of a pending replacement.
     pub fn replacement_status(&self, name: &str) -> Option<ReplacementStatus> {
         let (upstream, _) = self.replacements.find(name)?;
         let status = upstream.status();

@@ -1,7 +1,7 @@
-//! Whose a URI is, and what clients call it.
+//! URI resolution: the server of a URI, and the URI that clients see.
 //!
-//! Owns the order in which that is looked for: lists, what a URI says itself, templates, links that were seen. Does not
-//! read requests (`view`). Invariant: a URI longer than `limits.uri` is never looked up, only found or not.
+//! Owns the order of the sources: lists, the URI itself, templates, learned links. Does not read requests
+//! (`endpoint.rs`). Invariant: a URI longer than `limits.uri` is never tried with templates or learned links.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,18 +15,18 @@ use crate::json::{ByteString, JsonObject, RawJson};
 use crate::model::{Caller, Error, ItemKind, McpErrorKind};
 use crate::policy::traverses;
 
-/// What counts on the way from a URI to its server.
+/// Inputs of a lookup from a URI to its server.
 #[derive(Clone, Copy)]
 struct UriSearch<'a> {
     snapshot: &'a Snapshot,
     uri: &'a ByteString,
-    /// Whether the URI is too long to be looked up.
+    /// True if the URI is too long for lookups.
     is_long: bool,
     budget: &'a LookupBudget,
 }
 
 impl Endpoint {
-    /// Whose a URI is, and what that server calls it.
+    /// Resolves a URI to its server, and that server's own URI.
     pub(super) fn resolve_uri(
         &self,
         snapshot: &Snapshot,
@@ -40,7 +40,8 @@ impl Endpoint {
         place.ok_or_else(|| if search.is_long { too_long(self.gateway.uri_max()) } else { not_found(uri) })
     }
 
-    /// The same for whoever does not ask for it now: without a guess, since where nothing tells whose it is, it is nobody's.
+    /// Resolves a URI without a guess, for a caller that did not request it now. Returns `None` if no source names the
+    /// owner.
     pub(super) fn resolve_known_uri(
         &self,
         snapshot: &Snapshot,
@@ -68,6 +69,7 @@ impl Endpoint {
         if let Some(route) = listed() {
             return Some((route.upstream.clone(), route.local.clone()));
         }
+        // A wrapped URI names its server itself.
         let (server, local) = match uris::unwrap(search.uri) {
             Some((server, local)) => (ByteString::from(server), ByteString::from(&*local)),
             None => {
@@ -78,7 +80,7 @@ impl Endpoint {
         Some((self.server_for_uri(search.snapshot, &server, &local)?, local))
     }
 
-    /// The server of a URI in no list, by templates and by what was learned.
+    /// Resolves a URI in no list, by templates and learned links.
     fn resolve_unlisted(&self, search: UriSearch<'_>) -> Option<ByteString> {
         if search.is_long {
             return None;
@@ -88,7 +90,7 @@ impl Endpoint {
         by_template.or_else(|| self.gateway.learned_uris.server_of(search.uri))
     }
 
-    /// The server of this name, if it is here and may have the resource.
+    /// Returns the server of this name, if it is here and may have the resource.
     pub(super) fn server_for_uri(
         &self,
         snapshot: &Snapshot,
@@ -99,7 +101,7 @@ impl Endpoint {
         member.filter(|member| self.gateway.allows_resource(snapshot, member, local)).cloned()
     }
 
-    /// The server that a URI in no list must belong to, because no other has resources here.
+    /// Returns the server of a URI in no list, if it is the only one with resources here.
     fn only_server(&self, snapshot: &Snapshot) -> Option<ByteString> {
         let mut servers = snapshot.resource_servers().filter(|server| self.includes(server));
         let first = servers.next()?;
@@ -108,7 +110,7 @@ impl Endpoint {
 }
 
 impl Gateway {
-    /// Longest URI that is looked up, in bytes.
+    /// Returns the longest URI that is looked up, in bytes.
     pub(super) fn uri_max(&self) -> usize {
         self.uri_max.load(Ordering::Relaxed)
     }
@@ -117,7 +119,8 @@ impl Gateway {
         UriSearch { snapshot, uri, is_long: uri.len() > self.uri_max(), budget }
     }
 
-    /// Whether the config lets a server have a resource. Patterns are not tried on long URIs: those must be listed.
+    /// Returns true if the config lets a server have a resource. Long URIs are not tried with patterns, so they must be
+    /// listed.
     fn allows_resource(&self, snapshot: &Snapshot, member: &ServerEntry, local: &ByteString) -> bool {
         let rules = &member.settings.resources;
         if local.len() > self.uri_max() && rules.has_patterns() {
@@ -126,7 +129,7 @@ impl Gateway {
         rules.allows_uri(local)
     }
 
-    /// The exposed form of a server's own URI, if it differs; learns what stands in no list.
+    /// Returns the exposed form of a server's own URI, if it differs. Learns URIs in no list.
     pub(super) fn exposed_uri(
         &self,
         server: &ByteString,
@@ -138,7 +141,7 @@ impl Gateway {
         if let Some(route) = snapshot.find_local(ItemKind::Resources, server, uri) {
             return (route.exposed != *uri).then(|| route.exposed.clone());
         }
-        // It would lead to another server.
+        // Unwrapped, it would lead to another server.
         if uris::looks_wrapped(uri) || snapshot.find_exposed(ItemKind::Resources, uri).is_some() {
             return wrapped();
         }
@@ -148,6 +151,7 @@ impl Gateway {
         match snapshot.find_template(uri, budget) {
             Some(route) if route.upstream.settings.name == server.as_str() => None,
             Some(_) => wrapped(),
+            // Not all templates were tried, so the owner is unknown: the URI stays as it is.
             None if budget.is_spent() => {
                 self.metrics.dropped.with_label_values(&["uri_lookup"]).inc();
                 None
@@ -157,7 +161,7 @@ impl Gateway {
     }
 }
 
-/// The answer for whatever leads nowhere. It says about its spelling only what holds for every server.
+/// Error for a URI that leads nowhere. Describes its form only as far as that holds for every server.
 fn not_found(uri: &ByteString) -> Error {
     let data = JsonObject::new().with("uri", RawJson::string(uri));
     let spelling = match traverses(uri) {

@@ -1,7 +1,7 @@
-//! URIs inside results: made to lead back to the server that gave them.
+//! Link rewriting: URIs inside results lead back to the server that gave them.
 //!
-//! Owns what was learned of links that stand in no list. Invariant: a result without links is not touched, and only
-//! the URI of a link is.
+//! Owns the links learned from results that no list has. Does not choose the exposed URI (`resolve_uri.rs`). Invariant:
+//! a result without links is unchanged, and only the URI of a link changes.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
@@ -9,15 +9,15 @@ use std::sync::{Mutex, PoisonError};
 use crate::json::{ByteString, JsonObject, RawJson};
 use crate::model::{McpMethod, TaskMethod};
 
-/// Links that are remembered; the oldest is forgotten first.
+/// Maximum number of learned links. The oldest goes first.
 const LEARNED_MAX: usize = 10_000;
 
-/// Longest link that is remembered, in bytes.
+/// Longest link that is learned, in bytes.
 const LINK_BYTES_MAX: usize = 4096;
-/// Links of one result that are mapped; the others stay as they are.
+/// Maximum number of links in one result that are rewritten. The others stay as they are.
 const LINKS_MAX: usize = 1000;
 
-/// Which server gave a link that stands in no list.
+/// Servers of links that no list has.
 #[derive(Default)]
 pub(super) struct LearnedUris(Mutex<LearnedTable>);
 
@@ -28,18 +28,19 @@ struct LearnedTable {
 }
 
 impl LearnedUris {
-    /// The server that gave this link, if it is remembered.
+    /// Returns the server that gave this link, if it is learned.
     pub(super) fn server_of(&self, uri: &str) -> Option<ByteString> {
         self.lock().servers.get(&ByteString::from(uri)).cloned()
     }
 
-    /// Remembers a link. False: another server gave the same one.
+    /// Learns a link. Returns false if another server gave the same one.
     pub(super) fn learn(&self, uri: &ByteString, server: &str) -> bool {
-        // What is longer is no link that anybody follows, and 10,000 of them would be a lot of memory.
+        // Nobody follows longer links, and 10,000 of them would take too much memory.
         if uri.len() > LINK_BYTES_MAX {
             return true;
         }
         let mut table = self.lock();
+        // The first server keeps the link, and links of later ones are wrapped.
         if let Some(known) = table.servers.get(uri) {
             return known.as_str() == server;
         }
@@ -48,7 +49,7 @@ impl LearnedUris {
         {
             table.servers.remove(&oldest);
         }
-        // A copy: the URI is a span of a whole answer, which must not live as long as the link.
+        // Copied: the URI is a span of a whole response, which must not live as long as the link.
         let uri = ByteString::from(uri.as_str());
         table.servers.insert(uri.clone(), ByteString::from(server));
         table.order.push_back(uri);
@@ -60,15 +61,15 @@ impl LearnedUris {
     }
 }
 
-/// Gives the exposed URI for a server's own, if it differs.
+/// Maps a server's own URI to the exposed one. Returns `None` if they are the same.
 type UriMapper<'a> = &'a dyn Fn(&ByteString) -> Option<ByteString>;
 
-/// Rewrites the URIs of one item of a result, if there is anything to rewrite.
+/// Rewrites the URIs of one item of a result. Returns `None` if nothing changes.
 type ItemRewriter = fn(&RawJson, UriMapper<'_>) -> Option<RawJson>;
 
-/// Rewrites the URIs of a result by `map`, which gives the exposed URI if it differs.
+/// Rewrites the URIs of a result by `map`, which returns the exposed URI if it differs.
 pub(super) fn rewrite(method: &McpMethod, result: &mut JsonObject, map: UriMapper<'_>) {
-    // Most results have no link: one scan for the word is all that they cost.
+    // Most results have no link, so they cost only one scan.
     let has_links = |raw: &RawJson| memchr::memmem::find(raw.bytes(), b"\"uri\"").is_some();
     let (member, item): (&'static str, ItemRewriter) = match method {
         McpMethod::CallTool | McpMethod::Task(TaskMethod::Result) => ("content", content),
@@ -77,6 +78,7 @@ pub(super) fn rewrite(method: &McpMethod, result: &mut JsonObject, map: UriMappe
         _ => return,
     };
     let Some(raw) = result.get(member).filter(|raw| has_links(raw)) else { return };
+    // Each link may cost a lookup in all templates.
     let left = std::cell::Cell::new(LINKS_MAX);
     let map: UriMapper<'_> = &|uri| {
         left.set(left.get().checked_sub(1)?);
@@ -99,7 +101,7 @@ fn items(raw: &RawJson, item: ItemRewriter, map: UriMapper<'_>) -> Option<RawJso
     changed.then(|| RawJson::array(all.iter()))
 }
 
-/// A content block: a `resource_link` has a URI, an embedded `resource` holds one that has.
+/// Rewrites a content block. A `resource_link` has a URI, and an embedded `resource` holds an object with one.
 fn content(raw: &RawJson, map: UriMapper<'_>) -> Option<RawJson> {
     let block = raw.as_object()?;
     match block.get_string("type")?.as_str() {
@@ -109,7 +111,7 @@ fn content(raw: &RawJson, map: UriMapper<'_>) -> Option<RawJson> {
     }
 }
 
-/// A prompt's message: its content is one block, or several.
+/// Rewrites a prompt's message. Its content is one block, or several.
 fn message(raw: &RawJson, map: UriMapper<'_>) -> Option<RawJson> {
     let message = raw.as_object()?;
     let block = message.get("content")?;

@@ -1,7 +1,7 @@
 //! Input schemas that model APIs refuse: with `oneOf`, `anyOf` or `allOf` at the top. Pure functions.
 //!
-//! Owns how such a schema is written otherwise. Does not decide who gets it (`view`). Invariant: what is written
-//! otherwise accepts the same arguments, by the rules of the JSON Schema dialects that know `if` and `else`.
+//! Owns the compatible form of such a schema. Does not decide who gets it (`endpoint.rs`). Invariant: the compatible
+//! form accepts the same arguments, by the rules of the JSON Schema dialects that know `if` and `else`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use crate::gateway::generation::Generation;
 use crate::json::{ByteString, JsonObject, RawJson};
 use crate::model::ItemKind;
 
-/// The keywords that are refused.
+/// Keywords that are refused.
 const COMBINERS: [&str; 3] = ["allOf", "anyOf", "oneOf"];
-/// Words about values, not for them.
+/// Keywords that describe values without restricting them.
 const ANNOTATIONS: [&str; 8] =
     ["title", "description", "$comment", "examples", "default", "deprecated", "readOnly", "writeOnly"];
-/// What depends on where it stands, or on its neighbours, in ways that are not followed here.
+/// Keywords that depend on their position or their neighbours, in ways that are not followed here.
 const POSITION_KEYWORDS: [&str; 9] = [
     "\"#/allOf",
     "\"#/anyOf",
@@ -32,31 +32,31 @@ const POSITION_KEYWORDS: [&str; 9] = [
 ];
 /// Dialects without `if`.
 const OLD_DIALECTS: [&str; 3] = ["draft-03", "draft-04", "draft-06"];
-/// References that are followed one after the other, and combiners within combiners.
+/// Maximum depth of references, and of combiners within combiners.
 const DEPTH_MAX: usize = 8;
 
-/// How tools' input schemas are listed.
+/// Style of tools' input schemas in lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SchemaStyle {
-    /// As their servers spell them.
+    /// Unchanged, as the servers wrote them.
     #[default]
     AsIs,
     /// Without combining keywords at the top, where the same arguments can be described otherwise.
     Compatible,
 }
 
-/// How model APIs take a tool.
+/// Combining schema of one tool.
 pub(super) struct CombinedSchema {
-    /// The keywords at the top of its schema.
+    /// Combining keywords at the top of its schema.
     pub(super) keywords: Vec<&'static str>,
-    /// The schema without them, if there is one that accepts the same.
+    /// Schema without them, if there is one that accepts the same.
     pub(super) compatible: Option<RawJson>,
 }
 
-/// Looks at the input schema of a tool; `None`: no keyword at its top is refused.
+/// Inspects the input schema of a tool. Returns `None` if no keyword at its top is refused.
 pub(super) fn inspect_schema(definition: &JsonObject) -> Option<CombinedSchema> {
     let schema = definition.get("inputSchema")?;
-    // Most schemas have none anywhere: one scan is all that they cost.
+    // Most schemas have none anywhere, so they cost only one scan.
     memchr::memmem::find(schema.bytes(), b"Of\"")?;
     let schema = schema.as_object()?;
     let keywords: Vec<&'static str> = COMBINERS.into_iter().filter(|key| schema.get(key).is_some()).collect();
@@ -64,7 +64,7 @@ pub(super) fn inspect_schema(definition: &JsonObject) -> Option<CombinedSchema> 
         .then(|| CombinedSchema { keywords, compatible: compatible(&schema).map(|schema| schema.to_raw()) })
 }
 
-/// The tools that model APIs refuse, and what was done about each.
+/// Returns a finding for each tool that model APIs refuse, and says what was done about it.
 pub(super) fn refused_tools(generation: &Generation, snapshot: &Snapshot) -> Vec<CatalogFinding> {
     let mut compatible: Vec<String> = Vec::new();
     for scope in generation.scopes.values() {
@@ -91,7 +91,7 @@ pub(super) fn refused_tools(generation: &Generation, snapshot: &Snapshot) -> Vec
     tools.map(finding).collect()
 }
 
-/// The definition with another schema.
+/// Returns the definition with another schema.
 pub(super) fn with_schema(definition: &RawJson, schema: &RawJson) -> Option<RawJson> {
     let mut definition = definition.as_object()?;
     definition.set(ByteString::literal("inputSchema"), schema.clone());
@@ -101,10 +101,12 @@ pub(super) fn with_schema(definition: &RawJson, schema: &RawJson) -> Option<RawJ
 fn compatible(schema: &JsonObject) -> Option<JsonObject> {
     let text = schema.bytes();
     let has = |mark: &&str| memchr::memmem::find(&text, mark.as_bytes()).is_some();
+    // References to the top, and keywords that depend on their position, would change their meaning when moved.
     if schema.get("$ref").is_some() || POSITION_KEYWORDS.iter().any(has) {
         return None;
     }
     let mut base = schema.clone();
+    // Each pass merges one keyword, and a merged branch may bring another one.
     for _ in 0..DEPTH_MAX {
         let merged = COMBINERS.into_iter().find_map(|key| without(&base, key, schema));
         let Some(merged) = merged else { break };
@@ -113,21 +115,24 @@ fn compatible(schema: &JsonObject) -> Option<JsonObject> {
     if COMBINERS.iter().all(|key| base.get(key).is_none()) {
         return Some(base);
     }
+    // Old dialects ignore `if`, so that such a schema would accept anything.
     let dialect = schema.get_string("$schema");
     let is_old = dialect.is_some_and(|dialect| OLD_DIALECTS.iter().any(|old| dialect.contains(old)));
     (!is_old).then(|| move_under_if(base, schema))
 }
 
-/// The schema with one keyword merged into it, if that can be.
+/// Merges one keyword into the schema, if possible.
 fn without(base: &JsonObject, key: &'static str, root: &JsonObject) -> Option<JsonObject> {
     let branches = branches(base.get(key)?, root)?;
     let mut merged = base.clone();
     merged.remove(key);
     let same = branches.windows(2).all(|pair| pair[0] == pair[1]);
     match key {
+        // An empty branch accepts everything, so the keyword restricts nothing.
         "anyOf" if branches.iter().any(JsonObject::is_empty) => return Some(merged),
         "allOf" => {}
         "anyOf" if same => {}
+        // A single branch means the same under every keyword.
         _ if branches.len() == 1 => {}
         _ => return None,
     }
@@ -137,25 +142,28 @@ fn without(base: &JsonObject, key: &'static str, root: &JsonObject) -> Option<Js
     Some(merged)
 }
 
-/// The branches of a keyword, references followed; `None` where one of them is no object.
+/// Returns the branches of a keyword, with references followed. Returns `None` if one of them is no object.
 fn branches(value: &RawJson, root: &JsonObject) -> Option<Vec<JsonObject>> {
     let all = value.as_array()?;
     let branch = |raw: &RawJson| match &raw.bytes()[..] {
+        // `true` is the schema that accepts everything.
         b"true" => Some(JsonObject::new()),
         _ => follow_reference(raw.as_object()?, root),
     };
     (!all.is_empty()).then(|| all.iter().map(branch).collect()).flatten()
 }
 
-/// What a branch that is nothing but a reference into the same schema refers to.
+/// Resolves a branch that is only a reference into the same schema.
 fn follow_reference(mut branch: JsonObject, root: &JsonObject) -> Option<JsonObject> {
     for _ in 0..DEPTH_MAX {
         let Some(reference) = branch.get("$ref") else { return Some(branch) };
         let reference = reference.as_text()?;
+        // Keywords beside `$ref` have a meaning of their own, except annotations.
         if branch.iter().any(|(key, _)| key.as_str() != "$ref" && !ANNOTATIONS.contains(&key.as_str())) {
             return None;
         }
         let (table, name) = reference.strip_prefix("#/")?.split_once('/')?;
+        // Escapes in the name are not decoded here.
         if !matches!(table, "$defs" | "definitions") || name.contains(['/', '~', '%']) {
             return None;
         }
@@ -164,7 +172,7 @@ fn follow_reference(mut branch: JsonObject, root: &JsonObject) -> Option<JsonObj
     None
 }
 
-/// Whether properties that a schema does not name are restricted.
+/// Returns true if properties that a schema does not name are restricted.
 fn is_closed(schema: &JsonObject) -> bool {
     schema.get("additionalProperties").is_some_and(|rule| !matches!(&rule.bytes()[..], b"true" | b"{}"))
 }
@@ -177,11 +185,11 @@ fn is_named_by(names: &JsonObject, other: &JsonObject) -> bool {
     names.iter().all(|(name, _)| other.get(name).is_some())
 }
 
-/// Makes a schema say what another one says, too; `None` where both have a word that cannot be said once.
+/// Merges the restrictions of a branch into a schema. Returns `None` if both have a keyword that cannot be stated once.
 fn merge(base: &mut JsonObject, branch: &JsonObject) -> Option<()> {
     let (ours, theirs) = (properties(base), properties(branch));
     let has_patterns = |schema: &JsonObject| schema.get("patternProperties").is_some();
-    // It restricts what its own schema does not name, so that the other one must not name more.
+    // A closed schema restricts properties that it does not name, so the other one must not name more.
     if is_closed(base) && (!is_named_by(&theirs, &ours) || has_patterns(branch))
         || is_closed(branch) && (!is_named_by(&ours, &theirs) || has_patterns(base))
     {
@@ -189,6 +197,7 @@ fn merge(base: &mut JsonObject, branch: &JsonObject) -> Option<()> {
     }
     let conditions = ["if", "then", "else"];
     let has_condition = |schema: &JsonObject| conditions.iter().any(|key| schema.get(key).is_some());
+    // A schema has room for one condition only.
     if has_condition(base) && has_condition(branch) {
         return None;
     }
@@ -220,6 +229,7 @@ fn both_properties(ours: &JsonObject, theirs: &JsonObject) -> JsonObject {
     let mut all = ours.clone();
     for (name, rule) in theirs.iter() {
         let both = match ours.get(name) {
+            // Both rules must hold.
             Some(known) if known != rule => {
                 JsonObject::new().with("allOf", RawJson::array([known, rule].into_iter())).to_raw()
             }
@@ -230,13 +240,13 @@ fn both_properties(ours: &JsonObject, theirs: &JsonObject) -> JsonObject {
     all
 }
 
-/// The names in `required`; `None` if it is no list of names.
+/// Returns the names in `required`. Returns `None` if it is no list of names.
 fn names_in(schema: &JsonObject) -> Option<BTreeSet<String>> {
     schema.get("required").map_or(Some(BTreeSet::new()), |names| names.parse_as().ok())
 }
 
-/// The schema with the keywords that are left below `if`, whose `else` refuses everything: the same is valid. What they
-/// say of properties stands at the top, too, for models to see, where it follows from them.
+/// Moves the remaining keywords below an `if` whose `else` refuses everything. The same arguments stay valid. Rules
+/// about properties that follow from the keywords are also shown at the top, where models see them.
 fn move_under_if(mut base: JsonObject, root: &JsonObject) -> JsonObject {
     let mut condition = JsonObject::new();
     for key in COMBINERS.into_iter().chain(["if", "then", "else"]) {
@@ -253,6 +263,7 @@ fn move_under_if(mut base: JsonObject, root: &JsonObject) -> JsonObject {
             }
         }
         let needed: Option<Vec<BTreeSet<String>>> = branches.iter().map(names_in).collect();
+        // `allOf` requires the names of every branch. The other keywords require only names that all branches share.
         let join = |a: BTreeSet<String>, b: BTreeSet<String>| match key {
             "allOf" => a.union(&b).cloned().collect(),
             _ => a.intersection(&b).cloned().collect(),
@@ -265,11 +276,12 @@ fn move_under_if(mut base: JsonObject, root: &JsonObject) -> JsonObject {
         }
     }
     base.set(ByteString::literal("if"), condition.to_raw());
+    // `not` with an empty schema refuses everything.
     base.set(ByteString::literal("else"), RawJson::literal(r#"{"not":{}}"#));
     base
 }
 
-/// The properties with those of the branches, as far as their rules follow from the branches.
+/// Returns the properties, with those of the branches as far as their rules follow from the branches.
 fn visible_properties(known: &JsonObject, branches: &[JsonObject], is_all: bool) -> JsonObject {
     let mut all = known.clone();
     let named: Vec<JsonObject> = branches.iter().map(properties).collect();
@@ -287,7 +299,7 @@ fn visible_properties(known: &JsonObject, branches: &[JsonObject], is_all: bool)
                 false => JsonObject::new().with("anyOf", RawJson::array(rules.into_iter())).to_raw(),
             }
         } else {
-            // Another branch says nothing of it: only the words about it hold for all.
+            // Another branch does not restrict it: only its description holds for all.
             let description = rule.as_object().and_then(|rule| rule.get("description").cloned());
             description.map_or(RawJson::literal("{}"), |text| JsonObject::new().with("description", text).to_raw())
         };
@@ -296,7 +308,7 @@ fn visible_properties(known: &JsonObject, branches: &[JsonObject], is_all: bool)
     all
 }
 
-/// Whether a schema has no properties but those that it names.
+/// Returns true if a schema forbids properties that it does not name.
 fn forbids_others(schema: &JsonObject) -> bool {
     let rule = schema.get("additionalProperties");
     rule.is_some_and(|rule| &rule.bytes()[..] == b"false") && schema.get("patternProperties").is_none()
@@ -314,7 +326,7 @@ mod tests {
         compatible(&schema).map(|schema| serde_json::from_slice(&schema.bytes()).unwrap())
     }
 
-    /// As much of JSON Schema as the schemas here have.
+    /// Validates against the part of JSON Schema that the schemas here use.
     fn accepts(schema: &Value, value: &Value, root: &Value) -> bool {
         let Some(schema) = schema.as_object() else { return schema.as_bool().unwrap() };
         let all = |key: &str| schema.get(key).and_then(Value::as_array);
@@ -358,7 +370,7 @@ mod tests {
             && count("oneOf").is_none_or(|count| count == 1)
     }
 
-    /// Arguments of every kind that the schemas here can tell apart.
+    /// Returns arguments of every kind that the schemas here can tell apart.
     fn arguments() -> Vec<Value> {
         let values = [Value::Null, json!("x"), json!("y"), json!(1), json!({"x": 1})];
         let mut all = vec![json!({})];

@@ -1,8 +1,8 @@
-//! One listener on an endpoint: what it is told of what happens, and where it is subscribed.
+//! Client subscription on an endpoint: the events it gets, and the resources it is subscribed to.
 //!
-//! Owns the way of a subscription from server to server, as lists and configs change. Does not count subscriptions
-//! (`hub`). Invariant: a subscription is where the resource is, as far as that is known; where nothing tells any more whose
-//! it is, it stays where it was, or waits for that server.
+//! Owns the path of a subscription from server to server, as lists and configs change. Does not count subscriptions
+//! (`events.rs`). Invariant: a subscription is at the server that has the resource, as far as known. Where the owner is
+//! unknown, it stays where it was, or waits for that server.
 
 use std::sync::Arc;
 
@@ -18,53 +18,53 @@ use crate::json::{ByteString, JsonObject, RawJson};
 use crate::model::{Caller, Error, ItemKind, Notification, SubscriptionFilter};
 use crate::upstream::SubscriptionGuard;
 
-/// One listener.
+/// Subscription of one client.
 pub(super) struct ClientSubscription {
     endpoint: Endpoint,
     caller: Arc<Caller>,
     filter: SubscriptionFilter,
-    /// The resources that it asked for, also those that are not there.
+    /// Requested resources, including those that do not exist.
     watched: Vec<WatchedResource>,
-    /// What it could list when it was told last.
+    /// Digests of the lists as the client last knew them.
     seen_digests: [u64; 4],
     receiver: broadcast::Receiver<GatewayEvent>,
-    /// What it is still to be told.
+    /// Notifications that are still to be sent.
     pending: Vec<Notification>,
     _subscriptions: Vec<ResourceSubscription>,
-    /// What connections of its client's own listen to for it.
+    /// Guard of the subscriptions on the client's dedicated connections.
     _upstream_guard: SubscriptionGuard,
 }
 
-/// One resource that was asked for.
+/// Resource that the client asked for.
 #[derive(Clone)]
 struct WatchedResource {
     uri: ByteString,
-    /// The server where it was found last, and what that calls it.
+    /// Server where it was found last, and that server's own URI.
     location: Option<(ByteString, ByteString)>,
-    /// Whether it is subscribed to there.
+    /// True if it is subscribed to there.
     acknowledged: bool,
 }
 
-/// What kept resources out of those that are subscribed to.
+/// Causes that kept resources out of the subscription.
 #[derive(Default)]
 struct LeftOut {
-    /// A limit, by its setting.
+    /// Exceeded limit, by its setting.
     full: Option<ByteString>,
-    /// A server that offers no subscriptions.
+    /// Server that offers no subscriptions.
     unoffered: Option<ByteString>,
 }
 
-/// What resources are looked for in.
+/// Endpoint and caller that resources are looked up for.
 struct ResourceSearch<'a> {
     endpoint: &'a Endpoint,
     snapshot: &'a Snapshot,
     caller: &'a Caller,
-    /// For all resources of one listener together.
+    /// Budget of all resources of one client together.
     budget: &'a LookupBudget,
 }
 
 impl WatchedResource {
-    /// Where it is; `first`: it was never anywhere, so that a guess is better than nothing.
+    /// Finds the resource. `first` means that it was never found before, so that a guess is better than nothing.
     fn find(&self, search: &ResourceSearch<'_>, first: bool) -> Option<(Arc<ServerEntry>, ByteString)> {
         let ResourceSearch { endpoint: view, snapshot, caller, budget } = search;
         if first {
@@ -77,7 +77,7 @@ impl WatchedResource {
         view.resolve_known_uri(snapshot, caller, &self.uri, budget).or_else(before)
     }
 
-    /// Whether it is elsewhere than where it is subscribed to.
+    /// Returns true if it is elsewhere than where it is subscribed to.
     fn is_moved(&self, search: &ResourceSearch<'_>) -> bool {
         let Some((member, local)) = self.find(search, false) else { return false };
         !self.acknowledged || self.location.as_ref().is_none_or(|(server, at)| *server != member.name || *at != local)
@@ -85,14 +85,14 @@ impl WatchedResource {
 }
 
 impl ClientSubscription {
-    /// Also gives what of the filter is honoured.
+    /// Creates a subscription. Also returns the acknowledged part of the filter.
     pub(super) fn new(
         view: Endpoint,
         caller: &Arc<Caller>,
         filter: SubscriptionFilter,
         receiver: broadcast::Receiver<GatewayEvent>,
     ) -> (Self, SubscriptionFilter) {
-        // Copies: the URIs are spans of a message, which must not live as long as the listener.
+        // Copied: the URIs are spans of a message, which must not live as long as the subscription.
         let wanted = |uri: &ByteString| WatchedResource {
             uri: ByteString::from(uri.as_str()),
             location: None,
@@ -130,6 +130,7 @@ impl ClientSubscription {
             }
             match self.receiver.recv().await {
                 Ok(GatewayEvent::ListChanged(server, kind)) => {
+                    // A change of resources may move one to another server.
                     if matches!(kind, ItemKind::Resources | ItemKind::Templates) && self.is_moved() {
                         self.relocate()?;
                     }
@@ -144,7 +145,7 @@ impl ClientSubscription {
                 Ok(happened) => {
                     let heard = self.endpoint.translate_event(&self.caller, happened);
                     match heard.filter(|notice| self.filter.matches(notice)) {
-                        // Its own connection says so: told whether or not what everybody lists differs, and once.
+                        // A change on the client's own connection is sent once, whether or not the shared lists differ.
                         Some(Notification::ListChanged(kind)) => {
                             self.diff_lists();
                             self.queue_list_change(kind);
@@ -154,7 +155,7 @@ impl ClientSubscription {
                     }
                 }
                 Err(broadcast::error::RecvError::Lagged(_)) => {
-                    // It cannot know what it missed, nor can we.
+                    // Neither the subscriber nor we can know which events it missed.
                     self.relocate()?;
                     self.diff_lists();
                     for kind in [ItemKind::Tools, ItemKind::Prompts, ItemKind::Resources] {
@@ -162,7 +163,7 @@ impl ClientSubscription {
                             self.queue_list_change(kind);
                         }
                     }
-                    // The last that is owed is told first.
+                    // The last pending notification is sent first.
                     for uri in self.filter.uris.clone() {
                         self.queue_update(&uri);
                     }
@@ -172,19 +173,19 @@ impl ClientSubscription {
         }
     }
 
-    /// Goes on with the endpoint as it is now; `None`: it is no longer there for this principal.
+    /// Follows the endpoint to its current generation. Returns `None` if it no longer exists for this principal.
     fn relocate(&mut self) -> Option<()> {
         self.endpoint = self.endpoint.gateway.endpoint(&self.endpoint.name, &self.caller.principal)?.clone_endpoint();
         if self.watched.is_empty() {
             return Some(());
         }
         let before = self.watched.clone();
-        // The new ones are there before the old ones go.
+        // New subscriptions come before the old ones go, so that shared resources stay subscribed.
         (self._subscriptions, _) = self.endpoint.subscribe_resources(&self.caller, &mut self.watched, false);
         self.filter.uris = acknowledged_uris(&self.watched);
         self._upstream_guard = self.endpoint.subscribe_dedicated(&self.caller, &self.filter, &self._subscriptions);
         for (now, before) in self.watched.clone().iter().zip(before) {
-            // What changed while it was subscribed to nowhere, or elsewhere, cannot be known.
+            // Changes cannot be known while the resource was subscribed nowhere, or elsewhere.
             let missed = before.location.is_some() && (!before.acknowledged || before.location != now.location);
             if now.acknowledged && missed {
                 self.queue_update(&now.uri);
@@ -201,7 +202,7 @@ impl ClientSubscription {
         self.watched.iter().any(|wanted| wanted.is_moved(&search))
     }
 
-    /// Owes it news of the lists that are no longer as it saw them.
+    /// Queues a notification for each list that differs from what the client last knew.
     fn diff_lists(&mut self) {
         let now = self.endpoint.list_digests(&self.caller, &self.filter);
         let seen = std::mem::replace(&mut self.seen_digests, now);
@@ -210,14 +211,15 @@ impl ClientSubscription {
         }
     }
 
-    /// Owes it the news of a resource, once.
+    /// Queues the update of a resource, once.
     fn queue_update(&mut self, uri: &ByteString) {
         let params = JsonObject::new().with("uri", RawJson::string(uri));
+        // One update is enough: the client reads the resource anew.
         self.pending.retain(|owed| !matches!(owed, Notification::ResourceUpdated(other, _) if other == uri));
         self.pending.push(Notification::ResourceUpdated(uri.clone(), params));
     }
 
-    /// Owes it the news of a list, once.
+    /// Queues the change of a list, once.
     fn queue_list_change(&mut self, kind: ItemKind) {
         // Templates have no notification of their own.
         let kind = if kind == ItemKind::Templates { ItemKind::Resources } else { kind };
@@ -232,7 +234,7 @@ fn acknowledged_uris(wanted: &[WatchedResource]) -> Vec<ByteString> {
 }
 
 impl Endpoint {
-    /// Subscribes to those resources that there are here. Also says what kept others out.
+    /// Subscribes to the resources that exist here. Also returns what kept others out.
     fn subscribe_resources(
         &self,
         caller: &Caller,
@@ -268,7 +270,7 @@ impl Endpoint {
         (subscriptions, left_out)
     }
 
-    /// Tries those servers of the resources that deny subscriptions and were not tried, all at once and each once.
+    /// Probes the resources' servers that deny subscriptions and were not probed before, all at once.
     pub(super) fn find_out_subscriptions(
         &self,
         caller: &Caller,
@@ -282,6 +284,7 @@ impl Endpoint {
         let mut trials: Vec<(Arc<ServerEntry>, ByteString)> = Vec::new();
         for uri in uris {
             let Ok((member, local)) = self.resolve_uri(&snapshot, caller, uri, &budget) else { continue };
+            // One trial for each server is enough.
             let is_new = trials.iter().all(|(other, _)| other.name != member.name);
             if is_new && local.len() <= SUBSCRIBED_URI_MAX && untried(&member) {
                 trials.push((member, ByteString::from(local.as_str())));
@@ -295,7 +298,7 @@ impl Endpoint {
         })
     }
 
-    /// Has connections that are the client's own listen to what it listens to.
+    /// Subscribes the client's dedicated connections to the same filter.
     fn subscribe_dedicated(
         &self,
         caller: &Caller,
@@ -310,7 +313,7 @@ impl Endpoint {
         )
     }
 
-    /// What tells each list that is listened to from another; those that are not are all the same.
+    /// Returns a digest of each subscribed list. Lists without a subscription all get the same digest.
     fn list_digests(&self, caller: &Caller, filter: &SubscriptionFilter) -> [u64; 4] {
         ItemKind::ALL.map(|kind| match filter.matches(&Notification::ListChanged(kind)) {
             true => self.rendered_list(caller, kind, false).digest,

@@ -1,7 +1,7 @@
-//! Handles of tasks: names that say whose they are. Pure functions.
+//! Task handles: names that tell the server and the owner of a task. Pure functions.
 //!
-//! Invariant: a handle leads to the server that it names and to no other, nothing is kept for it, and one that was made
-//! for a principal leads nobody else anywhere.
+//! Owns the format of a handle. Does not store anything. Invariant: a handle leads only to the server that it names. A
+//! handle made for one principal leads no other principal anywhere.
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use base64::Engine;
@@ -9,7 +9,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use crate::policy::PrincipalSecret;
 
-/// A server's own name for a task, with the server's; and the mark of the principal that it is for.
+/// Makes a handle from the server and its own task id, with the mark of the principal that it is for.
 pub(super) fn make_handle(server: &str, local: &str, secret: Option<&PrincipalSecret>) -> String {
     match secret {
         None => format!("{server}:{local}"),
@@ -17,12 +17,13 @@ pub(super) fn make_handle(server: &str, local: &str, secret: Option<&PrincipalSe
     }
 }
 
-/// The server and its own name for the task, if the handle was made for this principal.
+/// Returns the server and its own task id, if the handle was made for this principal.
 pub(super) fn open_handle<'a>(handle: &'a str, secret: Option<&PrincipalSecret>) -> Option<(&'a str, &'a str)> {
     // Servers' names have no colon.
     let (server, rest) = handle.split_once(':')?;
     let Some(secret) = secret else { return Some((server, rest)) };
     let (given, local) = rest.split_once(':')?;
+    // Constant time, so that nobody can guess a mark byte by byte.
     let own = verify_slices_are_equal(given.as_bytes(), mark(secret, server, local).as_bytes()).is_ok();
     own.then_some((server, local))
 }

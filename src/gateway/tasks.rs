@@ -1,7 +1,7 @@
 //! Tasks of all servers, under handles that lead back.
 //!
-//! Owns finding the server of a task, the lists of tasks, and telling of their states. Keeps nothing. Invariant: a
-//! handle that may not be used gives the same answer as one that leads nowhere.
+//! Owns finding the server of a task, the lists of tasks, and notifications of their states. Does not store tasks.
+//! Invariant: a handle that may not be used gets the same error as one that leads nowhere.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::model::{
 };
 use crate::upstream::{SharingMode, Upstream};
 
-/// How the handles of one server's tasks are made for one caller.
+/// Naming of one server's tasks for one caller.
 pub(super) struct TaskNaming {
     endpoint: Endpoint,
     caller: Arc<Caller>,
@@ -37,12 +37,13 @@ fn features(upstream: &Upstream) -> Option<TaskCapabilities> {
 }
 
 impl Endpoint {
-    /// Whether tasks keep their servers' own names: on one server's own endpoint, where nobody can be told apart.
+    /// Returns true if tasks keep their servers' own ids. Holds on a single server's endpoint, where callers cannot be
+    /// told apart.
     fn keeps_local_task_ids(&self, caller: &Caller) -> bool {
         matches!(self.scope, EndpointScope::Server(_)) && self.generation.access.secret(&caller.principal).is_none()
     }
 
-    /// The task that a client names, if there can be one of this name that it may use.
+    /// Finds the server of a task by its handle, if the caller may use it.
     fn locate_task(&self, caller: &Caller, handle: &ByteString) -> Result<(Arc<ServerEntry>, ByteString), Error> {
         let secret = self.generation.access.secret(&caller.principal);
         let found = match &self.scope {
@@ -52,12 +53,12 @@ impl Endpoint {
                 self.includes(server).then(|| (upstream.clone(), ByteString::from(local)))
             }),
         };
-        // What is known of a server that is away was true when it was there; it may have tasks still.
+        // An unavailable server keeps its last known capabilities. It may still have tasks.
         let possible = |upstream: &Upstream| upstream.description().is_none_or(|face| face.features.tasks.is_some());
         found.filter(|(upstream, _)| possible(upstream)).ok_or_else(|| unknown_task(handle))
     }
 
-    /// Where a call about a task goes.
+    /// Routes a call about a task.
     pub(super) fn route_task_call(&self, caller: &Caller, mut call: Call) -> Result<RoutedCall, Error> {
         let wrong = || Error::new(McpErrorKind::InvalidParams, "Invalid params: taskId must be a string");
         let handle = call.params.get_string("taskId").ok_or_else(wrong)?;
@@ -68,10 +69,10 @@ impl Endpoint {
         Ok(RoutedCall { meter: self.method_meter(&call.method), upstream, tool: ByteString::literal(""), call })
     }
 
-    /// Refuses a call whose client insists on a task, where the tool's server has none: for a tool that is no task,
-    /// "Servers SHOULD return a `-32601` (Method not found) error" (2025-11-25/basic/utilities/tasks.mdx).
+    /// Refuses a call whose client requires a task, if the tool's server has none. For a tool that is no task, "Servers
+    /// SHOULD return a `-32601` (Method not found) error" (2025-11-25/basic/utilities/tasks.mdx).
     pub(super) fn check_task_mode(upstream: &Upstream, call: &Call) -> Result<(), Error> {
-        // A server that is away says what it can do when it is back.
+        // An unavailable server gives its capabilities when it is back.
         let possible = || upstream.description().is_none_or(|face| face.features.tasks.is_some());
         if !matches!(call.task_mode, TaskMode::Required(_)) || possible() {
             return Ok(());
@@ -80,11 +81,11 @@ impl Endpoint {
         Err(Error::new(McpErrorKind::UnknownMethod, message))
     }
 
-    /// What this endpoint can do with tasks.
+    /// Returns the task capabilities of this endpoint.
     pub(super) fn task_features(&self) -> Option<TaskCapabilities> {
         let all: Vec<TaskCapabilities> = self.servers().filter_map(|upstream| features(upstream)).collect();
-        // "If a task is retrievable via `tasks/get` for a requestor, it MUST be retrievable via `tasks/list`": where one
-        // server cannot list its tasks, or not those of one principal, none are listed.
+        // "If a task is retrievable via `tasks/get` for a requestor, it MUST be retrievable via `tasks/list`": where
+        // one server cannot list its tasks, or not those of one principal, none are listed.
         let list = self.task_listing_servers().len() == all.len();
         let cancel = all.iter().any(|features| features.cancel);
         (!all.is_empty()).then_some(TaskCapabilities { list, cancel, any_tool: false })
@@ -94,15 +95,16 @@ impl Endpoint {
         self.generation.servers.iter().filter(|u| self.includes(&u.settings.name))
     }
 
-    /// The servers whose lists of tasks hold one principal's only.
+    /// Returns the servers whose task lists hold one principal's tasks only.
     fn task_listing_servers(&self) -> Vec<Arc<ServerEntry>> {
+        // A connection that several principals share lists the tasks of all of them.
         let alone = self.generation.access.principal_count() <= 1;
         let own = |upstream: &Upstream| alone || upstream.settings.share != SharingMode::Auto;
         let lists = |upstream: &&Arc<ServerEntry>| own(upstream) && features(upstream).is_some_and(|f| f.list);
         self.servers().filter(lists).cloned().collect()
     }
 
-    /// One page of one server's tasks; the cursor leads through the servers.
+    /// Lists one page of one server's tasks. The cursor leads through the servers.
     pub(super) fn list_tasks(&self, caller: &Arc<Caller>, mut call: Call) -> Result<Exchange, Error> {
         let listers = self.task_listing_servers();
         if !self.task_features().is_some_and(|features| features.list) {
@@ -114,6 +116,7 @@ impl Endpoint {
             Some(cursor) => {
                 let lost = || Error::new(McpErrorKind::InvalidParams, "Invalid params: unknown cursor");
                 let text = cursor.as_text().ok_or_else(lost)?;
+                // The cursor has the server, a colon, and that server's own cursor. Servers' names have no colon.
                 let (server, local) = text.split_once(':').ok_or_else(lost)?;
                 let at = listers.iter().position(|u| u.settings.name == server).ok_or_else(lost)?;
                 (at, ByteString::from(local))
@@ -134,15 +137,16 @@ impl Endpoint {
         Ok(Exchange::new(WatchedCall::new(upstream.begin_call(caller, call), watch, change)))
     }
 
-    /// How tasks of a server are named for a caller; `None` in them means: as the server names them.
+    /// Returns the naming of a server's tasks for a caller. `None` in its fields keeps the server's own ids.
     pub(super) fn task_naming(&self, caller: &Arc<Caller>, upstream: &Upstream) -> TaskNaming {
         TaskNaming { endpoint: self.clone_endpoint(), caller: caller.clone(), server: server_name(upstream) }
     }
 
-    /// The states of tasks, whenever they change, for those handles that lead somewhere.
+    /// Watches the states of tasks, for those handles that lead somewhere.
     ///
-    /// The gateway looks at them as often as their servers allow: not every server tells of them (2025-11-25: receivers
-    /// "MAY" send notifications, and "Requestors MUST NOT rely on" them), and clients that are told need not look.
+    /// The gateway polls as often as the servers allow, because not every server sends notifications. 2025-11-25:
+    /// receivers "MAY" send notifications, and "Requestors MUST NOT rely on" them. Clients that are notified need not
+    /// poll.
     pub(super) fn watch_tasks(
         &self,
         caller: &Arc<Caller>,
@@ -173,7 +177,7 @@ impl TaskNaming {
         Some(ByteString::from(task_handles::make_handle(&self.server, local, secret)))
     }
 
-    /// Names a task for the client, and makes the links of its result lead back.
+    /// Exposes a task under the client's handle, and rewrites the links of its result.
     pub(super) fn expose_task(&self, task: &mut TaskState) {
         if let Some(handle) = self.handle(&task.id) {
             task.id = handle;
@@ -192,11 +196,11 @@ impl TaskNaming {
         }
     }
 
-    /// A page with the tasks named for the client, and a cursor that leads on to the next server.
+    /// Exposes a page of tasks, with a cursor that leads on to the next server.
     fn expose_page(&self, end: Result<Outcome, Error>, next: Option<&str>) -> Result<Outcome, Error> {
         let mut result = match (end, next) {
             (Ok(outcome), _) => outcome.result,
-            // One server that is away hides no other's tasks.
+            // One unavailable server must not hide the tasks of others.
             (Err(error), Some(_)) if error.is_server_failure() => JsonObject::new(),
             (Err(error), _) => return Err(error),
         };
@@ -204,6 +208,7 @@ impl TaskNaming {
         let tasks: Vec<RawJson> =
             tasks.iter().filter_map(RawJson::as_object).filter_map(|task| self.expose_listed(task)).collect();
         result.set(ByteString::literal("tasks"), RawJson::array(tasks.iter()));
+        // The next server's first page follows this server's last one.
         let more = result.remove("nextCursor").and_then(|cursor| cursor.as_text()).filter(|cursor| !cursor.is_empty());
         let cursor = more.map(|cursor| format!("{}:{cursor}", self.server)).or_else(|| next.map(str::to_owned));
         if let Some(cursor) = cursor {
@@ -220,12 +225,12 @@ impl TaskNaming {
     }
 }
 
-/// One task that somebody wants to hear of.
+/// Watched task.
 struct TaskStatusWatch {
     naming: TaskNaming,
     upstream: Arc<ServerEntry>,
     local: ByteString,
-    /// What was told last.
+    /// State in the last notification.
     last_state: Option<LastTaskState>,
     due: Instant,
     finished: bool,
@@ -245,13 +250,14 @@ impl TaskStatusWatch {
                 Call { detailed: true, task_mode: TaskMode::Allowed, ..Call::for_task(TaskMethod::Get, &self.local) };
             let task = match self.upstream.call(&self.naming.caller, call).outcome().await {
                 Ok(Outcome { task: Some(task), .. }) => *task,
-                // A server that is away may come back with its tasks.
+                // An unavailable server may come back with its tasks.
                 Err(error) if error.is_server_failure() => {
                     self.due = Instant::now() + UNAVAILABLE_DELAY;
                     continue;
                 }
                 Ok(_) | Err(_) => return None,
             };
+            // The server decides how often it may be polled.
             self.due = Instant::now() + task.poll_delay();
             self.finished = task.status.is_terminal();
             let asked = task.input_requests.iter().map(|(key, _)| key.clone()).collect();
@@ -267,5 +273,5 @@ impl TaskStatusWatch {
     }
 }
 
-/// How long a server that is away is left alone.
+/// Time before the next poll of an unavailable server.
 const UNAVAILABLE_DELAY: std::time::Duration = std::time::Duration::from_secs(5);

@@ -1,7 +1,8 @@
-//! URI templates, found by the text that they begin with.
+//! URI templates, found by their literal prefix.
 //!
-//! Owns how templates are read, indexed and tried, and how much one request may try. Does not know whose URIs are
-//! whose (`view`). Invariant: what a lookup costs is bounded, whatever templates servers list and URIs clients send.
+//! Owns how templates are parsed, indexed and tried, and the budget of one request. Does not know the owners of URIs
+//! (`resolve_uri.rs`). Invariant: the cost of a lookup is bounded, whatever templates servers list and URIs clients
+//! send.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
@@ -12,42 +13,42 @@ use memchr::memmem;
 use crate::gateway::catalog::CatalogRoute;
 use crate::gateway::generation::ServerEntry;
 
-/// Expressions that a template may have.
+/// Maximum number of expressions in a template.
 const EXPRESSIONS_MAX: usize = 32;
-/// Templates of one server that begin with an expression: every URI has to be tried with each of them.
+/// Maximum number of a server's templates that begin with an expression. Every URI has to be tried with each of them.
 pub(super) const OPEN_TEMPLATES_MAX: usize = 16;
-/// What one request may have compared with templates, in bytes.
+/// Maximum bytes that one request may compare with templates.
 const REQUEST_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// What one lookup may have compared with the templates of one server, in bytes, so that it leaves room for the others.
+/// Maximum bytes that one lookup may compare with the templates of one server. Leaves room for the others.
 const SERVER_BYTES_MAX: usize = 1024 * 1024;
-/// What a try costs beside its bytes.
+/// Cost of an attempt beside its bytes.
 const ATTEMPT_COST: usize = 64;
 
-/// Every template of a catalogue.
+/// Index of every template of a catalogue.
 #[derive(Default)]
 pub(super) struct TemplateIndex {
-    /// Sorted by the literal prefix.
+    /// Prefixes, sorted by their text.
     prefixes: Vec<TemplatePrefix>,
 }
 
-/// Templates that begin with the same text.
+/// Templates with the same literal prefix.
 struct TemplatePrefix {
     literal: String,
-    /// The longest other prefix that this one begins with.
+    /// Longest other prefix that this one begins with.
     parent: Option<usize>,
     templates: Vec<(UriTemplate, Arc<CatalogRoute>)>,
 }
 
-/// What the lookups of one request may still cost.
+/// Remaining cost that the lookups of one request may have.
 pub(super) struct LookupBudget(Cell<usize>);
 
 impl LookupBudget {
-    /// The budget of one request.
+    /// Creates the budget of one request.
     pub(super) fn new() -> Self {
         LookupBudget(Cell::new(REQUEST_BYTES_MAX))
     }
 
-    /// Whether it is used up: what is found from now on is not all there is.
+    /// Returns true if the budget is used up. Later results may be incomplete.
     pub(super) fn is_spent(&self) -> bool {
         self.0.get() == 0
     }
@@ -60,10 +61,10 @@ impl LookupBudget {
 }
 
 impl TemplateIndex {
-    /// Indexes templates; of those with one prefix, the first that matches is found.
+    /// Indexes templates. Of several with one prefix, the first that matches is found.
     pub(super) fn new<'a>(routes: impl Iterator<Item = &'a Arc<CatalogRoute>>) -> Self {
         let mut by_literal: BTreeMap<String, Vec<(UriTemplate, Arc<CatalogRoute>)>> = BTreeMap::new();
-        // A wrapped one matches no URI: what is wrapped says itself whose it is.
+        // A wrapped template matches no URI: a wrapped URI names its server itself.
         for route in routes.filter(|route| route.exposed == route.local) {
             if let Some((literal, template)) = UriTemplate::parse(&route.local) {
                 by_literal.entry(literal.to_owned()).or_default().push((template, route.clone()));
@@ -72,6 +73,7 @@ impl TemplateIndex {
         let mut prefixes: Vec<TemplatePrefix> = Vec::with_capacity(by_literal.len());
         let mut open: Vec<usize> = Vec::new();
         for (literal, templates) in by_literal {
+            // Prefixes are sorted: one that does not begin this text begins none of the later ones.
             while open.last().is_some_and(|last| !literal.starts_with(prefixes[*last].literal.as_str())) {
                 open.pop();
             }
@@ -82,7 +84,7 @@ impl TemplateIndex {
         TemplateIndex { prefixes }
     }
 
-    /// The template that a URI can come from: the one with the longest prefix, the first of several.
+    /// Finds the template that a URI can come from. The longest prefix wins, then the first of several.
     pub(super) fn find(&self, uri: &str, budget: &LookupBudget) -> Option<&Arc<CatalogRoute>> {
         let mut at = self.longest_prefix(uri);
         let mut spent: HashMap<*const ServerEntry, usize> = HashMap::new();
@@ -107,13 +109,14 @@ impl TemplateIndex {
         None
     }
 
-    /// The longest prefix that a URI begins with.
+    /// Finds the longest prefix that a URI begins with.
     fn longest_prefix(&self, uri: &str) -> Option<usize> {
+        // The last prefix that sorts before the URI shares the longest beginning with it.
         let behind = self.prefixes.partition_point(|prefix| prefix.literal.as_str() <= uri);
         let mut at = behind.checked_sub(1)?;
         let last = self.prefixes[at].literal.as_bytes();
         let common = last.iter().zip(uri.as_bytes()).take_while(|(a, b)| a == b).count();
-        // Whatever begins both the URI and this prefix is among those that this one begins with.
+        // Any prefix of both the URI and this text is among this one's parents.
         while self.prefixes[at].literal.len() > common {
             at = self.prefixes[at].parent?;
         }
@@ -121,13 +124,13 @@ impl TemplateIndex {
     }
 }
 
-/// A URI template (RFC 6570) behind its literal prefix, as far as a URI can be told from the text around expressions.
-/// `{x}` stands for anything without a slash; `{+x}`, `{/x*}` and their like for anything.
+/// URI template (RFC 6570) behind its literal prefix, as far as a URI can be told from the text around expressions.
+/// `{x}` stands for anything without a slash. `{+x}`, `{/x*}` and their like stand for anything.
 pub(super) struct UriTemplate {
     steps: Vec<TemplateStep>,
 }
 
-/// One expression, or several side by side, and the text behind it.
+/// Expression, or several side by side, with the text behind it.
 struct TemplateStep {
     takes_slashes: bool,
     text: String,
@@ -135,7 +138,8 @@ struct TemplateStep {
 }
 
 impl UriTemplate {
-    /// Reads a template: its literal prefix, and the rest. `None`: nothing can be told from it.
+    /// Parses a template into its literal prefix and the rest. Returns `None` if it is malformed or has too many
+    /// expressions.
     pub(super) fn parse(template: &str) -> Option<(&str, Self)> {
         let (literal, mut rest) = template.split_at(template.find('{').unwrap_or(template.len()));
         let mut steps: Vec<TemplateStep> = Vec::new();
@@ -146,7 +150,7 @@ impl UriTemplate {
             let takes_slashes = !is_simple(expression);
             expressions += 1;
             match steps.last_mut() {
-                // Where one ends and the next begins cannot be told, so both together are one.
+                // Adjacent expressions have no boundary in a URI, so they are merged.
                 Some(last) if last.text.is_empty() => {
                     last.takes_slashes |= takes_slashes;
                     last.text.push_str(text);
@@ -164,8 +168,8 @@ impl UriTemplate {
         Some((literal, UriTemplate { steps }))
     }
 
-    /// Whether what follows the literal prefix of a URI can come from this. Each step takes the shortest fit, so that
-    /// the cost grows with the length of the URI alone.
+    /// Returns true if the rest of a URI behind the literal prefix matches. Each step takes the shortest fit, so the
+    /// cost grows with the length of the URI alone.
     pub(super) fn matches_rest(&self, mut rest: &str) -> bool {
         for step in &self.steps {
             let fits = |value: &str| step.takes_slashes || (!value.is_empty() && !value.contains('/'));
@@ -181,7 +185,7 @@ impl UriTemplate {
     }
 }
 
-/// Whether a URI can come from a URI template.
+/// Returns true if a URI can come from a URI template.
 pub fn matches(template: &str, uri: &str) -> bool {
     let read = UriTemplate::parse(template);
     read.is_some_and(|(literal, rest)| uri.strip_prefix(literal).is_some_and(|uri| rest.matches_rest(uri)))
@@ -201,7 +205,7 @@ mod tests {
     use crate::json::{JsonObject, RawJson};
     use crate::model::ItemKind;
 
-    /// The server of the template that a URI is found by, and what is left of the budget.
+    /// Returns the server of the template that a URI is found by, and the rest of the budget.
     fn found(servers: &[(&str, Vec<String>)], uri: &str) -> (Option<String>, usize) {
         let template = |uri: &String| {
             JsonObject::new().with("uriTemplate", RawJson::string(uri)).with("name", RawJson::string("t"))

@@ -1,7 +1,7 @@
-//! Calls of names that are in no list: they may be newer than the list.
+//! Calls of names that no list has: they may be newer than the list.
 //!
-//! Owns which servers are listed once more for a name, and the second look at the table. Does not decide whose a name is:
-//! the table does. Invariant: a name that may not be used takes the same way and time as one that does not exist.
+//! Owns which servers are relisted for a name, and the second lookup. Does not decide the server of a name: the table
+//! does. Invariant: a name that may not be used takes the same path and time as one that does not exist.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::json::ByteString;
 use crate::model::{Call, Caller, Exchange, ItemKind, McpMethod};
 
 impl Endpoint {
-    /// Has the servers that may have a name listed once more, and calls it if it is there by then.
+    /// Relists the servers that may have a name, and calls it if it is there by then.
     pub(super) fn call_unlisted(&self, caller: &Arc<Caller>, refused: Box<RejectedCall>) -> Exchange {
         let RejectedCall { error, call, unsent: asked } = *refused;
         let found = call.and_then(|call| Some((self.candidate_servers(&call)?, call)));
@@ -22,6 +22,7 @@ impl Endpoint {
         Exchange::start_with(async move {
             let before: Vec<_> = servers.iter().map(|server| server.lists()).collect();
             join_all(servers.iter().map(|server| server.relist_now(kind))).await;
+            // Unchanged lists cannot hold the name, so the catalogue need not be built anew.
             let is_same = servers.iter().zip(&before).all(|(server, before)| Arc::ptr_eq(&server.lists(), before));
             if is_same {
                 return view.answer_locally(&caller, asked, Err(error));
@@ -34,7 +35,7 @@ impl Endpoint {
         })
     }
 
-    /// The servers that a name could be of, by their prefixes; `None`: there is none.
+    /// Returns the servers that a name could belong to, by their prefixes. Returns `None` if there is none.
     fn candidate_servers(&self, call: &Call) -> Option<(ItemKind, Vec<Arc<ServerEntry>>)> {
         let kind = match call.method {
             McpMethod::CallTool => ItemKind::Tools,
@@ -49,6 +50,7 @@ impl Endpoint {
 
     fn may_belong_to(&self, name: &ByteString, server: &ServerEntry) -> bool {
         let rest = match self.scope {
+            // Names have no prefix on a single server's endpoint.
             EndpointScope::Server(_) => return true,
             _ => name.strip_prefix(&*server.settings.prefix),
         };

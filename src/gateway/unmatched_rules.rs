@@ -1,7 +1,7 @@
-//! Patterns and names in the config that match nothing, which usually are spelled wrong.
+//! Unmatched rules: patterns and names in the config that match nothing, which are usually misspelled.
 //!
-//! Owns when that can be told. Does not apply them (`policy`). Invariant: nothing is reported before every server that
-//! it could match was listed in full.
+//! Owns when that is certain. Does not apply rules (`policy`). Invariant: a rule is reported only after every server
+//! that it could match was listed in full.
 
 use std::collections::HashSet;
 
@@ -14,16 +14,17 @@ use crate::model::ItemKind;
 use crate::policy::{GlobList, ItemRules};
 use crate::revision;
 
-/// Names among which a similar one is looked for.
+/// Maximum number of names among which a similar one is searched.
 const COMPARED_MAX: usize = 1000;
 /// Longest names that are compared, in bytes.
 const COMPARED_BYTES_MAX: usize = 128;
 
-/// Everything that matches nothing, as far as it can be told now.
+/// Returns a finding for each rule that matches nothing, as far as that is certain now.
 pub(super) fn unmatched(generation: &Generation, snapshot: &Snapshot) -> Vec<CatalogFinding> {
     let mut found = of_servers(generation);
     let listed: Vec<&ServerEntry> =
         generation.servers.iter().map(|member| &**member).filter(|m| m.is_listed()).collect();
+    // A missing list may hold the item that a pattern matches.
     let whole = listed.len() == generation.servers.len();
     let exposed = || snapshot.iter(ItemKind::Tools).map(|route| (route.upstream.name.as_str(), route.exposed.as_str()));
     // A pattern with a server's prefix in front can only match that server.
@@ -50,7 +51,8 @@ pub(super) fn unmatched(generation: &Generation, snapshot: &Snapshot) -> Vec<Cat
     found
 }
 
-/// A rule by its key and pattern. Servers get the same ones from `defaults`: there it need not match at each of them.
+/// Rule by its section, key and pattern. Servers get the same ones from `defaults`, which need not match at each
+/// server.
 type RuleKey = (&'static str, &'static str, String);
 
 fn of_servers(generation: &Generation) -> Vec<CatalogFinding> {
@@ -58,6 +60,7 @@ fn of_servers(generation: &Generation) -> Vec<CatalogFinding> {
     for member in &generation.servers {
         let left = if member.is_listed() { unmatched_of_server(member) } else { Vec::new() };
         let rules = rules_of(member).into_iter().flat_map(|(section, rules)| rule_keys(section, rules));
+        // A rule that matches at one server is of use: `defaults` gives it to all of them.
         of_use.extend(rules.filter(|rule| !left.iter().any(|(other, _)| other == rule)));
         found.extend(left);
     }
@@ -69,7 +72,7 @@ fn rules_of(member: &ServerEntry) -> [(&'static str, &ItemRules); 3] {
     [("tools", &settings.tools), ("prompts", &settings.prompts), ("resources", &settings.resources)]
 }
 
-/// Every pattern and name of a section.
+/// Returns every pattern and name of a section.
 fn rule_keys(section: &'static str, rules: &ItemRules) -> Vec<RuleKey> {
     let globs = [("allow", &rules.allow), ("deny", &rules.deny), ("hide", &rules.hide)];
     let names = [("rename", &rules.rename), ("describe", &rules.describe)];
@@ -79,7 +82,7 @@ fn rule_keys(section: &'static str, rules: &ItemRules) -> Vec<RuleKey> {
     globs.chain(names).collect()
 }
 
-/// What matches nothing of a server's own.
+/// Returns the rules of a server that match none of its items.
 fn unmatched_of_server(member: &ServerEntry) -> Vec<(RuleKey, CatalogFinding)> {
     let mut found = Vec::new();
     let server = member.settings.name.as_str();
@@ -90,9 +93,10 @@ fn unmatched_of_server(member: &ServerEntry) -> Vec<(RuleKey, CatalogFinding)> {
     let (tools, prompts): (Vec<ByteString>, Vec<ByteString>) = (keys(ItemKind::Tools), keys(ItemKind::Prompts));
     let (mut uris, templates): (Vec<ByteString>, Vec<ByteString>) =
         (keys(ItemKind::Resources), keys(ItemKind::Templates));
+    // Rules may also mean pages that only tools name.
     uris.extend(items.get(ItemKind::Tools).items.iter().flat_map(|tool| revision::app_pages(tool)));
     uris.extend(templates.iter().cloned());
-    // What is in no list may still be read, by a template.
+    // A resource in no list may still be read, by a template.
     let may_be_read = |pattern: &str| {
         let pattern = literal_prefix(pattern);
         let begins = |template: &ByteString| template.split('{').next().unwrap_or_default().to_owned();
@@ -122,7 +126,7 @@ fn unmatched_of_server(member: &ServerEntry) -> Vec<(RuleKey, CatalogFinding)> {
     found
 }
 
-/// What every match of a pattern begins with.
+/// Returns the text that every match of a pattern begins with.
 fn literal_prefix(pattern: &str) -> &str {
     let pattern = pattern.strip_prefix('!').unwrap_or(pattern);
     &pattern[..pattern.find(['*', '?', '[', '{', '\\']).unwrap_or(pattern.len())]
@@ -141,7 +145,7 @@ fn finding<'a>(
     CatalogFinding { server: server.map(str::to_owned), topic: FindingTopic::Filter, text }
 }
 
-/// The name that is nearly spelled so.
+/// Finds a name that is nearly the same.
 fn similar<'a>(pattern: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     if pattern.len() > COMPARED_BYTES_MAX {
         return None;
@@ -149,5 +153,6 @@ fn similar<'a>(pattern: &str, names: impl Iterator<Item = &'a str>) -> Option<&'
     let short = names.filter(|name| name.len() <= COMPARED_BYTES_MAX).take(COMPARED_MAX);
     let distances = short.map(|name| (strsim::osa_distance(pattern, name), name));
     let (distance, name) = distances.min_by_key(|(distance, _)| *distance)?;
+    // A third of the letters may differ, but three at most.
     (distance <= (pattern.len() / 3).clamp(1, 3)).then_some(name)
 }

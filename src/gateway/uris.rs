@@ -1,17 +1,18 @@
-//! Exposed URIs: as they are where one server owns them, wrapped where several do. Pure functions.
+//! Exposed URIs: unchanged where one server owns them, wrapped where several do. Pure functions.
 //!
-//! Invariant: unwrapping what was wrapped gives the same bytes.
+//! Owns the format of a wrapped URI. Does not choose which URIs are wrapped (`catalog.rs`, `resolve_uri.rs`).
+//! Invariant: unwrapping a wrapped URI gives the same bytes.
 
 use std::borrow::Cow;
 
 use crate::revision::APP_SCHEME;
 
-/// What a wrapped URI begins with.
+/// Scheme of a wrapped URI.
 const SCHEME: &str = "moongate:";
-/// What a wrapped URI of an app's page begins with, behind the scheme that it must keep.
+/// Host of a wrapped app page, behind the scheme that it must keep.
 const APP_HOST: &str = "moongate/";
 
-/// A URI that says whose it is.
+/// Wraps a URI with the name of its server.
 pub fn wrap(server: &str, uri: &str) -> String {
     match uri.strip_prefix(APP_SCHEME) {
         Some(rest) => format!("{APP_SCHEME}{APP_HOST}{server}/{rest}"),
@@ -19,7 +20,7 @@ pub fn wrap(server: &str, uri: &str) -> String {
     }
 }
 
-/// The server and its own URI, if the URI is a wrapped one.
+/// Returns the server and its own URI, if the URI is a wrapped one.
 pub fn unwrap(uri: &str) -> Option<(&str, Cow<'_, str>)> {
     if let Some(rest) = uri.strip_prefix(SCHEME) {
         return rest.split_once(':').map(|(server, uri)| (server, Cow::Borrowed(uri)));
@@ -28,7 +29,7 @@ pub fn unwrap(uri: &str) -> Option<(&str, Cow<'_, str>)> {
     Some((server, Cow::Owned(format!("{APP_SCHEME}{rest}"))))
 }
 
-/// Whether a URI must be wrapped even if nobody else has it: it would be read as a wrapped one.
+/// Returns true if a URI must be wrapped even if no other server has it, because it would be read as wrapped.
 pub fn looks_wrapped(uri: &str) -> bool {
     uri.starts_with(SCHEME) || uri.strip_prefix(APP_SCHEME).is_some_and(|rest| rest.starts_with(APP_HOST))
 }

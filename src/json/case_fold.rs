@@ -1,13 +1,13 @@
 //! Member names that differ only by case.
 //!
-//! Owns the folding. Does not know which names count. Invariant: it folds what Go's `encoding/json` folds, which is
-//! ASCII case, U+017F and U+212A.
+//! Owns the case folding. Does not know which names matter. Invariant: it folds exactly what Go's `encoding/json`
+//! folds: ASCII case, U+017F and U+212A.
 
 use crate::json::{ByteString, JsonObject};
 
-/// Whether a key is another spelling of a name, for readers that ignore case.
+/// True if a reader that ignores case takes the key for this name, although the bytes differ.
 pub(crate) fn is_lookalike(key: &[u8], name: &str) -> bool {
-    // Each of the two other characters is longer than the letter that it folds to.
+    // The two non-ASCII characters are longer in UTF-8 than the letters that they fold to.
     match key.len().checked_sub(name.len()) {
         None => false,
         Some(0) => key != name.as_bytes() && key.eq_ignore_ascii_case(name.as_bytes()),
@@ -18,6 +18,7 @@ pub(crate) fn is_lookalike(key: &[u8], name: &str) -> bool {
 
 fn fold_case(c: char) -> char {
     match c {
+        // Latin small letter long s, and the Kelvin sign.
         '\u{17f}' => 's',
         '\u{212a}' => 'k',
         c => c.to_ascii_lowercase(),
@@ -25,7 +26,7 @@ fn fold_case(c: char) -> char {
 }
 
 impl JsonObject {
-    /// A member that some reader takes for one of these names, and others do not.
+    /// Returns the first member that only some readers take for one of these names.
     pub(crate) fn lookalike(&self, names: &[&str]) -> Option<&ByteString> {
         let is_one = |key: &ByteString| names.iter().any(|name| is_lookalike(&key.0, name));
         self.entries.iter().map(|(key, _)| key).find(|key| is_one(key))

@@ -1,15 +1,15 @@
-//! Spans of JSON, found without serde: the fast way for messages that look as messages commonly do.
+//! Fast scanner for spans of JSON, for messages in their common form.
 //!
-//! Owns the walk over text that is known to be UTF-8. Does not report errors. Invariant: what it takes is exactly what
-//! `serde_json` takes; whatever is wrong, or only unusual (a key with escapes, deep nesting), is `None`, and serde
-//! decides. Strings are walked many bytes at a time: they are most of a large message.
+//! Owns the walk over text that is known to be UTF-8. Does not report errors. Invariant: it accepts exactly what
+//! `serde_json` accepts. Anything invalid or unusual (a key with escapes, deep nesting) is `None`, and serde decides.
+//! Strings are scanned many bytes at a time: they are most of a large message.
 
 use std::ops::Range;
 
-/// Deeper values are left to serde, which does not need the stack for them.
+/// Limit of recursion. Deeper values are left to serde, which does not need the stack for them.
 const DEPTH_MAX: usize = 64;
 
-/// A walk over one text.
+/// Position in one text.
 pub(crate) struct JsonScanner<'a> {
     text: &'a [u8],
     at: usize,
@@ -20,12 +20,12 @@ impl<'a> JsonScanner<'a> {
         JsonScanner { text, at: 0 }
     }
 
-    /// Where it is.
+    /// Returns the current position.
     pub(crate) fn position(&self) -> usize {
         self.at
     }
 
-    /// The next byte that is no white space.
+    /// Returns the next byte that is no white space.
     pub(crate) fn peek(&mut self) -> Option<u8> {
         loop {
             match *self.text.get(self.at)? {
@@ -35,19 +35,20 @@ impl<'a> JsonScanner<'a> {
         }
     }
 
-    /// Whether nothing but white space is left.
+    /// True if only white space is left.
     pub(crate) fn is_finished(&mut self) -> bool {
         self.peek().is_none()
     }
 
-    /// Takes this byte, and white space before it.
+    /// Consumes this byte and any white space before it.
     fn take(&mut self, wanted: u8) -> Option<()> {
         (self.peek()? == wanted).then(|| self.at += 1)
     }
 
-    /// One object: `member` gets each key, and must walk over its value.
+    /// Scans an object. `member` gets each key and must consume its value.
     pub(crate) fn object(&mut self, mut member: impl FnMut(&mut Self, Range<usize>) -> Option<()>) -> Option<()> {
         self.take(b'{')?;
+        // An empty object has no comma to look for.
         if self.peek()? == b'}' {
             self.at += 1;
             return Some(());
@@ -67,7 +68,7 @@ impl<'a> JsonScanner<'a> {
         }
     }
 
-    /// A string without escapes: the span between its quotes.
+    /// Scans a string without escapes and returns the span between its quotes.
     pub(crate) fn plain_string(&mut self) -> Option<Range<usize>> {
         self.take(b'"')?;
         let start = self.at;
@@ -77,7 +78,7 @@ impl<'a> JsonScanner<'a> {
         Some(span)
     }
 
-    /// One value: its span.
+    /// Scans one value and returns its span.
     pub(crate) fn value(&mut self) -> Option<Range<usize>> {
         self.peek()?;
         let start = self.at;
@@ -86,6 +87,7 @@ impl<'a> JsonScanner<'a> {
     }
 
     fn skip(&mut self, depth: usize) -> Option<()> {
+        // Recursion in a text from outside must be bounded: the stack is.
         if depth > DEPTH_MAX {
             return None;
         }
@@ -107,6 +109,7 @@ impl<'a> JsonScanner<'a> {
             return Some(());
         }
         loop {
+            // Keys below the first level may have escapes: they are not read, only passed over.
             (self.peek()? == b'"').then_some(())?;
             self.string()?;
             self.take(b':')?;
@@ -154,11 +157,13 @@ impl<'a> JsonScanner<'a> {
         }
     }
 
-    /// The length of the escape here, if it is one. Whether surrogates pair up is the reader's business, as in serde.
+    /// Returns the length of the escape at the current position, if valid. Surrogate pairs are not checked, as in
+    /// serde.
     fn escape(&self) -> Option<usize> {
         match self.text.get(self.at + 1)? {
             b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Some(2),
             b'u' => {
+                // Four hexadecimal digits; a truncated escape is left to serde.
                 let digits = self.text.get(self.at + 2..self.at + 6)?;
                 digits.iter().all(u8::is_ascii_hexdigit).then_some(6)
             }
@@ -176,6 +181,7 @@ impl<'a> JsonScanner<'a> {
         }
         let whole = self.at;
         self.digits()?;
+        // RFC 8259, section 6: "Leading zeros are not allowed."
         if self.text[whole] == b'0' && self.at > whole + 1 {
             return None;
         }
@@ -193,8 +199,9 @@ impl<'a> JsonScanner<'a> {
         Some(())
     }
 
-    /// At least one digit.
+    /// Consumes at least one digit.
     fn digits(&mut self) -> Option<()> {
+        // `get` instead of an index: a truncated text must not panic.
         let rest = self.text.get(self.at..)?;
         let count = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
         self.at += count;
@@ -202,30 +209,32 @@ impl<'a> JsonScanner<'a> {
     }
 }
 
-/// Where short strings have ended; only longer ones are worth the long steps.
+/// Length up to which strings are scanned in short steps. Only longer ones are worth the long steps.
 const SHORT: usize = 32;
-/// A long step.
+/// Length of a long step, in bytes.
 const STEP: usize = 64;
 
-/// How many bytes at the start stand for themselves in a JSON string.
+/// Returns the number of leading bytes that need no escape in a JSON string.
 pub(crate) fn plain_len(text: &[u8]) -> usize {
     let short = &text[..text.len().min(SHORT)];
+    // Keys and short values end here, before the long steps cost anything.
     let mut at = plain_len_by_words(short);
     if at < SHORT {
         return at;
     }
-    // No way out within a step, so that it becomes a few vector instructions.
+    // No early exit within a step, so that the compiler emits a few vector instructions.
     let ends = |step: &&[u8]| step.iter().fold(false, |found, byte| found | is_special(*byte));
     at += STEP * text[at..].chunks_exact(STEP).take_while(|step| !ends(step)).count();
     at + plain_len_by_words(&text[at..])
 }
 
-/// The quote is 0x22: with that bit turned it stands right behind the control characters, which stay what they are.
+/// True for quotes, backslashes and control characters. Flipping bit 1 of the quote (0x22) puts it right behind the
+/// control characters, which stay in their range.
 fn is_special(byte: u8) -> bool {
     (byte ^ 2 <= 0x20) | (byte == b'\\')
 }
 
-/// The same, eight bytes at a time.
+/// Counts plain bytes, eight at a time.
 fn plain_len_by_words(text: &[u8]) -> usize {
     let (words, rest) = text.as_chunks::<8>();
     for (n, word) in words.iter().enumerate() {
@@ -237,8 +246,9 @@ fn plain_len_by_words(text: &[u8]) -> usize {
     words.len() * 8 + rest.iter().take_while(|byte| !is_special(**byte)).count()
 }
 
-/// The high bit of the first special byte; above it there may be more, and wrong ones.
+/// Returns a word whose lowest high bit marks the first special byte. Higher bits may be wrong.
 fn special_in(word: u64) -> u64 {
+    // The well-known test for a byte below a limit in a word, without branches.
     const ONES: u64 = u64::MAX / 0xff;
     const HIGH: u64 = ONES * 0x80;
     let below = |word: u64, limit: u8| word.wrapping_sub(ONES * u64::from(limit)) & !word & HIGH;
@@ -261,7 +271,7 @@ mod tests {
     }
 
     proptest! {
-        /// Valid text, and the same with one character changed: both decide alike.
+        /// Compares scanner and serde on valid text, and on text with one changed character.
         #[test]
         fn takes_what_serde_takes(text in value(), at in any::<prop::sample::Index>(), with in prop::sample::select(r#"{}[]",:\u0123456789eE.+-tfn abc"#.chars().collect::<Vec<_>>())) {
             prop_assert_eq!(scanned(&text), Some(text.trim()));

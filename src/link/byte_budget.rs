@@ -1,6 +1,6 @@
-//! What a server said on a pipe and nobody has read yet, in bytes.
+//! Byte budget of unread messages from one server.
 //!
-//! Owns the bound and the counters. Does not hold messages (`duplex`). Invariant: what is taken is given back when the
+//! Owns the limit and the counters. Does not hold messages (`rpc_pipe`). Invariant: a reservation is returned when its
 //! message is read or dropped, whichever comes first.
 
 use std::sync::Arc;
@@ -9,26 +9,26 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::link::reply_rate_limit::ReplyMeter;
 use crate::telemetry::{CounterHandle, GaugeHandle, Metrics};
 
-/// The backlog of one pipe.
+/// Byte budget of one pipe.
 pub struct ByteBudget {
     limit: usize,
     used: AtomicUsize,
     gauge: GaugeHandle,
-    /// Answers to nothing that is open: late, a second time, or invented.
+    /// Count of answers that match no open call: timed out, duplicate or invented.
     pub(super) answers: CounterHandle,
-    /// Other messages, for which there was no room.
+    /// Count of other messages dropped for want of room.
     pub(super) dropped: CounterHandle,
-    /// Of these, the server's requests; each is answered with an error.
+    /// Count of server requests among the dropped messages; each gets an error reply.
     pub(super) refused: CounterHandle,
-    /// Counts what the gateway answers by itself.
+    /// Count of replies that the gateway gives by itself.
     pub(super) replies: ReplyMeter,
 }
 
-/// A message's part of it.
+/// Reserved bytes of one message, returned on drop.
 pub struct ByteReservation(Arc<ByteBudget>, usize);
 
 impl ByteBudget {
-    /// Room for so many bytes of a server.
+    /// Creates a budget of `most` bytes for a server.
     pub fn new(most: usize, server: &str, metrics: &Metrics) -> Arc<Self> {
         Arc::new(ByteBudget {
             limit: most,
@@ -41,15 +41,16 @@ impl ByteBudget {
         })
     }
 
-    /// Room for a message; `None`: there is none.
+    /// Reserves bytes for a message. `None` if the budget is used up.
     pub fn reserve(self: &Arc<Self>, size: usize) -> Option<ByteReservation> {
         let fits = |used: usize| used.checked_add(size).filter(|sum| *sum <= self.limit);
+        // Check and reservation are one step: messages are released on other threads meanwhile.
         self.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).ok()?;
         self.gauge.add(i64::try_from(size).unwrap_or(i64::MAX));
         Some(ByteReservation(self.clone(), size))
     }
 
-    /// The most that may wait.
+    /// Returns the limit in bytes.
     pub(super) fn limit(&self) -> usize {
         self.limit
     }

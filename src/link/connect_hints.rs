@@ -1,4 +1,6 @@
-//! Why a server cannot be reached, with a word of help where the cause is a well-known one.
+//! Reasons for failed connections, with hints for well-known causes.
+//!
+//! Owns the texts of hints. Does not connect. Invariant: an unknown cause gets no hint.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -13,7 +15,7 @@ use crate::link::LinkError;
 use crate::link::proxy::ProxyError;
 use crate::link::streamable_http::chain;
 
-/// What Docker and Podman put into their containers.
+/// Marker files in Docker and Podman containers.
 const CONTAINER_FILES: [&str; 2] = ["/.dockerenv", "/run/.containerenv"];
 
 const CONTAINER_HINT: &str = "in a container this is the container itself; a server on its host is at \
@@ -25,7 +27,7 @@ const AUTHORITY_HINT: &str = "it shows the certificate of an authority as its ow
 const PRIVATE_CA_HINT: &str = "where a private CA issued it, let the server's `ca` name a file with the CA's certificate, or the \
      environment variable SSL_CERT_FILE one with all certificates to be trusted";
 
-/// No connection came about. `host` is the one of the URL.
+/// Explains a failed connection. `host` is the host of the URL.
 pub(super) fn unreachable(error: &(dyn Error + 'static), host: Option<&str>) -> LinkError {
     let text = chain(error);
     let tried = ProxyError::host_in(error).or(host).unwrap_or_default();
@@ -43,7 +45,7 @@ fn hint(error: &(dyn Error + 'static), host: &str, in_container: impl Fn() -> bo
         let tls = innermost(failure).get_ref().and_then(|held| held.downcast_ref::<rustls::Error>());
         match tls {
             Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)) => return Some(PRIVATE_CA_HINT),
-            // rustls hands this on from below, where it has a name and no type of its own.
+            // rustls passes this error on from webpki as an opaque value; only its name can be compared.
             Some(rustls::Error::InvalidCertificate(CertificateError::Other(other)))
                 if format!("{other:?}").contains("CaUsedAsEndEntity") =>
             {
@@ -58,7 +60,7 @@ fn hint(error: &(dyn Error + 'static), host: &str, in_container: impl Fn() -> bo
     None
 }
 
-/// A reason without the hint about containers: it is said once for each server, not with each failure.
+/// Removes the hint about containers, which is logged once for each server and not with each failure.
 pub(crate) fn without_container_hint(reason: &str) -> Cow<'_, str> {
     match reason.find(CONTAINER_HINT) {
         Some(at) => {
@@ -69,7 +71,7 @@ pub(crate) fn without_container_hint(reason: &str) -> Cow<'_, str> {
     }
 }
 
-/// What an `io::Error` holds is no source of it; connectors put one into another.
+/// Returns the innermost `io::Error`. Connectors nest them, and `source` does not show a nested one.
 fn innermost(mut failure: &io::Error) -> &io::Error {
     while let Some(held) = failure.get_ref().and_then(|held| held.downcast_ref::<io::Error>()) {
         failure = held;
@@ -77,15 +79,16 @@ fn innermost(mut failure: &io::Error) -> &io::Error {
     failure
 }
 
-/// Whether this host of a URL is the machine itself.
+/// True if the host of a URL is the machine itself.
 pub(super) fn is_loopback(host: &str) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    // RFC 6761, section 6.3: names that end in `.localhost` are loopback's, too.
+    // RFC 6761, section 6.3: names that end in `.localhost` are loopback, too.
     let named = || host.to_ascii_lowercase().rsplit('.').next() == Some("localhost");
     address.map_or_else(|_| named(), |address| address.to_canonical().is_loopback())
 }
 
 fn in_container() -> bool {
+    // The answer cannot change while the process runs.
     static KNOWN: OnceLock<bool> = OnceLock::new();
     *KNOWN.get_or_init(|| CONTAINER_FILES.iter().any(|mark| Path::new(mark).exists()))
 }
@@ -97,7 +100,7 @@ mod tests {
     #[test]
     fn users_64_a_refused_loopback_address_in_a_container_is_explained() {
         let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
-        // As it comes: within errors of a client.
+        // Nested in the errors of a client, as in production.
         let wrapped = LinkErrorOf(refused());
         for host in ["localhost", "LOCALHOST", "127.0.0.1", "127.8.0.1", "[::1]"] {
             assert_eq!(hint(&wrapped, host, || true), Some(CONTAINER_HINT), "{host}");

@@ -1,8 +1,8 @@
-//! The way to one HTTP origin.
+//! HTTP client of one origin.
 //!
-//! Owns the choice between our own connections, where there is no TLS, and a client's pool, where there is; and what all
-//! requests to one target have in common. Does not know messages. Invariant: whatever goes this way goes to the origin
-//! that it was made for.
+//! Owns the choice of connections: our own without TLS, a general client's pool with TLS. Also owns the parts that all
+//! requests to one endpoint share. Does not know messages. Invariant: every request goes to the origin that the client
+//! was made for.
 
 use std::io;
 use std::sync::Arc;
@@ -28,30 +28,30 @@ use crate::link::streamable_http::{HttpSettings, unreachable_error};
 use crate::link::tunnel::ProxyConnector;
 use crate::link::{HeaderList, LinkError};
 
-/// Idle connections kept for each server.
+/// Limit of idle connections to one server.
 const POOL_IDLE: usize = 64;
-/// How long an idle connection is kept; servers commonly close theirs after 60 to 75 s.
+/// Longest time that a connection stays idle. Servers commonly close theirs after 60 to 75 s.
 const POOL_IDLE_TIME: Duration = Duration::from_secs(50);
-/// A server that went away without a word is noticed after the first of these, and so many times the second.
+/// TCP keepalive: idle time before the first probe, time between probes, and their number.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(30), Duration::from_secs(10), 3);
 
-/// The way to a server.
+/// Client of one origin.
 #[derive(Clone)]
 pub(super) enum HttpClient {
     /// HTTP/1.1 without TLS.
     Plain(Arc<PlainPool>),
-    /// The same to a proxy, which passes each request on.
+    /// HTTP/1.1 without TLS to a proxy that forwards each request.
     Forward(Arc<PlainPool>, Box<ProxyAddress>),
-    /// TLS, and whichever version of HTTP is agreed on.
+    /// TLS, with the HTTP version that ALPN selects.
     Tls(Box<TlsPool>),
 }
 
 type TlsPool = Client<ConnectTimeout<HttpsConnector<ProxyConnector>>, Full<Bytes>>;
 
 impl HttpClient {
-    /// The way to the origin of a URL, through a Unix socket or a proxy if there is one; nothing is connected yet.
+    /// Creates a client for the origin of a URL, through a Unix socket or a proxy if set. Connects nothing yet.
     ///
-    /// Fails where the URL cannot be used.
+    /// Fails if the URL cannot be used.
     pub(super) fn for_origin(settings: &HttpSettings, tls: &Arc<rustls::ClientConfig>) -> Result<Self, LinkError> {
         let HttpSettings { url, socket, proxy, connect_timeout, dial, .. } = settings;
         let limits = PoolLimits { idle: POOL_IDLE, idle_time: POOL_IDLE_TIME };
@@ -75,7 +75,7 @@ impl HttpClient {
         })
     }
 
-    /// A URL of this origin, with the headers of each request to it beside our name: it fails where that cannot be sent.
+    /// Returns an endpoint of this origin with its common headers. Fails if the host is no valid header value.
     pub(super) fn endpoint(&self, url: &url::Url, configured: HeaderList) -> Result<HttpEndpoint, LinkError> {
         let uri = to_uri(url)?;
         let mut headers = HeaderMap::new();
@@ -84,6 +84,7 @@ impl HttpClient {
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
         match self {
             HttpClient::Plain(pool) => {
+                // A configured `Host` is kept: some servers behind a socket insist on a name.
                 if !headers.contains_key(HOST) {
                     headers.insert(HOST, host(&uri)?);
                 }
@@ -93,6 +94,7 @@ impl HttpClient {
             HttpClient::Forward(pool, proxy) => {
                 let host = host(&uri)?;
                 let absolute = format!("http://{}{path}", host.to_str().unwrap_or_default());
+                // The proxy routes by the absolute URI, so `Host` must agree with it.
                 headers.insert(HOST, host);
                 headers.extend(proxy.authorization().map(|value| (PROXY_AUTHORIZATION, value.clone())));
                 Ok(HttpEndpoint::Plain(pool.clone(), Arc::new(RequestTemplate::new(absolute, &headers))))
@@ -102,39 +104,39 @@ impl HttpClient {
     }
 }
 
-/// Where requests go.
+/// Destination of requests.
 #[derive(Clone)]
 pub(super) enum HttpEndpoint {
     /// Over our own connections.
     Plain(Arc<PlainPool>, Arc<RequestTemplate>),
-    /// Over a client's, with the headers of each request.
+    /// Over a general client, with the common headers.
     Tls(Box<TlsPool>, Box<(Uri, HeaderMap)>),
 }
 
-/// What one request has of its own.
+/// Parts that differ between requests.
 #[derive(Clone)]
 pub(super) struct HttpRequest {
     pub(super) method: Method,
     pub(super) accept: &'static str,
     pub(super) headers: HeaderList,
-    /// JSON, with the method POST.
+    /// JSON; empty unless the method is POST.
     pub(super) body: Bytes,
 }
 
 impl HttpRequest {
-    /// A message, and what may come back for it.
+    /// Creates a POST with a message and the accepted media types.
     pub(super) fn post(accept: &'static str, headers: HeaderList, body: Bytes) -> Self {
         HttpRequest { method: Method::POST, accept, headers, body }
     }
 
-    /// A request without a body.
+    /// Creates a request without a body.
     pub(super) fn bare(method: Method, accept: &'static str, headers: HeaderList) -> Self {
         HttpRequest { method, accept, headers, body: Bytes::new() }
     }
 }
 
 impl HttpEndpoint {
-    /// The proxy that passes these requests on.
+    /// Returns the proxy that forwards these requests.
     pub(super) fn forward_proxy(&self) -> Option<&ProxyAddress> {
         match self {
             HttpEndpoint::Plain(pool, _) => pool.forward_proxy(),
@@ -142,7 +144,7 @@ impl HttpEndpoint {
         }
     }
 
-    /// Sends a request. A header of its own replaces one of the same name that all requests have.
+    /// Sends a request. Its own headers replace common headers of the same name.
     pub(super) async fn request(&self, request: HttpRequest) -> Result<Response<ResponseBody>, LinkError> {
         let HttpRequest { method, accept, headers, body } = request;
         match self {
@@ -160,11 +162,11 @@ impl HttpEndpoint {
                 if is_post {
                     map.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
                 }
-                // Not `extend`: it would leave the others of that name.
+                // `extend` would append instead of replacing.
                 for (name, value) in headers {
                     map.insert(name, value);
                 }
-                // Aside: the future is large, and this is not the hot path.
+                // Boxed: the future is large, and TLS is not the hot path.
                 let answer = Box::pin(pool.request(request)).await;
                 Ok(answer.map_err(|e| unreachable_error(&e, common.0.host()))?.map(ResponseBody::from))
             }
@@ -172,10 +174,12 @@ impl HttpEndpoint {
     }
 }
 
-/// Connects over TCP, whatever the scheme: by name, to each address that it has.
+/// Returns a TCP connector for any scheme. It resolves the name and tries each address.
 pub(super) fn tcp(connect_timeout: Duration) -> HttpConnector {
     let mut tcp = HttpConnector::new();
+    // The URI may have the scheme `https`; TLS is a layer above this connector.
     tcp.enforce_http(false);
+    // Requests are small and wait for their response: Nagle's algorithm would only delay them.
     tcp.set_nodelay(true);
     tcp.set_keepalive(Some(KEEPALIVE.0));
     tcp.set_keepalive_interval(Some(KEEPALIVE.1));
@@ -192,13 +196,13 @@ fn to_uri(url: &url::Url) -> Result<Uri, LinkError> {
     url.as_str().parse().map_err(|e| invalid_uri(&e))
 }
 
-/// A connector whose time counts for all that it does: HTTP's own does not count the search for a name, nor the one for
-/// TLS its handshake, and a server that stalls in it would keep each call for the call's whole time.
+/// Connector with one time limit for everything. The HTTP connector does not count name resolution, and the TLS
+/// connector not its handshake. A stalled server would hold each call until the deadline of that call.
 #[derive(Clone)]
 pub(super) struct ConnectTimeout<C> {
     inner: C,
     limit: Duration,
-    /// Words on the proxy in between.
+    /// Suffix for errors that names the proxy.
     through: Arc<str>,
 }
 
@@ -207,12 +211,12 @@ impl<C> ConnectTimeout<C> {
         ConnectTimeout { inner, limit, through: Arc::from("") }
     }
 
-    /// The connector that does it.
+    /// Returns the inner connector.
     pub(super) fn inner(&self) -> &C {
         &self.inner
     }
 
-    /// Names a proxy where time runs out.
+    /// Names a proxy in timeout errors.
     pub(super) fn through(self, proxy: Option<&ProxyAddress>) -> Self {
         let through = proxy.map_or(String::new(), |proxy| format!(" through {proxy}"));
         ConnectTimeout { through: through.into(), ..self }
@@ -262,13 +266,13 @@ fn over_tls(
         .timer(TokioTimer::new())
         .pool_idle_timeout(POOL_IDLE_TIME)
         .pool_max_idle_per_host(POOL_IDLE)
-        // All calls share one connection of HTTP/2: without pings one that hangs would be used for ever.
+        // All calls share one HTTP/2 connection. Without pings, one that hangs would be used for ever.
         .http2_keep_alive_interval(KEEPALIVE.0)
         .http2_keep_alive_timeout(KEEPALIVE.1)
         .build(ConnectTimeout::new(connector, connect_timeout).through(proxy.as_ref()))
 }
 
-/// The `Host` of requests: the URL's host, with the port unless it is the usual one.
+/// Returns the `Host` header: the host of the URL, with the port unless it is 80.
 fn host(uri: &Uri) -> Result<HeaderValue, LinkError> {
     let name = uri.host().unwrap_or_default();
     let host = match uri.port_u16() {
@@ -287,7 +291,7 @@ mod tests {
 
     use super::*;
 
-    /// Whoever connects gets HTTP/2 by ALPN, and nothing after that.
+    /// Starts a server that agrees on HTTP/2 by ALPN and then stays silent.
     async fn silent() -> (u16, Arc<rustls::ClientConfig>, tokio::task::JoinHandle<()>) {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let key = KeyPair::generate().unwrap();
@@ -305,7 +309,7 @@ mod tests {
         let serving = tokio::spawn(async move {
             let (stream, _) = listener.accept().await.unwrap();
             let _held = TlsAcceptor::from(Arc::new(server)).accept(stream).await.unwrap();
-            // From here on it is time that is missing, not bytes.
+            // From here on only time is missing, not bytes.
             tokio::time::pause();
             std::future::pending().await
         });

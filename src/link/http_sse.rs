@@ -1,8 +1,8 @@
-//! HTTP+SSE, the HTTP transport before Streamable HTTP: one event stream from the server, a POST for each message to it.
+//! HTTP+SSE, the HTTP transport before Streamable HTTP: one event stream from the server, one POST for each message.
 //!
-//! Owns the stream and the address that the server names for messages. Does not match answers to calls (`duplex`).
-//! Invariant: messages and credentials go to the origin of the configured URL and nowhere else; when the stream ends,
-//! so does the link.
+//! Owns the stream and the endpoint that the server names for messages. Does not match answers to calls (`rpc_pipe`).
+//! Invariant: messages and credentials go only to the origin of the configured URL. The end of the stream ends the
+//! link.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,37 +21,37 @@ use crate::link::streamable_http::{self as over_http, HttpSettings};
 use crate::link::{ByteBudget, CorrelateFn, HeaderList, Link, LinkError, LinkReply, MessageStream, OutgoingMessage};
 use crate::sse::{SseDecoder, SseEvent};
 
-/// Longest time for the server to say where messages go.
+/// Longest wait for the server to name its endpoint.
 const ENDPOINT_TIME: Duration = Duration::from_secs(10);
-/// Longest address that a server may name, in bytes.
+/// Limit of an endpoint's address, in bytes.
 const ENDPOINT_MAX: usize = 8 * 1024;
-/// How long a POST may still be open once its call has ended.
+/// Time that a POST may stay open after the end of its call.
 const POST_GRACE: Duration = Duration::from_secs(5);
-/// Longest time for a POST that is no request.
+/// Limit of a POST that is no request.
 const POST_TIME: Duration = Duration::from_secs(30);
-/// Longest time for an answer to a request of the server's.
+/// Limit of a reply to a server request.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
-/// Bytes of the stream that are read at once while they make no event.
+/// Limit of the bytes read without an event before the task yields.
 const SILENT_BYTES: usize = 256 * 1024;
-/// Such answers on their way at once.
+/// Limit of concurrent replies to server requests.
 const ANSWERS_AT_ONCE: usize = 8;
-/// POSTs that may still be open although their calls have ended.
+/// Limit of POSTs left open after the end of their calls.
 const LINGERING_MAX: usize = 64;
 
-/// A server behind HTTP+SSE.
+/// Connection to a server over HTTP+SSE.
 pub struct SseLink {
     duplex: Arc<RpcPipe>,
     poster: Arc<MessagePoster>,
     lingering: Arc<Semaphore>,
 }
 
-/// Sends messages.
+/// Sender of messages by POST.
 struct MessagePoster(HttpEndpoint);
 
 impl SseLink {
-    /// Opens the stream, and waits for the server to say where messages go.
+    /// Opens the stream and waits for the server to name its endpoint.
     ///
-    /// Fails where it answers with no such stream, or names another origin.
+    /// Fails if the server offers no such stream or names an endpoint at another origin.
     pub async fn open(
         settings: HttpSettings,
         tls: Arc<rustls::ClientConfig>,
@@ -84,7 +84,7 @@ impl SseLink {
             closed: "the server ended its event stream",
             explain: None,
         };
-        // What is sent goes by POST.
+        // The pipe only reads: messages are sent by POST.
         let (duplex, outbox) = RpcPipe::framed(events.messages(), settings);
         let poster = Arc::new(MessagePoster(target));
         tokio::spawn(post_answers(outbox.into_replies(), poster.clone()));
@@ -101,9 +101,10 @@ fn endpoint(base: &url::Url, first: Option<Result<SseEvent, LinkError>>) -> Resu
         return Err(wrong("the first event does not say where messages go".to_owned()));
     }
     let named = std::str::from_utf8(&event.data).ok().filter(|named| named.len() <= ENDPOINT_MAX);
+    // Most servers name a path, relative to the stream's URL.
     let named = named.and_then(|named| base.join(named.trim()).ok());
     let named = named.ok_or_else(|| wrong("the server names an endpoint that is no URL".to_owned()))?;
-    // Whatever is sent there carries the configured credentials, and the answers of clients.
+    // Messages carry the configured credentials and the input of clients, so another origin must not get them.
     let same_user = named.username() == base.username() && named.password() == base.password();
     if named.origin() != base.origin() || !same_user {
         let (theirs, ours) = (named.origin().ascii_serialization(), base.origin().ascii_serialization());
@@ -125,6 +126,7 @@ impl Link for SseLink {
             };
             let messages = self.duplex.expect_reply(id)?;
             let ended = CancellationToken::new();
+            // The stream of the call holds the guard: when the call ends, its POST may be abandoned.
             let guard = ended.clone().drop_guard();
             tokio::spawn(post_request(
                 self.duplex.clone(),
@@ -187,14 +189,13 @@ impl Drop for SseLink {
     }
 }
 
-/// Answers requests of the server's, in a few POSTs at once.
+/// Sends replies to server requests, a few POSTs at once.
 async fn post_answers(answers: impl Stream<Item = Bytes>, poster: Arc<MessagePoster>) {
     let posting = answers.map(|answer| tokio::time::timeout(ANSWER_TIME, poster.post(answer, Vec::new())));
     posting.buffer_unordered(ANSWERS_AT_ONCE).for_each(|_| std::future::ready(())).await;
 }
 
-/// Sends a request. Its answer comes on the stream, perhaps before the POST ends, perhaps while the server still holds
-/// it; so nobody waits for that.
+/// Sends a request without waiting for its POST. The answer comes on the stream, possibly before the POST ends.
 async fn post_request(
     duplex: Arc<RpcPipe>,
     poster: Arc<MessagePoster>,
@@ -207,12 +208,13 @@ async fn post_request(
     };
     match (posted, outgoing.id) {
         (Ok(()), _) | (_, None) => {}
+        // The session is lost, so all open calls fail and the server is connected anew.
         (Err(error), _) if is_unknown_endpoint(&error) => duplex.fail(unknown_endpoint_error()),
         (Err(error), Some(id)) => duplex.fail_call(id, error),
     }
 }
 
-/// Waits until a POST is to be given up: a while after its call has ended, if not too many stand open like that.
+/// Waits until a POST must be abandoned: a while after its call, or at once if too many are open.
 async fn wait_lingering(ended: CancellationToken, lingering: Arc<Semaphore>) {
     ended.cancelled().await;
     if let Ok(_place) = lingering.try_acquire() {
@@ -220,7 +222,7 @@ async fn wait_lingering(ended: CancellationToken, lingering: Arc<Semaphore>) {
     }
 }
 
-/// Whether a POST was refused because the server does not know the address that it named.
+/// True if the server refused a POST because it no longer knows its endpoint.
 fn is_unknown_endpoint(error: &LinkError) -> bool {
     matches!(error, LinkError::Status { status: 404 | 410, .. })
 }
@@ -235,13 +237,13 @@ impl MessagePoster {
         if !response.status().is_success() {
             return Err(over_http::read_status_error(response, &self.0).await);
         }
+        // The body means nothing, but reading it frees the connection.
         over_http::drain(response.into_body()).await;
         Ok(())
     }
 }
 
-/// The events of a stream, as they come. One that is longer than `max_message` ends the stream, and with it the link:
-/// whose answer it was cannot be read.
+/// Events of a stream. One longer than `max_message` ends the link: the call that it answers cannot be read.
 struct SseEventReader {
     body: ResponseBody,
     reader: SseDecoder,
@@ -256,6 +258,7 @@ impl SseEventReader {
                 Ok(None) => {}
                 Err(e) => return Some(Err(LinkError::TooLarge { limit: e.limit })),
             }
+            // A stream without events must not keep the thread from its other tasks.
             if read > SILENT_BYTES {
                 read = 0;
                 tokio::task::yield_now().await;
@@ -271,7 +274,7 @@ impl SseEventReader {
         }
     }
 
-    /// The messages among them: "Server messages are sent as SSE `message` events".
+    /// Returns the messages: "Server messages are sent as SSE `message` events".
     fn messages(self) -> impl Stream<Item = Result<Bytes, LinkError>> + Send {
         let events = stream::unfold(self, |mut events| async move { events.next().await.map(|event| (event, events)) });
         events.filter_map(|event| {

@@ -1,7 +1,8 @@
-//! Links: they move JSON-RPC messages to a server and back.
+//! Links to upstream servers.
 //!
-//! Owns pipes and HTTP connections. Knows no revision: headers come from the back that sends, and of a message no
-//! more is read than its id. Invariant: every send ends, and a slow reader of one call delays no other call.
+//! Owns pipes and HTTP connections that move JSON-RPC messages to a server and back. Knows no protocol revision:
+//! headers come from the caller, and only the id of a message is read. Invariant: every send ends, and a slow reader of
+//! one call delays no other call.
 
 mod response_body;
 mod byte_budget;
@@ -42,24 +43,25 @@ pub use byte_budget::{ByteBudget, ByteReservation};
 pub(crate) use partial_id::PartialIdScanner;
 pub use sse_reconnect::OnResume;
 
-/// A way to reach one server.
+/// Transport to one server.
 pub trait Link: Send + Sync {
-    /// Sends a message. For a request, the reply's messages end with its answer.
+    /// Sends a message. The messages in the reply to a request end with its answer.
     fn send(&self, outgoing: OutgoingMessage) -> BoxFuture<'_, Result<LinkReply, LinkError>>;
 
-    /// The same for a revision in which an answer's stream that ended too early can be asked for again; `resume` goes
-    /// with that request.
+    /// Sends a message whose event stream can be resumed if it ends early. The headers in `resume` go with each GET
+    /// that resumes it. Only some revisions allow this.
     fn send_resumable(
         &self,
         outgoing: OutgoingMessage,
         resume: HeaderList,
     ) -> BoxFuture<'_, Result<LinkReply, LinkError>> {
+        // Transports without resumption need nothing more than a plain send.
         let _ = resume;
         self.send(outgoing)
     }
 
-    /// Sends the gateway's own answer to a request of the server's, on a pipe. It has room of its own, beside what calls
-    /// have waiting; who sends it waits for that, and is not to read on meanwhile.
+    /// Sends the gateway's own reply to a server request on a pipe. Replies have their own room beside queued calls.
+    /// The caller waits for that room and reads nothing meanwhile.
     fn reply(&self, body: Bytes) -> BoxFuture<'_, ()> {
         let outgoing = OutgoingMessage { body, id: None, headers: HeaderList::new() };
         self.send(outgoing).map(drop).boxed()
@@ -67,79 +69,80 @@ pub trait Link: Send + Sync {
 
     /// Opens the stream of messages that belong to no request.
     ///
-    /// `headers` go with the request that opens it, where there is one. Fails with [`LinkError::Status`] where the
-    /// server offers none.
+    /// `headers` go with the opening request, if the transport has one. Fails with [`LinkError::Status`] if the server
+    /// offers no such stream.
     fn open_server_stream(&self, headers: HeaderList) -> BoxFuture<'_, Result<MessageStream, LinkError>>;
 
-    /// Ends what `headers` identify, politely. Never fails; never takes longer than a few seconds.
+    /// Ends the session that `headers` identify. Never fails; takes a few seconds at most.
     fn close(&self, headers: HeaderList) -> BoxFuture<'_, ()>;
 
-    /// Waits until the link is beyond use, and says why. A link that is opened anew for each message never is.
+    /// Waits until the link is unusable and returns the reason. Links that connect anew for each message stay pending.
     fn closed(&self) -> BoxFuture<'_, LinkError>;
 
-    /// Whether anything was heard since this was asked last: a message, or an answer of whoever hosts the server. What
-    /// was sent, and what was taken without a word, is no sign of a server.
+    /// Returns true once after each sign of life: a message, or a response from the server's host. Sent messages do not
+    /// count, and neither does input accepted without a response.
     fn take_activity(&self) -> bool;
 
-    /// How many messages a pipe has brought so far; what is no pipe need not count.
+    /// Returns the number of messages received so far. Only pipes count them.
     fn received_count(&self) -> u64 {
         0
     }
 
-    /// Whether all calls share one stream, so that a message from the server may not say which call it is about.
+    /// True if all calls share one stream. A message from the server may then not name its call.
     fn is_multiplexed(&self) -> bool;
 
-    /// What identifies this link in telemetry: a process id, or nothing.
+    /// Returns the process id for telemetry, if the link has a process.
     fn pid(&self) -> Option<u32> {
         None
     }
 
-    /// Hears how a probe of ours goes, so that what it makes a program write is not taken for news.
+    /// Records the state of a probe, so that stderr lines that the probe causes are not logged as news.
     fn set_probe_state(&self, probe: ProbeState) {
         let _ = probe;
     }
 }
 
-/// A question of which nobody knows whether the server understands it.
+/// State of a request that the server may not understand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProbeState {
-    /// There is none, or it was understood.
+    /// No probe is running, or the server understood it.
     #[default]
     Settled,
-    /// It was sent, and is not answered.
+    /// The probe was sent and has no answer yet.
     Sent,
-    /// The server did not understand it.
+    /// The server did not understand the probe.
     Refused,
 }
 
-/// Whether anything was heard since somebody looked.
+/// Flag for activity since the last check.
 #[derive(Default)]
 struct ActivityFlag(AtomicBool);
 
 impl ActivityFlag {
-    /// Something was. Most often that is known already, and nothing is written that other threads read.
+    /// Records activity. A set flag is not written again, so the cache line stays shared between threads.
     fn mark(&self) {
         if !self.0.load(Ordering::Relaxed) {
             self.0.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Looks, and begins anew.
+    /// Returns the flag and clears it.
     fn take(&self) -> bool {
+        // Relaxed suffices: the flag publishes no other data.
         self.0.swap(false, Ordering::Relaxed)
     }
 }
 
-/// What is read from a pipe in memory.
+/// Reading end of a pipe in memory.
 pub type PipeReader = Box<dyn AsyncRead + Send + Unpin>;
-/// What a pipe in memory is told.
+/// Writing end of a pipe in memory.
 pub type PipeWriter = Box<dyn AsyncWrite + Send + Unpin>;
-/// The two ends of a pipe that leads to no process and no socket.
+/// Both ends of a pipe that leads to no process and no socket.
 pub type MemoryPipe = (PipeReader, PipeWriter);
-/// Opens such a pipe, in place of a connection.
+/// Opens a pipe in memory in place of a connection.
 pub type PipeDialer = Arc<dyn Fn() -> Result<MemoryPipe, LinkError> + Send + Sync>;
 
-/// Messages that a server may put into one batch.
+/// Limit of messages in one batch from a server.
 const BATCH_MAX: usize = 1000;
 
 /// Header names and values for one message; empty on a pipe.
@@ -148,81 +151,81 @@ pub type HeaderList = Vec<(HeaderName, HeaderValue)>;
 /// Messages from a server, in order.
 pub type MessageStream = Pin<Box<dyn Stream<Item = Result<RpcMessage, LinkError>> + Send>>;
 
-/// One message to a server.
+/// Message to a server.
 #[derive(Debug)]
 pub struct OutgoingMessage {
-    /// The message.
+    /// JSON text of the message.
     pub body: Bytes,
-    /// Its id if it is a request.
+    /// Request id; absent for notifications and responses.
     pub id: Option<u64>,
-    /// Headers that its revision wants.
+    /// Headers that the protocol revision requires.
     pub headers: HeaderList,
 }
 
-/// What a server sends back for one message.
+/// Reply of a server to one message.
 pub struct LinkReply {
-    /// The headers of the answer; empty on a pipe.
+    /// Response headers; empty on a pipe.
     pub headers: HeaderMap,
-    /// The status of the answer; 200 on a pipe.
+    /// HTTP status; 200 on a pipe.
     pub status: u16,
-    /// The messages: none for a notification.
+    /// Messages of the reply; none for a notification.
     pub messages: MessageStream,
 }
 
-/// Where a message on a pipe goes that answers no request of ours.
+/// Destination of a message on a pipe that answers no request of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MessageRoute {
-    /// To the open call that it is about.
+    /// To the open call with this id.
     Call(u64),
-    /// To whoever listens to what belongs to no call.
+    /// To the stream of messages that belong to no call.
     Events,
-    /// Nowhere: this is its answer.
+    /// To no one; the server gets this reply at once.
     Answer(Bytes),
 }
 
-/// Decides where a message on a pipe goes; only the back can read that.
+/// Selects the destination of a message on a pipe. Only the protocol revision can read that.
 pub type CorrelateFn = Arc<dyn Fn(&RpcMessage) -> MessageRoute + Send + Sync>;
 
-/// What can go wrong on a link.
+/// Failure of a link.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum LinkError {
-    /// The program cannot be started: repeating it will not help.
+    /// The program cannot be started, and a retry will not help.
     #[error("{0}")]
     Spawn(String),
     /// The server cannot be reached.
     #[error("{0}")]
     Unreachable(String),
-    /// The other end went away.
+    /// The other end closed the connection.
     #[error("{0}")]
     Closed(String),
-    /// The other end had gone away, or was leaving, before anything of this was written.
+    /// The other end closed before any byte of this message was written, so a retry is safe.
     #[error("{0}")]
     NotSent(String),
-    /// The server answered with a status that is not 2xx.
+    /// The server responded with a status other than 2xx.
     #[error("HTTP status {status}{hint}")]
     Status {
-        /// The status.
+        /// HTTP status.
         status: u16,
-        /// A word of explanation for people.
+        /// Explanation for people.
         hint: String,
-        /// The message in the body, if it was one.
+        /// Message in the body, if the body holds one.
         message: Option<Box<RpcMessage>>,
-        /// Seconds that the server asked us to wait.
+        /// `Retry-After` of the response, in seconds.
         retry_after: Option<u64>,
     },
-    /// What came is not what the protocol allows.
+    /// The server broke the protocol.
     #[error("{0}")]
     Protocol(String),
-    /// A message or answer was larger than `max_message`.
+    /// A message exceeds `max_message`.
     #[error("the message is larger than max_message = {limit} bytes")]
     TooLarge {
-        /// The limit, in bytes.
+        /// Limit in bytes.
         limit: usize,
     },
-    /// Nothing came in time.
+    /// Expected data did not come in time.
     #[error("{0}")]
     Timeout(String),
-    /// Too much is waiting to be written.
+    /// Too many bytes wait to be written.
     #[error("{0}")]
     QueueFull(String),
 }

@@ -1,25 +1,26 @@
-//! Finds whose answer a message is that is too long to be kept.
+//! Scanner for the `id` of a message that is too long to be buffered.
 //!
-//! Owns the state between two parts of it. Does not keep the parts. Invariant: only an `id` of the outermost object counts.
+//! Owns the state between two parts of the message. Does not keep the parts. Invariant: only an `id` of the outermost
+//! object counts.
 
-/// Finds the `id` of a message that is read in parts and not kept. Some servers write it last, behind a result that
-/// may hold ids of other things.
+/// Incremental scanner for the `id` of a message. Some servers write it last, after a result that may hold ids of
+/// other things.
 #[derive(Default)]
 pub(crate) struct PartialIdScanner {
     depth: usize,
     in_string: bool,
     escaped: bool,
-    /// The last string of the outermost object, as far as it can be told from `id`.
+    /// Last string of the outermost object, up to the length that tells it from `id`.
     key: Vec<u8>,
-    /// The number behind the key, while it is read.
+    /// Number after the key, while it is read.
     number: Option<u64>,
     reading: bool,
-    /// The first id counts, in whatever part it stood.
+    /// True once an id was returned. Only the first counts.
     found: bool,
 }
 
 impl PartialIdScanner {
-    /// Reads on; gives the id where it ends in this part.
+    /// Scans the next part. Returns the id if it ends in this part.
     pub(crate) fn feed(&mut self, part: &[u8]) -> Option<u64> {
         let mut found = None;
         for byte in part.iter().copied() {
@@ -36,6 +37,7 @@ impl PartialIdScanner {
                     self.depth += 1;
                     self.reading = false;
                 }
+                // Only members of the message itself count, not those of its result.
                 b':' if self.depth == 1 => (self.reading, self.number) = (self.key == b"id", None),
                 b',' | b'}' | b']' => {
                     if std::mem::take(&mut self.reading) {
@@ -51,6 +53,7 @@ impl PartialIdScanner {
                 _ => {}
             }
         }
+        // A second id would be a duplicate member, which no sender means.
         found = found.filter(|_| !self.found);
         self.found |= found.is_some();
         found
@@ -66,6 +69,7 @@ impl PartialIdScanner {
             }
             _ => {}
         }
+        // One byte more than `id` has is enough to tell any other key from it.
         if self.depth == 1 && self.key.len() <= b"id".len() {
             self.key.push(byte);
         }

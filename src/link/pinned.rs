@@ -1,7 +1,7 @@
-//! TLS to a listener of our own, whose certificate is at hand.
+//! TLS client for a listener of our own, whose certificate file is at hand.
 //!
-//! Owns the check of that one certificate. Does not read configs. Invariant: a server that shows any other certificate is
-//! refused, whoever signed it.
+//! Owns the check of that one certificate. Does not read configuration. Invariant: any other certificate is refused,
+//! whoever signed it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{CertificateError, DigitallySignedStruct, Error, SignatureScheme};
 
-/// A TLS client that trusts the first certificate of a PEM file and no other; `None` where there is none to read.
+/// Returns a TLS client that trusts only the first certificate of a PEM file. `None` if the file has none.
 pub fn tls_config_for(certificate: &Path) -> Option<Arc<rustls::ClientConfig>> {
     let certificate = CertificateDer::from_pem_file(certificate).ok()?;
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -26,8 +26,8 @@ pub fn tls_config_for(certificate: &Path) -> Option<Arc<rustls::ClientConfig>> {
     Some(Arc::new(config))
 }
 
-/// Verifier of one certificate. The name is not looked at: the listener is asked at its address on this machine, and its
-/// certificate is for the name that clients know.
+/// Verifier of one certificate. It ignores the name: the listener is reached at a local address, and its certificate
+/// carries the name that clients know.
 #[derive(Debug)]
 struct PinnedCertificate {
     certificate: CertificateDer<'static>,
@@ -43,6 +43,7 @@ impl ServerCertVerifier for PinnedCertificate {
         _ocsp_response: &[u8],
         _now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
+        // Names, dates and issuers do not matter: the certificate itself is known.
         match end_entity.as_ref() == self.certificate.as_ref() {
             true => Ok(ServerCertVerified::assertion()),
             false => Err(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure)),
@@ -64,6 +65,7 @@ impl ServerCertVerifier for PinnedCertificate {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
+        // The signature must still be checked: it proves possession of the private key.
         verify_tls13_signature(message, certificate, signature, &self.provider.signature_verification_algorithms)
     }
 

@@ -1,9 +1,10 @@
-//! The connections to a server over plain HTTP/1.1, each driven by the call that uses it.
+//! Connections to one server over plain HTTP/1.1, each driven by the call that uses it.
 //!
-//! Owns the idle connections of one server. Does not know messages. A pool that serves many hosts, and a task for each
-//! connection, would cost more than all that the gateway does itself: three look-ups and some ten wakes for each call.
-//! Invariant: a connection carries one request at a time, is kept only after its answer was read to the end, and a
-//! request goes out a second time only if none of it was sent.
+//! Owns the idle connections of one server. Does not know messages. Invariant: a connection carries one request at a
+//! time and is reused only after its response was read to the end. A request is repeated only if no byte was sent.
+//!
+//! A pool for many hosts with a task for each connection would cost more than the rest of the gateway: three look-ups
+//! and some ten wakes for each call.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -22,11 +23,11 @@ use crate::link::socket::unix;
 use crate::link::tunnel::ProxyConnector;
 use crate::link::{LinkError, PipeDialer};
 
-/// How long a connection may lie idle before the kernel is asked whether it still stands. Until then the runtime's word
-/// will do, which costs nothing.
+/// Idle time after which the kernel is asked whether a connection is still open. Before that, the state known to the
+/// runtime suffices and costs nothing.
 const PEEK_AFTER: Duration = Duration::from_millis(5);
 
-/// The connections of one server that nobody uses at the moment.
+/// Idle connections of one server.
 pub(super) struct PlainPool {
     connector: PoolConnector,
     target: Uri,
@@ -34,16 +35,16 @@ pub(super) struct PlainPool {
     idle: Mutex<IdleConnections>,
 }
 
-/// How a connection is made.
+/// Connector of the pool.
 pub(super) enum PoolConnector {
     Tcp(ConnectTimeout<ProxyConnector>),
-    /// To the socket at this path, within this time.
+    /// To the Unix socket at this path, within this time.
     Unix(PathBuf, Duration),
     /// To a server in memory.
     Memory(PipeDialer),
 }
 
-/// How many idle connections are kept, and for how long.
+/// Limits of idle connections: their number and their idle time.
 #[derive(Clone, Copy)]
 pub(super) struct PoolLimits {
     pub(super) idle: usize,
@@ -52,9 +53,9 @@ pub(super) struct PoolLimits {
 
 #[derive(Default)]
 struct IdleConnections {
-    /// The longest unused one first.
+    /// Idle connections with the time of their last use, the oldest first.
     connections: Vec<(Instant, Box<HttpConnection>)>,
-    /// Whether a task ends those that are not used any more.
+    /// True while a task evicts idle connections.
     has_evictor: bool,
 }
 
@@ -63,7 +64,7 @@ impl PlainPool {
         Arc::new(PlainPool { connector, target, limits, idle: Mutex::default() })
     }
 
-    /// Sends a request; over a connection that was kept, if there is one.
+    /// Sends a request, over an idle connection if there is one.
     pub(super) async fn request(
         self: &Arc<Self>,
         mut request: Box<EncodedRequest>,
@@ -71,12 +72,12 @@ impl PlainPool {
         loop {
             let (mut connection, is_kept) = match self.checkout() {
                 Some(connection) => (connection, true),
-                // Aside, since it is rare and its future large.
+                // Boxed: connecting is rare, and its future is large.
                 None => (Box::pin(self.connect()).await?, false),
             };
             let broken = match connection.exchange(request).await {
                 Ok(response) => return Ok(response.map(|body| ResponseBody::new(body, connection, self.clone()))),
-                // The server closed it while it was idle, and each round takes one out.
+                // The server closed the idle connection. Each round removes one, so the loop ends.
                 Err(SendError::NotSent(unsent, _)) if is_kept => {
                     request = unsent;
                     continue;
@@ -88,7 +89,7 @@ impl PlainPool {
         }
     }
 
-    /// The proxy that passes requests on, in place of the server.
+    /// Returns the proxy that forwards requests to the server.
     pub(super) fn forward_proxy(&self) -> Option<&ProxyAddress> {
         match &self.connector {
             PoolConnector::Tcp(tcp) => tcp.inner().forward_proxy(),
@@ -108,9 +109,10 @@ impl PlainPool {
         Ok(Box::new(HttpConnection::new(wire)))
     }
 
-    /// The connection used last, if it still stands.
+    /// Takes the most recently used connection that is still open.
     fn checkout(&self) -> Option<Box<HttpConnection>> {
         loop {
+            // Last in, first out: the rest of the pool grows old and is evicted.
             let (since, connection) = self.lock().connections.pop()?;
             let idle = since.elapsed();
             let is_sure = |connection: &HttpConnection| idle < PEEK_AFTER || connection.peek_is_open();
@@ -120,12 +122,13 @@ impl PlainPool {
         }
     }
 
-    /// Keeps a connection whose answer was read, if it can take another request.
+    /// Returns a connection to the pool after its response was read, if it can take another request.
     pub(super) fn checkin(self: &Arc<Self>, connection: Box<HttpConnection>) {
         if !connection.is_ready() {
             return;
         }
         let mut idle = self.lock();
+        // Over the limit the connection is closed by dropping it.
         if idle.connections.len() >= self.limits.idle {
             return;
         }
@@ -135,7 +138,7 @@ impl PlainPool {
         }
     }
 
-    /// Ends the connections that were not used for too long, or that the server ended. False: none is left.
+    /// Closes connections that are too old or that the server closed. False if none is left.
     fn evict_idle(&self) -> bool {
         let mut idle = self.lock();
         let stands = |(since, connection): &(Instant, Box<HttpConnection>)| {
@@ -151,6 +154,7 @@ impl PlainPool {
     }
 }
 
+// A weak reference, so that the task does not keep the pool alive.
 async fn run_evictor(pool: Weak<PlainPool>, idle_time: Duration) {
     loop {
         tokio::time::sleep(idle_time).await;
@@ -176,11 +180,11 @@ mod tests {
 
     const WHOLE: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
-    /// A server that gives each request of a connection the next of `answers`, and closes when there are no more.
+    /// Server that gives each request on a connection the next of `answers`, and closes after the last.
     struct PoolTestServer {
         pool: Arc<PlainPool>,
         opened: Arc<AtomicUsize>,
-        /// Something for each connection that the client closed.
+        /// Receives an item for each connection that the client closed.
         closed: mpsc::Receiver<()>,
     }
 
@@ -256,7 +260,7 @@ mod tests {
         for n in 1..5 {
             assert_eq!(server.ask().await, "ok");
             assert_eq!(server.opened(), n);
-            // Until the end of the connection is there: what is asked sooner may have been sent.
+            // Waits for the end of the connection. A request sent sooner may count as sent.
             let until_closed = async {
                 while server.pool.lock().connections.iter().any(|(_, connection)| connection.is_ready()) {
                     tokio::task::yield_now().await;
@@ -277,7 +281,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_request_that_was_sent_is_not_sent_again() {
-        // The second request of the connection gets half an answer.
+        // The second request of the connection gets half a response.
         let server = server(&[WHOLE, "HTTP/1.1 200"], LIMITS).await;
         assert_eq!(server.ask().await, "ok");
         let broken = server.pool.request(request()).await;
@@ -293,7 +297,7 @@ mod tests {
         assert_eq!(server.opened(), 5);
         futures_util::future::join_all(answers.into_iter().map(read)).await;
         assert!(server.pool.lock().connections.len() <= 2);
-        // The three that had no place, and then, without any request, the others.
+        // The three without a place first, then the others, without any request.
         for _ in 0..5 {
             server.closed.recv().await.unwrap();
         }

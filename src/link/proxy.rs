@@ -1,7 +1,7 @@
-//! Forward proxies: their addresses, and the choice of one for a server.
+//! Addresses of forward proxies, and the choice of one for a server.
 //!
-//! Owns what a proxy's URL means and what the environment says of proxies. Does not connect (`tunnel`). Invariant: the
-//! credentials of a proxy are in no text that is shown.
+//! Owns the meaning of proxy URLs and of the proxy environment variables. Does not connect (`tunnel`). Invariant: the
+//! credentials of a proxy appear in no text.
 
 use std::error::Error;
 use std::fmt;
@@ -18,41 +18,41 @@ const DEFAULT_PORT: u16 = 80;
 /// Choice of a proxy for one server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ProxyChoice {
-    /// The environment's proxy, if it has one for the server's URL.
+    /// Proxy that the environment names for the server's URL, if any.
     #[default]
     Environment,
     /// No proxy.
     Direct,
-    /// This proxy, wherever the server is.
+    /// Fixed proxy, wherever the server is.
     Fixed(ProxyAddress),
 }
 
-/// An HTTP proxy, with what it wants to be shown.
+/// Address of an HTTP proxy, with its credentials.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ProxyAddress {
     host: String,
     port: u16,
     authorization: Option<HeaderValue>,
-    /// Name of the variable or the key that it comes from.
+    /// Name of the environment variable or configuration key that it comes from.
     source: String,
 }
 
-/// Reason why a text names no proxy that can be used.
+/// Reason why a text names no usable proxy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProxyFault {
-    /// A kind of proxy that is not spoken to.
+    /// The proxy is of an unsupported kind.
     #[error("names a proxy of the kind {0}://, and only http:// is spoken to proxies")]
     Scheme(String),
-    /// No URL of a proxy.
+    /// The text is no URL of a proxy.
     #[error("is not the URL of a proxy")]
     Url,
 }
 
 impl ProxyAddress {
-    /// Reads the URL of a proxy, as curl does: without a scheme it is `http`.
+    /// Parses the URL of a proxy. As in curl, a missing scheme means `http`.
     ///
     /// # Errors
-    /// Where it is no URL, or one of another kind of proxy.
+    /// Fails if the text is no URL, or the URL of an unsupported kind of proxy.
     pub fn parse(text: &str, source: impl Into<String>) -> Result<Self, ProxyFault> {
         let text = text.trim();
         if let Some((scheme, _)) = text.split_once("://")
@@ -61,16 +61,18 @@ impl ProxyAddress {
             let plain = !scheme.is_empty() && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
             return Err(if plain { ProxyFault::Scheme(scheme.to_ascii_lowercase()) } else { ProxyFault::Url });
         }
+        // The library has no parser for a single proxy, so it is asked for the proxy of any URL.
         let anywhere = Uri::from_static("http://mcp.invalid/");
         let found = Matcher::builder().all(text).build().intercept(&anywhere).ok_or(ProxyFault::Url)?;
         let authority = found.uri().authority().ok_or(ProxyFault::Url)?;
         let names_port = authority.as_str().len() > authority.host().len();
         let port = match authority.port_u16() {
+            // Port 0 cannot be connected to.
             Some(0) => return Err(ProxyFault::Url),
             None if names_port => return Err(ProxyFault::Url),
             port => port.unwrap_or(DEFAULT_PORT),
         };
-        // A password with an `@` that is not encoded was cut in the middle.
+        // A password with an unencoded `@` was cut in the middle.
         if authority.host().is_empty() || authority.as_str().contains('@') {
             return Err(ProxyFault::Url);
         }
@@ -78,23 +80,23 @@ impl ProxyAddress {
         Ok(ProxyAddress { host, port, authorization, source: source.into() })
     }
 
-    /// Host of the proxy, as URLs have it.
+    /// Returns the host in the form of URLs.
     pub(super) fn host(&self) -> &str {
         &self.host
     }
 
-    /// Value of `Proxy-Authorization`, where its URL has credentials.
+    /// Returns the value of `Proxy-Authorization`, if the URL has credentials.
     pub(super) fn authorization(&self) -> Option<&HeaderValue> {
         self.authorization.as_ref()
     }
 
-    /// Place of the proxy, in the words of an HTTP connector.
+    /// Returns the address in the form of an HTTP connector.
     pub(super) fn uri(&self) -> Result<Uri, http::Error> {
         let authority = format!("{}:{}", self.host, self.port);
         Uri::builder().scheme("http").authority(authority).path_and_query("/").build()
     }
 
-    /// An error that names the proxy.
+    /// Creates an error that names the proxy.
     pub(super) fn error(&self, what: impl Into<String>, source: Option<BoxError>) -> ProxyError {
         ProxyError { proxy: self.clone(), what: what.into(), source }
     }
@@ -112,7 +114,7 @@ impl fmt::Debug for ProxyAddress {
     }
 }
 
-/// A connection through a proxy that did not come about.
+/// Failure of a connection through a proxy.
 #[derive(Debug, thiserror::Error)]
 #[error("{proxy} {what}")]
 pub(super) struct ProxyError {
@@ -123,24 +125,24 @@ pub(super) struct ProxyError {
 }
 
 impl ProxyError {
-    /// Host that could not be reached, where one of these causes is a proxy.
+    /// Returns the proxy host that could not be reached, if a cause is a proxy.
     pub(super) fn host_in<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a str> {
         let mut causes = std::iter::successors(Some(error), |&error| error.source());
         causes.find_map(|error| error.downcast_ref::<ProxyError>()).map(|error| error.proxy.host())
     }
 }
 
-/// Proxies that the environment names.
+/// Proxies named by environment variables.
 #[derive(Debug, Default)]
 pub struct ProxyEnvironment {
     http: Option<ProxyAddress>,
     https: Option<ProxyAddress>,
-    /// `NO_PROXY`.
+    /// Value of `NO_PROXY`.
     exceptions: String,
 }
 
 impl ProxyEnvironment {
-    /// Reads the process's environment, and warns of variables that name no usable proxy.
+    /// Reads the process environment and warns about variables that name no usable proxy.
     pub fn read() -> Self {
         let (environment, faults) = ProxyEnvironment::from_variables(|name| std::env::var(name).ok());
         for (variable, fault) in faults {
@@ -152,18 +154,18 @@ impl ProxyEnvironment {
         environment
     }
 
-    /// Proxies of these variables, and the variables that are of no use.
+    /// Returns the proxies of these variables, and the variables that are unusable.
     fn from_variables(lookup: impl Fn(&str) -> Option<String>) -> (Self, Vec<(&'static str, ProxyFault)>) {
         let set = |name: &'static str| Some((name, lookup(name).filter(|value| !value.trim().is_empty())?));
         let mut faults = Vec::new();
-        // As curl and Python do, the name in lower case comes first.
+        // As in curl and Python, the name in lower case comes first.
         let mut proxy = |names: [&'static str; 2]| {
             let (name, value) = names.into_iter().find_map(set)?;
             ProxyAddress::parse(&value, name).map_err(|fault| faults.push((name, fault))).ok()
         };
         let all = proxy(["all_proxy", "ALL_PROXY"]);
         let https = proxy(["https_proxy", "HTTPS_PROXY"]);
-        // A CGI program gets a request's `Proxy` header under the name in upper case.
+        // A CGI program gets a request's `Proxy` header as `HTTP_PROXY` (httpoxy, CVE-2016-5385).
         let is_cgi = lookup("REQUEST_METHOD").is_some();
         let http = proxy(["http_proxy", if is_cgi { "http_proxy" } else { "HTTP_PROXY" }]);
         let exceptions = ["no_proxy", "NO_PROXY"].into_iter().find_map(set).map(|(_, value)| value);
@@ -175,7 +177,7 @@ impl ProxyEnvironment {
         (environment, faults)
     }
 
-    /// Proxy for a server's URL. Our own machine is never behind one.
+    /// Returns the proxy for a server's URL. Loopback addresses never use one.
     pub fn choose(&self, url: &url::Url) -> Option<ProxyAddress> {
         let proxy = if matches!(url.scheme(), "https" | "wss") { &self.https } else { &self.http };
         let (host, port) = (url.host_str()?.trim_end_matches('.'), url.port_or_known_default()?);
@@ -184,7 +186,8 @@ impl ProxyEnvironment {
     }
 }
 
-/// Whether `NO_PROXY` names a host. Its spellings differ: commas or spaces, `.domain` or `*.domain`, with a port or not.
+/// True if `NO_PROXY` names a host. Entries are separated by commas or spaces: `.domain` or `*.domain`, with or without
+/// a port.
 fn is_excepted(exceptions: &str, host: &str, port: u16) -> bool {
     let entries = exceptions.split([',', ' ', '\t']).filter_map(|entry| {
         let entry = match entry.rsplit_once(':') {
@@ -200,8 +203,9 @@ fn is_excepted(exceptions: &str, host: &str, port: u16) -> bool {
         Some(entry.trim_matches(['[', ']']))
     });
     let entries: Vec<&str> = entries.collect();
+    // The scheme does not matter for exceptions.
     let Ok(uri) = format!("http://{host}/").parse::<Uri>() else { return false };
-    // The library's `*` covers names only.
+    // The library's `*` covers names only, not addresses.
     entries.contains(&"*")
         || Matcher::builder().all("http://any").no(entries.join(",")).build().intercept(&uri).is_none()
 }
@@ -215,7 +219,7 @@ mod tests {
         ProxyEnvironment::from_variables(lookup)
     }
 
-    /// Host of the proxy for a URL, among these variables.
+    /// Returns the host of the proxy for a URL, given these variables.
     fn chosen(variables: &[(&str, &str)], url: &str) -> Option<String> {
         Some(environment(variables).0.choose(&url::Url::parse(url).unwrap())?.host)
     }

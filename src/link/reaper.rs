@@ -1,11 +1,11 @@
-//! The guard: a second, tiny process that outlives the gateway by moments, to end its children.
+//! Reaper: a second, tiny process that outlives the gateway by moments and ends its children.
 //!
-//! Owns what must happen when the gateway dies without a chance to clean up (`kill -9`, out of memory). Does not
-//! stop children while the gateway lives (`stdio`). Invariant: whatever carries the run's mark in its environment,
-//! however often it forked or changed its session, is gone within two seconds of the gateway's end.
+//! Owns the cleanup after a gateway that could not clean up itself (`kill -9`, out of memory). Does not stop children
+//! while the gateway lives (`stdio`). Invariant: every process with the run's tag in its environment is gone within two
+//! seconds of the gateway's end, however often it forked or changed its session.
 //!
-//! A parent-death signal would reach only the direct child, and is tied to the thread that started it; a pipe that
-//! ends with the gateway, and a mark that every descendant inherits, have neither fault.
+//! A parent-death signal would reach only the direct child, and is tied to the thread that started it. A pipe that ends
+//! with the gateway, and a tag that every descendant inherits, have neither fault.
 
 use std::io::{BufRead, Write};
 use std::path::Path;
@@ -15,17 +15,17 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-/// The variable that marks every child of a run.
+/// Environment variable that tags every child of a run.
 pub const CHILD_TAG_ENV: &str = "MOONGATE_RUN";
 
-/// The gateway's end of the guard.
+/// Gateway's side of the reaper.
 pub struct Reaper {
     process: Mutex<Option<(Child, ChildStdin)>>,
     run: String,
 }
 
 impl Reaper {
-    /// A guard without a process: children are still marked, but nobody cleans up after a `kill -9`.
+    /// Creates a reaper without a process. Children are still tagged, but survive a `kill -9` of the gateway.
     pub fn disabled() -> Self {
         Reaper { process: Mutex::new(None), run: new_run() }
     }
@@ -37,15 +37,16 @@ impl Reaper {
         Ok(guard)
     }
 
-    /// Starts `program guard`, unless it runs.
+    /// Starts `program guard` unless it runs.
     pub fn ensure(&self, program: &Path) -> std::io::Result<()> {
         use std::os::unix::process::CommandExt;
         let mut process = self.lock();
+        // The reaper outlives reloads; a second one would not know the groups of the first.
         if process.is_some() {
             return Ok(());
         }
         let mut command = Command::new(program);
-        // A process group of its own: an interrupt from the terminal must not reach it before its time.
+        // Own process group: a Ctrl-C at the terminal must not reach the reaper before the gateway has ended.
         command.args(["guard", &self.run]).env_clear().process_group(0);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
         let input = child.stdin.take().ok_or_else(|| std::io::Error::other("the guard has no input"))?;
@@ -53,24 +54,25 @@ impl Reaper {
         Ok(())
     }
 
-    /// The mark for a child, unique in this run.
+    /// Returns the tag of a child, unique in this run.
     pub fn child_tag(&self, child: u64) -> String {
         format!("{}.{child}.", self.run)
     }
 
-    /// Tells the guard of a child's process group.
+    /// Registers the process group of a child.
     pub fn register_group(&self, group: u32) {
         self.write_command(&format!("+{group}\n"));
     }
 
-    /// Tells it that the group has ended.
+    /// Unregisters a process group that has ended.
     pub fn unregister_group(&self, group: u32) {
         self.write_command(&format!("-{group}\n"));
     }
 
-    /// Ends the guard, after all children have ended.
+    /// Stops the reaper after all children have ended.
     pub fn stop(&self) {
         if let Some((mut child, input)) = self.lock().take() {
+            // The end of its input tells the reaper to finish.
             drop(input);
             let _ = child.wait();
         }
@@ -78,7 +80,7 @@ impl Reaper {
 
     fn write_command(&self, line: &str) {
         if let Some((_, input)) = self.lock().as_mut() {
-            // A guard that died is no reason to fail a call; children are still stopped in the ordinary way.
+            // A dead reaper must not fail a call: children are still stopped in the ordinary way.
             let _ = input.write_all(line.as_bytes());
         }
     }
@@ -93,7 +95,7 @@ fn new_run() -> String {
     format!("{:016x}", u64::from_be_bytes(bytes))
 }
 
-/// What the guard process does: reads groups until the gateway's end of the pipe closes, then ends what is left.
+/// Runs the reaper process. It reads groups until the gateway's end of the pipe closes, then ends the remaining ones.
 pub fn run_reaper(run: &str) {
     let mut groups = std::collections::BTreeSet::new();
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
@@ -116,21 +118,22 @@ pub fn run_reaper(run: &str) {
     }
     signal_all(Signal::KILL);
     kill_tagged(run);
-    // Once more, for what was being forked meanwhile.
+    // Again, for processes that were being forked during the first scan.
     sleep_blocking(Duration::from_millis(50));
     kill_tagged(run);
 }
 
-/// The guard has no runtime, and nothing else to do.
+/// Blocks the thread. The reaper has no runtime and nothing else to do.
 #[allow(clippy::disallowed_methods)]
 fn sleep_blocking(time: Duration) {
     std::thread::sleep(time);
 }
 
-/// Kills every process whose environment carries `mark` (or begins so), and says how many there were.
+/// Kills every process whose tag starts with `mark`, and returns their number.
 pub fn kill_tagged(mark: &str) -> usize {
     let needle = format!("{CHILD_TAG_ENV}={mark}");
     let own = std::process::id();
+    // Only Linux has /proc; elsewhere the process groups must suffice.
     let Ok(entries) = std::fs::read_dir("/proc") else { return 0 };
     let mut killed = 0;
     for entry in entries.filter_map(Result::ok) {

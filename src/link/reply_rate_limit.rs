@@ -1,7 +1,7 @@
-//! How fast the gateway answers a server's own requests, and the count of them.
+//! Rate limit and counter of the gateway's own replies to server requests.
 //!
-//! Owns the rate. Does not send. Invariant: no server gets more than [`PER_SECOND`] answers a second after a first
-//! [`AT_ONCE`], so that one that asks in a loop costs next to nothing.
+//! Owns the rate. Does not send. Invariant: a server gets at most [`PER_SECOND`] replies a second after a first
+//! [`BURST`], so that a server that asks in a loop costs next to nothing.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -10,35 +10,36 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::telemetry::{Metrics, ServerRequests};
 
-/// Answers a second.
+/// Limit of replies in a second.
 const PER_SECOND: u32 = 1000;
-/// Answers that go out without a pause after a quiet time.
+/// Replies sent without delay after a quiet time.
 const BURST: u32 = 100;
 
-/// The turns of answers.
+/// Schedule of replies: the time until which past replies use up the rate.
 #[derive(Debug, Default)]
 pub struct ReplyRateLimit(Mutex<Option<Instant>>);
 
 impl ReplyRateLimit {
-    /// Waits for the turn of one answer. True: it had to.
+    /// Waits for the slot of one reply. True if it had to wait.
     pub async fn wait_turn(&self) -> bool {
         let Some(at) = self.reserve_slot(Instant::now()) else { return false };
         sleep_until(at).await;
         true
     }
 
-    /// Takes a turn; `None`: it is now.
+    /// Reserves a slot and returns its time. `None` if it is now.
     fn reserve_slot(&self, now: Instant) -> Option<Instant> {
         let step = Duration::from_secs(1) / PER_SECOND;
         let mut paid = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Until when all turns that were taken would last, one at a time.
+        // Time at which all reserved slots would end, one after another.
         let until = paid.map_or(now, |until| until.max(now)) + step;
+        // A virtual clock (GCRA): no task refills the allowance.
         *paid = Some(until);
         (until > now + step * BURST).then(|| until - step * BURST)
     }
 }
 
-/// Counts the requests of one server that the gateway answers by itself.
+/// Counter of server requests that the gateway answers by itself.
 #[derive(Clone)]
 pub struct ReplyMeter {
     server: String,
@@ -46,17 +47,17 @@ pub struct ReplyMeter {
 }
 
 impl ReplyMeter {
-    /// Of this server.
+    /// Creates a counter for this server.
     pub fn new(server: &str, metrics: &Metrics) -> Self {
         ReplyMeter { server: server.to_owned(), requests: metrics.server_requests.clone() }
     }
 
-    /// One was answered. `late`: the server had to wait, since it asks too much.
+    /// Counts a reply. `late` is true if the server asks too often and had to wait.
     pub fn answered(&self, late: bool) {
         self.count(if late { "delayed" } else { "answered" });
     }
 
-    /// One gets no answer: the server takes none.
+    /// Counts a request without a reply: the server reads none.
     pub fn dropped(&self) {
         self.count("dropped");
     }

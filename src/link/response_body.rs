@@ -1,7 +1,7 @@
-//! The body of an answer, whichever way it comes.
+//! Response bodies from our own connections or a general client.
 //!
-//! Owns the connection under an answer for as long as there is more to read from it. Does not know messages. Invariant:
-//! a connection goes back to where it came from as soon as the answer was read to its end, and at no other time.
+//! Owns the connection below a response until the response is read. Does not know messages. Invariant: a connection
+//! returns to its pool as soon as the response was read to the end, and at no other time.
 
 use std::io;
 use std::pin::pin;
@@ -15,7 +15,7 @@ use hyper::body::Incoming;
 use crate::link::http1::{BodyDecoder, ConnectionError, HttpConnection};
 use crate::link::pool::PlainPool;
 
-/// The body of an answer.
+/// Body of a response.
 pub(super) struct ResponseBody(BodySource);
 
 enum BodySource {
@@ -23,7 +23,7 @@ enum BodySource {
     Tls(Incoming),
 }
 
-/// A connection, and where it goes afterwards.
+/// Connection and the pool that it returns to.
 struct PooledConnection(Box<HttpConnection>, Arc<PlainPool>);
 
 impl From<Incoming> for ResponseBody {
@@ -33,14 +33,15 @@ impl From<Incoming> for ResponseBody {
 }
 
 impl ResponseBody {
-    /// A body that comes on this connection.
+    /// Creates a body that arrives on this connection.
     pub(super) fn new(body: BodyDecoder, connection: Box<HttpConnection>, home: Arc<PlainPool>) -> Self {
+        // A short body arrives with its head, and the connection is free already.
         let mut answer = ResponseBody(BodySource::Plain(body, Some(PooledConnection(connection, home))));
         answer.release();
         answer
     }
 
-    /// Whether there is nothing more to take.
+    /// True if no bytes are left to take.
     pub(super) fn is_finished(&self) -> bool {
         match &self.0 {
             BodySource::Plain(body, _) => body.is_finished(),
@@ -48,7 +49,7 @@ impl ResponseBody {
         }
     }
 
-    /// How many bytes there are to take, where the head says so.
+    /// Returns the number of bytes left to take, if the head states it.
     pub(super) fn length(&self) -> Option<u64> {
         match &self.0 {
             BodySource::Plain(body, _) => body.length(),
@@ -56,7 +57,7 @@ impl ResponseBody {
         }
     }
 
-    /// All that there is to take, if it was read already.
+    /// Takes the rest of the body, if it was read already.
     pub(super) fn take_buffered(&mut self) -> Option<Bytes> {
         match &mut self.0 {
             BodySource::Plain(body, _) => body.is_read().then(|| body.take_buffered()),
@@ -64,12 +65,12 @@ impl ResponseBody {
         }
     }
 
-    /// Appends what comes next to `out`; false: it is over.
+    /// Appends the next bytes to `out`. False at the end of the body.
     pub(super) async fn fill(&mut self, out: &mut BytesMut) -> Result<bool, ConnectionError> {
         std::future::poll_fn(|cx| self.poll_fill(cx, out)).await
     }
 
-    /// What comes next; `None`: it is over.
+    /// Returns the next bytes. `None` at the end of the body.
     pub(super) fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, ConnectionError>> {
         match &mut self.0 {
             BodySource::Tls(body) => poll_frame(body, cx),
@@ -85,7 +86,7 @@ impl ResponseBody {
         }
     }
 
-    /// What comes next; `None`: it is over.
+    /// Returns the next bytes. `None` at the end of the body.
     pub(super) async fn data(&mut self) -> Result<Option<Bytes>, ConnectionError> {
         std::future::poll_fn(|cx| self.poll_data(cx)).await
     }
@@ -108,6 +109,7 @@ impl ResponseBody {
                 };
                 match &polled {
                     Ok(_) => self.release(),
+                    // A broken connection must not return to the pool.
                     Err(_) => *lent = None,
                 }
                 Poll::Ready(polled)
@@ -115,8 +117,8 @@ impl ResponseBody {
         }
     }
 
-    /// After the end of the body the connection can be used again. Before that, whoever drops the body closes it, which
-    /// also tells the server.
+    /// Returns the connection to the pool once the body is read. A body dropped earlier closes it, which tells the
+    /// server.
     fn release(&mut self) {
         if let BodySource::Plain(body, lent) = &mut self.0
             && body.is_read()
@@ -132,7 +134,7 @@ fn poll_frame(body: &mut Incoming, cx: &mut Context<'_>) -> Poll<Result<Option<B
         match ready!(pin!(&mut *body).poll_frame(cx)) {
             None => return Poll::Ready(Ok(None)),
             Some(Err(error)) => return Poll::Ready(Err(ConnectionError::Io(io::Error::other(error)))),
-            // Trailers mean nothing.
+            // Trailers carry no meaning for MCP.
             Some(Ok(frame)) => {
                 if let Ok(data) = frame.into_data() {
                     return Poll::Ready(Ok(Some(data)));

@@ -1,25 +1,26 @@
-//! How long a host asks to be left alone: `Retry-After`, in both of its spellings.
+//! Parser of the `Retry-After` header, in both of its forms.
 //!
-//! Owns reading the header. How much of the wish is granted is decided by whoever asked (`upstream`). Invariant: what
-//! cannot be read is no wish.
+//! Owns the reading of the header. Does not decide how long to wait (`upstream` does). Invariant: an unreadable value
+//! counts as absent.
 
 use std::time::{Duration, SystemTime};
 
 use http::HeaderMap;
 use http::header::{AsHeaderName, DATE, RETRY_AFTER};
 
-/// The seconds to wait. RFC 9110, 10.2.3: "The Retry-After field value can be either an HTTP-date or a number of seconds to
-/// delay after receiving the response."
+/// Returns the seconds to wait. RFC 9110, 10.2.3: "The Retry-After field value can be either an HTTP-date or a number
+/// of seconds to delay after receiving the response."
 pub(super) fn retry_after(headers: &HeaderMap) -> Option<u64> {
     let text = text(headers, RETRY_AFTER)?;
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        // More than a number holds is as long as may be.
+        // A number that overflows means the longest wait.
         return Some(text.parse().unwrap_or(u64::MAX));
     }
     let until = httpdate::parse_http_date(text).ok()?;
-    // Measured on the host's own clock where it shows it: ours may be another.
+    // Measured by the host's own clock if it sends `Date`: ours may differ.
     let shown = self::text(headers, DATE).and_then(|date| httpdate::parse_http_date(date).ok());
     let left = until.duration_since(shown.unwrap_or_else(SystemTime::now)).unwrap_or(Duration::ZERO);
+    // Rounded up: a retry must not come early.
     Some(left.as_secs() + u64::from(left.subsec_nanos() > 0)).filter(|seconds| *seconds > 0)
 }
 
@@ -47,7 +48,7 @@ mod tests {
         assert_eq!(read("120", None), Some(120));
         assert_eq!(read("99999999999999999999999999", None), Some(u64::MAX));
         let date = Some("Sun, 06 Nov 1994 08:49:00 GMT");
-        // The spelling of today, and the two that were once.
+        // The current date form and the two obsolete ones.
         for until in ["Sun, 06 Nov 1994 08:49:37 GMT", "Sunday, 06-Nov-94 08:49:37 GMT", "Sun Nov  6 08:49:37 1994"] {
             assert_eq!(read(until, date), Some(37), "{until}");
         }

@@ -1,9 +1,9 @@
-//! One pipe, many calls: newline-delimited JSON-RPC over any reader and writer.
+//! Newline-delimited JSON-RPC over one pipe that all calls share.
 //!
 //! Owns the table of open requests and the two tasks that read and write. Does not start processes (`stdio`).
-//! Invariant: the reading task waits for no call: one whose queue is full loses notifications, not answers, and delays
-//! no other call; a request of the server's that has no room is answered with an error, and a server that takes no
-//! answers is not read for a while (`replies`); when the pipe ends, every open call fails at once with the reason.
+//! Invariant: the reading task waits for no call. A full call queue loses notifications, never the answer, and delays
+//! no other call. A server request without room gets an error. A server that reads no replies is itself not read for a
+//! while (`reply_queue`). The end of the pipe fails every open call at once, with the reason.
 
 mod line_codec;
 mod reply_queue;
@@ -31,23 +31,23 @@ pub(super) use line_codec::WriteQueue;
 use line_codec::{read_lines, take_line, write_cost, write_lines};
 use reply_queue::ReplyQueue;
 
-/// Messages that a call may have waiting before notifications of it are dropped; one place is kept for the answer.
+/// Limit of messages queued for one call. Further notifications are dropped; one place is reserved for the answer.
 const CALL_QUEUE: usize = 256;
-/// Messages that belong to no call, waiting to be read.
+/// Limit of queued messages that belong to no call.
 const EVENT_QUEUE: usize = 256;
-/// Messages waiting to be written.
+/// Limit of queued lines that wait to be written.
 const WRITE_QUEUE: usize = 1024;
-/// How long a full write queue is waited for: the server does not read its input.
+/// Longest wait for room in a full write queue. A longer wait means that the server does not read its input.
 const WRITE_WAIT: Duration = Duration::from_secs(5);
 
-/// What is told about lines that are no messages.
+/// Callback for lines that are no JSON-RPC messages.
 pub type OnGarbage = Arc<dyn Fn(&[u8]) + Send + Sync>;
 
 /// A pipe to a server.
 pub struct RpcPipe {
     shared: Arc<PipeShared>,
     writer: Mutex<Option<mpsc::Sender<QueuedLine>>>,
-    /// Bytes that may still wait to be written.
+    /// Bytes that may still be queued for writing.
     write_room: Arc<Semaphore>,
     events: Mutex<Option<mpsc::Receiver<(RpcMessage, ByteReservation)>>>,
 }
@@ -60,55 +60,55 @@ struct PipeShared {
     backlog: Arc<ByteBudget>,
     replies: ReplyQueue,
     activity: ActivityFlag,
-    /// Messages so far.
+    /// Count of messages received so far.
     received: AtomicU64,
     closed: watch::Sender<Option<LinkError>>,
     stop: CancellationToken,
 }
 
-/// A message to be written, and its part of what may wait.
+/// Line to be written, with its share of the write budget.
 pub(super) type QueuedLine = (Bytes, OwnedSemaphorePermit);
 
-/// A message for a call, and its part of the backlog. Answers have none: there is one for each call.
+/// Message for a call, with its share of the byte budget. Answers reserve nothing: each call has at most one.
 struct CallMessage {
     message: Result<RpcMessage, LinkError>,
     _reservation: Option<ByteReservation>,
 }
 
 impl CallMessage {
-    /// What ends a call.
+    /// Builds the message that ends a call.
     fn end(message: Result<RpcMessage, LinkError>) -> Self {
         CallMessage { message, _reservation: None }
     }
 }
 
-/// The open requests, or why there can be none any more.
+/// Open requests by id, or the reason why no more are accepted.
 enum OpenRequestTable {
     Calls(HashMap<u64, mpsc::Sender<CallMessage>>),
     Broken(LinkError),
 }
 
-/// What a pipe needs to know.
+/// Settings of one pipe.
 pub struct RpcPipeSettings {
     /// Longest line accepted, in bytes.
     pub max_message: usize,
-    /// What may wait to be read, and the same again to be written.
+    /// Byte budget of unread messages. Unwritten messages may take as many bytes again.
     pub backlog: Arc<ByteBudget>,
-    /// Which open call a message without an id of ours is about.
+    /// Finds the open call that a message belongs to when it carries no request id of ours.
     pub correlate: CorrelateFn,
-    /// Told about each line that is no message.
+    /// Called for each line that is no message.
     pub on_garbage: OnGarbage,
-    /// What the server did where there is nothing more to read.
+    /// Text of the error for a regular end of the input.
     pub closed: &'static str,
-    /// Finds a better reason for the end of the pipe, such as how the process ended.
+    /// Finds a better reason for the end of the pipe, such as the exit status of the process.
     pub explain: Option<ExplainEnd>,
 }
 
-/// Turns the end of a pipe into a reason for people. Must not take long: open calls wait for it.
+/// Turns the end of a pipe into a reason for people. Must be quick: open calls wait for it.
 pub type ExplainEnd = Box<dyn FnOnce(LinkError) -> BoxFuture<'static, LinkError> + Send>;
 
 impl RpcPipe {
-    /// Starts to read and write lines.
+    /// Starts the tasks that read and write lines.
     pub fn start<R, W>(reader: R, writer: W, mut settings: RpcPipeSettings) -> Self
     where
         R: AsyncRead + Send + Unpin + 'static,
@@ -122,8 +122,8 @@ impl RpcPipe {
         duplex
     }
 
-    /// The same over messages that something else delimits. Whoever owns that takes what is to be written from the
-    /// outbox, or only the answers to requests of the server's, and sends calls in a way of its own.
+    /// Starts a pipe over messages that another protocol delimits. The owner writes what the returned queue yields. An
+    /// owner that sends calls itself finds only replies to server requests there.
     pub(super) fn framed<S>(messages: S, mut settings: RpcPipeSettings) -> (Self, WriteQueue)
     where
         S: Stream<Item = Result<Bytes, LinkError>> + Send + 'static,
@@ -138,6 +138,7 @@ impl RpcPipe {
                     Some(Ok(message)) => {
                         take_line(message, &shared, &mut owed);
                         shared.send_owed_replies(&mut owed).await;
+                        // A server that floods the pipe must let other tasks run.
                         coop::consume_budget().await;
                     }
                     Some(Err(error)) => return error,
@@ -151,6 +152,7 @@ impl RpcPipe {
     fn new(settings: RpcPipeSettings) -> (Self, WriteQueue) {
         let (events, event_reader) = mpsc::channel(EVENT_QUEUE);
         let (to_write, messages) = mpsc::channel(WRITE_QUEUE);
+        // `Semaphore::new` panics above its maximum.
         let room = Arc::new(Semaphore::new(settings.backlog.limit().min(Semaphore::MAX_PERMITS)));
         let (replies, answers) = ReplyQueue::new(settings.backlog.replies.clone());
         let shared = Arc::new(PipeShared {
@@ -177,7 +179,7 @@ impl RpcPipe {
         )
     }
 
-    /// Reads to the end, which is that of the pipe.
+    /// Spawns the reading task. Its end is the end of the pipe.
     fn read(&self, explain: Option<ExplainEnd>, reading: impl Future<Output = LinkError> + Send + 'static) {
         let shared = self.shared.clone();
         tokio::spawn(async move {
@@ -192,19 +194,19 @@ impl RpcPipe {
         });
     }
 
-    /// Reads nothing more, whatever the server does.
+    /// Stops reading, whatever the server does.
     pub(super) fn stop(&self) {
         self.shared.stop.cancel();
     }
 
-    /// Closes politely: stops writing, and gives the server a moment to end the pipe.
+    /// Closes politely: stops writing, then waits for the server to end the pipe.
     pub(super) async fn close_within(&self, within: Duration) {
         self.close_writer();
         let _ = tokio::time::timeout(within, self.closed()).await;
         self.stop();
     }
 
-    /// Expects the answer to a request that goes out another way; the entry leaves the table with the stream.
+    /// Registers a request that is sent outside of this pipe. Dropping the returned stream removes the entry.
     pub(super) fn expect_reply(&self, id: u64) -> Result<MessageStream, LinkError> {
         let receiver = self.register(id)?;
         Ok(PendingRequest { id, shared: self.shared.clone(), receiver }.into_messages())
@@ -219,18 +221,19 @@ impl RpcPipe {
         }
     }
 
-    /// Ends the pipe for a reason that its own end does not show.
+    /// Ends the pipe for a reason that the reading task cannot see.
     pub(super) fn fail(&self, error: LinkError) {
         self.shared.fail(error);
     }
 
-    /// Stops writing, which tells a child that it should end.
+    /// Stops writing. A child sees the end of its input and exits.
     pub fn close_writer(&self) {
         lock(&self.writer).take();
     }
 
     fn register(&self, id: u64) -> Result<mpsc::Receiver<CallMessage>, LinkError> {
         match &mut *lock(&self.shared.open) {
+            // The pipe ended before this request was written, so a retry is safe.
             OpenRequestTable::Broken(LinkError::Closed(reason)) => Err(LinkError::NotSent(reason.clone())),
             OpenRequestTable::Broken(error) => Err(error.clone()),
             OpenRequestTable::Calls(calls) => {
@@ -242,9 +245,10 @@ impl RpcPipe {
     }
 
     async fn write(&self, body: Bytes) -> Result<(), LinkError> {
+        // Reported as not sent: the writer is gone, so no byte of the message left and a retry is safe.
         let gone = || LinkError::NotSent("the server is being stopped".to_owned());
         let writer = lock(&self.writer).clone().ok_or_else(gone)?;
-        // The largest message may be larger than all that may wait: then it waits alone.
+        // A message may be larger than the whole budget. It then takes all of it and is written alone.
         let size = write_cost(&body).min(u32::try_from(self.shared.backlog.limit()).unwrap_or(u32::MAX));
         let line = match self.write_room.clone().try_acquire_many_owned(size) {
             Ok(place) => writer.try_send((body, place)),
@@ -254,6 +258,7 @@ impl RpcPipe {
             Ok(()) => Ok(()),
             Err(mpsc::error::TrySendError::Closed(_)) => Err(gone()),
             Err(mpsc::error::TrySendError::Full((body, place))) => {
+                // Returned first: the slow path reserves the bytes again.
                 drop(place);
                 self.write_when_room(&writer, body, size).await
             }
@@ -288,7 +293,7 @@ impl Link for RpcPipe {
                 return Ok(LinkReply { headers: HeaderMap::new(), status: 200, messages: stream::empty().boxed() });
             };
             let receiver = self.register(id)?;
-            // From here on the entry leaves the table with the stream, however the call ends.
+            // From here on dropping the stream removes the entry, however the call ends.
             let entry = PendingRequest { id, shared: self.shared.clone(), receiver };
             self.write(outgoing.body).await?;
             Ok(LinkReply { headers: HeaderMap::new(), status: 200, messages: entry.into_messages() })
@@ -337,7 +342,7 @@ impl Link for RpcPipe {
     }
 }
 
-/// One open request's place in the table.
+/// Entry of one open request. Dropping it removes the request from the table.
 struct PendingRequest {
     id: u64,
     shared: Arc<PipeShared>,
@@ -359,31 +364,31 @@ impl Drop for PendingRequest {
     }
 }
 
-// === impl Shared ===
+// === impl PipeShared ===
 
 impl PipeShared {
-    /// Sends what the server is owed before anything more is read of it.
+    /// Sends the replies that the server is owed, before any more input is read.
     async fn send_owed_replies(&self, owed: &mut Vec<Bytes>) {
         for answer in owed.drain(..) {
             self.replies.send(answer).await;
         }
     }
 
-    /// Something was heard.
+    /// Records that a message arrived.
     fn mark_received(&self) {
         self.activity.mark();
-        // Only the reading task counts.
+        // A load and a store suffice: only the reading task counts.
         self.received.store(self.received.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// Hands a message to whom it is for; gives the answer that the server is owed at once, if it is. `size`: the bytes
-    /// that the message keeps alive.
+    /// Routes a message to its receiver. Returns the reply that the server must get at once, if any. `size` is the
+    /// number of bytes that the message keeps in memory.
     fn deliver(&self, message: RpcMessage, size: usize) -> Option<Bytes> {
         self.mark_received();
         if let RpcMessage::Response(response) = &message {
             match response.id.as_ref().and_then(|id| id.as_number()) {
                 Some(id) => self.complete_call(id, message),
-                // An answer to nothing that we asked: late, or invented.
+                // The answer matches no request of ours: it timed out or was invented.
                 None => self.backlog.answers.inc(),
             }
             return None;
@@ -399,15 +404,17 @@ impl PipeShared {
             }
             MessageRoute::Events => {}
         }
+        // No one subscribed, so the message must take no room from calls.
         if self.events.is_closed() {
             return self.drop_unclaimed(&message);
         }
+        // Never waits: the reading task must go on to the answers behind this message.
         let Some(weight) = self.backlog.reserve(size) else { return self.drop_unroutable(&message) };
         let unsent = self.events.try_send((message, weight)).err()?;
         self.drop_unroutable(&unsent.into_inner().0)
     }
 
-    /// Ends a call with its answer: the table forgets it, so that a second answer finds nobody.
+    /// Ends a call with its answer. The entry is removed, so a second answer finds no call.
     fn complete_call(&self, id: u64, message: RpcMessage) {
         let call = match &mut *lock(&self.open) {
             OpenRequestTable::Calls(calls) => calls.remove(&id),
@@ -419,9 +426,9 @@ impl PipeShared {
         }
     }
 
-    /// Tells a call something that is not its answer.
+    /// Queues a message for an open call that is not its answer.
     fn queue_for_call(&self, call: &mpsc::Sender<CallMessage>, message: RpcMessage, size: usize) -> Option<Bytes> {
-        // One place stays free for the answer.
+        // One place stays free, so that the answer always fits and the reading task never waits.
         let Some(weight) = self.backlog.reserve(size).filter(|_| call.capacity() > 1) else {
             return self.drop_unroutable(&message);
         };
@@ -429,8 +436,8 @@ impl PipeShared {
         self.drop_unroutable(unsent.into_inner().message.as_ref().ok()?)
     }
 
-    /// Counts a message that comes to nobody. JSON-RPC 2.0, section 4: a request "MUST" be replied to, and a server may
-    /// wait for that for ever.
+    /// Counts a message that has no room and returns an error reply to a request. JSON-RPC 2.0, section 4: a request
+    /// "MUST" be replied to. A server may wait for the reply for ever.
     fn drop_unroutable(&self, message: &RpcMessage) -> Option<Bytes> {
         self.backlog.dropped.inc();
         let RpcMessage::Request(request) = message else { return None };
@@ -438,24 +445,26 @@ impl PipeShared {
         Some(refusal(request, code::INTERNAL, "Too much waits for the client; ask again later"))
     }
 
-    /// The same where nobody listens to what belongs to no call: it takes no room from what does.
+    /// Drops a message that no subscription reads, so that it takes no room from others. Requests get an error reply.
     fn drop_unclaimed(&self, message: &RpcMessage) -> Option<Bytes> {
         self.backlog.dropped.inc();
         let RpcMessage::Request(request) = message else { return None };
         Some(refusal(request, code::METHOD_NOT_FOUND, "Nobody is here who could answer"))
     }
 
-    /// Ends the pipe: every open call fails now, every later one at once.
+    /// Ends the pipe. Every open call fails now, every later call at once.
     fn fail(&self, error: LinkError) {
         let mut open = lock(&self.open);
         let OpenRequestTable::Calls(calls) = std::mem::replace(&mut *open, OpenRequestTable::Broken(error.clone()))
         else {
             return;
         };
+        // Unlocked first: woken calls lock the table when they are dropped.
         drop(open);
         for call in calls.into_values() {
             let _ = call.try_send(CallMessage::end(Err(error.clone())));
         }
+        // `send_replace` stores the reason even if no task waits for it yet.
         self.closed.send_replace(Some(error));
     }
 }
@@ -476,7 +485,7 @@ mod tests {
     use super::*;
     use crate::telemetry::Metrics;
 
-    /// What the calls 1 and 2 are told of this text, written in pieces of this size.
+    /// Returns what the calls 1 and 2 receive from this text, written in pieces of this size.
     async fn told(text: &str, size: usize) -> Vec<String> {
         let (ours, mut theirs) = tokio::io::duplex(size);
         let settings = RpcPipeSettings {
@@ -522,7 +531,7 @@ mod tests {
         let both = r#"{"jsonrpc":"2.0","id":1,"result":{},"error":{}}"#;
         let told_of = told(&format!("{both}\n"), 1000).await;
         assert!(told_of[0].contains("the answer is not a JSON-RPC 2.0 message"), "{told_of:?}");
-        // A log line of a program that logs as JSON, and a request that is none.
+        // The input has a JSON log line and an invalid request.
         for other in [r#"{"level":30,"id":1,"error":"no"}"#, r#"{"jsonrpc":"2.0","id":1,"method":7,"error":1}"#] {
             let told = told(&format!("{other}\n"), 1000).await;
             assert_eq!(told[0], "the server closed its output", "{other}");
@@ -566,7 +575,7 @@ mod tests {
         let mut line = String::new();
         let read = server.read_line(&mut line);
         tokio::time::timeout(Duration::from_secs(20), read).await.expect("no answer").unwrap();
-        // Of some fifty bytes each, three have room; the fourth is the first to be refused.
+        // Three messages of about fifty bytes fit. The fourth is the first to be refused.
         assert!(line.contains(r#""id":"q3""#) && line.contains("-32603"), "{line}");
         for n in 4..10 {
             line.clear();
@@ -577,7 +586,7 @@ mod tests {
         assert_eq!(metrics.refused.with_label_values(&["max_backlog"]).get(), 7);
         assert_eq!(metrics.dropped.with_label_values(&["server_message"]).get(), 7);
         assert!(metrics.backlog_bytes.with_label_values(&["a"]).get() > 0);
-        // What is read makes room again.
+        // Reading makes room again.
         let mut events = duplex.open_server_stream(Vec::new()).await.unwrap();
         for _ in 0..3 {
             assert!(events.next().await.is_some());
@@ -605,7 +614,7 @@ mod tests {
         assert_eq!(metrics.refused.with_label_values(&["max_backlog"]).get(), 0);
     }
 
-    /// The routes of a server whose pings are answered.
+    /// Routes of a server whose pings are answered.
     fn pongs(message: &RpcMessage) -> MessageRoute {
         match message {
             RpcMessage::Request(request) => MessageRoute::Answer(Bytes::from(format!(
@@ -623,7 +632,7 @@ mod tests {
             max_message: 1 << 20,
             backlog: ByteBudget::new(1 << 24, "a", metrics),
             correlate: Arc::new(pongs),
-            // Such as half a line, where the writing was given up.
+            // A line may be incomplete where the write was abandoned.
             on_garbage: Arc::new(|_| ()),
             closed: "the other end closed the pipe",
             explain: None,
@@ -639,7 +648,7 @@ mod tests {
     async fn a_ping_is_answered_before_whatever_else_waits() {
         let metrics = Metrics::new();
         let (duplex, mut server) = pinged(&metrics);
-        // Large ones, of which the pipe holds none, so that they wait for the server to read.
+        // The messages exceed the buffer of the pipe, so they wait for the server to read.
         for _ in 0..200 {
             duplex.write(Bytes::from(vec![b'1'; 20_000])).await.unwrap();
         }
@@ -656,7 +665,7 @@ mod tests {
             }
             before += 1;
         }
-        // Those that were on their way already.
+        // These were already being written.
         assert!(before <= 65, "it came after {before} others");
     }
 
@@ -667,17 +676,17 @@ mod tests {
         let ping = b"{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"ping\"}\n";
         let began = tokio::time::Instant::now();
         let mut written = 0;
-        // It reads nothing: some answers are in the pipe, some wait, and then no more pings are taken.
+        // The server reads nothing: some replies fill the pipe, some wait, then no more pings are accepted.
         while tokio::time::timeout(Duration::from_secs(1), server.write_all(ping)).await.is_ok() {
             written += 1;
             assert!(written < 10_000, "there is no end to it");
         }
         assert!(written < 2000, "{written}");
         assert!(requests(&metrics, "dropped") == 0, "{:?}", began.elapsed());
-        // After a while it is read again, and its pings are dropped.
+        // After a while the server is read again, and its pings are dropped.
         tokio::time::sleep(Duration::from_secs(6)).await;
         assert!(requests(&metrics, "dropped") > 0);
-        // When it reads, it is answered again.
+        // Once the server reads, it gets replies again.
         let (mut line, count) =
             (String::new(), |metrics: &Metrics| requests(metrics, "answered") + requests(metrics, "delayed"));
         for _ in 0..count(&metrics) {
@@ -698,7 +707,7 @@ mod tests {
         let (duplex, mut server) = pinged(&metrics);
         let body = Bytes::from(vec![b' '; 100_000]);
         let mut call = duplex.send(OutgoingMessage { body, id: Some(1), headers: Vec::new() }).await.unwrap().messages;
-        // The server reads nothing before all of this is written, and the call does not fit into the pipe.
+        // The server reads nothing until all of this is written, and the call does not fit into the pipe.
         let serving = tokio::spawn(async move {
             let pings = "{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"ping\"}\n".repeat(3000);
             server.write_all(pings.as_bytes()).await.unwrap();
@@ -717,7 +726,7 @@ mod tests {
     async fn what_waits_to_be_written_is_bounded_in_bytes() {
         let metrics = Metrics::new();
         let (duplex, server) = pipe(300_000, &metrics);
-        // Nobody reads: what the pipe itself holds is taken, then what may wait, and then no more.
+        // No one reads: the pipe fills, then the write queue, and then no more is accepted.
         let mut taken = 0;
         let refused = loop {
             match duplex.write(Bytes::from(vec![b' '; 50_000])).await {
@@ -727,7 +736,7 @@ mod tests {
             assert!(taken < 100, "there is no end to it");
         };
         assert!(matches!(refused, LinkError::QueueFull(_)), "{refused}");
-        // What the writer has gathered goes with it; a message that is larger than all room would wait alone.
+        // The messages gathered by the writer leave with it. A message larger than the budget would wait alone.
         drop(server);
     }
 }

@@ -1,7 +1,7 @@
 //! Servers behind a TCP or Unix socket: newline-delimited JSON-RPC, as over standard streams.
 //!
-//! Owns connecting, and why that failed. Does not read messages (`duplex`) and does not connect again (whoever holds the
-//! link does). Invariant: a connection whose other end vanished is noticed although nothing is said on it.
+//! Owns connecting and the reasons of its failures. Does not read messages (`rpc_pipe`) or reconnect (the link's
+//! owner). Invariant: a peer that vanished is detected even on a silent connection.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -24,44 +24,44 @@ use crate::link::{
     ByteBudget, CorrelateFn, HeaderList, Link, LinkError, LinkReply, MessageStream, OutgoingMessage, http_client,
 };
 
-/// How long what was sent may stay unacknowledged.
+/// Longest time that sent data may stay unacknowledged.
 #[cfg(target_os = "linux")]
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a server may take to close its side once ours is closed.
+/// Longest wait for the server to close its side after ours is closed.
 const CLOSE_TIME: Duration = Duration::from_secs(1);
 
-/// Where a server's socket is.
+/// Address of a server's socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SocketAddress {
-    /// A host, by name or address (IPv6 in brackets), and a port: `host:port`.
+    /// Host by name or address (IPv6 in brackets) and port: `host:port`.
     Tcp(String),
-    /// The path of a Unix socket.
+    /// Path of a Unix socket.
     Unix(PathBuf),
 }
 
-/// What is needed to talk to one server.
+/// Settings of a connection to one server.
 pub struct SocketSettings {
-    /// Where it is.
+    /// Address of the server.
     pub address: SocketAddress,
     /// Longest time to connect.
     pub connect_timeout: Duration,
-    /// Longest line accepted, in bytes.
+    /// Limit of one line, in bytes.
     pub max_message: usize,
-    /// What may wait to be read, and the same again to be written.
+    /// Byte budget of unread messages. Unwritten messages may take as many bytes again.
     pub backlog: Arc<ByteBudget>,
-    /// Which open call a message is about.
+    /// Finds the open call that a message belongs to.
     pub correlate: CorrelateFn,
-    /// Told about lines that are no messages.
+    /// Called for lines that are no messages.
     pub on_garbage: OnGarbage,
 }
 
-/// A connection to a server.
+/// Connection to a server.
 pub struct SocketLink {
     duplex: RpcPipe,
 }
 
 impl SocketLink {
-    /// Connects.
+    /// Connects to the server.
     pub async fn open(settings: SocketSettings) -> Result<Self, LinkError> {
         let limit = settings.connect_timeout;
         match settings.address.clone() {
@@ -112,18 +112,20 @@ async fn tcp(address: &str, limit: Duration) -> Result<tokio::net::TcpStream, Li
     Ok(stream.into_inner())
 }
 
-/// Connects over TCP for longer than one answer: an end that vanished without a word is noticed within about a minute,
-/// whether something was sent to it or not.
+/// Returns a connector for long connections. A peer that vanished is detected within about a minute, whether data was
+/// sent to it or not.
 pub(super) fn keepalive_connector(connect_timeout: Duration) -> HttpConnector {
     let mut tcp = http_client::tcp(connect_timeout);
+    // TCP keepalive covers a silent connection; this covers data in flight, which keepalive does not probe.
     #[cfg(target_os = "linux")]
     tcp.set_tcp_user_timeout(Some(TCP_USER_TIMEOUT));
     tcp
 }
 
-/// Why a Unix socket cannot be connected to. None of it is for ever: the server may be about to make its socket, or to
-/// open it to others.
+/// Explains why a Unix socket cannot be connected to. Every reason may pass: the server may be about to create its
+/// socket, or to change its permissions.
 fn unix_connect_error(path: &Path, error: &io::Error) -> LinkError {
+    // A missing path, a refusal and a full queue need different remedies.
     let path = path.display();
     LinkError::Unreachable(match error.kind() {
         io::ErrorKind::NotFound => format!("cannot connect: there is no socket at {path}; is the server running?"),
@@ -211,7 +213,7 @@ mod tests {
     #[tokio::test]
     async fn names_and_addresses_of_both_families_are_connected_to() {
         for (bound, name) in [("127.0.0.1:0", "127.0.0.1"), ("127.0.0.1:0", "localhost"), ("[::1]:0", "[::1]")] {
-            // A machine without IPv6 has nothing to show here.
+            // A machine without IPv6 has no such address to test.
             let Ok(listener) = TcpListener::bind(bound).await else { continue };
             let address = format!("{name}:{}", listener.local_addr().unwrap().port());
             let link = SocketLink::open(settings(SocketAddress::Tcp(address))).await.unwrap();
@@ -233,7 +235,7 @@ mod tests {
         for close in [true, false] {
             let link = SocketLink::open(settings(address.clone())).await.unwrap();
             let (mut server, _) = listener.accept().await.unwrap();
-            // It does not close its side, and goes on talking.
+            // The server does not close its side and keeps sending.
             server.write_all(b"{\"jsonrpc\":\"2.0\",\"method\":\"x\"}\n").await.unwrap();
             if close {
                 link.close(Vec::new()).await;
@@ -255,7 +257,7 @@ mod tests {
         drop(UnixListener::bind(&path).unwrap());
         let left = refused(SocketAddress::Unix(path.clone())).await;
         assert!(left.contains("nobody listens at"), "{left}");
-        // Whoever runs tests as root may do everything.
+        // Root may open everything.
         let denied = unix_connect_error(&path, &io::ErrorKind::PermissionDenied.into()).to_string();
         assert!(denied.contains("may not open") && denied.contains("socket"), "{denied}");
         let full = unix_connect_error(&path, &io::ErrorKind::WouldBlock.into()).to_string();

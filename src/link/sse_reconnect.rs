@@ -1,7 +1,7 @@
-//! Event streams that end too early, asked for again where they ended.
+//! Reconnects of event streams that end too early.
 //!
-//! Owns the waiting and the attempts. Does not read events (`http`). Invariant: it waits at least as long as the server
-//! said, never longer than [`RETRY_MAX`], and asks for nothing again that had no event id.
+//! Owns the waiting and the attempts. Does not read events (`streamable_http`). Invariant: a reconnect waits at least
+//! as long as the server asked, never longer than [`RETRY_MAX`], and only streams with an event id are resumed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,37 +14,36 @@ use crate::link::http_client::{HttpEndpoint, HttpRequest};
 use crate::link::streamable_http::{EventStream, EventStreamOptions, is_event_stream};
 use crate::link::{LinkError, MessageStream};
 
-/// The header of the standard for server-sent events.
+/// Header of the standard for server-sent events.
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
-/// The pause where the server named none.
+/// Delay if the server named none.
 const RETRY_DEFAULT: Duration = Duration::from_secs(1);
-/// A server that wants to be left alone for longer is not waited for: the stream counts as ended.
+/// Limit of the delay that a server may ask for. A longer one counts as the end of the stream.
 const RETRY_MAX: Duration = Duration::from_secs(600);
-/// The pause before a stream that brought nothing last time is asked for again, whatever the server said; doubled
-/// with each such time.
+/// Shortest delay after a stream without messages, whatever the server said. Doubles with each such stream in a row.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
-/// The longest of these pauses.
+/// Limit of that doubling.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// Requests in a row that may fail.
+/// Limit of consecutive failed requests.
 const FAILURES_MAX: u32 = 3;
-/// Longest time for the head of the answer.
+/// Longest wait for the head of the response.
 const HEAD_TIME: Duration = Duration::from_secs(30);
-/// Longest event id that is sent back, in bytes.
+/// Limit of an event id that is sent back, in bytes.
 const ID_MAX: usize = 4096;
 
-/// Told about each stream that is asked for again.
+/// Called for each stream that is resumed.
 pub type OnResume = Arc<dyn Fn() + Send + Sync>;
 
-/// How a stream is asked for again.
+/// Request and options that resume a stream.
 pub(super) struct SseReconnect {
     pub(super) target: HttpEndpoint,
-    /// The GET, but for the event id.
+    /// GET without its `Last-Event-ID`.
     pub(super) request: HttpRequest,
     pub(super) options: EventStreamOptions,
     pub(super) on_resume: OnResume,
 }
 
-/// The messages of `events`, and of the streams that continue it.
+/// Returns the messages of `events` and of the streams that continue it.
 pub(super) fn with_reconnects(events: EventStream, how: SseReconnect) -> MessageStream {
     let state = ReconnectingStream {
         events,
@@ -60,10 +59,10 @@ pub(super) fn with_reconnects(events: EventStream, how: SseReconnect) -> Message
 struct ReconnectingStream {
     events: EventStream,
     plan: SseReconnect,
-    /// The id of the last event that had one.
+    /// Id of the last event that had one.
     last_event_id: Option<HeaderValue>,
     retry: Duration,
-    /// How often in a row a stream ended that brought no message.
+    /// Number of consecutive streams without a message.
     empty_streams: u32,
     finished: bool,
 }
@@ -77,7 +76,7 @@ impl ReconnectingStream {
                     self.finished = self.plan.options.id.is_some() && matches!(message, RpcMessage::Response(_));
                     return Some(Ok(message));
                 }
-                // A connection that broke is one way in which a stream can end.
+                // A broken connection is one of the ways in which a stream ends early.
                 Some(Err(error @ LinkError::Closed(_))) => Some(Err(error)),
                 Some(Err(error)) => {
                     self.finished = true;
@@ -97,7 +96,7 @@ impl ReconnectingStream {
         None
     }
 
-    /// Keeps what the stream said about coming back.
+    /// Records the event id and the reconnection time of the stream.
     fn record_position(&mut self) {
         let reader = self.events.reader();
         if let Some(id) = reader.last_id() {
@@ -108,9 +107,9 @@ impl ReconnectingStream {
         }
     }
 
-    /// 2025-11-25/basic/transports.mdx, Resumability and Redelivery: "If the client wishes to resume after a
-    /// disconnection (whether due to network failure or server-initiated closure), it SHOULD issue an HTTP GET to the
-    /// MCP endpoint, and include the `Last-Event-ID` header".
+    /// Resumes the stream. 2025-11-25/basic/transports.mdx, Resumability and Redelivery: "If the client wishes to
+    /// resume after a disconnection (whether due to network failure or server-initiated closure), it SHOULD issue an
+    /// HTTP GET to the MCP endpoint, and include the `Last-Event-ID` header".
     async fn reconnect(&mut self) -> Option<EventStream> {
         let last = self.last_event_id.clone()?;
         for _ in 0..FAILURES_MAX {
@@ -131,6 +130,7 @@ impl ReconnectingStream {
             if response.status().is_success() && is_event_stream(response.headers()) {
                 return Some(EventStream::new(response.into_body(), self.plan.options.clone()));
             }
+            // Only failures that may pass are retried; any other status is the server's final word.
             if !(response.status().is_server_error() || response.status().as_u16() == 429) {
                 return None;
             }

@@ -1,7 +1,8 @@
-//! The stderr of a child process: kept, logged, and searched for the reason of a failure.
+//! Standard error of a child process: recent lines, logging and the likely reason of a failure.
 //!
-//! Owns the last lines, and at which level each is logged. Does not start the child (`stdio`). Invariant: a child never
-//! blocks on its stderr, and what is held back is logged within [`HOLD`].
+//! Owns the last lines and the log level of each. Does not start the child (`stdio`). Invariant: a child never blocks
+//! on
+//! its stderr, and lines that are held back are logged within [`PROBE_HOLD_TIME`].
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,22 +16,22 @@ use tokio_util::sync::CancellationToken;
 use crate::link::ProbeState;
 use crate::telemetry::logs;
 
-/// Lines that are kept.
+/// Limit of lines in memory.
 const LINES_MAX: usize = 50;
-/// Longest kept line, in bytes.
+/// Limit of one line, in bytes; longer lines are split.
 const LINE_MAX: usize = 500;
-/// Lines that are logged in a second, at most.
+/// Limit of lines logged in one second.
 const LOG_RATE_MAX: u32 = 50;
-/// How long a line waits to be logged while a probe is not answered.
+/// Longest time that a line is held back while a probe has no answer.
 const PROBE_HOLD_TIME: Duration = Duration::from_secs(1);
-/// Lines that wait so, at most.
+/// Limit of lines that are held back.
 const HELD_LINES_MAX: usize = 256;
-/// How long after a refused probe lines may still be about it: the two pipes of a child are not in step.
+/// Time after a refused probe in which lines may still be about it. The stdout and stderr of a child are not in step.
 const PROBE_ECHO_TIME: Duration = Duration::from_millis(500);
-/// How long the end of the stream is waited for, once the child has ended: its own children may keep it open.
+/// Longest wait for the end of the stream after the child exits. Grandchildren may hold it open.
 const EXIT_READ_TIME: Duration = Duration::from_millis(200);
 
-/// The last lines that a child wrote to its stderr.
+/// Last lines that a child wrote to its stderr.
 #[derive(Clone, Default)]
 pub struct StderrTail(Arc<TailState>);
 
@@ -42,28 +43,28 @@ struct TailState {
 }
 
 impl StderrTail {
-    /// The kept lines, oldest first.
+    /// Returns the stored lines, oldest first.
     pub fn lines(&self) -> Vec<String> {
         self.0.lines.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 
-    /// The line that most likely says why a child that has ended failed.
+    /// Returns the line that most likely explains the exit of a child.
     pub async fn likely_exit_reason(&self) -> Option<String> {
         let _ = tokio::time::timeout(EXIT_READ_TIME, self.0.ended.cancelled()).await;
         self.likely_error()
     }
 
-    /// The line that most likely says what is wrong with a child that runs.
+    /// Returns the line that most likely explains what is wrong with a running child.
     pub fn likely_error(&self) -> Option<String> {
         telling(&self.lines()).map(str::to_owned)
     }
 
-    /// Hears how a probe of ours goes.
+    /// Records the state of a probe.
     pub(super) fn set_probe_state(&self, probe: ProbeState) {
         self.0.probe.send_replace(probe);
     }
 
-    /// Reads for as long as there is anything.
+    /// Reads until the stream ends.
     pub(super) async fn drain(self, server: String, stderr: impl AsyncRead + Unpin) {
         let mut log =
             StderrLog { server, held: VecDeque::new(), suppressed_until: None, second: Instant::now(), logged: 0 };
@@ -72,28 +73,30 @@ impl StderrTail {
         loop {
             let due = log.held.front().map(|(due, _)| *due);
             tokio::select! {
-                // First: what was written before an answer is held by the time that the answer is known.
+                // Input first: lines written before an answer must be held by the time that answer is known.
                 biased;
-                // A line without end is taken in pieces. Where this is broken off, what was read stays in `line`.
+                // An endless line is taken in pieces. If this future is dropped, the bytes read so far stay in `line`.
                 read = take_line(&mut reader, &mut line) => {
                     if !read {
                         break;
                     }
                     let text: String = String::from_utf8_lossy(&line).trim_end().chars().filter(|c| !c.is_control()).collect();
                     line.clear();
-                    // What is known of the probe by now holds for this line, too.
+                    // The current state of the probe applies to this line, too.
                     if probe.has_changed().unwrap_or(false) {
                         log.on_probe(*probe.borrow_and_update(), Instant::now());
                     }
                     log.on_line(*probe.borrow(), &text, Instant::now());
                     self.push(text);
                 }
+                // The held lines are released as soon as the result of the probe is known.
                 Ok(()) = probe.changed() => log.on_probe(*probe.borrow_and_update(), Instant::now()),
                 () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
                     log.release(Instant::now());
                 }
             }
         }
+        // The stream has ended: held lines have no probe to wait for.
         log.on_probe(ProbeState::Settled, Instant::now());
         self.0.ended.cancel();
     }
@@ -107,9 +110,10 @@ impl StderrTail {
     }
 }
 
-/// Whether there is a line, or a piece of one.
+/// Reads a line or a piece of one. False at the end of the stream.
 async fn take_line(reader: &mut (impl AsyncBufReadExt + Unpin), line: &mut Vec<u8>) -> bool {
     let left = LINE_MAX.saturating_sub(line.len());
+    // The piece is as long as a line may be, and is taken as one.
     if left == 0 {
         return true;
     }
@@ -117,12 +121,12 @@ async fn take_line(reader: &mut (impl AsyncBufReadExt + Unpin), line: &mut Vec<u
     read.is_ok() && !line.is_empty()
 }
 
-/// What is logged of the lines.
+/// Rate-limited log of the lines.
 struct StderrLog {
     server: String,
-    /// Lines that may be about a probe, and when they are logged if nobody knows by then.
+    /// Lines that may be about a probe, each with the time at which it is logged anyway.
     held: VecDeque<(Instant, String)>,
-    /// Until when lines are about a probe that was refused.
+    /// End of the time in which lines are attributed to a refused probe.
     suppressed_until: Option<Instant>,
     second: Instant,
     logged: u32,
@@ -165,6 +169,7 @@ impl StderrLog {
 
     fn write_warning(&mut self, line: &str, now: Instant) {
         if now.saturating_duration_since(self.second) >= Duration::from_secs(1) {
+            // A new second starts with a new allowance.
             (self.second, self.logged) = (now, 0);
         }
         self.logged += 1;
@@ -181,9 +186,9 @@ impl StderrLog {
     }
 }
 
-// === the reason ===
+// === likely reason ===
 
-/// Parts of lines in which programs say what went wrong.
+/// Phrases with which programs report errors.
 const SAYS_ERROR: [&str; 26] = [
     "error",
     "exception",
@@ -213,7 +218,7 @@ const SAYS_ERROR: [&str; 26] = [
     "no solution",
 ];
 
-/// Parts of lines that follow a reason and are none.
+/// Phrases of lines that follow the reason and do not explain it.
 const NOISE: [&str; 9] = [
     "a complete log of this run",
     "debug-0.log",
@@ -226,19 +231,19 @@ const NOISE: [&str; 9] = [
     "during handling of the above exception",
 ];
 
-/// The line that most likely says why a program failed: the last with an error in it, else the last that says anything.
+/// Returns the line that most likely explains a failure: the last with an error in it, else the last with any text.
 fn telling(lines: &[String]) -> Option<&str> {
     let says_something = |line: &&str| {
         let lower = line.to_ascii_lowercase();
         let noise = NOISE.iter().any(|noise| lower.contains(noise));
-        // Frames of a stack, and brackets that close something.
+        // Stack frames and closing brackets explain nothing.
         let frame = ["at ", "file \"", "code:", "errno:", "syscall:", "throw "].iter().any(|f| lower.starts_with(f));
         !noise && !frame && line.chars().any(char::is_alphanumeric)
     };
     let lines = || lines.iter().rev().map(|line| line.trim()).filter(says_something);
     let says_error = |line: &&str| {
         let lower = line.to_ascii_lowercase();
-        // npm puts the word before each line of a paragraph.
+        // npm starts every line of a paragraph with the word "error".
         let own = ["npm error", "npm err!"].iter().find_map(|npm| lower.strip_prefix(npm)).unwrap_or(&lower);
         SAYS_ERROR.iter().any(|mark| own.contains(mark))
     };

@@ -1,7 +1,7 @@
-//! Child processes: started, watched and ended; their standard streams are a [`Duplex`].
+//! Child processes with their standard streams as an [`RpcPipe`].
 //!
-//! Owns the process. Does not read messages (`duplex`). Invariant: when a link is closed or its child ends, no
-//! process that the child started is left behind.
+//! Owns the process: its start, its exit status and its end. Does not read messages (`rpc_pipe`). Invariant: when a
+//! link is closed or its child exits, no process that the child started is left behind.
 
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
@@ -25,12 +25,12 @@ use crate::link::{
     ByteBudget, CorrelateFn, HeaderList, Link, LinkError, LinkReply, MessageStream, OutgoingMessage, ProbeState,
 };
 
-/// How long a child gets to end after its input was closed, and again after SIGTERM.
+/// Time that a child has to exit after its input is closed, and again after SIGTERM.
 const STOP_STEP_TIME: Duration = Duration::from_secs(2);
-/// How long the calls of a child that closed its output wait to be told how it ended.
+/// Longest wait of open calls for the exit status of a child that closed its output.
 const EXIT_WAIT: Duration = Duration::from_millis(300);
-/// What a child inherits of our environment: enough to find programs and its user's files, and nothing secret
-/// but what a proxy wants: programs that fetch packages need the proxies that we need.
+/// Environment variables that a child inherits. They suffice to find programs and the user's files. Only the proxy
+/// variables may hold secrets: programs that fetch packages need the same proxies as the gateway.
 const INHERITED: [&str; 22] = [
     "PATH",
     "HOME",
@@ -56,38 +56,38 @@ const INHERITED: [&str; 22] = [
     "no_proxy",
 ];
 
-/// What to start, and how.
+/// Settings of a child process.
 pub struct StdioSettings {
-    /// The server's name, for logs.
+    /// Server name for logs.
     pub name: String,
-    /// The program.
+    /// Program to start.
     pub command: String,
-    /// Its arguments.
+    /// Arguments of the program.
     pub args: Vec<String>,
-    /// Variables beside the inherited ones.
+    /// Environment variables beside the inherited ones.
     pub env: Vec<(String, String)>,
     /// Working directory.
     pub cwd: Option<PathBuf>,
-    /// Longest line accepted, in bytes.
+    /// Limit of one line, in bytes.
     pub max_message: usize,
-    /// What may wait to be read.
+    /// Byte budget of unread messages.
     pub backlog: Arc<ByteBudget>,
-    /// Which open call a message is about.
+    /// Finds the open call that a message belongs to.
     pub correlate: CorrelateFn,
-    /// Told about lines that are no messages.
+    /// Called for lines that are no messages.
     pub on_garbage: OnGarbage,
-    /// Cleans up if we cannot.
+    /// Kills the child if the gateway dies.
     pub reaper: Arc<Reaper>,
-    /// Takes what it writes to its stderr.
+    /// Reader of the child's stderr.
     pub stderr: StderrTail,
 }
 
-/// A running child.
+/// Running child process.
 pub struct StdioLink {
     duplex: RpcPipe,
     pid: u32,
     stop: CancellationToken,
-    /// Whether it is gone, with all that it started.
+    /// True once the child and everything that it started have exited.
     exited: watch::Receiver<bool>,
     stderr: StderrTail,
 }
@@ -100,6 +100,7 @@ impl StdioLink {
         let mut child = command(&settings, &mark).spawn().map_err(|e| spawn_error(&settings, &e))?;
         let gone = || LinkError::Closed("the child has no standard streams".to_owned());
         let pid = child.id().ok_or_else(gone)?;
+        // At once: the gateway may die at any time after the start.
         settings.reaper.register_group(pid);
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (exited_sender, exited) = watch::channel(None);
@@ -193,8 +194,8 @@ struct ChildProcess {
 }
 
 impl ChildProcess {
-    /// Waits for the child to end, by itself or because it was asked to; says at once how it ended, in words. Returns
-    /// when nothing is left of it.
+    /// Waits for the child to exit, by itself or when stopped, and publishes the exit status at once. Returns when no
+    /// process of the child is left.
     async fn watch(mut self, exited: watch::Sender<Option<String>>) {
         let stop = self.stop.clone();
         let status = tokio::select! {
@@ -205,15 +206,18 @@ impl ChildProcess {
             Ok(status) => describe(status),
             Err(e) => format!("its end could not be observed: {e}"),
         }));
-        // The leader is gone; whoever it left in its group, or marked elsewhere, goes now.
+        // The group leader has exited. Processes left in its group, or tagged outside of it, are killed now.
         self.signal(Signal::KILL);
         let mark = self.tag.clone();
+        // The scan of /proc blocks.
         let _ = tokio::task::spawn_blocking(move || reaper::kill_tagged(&mark)).await;
+        // The kernel may reuse the id from now on, so the reaper must forget it.
         self.reaper.unregister_group(self.pid);
     }
 
-    /// 2026-07-28/basic/transports/stdio.mdx, Shutdown: close the input, wait, then terminate, then kill.
+    /// Stops the child. 2026-07-28/basic/transports/stdio.mdx, Shutdown: close the input, wait, terminate, then kill.
     async fn end(&mut self) -> std::io::Result<ExitStatus> {
+        // The input is closed already, by `close` or by dropping the pipe.
         if let Ok(status) = timeout(STOP_STEP_TIME, self.child.wait()).await {
             return status;
         }
@@ -237,11 +241,12 @@ fn command(settings: &StdioSettings, mark: &str) -> Command {
     command.args(&settings.args).env_clear();
     command.envs(INHERITED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
     command.envs(settings.env.iter().map(|(k, v)| (k, v)));
+    // Last, so that the configuration cannot replace the tag that the reaper searches for.
     command.env(reaper::CHILD_TAG_ENV, mark);
     if let Some(cwd) = &settings.cwd {
         command.current_dir(cwd);
     }
-    // Its own group: signals reach the wrapper (`npx`, `uvx`, `sh`) and what it wraps, and Ctrl-C reaches neither.
+    // Own process group: signals reach the wrapper (`npx`, `uvx`, `sh`) and the program in it. Ctrl-C reaches neither.
     command.process_group(0).kill_on_drop(true);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
@@ -274,7 +279,7 @@ fn describe(status: ExitStatus) -> String {
     }
 }
 
-/// The end of the pipe mostly means the end of the process, known a moment later.
+/// Adds the exit status to the end of the pipe. The status mostly arrives a moment later.
 async fn with_exit_status(error: LinkError, mut exited: watch::Receiver<Option<String>>) -> LinkError {
     match timeout(EXIT_WAIT, exited.wait_for(Option::is_some)).await {
         Ok(Ok(ending)) => LinkError::Closed(ending.clone().unwrap_or_default()),

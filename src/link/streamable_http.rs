@@ -1,7 +1,8 @@
-//! Streamable HTTP towards a server: requests, and answers as JSON or as an event stream.
+//! Streamable HTTP towards a server: requests, and responses as JSON or as an event stream.
 //!
-//! Owns the reading of answers; requests and connections are in `way` and below. Does not know sessions or revisions:
-//! their headers come with each message. Invariant: no answer is read past `max_message`, and no redirect is followed.
+//! Owns the reading of responses; `http_client` and the modules below it own requests and connections. Does not know
+//! sessions or revisions: their headers come with each message. Invariant: no answer is read past `max_message`, and no
+//! redirect is followed.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -30,40 +31,40 @@ use crate::link::{
 };
 use crate::sse;
 
-/// How much of the body of a refusal is read.
+/// Limit of the bytes read from the body of an error response.
 const REFUSAL_BYTES: usize = 64 * 1024;
-/// How long a finished event stream is read on, so that its connection can be used again.
+/// Longest time that a finished event stream is drained, so that its connection can be reused.
 const DRAIN_TIME: Duration = Duration::from_millis(500);
-/// Finished event streams that are read on at once; others end with their connections.
+/// Limit of finished event streams drained at once. Further ones are closed with their connections.
 const DRAINS_MAX: usize = 64;
-/// Bytes of an event stream that are read at once while they make no message.
+/// Limit of the bytes that one poll reads from an event stream without yielding a message.
 const SILENT_BYTES_MAX: usize = 256 * 1024;
-/// What is taken for the answer to a message.
+/// `Accept` header of a POST.
 const ACCEPT_JSON_OR_EVENTS: &str = "application/json, text/event-stream";
 
-/// What is needed to reach one HTTP server.
+/// Settings of a connection to one HTTP server.
 pub struct HttpSettings {
-    /// The MCP endpoint.
+    /// MCP endpoint.
     pub url: url::Url,
-    /// The Unix socket through which it is reached, whatever host the URL names.
+    /// Unix socket of the server, whatever host the URL names.
     pub socket: Option<PathBuf>,
-    /// The proxy through which it is reached, where there is no such socket.
+    /// Proxy, used only without a Unix socket.
     pub proxy: Option<ProxyAddress>,
-    /// Sent with each request.
+    /// Headers of every request.
     pub headers: HeaderList,
-    /// Longest time for TCP and TLS together, and for the proxy in between.
+    /// Limit of TCP, TLS and the proxy together.
     pub connect_timeout: Duration,
-    /// Largest answer or event accepted, in bytes.
+    /// Limit of one answer or event, in bytes.
     pub max_message: usize,
-    /// Told about events that are no messages.
+    /// Called for events that are no messages.
     pub on_garbage: OnGarbage,
-    /// Told about each stream that is asked for again.
+    /// Called for each stream that is resumed.
     pub on_resume: OnResume,
-    /// Opens connections in place of the network.
+    /// Opens connections in memory in place of the network.
     pub dial: Option<PipeDialer>,
 }
 
-/// A server behind HTTP.
+/// Connection to a server over HTTP.
 pub struct HttpLink {
     target: HttpEndpoint,
     max_message: usize,
@@ -74,9 +75,9 @@ pub struct HttpLink {
 }
 
 impl HttpLink {
-    /// A link; nothing is connected until the first message.
+    /// Creates a link; the first message opens the connection.
     ///
-    /// Fails where the URL cannot be used.
+    /// Fails if the URL cannot be used.
     pub fn new(settings: HttpSettings, tls: Arc<rustls::ClientConfig>) -> Result<Self, LinkError> {
         let way = HttpClient::for_origin(&settings, &tls)?;
         let HttpSettings { url, headers, max_message, on_garbage, on_resume, .. } = settings;
@@ -85,14 +86,14 @@ impl HttpLink {
         Ok(HttpLink { target, max_message, on_garbage, on_resume, activity: Arc::default(), drains })
     }
 
-    /// How a stream is asked for again.
+    /// Returns the request that resumes a stream.
     fn reconnect_plan(&self, headers: HeaderList, id: Option<u64>) -> SseReconnect {
         let request = HttpRequest::bare(Method::GET, "text/event-stream", headers);
         let read = self.stream_options(id);
         SseReconnect { target: self.target.clone(), request, options: read, on_resume: self.on_resume.clone() }
     }
 
-    /// How the stream is read that ends with the answer to this request.
+    /// Returns the options for a stream that ends with the answer to this request.
     fn stream_options(&self, id: Option<u64>) -> EventStreamOptions {
         EventStreamOptions {
             id,
@@ -124,8 +125,8 @@ impl HttpLink {
         let (status, media) = (head.status.as_u16(), ResponseMedia::of(&head.headers));
         let reply = |messages| LinkReply { headers: head.headers, status, messages };
         let Some(id) = id else {
-            // 202 for a notification: its body means nothing, but must be read for the connection's sake. Not aside: a
-            // server that does not end it gets no more of them meanwhile.
+            // 202 for a notification: the body means nothing, but reading it frees the connection. It is read inline: a
+            // server that does not end it gets no further notifications meanwhile.
             if !body.is_finished() {
                 drain(body).await;
             }
@@ -136,6 +137,7 @@ impl HttpLink {
                 let bytes = collect(body, self.max_message).await?;
                 let message = json_answer(&bytes, id)?;
                 if matches!(&message, RpcMessage::Response(response) if !is_for(response, id)) {
+                    // A cache or proxy in between may mix up responses; the wrong one must not reach the caller.
                     return Err(LinkError::Protocol("the answer is to another request".to_owned()));
                 }
                 Ok(reply(stream::once(std::future::ready(Ok(message))).boxed()))
@@ -187,6 +189,7 @@ impl Link for HttpLink {
                 return;
             }
             let request = HttpRequest::bare(Method::DELETE, "application/json", headers);
+            // Bounded: a session that cannot be deleted must not delay shutdown.
             let _ = tokio::time::timeout(Duration::from_secs(2), self.target.request(request)).await;
         }
         .boxed()
@@ -207,23 +210,23 @@ impl Link for HttpLink {
 
 // === reading ===
 
-/// How an event stream is read.
+/// Options of an event stream.
 #[derive(Clone)]
 pub(super) struct EventStreamOptions {
-    /// The request whose answer it ends with, if there is one.
+    /// Request whose answer ends the stream, if there is one.
     pub(super) id: Option<u64>,
-    /// Largest event accepted, in bytes.
+    /// Limit of one event, in bytes.
     limit: usize,
     on_garbage: OnGarbage,
     activity: Arc<ActivityFlag>,
     drains: Arc<Semaphore>,
 }
 
-/// The messages of an event stream; with an id, it ends after the answer to that id.
+/// Messages of an event stream. With an id, the stream ends after the answer to that id.
 pub(super) struct EventStream {
     body: Option<ResponseBody>,
     reader: sse::SseDecoder,
-    /// The rest of a batch.
+    /// Rest of a batch.
     batch: VecDeque<RpcMessage>,
     options: EventStreamOptions,
 }
@@ -233,12 +236,12 @@ impl EventStream {
         EventStream { body: Some(body), reader: sse::SseDecoder::new(options.limit), batch: VecDeque::new(), options }
     }
 
-    /// What it was read with: where it stands, and when to come back to it.
+    /// Returns the decoder, which knows the last event id and the reconnection time.
     pub(super) fn reader(&self) -> &sse::SseDecoder {
         &self.reader
     }
 
-    /// What the next complete event says, if there is one.
+    /// Returns the message of the next complete event, if there is one.
     fn next_message(&mut self) -> Option<Result<RpcMessage, LinkError>> {
         loop {
             while let Some(message) = self.batch.pop_front() {
@@ -281,10 +284,11 @@ impl EventStream {
         }
     }
 
-    /// The message, unless it is an answer to something else; the answer ends the stream.
+    /// Returns the message unless it answers another request. The answer ends the stream.
     fn accept(&mut self, message: RpcMessage) -> Option<RpcMessage> {
         if let (Some(id), RpcMessage::Response(response)) = (self.options.id, &message) {
             if !is_for(response, id) {
+                // Each request has its own stream, so an answer to another one is a server's mistake.
                 (self.options.on_garbage)(b"an answer to a request that is not on this stream");
                 return None;
             }
@@ -293,9 +297,10 @@ impl EventStream {
         Some(message)
     }
 
-    /// After the answer: the rest of the body is read aside, so that the connection returns to the pool.
+    /// Drains the rest of the body in the background, so that the connection returns to the pool.
     fn drain_rest(&mut self) {
         let Some(mut body) = self.body.take() else { return };
+        // Most servers end the stream with the answer, so the rest is usually here and needs no task.
         let mut cx = Context::from_waker(std::task::Waker::noop());
         let ended = loop {
             match body.poll_data(&mut cx) {
@@ -326,7 +331,8 @@ impl Stream for EventStream {
                 return Poll::Ready(Some(message));
             }
             if read > SILENT_BYTES_MAX {
-                // So much that says nothing: whoever waits looks at the clock, and the thread at its other tasks.
+                // Many bytes without a message: yields, so that the caller can check its deadline and the thread its
+                // other tasks.
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
@@ -349,7 +355,7 @@ impl Stream for EventStream {
     }
 }
 
-/// Whether a response answers the request of this id. Only an error may lack one: its sender could not read it.
+/// True if a response answers the request with this id. Only an error may lack an id: its sender could not read it.
 fn is_for(response: &RpcResponse, id: u64) -> bool {
     match &response.id {
         Some(answered) => answered.as_number() == Some(id),
@@ -357,12 +363,12 @@ fn is_for(response: &RpcResponse, id: u64) -> bool {
     }
 }
 
-/// Reads a body that means nothing, so that its connection can be used again.
+/// Reads a body without a meaning, so that its connection can be reused.
 pub(super) async fn drain(mut body: ResponseBody) {
     let _ = tokio::time::timeout(DRAIN_TIME, async { while let Ok(Some(_)) = body.data().await {} }).await;
 }
 
-/// The answer in a JSON body; 2025-03-26 lets a server send it in a batch.
+/// Returns the answer in a JSON body. Revision 2025-03-26 allows it in a batch.
 fn json_answer(bytes: &Bytes, id: u64) -> Result<RpcMessage, LinkError> {
     let wrong = |e| LinkError::Protocol(format!("the answer is {e}"));
     match RpcPayload::parse(bytes, BATCH_MAX).map_err(wrong)? {
@@ -377,10 +383,11 @@ fn json_answer(bytes: &Bytes, id: u64) -> Result<RpcMessage, LinkError> {
     }
 }
 
-/// Reads a whole body, into one buffer where its length is known.
+/// Reads a whole body, into one buffer if its length is known.
 async fn collect(mut body: ResponseBody, limit: usize) -> Result<Bytes, LinkError> {
     let length = body.length().map(|length| usize::try_from(length).unwrap_or(usize::MAX));
     if length.is_some_and(|length| length > limit) {
+        // Refused by the announced length, before any byte of the body is stored.
         return Err(LinkError::TooLarge { limit });
     }
     if let Some(whole) = body.take_buffered() {
@@ -395,7 +402,7 @@ async fn collect(mut body: ResponseBody, limit: usize) -> Result<Bytes, LinkErro
     Ok(all.freeze())
 }
 
-/// What an answer is made of.
+/// Media type of a response.
 enum ResponseMedia {
     Json,
     Events,
@@ -414,7 +421,7 @@ impl ResponseMedia {
 
 fn media_type(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(CONTENT_TYPE)?;
-    // As most spell it.
+    // The common form first, without a parse.
     if value == "application/json" {
         return Some("application/json");
     }
@@ -422,17 +429,18 @@ fn media_type(headers: &HeaderMap) -> Option<&str> {
     Some(value.split(';').next().unwrap_or(value).trim())
 }
 
-/// Whether a response is an event stream.
+/// True if a response is an event stream.
 pub(super) fn is_event_stream(headers: &HeaderMap) -> bool {
     media_type(headers) == Some("text/event-stream")
 }
 
-/// What a response of another status than 2xx means.
+/// Turns a response with a status other than 2xx into an error.
 pub(super) async fn read_status_error(response: http::Response<ResponseBody>, target: &HttpEndpoint) -> LinkError {
     let (head, body) = response.into_parts();
+    // The body only adds detail to the error, so a slow one must not delay the call for long.
     let body = tokio::time::timeout(Duration::from_secs(5), collect(body, REFUSAL_BYTES)).await;
     let mut error = status_error(head.status, &head.headers, body.ok().and_then(Result::ok));
-    // A proxy that passes requests on answers for itself in the same place.
+    // A forwarding proxy reports its own errors with the same statuses.
     if let (LinkError::Status { status: 403 | 407 | 500.., hint, .. }, Some(proxy)) =
         (&mut error, target.forward_proxy())
     {
@@ -441,14 +449,14 @@ pub(super) async fn read_status_error(response: http::Response<ResponseBody>, ta
     error
 }
 
-/// The same of a response that was read already.
+/// Turns the status, headers and body of a response into an error.
 pub(super) fn status_error(status: StatusCode, headers: &HeaderMap, body: Option<Bytes>) -> LinkError {
     let retry_after = retry_after(headers);
     let hint = match (status, header(headers, LOCATION)) {
         (status, Some(to)) if status.is_redirection() => {
             format!(": it redirects to {to:?}, which is not followed; configure that URL")
         }
-        // RFC 9728, WWW-Authenticate Response: the parameter names where the login begins.
+        // RFC 9728, WWW-Authenticate Response: the parameter names the start of the login.
         (StatusCode::UNAUTHORIZED, _) if names_login(headers) => ": the server wants an OAuth login, which this \
             version cannot do; until it can, get a token in another way, and set \
             `headers = { Authorization = \"Bearer ${TOKEN}\" }`"
@@ -478,7 +486,7 @@ fn header(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// Why a request to this host got no response.
+/// Explains why a request to this host got no response.
 pub(super) fn unreachable_error(error: &hyper_util::client::legacy::Error, host: Option<&str>) -> LinkError {
     if error.is_connect() {
         connect_hints::unreachable(error, host)
@@ -487,7 +495,7 @@ pub(super) fn unreachable_error(error: &hyper_util::client::legacy::Error, host:
     }
 }
 
-/// An error with its causes: the outermost alone says little.
+/// Returns an error with its causes. The outermost error alone says little.
 pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,7 +1,7 @@
-//! Trust in servers' certificates.
+//! Trust in the certificates of servers.
 //!
-//! Owns the authorities: the system's, and those that a server's `ca` adds. Does not connect. Invariant: without a
-//! file of its own, a server is checked against the system's authorities and no others.
+//! Owns the root certificates: the system's, and those of a server's `ca`. Does not connect. Invariant: without its own
+//! file, a server is checked against the system's roots and no others.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -10,23 +10,24 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
-/// The system's authorities, or Mozilla's where there are none.
+/// Returns the system's root certificates, or Mozilla's if there are none.
 pub fn system_roots() -> RootCertStore {
     let mut roots = RootCertStore::empty();
     let found = rustls_native_certs::load_native_certs();
     roots.add_parsable_certificates(found.certs);
+    // Minimal container images have no certificate store.
     if roots.is_empty() {
         roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
     }
     roots
 }
 
-/// A client for plain HTTP, where reading the system's certificates would only take time.
+/// Returns a client configuration for plain HTTP, which saves the time to read the system's certificates.
 pub fn tls_without_roots() -> Arc<ClientConfig> {
     client_config(RootCertStore::empty())
 }
 
-/// A client that trusts these authorities.
+/// Returns a client configuration that trusts these roots.
 pub fn client_config(roots: RootCertStore) -> Arc<ClientConfig> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
@@ -37,21 +38,21 @@ pub fn client_config(roots: RootCertStore) -> Arc<ClientConfig> {
     Arc::new(config)
 }
 
-/// Authorities of one file, trusted beside the system's. Two are equal if their certificates are.
+/// Authorities of one file, trusted beside the system's. Equality compares the certificates.
 #[derive(Clone)]
 pub struct CaFile(Arc<CaCertificates>);
 
 struct CaCertificates {
     certificates: Vec<CertificateDer<'static>>,
-    /// Built with the first connection, and shared by all that use these settings.
+    /// Built at the first connection, then shared by all connections with these settings.
     tls: OnceLock<Arc<ClientConfig>>,
 }
 
 impl CaFile {
-    /// Reads the text of a PEM file.
+    /// Parses a PEM file.
     ///
     /// # Errors
-    /// What is wrong with it, in words that follow its name.
+    /// Describes the fault in words that follow the file name.
     pub fn parse(pem: &[u8]) -> Result<Self, String> {
         let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
         let certificates = certificates.map_err(|error| format!("is no PEM file: {error}"))?;
@@ -66,7 +67,7 @@ impl CaFile {
         Ok(CaFile(Arc::new(CaCertificates { certificates, tls: OnceLock::new() })))
     }
 
-    /// A client that trusts these authorities and `roots`.
+    /// Returns a client configuration that trusts these authorities and `roots`.
     pub fn tls_config(&self, roots: impl FnOnce() -> RootCertStore) -> Arc<ClientConfig> {
         let build = || {
             let mut roots = roots();

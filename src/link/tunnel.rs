@@ -1,7 +1,7 @@
-//! TCP connections to a server: direct, to the proxy that passes requests on, or through a proxy's tunnel.
+//! TCP connections to a server: direct, to a forwarding proxy, or through a proxy's tunnel.
 //!
-//! Owns CONNECT. Does not choose the proxy (`proxy`), and does not know TLS. Invariant: a proxy is told the server's host
-//! and port and the proxy's own credentials, and its answer is read only so far.
+//! Owns CONNECT. Does not choose the proxy (`proxy`) and does not know TLS. Invariant: a proxy learns only the server's
+//! host and port and its own credentials, and its response is read only to the end of the head.
 
 use std::task::{Context, Poll};
 
@@ -16,12 +16,12 @@ use tower::{BoxError, Service};
 
 use crate::link::proxy::{ProxyAddress, ProxyError};
 
-/// Largest head of a proxy's answer, in bytes.
+/// Limit of the head of a proxy's response, in bytes.
 const HEAD_MAX: usize = 8192;
-/// Headers of a proxy's answer.
+/// Limit of headers in a proxy's response.
 const HEADERS_MAX: usize = 100;
 
-/// A connector over TCP that knows the way past a proxy.
+/// TCP connector that can go through a proxy.
 #[derive(Clone)]
 pub(super) struct ProxyConnector {
     tcp: HttpConnector,
@@ -39,17 +39,17 @@ enum ProxyRoute {
 }
 
 impl ProxyConnector {
-    /// Connects to the proxy if there is one, in place of the server.
+    /// Creates a connector to the proxy if there is one, in place of the server.
     pub(super) fn forwarding(tcp: HttpConnector, proxy: Option<ProxyAddress>) -> Self {
         ProxyConnector { tcp, route: proxy.map_or(ProxyRoute::Direct, ProxyRoute::Forward) }
     }
 
-    /// Connects to the server, through the proxy if there is one.
+    /// Creates a connector to the server, through the proxy if there is one.
     pub(super) fn tunneling(tcp: HttpConnector, proxy: Option<ProxyAddress>) -> Self {
         ProxyConnector { tcp, route: proxy.map_or(ProxyRoute::Direct, ProxyRoute::Tunnel) }
     }
 
-    /// The proxy that gets requests in place of the server.
+    /// Returns the proxy that gets requests in place of the server.
     pub(super) fn forward_proxy(&self) -> Option<&ProxyAddress> {
         match &self.route {
             ProxyRoute::Forward(proxy) => Some(proxy),
@@ -57,7 +57,7 @@ impl ProxyConnector {
         }
     }
 
-    /// Connects to the proxy, whatever comes after that.
+    /// Connects to the proxy itself.
     fn reach(&mut self, proxy: &ProxyAddress) -> BoxFuture<'static, Result<TokioIo<TcpStream>, BoxError>> {
         let connecting = proxy.uri().map(|uri| self.tcp.call(uri));
         let proxy = proxy.clone();
@@ -95,14 +95,14 @@ impl Service<Uri> for ProxyConnector {
     }
 }
 
-/// Host and port of a server.
+/// Returns the host and port of a server.
 fn authority(uri: &Uri) -> String {
     let usual = if uri.scheme_str() == Some("https") { 443 } else { 80 };
     format!("{}:{}", uri.host().unwrap_or_default(), uri.port_u16().unwrap_or(usual))
 }
 
-/// Has a proxy connect to a server. RFC 9110, section 9.3.6: "Any 2xx (Successful) response indicates that the sender
-/// (and all inbound proxies) will switch to tunnel mode".
+/// Asks a proxy for a tunnel to a server. RFC 9110, section 9.3.6: "Any 2xx (Successful) response indicates that the
+/// sender (and all inbound proxies) will switch to tunnel mode".
 async fn open_tunnel<S>(stream: &mut S, proxy: &ProxyAddress, to: &str) -> Result<(), ProxyError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -114,12 +114,15 @@ where
             head.extend_from_slice(part);
         }
     }
+    // The head ends here. CONNECT has no body.
     head.extend_from_slice(b"\r\n");
     let broken = |error: std::io::Error| proxy.error("broke the connection", Some(error.into()));
     stream.write_all(&head).await.map_err(broken)?;
+    // Nothing is read before the proxy has the whole request.
     stream.flush().await.map_err(broken)?;
     let mut answer = Vec::with_capacity(1024);
     loop {
+        // Never reads past the limit, whatever the proxy sends.
         let room = HEAD_MAX - answer.len();
         if room == 0 {
             return Err(proxy.error(format!("answered CONNECT with more than {HEAD_MAX} bytes of headers"), None));
@@ -130,9 +133,9 @@ where
         }
         while let Some((status, length)) = parse_head(&answer).map_err(|what| proxy.error(what, None))? {
             match status {
-                // An interim answer says nothing yet.
+                // Interim responses decide nothing.
                 100..=199 => drop(answer.drain(..length)),
-                // Clients speak first, so that nothing of the server's can be there.
+                // Both TLS and HTTP clients speak first, so the server cannot have sent anything yet.
                 200..=299 if answer.len() > length => {
                     return Err(proxy.error("answered CONNECT with more than headers", None));
                 }
@@ -143,7 +146,7 @@ where
     }
 }
 
-/// Status and length of a head, once all of it is there.
+/// Returns the status and length of a head once it is complete.
 fn parse_head(bytes: &[u8]) -> Result<Option<(u16, usize)>, String> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut response = httparse::Response::new(&mut headers);
@@ -155,7 +158,7 @@ fn parse_head(bytes: &[u8]) -> Result<Option<(u16, usize)>, String> {
     }
 }
 
-/// Reasons for a refusal, with what helps.
+/// Explains a refusal and names a remedy.
 fn refusal(status: u16, proxy: &ProxyAddress, to: &str) -> String {
     match status {
         407 if proxy.authorization().is_some() => format!("refused the credentials in its URL (status {status})"),
@@ -172,7 +175,7 @@ fn refusal(status: u16, proxy: &ProxyAddress, to: &str) -> String {
 mod tests {
     use super::*;
 
-    /// What comes of an answer, and what the proxy was asked.
+    /// Returns the result of a proxy's response, and the request that the proxy got.
     async fn opened(url: &str, answer: &[u8]) -> (Result<(), String>, String) {
         let proxy = ProxyAddress::parse(url, "servers.a.proxy").unwrap();
         let (mut ours, mut theirs) = tokio::io::duplex(64 * 1024);

@@ -1,9 +1,9 @@
-//! WebSocket towards a server: one JSON-RPC message in each text frame.
+//! WebSocket towards a server, with one JSON-RPC message in each text frame.
 //!
-//! No revision of the specification has this transport; there is a proposal (SEP-1288). What is spoken here is what the
-//! SDKs' own WebSocket transports have in common: the subprotocol `mcp`, a message a frame, and a client for each
-//! connection. Owns the handshake, pings, and what closing codes mean. Does not match answers to
-//! calls (`duplex`). Invariant: a connection that nothing is heard on, not even an answer to a ping, is given up.
+//! No revision of the specification has this transport; there is a proposal (SEP-1288). This client follows the common
+//! part of the SDKs' own WebSocket transports: the subprotocol `mcp`, one message a frame, one client a connection.
+//! Owns the handshake, the pings and the meaning of close codes. Does not match answers to calls (`rpc_pipe`).
+//! Invariant: a silent connection, without even an answer to a ping, is closed.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,19 +35,19 @@ use crate::link::tunnel::ProxyConnector;
 use crate::link::{ByteBudget, CorrelateFn, HeaderList, Link, LinkError, LinkReply, MessageStream, OutgoingMessage};
 use crate::telemetry::logs;
 
-/// What both sides have to agree on.
+/// Subprotocol that both sides must agree on.
 const SUBPROTOCOL: &str = "mcp";
-/// How long the closing handshake may take.
+/// Limit of the closing handshake.
 const CLOSE_TIME: Duration = Duration::from_secs(1);
-/// What is read at once, and kept for it by each connection.
+/// Size of the read and write buffers that each connection holds, in bytes.
 const READ_BUFFER: usize = 16 * 1024;
 
-/// Pings of a connection: whoever stands in between would else close it, or be there without the server.
+/// Pings of a connection. They keep intermediaries from closing it, and detect a server that has disappeared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WebSocketPing {
-    /// Between two; zero: none.
+    /// Time between two pings; zero sends none.
     pub interval: Duration,
-    /// How long nothing may be heard after one, not even an answer to it.
+    /// Longest silence after a ping, including no answer to it.
     pub timeout: Duration,
 }
 
@@ -57,7 +57,7 @@ impl Default for WebSocketPing {
     }
 }
 
-/// Longer than any process lives: when whoever wants no pings gets one.
+/// Stand-in for "no ping": longer than any process lives.
 const NEVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 impl WebSocketPing {
@@ -65,46 +65,46 @@ impl WebSocketPing {
         Instant::now() + if self.interval.is_zero() { NEVER } else { self.interval }
     }
 
-    /// When a connection is given up on which nothing is heard any more.
+    /// Returns the time at which a silent connection is closed.
     fn give_up_at(self, heard: &LastReceived) -> Instant {
         heard.last() + if self.interval.is_zero() { NEVER } else { self.silence() }
     }
 
-    /// How long nothing may be heard at all.
+    /// Returns the longest silence that is allowed.
     fn silence(self) -> Duration {
         self.interval.saturating_add(self.timeout)
     }
 }
 
-/// What is needed to reach one server.
+/// Settings of a connection to one server.
 pub struct WsSettings {
-    /// Its endpoint: `ws://` or `wss://`.
+    /// Endpoint with the scheme `ws://` or `wss://`.
     pub url: url::Url,
-    /// The proxy through which it is reached, always by CONNECT.
+    /// Proxy of the connection, always used with CONNECT.
     pub proxy: Option<ProxyAddress>,
-    /// Sent with the request that opens the connection.
+    /// Headers of the request that opens the connection.
     pub headers: HeaderList,
-    /// Longest time for TCP, a proxy, TLS and the handshake together.
+    /// Limit of TCP, proxy, TLS and handshake together.
     pub connect_timeout: Duration,
-    /// Largest message accepted, in bytes.
+    /// Limit of one message, in bytes.
     pub max_message: usize,
-    /// Its pings.
+    /// Intervals of pings.
     pub ping: WebSocketPing,
-    /// What may wait to be read, and the same again to be written.
+    /// Byte budget of unread messages. Unwritten messages may take as many bytes again.
     pub backlog: Arc<ByteBudget>,
-    /// Which open call a message is about.
+    /// Finds the open call that a message belongs to.
     pub correlate: CorrelateFn,
-    /// Told about frames that are no messages.
+    /// Called for frames that are no messages.
     pub on_garbage: OnGarbage,
 }
 
-/// A server behind a WebSocket.
+/// Connection to a server over WebSocket.
 pub struct WsLink {
     duplex: RpcPipe,
 }
 
 impl WsLink {
-    /// Connects, and agrees on the subprotocol.
+    /// Connects and agrees on the subprotocol.
     pub async fn open(settings: WsSettings, tls: &Arc<rustls::ClientConfig>) -> Result<Self, LinkError> {
         let limit = settings.connect_timeout;
         let through = settings.proxy.as_ref().map_or(String::new(), |proxy| format!(" through {proxy}"));
@@ -119,7 +119,7 @@ impl WsLink {
         tokio::time::timeout(limit, connecting).await.map_err(late)?
     }
 
-    /// The handshake on a connection, and then its messages.
+    /// Performs the handshake on a connection and starts to exchange messages.
     async fn over<S>(stream: S, settings: WsSettings) -> Result<Self, LinkError>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -150,7 +150,7 @@ impl WsLink {
     }
 }
 
-/// Where the connection goes, in the words of an HTTP connector.
+/// Returns the URL in the form of an HTTP connector, which knows no `ws` schemes.
 fn connector_uri(url: &url::Url) -> Result<Uri, LinkError> {
     let scheme = if url.scheme() == "wss" { "https" } else { "http" };
     let authority = url.as_str().split_once("://").and_then(|(_, rest)| rest.split(['/', '?', '#']).next());
@@ -166,7 +166,7 @@ fn connector(
     proxy: Option<ProxyAddress>,
     tls: &Arc<rustls::ClientConfig>,
 ) -> HttpsConnector<ProxyConnector> {
-    // Without ALPN: a WebSocket begins as HTTP/1.1.
+    // Without ALPN: a WebSocket starts as HTTP/1.1, and a server could choose HTTP/2 otherwise.
     HttpsConnectorBuilder::new()
         .with_tls_config((**tls).clone())
         .https_or_http()
@@ -183,13 +183,14 @@ fn request(url: &url::Url, configured: HeaderList) -> Result<Request<()>, LinkEr
     Ok(request)
 }
 
-/// Why the handshake failed.
+/// Explains a failed handshake.
 fn handshake_error(error: Error) -> LinkError {
     match error {
         Error::Http(response) => {
             let (head, body) = response.into_parts();
             let refused = status_error(head.status, &head.headers, body.map(Bytes::from));
             match refused {
+                // A 2xx comes from a plain HTTP server: a WebSocket handshake ends with 101.
                 LinkError::Status { status, hint, message, retry_after } if head.status.is_success() => {
                     let hint = format!("{hint}: it does not speak WebSocket at that URL");
                     LinkError::Status { status, hint, message, retry_after }
@@ -207,7 +208,7 @@ fn handshake_error(error: Error) -> LinkError {
     }
 }
 
-/// When something was heard last.
+/// Time of the last received frame.
 #[derive(Clone)]
 struct LastReceived(Arc<Mutex<Instant>>);
 
@@ -227,7 +228,7 @@ impl LastReceived {
     }
 }
 
-/// The messages of a connection. Pings are answered by the reading itself.
+/// Returns the messages of a connection. The WebSocket library answers pings while it is read.
 fn messages<S>(
     stream: SplitStream<WebSocketStream<S>>,
     heard: LastReceived,
@@ -238,23 +239,25 @@ where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     stream.filter_map(move |frame| {
+        // Any frame counts as a sign of life, also a pong.
         heard.mark();
         std::future::ready(match frame {
             Ok(Frame::Text(text)) => Some(Ok(Bytes::from(text))),
             Ok(Frame::Binary(bytes)) => {
+                // MCP messages are UTF-8 text, and only text frames are checked for that.
                 on_garbage(format!("a binary frame of {} bytes", bytes.len()).as_bytes());
                 None
             }
             Ok(Frame::Close(close)) => Some(Err(LinkError::Closed(close_reason(close.as_ref())))),
             Ok(Frame::Ping(_) | Frame::Pong(_) | Frame::Frame(_)) => None,
-            // Whose answer it was is not known: all that is open fails with it.
+            // The id of the oversized message is unknown, so every open call fails with it.
             Err(Error::Capacity(_)) => Some(Err(LinkError::TooLarge { limit })),
             Err(error) => Some(Err(LinkError::Closed(format!("the connection broke: {}", chain(&error))))),
         })
     })
 }
 
-/// What a server means by closing. RFC 6455, section 7.4.1, and the registry that it opened.
+/// Explains a close frame. Codes: RFC 6455, section 7.4.1, and its IANA registry.
 fn close_reason(close: Option<&CloseFrame>) -> String {
     let Some(CloseFrame { code, reason }) = close else {
         return "the server closed the connection and gave no reason".to_owned();
@@ -275,12 +278,13 @@ fn close_reason(close: Option<&CloseFrame>) -> String {
         4000..=4999 => "a code of its own",
         _ => "an unknown code",
     };
+    // The reason is the server's text, and ends up in logs and errors.
     let said = logs::redact(&logs::one_line(reason.as_str()));
     let said = if said.is_empty() { said } else { format!(": {said}") };
     format!("the server closed the connection with code {code} ({meaning}){said}")
 }
 
-/// Writes until there is nothing more to write, and pings while there is nothing to write; says goodbye.
+/// Writes the queue to its end, sends pings while it is empty, and closes the connection.
 async fn write<S>(
     mut sink: SplitSink<WebSocketStream<S>, Frame>,
     mut outbox: WriteQueue,
@@ -299,10 +303,11 @@ async fn write<S>(
                 if Instant::now() >= pings.give_up_at(&heard) {
                     let silence = pings.silence();
                     let silence = format!("nothing came from the server for {silence:?}, not even an answer to a ping");
+                    // No close frame: a peer that is gone would not read it.
                     return outbox.fail(LinkError::Closed(silence));
                 }
                 if Instant::now() < ping {
-                    // Something was heard meanwhile.
+                    // A frame arrived meanwhile, so the deadline has moved.
                     continue;
                 }
                 ping = pings.next_ping();
@@ -324,7 +329,7 @@ async fn write<S>(
             break;
         }
     }
-    // Answers a closing frame, which may be why something was not written, or sends the first.
+    // Answers the server's close frame, which may have stopped the writing, or sends the first.
     let _ = tokio::time::timeout(CLOSE_TIME, sink.close()).await;
 }
 
@@ -433,7 +438,7 @@ mod tests {
         server.send(Frame::binary(&b"{}"[..])).await.unwrap();
         server.send(Frame::text("{\"half")).await.unwrap();
         server.send(Frame::Ping(Bytes::from_static(b"there?"))).await.unwrap();
-        // Line breaks are white space in a frame.
+        // Line breaks are plain white space in a frame.
         server.send(Frame::text("{\"jsonrpc\":\"2.0\",\n\"id\":7,\"result\":{}}")).await.unwrap();
         assert!(answer.next().await.unwrap().is_ok());
         assert_eq!(*seen.lock().unwrap(), [b"a binary frame of 2 bytes".to_vec(), b"{\"half".to_vec()]);
@@ -498,7 +503,7 @@ mod tests {
             let error = open.next().await.unwrap().unwrap_err().to_string();
             assert!(error.ends_with(told), "{error}");
             assert_eq!(link.closed().await.to_string(), error);
-            // The closing frame is answered.
+            // The close frame is answered.
             while let Some(frame) = server.next().await {
                 assert!(matches!(frame, Ok(Frame::Text(_) | Frame::Close(_))), "{frame:?}");
             }

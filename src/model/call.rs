@@ -1,4 +1,7 @@
-//! Who asks, and for what.
+//! Calls and their callers.
+//!
+//! Owns the neutral form of a request and of the client behind it. Does not know how revisions encode them. Invariant:
+//! params and capabilities keep the bytes of their sender.
 
 use std::sync::Arc;
 
@@ -8,46 +11,46 @@ use tokio_util::sync::CancellationToken;
 use crate::json::{ByteString, JsonObject, RawJson};
 use crate::model::{Error, TaskMethod, TaskMode};
 
-/// Whom the credentials say is calling.
+/// Identity that the credentials prove.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Principal {
-    /// The name from the config; for logs, never for decisions.
+    /// Name from the configuration; for logs, never for decisions.
     pub name: String,
-    /// Which row of the policy applies; equal ids are the same principal.
+    /// Row of the policy table. Equal ids are the same principal.
     pub id: u32,
 }
 
 impl Principal {
-    /// The id of the gateway itself, where it asks a server on its own account.
+    /// Id of the gateway itself, for its own requests to servers.
     pub const GATEWAY: u32 = u32::MAX;
-    /// The id of everybody, where there are no keys to tell them apart.
+    /// Id of every client if no keys are configured.
     pub const ANONYMOUS: u32 = u32::MAX - 1;
 }
 
-/// A principal with the capabilities of one request (or of the session that it came on).
+/// Principal with the capabilities of one request, or of the session that it came on.
 #[derive(Clone, Debug)]
 pub struct Caller {
-    /// Who.
+    /// Identity of the client.
     pub principal: Arc<Principal>,
-    /// The client's session, if its revision has such a thing; tells two clients of one principal apart.
+    /// Client session, if the revision has sessions. Tells two clients of one principal apart.
     pub session: Option<ByteString>,
-    /// What the client declared, as it spelled it: an object.
+    /// Declared capabilities as the client sent them: an object.
     pub declared_capabilities: RawJson,
-    /// The same, for our own decisions.
+    /// Parsed capabilities, for the gateway's own decisions.
     pub capabilities: ClientCapabilities,
-    /// The client's name and version, as it spelled them.
+    /// Name and version of the client, as it sent them.
     pub client_info: Option<RawJson>,
-    /// Which log messages it wants.
+    /// Filter of the log messages that the client wants.
     pub log_filter: LogFilter,
-    /// The client's revision; a label for telemetry, opaque everywhere but in `revision`.
+    /// Revision of the client: a label for telemetry, opaque outside of `revision`.
     pub revision: &'static str,
-    /// Values of the request headers that some server's config asks to be forwarded; lower-case names.
+    /// Request headers that the configuration of a server forwards; names in lower case.
     pub forwarded_headers: Vec<(ByteString, ByteString)>,
-    /// Cancelled when the client's session ends; whatever is kept for this caller alone goes with it.
+    /// Cancelled when the client's session ends. State of this caller alone is released then.
     pub ended: CancellationToken,
 }
 
-/// What a client can be asked for.
+/// Input requests that a client supports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClientCapabilities {
     /// Sampling.
@@ -62,32 +65,32 @@ pub struct ClientCapabilities {
     pub roots: bool,
 }
 
-/// What a server may ask of a client.
+/// Kind of input that a server may request from a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputKind {
-    /// A form for the user.
+    /// Form for the user.
     ElicitForm,
-    /// A page for the user.
+    /// Web page for the user.
     ElicitUrl,
-    /// A completion by the client's model.
+    /// Completion by the client's model.
     Sample,
-    /// The same, with tools that the model may call.
+    /// Completion by the client's model, with tools that the model may call.
     SampleWithTools,
-    /// The client's directories.
+    /// Directories of the client.
     Roots,
-    /// Something that we do not know.
+    /// Unknown kind.
     Other,
 }
 
-/// Which log messages a client wants with its answers.
+/// Filter of the log messages that a client gets with its results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFilter {
-    /// It did not say, and its revision leaves it to the server.
+    /// The client did not say, and its revision leaves the choice to the server.
     #[default]
     ServerDecides,
-    /// None.
+    /// No messages.
     Nothing,
-    /// This level and above.
+    /// Messages of this level and above.
     AtLeast(LogLevel),
 }
 
@@ -106,7 +109,7 @@ pub enum LogLevel {
     Emergency,
 }
 
-/// What a list holds.
+/// Kind of the items in a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs)]
 pub enum ItemKind {
@@ -116,8 +119,8 @@ pub enum ItemKind {
     Prompts,
 }
 
-/// What is asked for. What a revision has for itself (ping, levels, subscriptions) is not here: a ping is answered
-/// where it arrives, a level is a [`LogWish`], a subscription is a [`Filter`](crate::model::Filter).
+/// Method of a call. Methods of single revisions are not here: pings are answered where they arrive, levels become a
+/// [`LogFilter`], and subscriptions a [`SubscriptionFilter`](crate::model::SubscriptionFilter).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum McpMethod {
@@ -127,51 +130,51 @@ pub enum McpMethod {
     GetPrompt,
     Complete,
     Task(TaskMethod),
-    /// A method that no revision we know defines.
+    /// Method that no known revision defines.
     Other(ByteString),
 }
 
-/// What a front cannot check before the name is resolved: given the tool's definition (if any) and the call's
-/// arguments, says whether the rest of the request agrees with them.
+/// Check that must wait until the name of the item is resolved. Gets the definition of the tool and the arguments of
+/// the call, and compares them with the rest of the request.
 pub type DeferredCheck = Box<dyn FnOnce(&JsonObject, Option<&RawJson>) -> Result<(), Error> + Send>;
 
-/// What a client brings back when it was asked for something, to a server that kept nothing.
+/// Continuation of a call after input requests, for a server that kept no state.
 #[derive(Clone, Debug, Default)]
 pub struct Continuation {
-    /// The answers, by the server's keys: an object, as the client spelled it.
+    /// Input responses by the server's keys: an object, as the client sent it.
     pub input_responses: Option<RawJson>,
-    /// What the server handed out.
+    /// State that the server handed out.
     pub request_state: Option<RawJson>,
-    /// Which server that was, as far as it is known: nobody else may see it.
+    /// Server of the earlier round, if known. No other server may see the state.
     pub server: Option<ByteString>,
 }
 
-/// One request, free of its spelling.
+/// Request in neutral form.
 pub struct Call {
-    /// What for.
+    /// Requested method.
     pub method: McpMethod,
-    /// The params without `_meta`; values untouched.
+    /// Params without `_meta`; values unchanged.
     pub params: JsonObject,
-    /// `_meta` without what the revision reserves for itself.
+    /// Members of `_meta` that the revision does not reserve.
     pub meta: JsonObject,
-    /// Whether the client wants progress notifications.
+    /// True if the client wants progress notifications.
     pub progress: bool,
-    /// What must hold between the request and the definition of the item it names.
+    /// Check of the request against the definition of its item.
     pub deferred_check: Option<DeferredCheck>,
-    /// What the client was asked for in an earlier round.
+    /// Responses to the input requests of an earlier round.
     pub continuation: Option<Box<Continuation>>,
-    /// The definition of the item, set where the name was resolved: backs may mirror arguments as it says.
+    /// Definition of the item, set once the name is resolved. Some revisions copy arguments into headers as it says.
     pub definition: Option<Arc<JsonObject>>,
-    /// Whether it may become a task. On a list: whether the list should say what may.
+    /// Permission to become a task. On a list call: whether the list states which tools may.
     pub task_mode: TaskMode,
-    /// Of a task: whether its whole state is wanted, with what it asks and what it came to.
+    /// True if the full state of a task is wanted, with its input requests and its outcome.
     pub detailed: bool,
-    /// When the request arrived.
+    /// Time at which the request arrived.
     pub received: Instant,
 }
 
 impl Call {
-    /// A call without `_meta`, progress or checks.
+    /// Creates a call without `_meta`, progress or checks.
     pub fn new(method: McpMethod, params: JsonObject) -> Self {
         Call {
             method,
@@ -187,9 +190,10 @@ impl Call {
         }
     }
 
-    /// The same call once more; `None` where it cannot be made twice, because it goes on from an earlier round, or may
-    /// become a task.
+    /// Clones the call for a retry. `None` if it must run only once: it continues an earlier round, or may become a
+    /// task.
     pub fn clone_for_retry(&self) -> Option<Call> {
+        // State that was handed out once must be returned once, and a task must not be started twice.
         if self.continuation.is_some() || self.deferred_check.is_some() || self.task_mode != TaskMode::Never {
             return None;
         }
@@ -197,22 +201,24 @@ impl Call {
             method: self.method.clone(),
             params: self.params.clone(),
             meta: self.meta.clone(),
+            // The retry reports progress under the same token.
             progress: self.progress,
             deferred_check: None,
             continuation: None,
             definition: self.definition.clone(),
             task_mode: TaskMode::Never,
             detailed: self.detailed,
+            // The deadline of the first attempt applies to the retry as well.
             received: self.received,
         })
     }
 
-    /// A call about a task.
+    /// Creates a call about a task.
     pub fn for_task(method: TaskMethod, id: &str) -> Self {
         Call::new(McpMethod::Task(method), JsonObject::new().with("taskId", crate::json::RawJson::string(id)))
     }
 
-    /// How the call is named in messages for people: the tool, prompt, URI or task if it has one.
+    /// Returns the name of the call for people: its tool, prompt, URI or task, if any.
     pub fn target(&self) -> Option<ByteString> {
         match self.method {
             McpMethod::CallTool | McpMethod::GetPrompt => self.params.get_string("name"),
@@ -225,14 +231,15 @@ impl Call {
 
 impl std::fmt::Debug for Call {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Without params and `_meta`: they may hold secrets, and this text ends up in logs.
         f.debug_struct("Call").field("method", &self.method).field("progress", &self.progress).finish_non_exhaustive()
     }
 }
 
-// === impl Method ===
+// === impl McpMethod ===
 
 impl McpMethod {
-    /// Reads a method's name.
+    /// Parses a method name.
     pub fn from_name(name: &str) -> Self {
         match name {
             "tools/list" => McpMethod::List(ItemKind::Tools),
@@ -243,6 +250,7 @@ impl McpMethod {
             "resources/read" => McpMethod::ReadResource,
             "prompts/get" => McpMethod::GetPrompt,
             "completion/complete" => McpMethod::Complete,
+            // Rare methods come last, so that common ones need no search.
             other => match TaskMethod::ALL.into_iter().find(|task| task.name() == other) {
                 Some(task) => McpMethod::Task(task),
                 None => McpMethod::Other(ByteString::from(other)),
@@ -250,7 +258,7 @@ impl McpMethod {
         }
     }
 
-    /// The method's name.
+    /// Returns the method name.
     pub fn name(&self) -> &str {
         match self {
             McpMethod::List(kind) => kind.list_method(),
@@ -263,20 +271,21 @@ impl McpMethod {
         }
     }
 
-    /// The method's name if it is one of the protocol's, for labels of bounded number.
+    /// Returns the method name if the protocol defines it. Keeps the number of metric labels bounded.
     pub fn label(&self) -> &str {
         match self {
             McpMethod::Other(_) => "_OTHER",
+            // Names that clients invent must not become labels: each would be a time series of its own.
             known => known.name(),
         }
     }
 }
 
 impl ItemKind {
-    /// Every kind, in a fixed order.
+    /// Kinds in a fixed order.
     pub const ALL: [ItemKind; 4] = [ItemKind::Tools, ItemKind::Resources, ItemKind::Templates, ItemKind::Prompts];
 
-    /// The method that lists this kind.
+    /// Returns the method that lists this kind.
     pub fn list_method(self) -> &'static str {
         match self {
             ItemKind::Tools => "tools/list",
@@ -286,7 +295,7 @@ impl ItemKind {
         }
     }
 
-    /// The member of a list result that holds the items.
+    /// Returns the member of a list result that holds the items.
     pub fn member(self) -> &'static str {
         match self {
             ItemKind::Tools => "tools",
@@ -296,7 +305,7 @@ impl ItemKind {
         }
     }
 
-    /// The member of an item that names it.
+    /// Returns the member of an item that names it.
     pub fn item_key(self) -> &'static str {
         match self {
             ItemKind::Tools | ItemKind::Prompts => "name",
@@ -318,37 +327,40 @@ impl LogLevel {
         ("emergency", LogLevel::Emergency),
     ];
 
-    /// Reads a level's name.
+    /// Parses a level name.
     pub fn from_name(name: &str) -> Option<Self> {
         LogLevel::NAMES.iter().find(|(n, _)| *n == name).map(|(_, level)| *level)
     }
 
-    /// The level's name.
+    /// Returns the level name.
     pub fn name(self) -> &'static str {
+        // The variants are numbered in the order of the table.
         LogLevel::NAMES[self as usize].0
     }
 }
 
 impl LogFilter {
-    /// The level that stands for everything a server would send to a client that set none.
+    /// Level at which servers send the same messages as to a client that set none.
     ///
     /// "If no logging/setLevel request has been sent from the client, the server MAY decide which messages to send
     /// automatically" (2025-11-25/schema.json, LoggingMessageNotification). Servers on the official TypeScript and
     /// Python SDKs decide for all of them.
     pub const BY_DEFAULT: LogLevel = LogLevel::Debug;
 
-    /// Whether a message of `level` should reach the client. A level that we cannot read counts as the highest.
+    /// True if a message of `level` should reach the client. An unreadable level counts as the highest.
     pub fn allows(self, level: Option<LogLevel>) -> bool {
         match self {
+            // The server chose to send the message, so it passes.
             LogFilter::ServerDecides => true,
             LogFilter::Nothing => false,
+            // An unreadable level may be an important one, so the message passes.
             LogFilter::AtLeast(least) => level.is_none_or(|level| level >= least),
         }
     }
 }
 
 impl ClientCapabilities {
-    /// Whether the client declared that it can answer `kind`.
+    /// True if the client declared support for `kind`.
     pub fn supports(self, kind: InputKind) -> bool {
         match kind {
             InputKind::ElicitForm => self.elicit_form,
@@ -362,11 +374,12 @@ impl ClientCapabilities {
 }
 
 impl InputKind {
-    /// Reads a request that a server makes.
+    /// Classifies a server's request to the client.
     pub fn classify(method: &str, params: &JsonObject) -> Self {
         match method {
             "elicitation/create" => match params.get_string("mode").as_deref() {
                 Some("url") => InputKind::ElicitUrl,
+                // A missing `mode` means a form: older revisions have no other.
                 _ => InputKind::ElicitForm,
             },
             // 2025-11-25/client/sampling.mdx, Capabilities: "Servers MUST NOT send tool-enabled sampling requests to
@@ -380,7 +393,7 @@ impl InputKind {
         }
     }
 
-    /// The capability that a client must have declared, as messages for people name it.
+    /// Returns the capability that a client must declare, as messages for people name it.
     pub fn capability(self) -> &'static str {
         match self {
             InputKind::ElicitForm => "elicitation",

@@ -1,4 +1,7 @@
-//! What went wrong, whose fault it is, and what the client may know of it.
+//! Failed calls: kind, origin and the text for the client.
+//!
+//! Owns the neutral error and its labels. Does not know error codes: each revision maps the kinds. Invariant: the
+//! message holds no secret.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -6,64 +9,64 @@ use std::time::Duration;
 use crate::json::RawJson;
 use crate::jsonrpc::RpcError;
 
-/// A call that did not succeed. Each revision turns it into its own spelling, in one place.
+/// Failure of a call. Each revision encodes it in one place.
 #[derive(Clone, Debug)]
 pub struct Error {
-    /// What kind of failure.
+    /// Kind of failure.
     pub kind: McpErrorKind,
-    /// For the client: what failed, and how to fix it. Never a secret.
+    /// Text for the client: the failure and its remedy. Never a secret.
     pub message: Cow<'static, str>,
-    /// More for the client's program, if the reason has such a thing.
+    /// Data for the client's program, if the kind has any.
     pub data: Option<RawJson>,
-    /// Whether the same call, made again, may succeed.
+    /// Prospects of a retry.
     pub retryable: Retryable,
 }
 
-/// Whether a call that failed may be made again. Whether running it twice does harm is another question.
+/// Prospects of a retry after a failure. Whether a second run does harm is decided elsewhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Retryable {
-    /// Nothing speaks for it.
+    /// A retry has no better prospects.
     #[default]
     No,
-    /// The server never saw it.
+    /// The server never received the call.
     NotSent,
-    /// The failure may pass; the server perhaps said when.
+    /// The failure may pass, at the time that the server named, if any.
     After(Option<Duration>),
 }
 
-/// Kinds of failure; the code that each becomes is the revision's business.
+/// Kind of failure. Each revision maps it to its own code.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)]
 pub enum McpErrorKind {
     /// The body is not JSON.
     Parse,
-    /// The body is not a message that may come here.
+    /// The body is no message that is valid here.
     InvalidRequest,
-    /// No such method, for this client's revision.
+    /// The client's revision has no such method.
     UnknownMethod,
     /// The params do not fit the method.
     InvalidParams,
-    /// No such tool, prompt or server, or not for this principal: the same answer.
+    /// The name is unknown, or hidden from this principal. Both get the same answer.
     UnknownName,
-    /// No such resource, or not for this principal.
+    /// The resource is unknown, or hidden from this principal.
     UnknownResource,
-    /// A header disagrees with the body.
+    /// A header contradicts the body.
     HeaderMismatch,
-    /// The client's revision is none of ours.
+    /// The gateway does not support the client's revision.
     UnsupportedRevision,
-    /// The client did not declare what the call needs.
+    /// The client did not declare a capability that the call needs.
     MissingCapability,
-    /// The session is gone, or was never this principal's.
+    /// The session has ended, or never belonged to this principal.
     UnknownSession,
-    /// Something is full; a later attempt may pass.
+    /// A limit is reached; a later attempt may succeed.
     Overloaded,
-    /// The request was larger than a limit.
+    /// The request exceeds a size limit.
     TooLarge,
-    /// The feature exists on both sides, but does not cross between them yet.
+    /// Both sides have the feature, but the gateway cannot translate it between them yet.
     CannotCross,
-    /// The client cancelled.
+    /// The client cancelled the call.
     Cancelled,
-    /// The server answered with an error of its own, which passes as it is.
+    /// The server answered with its own error, which passes unchanged.
     ServerError(RpcError),
     /// The server is not connected.
     ServerDown,
@@ -71,13 +74,13 @@ pub enum McpErrorKind {
     ServerTimeout,
     /// The server broke the protocol.
     ServerProtocol,
-    /// The server's host refused us (401, 403, 429, 5xx).
+    /// The server's host refused the request (401, 403, 429, 5xx).
     ServerRefused,
-    /// We failed.
+    /// The gateway itself failed.
     Internal,
 }
 
-/// Whose fault a failure is.
+/// Party at fault for a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum ErrorOrigin {
@@ -87,7 +90,7 @@ pub enum ErrorOrigin {
 }
 
 impl Error {
-    /// A failure with a message for the client.
+    /// Creates a failure with a message for the client.
     pub fn new(kind: McpErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
         Error { kind, message: message.into(), data: None, retryable: Retryable::No }
     }
@@ -99,14 +102,14 @@ impl Error {
         self
     }
 
-    /// Says whether the call may be made again.
+    /// Sets the prospects of a retry.
     #[must_use]
     pub fn with_retryable(mut self, again: Retryable) -> Self {
         self.retryable = again;
         self
     }
 
-    /// A server's own error answer.
+    /// Creates a failure from a server's own error response.
     pub fn from_server(error: RpcError) -> Self {
         let message = error.message.to_string();
         Error {
@@ -117,12 +120,12 @@ impl Error {
         }
     }
 
-    /// A failure of ours.
+    /// Creates a failure of the gateway itself.
     pub fn internal(message: impl Into<Cow<'static, str>>) -> Self {
         Error::new(McpErrorKind::Internal, message)
     }
 
-    /// Whose fault.
+    /// Returns the party at fault.
     pub fn origin(&self) -> ErrorOrigin {
         match self.kind {
             McpErrorKind::Internal | McpErrorKind::Overloaded | McpErrorKind::CannotCross => ErrorOrigin::Gateway,
@@ -135,17 +138,19 @@ impl Error {
         }
     }
 
-    /// Whether a server (not its answer) failed, or is full: on a tool call this becomes a result that the model can
-    /// read.
+    /// True if a server is unavailable or at a limit, as opposed to an error response. On a tool call this becomes a
+    /// result that the model can read.
     pub fn is_server_failure(&self) -> bool {
         match self.kind {
+            // An error response is the server at work, so it passes to the client unchanged.
             McpErrorKind::ServerError(_) => false,
+            // A full queue of a server looks to the model like a server that is down.
             McpErrorKind::Overloaded => true,
             _ => self.origin() == ErrorOrigin::Server,
         }
     }
 
-    /// A word for the label `error_type`; few and fixed.
+    /// Returns the value of the label `error_type`, out of a small fixed set.
     pub fn label(&self) -> &'static str {
         match self.kind {
             McpErrorKind::Parse => "parse",

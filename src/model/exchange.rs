@@ -1,4 +1,7 @@
-//! One call as it happens: notices and asks, then exactly one end.
+//! Running calls: notifications and input requests, then exactly one end.
+//!
+//! Owns the stream of events of one call. Does not know who runs it. Invariant: the last event is `Done`, and it comes
+//! exactly once.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -10,111 +13,115 @@ use crate::json::{ByteString, JsonObject, RawJson};
 use crate::jsonrpc::RpcError;
 use crate::model::{Error, InputKind, Notification, TaskState};
 
-/// What happens in an exchange.
+/// Event of a running call.
 pub enum ExchangeEvent {
-    /// The server says something about the call.
+    /// Notification about the call.
     Notification(Notification),
-    /// The server needs something from the client before it can go on.
+    /// Input from the client that the server needs before it can continue.
     InputRequired(InputRequired),
-    /// The end: always there, always last, never twice.
+    /// End of the call: always present, always last, never twice.
     Done(Result<Outcome, Error>),
 }
 
-/// A call's result.
+/// Result of a call.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// The result, without what a revision adds for itself.
+    /// Result members, without those that a revision adds.
     pub result: JsonObject,
-    /// How long it may be kept, if the server said so.
+    /// Permission of the server to cache the result.
     pub cache_hint: Option<CacheHint>,
-    /// The task that the call became, or that it was about; the result then holds what stands around it.
+    /// Task that the call became or was about. The result then holds the members around it.
     pub task: Option<Box<TaskState>>,
 }
 
-/// How long a result may be kept, and by whom.
+/// Permission to cache a result: for how long, and for whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct CacheHint {
-    /// Milliseconds for which it counts as fresh.
+    /// Milliseconds for which the result is fresh.
     pub ttl_ms: u64,
-    /// Whether it may be shared between principals.
+    /// True if principals may share the result.
     pub public: bool,
 }
 
-/// What a server needs from the client.
+/// Input that a server needs from the client.
 pub struct InputRequired {
-    /// The requests, by the server's keys; never empty unless only the state is to be sent back.
+    /// Requests by the server's keys. Empty only if nothing but the state is to be returned.
     pub requests: Vec<(ByteString, InputRequest)>,
-    /// Who remembers the exchange meanwhile.
+    /// Holder of the state meanwhile.
     pub state: RequestState,
-    /// Which server asks, once the gateway knows.
+    /// Requesting server, once the gateway knows it.
     pub server: Option<ByteString>,
-    /// Where the answers go. Dropped: the client will not answer.
+    /// Channel for the responses. Dropped if the client will not respond.
     pub responder: oneshot::Sender<InputResponses>,
 }
 
-/// Who remembers an exchange while the client is asked.
+/// Holder of an exchange's state while the client provides input.
 #[derive(Clone, Debug)]
 pub enum RequestState {
-    /// The server waits: the exchange must be kept until it is answered.
+    /// The server waits, so the exchange must stay open until the input arrives.
     HeldByServer,
-    /// The server kept nothing but what it hands out here: the exchange may be forgotten.
+    /// The server kept no state beyond this value, so the exchange may end.
     CarriedByClient(Option<RawJson>),
 }
 
-/// One request of a server to the client.
+/// Request for input from the client.
 #[derive(Clone, Debug)]
 pub struct InputRequest {
-    /// What for, as we understand it.
+    /// Kind of input, as far as it is known.
     pub kind: InputKind,
-    /// The method.
+    /// Method of the request.
     pub method: ByteString,
-    /// The params, untouched.
+    /// Params, unchanged.
     pub params: JsonObject,
 }
 
-/// The client's answers, by the server's keys.
+/// Responses of the client, by the server's keys.
 pub type InputResponses = Vec<(ByteString, Result<JsonObject, RpcError>)>;
 
-/// A running call. Dropping it cancels the call.
+/// Running call. Dropping it cancels the call.
 pub struct Exchange {
     events: Pin<Box<dyn Stream<Item = ExchangeEvent> + Send>>,
 }
 
 impl Exchange {
-    /// An exchange made of a stream. The stream should end in [`Event::Done`]; if it ends without, that is reported
-    /// as a failure of ours.
+    /// Creates an exchange from a stream. The stream should end in [`ExchangeEvent::Done`]; any other end is reported
+    /// as a failure of the gateway.
     pub fn new(events: impl Stream<Item = ExchangeEvent> + Send + 'static) -> Self {
         Exchange { events: Box::pin(events) }
     }
 
-    /// An exchange that is over at once.
+    /// Creates an exchange that is finished.
     pub fn ready(end: Result<Outcome, Error>) -> Self {
         Exchange::new(stream::once(std::future::ready(ExchangeEvent::Done(end))))
     }
 
-    /// An exchange that starts once `start` gives it.
+    /// Creates an exchange that starts once `start` resolves.
     pub fn start_with(start: impl Future<Output = Exchange> + Send + 'static) -> Self {
+        // Nothing starts before the first poll, so an exchange that is dropped unread costs nothing.
         Exchange::new(stream::once(start).flatten())
     }
 
-    /// The next event; after [`Event::Done`], nothing may be asked any more.
+    /// Returns the next event. Must not be called after [`ExchangeEvent::Done`].
     pub async fn next_event(&mut self) -> ExchangeEvent {
+        // A stream without an end must not leave the caller waiting: the call fails instead.
         self.events.next().await.unwrap_or_else(|| ExchangeEvent::Done(Err(Error::internal("the exchange broke off"))))
     }
 
-    /// The same exchange after some events that were read already.
+    /// Puts events in front that were read already.
     pub fn prepend(self, events: Vec<ExchangeEvent>) -> Self {
+        // The common case keeps its stream and needs no new allocation.
         if events.is_empty() { self } else { Exchange::new(stream::iter(events).chain(self.events)) }
     }
 
-    /// The same exchange with each event changed by `change`.
+    /// Changes each event with `change`.
     pub fn map(self, change: impl FnMut(ExchangeEvent) -> ExchangeEvent + Send + 'static) -> Self {
         Exchange::new(self.events.map(change))
     }
 
-    /// Waits for the end, refusing whatever is asked meanwhile.
+    /// Waits for the end. Input requests are dropped, which refuses them.
     pub async fn outcome(mut self) -> Result<Outcome, Error> {
         loop {
+            // Dropping an input request closes its channel, which the server's side takes for a refusal.
             if let ExchangeEvent::Done(end) = self.next_event().await {
                 return end;
             }
@@ -130,7 +137,7 @@ impl Stream for Exchange {
 }
 
 impl Outcome {
-    /// A result without a cache hint.
+    /// Creates an outcome without a cache hint.
     pub fn from_result(result: JsonObject) -> Self {
         Outcome { result, cache_hint: None, task: None }
     }

@@ -1,7 +1,7 @@
-//! The neutral language between the two edges: what a call is, whatever revision spelled it.
+//! Neutral model between downstream and upstream: calls and events, independent of revisions.
 //!
-//! Owns the types that fronts, the gateway and backs exchange. No IO, no clock, no HTTP, no dates. Invariant: nothing
-//! here can tell a stateful peer from a stateless one.
+//! Owns the types that downstream dialects, the gateway and upstream connections exchange. No IO, no clock, no HTTP, no
+//! revision dates. Invariant: no type here can tell a stateful peer from a stateless one.
 
 mod call;
 mod error;
@@ -20,7 +20,7 @@ pub use exchange::{
 pub use server::{Notification, NotificationStream, Server, ServerCapabilities, ServerDescription, SubscriptionFilter};
 pub use task::{TaskCapabilities, TaskMethod, TaskMode, TaskState, TaskStatus};
 
-/// What tests of other modules need.
+/// Fixtures for the tests of other modules.
 #[cfg(test)]
 pub(crate) mod testing {
     use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(crate) mod testing {
     use crate::json::{ByteString, RawJson};
     use crate::model::{Caller, ClientCapabilities, LogFilter, Principal};
 
-    /// A caller without capabilities.
+    /// Creates a caller without capabilities.
     pub(crate) fn caller(principal: u32, session: Option<&str>) -> Arc<Caller> {
         Arc::new(Caller {
             principal: Arc::new(Principal { name: "test".to_owned(), id: principal }),

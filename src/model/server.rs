@@ -1,4 +1,6 @@
-//! Whatever can be called: an upstream server of any revision, the gateway, a view of it.
+//! Anything that can be called: an upstream server of any revision, the gateway, or a view of it.
+//!
+//! Owns the trait and its notifications. Does not know transports or revisions. Invariant: no method blocks.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,64 +14,65 @@ use tokio_util::sync::CancellationToken;
 use crate::json::{ByteString, JsonObject, RawJson};
 use crate::model::{Call, Caller, Error, Exchange, ItemKind, LogLevel, TaskCapabilities, TaskState};
 
-/// So much of what waits at a listener is told by the one that takes its place. Backs let fewer wait.
+/// Limit of pending notifications that a new stream takes over. Connections queue fewer.
 const DRAIN_MAX: usize = 1024;
 
-/// An MCP server, seen without its revision.
+/// MCP server of any revision.
 pub trait Server: Send + Sync {
-    /// What it is and what it can do, for this caller. Answered from memory.
+    /// Returns the identity and capabilities of the server for this caller. Answered from memory.
     fn describe(&self, caller: &Caller) -> ServerDescription;
 
-    /// Starts a call. Never blocks; everything that takes time happens in the exchange.
+    /// Starts a call. Never blocks: all waiting happens in the exchange.
     fn call(&self, caller: &Arc<Caller>, call: Call) -> Exchange;
 
-    /// Starts to listen for changes. The stream ends when the server can no longer tell of them.
+    /// Subscribes to changes. The stream ends when the server can no longer report them.
     fn subscribe(&self, caller: &Arc<Caller>, filter: SubscriptionFilter) -> NotificationStream;
 
-    /// Finds out whether resources can be subscribed to where a server denies that and was not tried. `None`: there is
-    /// nothing to find out, and [`Server::listen`] knows. An error is about these resources alone.
+    /// Tests subscriptions to resources on a server that denies support and was not tried yet. `None`: there is nothing
+    /// to test, and [`Server::subscribe`] knows the answer. An error concerns only these resources.
     fn try_subscriptions(&self, _: &Arc<Caller>, _: &[ByteString]) -> Option<BoxFuture<'static, Result<(), Error>>> {
         None
     }
 
-    /// Tells the server something that wants no answer.
+    /// Sends a notification to the server.
     fn notify(&self, caller: &Arc<Caller>, notice: Notification);
 
-    /// What another process needs to go on with this connection, where there is such a thing; it may be a secret.
+    /// Returns the state with which another process can continue this connection, if any. It may be a secret.
     fn export_session(&self) -> Option<RawJson> {
         None
     }
 
-    /// Waits until that is no longer what it was. For one who waits.
+    /// Waits until the exported state has changed. Supports one waiter.
     fn session_changed(&self) -> BoxFuture<'_, ()> {
+        // Servers without sessions never change them.
         Box::pin(std::future::pending())
     }
 
-    /// From now on its end is not told to the server: somebody else goes on with it.
+    /// Detaches the connection: its end is no longer reported to the server, because another process continues it.
     fn detach(&self) {}
 
-    /// Tells the server now that the connection ends, whatever still runs on it. Else the end of the last call does.
+    /// Closes the connection now, whatever still runs on it. Without this call it closes with its last call.
     fn close(&self) {}
 
-    /// Asks whether it is still there: whether anything at all came back. `None`: it has no such question, or nothing that
-    /// could be lost.
+    /// Pings the server; true if any response came. `None` if the server has no ping, or no connection that could be
+    /// lost.
     fn ping(&self) -> Option<BoxFuture<'static, bool>> {
         None
     }
 }
 
-/// What a server says of itself.
+/// Self-description of a server.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct ServerDescription {
-    /// Name, version, title: an `Implementation` object.
+    /// Name, version and title: an `Implementation` object.
     pub info: RawJson,
-    /// How to use it, for a model.
+    /// Instructions for a model.
     pub instructions: Option<String>,
-    /// What it can do.
+    /// Capabilities.
     pub features: ServerCapabilities,
 }
 
-/// What a server can do.
+/// Capabilities of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 #[allow(missing_docs)]
@@ -80,21 +83,21 @@ pub struct ServerCapabilities {
     pub prompts_changes: bool,
     pub resources: bool,
     pub resources_changes: bool,
-    /// Whether single resources can be subscribed to.
+    /// True if single resources can be subscribed to.
     pub subscribe: bool,
-    /// Whether it denies that, in words that some servers say of themselves wrongly, and was not tried.
+    /// True if the server denies subscriptions in terms that some servers use wrongly, and was not tried.
     pub subscribe_untried: bool,
     pub completions: bool,
     pub logging: bool,
-    /// What it can do with tasks; `None`: nothing.
+    /// Task capabilities; `None` without any.
     pub tasks: Option<TaskCapabilities>,
-    /// Extensions that nobody here reads: their settings by identifier.
+    /// Extensions that the gateway does not interpret: settings by identifier.
     pub extensions: JsonObject,
-    /// The same, of what is not standard.
+    /// Experimental capabilities that the gateway does not interpret.
     pub experimental: JsonObject,
 }
 
-/// What a listener wants to hear of.
+/// Selection of notifications.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SubscriptionFilter {
     /// Changes of the list of tools.
@@ -107,43 +110,43 @@ pub struct SubscriptionFilter {
     pub uris: Vec<ByteString>,
     /// Log messages that belong to no call.
     pub logs: bool,
-    /// That a user is done with a page.
+    /// Completed URL elicitations.
     pub elicitations: bool,
-    /// The states of these tasks.
+    /// Status of these tasks.
     pub tasks: Vec<ByteString>,
-    /// Whatever servers tell of tasks by themselves; whoever listens knows which are whose.
+    /// Status of all tasks that servers report unasked. The subscriber knows the owners.
     pub all_task_statuses: bool,
-    /// Of what is honoured: the setting for want of whose room something was left out.
+    /// In an acknowledged filter: the setting of the limit that left something out.
     pub exceeded_limit: Option<ByteString>,
-    /// Of what is left out: the server that offers no subscriptions.
+    /// For entries left out: the server that offers no subscriptions.
     pub unoffered: Option<ByteString>,
 }
 
-/// News from a server.
+/// Notification from a server or a client.
 #[derive(Clone, Debug)]
 pub enum Notification {
-    /// How far a call is: the params of the notification; the token is whatever stood there.
+    /// Progress of a call: the params of the notification. The token is arbitrary.
     Progress(JsonObject),
-    /// A log message: its level as far as we can read it, and the params.
+    /// Log message: the level, if readable, and the params.
     Log(Option<LogLevel>, JsonObject),
-    /// A list changed.
+    /// Change of a list.
     ListChanged(ItemKind),
-    /// A list may have changed: nobody listened for a while.
+    /// Possible change of a list, after a time without a subscription.
     MaybeChanged(ItemKind),
-    /// A resource changed: its URI and the params.
+    /// Change of a resource: URI and params.
     ResourceUpdated(ByteString, JsonObject),
-    /// A user is done with the page of an elicitation: its id and the params.
+    /// Completed URL elicitation: id and params.
     ElicitationComplete(ByteString, JsonObject),
-    /// The client's roots changed.
+    /// Change of the client's roots.
     RootsChanged,
-    /// The state of a task that changed: the whole of it where the listener named the task.
+    /// Status of a task. Holds the full state if the subscriber named the task.
     TaskStatus(Box<TaskState>),
-    /// Anything else: method and params.
+    /// Any other notification: method and params.
     Other(ByteString, JsonObject),
 }
 
 impl Notification {
-    /// About how many bytes it has.
+    /// Returns the approximate size in bytes.
     pub fn size_hint(&self) -> usize {
         match self {
             Notification::Progress(params)
@@ -159,18 +162,19 @@ impl Notification {
     }
 }
 
-/// What a listener hears: first that it is listened to, then the news.
+/// Notifications of one subscription, with the acknowledged part of its filter.
 pub struct NotificationStream {
-    /// The part of the filter that will be honoured.
+    /// Part of the filter that the server acknowledged.
     pub acknowledged: SubscriptionFilter,
-    /// The news.
+    /// Notifications of the subscription.
     pub stream: Pin<Box<dyn Stream<Item = Notification> + Send>>,
-    /// Cancelled once it is listened to, or cannot be; the stream must be read meanwhile. `None`: it is already.
+    /// Cancelled once the subscription is established or has failed; the stream must be read meanwhile. `None`: at
+    /// once.
     pub established: Option<CancellationToken>,
 }
 
 impl NotificationStream {
-    /// Nothing to hear, and the end at once.
+    /// Creates a stream that ends at once.
     pub fn closed() -> Self {
         NotificationStream {
             acknowledged: SubscriptionFilter::default(),
@@ -179,27 +183,28 @@ impl NotificationStream {
         }
     }
 
-    /// Whether it is not listened to yet.
+    /// True if the subscription is not established yet.
     pub fn is_pending(&self) -> bool {
         self.established.as_ref().is_some_and(|opened| !opened.is_cancelled())
     }
 
-    /// It is not waited for any longer: taken for listened to, so that what it takes the place of ends.
+    /// Treats the subscription as established, so that the one that it replaces ends.
     pub fn assume_established(&mut self) {
         if let Some(opened) = self.established.take() {
             opened.cancel();
         }
     }
 
-    /// Takes the place of a listener, which is heard until this one is listened to: nothing is missed in between. What
-    /// happens just then may be heard on both.
+    /// Replaces another subscription, which is read until this one is established. No notification is lost; some may
+    /// come twice.
     pub fn take_over_from(self, before: NotificationStream) -> Self {
         let Some(opened) = self.established.clone() else {
-            // What had come by now came to the other one.
+            // Notifications queued so far went to the old subscription.
             return NotificationStream { stream: stream::iter(drain_ready(before)).chain(self.stream).boxed(), ..self };
         };
         let old = stream::unfold((before.stream, opened), |(mut before, opened)| async move {
             tokio::select! {
+                // The old stream first: what it has queued came earlier.
                 biased;
                 notice = before.next() => notice.map(|notice| (notice, (before, opened))),
                 () = opened.cancelled() => None,
@@ -209,22 +214,23 @@ impl NotificationStream {
     }
 }
 
-/// What has come to a listener and was not asked for yet.
+/// Takes the queued notifications without waiting.
 fn drain_ready(mut before: NotificationStream) -> Vec<Notification> {
     let mut notices = Vec::new();
     while notices.len() < DRAIN_MAX {
-        // Unconstrained: what this task did before says nothing of what is there.
+        // Unconstrained: an exhausted task budget would make a full queue look empty.
         match unconstrained(before.stream.next()).now_or_never() {
             Some(Some(notice)) => notices.push(notice),
             _ => return notices,
         }
     }
+    // The limit is reached: the rest is replaced by notifications that anything may have changed.
     notices.extend(before.acknowledged.maybe_changed());
     notices
 }
 
 impl SubscriptionFilter {
-    /// Everything but single resources.
+    /// Creates a filter for everything but single resources.
     pub fn all() -> Self {
         SubscriptionFilter {
             tools: true,
@@ -240,22 +246,23 @@ impl SubscriptionFilter {
         }
     }
 
-    /// What stands for news that nobody heard: any list may have changed, and so may each resource.
+    /// Returns notifications that stand for missed ones: any list, and each resource, may have changed.
     pub fn maybe_changed(&self) -> impl Iterator<Item = Notification> {
-        // Templates have no news of their own.
+        // Templates have no notification of their own.
         let lists = [ItemKind::Tools, ItemKind::Prompts, ItemKind::Resources].map(Notification::MaybeChanged);
         lists.into_iter().filter(|notice| self.matches(notice)).chain(self.resource_updates())
     }
 
-    /// That each of the resources changed, as a server would say it.
+    /// Returns an update of each resource, as a server would send it.
     fn resource_updates(&self) -> impl Iterator<Item = Notification> {
+        // The params have the members that the specification requires, and no others.
         let updated = |uri: &ByteString| {
             Notification::ResourceUpdated(uri.clone(), JsonObject::new().with("uri", RawJson::string(uri)))
         };
         self.uris.iter().map(updated)
     }
 
-    /// Whether the listener wants to hear this.
+    /// True if the filter selects the notification.
     pub fn matches(&self, notice: &Notification) -> bool {
         match notice {
             Notification::ListChanged(kind) | Notification::MaybeChanged(kind) => match kind {
@@ -266,6 +273,7 @@ impl SubscriptionFilter {
             Notification::ResourceUpdated(uri, _) => self.uris.contains(uri),
             Notification::Log(..) => self.logs,
             Notification::ElicitationComplete(..) => self.elicitations,
+            // Subscriptions to single tasks are matched by the subscriber, which knows their ids.
             Notification::TaskStatus(_) => self.all_task_statuses,
             _ => false,
         }
@@ -297,7 +305,7 @@ mod tests {
             open(stream::unfold(receiver, next).boxed())
         };
         let before = heard(receiver);
-        // More than a task may take at once.
+        // More items than a task may take in one poll.
         for n in 0..200 {
             news.send(Notification::ResourceUpdated(uri(n), JsonObject::new())).unwrap();
         }

@@ -1,30 +1,31 @@
-//! Tasks: calls whose end is fetched later, under a name that the server gave.
+//! Tasks: calls whose outcome is fetched later, by an id from the server.
 //!
-//! What a revision calls the members and how it hands out the end is not here.
+//! Owns the neutral state of a task. Does not know the member names of revisions or how they deliver the outcome.
+//! Invariant: a terminal status never changes.
 
 use crate::json::{ByteString, JsonObject, RawJson};
 use crate::model::InputRequest;
 
-/// The state of a task.
+/// State of a task.
 #[derive(Clone, Debug)]
 pub struct TaskState {
-    /// Its name: the server's own behind the gateway, a handle in front of it.
+    /// Task id: the server's own upstream, a handle downstream.
     pub id: ByteString,
-    /// How far it is.
+    /// Progress of the task.
     pub status: TaskStatus,
-    /// Milliseconds from its creation for which it is kept; JSON `null`: for ever.
+    /// Lifetime in milliseconds from creation; JSON `null` is unlimited.
     pub ttl: Option<RawJson>,
-    /// Milliseconds that a client should let pass between two looks at it.
+    /// Recommended time between two polls, in milliseconds.
     pub poll_interval: Option<RawJson>,
-    /// The other members, as the server spelled them: a message for people, when it was made and last changed.
+    /// Other members as the server sent them, such as the status message and the timestamps.
     pub other_members: JsonObject,
-    /// What it waits for, by keys that are unique in its life. Only where the whole state was asked for.
+    /// Pending input requests, by keys that are unique within the task. Present only in a full state.
     pub input_requests: Vec<(ByteString, InputRequest)>,
-    /// What it came to: the result, or the error. Only where the whole state was asked for.
+    /// Result or error of the task. Present only in a full state.
     pub outcome: Option<Result<RawJson, RawJson>>,
 }
 
-/// How far a task is.
+/// Status of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum TaskStatus {
@@ -35,42 +36,42 @@ pub enum TaskStatus {
     Cancelled,
 }
 
-/// Whether a call may become a task.
+/// Permission of a call to become a task.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum TaskMode {
-    /// It must be answered with its end.
+    /// The call must be answered with its result.
     #[default]
     Never,
     /// The server decides.
     Allowed,
-    /// It must become one, with these wishes for its life.
+    /// The call must become a task, with these parameters.
     Required(JsonObject),
 }
 
-/// What is done with a task.
+/// Operation on a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskMethod {
-    /// Look at it.
+    /// Returns the state.
     Get,
-    /// Answer what it asks.
+    /// Delivers input responses.
     Update,
-    /// Ask for its end before its time.
+    /// Cancels the task.
     Cancel,
-    /// Wait for what it comes to, answering meanwhile what it asks.
+    /// Waits for the outcome, and delivers input meanwhile.
     Result,
-    /// List all.
+    /// Lists all tasks.
     List,
 }
 
-/// What a server can do with tasks.
+/// Task capabilities of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 pub struct TaskCapabilities {
-    /// Whether it lists them.
+    /// True if tasks can be listed.
     pub list: bool,
-    /// Whether they can be cancelled.
+    /// True if tasks can be cancelled.
     pub cancel: bool,
-    /// Whether any tool may become one, by the server's choice alone; otherwise the tools' definitions say which.
+    /// True if the server alone decides which tool calls become tasks. Otherwise the tool definitions do.
     pub any_tool: bool,
 }
 
@@ -83,28 +84,28 @@ impl TaskStatus {
         ("cancelled", TaskStatus::Cancelled),
     ];
 
-    /// Reads a status.
+    /// Parses a status name.
     pub fn from_name(name: &str) -> Option<Self> {
         TaskStatus::NAMES.iter().find(|(n, _)| *n == name).map(|(_, status)| *status)
     }
 
-    /// The status' name.
+    /// Returns the status name.
     pub fn name(self) -> &'static str {
         TaskStatus::NAMES[self as usize].0
     }
 
-    /// Whether nothing can change any more.
+    /// True if the status cannot change any more.
     pub fn is_terminal(self) -> bool {
         !matches!(self, TaskStatus::Working | TaskStatus::InputRequired)
     }
 }
 
 impl TaskMethod {
-    /// Every one of them.
+    /// Operations in a fixed order.
     pub const ALL: [TaskMethod; 5] =
         [TaskMethod::Get, TaskMethod::Update, TaskMethod::Cancel, TaskMethod::Result, TaskMethod::List];
 
-    /// The method's name.
+    /// Returns the method name.
     pub fn name(self) -> &'static str {
         match self {
             TaskMethod::Get => "tasks/get",
@@ -117,9 +118,11 @@ impl TaskMethod {
 }
 
 impl TaskState {
-    /// How long to wait before the next look: what the server asks for, within what is bearable for both sides.
+    /// Returns the delay before the next poll: the server's interval, limited to what is bearable for both sides.
     pub fn poll_delay(&self) -> std::time::Duration {
+        // One second if the server names no interval.
         const USUAL: f64 = 1_000.0;
+        // Servers send fractions as well as whole numbers.
         let asked = self.poll_interval.as_ref().and_then(|raw| raw.parse_as::<f64>().ok()).filter(|ms| ms.is_finite());
         std::time::Duration::from_millis(asked.unwrap_or(USUAL).clamp(50.0, 60_000.0) as u64)
     }

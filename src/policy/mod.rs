@@ -1,7 +1,7 @@
-//! Who may see and call what.
+//! Permissions: which principal may see and call which item.
 //!
-//! Owns the rules that a config gives: per server, per view and per key. Does not know credentials (`auth`) or where
-//! a name leads (`gateway`). Invariant: what may not be called looks exactly like what does not exist.
+//! Owns the rules of a config: per server, per view and per key. Does not know credentials (`auth`), nor where a name
+//! leads (`gateway`). Invariant: an item that may not be called looks exactly like one that does not exist.
 
 mod access;
 mod rate;

@@ -1,46 +1,47 @@
-//! How many requests in a time.
+//! Rate limit of requests.
 //!
-//! Owns the arithmetic of a token bucket. Does not know whose it is (`front`). Invariant: over any time as long as the
-//! rate's own, no more than twice its number passes; over many of them, no more than its number each.
+//! Owns the arithmetic of a token bucket. Does not know whose bucket it is (`front`). Invariant: one period of the rate
+//! lets through at most twice its count. Many periods let through at most its count each.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// So many in this time.
+/// Maximum number of requests within a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestRate {
-    /// How many; never zero.
+    /// Number of requests. Never zero.
     pub count: u32,
-    /// In what time.
+    /// Period of the count.
     pub per: Duration,
 }
 
-/// A bucket that is filled at a rate and holds what the rate allows in its time: a client that was silent may ask for
-/// all of that at once.
+/// Token bucket that fills at a rate and holds one period's requests. A client that was silent may send all of those at
+/// once.
 #[derive(Debug)]
 pub struct TokenBucket {
     rate: RequestRate,
     epoch: Instant,
-    /// When the bucket will be full again, in nanoseconds since the epoch.
+    /// Time at which the bucket will be full again, in nanoseconds since the epoch.
     full_at: AtomicU64,
 }
 
 impl TokenBucket {
-    /// A full bucket.
+    /// Creates a full bucket.
     pub fn new(rate: RequestRate) -> Self {
         TokenBucket { rate, epoch: Instant::now(), full_at: AtomicU64::new(0) }
     }
 
-    /// The rate that it is filled at.
+    /// Returns the rate that the bucket fills at.
     pub fn rate(&self) -> RequestRate {
         self.rate
     }
 
-    /// Takes what `count` requests need. Fails with how long to wait until there is as much again; what the bucket can
-    /// never hold is let through once it is full.
+    /// Takes tokens for `count` requests. Fails with the wait until there are as many again. A batch larger than the
+    /// bucket passes once the bucket is full.
     pub fn take(&self, count: usize) -> Result<(), Duration> {
+        // The bucket is stored as the time when it is full again: one atomic word, without a task that refills it.
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let now = nanos(self.epoch.elapsed());
         let per = nanos(self.rate.per);
@@ -50,6 +51,7 @@ impl TokenBucket {
             let next = full_at.max(now).saturating_add(needed);
             (next - now <= per).then_some(next)
         };
+        // A lost race is tried anew, so no two requests take the same tokens.
         let taken = self.full_at.fetch_update(Ordering::AcqRel, Ordering::Acquire, take);
         taken.map(drop).map_err(|full_at| Duration::from_nanos((full_at.max(now) - now + needed).saturating_sub(per)))
     }

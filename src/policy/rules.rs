@@ -1,4 +1,7 @@
-//! Globs over names, and what a server's config does to its items.
+//! Rules over names: globs, and a server's rules for its items.
+//!
+//! Owns matching. Does not know which items exist (`gateway`). Invariant: an exclusion wins over any pattern that
+//! includes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -7,17 +10,17 @@ use globset::{Glob, GlobBuilder, GlobSet};
 
 use crate::policy::traverses;
 
-/// An ordered list of globs: a name matches if a plain one matches and no `!` one does.
+/// Ordered list of globs. A name matches if a plain glob matches and no `!` glob does.
 #[derive(Clone, Debug)]
 pub struct GlobList {
     allow: GlobMatcher,
     deny: GlobMatcher,
     patterns: Vec<String>,
-    /// The patterns one by one, without their `!`, for reports.
+    /// Patterns one by one, without their `!`, for reports.
     compiled: Arc<OnceLock<GlobSet>>,
 }
 
-/// Which names some patterns mean. Most are a lone star or nothing at all: no automaton is built for these.
+/// Matcher for some patterns. Most lists are a lone star or empty, and build no automaton.
 #[derive(Clone, Debug)]
 enum GlobMatcher {
     None,
@@ -30,6 +33,7 @@ impl GlobMatcher {
         if globs.is_empty() {
             return Ok(GlobMatcher::None);
         }
+        // A lone star decides for the whole list.
         if globs.iter().any(|glob| glob.glob() == "*") {
             return Ok(GlobMatcher::All);
         }
@@ -45,23 +49,23 @@ impl GlobMatcher {
     }
 }
 
-/// What a server's config does to its tools, resources or prompts. Patterns are over the server's own names.
+/// Rules of a server's config for its tools, resources or prompts. Patterns match the server's own names.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ItemRules {
-    /// Only these exist.
+    /// Items that exist. All others do not.
     pub allow: GlobList,
-    /// These do not exist.
+    /// Items that do not exist.
     pub deny: GlobList,
-    /// These are not listed, but can be called.
+    /// Items that are not listed, but can be called.
     pub hide: GlobList,
-    /// Own name to the name that is exposed instead (before the prefix).
+    /// Exposed names that replace own names (before the prefix).
     pub rename: BTreeMap<String, String>,
-    /// Own name to the description that is shown instead.
+    /// Descriptions that replace the server's, by own name.
     pub describe: BTreeMap<String, String>,
 }
 
 impl GlobList {
-    /// Compiles patterns. `*` matches any characters, `?` one, `[ab]` a set, `{a,b}` alternatives; a leading `!`
+    /// Compiles patterns. `*` matches any characters, `?` one, `[ab]` a set, `{a,b}` alternatives. A leading `!`
     /// excludes.
     ///
     /// Fails with the pattern and what is wrong with it.
@@ -72,6 +76,7 @@ impl GlobList {
                 Some(rest) => (&mut deny, rest),
                 None => (&mut allow, pattern.as_str()),
             };
+            // `*` also matches slashes, which names and URIs may contain.
             let glob = GlobBuilder::new(text).literal_separator(false).build();
             set.push(glob.map_err(|e| format!("{pattern:?} is not a pattern: {e}"))?);
         }
@@ -89,18 +94,19 @@ impl GlobList {
         GlobList::new(&["*".to_owned()]).expect("a lone star is a pattern")
     }
 
-    /// The patterns as they were written.
+    /// Returns the patterns as they were written.
     pub fn patterns(&self) -> &[String] {
         &self.patterns
     }
 
-    /// The patterns that match none of these names; a lone `*` is no pattern that could be spelled wrong.
+    /// Returns the patterns that match none of these names. Skips a lone `*`, which cannot be misspelled.
     pub fn unmatched<'a>(&self, names: impl Iterator<Item = &'a str>) -> Vec<&str> {
         let plain = |pattern: &str| pattern.strip_prefix('!').unwrap_or(pattern).to_owned();
         if self.patterns.iter().all(|pattern| plain(pattern) == "*") {
             return Vec::new();
         }
         let glob = |pattern: &String| GlobBuilder::new(&plain(pattern)).literal_separator(false).build().ok();
+        // Compiled on first use: only reports need the patterns one by one.
         let each =
             self.compiled.get_or_init(|| GlobSet::new(self.patterns.iter().filter_map(glob)).unwrap_or_default());
         let (mut matched, mut found) = (vec![false; self.patterns.len()], Vec::new());
@@ -112,7 +118,7 @@ impl GlobList {
         left.map(|(pattern, _)| pattern.as_str()).collect()
     }
 
-    /// Whether `name` matches.
+    /// Returns true if `name` matches.
     pub fn matches(&self, name: &str) -> bool {
         self.allow.contain(name) && !self.deny.contain(name)
     }
@@ -131,17 +137,17 @@ impl PartialEq for GlobList {
 }
 
 impl ItemRules {
-    /// Everything exists, as it is.
+    /// Allows every item, unchanged.
     pub fn allow_all() -> Self {
         ItemRules { allow: GlobList::all(), ..ItemRules::default() }
     }
 
-    /// Whether the item exists, by its own name.
+    /// Returns true if the item exists, by its own name.
     pub fn allows_name(&self, name: &str) -> bool {
         self.allow.matches(name) && !self.deny.matches(name)
     }
 
-    /// Whether patterns other than a lone `*` decide about what exists.
+    /// Returns true if patterns other than a lone `*` decide which items exist.
     pub fn has_patterns(&self) -> bool {
         !matches!(
             (&self.allow.allow, &self.allow.deny, &self.deny.allow),
@@ -149,8 +155,10 @@ impl ItemRules {
         )
     }
 
-    /// Whether the resource exists, by its URI. Where patterns decide, a URI must mean the path that they see.
+    /// Returns true if the resource exists, by its URI. Where patterns decide, the URI must mean the path that they
+    /// see.
     pub fn allows_uri(&self, uri: &str) -> bool {
+        // Without patterns every resource exists, so no path needs a check.
         !self.has_patterns() || (self.allows_name(uri) && !traverses(uri))
     }
 }

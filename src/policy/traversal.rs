@@ -1,20 +1,22 @@
-//! URIs that mean another path than the one that a pattern sees.
+//! Path traversal in URIs: URIs that mean another path than the one that a pattern sees.
 //!
-//! Pure functions. Invariant: what passes here has no segment that a server could resolve to another folder.
+//! Owns that check, in pure functions. Does not match patterns (`rules.rs`). Invariant: a URI that passes has no
+//! segment that a server could resolve to another folder.
 
-/// What may stand around a path segment. Servers on Windows also split at `\`.
+/// Characters that may stand around a path segment. Servers on Windows also split at `\`.
 const AROUND_SEGMENTS: [char; 7] = ['/', '\\', ':', '?', '#', ';', '&'];
 
-/// Tells whether a URI has dot segments, `%2e`, `%2f` or `%5c` (also encoded twice), or control characters, which some
-/// readers of URLs skip. Patterns are compared with the text of a URI, and servers resolve it.
+/// Returns true if a URI has dot segments, `%2e`, `%2f` or `%5c` (also encoded twice), or control characters. Some URL
+/// readers skip control characters. Patterns compare the text of a URI, but servers resolve it.
 pub fn traverses(uri: &str) -> bool {
     uri.split(AROUND_SEGMENTS).any(|segment| matches!(segment, "." | ".."))
         || uri.split('%').skip(1).any(hides_a_separator)
         || uri.bytes().any(|byte| byte.is_ascii_control())
 }
 
-/// Whether what stands behind a percent sign is a dot or a separator.
+/// Returns true if a dot or a separator follows a percent sign.
 fn hides_a_separator(mut digits: &str) -> bool {
+    // `%25` is an encoded percent sign: `%252e` is a dot that was encoded twice.
     while let Some(rest) = digits.strip_prefix("25") {
         digits = rest;
     }

@@ -1,7 +1,7 @@
-//! Attribution of a question on a pipe to one of several calls of its client.
+//! Attribution of an input request on a pipe to one of several calls of its client.
 //!
-//! Owns the choice among calls that belong to one client. Does not decide which calls may be asked (`calls`). Invariant:
-//! the choice never adds a call to those that it is given.
+//! Owns the choice among calls of one client. Does not decide which calls may get input requests (`correlation.rs`).
+//! Invariant: the choice never adds a call to the given ones.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hasher};
@@ -12,10 +12,10 @@ use tokio::sync::Notify;
 
 use crate::model::Call;
 
-/// Tools that are remembered as ones that ask, of one connection.
+/// Limit of targets remembered for their input requests on one connection.
 const INPUT_TARGETS_MAX: usize = 64;
 
-/// Record that a server asks its clients in the middle of calls. All connections of one server share it.
+/// Record that a server sends input requests in the middle of calls. All connections of one server share it.
 #[derive(Clone, Default)]
 pub struct InputRecord(Arc<InputRecordState>);
 
@@ -26,30 +26,30 @@ struct InputRecordState {
 }
 
 impl InputRecord {
-    /// Records that the server asks.
+    /// Records an input request.
     pub fn record(&self) {
         if !self.0.seen.swap(true, Ordering::AcqRel) {
             self.0.learned.notify_one();
         }
     }
 
-    /// Takes over what an earlier run recorded.
+    /// Restores the record of an earlier process.
     pub fn restore(&self) {
         self.0.seen.store(true, Ordering::Release);
     }
 
-    /// Tells that the server was seen to ask, in this run or an earlier one.
+    /// True if the server has sent an input request, in this process or an earlier one.
     pub fn was_seen(&self) -> bool {
         self.0.seen.load(Ordering::Acquire)
     }
 
-    /// Waits for the first question. Ends once for it, whoever waits.
+    /// Waits for the first input request. Wakes one waiter, once.
     pub async fn wait_seen(&self) {
         self.0.learned.notified().await;
     }
 }
 
-/// Digest of what a call asks for: its method and its target.
+/// Digest of a call's method and target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct CallTarget(u64);
 
@@ -64,18 +64,18 @@ impl CallTarget {
     }
 }
 
-/// Open call that a question may be about.
+/// Open call that an input request may be about.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CallCandidate {
     pub(super) id: u64,
     pub(super) target: CallTarget,
-    /// Questions that it got already.
+    /// Number of input requests that the call received.
     pub(super) input_count: u32,
-    /// The last id of a call when it got the last of them, while its user has not answered.
+    /// Last request id at its latest input request, while the user has not answered that.
     pub(super) waits_since: Option<u64>,
 }
 
-/// Targets that asked when nothing else could have.
+/// Targets that received an input request while no other call was open.
 #[derive(Default)]
 pub(super) struct InputTargets(VecDeque<CallTarget>);
 
@@ -83,19 +83,24 @@ impl InputTargets {
     pub(super) fn record(&mut self, target: CallTarget) {
         if !self.0.contains(&target) {
             if self.0.len() == INPUT_TARGETS_MAX {
+                // A forgotten target is recorded again by its next input request.
                 self.0.pop_front();
             }
             self.0.push_back(target);
         }
     }
 
-    /// Picks the call that a question is most likely about: one of a target that is known to ask, else of the target
-    /// that was called last. Of several calls of that kind, the one that was asked least, and began first. Where all of
-    /// the known ones wait for their users, a call that was sent since then comes first.
+    /// Picks the call that an input request is most likely about.
+    ///
+    /// The order of preference:
+    ///
+    /// - a call sent since all known targets began to wait for their users;
+    /// - a call of a known target, or of the newest call's target if none is known;
+    /// - among those, the call with the fewest input requests, then the oldest.
     pub(super) fn pick(&self, candidates: &[CallCandidate]) -> Option<u64> {
         let known = || candidates.iter().filter(|call| self.0.contains(&call.target));
         let newest = candidates.iter().max_by_key(|call| call.id)?;
-        // Nothing where one of them does not wait.
+        // `None` if one of the known calls does not wait for its user.
         let since = known().filter(|call| call.id != newest.id).map(|call| call.waits_since);
         if let Some(since) = since.collect::<Option<Vec<u64>>>().and_then(|since| since.into_iter().max())
             && newest.id > since

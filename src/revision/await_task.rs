@@ -1,7 +1,7 @@
-//! A call that its server runs as a task for a client that knows nothing of tasks: the gateway waits for the end.
+//! Call that its server runs as a task, for a client without tasks: the gateway awaits the result.
 //!
-//! Owns the order: the call, then the task it became, then its end. Does not know how either is spelled. Invariant: a
-//! client that goes away, or a time that passes, cancels the task.
+//! Owns the order: the call, then its task, then the result. Does not know the wire form of either. Invariant: a client
+//! that disconnects, or a timeout, cancels the task.
 
 use std::time::Duration;
 
@@ -11,35 +11,35 @@ use tokio::time::{Instant, timeout_at};
 use crate::json::ByteString;
 use crate::model::{Error, Exchange, ExchangeEvent};
 
-/// Longest time for a user to answer what the task asks; the call's own time stands still meanwhile.
+/// Time limit for a user to answer a task's input request. The call's own time stands still meanwhile.
 const INPUT_TIME_MAX: Duration = Duration::from_secs(600);
 
-/// Cancels a task.
+/// Function that cancels a task.
 type CancelTask = Box<dyn FnOnce(&ByteString) + Send>;
 
-/// What is done with the task that a call became.
+/// Functions for the task that a call became.
 pub(super) struct TaskHooks {
-    /// Waits for its end.
+    /// Awaits the task's result.
     pub(super) wait: Box<dyn FnOnce(&ByteString) -> Exchange + Send>,
-    /// Asks for its end before its time.
+    /// Cancels the task before its end.
     pub(super) cancel: CancelTask,
-    /// Longest time for the task.
+    /// Time limit for the task.
     pub(super) timeout: Duration,
-    /// What it means that the time passed.
+    /// Error after that time.
     pub(super) timeout_error: Error,
 }
 
 struct TaskAsCall {
     exchange: Exchange,
     hooks: Option<TaskHooks>,
-    /// The task, once there is one and for as long as it is not over.
+    /// Running task with its cancellation and its timeout error. `None` before it exists and after its end.
     task: Option<(ByteString, CancelTask, Error)>,
     timeout: Duration,
     deadline: Option<Instant>,
     finished: bool,
 }
 
-/// The exchange of a call, with its end where that is a task.
+/// Wraps a call's exchange: if its result is a task, the exchange continues to the task's result.
 pub(super) fn await_task(call: Exchange, steps: TaskHooks) -> Exchange {
     let driven = TaskAsCall {
         exchange: call,
@@ -68,6 +68,7 @@ impl TaskAsCall {
             match event {
                 ExchangeEvent::Done(Ok(outcome)) if outcome.task.is_some() && self.hooks.is_some() => {
                     let (Some(task), Some(steps)) = (outcome.task, self.hooks.take()) else { continue };
+                    // The call's exchange ends here. The same stream goes on with the task's events.
                     self.exchange = (steps.wait)(&task.id);
                     self.task = Some((task.id, steps.cancel, steps.timeout_error));
                     self.deadline = Some(Instant::now() + self.timeout);
@@ -78,6 +79,7 @@ impl TaskAsCall {
                     return Some(ExchangeEvent::Done(end));
                 }
                 ExchangeEvent::InputRequired(ask) => {
+                    // Only a task has a deadline here. The call before it bounds its own time.
                     self.deadline = self.deadline.map(|_| Instant::now() + INPUT_TIME_MAX + self.timeout);
                     return Some(ExchangeEvent::InputRequired(ask));
                 }

@@ -1,7 +1,7 @@
-//! The open calls on one connection: which of them is a message on a pipe about?
+//! Table of open calls on one connection, and the choice of the call that a message belongs to.
 //!
-//! Owns the ids of one connection and who waits behind each. Does not move messages. Invariant: a message that could
-//! belong to two callers goes to neither.
+//! Owns the request ids of one connection and the caller behind each. Does not move messages. Invariant: a message that
+//! could belong to two callers goes to neither.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -18,9 +18,9 @@ use crate::revision::attribution::{CallCandidate, CallTarget, InputRecord, Input
 use crate::revision::side_queue::SideQueue;
 use crate::store::unix_now;
 
-/// For how long a server may still speak about a call that was cancelled before its answer.
+/// Time for which a server may still send messages about a cancelled call.
 const CANCELLED_TIME: Duration = Duration::from_secs(60);
-/// How many clients with such calls are remembered. Of more, it is not remembered whose their calls were.
+/// Limit of clients remembered with cancelled calls. Calls of further clients share one entry without an owner.
 const CANCELLED_MAX: usize = 256;
 
 /// The open calls of one connection.
@@ -30,56 +30,56 @@ pub struct PendingCalls(Arc<PendingTable>);
 #[derive(Default)]
 struct PendingTable {
     open: Mutex<BTreeMap<u64, PendingCall>>,
-    /// Calls that were given up before their answer: the server may not know yet, and ask because of them.
+    /// Calls cancelled before their response. The server may not have read that yet and still send requests for them.
     cancelled: Mutex<VecDeque<CancelledCall>>,
     last: AtomicU64,
-    /// Whether the server ever answered a call.
+    /// True once the server has answered a call.
     answered: AtomicBool,
-    /// Whether the server ever asked a client for something.
+    /// Record of input requests from this server.
     record: InputRecord,
-    /// What asked while nothing else was open.
+    /// Targets of calls that received an input request while no other call was open.
     input_targets: Mutex<InputTargets>,
-    /// Questions that users have not answered yet.
+    /// Number of input requests without a response from their users.
     open_inputs: AtomicUsize,
-    /// Told of each call that had all its time while nothing was heard of the server.
+    /// Notified for each call that timed out while the server was silent.
     silent: Notify,
 }
 
-/// What is known of an open call.
+/// Facts about one open call.
 struct PendingCall {
     capabilities: ClientCapabilities,
     logs: LogInterest,
     target: CallTarget,
-    /// Questions that it got.
+    /// Number of input requests that the call received.
     input_count: u32,
-    /// The last id when it got the last of them.
+    /// Last request id in use when the call received its latest input request.
     last_input_at: u64,
-    /// Those that its user has not answered yet.
+    /// Number of input requests that the user has not answered yet.
     open_inputs: u32,
-    /// Whose it is; the gateway's own calls are nobody's.
+    /// Owner of the call. `None` for the gateway's own calls.
     owner: Option<CallOwner>,
-    /// The task whose end the call waits for, and what else its progress is named by.
+    /// Task whose result the call awaits, and a second progress token for that task.
     task: Option<(ByteString, Option<u64>)>,
-    /// Takes requests of the server that came on another stream than the call's own.
+    /// Queue for server requests that arrive on another stream than the call's own.
     side_queue: Option<SideQueue>,
 }
 
-/// Calls of one client that were given up.
+/// Cancelled calls of one client.
 struct CancelledCall {
-    /// Nobody's: there were too many to remember whose.
+    /// Owner of the calls. `None` for the shared entry of clients beyond the limit.
     owner: Option<CallOwner>,
-    /// Whether one of them could be asked something.
+    /// True if one of the calls could receive an input request.
     accepts_input: bool,
-    /// The last id then. Once a later request is answered, the server has read that they are cancelled.
+    /// Last request id at that moment. A response to a later request proves that the server read the cancellation.
     last: u64,
-    /// Whether the server has. A tool may go on all the same. That is nothing to calls of its own principal; others wait
-    /// for as long as such a tool may ask.
+    /// True once the server has read the cancellation. A tool may continue all the same. Calls of the same principal
+    /// ignore that; calls of other principals wait for [`CANCELLED_TIME`].
     is_read: bool,
     until: Instant,
 }
 
 impl CancelledCall {
-    /// Whether such a call may be meant by what seems to be about another client's call.
+    /// True if a message that seems to be about `other` may come from these calls.
     fn may_concern(&self, other: Option<&CallOwner>) -> bool {
         match (&self.owner, other) {
             (Some(own), Some(other)) if own.principal == other.principal => own != other && !self.is_read,
@@ -88,34 +88,35 @@ impl CancelledCall {
     }
 }
 
-/// Whose a call is: one session's, or a principal's without one. Calls of one client may see each other's messages. Clients
-/// without sessions are told apart by their principals alone.
+/// Owner of a call: one session, or a principal without sessions.
+///
+/// Calls of one owner may see each other's messages. Clients without sessions differ by their principals alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct CallOwner {
     principal: u32,
     session: Option<ByteString>,
 }
 
-/// What a log message on the pipe has to do with a call.
+/// Relation between a call and the log messages on a shared pipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LogInterest {
-    /// None is about it: it is the gateway's own, or the revision forbids what was not asked for.
+    /// No log message is about it. The call is the gateway's own, or its revision forbids logs that were not requested.
     Never,
-    /// One can be about it, and this principal does not want it.
+    /// Log messages may be about it, and this principal does not want them.
     Unwanted(u32),
-    /// One can be about it, and this principal wants it.
+    /// Log messages may be about it, and this principal wants them.
     Wanted(u32),
 }
 
-/// One open call; it is forgotten when this is dropped.
+/// Handle of one open call. Dropping it removes the call from the table.
 pub(super) struct CallEntry {
     calls: PendingCalls,
     pub(super) id: u64,
-    /// Requests of the server that came on another stream.
+    /// Queue for server requests that arrived on another stream.
     pub(super) side_queue: Option<SideQueue>,
 }
 
-/// A question that a user has not answered yet.
+/// Guard of an input request that waits for its user.
 pub(super) struct InputGuard {
     calls: PendingCalls,
     id: u64,
@@ -131,21 +132,24 @@ impl Drop for InputGuard {
 }
 
 impl PendingCalls {
-    /// The calls of a connection to a server whose questions are recorded there.
+    /// Creates the table for one connection to a server whose input requests go to `record`.
     pub fn with_record(record: InputRecord) -> Self {
         PendingCalls(Arc::new(PendingTable { record, ..PendingTable::default() }))
     }
 
-    /// Begins behind all ids that another process may have used on the same session: "The request ID **MUST NOT** have
-    /// been previously used by the requestor within the same session" (2025-11-25/basic/index.mdx, Requests).
+    /// Continues with ids above all that another process may have used in the same session.
+    ///
+    /// "The request ID **MUST NOT** have been previously used by the requestor within the same session"
+    /// (2025-11-25/basic/index.mdx, Requests).
     pub(super) fn continue_ids(&self) {
+        // Seconds shifted by 20 bits leave a million ids for each second of the previous process.
         self.0.last.store(unix_now() << 20, Ordering::Relaxed);
     }
 
-    /// Opens a call: the id is also its progress token.
+    /// Opens a call. Its id is also its progress token.
     pub(super) fn open(&self, caller: &Caller, logs: LogInterest, target: CallTarget) -> CallEntry {
         let id = self.next_id();
-        // A call that can be asked nothing needs no second way.
+        // A call that accepts no input requests needs no side queue.
         let injected = (caller.capabilities != ClientCapabilities::default()).then(SideQueue::default);
         let (can, whose, injected) = (caller.capabilities, owner_of(caller), injected.clone());
         let open = PendingCall {
@@ -163,7 +167,7 @@ impl PendingCalls {
         CallEntry { calls: self.clone(), id, side_queue: injected }
     }
 
-    /// Opens a subscription: its messages name it.
+    /// Opens a subscription, whose messages carry its id.
     pub(super) fn open_subscription(&self) -> CallEntry {
         let id = self.next_id();
         let (can, logs, target) = (ClientCapabilities::default(), LogInterest::Never, CallTarget::default());
@@ -182,9 +186,9 @@ impl PendingCalls {
         CallEntry { calls: self.clone(), id, side_queue: None }
     }
 
-    /// Hands a request of the server that came on no call's stream to the only call that it can be about.
+    /// Delivers a server request that arrived on no call's stream to the only call that it can be about.
     ///
-    /// Gives it back where there is no such call, or several.
+    /// Returns the request if there is no such call, or several.
     pub(super) fn deliver_request(&self, request: RpcRequest) -> Result<(), RpcRequest> {
         let kind = InputKind::classify(&request.method, &request.params);
         let Some(id) = self.sole_candidate(|open| open.side_queue.is_some() && open.capabilities.supports(kind)) else {
@@ -193,7 +197,7 @@ impl PendingCalls {
         self.push(id, request)
     }
 
-    /// Hands a question that was given to the wrong call of a client to another of that client's.
+    /// Delivers an input request that went to the wrong call of a client to another call of that client.
     pub(super) fn redeliver_request(&self, caller: &Caller, request: RpcRequest) -> Result<(), RpcRequest> {
         let (kind, mine) = (InputKind::classify(&request.method, &request.params), owner_of(caller));
         let fits =
@@ -204,7 +208,7 @@ impl PendingCalls {
         }
     }
 
-    /// Hands a request that a task makes to the call that waits for the task. Gives it back where there is none.
+    /// Delivers a task's request to the call that awaits the task. Returns the request if there is none.
     pub(super) fn deliver_task_request(&self, task: &str, request: RpcRequest) -> Result<(), RpcRequest> {
         match self.find_by_task(task) {
             Some(id) => self.push(id, request),
@@ -214,37 +218,39 @@ impl PendingCalls {
 
     fn push(&self, id: u64, request: RpcRequest) -> Result<(), RpcRequest> {
         let injected = self.lock().get(&id).and_then(|open| open.side_queue.clone());
+        // The queue may be full, or the call may have ended since it was picked.
         match injected {
             Some(injected) if injected.push(RpcMessage::Request(request.clone())) => Ok(()),
             _ => Err(request),
         }
     }
 
-    /// The call that waits for a task, if one does.
+    /// Finds the call that awaits a task.
     fn find_by_task(&self, task: &str) -> Option<u64> {
         let waits = |open: &PendingCall| open.task.as_ref().is_some_and(|(id, _)| id.as_str() == task);
         self.lock().iter().find(|(_, open)| waits(open)).map(|(id, _)| *id)
     }
 
-    /// The call that progress under this token is about.
+    /// Finds the call that this progress token belongs to.
     fn find_by_token(&self, token: u64) -> Option<u64> {
         let open = self.lock();
         let named = |call: &PendingCall| call.task.as_ref().is_some_and(|(_, also)| *also == Some(token));
+        // A call's own token is its id. Only the second token of a task needs the search.
         if open.contains_key(&token) {
             return Some(token);
         }
         open.iter().find(|(_, call)| named(call)).map(|(id, _)| *id)
     }
 
-    /// An id for a request of the gateway's own, which no notification is about.
+    /// Returns an id for a request of the gateway's own. No notification is about such a request.
     pub(super) fn next_id(&self) -> u64 {
         self.0.last.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Whether a call of another client is open that a question could be about as well, as far as clients can be told
-    /// apart.
+    /// True if another client has an open call that an input request could be about. Clients are told apart by owner.
     pub fn has_other_clients(&self, caller: &Caller) -> bool {
         let (mine, able) = (owner_of(caller), caller.capabilities != ClientCapabilities::default());
+        // Two calls can be confused only if one of them accepts input requests.
         let other = |open: &PendingCall| {
             open.owner.is_some() && open.owner != mine && (able || open.capabilities != ClientCapabilities::default())
         };
@@ -252,47 +258,47 @@ impl PendingCalls {
             || self.any_cancelled(|gone| gone.may_concern(mine.as_ref()) && (able || gone.accepts_input))
     }
 
-    /// Whether the server may still speak about calls that this client gave up.
+    /// True if the server may still send messages about calls that this client cancelled.
     pub(super) fn has_unread_cancellations(&self, caller: &Caller) -> bool {
         let mine = owner_of(caller);
         self.any_cancelled(|gone| gone.owner == mine && !gone.is_read)
     }
 
-    /// Notes that a request is answered: the server has read whatever was sent before it.
+    /// Marks cancellations as read: a response to `id` proves that the server has read everything sent before it.
     pub(super) fn mark_read(&self, id: u64) {
         let mut gone = self.0.cancelled.lock().unwrap_or_else(PoisonError::into_inner);
+        // A server reads its pipe in order, so the response covers every earlier message.
         for gone in gone.iter_mut().filter(|gone| gone.last < id) {
             gone.is_read = true;
         }
     }
 
-    /// Whether the server ever answered a call.
+    /// True if the server ever answered a call.
     pub fn was_answered(&self) -> bool {
         self.0.answered.load(Ordering::Relaxed)
     }
 
-    /// Whether no call of a client is open.
+    /// True if no client call is open.
     pub fn is_idle(&self) -> bool {
         !self.lock().values().any(|open| open.owner.is_some())
     }
 
-    /// Whether a call is open in which the server may be silent for longer than a call takes: its user is asked, or it
-    /// waits for the end of a task.
+    /// True if the server may be silent for longer than a call timeout: a user is answering, or a task is awaited.
     pub fn may_be_silent(&self) -> bool {
         self.0.open_inputs.load(Ordering::Relaxed) > 0 || self.lock().values().any(|open| open.task.is_some())
     }
 
-    /// A call had all its time, and nothing at all was heard of the server meanwhile.
+    /// Reports a call that timed out while nothing at all arrived from the server.
     pub(super) fn report_silence(&self) {
         self.0.silent.notify_one();
     }
 
-    /// Waits for a call to which that happens.
+    /// Waits for the next such report.
     pub async fn wait_for_silence(&self) {
         self.0.silent.notified().await;
     }
 
-    /// The user of a call is asked, until this is dropped.
+    /// Marks a call as waiting for its user until the guard is dropped.
     pub(super) fn begin_input(&self, id: u64) -> InputGuard {
         self.0.open_inputs.fetch_add(1, Ordering::Relaxed);
         if let Some(call) = self.lock().get_mut(&id) {
@@ -301,7 +307,7 @@ impl PendingCalls {
         InputGuard { calls: self.clone(), id }
     }
 
-    /// The open call that a message is about.
+    /// Finds the open call that a message is about.
     pub(super) fn find_call(&self, message: &RpcMessage) -> Option<u64> {
         match message {
             RpcMessage::Response(_) => None,
@@ -310,7 +316,7 @@ impl PendingCalls {
                 self.find_by_token(token)
             }
             RpcMessage::Notification(n) if &*n.method == "notifications/message" => self.sole_log_recipient(),
-            // Subscriptions of the modern revision name their request.
+            // Subscriptions of 2026-07-28 carry the id of their request in `_meta`.
             RpcMessage::Notification(n) => subscription_of(&n.params),
             RpcMessage::Request(r) => {
                 if let Some(task) = super::legacy::task_of(&r.params) {
@@ -320,22 +326,25 @@ impl PendingCalls {
                 if kind != InputKind::Other && !self.is_idle() {
                     self.0.record.record();
                 }
-                // Where nobody can answer, the only call there is shall fail with the name of what its client lacks.
+                // If no client supports the request, the only open call shall fail with the name of the missing
+                // capability.
                 self.sole_candidate(|open| open.capabilities.supports(kind))
                     .or_else(|| self.sole_call(|open| !open.capabilities.supports(kind)))
             }
         }
     }
 
-    /// A question says of no call: it is for the one that can answer it, if no other client has a call open that it
-    /// could come from. Of several calls of one client the likeliest, since the client is the same.
+    /// Picks the call that a server request without a call id belongs to.
+    ///
+    /// Returns `None` if another client has a call open that the request could come from. Among several calls of one
+    /// client the likeliest call gets it, since the client is the same.
     fn sole_candidate(&self, fits: impl Fn(&PendingCall) -> bool) -> Option<u64> {
         let mut open = self.lock();
         let whose = open.values().find(|call| fits(call))?.owner.clone();
         if whose.is_none() || open.values().any(|call| call.owner.is_some() && call.owner != whose) {
             return None;
         }
-        // Until the server has read what was cancelled, it asks in no call that was sent after that.
+        // Until the server has read a cancellation, it sends no request for calls that were sent after it.
         let (mut another, mut unread) = (false, u64::MAX);
         self.for_each_cancelled(|gone| {
             another |= gone.may_concern(whose.as_ref());
@@ -360,20 +369,21 @@ impl PendingCalls {
         let picked = open.get_mut(&id)?;
         picked.input_count = picked.input_count.saturating_add(1);
         picked.last_input_at = self.0.last.load(Ordering::Relaxed);
+        // Only an unambiguous case is recorded for later choices.
         if alone {
             targets.record(picked.target);
         }
         Some(id)
     }
 
-    /// The only call of a client, if it is such a one.
+    /// Returns the only client call if it matches `such`.
     fn sole_call(&self, such: impl Fn(&PendingCall) -> bool) -> Option<u64> {
         let id = self.sole_match(|open| open.owner.is_some())?;
         let whose = self.lock().get(&id).filter(|open| such(open))?.owner.clone();
         (!self.any_cancelled(|gone| gone.may_concern(whose.as_ref()))).then_some(id)
     }
 
-    /// Whether such calls were given up so lately that the server may still speak about them.
+    /// True if a matching call was cancelled so recently that the server may still send messages about it.
     fn any_cancelled(&self, such: impl Fn(&CancelledCall) -> bool) -> bool {
         let mut any = false;
         self.for_each_cancelled(|gone| any |= such(gone));
@@ -383,11 +393,14 @@ impl PendingCalls {
     fn for_each_cancelled(&self, mut look: impl FnMut(&CancelledCall)) {
         let mut all = self.0.cancelled.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
+        // Expired entries leave here: every read of the list passes through this function.
         all.retain(|gone| gone.until > now);
         all.iter().for_each(&mut look);
     }
 
-    /// A log message says of no call: it is the only one's that wants any, unless it could tell of another principal.
+    /// Picks the call for a log message, which carries no call id.
+    ///
+    /// That is the only call that wants logs, unless the message could be about another principal.
     fn sole_log_recipient(&self) -> Option<u64> {
         let id = self.sole_match(|open| matches!(open.logs, LogInterest::Wanted(_)))?;
         let open = self.lock();
@@ -416,7 +429,7 @@ impl PendingCalls {
 }
 
 impl CallEntry {
-    /// Notes that the call is given up before its answer.
+    /// Records that the call was cancelled before its response.
     pub(super) fn mark_cancelled(&self) {
         let open = self.calls.lock();
         let Some(call) = open.get(&self.id) else { return };
@@ -427,7 +440,7 @@ impl CallEntry {
         let until = Instant::now() + CANCELLED_TIME;
         let mut gone = self.calls.0.cancelled.lock().unwrap_or_else(PoisonError::into_inner);
         gone.retain(|gone| gone.until > Instant::now());
-        // Nobody may make room by giving up many calls: an entry that is pushed out would be forgotten too early.
+        // A client must not push out other entries by cancelling many calls: they would be forgotten too early.
         let known = gone.iter().any(|gone| gone.owner.as_ref() == Some(&whose));
         let whose = if known || gone.len() < CANCELLED_MAX { Some(whose) } else { None };
         match gone.iter_mut().find(|gone| gone.owner == whose) {
@@ -439,15 +452,16 @@ impl CallEntry {
         }
     }
 
-    /// Notes that the call is answered.
+    /// Records that the call got its response.
     pub(super) fn mark_answered(&self) {
+        // Load before store: the flag changes once, and a store for each call would contend for its cache line.
         if !self.calls.was_answered() {
             self.calls.0.answered.store(true, Ordering::Relaxed);
         }
         self.calls.mark_read(self.id);
     }
 
-    /// Notes that the call waits for a task, and what else its progress is named by.
+    /// Records the task that the call awaits, and a second token for the task's progress.
     pub(super) fn set_awaited_task(&self, task: ByteString, also: Option<u64>) {
         if let Some(open) = self.calls.lock().get_mut(&self.id) {
             open.task = Some((task, also));
@@ -456,6 +470,7 @@ impl CallEntry {
 }
 
 fn owner_of(caller: &Caller) -> Option<CallOwner> {
+    // The gateway's own calls have no owner, so no client's message ever matches them.
     let principal = caller.principal.id;
     (principal != Principal::GATEWAY).then(|| CallOwner { principal, session: caller.session.clone() })
 }
@@ -661,7 +676,7 @@ mod tests {
         let find = |message: &RpcMessage| calls.find_call(message);
         let log = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}"#;
         let log = RpcMessage::parse(&Bytes::from_static(log.as_bytes())).unwrap();
-        // Such as the stream on which the gateway listens for changes.
+        // For example the stream on which the gateway listens for list changes.
         let _stream = calls.open(&caller(), LogInterest::Never, CallTarget::default());
         assert_eq!(find(&log), None);
         let first = calls.open(&caller(), LogInterest::Wanted(1), CallTarget::default());

@@ -1,7 +1,7 @@
-//! The codes of failed requests, for metrics and logs.
+//! Codes of failed requests, for metrics and logs.
 //!
-//! Owns which codes are named there. Does not spell answers (`*/spell.rs`). Invariant: a server that invents codes makes
-//! no more labels than there are here.
+//! Owns the set of codes with labels of their own. Does not encode responses (`encode.rs` of each revision). Invariant:
+//! a server with invented codes adds no labels.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use crate::model::{Error, McpErrorKind, McpMethod};
 use crate::revision::{Era, era_of, legacy, v2026_07_28};
 use crate::telemetry::{CallEnding, Metrics};
 
-/// Codes that stand for themselves: those of JSON-RPC, of the revisions, and the first of the range that JSON-RPC leaves
-/// to implementations, which SDKs use.
+/// Codes with a label of their own: those of JSON-RPC, of the revisions, and the first of the range that JSON-RPC
+/// leaves to implementations, which SDKs use.
 const NAMED: [(i64, &str); 14] = [
     (code::PARSE, "-32700"),
     (code::INVALID_REQUEST, "-32600"),
@@ -29,13 +29,13 @@ const NAMED: [(i64, &str); 14] = [
     (-32042, "-32042"),
 ];
 
-/// The end of a request of a client of this revision that failed.
+/// Returns the ending of a failed request, for a client of this revision.
 pub fn call_ending(revision: &str, method: &McpMethod, error: &Error) -> CallEnding {
     let kind = match &error.kind {
         McpErrorKind::ServerError(answered) => code_label(answered.code),
         _ => error.label(),
     };
-    // A server that failed is told of in a tool's result.
+    // The failure of a server on a tool call becomes a result, which has no code.
     if *method == McpMethod::CallTool && error.is_server_failure() {
         return CallEnding { error: kind, code: "" };
     }
@@ -47,10 +47,11 @@ pub fn call_ending(revision: &str, method: &McpMethod, error: &Error) -> CallEnd
 }
 
 fn code_label(code: i64) -> &'static str {
+    // A fixed set of labels, because servers choose their codes freely.
     NAMED.into_iter().find(|(known, _)| *known == code).map_or("_OTHER", |(_, name)| name)
 }
 
-/// Counts a request that a front answered itself; `method` is one of few.
+/// Counts a request that a dialect answered itself. `method` is one of a fixed set.
 pub(super) fn count_local_answer(
     metrics: &Metrics,
     method: &'static str,

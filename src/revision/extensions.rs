@@ -1,23 +1,24 @@
-//! Extensions of the protocol: what servers announce of them, and the one that the gateway declares.
+//! Extensions of the protocol: announcements of servers, and the one that the gateway declares.
 //!
-//! Owns the bounds of what is kept of a server's announcements. Reads no extension's settings. Tasks have their own
-//! handling (`tasks`). Invariant: settings leave as the bytes that came.
+//! Owns the bounds of a server's announcements. Does not read an extension's settings; tasks have their own handling
+//! (`tasks.rs`). Invariant: settings leave as the bytes that came.
 
 use crate::json::{ByteString, JsonObject, RawJson};
 use crate::revision::negotiate::ConnectOptions;
 use crate::revision::v2026_07_28::tasks;
 
-/// Extensions of one server that are passed on.
+/// Limit of extensions that are passed on for one server.
 const ANNOUNCED_MAX: usize = 64;
-/// What their identifiers and settings may be long together, in bytes.
+/// Limit in bytes of their identifiers and settings together.
 const ANNOUNCED_BYTES_MAX: usize = 16 * 1024;
 
-/// What is declared to a server on a connection that all clients share: what some client may be able to answer (it is
-/// refused where the one who calls cannot), and that some client may show what apps need, so that servers offer their
-/// tools with one; clients that cannot ignore the `_meta` that names it. Roots are not declared: they belong to one
-/// client.
+/// Returns the capabilities for a connection that all clients share.
 ///
-/// extensions/overview.mdx, Client Capabilities, has the spelling of `io.modelcontextprotocol/ui`.
+/// - Input requests are declared, since some client may support them. They fail for callers that do not.
+/// - Apps are declared, so that servers name pages in their tools. Other clients ignore that `_meta`.
+/// - Roots are not declared, because they belong to one client.
+///
+/// extensions/overview.mdx, Client Capabilities, has the wire form of `io.modelcontextprotocol/ui`.
 pub fn shared_capabilities() -> RawJson {
     RawJson::literal(concat!(
         r#"{"sampling":{"context":{},"tools":{}},"elicitation":{"form":{},"url":{}},"#,
@@ -25,9 +26,11 @@ pub fn shared_capabilities() -> RawJson {
     ))
 }
 
-/// What a server announces in this member of its capabilities: "a map of extension identifiers to per-extension
-/// settings objects" (2026-07-28/basic/versioning.mdx, Extension Negotiation). Whatever is no such thing, or is more
-/// than fits, is left out alone and counted.
+/// Reads a server's announcements in this member of its capabilities. Invalid or excess entries are left out and
+/// counted.
+///
+/// "a map of extension identifiers to per-extension settings objects" (2026-07-28/basic/versioning.mdx, Extension
+/// Negotiation).
 pub(super) fn read_announced(capabilities: &JsonObject, member: &str, hello: &ConnectOptions) -> JsonObject {
     let (kept, left_out) = bounded(&capabilities.get_object(member).unwrap_or_default());
     if left_out > 0 {
@@ -37,7 +40,7 @@ pub(super) fn read_announced(capabilities: &JsonObject, member: &str, hello: &Co
     kept
 }
 
-/// Copies, since spans would keep the whole answer alive; and how many were left out.
+/// Copies the entries that fit, since spans would keep the whole response alive. Returns the number left out, too.
 fn bounded(all: &JsonObject) -> (JsonObject, u64) {
     let (mut kept, mut left_out) = (JsonObject::new(), 0);
     let (mut count, mut bytes) = (0, 0);

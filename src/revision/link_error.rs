@@ -1,4 +1,7 @@
-//! What a failing link means for a call, in words that name the server and what can be done.
+//! Errors of calls whose link failed, in words that name the server and a remedy.
+//!
+//! Owns the conversion of link errors to call errors. Does not retry. Invariant: only a request that was not sent is
+//! marked as such.
 
 use std::time::Duration;
 
@@ -6,7 +9,7 @@ use crate::jsonrpc::RpcMessage;
 use crate::link::LinkError;
 use crate::model::{Error, McpErrorKind, Retryable};
 
-/// The error for a call to `server` that failed on its link.
+/// Converts a link's failure into the error of a call to `server`.
 pub(super) fn from_link(server: &str, error: &LinkError) -> Error {
     match error {
         LinkError::Status { status, hint, message, retry_after } => {
@@ -28,12 +31,13 @@ pub(super) fn from_link(server: &str, error: &LinkError) -> Error {
         LinkError::Spawn(reason) | LinkError::Unreachable(reason) | LinkError::NotSent(reason) => {
             server_down(server, reason).with_retryable(Retryable::NotSent)
         }
+        // The server may have read the request before the link closed, so it may have run.
         LinkError::Closed(reason) => server_down(server, reason).with_retryable(Retryable::After(None)),
     }
 }
 
 fn from_status(server: &str, status: u16, hint: &str, message: Option<&RpcMessage>, retry_after: Option<u64>) -> Error {
-    // A 4xx with a JSON-RPC error is the server's own answer; its host's refusals are not.
+    // A 4xx with a JSON-RPC error comes from the server itself. These three statuses come from its host.
     if let (Some(RpcMessage::Response(response)), 400..=499) = (message, status)
         && let (Err(error), false) = (&response.outcome, matches!(status, 401 | 403 | 429))
     {
@@ -48,18 +52,18 @@ fn from_status(server: &str, status: u16, hint: &str, message: Option<&RpcMessag
         .with_retryable(again)
 }
 
-/// The server is not there.
+/// Builds the error for an unavailable server.
 pub(super) fn server_down(server: &str, reason: &str) -> Error {
     let message = format!("Server \"{server}\" is not available: {reason}. The gateway keeps trying to bring it back");
     Error::new(McpErrorKind::ServerDown, message)
 }
 
-/// The server broke the rules.
+/// Builds the error for a server that broke the protocol.
 pub(super) fn protocol_error(server: &str, reason: &str) -> Error {
     Error::new(McpErrorKind::ServerProtocol, format!("Server \"{server}\" broke the protocol: {reason}"))
 }
 
-/// The server did not answer in time.
+/// Builds the error for a server that did not respond in time.
 pub(super) fn timeout_error(server: &str, limit: Duration) -> Error {
     let message = format!(
         "Server \"{server}\" did not answer within {limit:?}; raise servers.{server}.timeout if that is too short"

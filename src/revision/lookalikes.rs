@@ -1,21 +1,21 @@
-//! Members of a client's request that a server may take for those that the gateway decides by.
+//! Members of a client's request that a server may mistake for those that the gateway reads.
 //!
-//! Owns which members those are, by method. Does not look into `arguments`, and of `_meta` only at what is reserved.
-//! Invariant: a name that was checked is the only one that any server can read; Go's `encoding/json` ignores case.
+//! Owns the names of these members, by method. Does not look into `arguments`, and checks only reserved members of
+//! `_meta`. Invariant: a checked name is the only one that any server can read; Go's `encoding/json` ignores case.
 
 use crate::json::JsonObject;
 use crate::model::{Error, McpErrorKind};
 use crate::revision::v2026_07_28::{CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION};
 
-/// What is read of `_meta`, in either era.
+/// Members of `_meta` that either era reads.
 const META: [&str; 5] = ["progressToken", PROTOCOL_VERSION, CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL];
-/// What is read of a completion's `ref`.
+/// Members of a completion's `ref`.
 const REFERENCE: [&str; 3] = ["type", "name", "uri"];
-/// What is read of a filter of notifications.
+/// Members of a subscription filter.
 const FILTER: [&str; 5] =
     ["toolsListChanged", "promptsListChanged", "resourcesListChanged", "resourceSubscriptions", "taskIds"];
 
-/// What is read of the params of a method.
+/// Returns the members that a method's params may have.
 fn members(method: &str) -> &'static [&'static str] {
     match method {
         "tools/call" => &["name", "arguments", "_meta", "task", "inputResponses", "requestState"],
@@ -31,7 +31,7 @@ fn members(method: &str) -> &'static [&'static str] {
     }
 }
 
-/// Refuses a request with a member that a reader which ignores case takes for one that is decided by.
+/// Rejects a request with a member that differs only by case from one that is read.
 pub(super) fn reject_lookalikes(method: &str, params: &JsonObject) -> Result<(), Error> {
     reject("params", params, members(method))?;
     let below = |member: &str, names: &[&str]| match params.get_object(member) {
@@ -45,7 +45,7 @@ pub(super) fn reject_lookalikes(method: &str, params: &JsonObject) -> Result<(),
     }
 }
 
-/// The same for the members of `_meta`.
+/// Rejects such members in `_meta`.
 pub(super) fn reject_lookalikes_in_meta(meta: &JsonObject) -> Result<(), Error> {
     reject("params._meta", meta, &META)
 }
@@ -57,7 +57,7 @@ fn reject(place: &str, object: &JsonObject, names: &[&str]) -> Result<(), Error>
     }
 }
 
-/// The refusal of a member, by where it stands.
+/// Builds the error for a member at this place.
 pub(super) fn lookalike_error(member: &str) -> Error {
     let message = format!("Invalid params: {member} differs only by case from a member that is read; leave it out");
     Error::new(McpErrorKind::InvalidParams, message)

@@ -1,33 +1,38 @@
-//! Apps, the extension `io.modelcontextprotocol/ui` (SEP-1865): where a tool names the page that shows its results.
+//! MCP Apps, the extension `io.modelcontextprotocol/ui` (SEP-1865): the page that shows a tool's results.
 //!
-//! Pure functions. Invariant: of a tool, only the URI of its page is ever changed.
+//! Owns the places where a tool names its page. Pure functions, which do not fetch pages. Invariant: the URI of its
+//! page is the only part of a tool that ever changes.
 
 use crate::json::{ByteString, JsonObject, RawJson};
 
-/// What the URIs of pages begin with: "MUST use the `ui://` URI scheme" (ext-apps, 2026-01-26, UI Resource Format).
-/// Clients refuse a tool whose page begins with anything else.
+/// Prefix of the URIs of pages. Clients refuse a tool whose page has another.
+///
+/// "MUST use the `ui://` URI scheme" (ext-apps, 2026-01-26, UI Resource Format).
 pub const APP_SCHEME: &str = "ui://";
-/// Where the page stands: `_meta.ui.resourceUri`.
+/// Path of the page's URI: `_meta.ui.resourceUri`.
 const NESTED: (&str, &str) = ("ui", "resourceUri");
-/// Where it stood before: "The flat `_meta["ui/resourceUri"]` format is deprecated" (the same, Resource Discovery).
+/// Earlier key of the page's URI: "The flat `_meta["ui/resourceUri"]` format is deprecated" (ext-apps, Resource
+/// Discovery).
 const FLAT: &str = "ui/resourceUri";
-/// Longest URI of a page, in bytes; what is longer names none.
+/// Limit in bytes of a page's URI. A longer one is ignored.
 const URI_MAX: usize = 4096;
 
-/// The pages that a tool names: as a rule one, at most two, since it may be spelled both ways.
+/// Returns the pages that a tool names: usually one, at most two, since both places may be set.
 pub fn app_pages(definition: &JsonObject) -> Vec<ByteString> {
     let Some(meta) = definition.get_object("_meta") else { return Vec::new() };
     let nested = meta.get_object(NESTED.0).and_then(|ui| ui.get_string(NESTED.1));
     let mut pages: Vec<ByteString> = nested.into_iter().chain(meta.get_string(FLAT)).filter(is_page).collect();
+    // Both places usually name the same page.
     pages.dedup();
     pages
 }
 
 fn is_page(uri: &ByteString) -> bool {
+    // Other URIs are no pages, and stay as they are.
     uri.starts_with(APP_SCHEME) && uri.len() <= URI_MAX
 }
 
-/// The tool with other URIs for its pages; `None` where `map` leaves them all as they are.
+/// Replaces the URIs of a tool's pages. `None` if `map` changes none of them.
 pub fn with_app_pages(definition: &RawJson, map: impl Fn(&ByteString) -> Option<ByteString>) -> Option<RawJson> {
     let mut tool = definition.as_object()?;
     let mut meta = tool.get_object("_meta")?;

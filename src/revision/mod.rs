@@ -1,7 +1,8 @@
-//! Everything that knows how a revision of MCP is spelled.
+//! Wire forms of all revisions of MCP.
 //!
-//! Owns dates, headers, reserved `_meta` keys and error codes, for both directions. Does not know which servers there
-//! are. Invariant: an edge translates between its wire and the neutral model, and knows nothing of the other edge.
+//! Owns dates, headers, reserved `_meta` keys and error codes, for clients and for servers. Does not know the
+//! configured servers. Invariant: each side translates between its wire and the neutral model, and knows nothing of the
+//! other side.
 
 mod respond;
 mod mcp_apps;
@@ -50,7 +51,7 @@ pub use negotiate::{
 };
 pub use stdio::{ClientDisconnected, StdioClient};
 
-/// Every revision that both edges speak, oldest first. A new one is a line here and a row or folder below.
+/// Revisions supported on both sides, oldest first. A new one is a line here and a row or folder below.
 pub const SUPPORTED: [&str; 5] = [
     legacy::PROFILES[0].name,
     legacy::PROFILES[1].name,
@@ -59,12 +60,12 @@ pub const SUPPORTED: [&str; 5] = [
     v2026_07_28::NAME,
 ];
 
-/// The client side of one family of revisions.
+/// Client side of one family of revisions.
 pub trait Dialect: Send + Sync {
-    /// Whether this request is spelled in one of its revisions.
+    /// True if this request belongs to one of the dialect's revisions.
     fn matches(&self, head: &RequestHead<'_>, peek: &BodyHint<'_>) -> bool;
 
-    /// Answers the request.
+    /// Serves the request.
     fn serve<'a>(
         &'a self,
         inbound: McpRequest,
@@ -72,97 +73,98 @@ pub trait Dialect: Send + Sync {
         state: &'a Arc<DownstreamState>,
     ) -> BoxFuture<'a, Response<Body>>;
 
-    /// Answers with an error, in its own spelling and with its own status.
+    /// Builds an error response with the dialect's wire form and status.
     fn error_response(&self, id: Option<&RequestId>, error: &Error) -> Response<Body>;
 }
 
-/// What all fronts share.
+/// State shared by all dialects.
 pub struct DownstreamState {
     /// Sessions of legacy clients.
     pub sessions: Arc<Sessions>,
-    /// Exchanges that wait for answers of stateless clients.
+    /// Exchanges that wait for responses of stateless clients.
     pub parked_calls: Arc<ParkedCalls>,
-    /// Seals the state that those clients carry.
+    /// Sealer of the state that those clients carry.
     pub seal: Arc<StateSealer>,
-    /// Longest time for a user to answer what a server asks.
+    /// Time limit for a user to answer an input request.
     pub input_timeout: Duration,
-    /// Metrics.
+    /// Metrics of the gateway.
     pub metrics: Arc<Metrics>,
-    /// After this much silence a waiting answer becomes a stream, and a stream gets a comment.
+    /// Keep-alive: silence after which a response becomes a stream, and a stream gets a comment.
     pub keep_alive: Duration,
-    /// Streams that may be open at once.
+    /// Limit of open streams.
     pub streams_max: usize,
-    /// Resources that one stream may name.
+    /// Limit of resources that one stream may name.
     pub subscriptions_max: usize,
-    /// Names of client headers that some server wants forwarded; lower case.
+    /// Names of client headers that some server wants forwarded, in lower case.
     pub forwarded_headers: Vec<http::HeaderName>,
-    /// How long a connection stays open for one stream, where the client can come back for the rest.
+    /// Lifetime of one stream's connection, for clients that can come back for the rest.
     pub stream_lifetime: Duration,
-    /// Timers of answers that keep their clients waiting.
+    /// Timers of responses in progress.
     pub timers: Arc<TimerPool>,
     /// Cancelled when the gateway drains: streams end in their revision's way.
     pub draining: tokio_util::sync::CancellationToken,
 }
 
-/// One HTTP request to an MCP endpoint, after its credentials were checked.
+/// HTTP request to an MCP endpoint, after its credentials were checked.
 pub struct McpRequest {
-    /// The HTTP method.
+    /// HTTP method.
     pub method: http::Method,
-    /// What was asked for.
+    /// Requested URI.
     pub uri: http::Uri,
-    /// The headers.
+    /// Headers of the request.
     pub headers: HeaderMap,
-    /// The body: what it says, or why it says nothing.
+    /// Parsed body, or the reason why it cannot be read.
     pub payload: Result<RpcPayload, MalformedMessage>,
-    /// Who sent it.
+    /// Principal that sent it.
     pub principal: Arc<Principal>,
-    /// The endpoint: which server or view, empty for everything. Sessions are bound to it.
+    /// Endpoint: a server or a view, empty for all servers. Sessions are bound to it.
     pub scope: ByteString,
-    /// When its head had been read.
+    /// Time at which its head was read.
     pub received: Instant,
 }
 
-/// What decides the dialect, of the head.
+/// Parts of the request head that select the dialect.
 pub struct RequestHead<'a> {
-    /// The HTTP method.
+    /// HTTP method.
     pub method: &'a http::Method,
-    /// The headers.
+    /// Headers of the request.
     pub headers: &'a HeaderMap,
 }
 
-/// What decides the dialect, of the body.
+/// Part of the body that selects the dialect.
 pub struct BodyHint<'a> {
-    /// The single message, if the body is one.
+    /// Single message, if the body is one.
     pub message: Option<&'a RpcMessage>,
 }
 
-/// Which front answers a request: the first that claims it; the legacy front claims whatever is left.
+/// Selects the dialect of a request: the first that matches. The legacy dialect matches all requests that are left.
 pub fn select_dialect(head: &RequestHead<'_>, peek: &BodyHint<'_>) -> &'static dyn Dialect {
+    // The order matters: the legacy dialect matches everything.
     const FRONTS: [&dyn Dialect; 2] = [&v2026_07_28::DIALECT, &legacy::DIALECT];
     FRONTS.into_iter().find(|front| front.matches(head, peek)).unwrap_or(&legacy::DIALECT)
 }
 
-/// The front for clients of HTTP+SSE, the HTTP transport of 2024-11-05, which has endpoints of its own.
+/// Returns the dialect of HTTP+SSE, the HTTP transport of 2024-11-05, which has endpoints of its own.
 pub fn http_sse_dialect() -> &'static dyn Dialect {
     &legacy::HTTP_SSE
 }
 
-/// The revision of this name, if both edges speak it.
+/// Returns the revision of this name if it is supported.
 pub fn supported_revision(name: &str) -> Option<&'static str> {
     SUPPORTED.into_iter().find(|known| *known == name)
 }
 
-/// The era of one of [`SUPPORTED`].
+/// Returns the era of one of [`SUPPORTED`].
 pub fn era_of(revision: &str) -> Era {
     if revision == v2026_07_28::NAME { Era::Modern } else { Era::Legacy }
 }
 
-/// Whether a tool says that its calls may become tasks.
+/// True if a tool declares that its calls may become tasks.
 pub fn may_be_task(definition: Option<&JsonObject>) -> bool {
     tasks::task_support(definition) != tasks::TaskSupport::Forbidden
 }
 
-/// Why a tool that a server lists may not be exposed, by the rules of the server's revision.
+/// Returns the reason not to expose a listed tool, by the rules of the server's revision.
 ///
 /// 2026-07-28/basic/transports/streamable-http.mdx, Schema Extension: "the client MUST exclude the invalid tool from
 /// the result of `tools/list`". Pipes have no headers and may ignore the annotations.
@@ -173,22 +175,24 @@ pub fn tool_problem(era: Era, is_pipe: bool, definition: &JsonObject) -> Option<
     }
 }
 
-/// A tool's definition, listed as one that may run as a task, for clients whose revision looks there; `None` if the
-/// tool speaks of it itself.
+/// Returns a tool's definition with the mark that it may run as a task, for clients whose revision reads it there.
+///
+/// `None` if the definition has the mark already.
 pub fn offer_as_task(definition: &RawJson) -> Option<RawJson> {
     tasks::offer_as_task(definition)
 }
 
-/// The header in which a client says its revision; for logs and metrics of refused requests.
+/// Header of the client's revision; for logs and metrics of refused requests.
 pub const VERSION_HEADER: &str = "mcp-protocol-version";
 
-/// The code of the error that a request without a valid key gets, whatever its revision: one of those that JSON-RPC leaves to
-/// implementations, and that clients show with its message.
+/// Error code for a request without a valid key, in all revisions.
+///
+/// JSON-RPC leaves this range to implementations, and clients show such an error with its message.
 pub const UNAUTHORIZED: i64 = -32001;
 
 /// Headers that browsers must be allowed to send and to read.
 pub mod cors {
-    /// May be sent.
+    /// Headers that pages may send.
     pub const ALLOWED: [&str; 9] = [
         "authorization",
         "content-type",
@@ -200,20 +204,20 @@ pub mod cors {
         "last-event-id",
         "x-api-key",
     ];
-    /// May be read.
+    /// Headers that pages may read.
     pub const EXPOSED: [&str; 2] = ["mcp-session-id", "www-authenticate"];
-    /// May be sent with anything behind it.
+    /// Prefix of further headers that pages may send.
     pub const ALLOWED_PREFIX: &str = "mcp-param-";
 }
 
-/// The gateway as it names itself to servers and clients: an `Implementation`.
+/// Returns the gateway's own `Implementation`, for servers and clients.
 pub fn implementation() -> RawJson {
     const JSON: &str =
         concat!(r#"{"name":"moongate","title":"Moongate","version":""#, env!("CARGO_PKG_VERSION"), r#""}"#);
     RawJson::literal(JSON)
 }
 
-/// The gateway in the place of one server that the config gives a title or an icon.
+/// Returns the gateway's `Implementation` for the endpoint of a server with a title or an icon in the config.
 ///
 /// 2025-11-25/basic/index.mdx, `icons`: "Icons are represented as an array of `Icon` objects".
 pub fn implementation_as(title: Option<&str>, icon: Option<&str>) -> RawJson {
@@ -231,20 +235,20 @@ pub fn implementation_as(title: Option<&str>, icon: Option<&str>) -> RawJson {
     info.to_raw()
 }
 
-/// The gateway's own key in `_meta` of a list that is empty since its server is not there.
+/// Gateway's own `_meta` key in a list that is empty because its server is unavailable.
 ///
 /// 2025-11-25/basic/index.mdx, `_meta`: a prefix "MUST be a series of labels separated by dots (`.`), followed by a
 /// slash (`/`)".
 const UNAVAILABLE: &str = "moongate/unavailable";
 
-/// Writes into the `_meta` of a list why its server is not there.
+/// Writes the reason for a server's absence into the `_meta` of a list.
 pub fn explain_absence(result: &mut JsonObject, reason: &str) {
     let mut meta = result.get_object("_meta").unwrap_or_default();
     meta.set(ByteString::literal(UNAVAILABLE), RawJson::string(reason));
     result.set(ByteString::literal("_meta"), meta.to_raw());
 }
 
-/// What is wrong with a body, as an error for its sender.
+/// Converts a malformed body into an error for its sender.
 fn malformed_error(error: &MalformedMessage) -> (Option<RequestId>, Error) {
     match error {
         MalformedMessage::Json(e) => (None, Error::new(McpErrorKind::Parse, format!("Parse error: {e}"))),
@@ -255,20 +259,20 @@ fn malformed_error(error: &MalformedMessage) -> (Option<RequestId>, Error) {
     }
 }
 
-/// A response with a JSON body in parts.
+/// Builds a response with a JSON body in parts.
 fn json_response(status: u16, parts: impl IntoIterator<Item = Bytes>) -> Response<Body> {
     let mut response = Response::new(Body::Parts(parts.into_iter().collect()));
     *response.status_mut() = http::StatusCode::from_u16(status).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
     let json = http::HeaderValue::from_static("application/json");
     response.headers_mut().insert(http::header::CONTENT_TYPE, json);
     if status == 503 {
-        // Something is full: it may have room again soon, and a client that comes at once is no help.
+        // A limit was hit. Room may be free soon, but a retry at once does not help.
         response.headers_mut().insert(http::header::RETRY_AFTER, http::HeaderValue::from_static("1"));
     }
     response
 }
 
-/// The members of `_meta`, if the params have one.
+/// Takes the members of `_meta` out of the params, if there are any.
 fn take_meta(params: &mut JsonObject) -> Result<JsonObject, Error> {
     let Some(raw) = params.remove("_meta") else { return Ok(JsonObject::new()) };
     let wrong = || Error::new(McpErrorKind::InvalidParams, "params._meta must be an object without duplicate keys");
@@ -277,7 +281,7 @@ fn take_meta(params: &mut JsonObject) -> Result<JsonObject, Error> {
     Ok(meta)
 }
 
-/// The client's headers that are passed on to the server, under the names that the config gives them.
+/// Returns the client's headers to forward to the server, under the names from the config.
 fn forwarded_headers(caller: &crate::model::Caller) -> crate::link::HeaderList {
     let header = |(name, value): &(ByteString, ByteString)| {
         Some((http::HeaderName::from_bytes(name.as_bytes()).ok()?, http::HeaderValue::from_str(value).ok()?))

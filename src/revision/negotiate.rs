@@ -1,7 +1,7 @@
-//! Finding out what a server speaks, and opening it.
+//! Negotiation of a server's revision, and the opening of the connection.
 //!
-//! Owns the probe. Does not repeat it: that is the supervisor's business (`upstream`). Invariant: a server that was
-//! once opened in an era is opened in it again without a probe, until that fails.
+//! Owns the probe. Does not repeat it; that is the supervisor's part (`upstream`). Invariant: a server that was once
+//! opened in an era is opened in it again without a probe, until that fails.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,35 +18,36 @@ use crate::revision::{PendingCalls, legacy, v2026_07_28};
 use crate::telemetry::Metrics;
 use crate::timer_pool::TimerPool;
 
-/// How we introduce ourselves to a server.
+/// Options for connecting to a server.
 #[derive(Clone)]
 pub struct ConnectOptions {
-    /// The server's name in the config, for messages.
+    /// Name of the server in the config, for messages.
     pub server: String,
-    /// A revision to speak, whatever a probe would say; one of [`SUPPORTED`](super::SUPPORTED).
+    /// Revision to use without a probe; one of [`SUPPORTED`](super::SUPPORTED).
     pub revision: Option<&'static str>,
-    /// What the era was last time.
+    /// Era of the last successful connection.
     pub era: Option<Era>,
-    /// The era to begin with on a pipe, where none is known.
+    /// Era to try first on a pipe if none is known.
     pub preferred_era: Option<Era>,
-    /// The capabilities to declare where they are declared once for all: a JSON object.
+    /// Capabilities for a connection that declares them once for all clients: a JSON object.
     pub capabilities: RawJson,
-    /// Who we say we are: an `Implementation`.
+    /// Gateway's own `Implementation`.
     pub client_info: RawJson,
-    /// How long calls may take.
+    /// Time limits of calls.
     pub timeouts: Arc<CallTimeouts>,
-    /// Bytes of what the server said that may wait for clients: of its tasks' questions, too.
+    /// Limit in bytes of server messages that wait for clients, including the requests of tasks.
     pub max_backlog: usize,
-    /// Metrics.
+    /// Metrics of the gateway.
     pub metrics: Arc<Metrics>,
-    /// Sessions that are being ended.
+    /// Tracker of sessions that are being closed.
     pub closing: tokio_util::task::TaskTracker,
-    /// What an earlier process left of the connection.
+    /// Session that an earlier process left.
     pub persisted_session: Option<RawJson>,
 }
 
-/// What all connections to a server have in common: how long calls may take, and the room for messages beside them.
-/// What is changed holds for the calls that begin afterwards.
+/// Time limits and side traffic shared by all connections to a server.
+///
+/// A change applies to calls that begin after it.
 #[derive(Debug)]
 pub struct CallTimeouts {
     call_ms: AtomicU64,
@@ -56,7 +57,7 @@ pub struct CallTimeouts {
 }
 
 impl CallTimeouts {
-    /// `call`: a call, from sending it to its end. `ask`: a user's answer to what the server asks.
+    /// Creates the limits. `call` covers a call from sending to its end, `ask` a user's answer to an input request.
     pub fn new(call: Duration, ask: Duration) -> Self {
         let (call_ms, ask_ms) = (AtomicU64::new(0), AtomicU64::new(0));
         let times =
@@ -65,72 +66,74 @@ impl CallTimeouts {
         times
     }
 
-    /// Changes both.
+    /// Changes both limits.
     pub fn update(&self, call: Duration, ask: Duration) {
+        // At least 1 ms: a limit of zero would end every call at once.
         let whole = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1);
         self.call_ms.store(whole(call), Ordering::Relaxed);
         self.input_ms.store(whole(ask), Ordering::Relaxed);
     }
 
-    /// The timers of its calls.
+    /// Returns the timers of the server's calls.
     pub fn timers(&self) -> &Arc<TimerPool> {
         &self.timers
     }
 
-    /// The messages that no call waits for.
+    /// Returns the side traffic: messages that no call waits for.
     pub(super) fn side_traffic(&self) -> &SideTraffic {
         &self.side_traffic
     }
 
-    /// Longest time for a call.
+    /// Returns the time limit of a call.
     pub fn call(&self) -> Duration {
         Duration::from_millis(self.call_ms.load(Ordering::Relaxed))
     }
 
-    /// Longest time for a user to answer what the server asks.
+    /// Returns the time limit for a user to answer an input request.
     pub fn input(&self) -> Duration {
         Duration::from_millis(self.input_ms.load(Ordering::Relaxed))
     }
 }
 
-/// Whether a server keeps sessions.
+/// Era of a server: with or without sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Era {
-    /// It needs a handshake.
+    /// Needs a handshake.
     Legacy,
-    /// Every request says everything.
+    /// Needs none: every request says everything.
     Modern,
 }
 
-/// An open server.
+/// Open server.
 pub struct NegotiatedServer {
-    /// To call it.
+    /// Handle for calls.
     pub server: Arc<dyn Server>,
-    /// The revision that it speaks.
+    /// Negotiated revision.
     pub revision: &'static str,
-    /// The era, to remember.
+    /// Era, to be remembered.
     pub era: Era,
 }
 
-/// Why a server could not be opened.
+/// Reason why a server could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The link failed.
     #[error("{0}")]
     Link(#[from] LinkError),
-    /// The server refused.
+    /// The server returned an error.
     #[error("it refused the handshake: {} (code {})", .0.message, .0.code)]
     Answered(RpcError),
-    /// It speaks nothing that we speak.
+    /// The server supports no revision that the gateway supports.
     #[error("{0}")]
     NoCommonRevision(String),
 }
 
-/// How long a pipe may be silent on the probe before the handshake is sent as well. The probe is still listened to:
-/// a server that is slow to start answers both, late.
+/// Time for which a pipe may be silent on the probe before the handshake is sent as well.
+///
+/// The probe's response still counts: a server that is slow to start answers both, late.
 const PROBE_ALONE: Duration = Duration::from_secs(2);
 
-/// Opens the server on `link`, in the era that was forced, remembered or found by a probe.
+/// Opens the server on `link`, in the era that is forced, remembered or found by a probe.
 pub async fn connect(
     link: Arc<dyn Link>,
     calls: PendingCalls,
@@ -148,7 +151,7 @@ pub async fn connect(
     }
 }
 
-/// Whether the failure to open a server over Streamable HTTP may mean that it has only the HTTP transport before that.
+/// True if the failure over Streamable HTTP may mean that the server has only the HTTP transport before it.
 ///
 /// 2025-11-25/basic/transports.mdx, Backwards Compatibility: "If it fails with the following HTTP status codes "400 Bad
 /// Request", "404 Not Found" or "405 Method Not Allowed": Issue a GET request to the server URL, expecting that this
@@ -158,7 +161,7 @@ pub fn may_be_http_sse(error: &ConnectError, hello: &ConnectOptions) -> bool {
     legacy && matches!(error, ConnectError::Link(LinkError::Status { status: 400 | 404 | 405, .. }))
 }
 
-/// Opens the server on a link of the HTTP transport that only the revisions with a handshake have.
+/// Opens the server over HTTP+SSE, which only the legacy revisions have.
 pub async fn connect_http_sse(
     link: Arc<dyn Link>,
     calls: PendingCalls,
@@ -197,6 +200,8 @@ fn attach_modern(
     NegotiatedServer { server, revision: v2026_07_28::NAME, era: Era::Modern }
 }
 
+/// Probes a server over HTTP.
+///
 /// 2026-07-28/basic/transports/streamable-http.mdx, Backward Compatibility: "If the body is empty or is not a
 /// recognized modern JSON-RPC error, fall back to `initialize`".
 async fn probe_http(
@@ -213,12 +218,15 @@ async fn probe_http(
 
 fn is_unreachable(error: &ConnectError) -> bool {
     match error {
+        // These statuses come from the host or a proxy and say nothing about the revision.
         ConnectError::Link(LinkError::Status { status, .. }) => matches!(status, 401 | 403 | 429),
         ConnectError::Link(LinkError::Unreachable(_) | LinkError::Spawn(_)) => true,
         _ => false,
     }
 }
 
+/// Probes a server on a pipe.
+///
 /// 2026-07-28/basic/transports/stdio.mdx, Backward Compatibility: "The server returns any other error, or does not
 /// respond within a reasonable timeout: the server is legacy. Fall back to the `initialize` handshake."
 async fn probe_pipe(
@@ -242,11 +250,12 @@ async fn probe_pipe(
         Either::Right(((), probe)) => probe,
     };
     let handshake = std::pin::pin!(connect_legacy(link, calls, hello));
+    // Both are on the way now. The first success decides the era.
     match select(probe, handshake).await {
         Either::Left((Ok(face), _)) => Ok(attach_modern(link, calls, hello, face)),
         Either::Left((Err(_), handshake)) => handshake.await,
         Either::Right((Ok(connected), _)) => {
-            // Its answer to the probe, if there is any, is no news.
+            // A late response to the probe needs no handling.
             link.set_probe_state(ProbeState::Refused);
             Ok(connected)
         }
@@ -257,8 +266,10 @@ async fn probe_pipe(
     }
 }
 
-/// Opens a server that its clients meet in the legacy era, if it speaks that: a probe would choose the other one for as
-/// long as the process runs. One that refuses is asked for the newer era on the same pipe.
+/// Opens a server in the legacy era first, because its clients use that. A refusal leads to the modern era on the
+/// same pipe.
+///
+/// A probe would choose the modern era for as long as the process runs.
 ///
 /// 2026-07-28/basic/versioning.mdx: "An `initialize` request selects legacy semantics, scoped to the stdio process".
 async fn open_legacy_first(

@@ -1,4 +1,7 @@
-//! Notifications: the spelling that all revisions share.
+//! Notifications and server capabilities in the wire form that all revisions share.
+//!
+//! Owns method names and params of notifications. Does not encode task statuses, which differ by revision. Invariant:
+//! params of unknown notifications pass unchanged.
 
 use bytes::Bytes;
 
@@ -8,19 +11,20 @@ use crate::model::{ItemKind, LogLevel, Notification, ServerCapabilities};
 use crate::revision::extensions;
 use crate::revision::negotiate::ConnectOptions;
 
-/// Largest params of a notification that belongs to no call, in bytes; what is larger is dropped.
+/// Limit in bytes for the params of a notification outside of calls. Larger ones are dropped.
 pub(super) const NOTIFICATION_BYTES_MAX: usize = 64 * 1024;
 
-/// How the notification of a changed list is called.
+/// Returns the method of the notification for a changed list.
 pub(super) fn list_changed_method(kind: ItemKind) -> &'static str {
     match kind {
         ItemKind::Tools => "notifications/tools/list_changed",
         ItemKind::Prompts => "notifications/prompts/list_changed",
+        // Templates have no notification of their own.
         ItemKind::Resources | ItemKind::Templates => "notifications/resources/list_changed",
     }
 }
 
-/// Reads a notification of a server.
+/// Decodes a server's notification.
 pub(super) fn decode(notification: RpcNotification) -> Notification {
     let RpcNotification { method, params } = notification;
     match &*method {
@@ -44,10 +48,10 @@ pub(super) fn decode(notification: RpcNotification) -> Notification {
     }
 }
 
-/// Spells a notice, except for progress, which needs the client's token.
+/// Encodes a notification. `None` for progress, which needs the client's token, and for task statuses.
 pub(super) fn encode(notice: &Notification) -> Option<(&str, JsonObject)> {
     Some(match notice {
-        // What depends on the revision is spelled there.
+        // These two depend on the client's token or on the revision.
         Notification::Progress(_) | Notification::TaskStatus(_) => return None,
         Notification::Log(_, params) => ("notifications/message", params.clone()),
         Notification::ListChanged(kind) | Notification::MaybeChanged(kind) => {
@@ -60,19 +64,20 @@ pub(super) fn encode(notice: &Notification) -> Option<(&str, JsonObject)> {
     })
 }
 
-/// Spells progress with the token of this hop.
+/// Encodes progress with the token of this hop.
 pub(super) fn encode_progress(mut params: JsonObject, token: &RawJson) -> Bytes {
     params.set(ByteString::literal("progressToken"), token.clone());
     encode_notification("notifications/progress", &params)
 }
 
-/// One notification as bytes.
+/// Encodes one notification as bytes.
 pub(super) fn encode_notification(method: &str, params: &JsonObject) -> Bytes {
     encode_with(params.size_hint(), |out| write_notification(out, method, params))
 }
 
-/// Reads the capabilities of a server; all revisions spell these members alike. `extensions` is a word of 2026-07-28,
-/// which servers of the revisions before use too.
+/// Reads a server's capabilities. All revisions share these members.
+///
+/// `extensions` belongs to 2026-07-28, but servers of earlier revisions send it, too.
 pub(super) fn read_capabilities(capabilities: &JsonObject, hello: &ConnectOptions) -> ServerCapabilities {
     let part = |name: &str| capabilities.get_object(name);
     let flag = |part: &Option<JsonObject>, name: &str| {
@@ -96,7 +101,7 @@ pub(super) fn read_capabilities(capabilities: &JsonObject, hello: &ConnectOption
     }
 }
 
-/// Spells the capabilities of a server.
+/// Writes a server's capabilities.
 pub(super) fn write_capabilities(features: &ServerCapabilities) -> JsonObject {
     let flags = |members: &[(&'static str, bool)]| {
         let set = members.iter().filter(|(_, on)| *on);

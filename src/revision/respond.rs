@@ -1,7 +1,7 @@
-//! From an exchange to an HTTP response: JSON if the end comes first, an event stream if anything comes before it.
+//! Conversion of an exchange into an HTTP response: JSON if its end comes first, an event stream otherwise.
 //!
-//! Owns the choice and the writing. Does not spell messages: that is the [`Spell`] of the revision. Invariant: the
-//! status is not sent before the first event is known, or before the silence was longer than the keep-alive.
+//! Owns that choice and the writing. Does not encode messages; that is the revision's [`ResponseEncoder`]. Invariant:
+//! the status goes out once the first event is known, or after a silence as long as the keep-alive.
 
 use std::sync::Arc;
 
@@ -19,35 +19,36 @@ use crate::sse;
 use crate::telemetry::{CountGuard, Metrics};
 use crate::timer_pool::TimerPool;
 
-/// How one revision spells what happens in one exchange.
+/// Encoder of one exchange's events for a revision.
 pub(super) trait ResponseEncoder: Send + 'static {
-    /// A notification, or nothing if this client did not ask for it.
+    /// Encodes a notification. `None` if this client did not request it.
     fn notification(&mut self, notice: Notification) -> Option<Bytes>;
 
-    /// What the server asks: messages for the stream, or the end of the exchange.
+    /// Handles input requests: messages for the stream, or the end of the exchange.
     fn input_required(&mut self, ask: InputRequired) -> InputAction;
 
-    /// A message as an event of the stream; `last`: nothing follows.
+    /// Frames a message as an event of the stream. `last` is true if no event follows.
     fn frame(&mut self, message: &[u8], last: bool) -> Bytes {
         let _ = last;
         sse::encode_event(message)
     }
 
-    /// What an event stream begins with.
+    /// Returns the first bytes of an event stream.
     fn priming_event(&mut self) -> Option<Bytes> {
         None
     }
 
-    /// Waits until the connection of the stream is to end before the stream does.
+    /// Waits until the stream's connection must close before the stream ends.
     fn disconnect(&mut self) -> BoxFuture<'static, ()> {
         std::future::pending().boxed()
     }
 
-    /// The end: the status for a plain answer, and the answer in parts.
+    /// Encodes the outcome: the status of a plain response, and the response in parts.
     fn result(&mut self, end: Result<Outcome, Error>) -> (u16, Vec<Bytes>);
 
-    /// Keeps an exchange whose server waits for answers that will come with another request, and ends this one.
-    /// Fails with the exchange, and all that it said meanwhile, where its server goes on without an answer.
+    /// Parks an exchange whose server waits for responses in another request, and ends this one.
+    ///
+    /// Fails if the server continues without a response. The error is the exchange with all events read meanwhile.
     fn park(
         &mut self,
         exchange: Exchange,
@@ -58,46 +59,46 @@ pub(super) trait ResponseEncoder: Send + 'static {
         std::future::ready(Ok(end))
     }
 
-    /// Waits until the client takes its request back; for ever where it cannot.
+    /// Waits until the client cancels its request. Pending forever if it cannot.
     fn wait_cancelled(&mut self) -> impl Future<Output = ()> + Send {
         std::future::pending()
     }
 
-    /// Why a request that is taken back has an answer all the same: it was not the client that took it back.
+    /// Returns the error for a cancelled request that still gets a response, since its client did not cancel it.
     fn cancellation_error(&self) -> Option<Error> {
         None
     }
 
-    /// What is to be done with an exchange whose client went away.
+    /// Handles an exchange whose client disconnected.
     fn on_client_gone(&mut self, exchange: Exchange) {
         drop(exchange);
     }
 }
 
-/// What becomes of an ask.
+/// Action after an input request.
 pub(super) enum InputAction {
-    /// Messages go out on the stream; the answers will come on another request.
+    /// Messages go out on the stream; the responses come in other requests.
     Send(Vec<Bytes>),
-    /// The exchange ends with this answer.
+    /// The exchange ends with this response.
     End(u16, Vec<Bytes>),
-    /// The exchange is to be kept: [`Spell::park`].
+    /// The exchange is to be parked with [`ResponseEncoder::park`].
     Park(InputRequired),
 }
 
-/// How answers are written.
+/// Options of a response.
 #[derive(Clone)]
 pub(super) struct ResponseOptions {
-    /// Silence after which something must be sent.
+    /// Silence after which a byte must be sent.
     pub(super) keep_alive: Duration,
-    /// Whether the client takes event streams.
+    /// True if the client accepts event streams.
     pub(super) stream: bool,
-    /// Counts open streams.
+    /// Metrics that count open streams.
     pub(super) metrics: Arc<Metrics>,
-    /// The timers for that silence.
+    /// Timers for that silence.
     pub(super) timers: Arc<TimerPool>,
 }
 
-/// Answers with what happens in `exchange`.
+/// Builds the response from the events of `exchange`.
 pub(super) async fn respond<S: ResponseEncoder>(
     exchange: Exchange,
     spell: S,
@@ -107,6 +108,7 @@ pub(super) async fn respond<S: ResponseEncoder>(
     let mut quiet = writing.timers.timer_at(Instant::now() + writing.keep_alive);
     loop {
         let step = tokio::select! {
+            // `biased`: an event that is ready wins over the keep-alive, which would turn the response into a stream.
             biased;
             step = running.step() => step,
             () = &mut quiet, if writing.stream => DriverStep::Write(Bytes::from_static(sse::KEEP_ALIVE)),
@@ -119,15 +121,16 @@ pub(super) async fn respond<S: ResponseEncoder>(
                 }
             }
             DriverStep::Write(first) if writing.stream => return event_stream(first, running, writing),
-            // A client that takes no streams misses the notifications, not the answer.
+            // A client without streams misses the notifications, not the response.
             DriverStep::Write(_) | DriverStep::Nothing => {}
             DriverStep::Cancelled => return cancelled_response(),
         }
     }
 }
 
-/// Goes on with an exchange whose client went away and may come back: what happens is for the spelling to keep. After
-/// `forgotten` only the end is waited for.
+/// Continues an exchange whose client disconnected and may come back. The encoder keeps the events.
+///
+/// After `forgotten`, only the outcome is awaited.
 pub(super) async fn run_detached<S: ResponseEncoder>(exchange: Exchange, spell: S, forgotten: BoxFuture<'static, ()>) {
     let mut running = ResponseDriver { exchange: Some(exchange), encoder: spell };
     let mut forgotten = forgotten;
@@ -155,10 +158,11 @@ pub(super) async fn run_detached<S: ResponseEncoder>(exchange: Exchange, spell: 
     }
 }
 
-/// Writes what happens in an exchange to a stream that it shares with others, as long as that is read.
+/// Writes the events of an exchange to a shared stream, as long as that is read.
 pub(super) async fn forward<S: ResponseEncoder>(exchange: Exchange, spell: S, out: mpsc::Sender<Bytes>) {
     let mut running = ResponseDriver { exchange: Some(exchange), encoder: spell };
     loop {
+        // No keep-alive here: the shared stream has its own, or needs none.
         let (chunk, last) = match running.step().await {
             DriverStep::Write(chunk) => (chunk, false),
             DriverStep::End(_, parts) => (running.encoder.frame(&parts.concat(), true), true),
@@ -175,6 +179,8 @@ pub(super) async fn forward<S: ResponseEncoder>(exchange: Exchange, spell: S, ou
     }
 }
 
+/// Builds the response to a cancelled request.
+///
 /// 2025-11-25/basic/utilities/cancellation.mdx: a cancelled request gets no response; the HTTP request must still end.
 fn cancelled_response() -> Response<Body> {
     let mut response = Response::new(Body::empty());
@@ -206,7 +212,7 @@ fn event_stream<S: ResponseEncoder>(
         while !s.ended {
             let step = tokio::select! {
                 biased;
-                // First: where another connection took over, nothing more may go out on this one, however much there is.
+                // First: after another connection took over, nothing may go out on this one, however much is ready.
                 () = &mut s.let_go => break,
                 step = s.running.step() => step,
                 () = tokio::time::sleep(s.keep_alive) => DriverStep::Write(Bytes::from_static(sse::KEEP_ALIVE)),
@@ -214,6 +220,7 @@ fn event_stream<S: ResponseEncoder>(
             match step {
                 DriverStep::Write(chunk) => return Some((chunk, s)),
                 DriverStep::Nothing => {}
+                // The stream ends without a response: a cancelled request gets none.
                 DriverStep::Cancelled => s.ended = true,
                 DriverStep::End(_, parts) => {
                     s.ended = true;
@@ -234,8 +241,10 @@ fn event_stream<S: ResponseEncoder>(
     response
 }
 
-/// The headers of an event stream. 2026-07-28/basic/transports/streamable-http.mdx, Receiving Messages: "servers
-/// SHOULD include the `X-Accel-Buffering: no` header".
+/// Sets the headers of an event stream.
+///
+/// 2026-07-28/basic/transports/streamable-http.mdx, Receiving Messages: "servers SHOULD
+/// include the `X-Accel-Buffering: no` header".
 pub(super) fn set_stream_headers(response: &mut Response<Body>) {
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -243,7 +252,7 @@ pub(super) fn set_stream_headers(response: &mut Response<Body>) {
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
 }
 
-/// An exchange with its spelling; dropped before its end, it goes where its revision says.
+/// Exchange with its encoder. Dropped before its end, it goes to [`ResponseEncoder::on_client_gone`].
 struct ResponseDriver<S: ResponseEncoder> {
     exchange: Option<Exchange>,
     encoder: S,
@@ -264,7 +273,7 @@ impl<S: ResponseEncoder> ResponseDriver<S> {
             biased;
             event = exchange.next_event() => event,
             () = self.encoder.wait_cancelled() => {
-                // Dropped here, on purpose: that is what cancels it towards the server.
+                // Dropping the exchange is what cancels it at the server.
                 self.exchange = None;
                 let Some(error) = self.encoder.cancellation_error() else { return DriverStep::Cancelled };
                 let (status, parts) = self.encoder.result(Err(error));
@@ -296,9 +305,9 @@ impl<S: ResponseEncoder> ResponseDriver<S> {
 }
 
 impl<S: ResponseEncoder> ResponseDriver<S> {
-    /// Parks the exchange and gives the answer that ends this request; nothing where the exchange goes on.
+    /// Parks the exchange and returns the response that ends this request. `None` if the exchange continues.
     ///
-    /// Not a part of a step: a step may be dropped half-way, and the exchange with it.
+    /// Not a part of `step`, because a step may be dropped half-way, and the exchange with it.
     async fn park(&mut self, ask: InputRequired) -> Option<(u16, Vec<Bytes>)> {
         let Some(exchange) = self.exchange.take() else {
             return Some(self.encoder.result(Err(Error::internal("the exchange was over before it could be kept"))));
@@ -328,7 +337,7 @@ mod tests {
     use super::*;
     use crate::json::JsonObject;
 
-    /// Somebody takes the stream over while it is written.
+    /// Encoder whose stream is taken over while it is written.
     struct TakenOver(tokio_util::sync::CancellationToken);
 
     impl ResponseEncoder for TakenOver {
@@ -352,7 +361,7 @@ mod tests {
     #[tokio::test]
     async fn a_stream_that_was_taken_over_says_nothing_more() {
         let taken = tokio_util::sync::CancellationToken::new();
-        // A server that always has something to say.
+        // A server that always has an event ready.
         let events = stream::repeat_with(|| ExchangeEvent::Notification(Notification::Progress(JsonObject::new())));
         let writing = ResponseOptions {
             keep_alive: Duration::from_secs(60),

@@ -1,7 +1,8 @@
-//! Where a message of a server goes on a pipe: to a call, to whoever listens, or straight back.
+//! Routes of a server's messages on a pipe: to a call, to the subscribers, or straight back.
 //!
-//! Owns which requests are answered without anybody. Does not know which call a message is about (`calls`). Invariant:
-//! what needs no client is answered by the task that reads it, whatever calls, clients and listeners do.
+//! Owns the choice of requests that the gateway answers itself. Does not know which call a message is about
+//! (`correlation.rs`). Invariant: a request that needs no client is answered by the task that reads it, whatever calls,
+//! clients and subscribers do.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use crate::model::InputKind;
 use crate::revision::PendingCalls;
 
 impl PendingCalls {
-    /// The routes of what a server says on a pipe.
+    /// Returns the function that routes messages on a pipe.
     pub fn correlate(&self) -> CorrelateFn {
         let calls = self.clone();
         Arc::new(move |message| match message {
@@ -32,7 +33,7 @@ impl PendingCalls {
     }
 }
 
-/// The answer to a request that no client of ours could answer.
+/// Builds the error for a request that no client could answer.
 pub(super) fn unsupported_request(request: &RpcRequest) -> RpcError {
     let message = format!("Method not found: {}", request.method);
     RpcError { code: code::METHOD_NOT_FOUND, message: message.into(), data: None }
@@ -52,7 +53,7 @@ mod tests {
     fn what_needs_no_client_is_answered_at_once() {
         let calls = PendingCalls::default();
         let caller = crate::model::testing::caller(1, Some("a"));
-        // Whether a call is open or not.
+        // With and without an open call.
         for _ in 0..2 {
             let MessageRoute::Answer(pong) = route(&calls, r#"{"jsonrpc":"2.0","id":"p","method":"ping"}"#) else {
                 panic!()

@@ -1,7 +1,7 @@
-//! Messages for one call that came on another stream than its own.
+//! Queue of messages for one call that arrived on another stream than its own.
 //!
-//! A queue of a few, small while it is empty: every call that can be asked something has one. Invariant: it is bounded,
-//! and a message that was taken in is given out once.
+//! Owns the messages until the call takes them. Does not choose the call (`correlation.rs`). Small while it is empty,
+//! since every call that accepts input requests has one. Invariant: it is bounded, and gives out each message once.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,10 +10,10 @@ use tokio::sync::Notify;
 
 use crate::jsonrpc::RpcMessage;
 
-/// Messages that may wait for one call.
+/// Limit of messages that wait for one call.
 const WAITING_MAX: usize = 16;
 
-/// The queue; clones are the same one.
+/// Queue of one call. Clones share the messages.
 #[derive(Clone, Default)]
 pub(super) struct SideQueue(Arc<QueueState>);
 
@@ -24,13 +24,14 @@ struct QueueState {
 }
 
 impl SideQueue {
-    /// Adds a message. False: too many wait.
+    /// Adds a message. Returns false if the queue is full.
     pub(super) fn push(&self, message: RpcMessage) -> bool {
         let mut waiting = self.0.messages.lock().unwrap_or_else(PoisonError::into_inner);
         if waiting.len() >= WAITING_MAX {
             return false;
         }
         waiting.push_back(message);
+        // Released first: the woken task takes the same lock.
         drop(waiting);
         self.0.added.notify_one();
         true

@@ -1,7 +1,7 @@
-//! Messages to one server that no call waits for: answers to its own requests, cancellations, and the like.
+//! Messages to one server that no call waits for: replies to its requests, cancellations and the like.
 //!
-//! Owns how many are on their way, over all connections of the server. Does not send. Invariant: whatever a server
-//! asks, and however many clients leave their calls, it is a fixed number of tasks and connections.
+//! Owns the limits on these messages over all connections of the server. Does not send. Invariant: the number of tasks
+//! and connections is fixed, whatever the server requests and however many clients cancel calls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,16 +11,16 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::link::reply_rate_limit::ReplyRateLimit;
 use crate::telemetry::CounterHandle;
 
-/// Answers to a server's requests on their way at once, where each has a connection to itself.
+/// Limit of concurrent replies to a server's requests, if each needs a connection of its own.
 const REPLIES_AT_ONCE: usize = 16;
-/// Other messages on their way at once.
+/// Limit of other messages being sent.
 const SENT_AT_ONCE: usize = 16;
-/// Other messages on their way or waiting for it.
+/// Limit of other messages being sent or queued.
 const WAITING_MAX: usize = 1024;
-/// Longest time for one on its way.
+/// Time limit for sending one message.
 const SEND_TIME: Duration = Duration::from_secs(10);
 
-/// The messages of one server.
+/// Side traffic of one server.
 #[derive(Debug)]
 pub(super) struct SideTraffic {
     reply_rate: ReplyRateLimit,
@@ -41,15 +41,15 @@ impl Default for SideTraffic {
     }
 }
 
-/// A place for one answer, until it is sent.
+/// Permit for one reply, held until it is sent.
 pub(super) struct ReplyPermit {
     _permit: Option<OwnedSemaphorePermit>,
-    /// It was waited for.
+    /// True if the permit was not available at once.
     pub(super) was_delayed: bool,
 }
 
 impl SideTraffic {
-    /// Waits for the turn and the place of one answer. Whoever waits does not read what the server says on that stream.
+    /// Waits for a permit for one reply. The waiting task does not read the server's stream meanwhile.
     pub(super) async fn acquire_reply(&self) -> ReplyPermit {
         let paced = self.reply_rate.wait_turn().await;
         match self.replies.clone().try_acquire_owned() {
@@ -58,18 +58,19 @@ impl SideTraffic {
         }
     }
 
-    /// Sends another message aside; what has no place is counted in `dropped`.
+    /// Sends a message in the background. A message without a permit is counted in `dropped`.
     pub(super) fn send(&self, message: impl Future<Output = ()> + Send + 'static, dropped: &CounterHandle) {
         let Ok(place) = self.waiting.clone().try_acquire_owned() else { return dropped.inc() };
         let sending = self.sending.clone();
         tokio::spawn(async move {
             let _place = place;
+            // The queue's permit is held meanwhile, which bounds the number of these tasks.
             let _turn = sending.acquire_owned().await;
             let _ = tokio::time::timeout(SEND_TIME, message).await;
         });
     }
 
-    /// A place for something longer that nobody waits for either, if there is one.
+    /// Tries to get a permit for a longer task that no call waits for, such as a cancellation with its response.
     pub(super) fn try_acquire(&self) -> Option<OwnedSemaphorePermit> {
         self.waiting.clone().try_acquire_owned().ok()
     }

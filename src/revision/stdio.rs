@@ -1,8 +1,8 @@
-//! A client at the other end of a pipe: both eras, as each of its messages says.
+//! Client on a pipe: both eras, as each of its messages says.
 //!
-//! Owns which message is whose, and the end of it all. Does not read or write the pipe. Invariant: what is answered at
-//! once has its place among what goes out before it is begun, so that a client that does not read is not answered for
-//! ever more requests.
+//! Owns the dispatch of messages to the eras, and the end of the client. Does not read or write the pipe. Invariant: an
+//! immediate response reserves its permit before any work begins. So a client that does not read gets no further
+//! responses.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::jsonrpc::{MalformedMessage, RequestId, RpcMessage, RpcNotification, R
 use crate::model::{Error, McpErrorKind, Principal, Server};
 use crate::revision::{DownstreamState, legacy, malformed_error, v2026_07_28};
 
-/// A client on a pipe.
+/// Client on a pipe.
 pub struct StdioClient {
     server: Arc<dyn Server>,
     principal: Arc<Principal>,
@@ -23,19 +23,20 @@ pub struct StdioClient {
     state: Arc<DownstreamState>,
     out: mpsc::Sender<Bytes>,
     /// 2026-07-28/basic/versioning.mdx: "An `initialize` request selects legacy semantics, scoped to the stdio process".
+    // One session for each process, so an option is enough.
     session: Option<legacy::StdioSession>,
     requests: v2026_07_28::OpenRequests,
     tasks: TaskTracker,
 }
 
-/// Nobody reads what is said.
+/// Error of a client that reads no more.
 #[derive(Debug)]
 pub struct ClientDisconnected;
 
 type OutboxPermit = mpsc::OwnedPermit<Bytes>;
 
 impl StdioClient {
-    /// A client that has not said anything yet; what is said to it goes to `out`, a line each.
+    /// Creates a client without a session. Messages for it go to `out`, one line each.
     pub fn new(
         server: Arc<dyn Server>,
         principal: Arc<Principal>,
@@ -47,7 +48,7 @@ impl StdioClient {
         StdioClient { server, principal, scope, state, out, session: None, requests, tasks }
     }
 
-    /// Answers what comes from now on with another server.
+    /// Replaces the server for all later requests.
     pub fn replace_server(&mut self, server: Arc<dyn Server>) {
         if let Some(session) = &mut self.session {
             session.replace_server(server.clone());
@@ -55,7 +56,7 @@ impl StdioClient {
         self.server = server;
     }
 
-    /// Takes what one line said. Waits while the client does not read.
+    /// Handles one line of input. Waits while the client does not read.
     pub async fn handle_line(
         &mut self,
         payload: Result<RpcPayload, MalformedMessage>,
@@ -82,23 +83,23 @@ impl StdioClient {
         Ok(())
     }
 
-    /// Refuses what was no message.
+    /// Sends an error for input that was no message.
     pub async fn send_error(&self, id: Option<&RequestId>, error: &Error) -> Result<(), ClientDisconnected> {
         write_parts(self.reserve().await?, &[legacy::encode_refusal(id, error)]);
         Ok(())
     }
 
-    /// Counts what was refused for its size.
+    /// Counts a message that was refused for its size.
     pub fn count_too_large(&self) {
         self.state.metrics.refused.with_label_values(&["body"]).inc();
     }
 
-    /// Ends the streams that a client listens on: it says nothing more, and will not hear.
+    /// Closes the client's subscription streams: it sends nothing more and will not read.
     pub fn close_subscriptions(&self) {
         self.requests.close_subscriptions();
     }
 
-    /// Waits until everything was answered.
+    /// Waits until all requests have their responses.
     pub async fn wait_idle(&self) {
         self.tasks.close();
         self.tasks.wait().await;
@@ -113,6 +114,7 @@ impl StdioClient {
     }
 
     fn request(&mut self, request: RpcRequest, place: OutboxPermit) {
+        // Each request decides its era, so both eras can share a pipe.
         let answer = if v2026_07_28::OpenRequests::is_modern(&request) {
             let (who, out) = (self.sender(), (&self.out, &self.tasks));
             self.requests.start(request, who, &self.server, &self.state, out)
@@ -133,6 +135,7 @@ impl StdioClient {
         match legacy::StdioSession::open(request, who, &self.server, &self.state, &self.out) {
             Ok((session, introduction)) => {
                 write_parts(place, &introduction);
+                // After the response: a client may not expect notifications before it.
                 session.start_stream();
                 self.session = Some(session);
             }
@@ -147,7 +150,7 @@ impl StdioClient {
                 return self.state.metrics.cancelled.inc();
             }
         }
-        // Whatever else a stateless client tells is for nobody that we know.
+        // Other notifications of a stateless client have no known receiver.
         if let Some(session) = &self.session {
             session.accept(RpcMessage::Notification(notification));
         }
@@ -168,12 +171,12 @@ impl StdioClient {
 
 impl Drop for StdioClient {
     fn drop(&mut self) {
-        // The session ends with its part of this.
+        // The legacy session ends with its own part of this value.
         self.requests.cancel_all();
     }
 }
 
-/// Says something that is known.
+/// Writes a finished response.
 fn write_parts(place: OutboxPermit, parts: &[Bytes]) {
     place.send(encode_line(&parts.concat()));
 }

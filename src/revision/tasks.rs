@@ -1,23 +1,27 @@
-//! Tasks, as far as their spellings agree: one level of a task read and written with its revision's words for times.
+//! Tasks, as far as their wire forms agree.
+//!
+//! Owns the reading and writing of one level of a task. Does not know the revisions' names for times; callers pass
+//! them. Invariant: unknown members of a task pass unchanged.
 
 use crate::json::{ByteString, JsonObject, RawJson};
 use crate::model::{TaskState, TaskStatus};
 
-/// What a revision calls the members that hold times.
+/// Names of a revision's members that hold times.
 pub(super) struct TimeMembers {
-    /// For how long the task is kept.
+    /// Name of the time for which the task is kept.
     pub(super) ttl: &'static str,
-    /// How often to look at it.
+    /// Name of the interval between polls.
     pub(super) poll: &'static str,
 }
 
-/// Takes a task out of a result; what stands around it stays. `None`: there is none.
+/// Extracts a task from a result. Members around it stay. `None` if there is no task.
 pub(super) fn extract_task(result: &mut JsonObject, words: &TimeMembers) -> Option<TaskState> {
     let id = result.get_string("taskId")?;
     let status = TaskStatus::from_name(&result.get_string("status")?)?;
     let meta = result.remove("_meta");
     let mut rest = std::mem::take(result);
     if let Some(meta) = meta {
+        // `_meta` belongs to the response, not to the task.
         result.set(ByteString::literal("_meta"), meta);
     }
     rest.remove("taskId");
@@ -34,7 +38,7 @@ pub(super) fn extract_task(result: &mut JsonObject, words: &TimeMembers) -> Opti
     })
 }
 
-/// The task's own members, `status` as it is given.
+/// Writes the task's own members with the given `status`.
 pub(super) fn write_members(task: &TaskState, status: TaskStatus, words: &TimeMembers) -> JsonObject {
     let mut object = JsonObject::new()
         .with("taskId", RawJson::string(&task.id))
@@ -42,7 +46,7 @@ pub(super) fn write_members(task: &TaskState, status: TaskStatus, words: &TimeMe
     for (key, value) in task.other_members.iter() {
         object.set(key.clone(), value.clone());
     }
-    // In both spellings the time to live MUST be there, and may be `null`.
+    // In both wire forms the time to live MUST be there, and may be `null`.
     object.set(ByteString::literal(words.ttl), task.ttl.clone().unwrap_or(RawJson::NULL));
     if let Some(poll) = &task.poll_interval {
         object.set(ByteString::literal(words.poll), poll.clone());
@@ -50,7 +54,7 @@ pub(super) fn write_members(task: &TaskState, status: TaskStatus, words: &TimeMe
     object
 }
 
-/// Puts what stands around a task behind its members.
+/// Appends the members around a task to its own.
 pub(super) fn append_members(mut task: JsonObject, around: &JsonObject) -> JsonObject {
     for (key, value) in around.iter() {
         task.set(key.clone(), value.clone());
@@ -58,7 +62,7 @@ pub(super) fn append_members(mut task: JsonObject, around: &JsonObject) -> JsonO
     task
 }
 
-/// How tools say whether they run as tasks (2025-11-25/basic/utilities/tasks.mdx, Tool-Level Negotiation).
+/// Support of a tool for tasks (2025-11-25/basic/utilities/tasks.mdx, Tool-Level Negotiation).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TaskSupport {
     Forbidden,
@@ -66,6 +70,8 @@ pub(super) enum TaskSupport {
     Required,
 }
 
+/// Reads a tool's support for tasks.
+///
 /// "If `execution.taskSupport` is not present or `"forbidden"`, clients MUST NOT attempt to invoke the tool as a task."
 pub(super) fn task_support(definition: Option<&JsonObject>) -> TaskSupport {
     let execution = definition.and_then(|tool| tool.get_object("execution"));
@@ -76,7 +82,7 @@ pub(super) fn task_support(definition: Option<&JsonObject>) -> TaskSupport {
     }
 }
 
-/// The tool, listed as one that may run as a task; `None` if it says so itself, or says that it may not.
+/// Returns the tool with the mark that it may run as a task. `None` if the tool has such a mark already.
 pub(super) fn offer_as_task(definition: &RawJson) -> Option<RawJson> {
     let mut tool = definition.as_object()?;
     let mut execution = match tool.get("execution") {

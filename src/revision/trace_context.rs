@@ -1,7 +1,7 @@
 //! Trace context of a client's HTTP request.
 //!
-//! Owns which headers become `_meta` keys. Does not read or make spans. Invariant: what the client says in `_meta` is never
-//! changed or mixed with its headers.
+//! Owns the copying of headers into `_meta` keys. Does not read or make spans. Invariant: a client's own `_meta` is
+//! never changed or mixed with its headers.
 //!
 //! 2026-07-28/basic/index.mdx: "the keys `traceparent`, `tracestate`, and `baggage` are reserved for [...] trace context
 //! propagation", with values as in W3C Trace Context and W3C Baggage.
@@ -11,14 +11,15 @@ use http::HeaderMap;
 use crate::json::{ByteString, JsonObject, RawJson};
 
 const TRACEPARENT: &str = "traceparent";
-/// What belongs to the context beside its parent.
+/// Headers that belong to a parent.
 const COMPANIONS: [&str; 2] = ["tracestate", "baggage"];
-/// Longest value that is taken over, in bytes: what W3C Baggage lets platforms stop at.
+/// Limit in bytes of a copied value: W3C Baggage lets platforms stop there.
 const VALUE_MAX: usize = 8192;
 
-/// Takes the context of the request's headers into `_meta`, where that has none.
+/// Copies the context from the headers into `_meta`, unless that has one already.
 pub(super) fn copy_headers(meta: &mut JsonObject, headers: &HeaderMap) {
     let Some(parent) = headers.get(TRACEPARENT).and_then(|value| value.to_str().ok()) else { return };
+    // W3C Trace Context: an invalid or repeated `traceparent` voids the whole context.
     if !is_parent(parent) || headers.get_all(TRACEPARENT).iter().nth(1).is_some() || meta.get(TRACEPARENT).is_some() {
         return;
     }
@@ -33,7 +34,7 @@ pub(super) fn copy_headers(meta: &mut JsonObject, headers: &HeaderMap) {
     }
 }
 
-/// Whether this is a parent by W3C Trace Context, section 3.2.2: version, trace, parent and flags, in lower-case hex.
+/// True for a parent by W3C Trace Context, section 3.2.2: version, trace, parent and flags, in lower-case hex.
 fn is_parent(value: &str) -> bool {
     let mut parts = value.split('-');
     let mut next = |length: usize| {
@@ -44,7 +45,7 @@ fn is_parent(value: &str) -> bool {
         return false;
     };
     let named = |part: &str| part.bytes().any(|b| b != b'0');
-    // Later versions may have more behind what is known; this one has not.
+    // Later versions may have further fields; version 00 has none.
     version != "ff" && named(trace) && named(parent) && (version != "00" || parts.next().is_none())
 }
 
@@ -69,7 +70,7 @@ mod tests {
         let headers = [("traceparent", GOOD), ("tracestate", "a=1"), ("baggage", "k=\"v\"")];
         let all = format!(r#"{{"x":1,"traceparent":"{GOOD}","tracestate":"a=1","baggage":"k=\"v\""}}"#);
         assert_eq!(adopted(r#"{"x":1}"#, &headers), all);
-        // Two contexts are never mixed.
+        // A context in `_meta` is never mixed with one from headers.
         let own = r#"{"traceparent":"00-1-2-03"}"#;
         assert_eq!(adopted(own, &headers), own);
         let own = r#"{"baggage":"mine=1"}"#;

@@ -1,7 +1,8 @@
-//! Room for a new session where the table is full.
+//! Room for a new session in a full table.
 //!
-//! Owns the choice of the session that ends for it. Does not count (`limits.sessions` is looked at in `open`). Invariant: a
-//! principal's own sessions give way first, then those of whoever has the most; sleeping ones before those that are awake.
+//! Owns the choice of the session that ends for it. Does not count (`open` compares with `limits.sessions`). Invariant:
+//! a principal's own sessions go first, then those of the principal with the most. Sleeping sessions go before awake
+//! ones.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use crate::session::{Session, Sessions};
 type SessionTable = HashMap<ByteString, Arc<Session>>;
 
 impl Sessions {
-    /// Ends one session for another; false: all are in use.
+    /// Evicts one session for another. Returns false if all are in use.
     pub(super) fn make_room(&self, table: &mut SessionTable, principal: u32) -> bool {
         if self.evict_longest_idle(table, principal) {
             return true;
@@ -22,7 +23,7 @@ impl Sessions {
             || self.evict_persisted(None)
     }
 
-    /// The principal with the most sessions, sleeping ones included.
+    /// Finds the principal with the most sessions, sleeping ones included.
     fn principal_with_most(&self, table: &SessionTable) -> Option<u32> {
         let mut counts = self.persisted.count_by_principal();
         for session in table.values() {
@@ -31,7 +32,7 @@ impl Sessions {
         counts.into_iter().max_by_key(|(id, count)| (*count, *id)).map(|(id, _)| id)
     }
 
-    /// Ends the longest unused session of a principal; false: all of them are in use.
+    /// Evicts the longest idle session of a principal. Returns false if all of them are in use.
     fn evict_longest_idle(&self, table: &mut SessionTable, principal: u32) -> bool {
         if self.evict_persisted(Some(principal)) {
             return true;

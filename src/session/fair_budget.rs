@@ -1,8 +1,8 @@
-//! Bytes that all sessions share, in fair parts.
+//! Byte budget that all sessions share, in fair parts.
 //!
-//! Owns the counting. Does not know what is kept (`replay`, `outbox`). Invariant: the sum stays within the total, and
-//! nobody can fill it: the more somebody has, the more must be free for them to get more, so that whoever comes later
-//! finds room without taking it from anybody.
+//! Owns the counting. Does not know what the bytes are for (`resumption.rs`, `outbox.rs`). Invariant: the sum stays
+//! within the total, and no principal can fill it. The more a principal has, the more must be free for it to get more.
+//! A newcomer finds room without taking it from anybody.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,20 +11,20 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use crate::model::Principal;
 use crate::telemetry::GaugeHandle;
 
-/// Somebody may have at most so many times what is free: alone eight ninths of all, two of them eight seventeenths
-/// each, and so on.
+/// Maximum ratio of a principal's bytes to the free bytes. One principal alone gets eight ninths, two get eight
+/// seventeenths each, and so on.
 const MAX_SHARE: usize = 8;
 
-/// The bytes of all.
+/// Byte budget of all sessions.
 pub(super) struct FairByteBudget {
     total: usize,
     used: AtomicUsize,
     gauge: GaugeHandle,
-    /// What each principal has; as many as have sessions.
+    /// Bytes of each principal that has sessions.
     each: Mutex<HashMap<u32, Weak<AtomicUsize>>>,
 }
 
-/// The part of one session, which it shares with all sessions of its principal.
+/// Share of one session. All sessions of its principal use the same counter.
 pub(super) struct PrincipalShare {
     budget: Arc<FairByteBudget>,
     own: Arc<AtomicUsize>,
@@ -35,7 +35,7 @@ impl FairByteBudget {
         Arc::new(FairByteBudget { total, used: AtomicUsize::new(0), gauge, each: Mutex::default() })
     }
 
-    /// A session's part. Where nobody can be told apart, each session is somebody.
+    /// Returns a session's share. Anonymous callers cannot be told apart, so each session counts as a principal.
     pub(super) fn share(self: &Arc<Self>, principal: &Principal) -> PrincipalShare {
         let own = if principal.id == Principal::ANONYMOUS { Arc::default() } else { self.counter_of(principal.id) };
         PrincipalShare { budget: self.clone(), own }
@@ -46,6 +46,7 @@ impl FairByteBudget {
         if let Some(own) = each.get(&principal).and_then(Weak::upgrade) {
             return own;
         }
+        // Removes the entries of principals whose sessions have ended.
         each.retain(|_, own| own.strong_count() > 0);
         let own = Arc::default();
         each.insert(principal, Arc::downgrade(&own));
@@ -54,8 +55,9 @@ impl FairByteBudget {
 }
 
 impl PrincipalShare {
-    /// Takes so many bytes; false: there is no room for them, or not for somebody who has so much.
+    /// Reserves bytes. Returns false if the total, or the principal's share, has no room.
     pub(super) fn try_reserve(&self, size: usize) -> bool {
+        // Not atomic with the total: concurrent sessions may exceed the share of their principal, but never the total.
         let own = self.own.load(Ordering::Relaxed);
         let fits = |used: usize| {
             let sum = used.checked_add(size)?;
@@ -100,7 +102,7 @@ mod tests {
         assert_eq!(fill(&again), 0, "another session of the same principal is not somebody else");
         let late = fill(&second);
         assert!(late >= 800, "{late}");
-        // As the first gives back what it has too much of, both get the same.
+        // As the first returns what exceeds its share, both get the same.
         for _ in 0..2000 {
             first.release(10);
             fill(&second);

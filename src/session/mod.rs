@@ -1,9 +1,8 @@
-//! What is kept for clients between their requests: the sessions of the legacy revisions, and exchanges that wait for
-//! a client's answers.
+//! State kept for clients between their requests: legacy sessions, and exchanges that wait for input responses.
 //!
-//! Owns the table of sessions, its cap and its clock; what is parked or sealed is in its own files. Does not know how a session is spelled on the wire. Invariant:
-//! a session answers only the principal and the endpoint that it was made for, and everything kept for it goes when
-//! it ends.
+//! Owns the session table, its limit and its clock. Parked calls and sealed state have files of their own. Does not
+//! know how a session is encoded on the wire. Invariant: a session serves only the principal and the endpoint that it
+//! was opened for. Everything kept for it ends with it.
 
 mod fair_budget;
 mod persisted;
@@ -43,18 +42,18 @@ pub use sealed_state::{SealBinding, SealError, StateSealer};
 pub use subscription::SessionSubscription;
 pub use task_results::{TaskResult, TaskResults};
 
-/// Requests of servers that may wait for a client's answer, for each session.
+/// Maximum number of server requests that may wait for the client's response, for each session.
 const PENDING_MAX: usize = 64;
-/// Pages that a session's user may be at; the first is forgotten for another.
+/// Maximum number of open URL elicitations. The oldest is dropped for another.
 const ELICITATIONS_MAX: usize = 64;
-/// Calls that one session may have open.
+/// Maximum number of calls that one session may have open.
 const CALLS_MAX: usize = 1000;
-/// Tasks that a session is told of: the last that it made.
+/// Maximum number of tasks that a session is notified of. The most recent ones stay.
 const TASKS_MAX: usize = 64;
 
-/// All sessions.
+/// Table of all sessions.
 pub struct Sessions {
-    /// The ends of calls that were to become tasks.
+    /// Results of calls that were requested as tasks.
     pub task_results: TaskResults,
     table: Mutex<HashMap<ByteString, Arc<Session>>>,
     settings: ArcSwap<SessionSettings>,
@@ -63,43 +62,43 @@ pub struct Sessions {
     outboxes: Arc<FairByteBudget>,
     dropped_messages: CounterHandle,
     epoch: Instant,
-    /// Those of an earlier run, and those that sleep, whose clients have not come back yet.
+    /// Sessions of a previous process, and sleeping ones, whose clients have not come back yet.
     persisted: persisted::PersistedSessionTable,
     store: StateStore,
 }
 
-/// How many sessions there may be, and for how long.
+/// Limits of sessions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SessionSettings {
-    /// At most so many.
+    /// Maximum number of sessions.
     pub max: usize,
-    /// A session without requests and streams for this long ends.
+    /// Idle time without requests and streams after which a session ends.
     pub idle: Duration,
-    /// What may be kept of their streams.
+    /// Limits of their resumption buffers.
     pub replay: ReplaySettings,
-    /// Bytes that may wait for one session's own stream.
+    /// Maximum bytes queued for one session's GET stream.
     pub outbox: usize,
-    /// The same for all sessions together.
+    /// Maximum bytes queued for the GET streams of all sessions together.
     pub outbox_total: usize,
-    /// Resources that one session may subscribe to.
+    /// Maximum number of resources that one session may subscribe to.
     pub subscriptions: usize,
 }
 
-/// One client's session.
+/// Session of one client.
 pub struct Session {
-    /// Its id: a secret of 256 bits.
+    /// Session id: a secret of 256 bits.
     pub id: ByteString,
-    /// Whose it is.
+    /// Principal that opened the session.
     pub principal: Arc<Principal>,
-    /// The endpoint that it was opened on.
+    /// Endpoint that the session was opened on.
     pub scope: ByteString,
-    /// Who calls, as far as the session knows: its capabilities, its log level.
+    /// Caller as the session knows it, with its capabilities and its log level.
     pub caller: ArcSwap<Caller>,
-    /// Messages for the session's own stream.
+    /// Messages for the session's GET stream.
     pub outbox: Outbox,
-    /// What went out on its streams.
+    /// Events sent on its streams.
     pub resumption: Arc<ResumptionBuffer>,
-    /// Takes every message for the client, where there is one stream for all of them.
+    /// Stream for every message to the client, where the transport has only one.
     pub shared_stream: Option<SharedStream>,
     /// Cancelled when the session ends.
     pub ended: CancellationToken,
@@ -114,47 +113,47 @@ pub struct Session {
     tasks: Mutex<VecDeque<ByteString>>,
     stream: Mutex<CancellationToken>,
     elicitations: Mutex<VecDeque<ByteString>>,
-    /// The listener of a stream that broke off: it goes on hearing until the client comes back.
+    /// Notifications of a stream that broke off. They stay subscribed until the client comes back.
     retained_notifications: Mutex<Option<NotificationStream>>,
-    /// Whether that has heard something already.
+    /// True if `retained_notifications` has already received one.
     has_unread_changes: AtomicBool,
-    /// Whether its client may have missed changes, and has not been told so.
+    /// True if the client may have missed changes and has not been notified.
     pending_catch_up: AtomicBool,
-    /// Where it is kept for another run, if it is.
+    /// Persisted row of the session, if it has one.
     row: Option<persisted::SessionRowHandle>,
-    /// Answers that an earlier run owed: their streams, and the requests.
+    /// Responses that a previous process did not deliver: stream numbers and requests.
     lost_requests: Mutex<HashMap<u64, RequestId>>,
 }
 
-/// One stream for all messages to a client.
+/// Single stream for all messages to a client.
 #[derive(Clone)]
 pub struct SharedStream {
-    /// Takes messages, delimited.
+    /// Queue for framed messages.
     pub out: mpsc::Sender<Bytes>,
-    /// Delimits one.
+    /// Frames one message.
     pub frame: fn(&[u8]) -> Bytes,
 }
 
-/// What became of a subscription.
+/// Outcome of a subscribe request.
 pub enum SubscribeOutcome {
-    /// It is new.
+    /// New subscription.
     New(SessionSubscription),
-    /// It was there.
+    /// Existing subscription.
     Already(SessionSubscription),
-    /// The session has too many.
+    /// Too many subscriptions in this session.
     TooMany,
 }
 
-/// Takes the client's answer to one request.
+/// Channel for the client's response to one request.
 type PendingResponse = oneshot::Sender<Result<JsonObject, RpcError>>;
 
 impl Sessions {
-    /// An empty table.
+    /// Creates an empty table.
     pub fn new(settings: SessionSettings, metrics: Arc<Metrics>) -> Self {
         Sessions::persistent(settings, metrics, StateStore::memory(), PrincipalFingerprints::new())
     }
 
-    /// An empty table whose sessions outlive the process. `owners`: by what each principal's are known.
+    /// Creates an empty table whose sessions outlive the process. `owners` are the fingerprints of the principals.
     pub fn persistent(
         settings: SessionSettings,
         metrics: Arc<Metrics>,
@@ -184,13 +183,14 @@ impl Sessions {
 
     /// Opens a session.
     ///
-    /// Where the table is full, the longest unused session of the same principal makes room, or of the one that has the
-    /// most; fails where all of those are in use.
+    /// A full table evicts the longest idle session of the same principal, or of the principal with the most. Fails if
+    /// all of those are in use.
     pub fn open(&self, caller: Caller, scope: ByteString, pipe: Option<SharedStream>) -> Result<Arc<Session>, Error> {
         let principal = caller.principal.clone();
         let session = self.make(new_id(), caller, scope, pipe, None);
         let max = self.settings.load().max;
         let mut table = lock(&self.table);
+        // The limit counts sleeping sessions too, since their clients may come back at any time.
         if table.len() + self.persisted.len() >= max && !self.make_room(&mut table, principal.id) {
             self.metrics.refused.with_label_values(&["sessions"]).inc();
             return Err(Error::new(
@@ -200,6 +200,7 @@ impl Sessions {
         }
         table.insert(session.id.clone(), session.clone());
         self.count(&table);
+        // Persisted outside the lock, which every request needs.
         drop(table);
         session.persist();
         Ok(session)
@@ -213,6 +214,7 @@ impl Sessions {
         pipe: Option<SharedStream>,
         rest: Option<&sleeping::SleepState>,
     ) -> Arc<Session> {
+        // A restored session keeps its token: tasks that wait for its end hold clones of it.
         let ended = rest.map_or_else(CancellationToken::new, |rest| rest.ended.clone());
         let caller = match rest {
             Some(rest) => rest.restore_caller(caller),
@@ -227,7 +229,7 @@ impl Sessions {
                 Some(rest) => ResumptionBuffer::resume_from(self.resumption.clone(), &principal, rest.resume_position),
                 None => ResumptionBuffer::new(self.resumption.clone(), &principal, self.persisted.process_number()),
             }),
-            // What ends with its stream need not outlive it.
+            // A session that ends with its stream need not outlive the process.
             row: if pipe.is_none() { self.persisted.row(&id, &principal, &self.store) } else { None },
             id,
             principal,
@@ -239,6 +241,7 @@ impl Sessions {
             epoch: self.epoch,
             used_ms: AtomicU64::new(self.now_ms()),
             activities: AtomicU64::new(0),
+            // Request ids continue after sleep: a late response must not match a new request.
             next_request: AtomicU64::new(rest.map_or(1, |rest| rest.next_request)),
             pending: Mutex::default(),
             calls: Mutex::default(),
@@ -259,9 +262,10 @@ impl Sessions {
         self.metrics.sessions_asleep.set(i64::try_from(asleep).unwrap_or(i64::MAX));
     }
 
-    /// The session, if it is this principal's and belongs to this endpoint; otherwise it looks as if there were none.
+    /// Finds a session. Another principal or endpoint gets the same `None` as an unknown id.
     pub fn find(&self, id: &str, principal: &Principal, scope: &ByteString) -> Option<Arc<Session>> {
         let session = lock(&self.table).get(id.as_bytes()).cloned()?;
+        // A session of another principal looks like none: an id must not reveal that it exists.
         let owned = *session.principal == *principal && session.scope == *scope;
         owned.then(|| {
             session.mark_active();
@@ -269,7 +273,7 @@ impl Sessions {
         })
     }
 
-    /// Ends a session.
+    /// Closes a session.
     pub fn close(&self, session: &Session) {
         let mut table = lock(&self.table);
         table.remove(&session.id);
@@ -278,14 +282,14 @@ impl Sessions {
         session.end();
     }
 
-    /// Changes how many there may be, for how long, and how much a new one may subscribe to; what is kept of their
-    /// streams stays as it was.
+    /// Changes the maximum number, the idle time, and the subscription limit of new sessions. Limits of resumption
+    /// buffers stay as they were.
     pub fn adjust(&self, max: usize, idle: Duration, subscriptions: usize) {
         let before = (**self.settings.load()).clone();
         self.settings.store(Arc::new(SessionSettings { max, idle, subscriptions, ..before }));
     }
 
-    /// Ends the sessions of principals, on endpoints, that are no longer allowed; says how many.
+    /// Ends the sessions whose principal or endpoint is no longer allowed. Returns their number.
     pub fn retain(&self, allowed: impl Fn(&Principal, &str) -> bool) -> usize {
         let mut table = lock(&self.table);
         let ended: Vec<_> = table.extract_if(|_, s| !allowed(&s.principal, &s.scope)).map(|(_, s)| s).collect();
@@ -296,7 +300,7 @@ impl Sessions {
         ended.len() + dormant
     }
 
-    /// Ends the sessions that have been idle for too long; says how many.
+    /// Ends the sessions that have been idle for too long. Returns their number.
     pub fn expire_idle(&self) -> usize {
         self.task_results.evict_expired();
         let now = self.now_ms();
@@ -318,8 +322,10 @@ impl Sessions {
         before - table.len() + dormant
     }
 
-    /// Reaps, and puts to sleep, for as long as it runs. `must_stay`: whether a session has to be awake.
+    /// Expires sessions and puts them to sleep, until it is dropped. `must_stay` returns true for a session that has to
+    /// stay awake.
     pub async fn expire_forever(self: Arc<Self>, must_stay: impl Fn(&ByteString) -> bool) {
+        // Ten seconds at most, since sleep and the expiry of streams depend on this clock, too.
         let mut clock = tokio::time::interval(self.settings.load().idle.min(Duration::from_secs(10)));
         loop {
             clock.tick().await;
@@ -331,7 +337,7 @@ impl Sessions {
         }
     }
 
-    /// Ends every session's stream, for the drain; the sessions stay.
+    /// Ends every session's stream, for the drain. The sessions stay.
     pub fn end_streams(&self) {
         for session in lock(&self.table).values() {
             lock(&session.stream).cancel();
@@ -366,29 +372,31 @@ impl Session {
         self.ended.cancel();
         lock(&self.pending).clear();
         lock(&self.subscriptions).clear();
+        // Dropped, so that the subscriptions at servers end with the session.
         lock(&self.retained_notifications).take();
         for (_, token) in lock(&self.calls).iter() {
             token.cancel();
         }
     }
 
-    /// Notes that the session is in use now.
+    /// Marks the session as used now.
     fn mark_active(&self) {
         let now = u64::try_from(self.epoch.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.used_ms.store(now, Ordering::Relaxed);
     }
 
-    /// Keeps the session from being reaped for as long as the guard lives.
+    /// Keeps the session from expiring while the guard lives.
     pub fn begin_activity(self: &Arc<Self>) -> SessionActivityGuard {
         self.activities.fetch_add(1, Ordering::Relaxed);
         SessionActivityGuard(self.clone())
     }
 
-    /// Notes a request of a server, and gives the id that it goes to the client under.
+    /// Registers a server's request. Returns the id that it goes to the client under.
     ///
-    /// Fails where too many wait already.
+    /// Returns `None` if too many wait already.
     pub fn expect_response(&self) -> Option<(RequestId, oneshot::Receiver<Result<JsonObject, RpcError>>)> {
         let mut pending = lock(&self.pending);
+        // Requests whose sender stopped waiting free their places.
         pending.retain(|_, sender| !sender.is_closed());
         if pending.len() >= PENDING_MAX {
             return None;
@@ -399,16 +407,16 @@ impl Session {
         Some((server_request_id(n), receiver))
     }
 
-    /// Takes the client's answer to a request of a server. False: nobody waits for it.
+    /// Delivers the client's response to a server's request. Returns false if nobody waits for it.
     pub fn deliver_response(&self, id: &RequestId, outcome: Result<JsonObject, RpcError>) -> bool {
         let number = id.raw().as_text().and_then(|t| t.strip_prefix(REQUEST_ID_PREFIX).and_then(|n| n.parse().ok()));
         let sender = number.and_then(|n: u64| lock(&self.pending).remove(&n));
         sender.is_some_and(|sender| sender.send(outcome).is_ok())
     }
 
-    /// Notes an open call, so that it can be cancelled by the client's id.
+    /// Registers an open call, so that it can be cancelled by the client's id.
     ///
-    /// Fails where the session has too many.
+    /// Returns `None` if the session has too many.
     pub fn begin_call(self: &Arc<Self>, id: &RequestId) -> Option<OpenCall> {
         let mut calls = lock(&self.calls);
         if calls.len() >= CALLS_MAX {
@@ -416,14 +424,15 @@ impl Session {
         }
         let token = CancellationToken::new();
         calls.push((id.clone(), token.clone()));
+        // The session may have ended before the call was added: `end` cancels only the calls in the list.
         if self.ended.is_cancelled() {
             token.cancel();
         }
         Some(OpenCall { session: self.clone(), token, _activity: self.begin_activity() })
     }
 
-    /// Cancels the open call with the client's `id`. False: there is none, or there are several (some clients use one
-    /// id for everything at once), so that it cannot be said which is meant.
+    /// Cancels the open call with the client's `id`. Returns false if there is none, or several. Some clients use one
+    /// id for everything at once, so the call that is meant is unknown.
     pub fn cancel_call(&self, id: &RequestId) -> bool {
         let calls = lock(&self.calls);
         let mut named = calls.iter().filter(|(open, _)| open == id);
@@ -436,7 +445,7 @@ impl Session {
         }
     }
 
-    /// Notes a subscription.
+    /// Adds a subscription.
     pub fn subscribe(&self, uri: &ByteString) -> SubscribeOutcome {
         let mut subscriptions = lock(&self.subscriptions);
         if let Some(subscription) = subscriptions.get(uri) {
@@ -452,10 +461,11 @@ impl Session {
         SubscribeOutcome::New(subscription)
     }
 
-    /// Ends a subscription, if there is one: from here on nothing about the resource leaves, not even what waits.
+    /// Ends a subscription, if there is one. From here on no message about the resource leaves, not even a queued one.
     pub fn unsubscribe(&self, uri: &ByteString) {
         let mut subscriptions = lock(&self.subscriptions);
         if let Some(subscription) = subscriptions.remove(uri) {
+            // Cancelled and removed under one lock, so that `update` queues nothing afterwards.
             subscription.ended.cancel();
             self.outbox.remove_about(uri);
             drop(subscriptions);
@@ -463,9 +473,9 @@ impl Session {
         }
     }
 
-    /// Puts a message about a subscribed resource into the outbox, unless the subscription has ended. False: it has.
+    /// Queues a message about a subscribed resource in the outbox. Returns false if the subscription has ended.
     pub fn update(&self, uri: &ByteString, subscription: &SessionSubscription, message: Bytes) -> bool {
-        // The lock that `unsubscribe` takes: a message is either there to be forgotten, or never gets there.
+        // `unsubscribe` takes this lock too: a message is either queued before it and removed, or never queued.
         let _held = lock(&self.subscriptions);
         let live = !subscription.ended.is_cancelled();
         if live {
@@ -474,7 +484,7 @@ impl Session {
         live
     }
 
-    /// Notes a task that the session made.
+    /// Records a task that the session made.
     pub fn record_task(&self, id: &str) {
         let mut tasks = lock(&self.tasks);
         if tasks.len() >= TASKS_MAX {
@@ -485,40 +495,41 @@ impl Session {
         self.persist();
     }
 
-    /// Whether the session made this task, as far as it is remembered.
+    /// Returns true if the session is known to have made this task.
     pub fn has_task(&self, id: &ByteString) -> bool {
         lock(&self.tasks).contains(id)
     }
 
-    /// The resources that the session is subscribed to.
+    /// Returns the resources that the session is subscribed to.
     pub fn subscriptions(&self) -> HashSet<ByteString> {
         lock(&self.subscriptions).keys().cloned().collect()
     }
 
-    /// Notes that the user was sent to a page, by the id of the elicitation.
+    /// Records that a URL elicitation was opened, by its id.
     pub fn elicitation_opened(&self, id: &str) {
         let mut pages = lock(&self.elicitations);
         if pages.len() >= ELICITATIONS_MAX {
             pages.pop_front();
         }
-        // A copy: the id is a span of a whole message.
+        // Copied: the id is a span that would keep a whole message alive.
         pages.push_back(ByteString::from(id));
     }
 
-    /// Whether the session's user was at this page; it is forgotten then.
+    /// Removes a URL elicitation. Returns true if this session's user had it open.
     pub fn elicitation_completed(&self, id: &ByteString) -> bool {
         let mut pages = lock(&self.elicitations);
         let at = pages.iter().position(|page| page == id);
         at.and_then(|at| pages.remove(at)).is_some()
     }
 
-    /// Whether any call is open.
+    /// Returns true if any call is open.
     pub fn is_calling(&self) -> bool {
         !lock(&self.calls).is_empty()
     }
 
-    /// Keeps the listener of a stream that broke off.
+    /// Retains the notifications of a stream that broke off.
     pub fn retain_notifications(&self, notices: NotificationStream) {
+        // An ended session would hold the subscription for ever.
         if !self.ended.is_cancelled() {
             let mut listener = lock(&self.retained_notifications);
             self.has_unread_changes.store(false, Ordering::Relaxed);
@@ -526,13 +537,12 @@ impl Session {
         }
     }
 
-    /// The listener that was kept, if there is one.
+    /// Takes the retained notifications, if there are any.
     pub fn take_retained_notifications(&self) -> Option<NotificationStream> {
         lock(&self.retained_notifications).take()
     }
 
-    /// Starts the session's own stream; one that was open before ends, since a client that opens a second has lost
-    /// the first.
+    /// Starts the session's GET stream and ends the one before. A client that opens a second stream has lost the first.
     pub fn open_stream(&self) -> CancellationToken {
         let token = self.ended.child_token();
         std::mem::replace(&mut *lock(&self.stream), token.clone()).cancel();
@@ -540,39 +550,39 @@ impl Session {
     }
 }
 
-/// What our request ids to clients begin with; string ids cannot be taken for the client's own numbers.
+/// Prefix of our request ids to clients. String ids cannot be confused with the client's own numbers.
 const REQUEST_ID_PREFIX: &str = "ask-";
 
 fn server_request_id(n: u64) -> RequestId {
     RequestId::string(&format!("{REQUEST_ID_PREFIX}{n}"))
 }
 
-/// Keeps a session from being reaped.
+/// Keeps a session from expiring.
 pub struct SessionActivityGuard(Arc<Session>);
 
 impl Drop for SessionActivityGuard {
     fn drop(&mut self) {
-        // Idle from now on, not since its last request.
+        // Idle time starts here, not at the last request.
         self.0.mark_active();
         self.0.activities.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// One open call of a session.
+/// Open call of a session.
 pub struct OpenCall {
-    /// A session with a call open is in use, however long the call takes.
+    /// Activity guard: a session with an open call is in use, however long the call takes.
     _activity: SessionActivityGuard,
     session: Arc<Session>,
     token: CancellationToken,
 }
 
 impl OpenCall {
-    /// The session.
+    /// Returns the session.
     pub fn session(&self) -> &Arc<Session> {
         &self.session
     }
 
-    /// Cancelled when the client takes the call back, or its session ends.
+    /// Returns the token that is cancelled when the client cancels the call, or its session ends.
     pub fn token(&self) -> &CancellationToken {
         &self.token
     }
@@ -581,7 +591,7 @@ impl OpenCall {
 impl Drop for OpenCall {
     fn drop(&mut self) {
         let mut calls = lock(&self.session.calls);
-        // The token tells apart two calls of the same id; cancelling this one is how it is found.
+        // Two calls can have the same id, so the token identifies this one: it is the cancelled one of the list.
         self.token.cancel();
         if let Some(at) = calls.iter().position(|(_, token)| token.is_cancelled()) {
             calls.swap_remove(at);

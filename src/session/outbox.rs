@@ -1,7 +1,7 @@
-//! Messages that wait for a session's own stream.
+//! Messages that wait for a session's GET stream.
 //!
-//! Invariant: they are bounded in number and in bytes, for the session and for all; the oldest makes room, and what
-//! has none is counted as dropped.
+//! Owns the queue and its bounds. Does not send them. Invariant: bounded in number and bytes, for one session and for
+//! all. The oldest makes room, and a message without room counts as dropped.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,10 +13,10 @@ use crate::json::ByteString;
 use crate::session::fair_budget::PrincipalShare;
 use crate::telemetry::CounterHandle;
 
-/// Messages kept while no stream is open; the oldest goes first when there are more.
+/// Maximum number of messages queued while no stream is open. The oldest goes first.
 const MESSAGES_MAX: usize = 256;
 
-/// A bounded queue with one reader at a time.
+/// Bounded queue with one reader at a time.
 pub struct Outbox {
     queued: Mutex<OutboxMessages>,
     added: Notify,
@@ -33,7 +33,7 @@ struct OutboxMessages {
 
 struct OutboxMessage {
     message: Bytes,
-    /// The resource that it is about, if it is only for those who subscribed to that.
+    /// Resource that the message is about, if it is only for its subscribers.
     about: Option<ByteString>,
 }
 
@@ -42,7 +42,7 @@ impl Outbox {
         Outbox { queued: Mutex::default(), added: Notify::new(), bytes_max, share, dropped }
     }
 
-    /// Adds a message; true if one had to go: an old one, or this one where it has no room at all.
+    /// Queues a message. Returns true if one was dropped: an old one, or this one if there is no room at all.
     pub fn push(&self, message: Bytes, about: Option<ByteString>) -> bool {
         let mut waiting = self.lock();
         let size = message.len();
@@ -70,12 +70,12 @@ impl Outbox {
         gone > 0
     }
 
-    /// Finds out whether nothing waits.
+    /// Returns true if no message is queued.
     pub(super) fn is_empty(&self) -> bool {
         self.lock().messages.is_empty()
     }
 
-    /// Takes out what waits about a resource.
+    /// Removes the queued messages about a resource.
     pub(super) fn remove_about(&self, about: &ByteString) {
         let mut waiting = self.lock();
         let before = waiting.bytes;
@@ -90,6 +90,7 @@ impl Outbox {
             if let Some(next) = self.pop(&mut self.lock()) {
                 return next.message;
             }
+            // `notify_one` leaves a permit, so a message pushed before this wait is not missed.
             self.added.notified().await;
         }
     }
@@ -108,6 +109,7 @@ impl Outbox {
 
 impl Drop for Outbox {
     fn drop(&mut self) {
+        // The shared budget outlives the session.
         let bytes = self.lock().bytes;
         self.share.release(bytes);
     }

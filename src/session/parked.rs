@@ -1,8 +1,8 @@
-//! Exchanges whose server waits while their client is away to answer.
+//! Parked calls: exchanges whose server waits for input while the client is away.
 //!
-//! Owns the table, its cap and its clock. Does not know how a client finds its exchange again: a [`Ticket`] is all that
-//! it gives. Invariant: an exchange is given back to the principal that it was parked for, once; one that nobody
-//! fetches is dropped at its time, which cancels it.
+//! Owns the table, its limit and its clock. Does not know how a client finds its exchange again: it gives out only a
+//! [`Ticket`]. Invariant: an exchange is returned once, to the principal that it was parked for. An expired one is
+//! dropped, which cancels it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,48 +16,48 @@ use crate::json::{ByteString, JsonObject};
 use crate::model::{Exchange, InputRequest, InputResponses, Principal};
 use crate::telemetry::Metrics;
 
-/// Names one parked exchange; random, so that none is found by guessing.
+/// Name of one parked exchange. Random, so that none can be guessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket(pub [u8; 16]);
 
-/// An exchange whose server waits for answers.
+/// Exchange whose server waits for input responses.
 pub struct ParkedCall {
-    /// The exchange. Nobody reads it meanwhile: what the server says waits in its bounded queues.
+    /// Exchange. Nobody reads it meanwhile, so the server's messages wait in its bounded queues.
     pub exchange: Exchange,
-    /// What is not answered yet; never empty.
+    /// Open input requests. Never empty.
     pub inputs: Vec<OpenInput>,
 }
 
-/// Requests that are answered together.
+/// Input requests that get their responses together.
 pub struct OpenInput {
-    /// The requests.
+    /// Requests of this round.
     pub requests: Vec<OpenInputRequest>,
-    /// Where the answers go.
+    /// Channel for the responses.
     pub responses: oneshot::Sender<InputResponses>,
 }
 
-/// One request, and its answer as soon as there is one.
+/// Input request, with its response as soon as there is one.
 pub struct OpenInputRequest {
-    /// The key that the client answers under; unique within the exchange.
+    /// Key that the client responds under. Unique within the exchange.
     pub exposed_key: ByteString,
-    /// The server's key.
+    /// Key of the server.
     pub key: ByteString,
-    /// What is asked.
+    /// Input request of the server.
     pub request: InputRequest,
-    /// The answer.
+    /// Response of the client.
     pub response: Option<JsonObject>,
 }
 
-/// How many exchanges may be parked, and for how long.
+/// Limits of parked calls.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParkedCallSettings {
-    /// At most so many.
+    /// Maximum number of parked calls.
     pub max: usize,
-    /// An exchange that nobody fetches for this long is cancelled.
+    /// Time after which an unclaimed exchange is cancelled.
     pub life: Duration,
 }
 
-/// All parked exchanges.
+/// Table of parked calls.
 pub struct ParkedCalls {
     table: Mutex<HashMap<Ticket, ParkedEntry>>,
     settings: ArcSwap<ParkedCallSettings>,
@@ -72,21 +72,21 @@ struct ParkedEntry {
 }
 
 impl ParkedCalls {
-    /// An empty table.
+    /// Creates an empty table.
     pub fn new(settings: ParkedCallSettings, metrics: Arc<Metrics>) -> Self {
         let settings = ArcSwap::from_pointee(settings);
         ParkedCalls { table: Mutex::default(), settings, metrics, changed: Notify::new() }
     }
 
-    /// How long an exchange waits.
+    /// Returns the time that an exchange waits.
     pub fn time_to_live(&self) -> Duration {
         self.settings.load().life
     }
 
-    /// Keeps an exchange until it is fetched or its time is over.
+    /// Parks an exchange until it is claimed or expires.
     ///
-    /// Where there are too many, the oldest one of the principal that has the most makes room: nobody's walk away from
-    /// the screen costs another their place. `None`: none may be kept at all.
+    /// Where there are too many, the oldest of the principal with the most makes room. An absent user never costs
+    /// another principal its place. Returns `None` if the limit is zero.
     pub fn park(&self, principal: Arc<Principal>, parked: ParkedCall) -> Option<Ticket> {
         if self.settings.load().max == 0 {
             return None;
@@ -103,37 +103,42 @@ impl ParkedCalls {
         let evicted = evicted.and_then(|oldest| table.remove(&oldest));
         table.insert(ticket, ParkedEntry { parked, principal, until });
         self.count(&table);
+        // The evicted exchange is dropped after the lock is released: that cancels it, which may take a while.
         drop(table);
         if evicted.is_some() {
             self.metrics.refused.with_label_values(&["parked"]).inc();
         }
+        // Wakes `expire_forever`, which may sleep until a later time.
         self.changed.notify_one();
     }
 
-    /// Gives an exchange back.
+    /// Takes an exchange out of the table.
     pub fn take(&self, ticket: &Ticket, principal: &Principal) -> Option<ParkedCall> {
         let mut table = self.lock();
+        // A foreign ticket stays parked, and looks like an unknown one.
         if *table.get(ticket)?.principal != *principal {
             return None;
         }
         let entry = table.remove(ticket)?;
         self.count(&table);
+        // The expiry task may be a moment behind.
         (entry.until > Instant::now()).then_some(entry.parked)
     }
 
-    /// Puts an exchange back under its ticket, after its client brought something that is no answer. It has its time
-    /// and its place anew.
+    /// Parks an exchange again under its ticket, after its client sent something that is no response. Its time and its
+    /// place start anew.
     pub fn repark(&self, ticket: Ticket, principal: Arc<Principal>, parked: ParkedCall) {
         self.insert(ticket, principal, parked);
     }
 
-    /// Drops what nobody fetched in time, for as long as it runs; then drops all.
+    /// Drops expired exchanges for as long as it runs. At the end it drops all.
     pub async fn expire_forever(self: Arc<Self>) {
         loop {
             let next = self.lock().values().map(|entry| entry.until).min();
             let expired = async {
                 match next {
                     Some(next) => tokio::time::sleep_until(next).await,
+                    // An empty table waits for `changed` alone.
                     None => std::future::pending().await,
                 }
             };
@@ -144,12 +149,12 @@ impl ParkedCalls {
         }
     }
 
-    /// Changes how many there may be and for how long, for those that are parked from now on.
+    /// Changes the limits, for exchanges parked from now on.
     pub fn adjust(&self, settings: ParkedCallSettings) {
         self.settings.store(Arc::new(settings));
     }
 
-    /// Cancels what is parked for principals that are no longer there.
+    /// Cancels the exchanges of principals that no longer exist.
     pub fn retain(&self, known: impl Fn(&Principal) -> bool) {
         let mut table = self.lock();
         let gone: Vec<ParkedEntry> = table.extract_if(|_, entry| !known(&entry.principal)).map(|(_, e)| e).collect();
@@ -159,8 +164,9 @@ impl ParkedCalls {
         drop(gone);
     }
 
-    /// Cancels everything that is parked.
+    /// Cancels all parked exchanges.
     pub fn clear(&self) {
+        // Dropped after the lock is released: dropping an exchange cancels it.
         let all = std::mem::take(&mut *self.lock());
         self.count(&HashMap::new());
         drop(all);
@@ -168,7 +174,7 @@ impl ParkedCalls {
 
     fn expire(&self) {
         let now = Instant::now();
-        // Dropped after the lock: dropping an exchange cancels it, which may take a while.
+        // Dropped after the lock is released: dropping an exchange cancels it, which may take a while.
         let mut expired = Vec::new();
         let mut table = self.lock();
         let late: Vec<Ticket> = table.iter().filter(|(_, e)| e.until <= now).map(|(ticket, _)| *ticket).collect();
@@ -187,7 +193,7 @@ impl ParkedCalls {
     }
 }
 
-/// The longest parked exchange of the principal that has the most.
+/// Finds the longest parked exchange of the principal with the most.
 fn oldest(table: &HashMap<Ticket, ParkedEntry>) -> Option<Ticket> {
     let mut counts: HashMap<u32, usize> = HashMap::new();
     for entry in table.values() {
@@ -254,7 +260,7 @@ mod tests {
         parking.repark(ticket, principal(1), first);
         assert_eq!(parking.metrics.parked.get(), 1);
         assert!(second_answers.await.is_err(), "the older one made room");
-        // Whoever drops what is late may have seen an empty table meanwhile.
+        // The expiry task may have seen an empty table meanwhile.
         let first = parking.take(&ticket, &principal(1)).unwrap();
         tokio::time::sleep(Duration::from_secs(200)).await;
         parking.repark(ticket, principal(1), first);

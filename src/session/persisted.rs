@@ -1,9 +1,8 @@
-//! Sessions between two runs of the gateway: how they are kept, and how they come back.
+//! Sessions that outlive the process: how they are persisted and restored.
 //!
-//! Owns their rows in the store, and the table of those whose clients have not been heard of since the restart, or for a
-//! while (`sleeping`). Does not
-//! know their ids: a row is found by the digest of the id that a client presents. Invariant: a session comes back for the
-//! credentials and the endpoint that it was made for, before its time is over, or not at all.
+//! Owns their rows in the store, and the table of sessions whose clients have not come back since a restart or sleep
+//! (`sleeping.rs`). Does not know session ids: a row is found by the digest of the id that a client presents.
+//! Invariant: a session is restored only for its own credentials and endpoint, and only before it expires.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,44 +20,44 @@ use crate::session::sleeping::SleepState;
 use crate::session::{Session, Sessions, lock};
 use crate::store::{StateStore, StoreTable, StoredState, unix_now};
 
-/// What a session's row is found by: SHA-256 of its id, which is a secret of 256 bits.
+/// Key of a session's row: SHA-256 of its id, which is a secret of 256 bits.
 pub type SessionDigest = [u8; 32];
-/// By what a principal is known in another run: made from its credentials, not from its place in the config.
+/// Identity of a principal across processes. Made from its credentials, not from its place in the config.
 pub type PrincipalFingerprint = [u8; 16];
-/// Of each principal, by its id.
+/// Fingerprint of each principal, by its id.
 pub type PrincipalFingerprints = HashMap<u32, PrincipalFingerprint>;
 
-/// The digest of a session's id.
+/// Returns the digest of a session's id.
 pub fn digest(id: &str) -> SessionDigest {
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, id.as_bytes());
     digest.as_ref().try_into().expect("SHA-256 has 32 bytes")
 }
 
-/// A session as it is kept: no id, no headers, nothing that its client said or heard.
+/// Persisted form of a session. Has no id, no headers, and no message of its client.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SessionRecord {
     owner: PrincipalFingerprint,
     scope: String,
-    /// When it was used last: seconds since 1970.
+    /// Last use, in seconds since 1970.
     used: u64,
-    /// The client's revision.
+    /// Revision of the client.
     pub revision: String,
-    /// What the client declared.
+    /// Capabilities that the client declared.
     pub capabilities: RawJson,
-    /// The client's name and version.
+    /// Name and version of the client.
     pub info: Option<RawJson>,
-    /// The log level that it asked for.
+    /// Log level that the client asked for.
     log: Option<String>,
-    /// The resources that it is subscribed to.
+    /// Resources that the session is subscribed to.
     pub subscriptions: Vec<String>,
-    /// The tasks that it made.
+    /// Tasks that the session made.
     tasks: Vec<String>,
-    /// Streams that owed an answer: their numbers, and the ids of the requests.
+    /// Streams with a response still to come: their numbers, and the ids of the requests.
     owed: Vec<(u64, RawJson)>,
 }
 
 impl SessionRecord {
-    /// Which log messages the client wants.
+    /// Returns the client's log filter.
     pub fn log(&self) -> LogFilter {
         let level = self.log.as_deref().and_then(LogLevel::from_name);
         level.map_or(LogFilter::ServerDecides, LogFilter::AtLeast)
@@ -68,7 +67,7 @@ impl SessionRecord {
         unix_now().saturating_sub(self.used) >= idle.as_secs().max(1)
     }
 
-    /// Bytes of the smaller parts on the heap.
+    /// Returns the bytes of the smaller parts on the heap.
     pub(super) fn heap_bytes(&self) -> usize {
         let tasks: usize = self.tasks.iter().map(|task| task.len() + size_of::<String>()).sum();
         let owed: usize = self.owed.iter().map(|(_, id)| id.bytes().len() + size_of::<(u64, RawJson)>()).sum();
@@ -76,11 +75,11 @@ impl SessionRecord {
     }
 }
 
-/// One session in the table.
+/// Entry of one session in the table.
 #[derive(Clone, Debug)]
 pub(super) struct PersistedEntry {
     pub(super) record: SessionRecord,
-    /// Where it sleeps; an earlier run left only the record.
+    /// State of a sleeping session. A session of a previous process has only the record.
     pub(super) sleep_state: Option<Box<SleepState>>,
 }
 
@@ -92,7 +91,7 @@ impl PersistedEntry {
         }
     }
 
-    /// Tells whoever waits for the session's end.
+    /// Cancels the token that signals the session's end.
     fn close(&self) {
         if let Some(rest) = &self.sleep_state {
             rest.ended.cancel();
@@ -100,23 +99,23 @@ impl PersistedEntry {
     }
 }
 
-/// Where a session that goes on came from.
+/// Source of a restored session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestoredFrom {
-    /// Another request was first.
+    /// Table of active sessions: another request restored it first.
     AlreadyActive,
-    /// It slept.
+    /// Memory: the session was asleep.
     FromMemory,
-    /// An earlier run left it.
+    /// Store: a previous process left the session.
     FromPreviousProcess,
 }
 
-/// Where a session is kept.
+/// Persisted row of a session.
 pub(super) struct SessionRowHandle {
     digest: SessionDigest,
     owner: PrincipalFingerprint,
     store: StateStore,
-    /// The last use that was written: seconds since 1970.
+    /// Last use that was written, in seconds since 1970.
     written: AtomicU64,
 }
 
@@ -130,7 +129,7 @@ fn remove(digest: &SessionDigest, store: &StateStore) {
     store.remove(StoreTable::Sessions, digest.to_vec());
 }
 
-/// Those that wait for their clients.
+/// Sessions that wait for their clients.
 pub(super) struct PersistedSessionTable {
     table: Mutex<HashMap<SessionDigest, PersistedEntry>>,
     fingerprints: ArcSwap<PrincipalFingerprints>,
@@ -139,7 +138,7 @@ pub(super) struct PersistedSessionTable {
 }
 
 impl PersistedSessionTable {
-    /// `waits`: whether what an earlier run left is still to come.
+    /// Creates an empty table. `waits` is true if sessions of a previous process are still to be loaded.
     pub(super) fn new(owners: PrincipalFingerprints, waits: bool) -> Self {
         let restored = watch::Sender::new(!waits);
         let fingerprints = ArcSwap::from_pointee(owners);
@@ -154,12 +153,12 @@ impl PersistedSessionTable {
         self.run.load(Ordering::Relaxed)
     }
 
-    /// By what a principal is known.
+    /// Returns the fingerprint of a principal.
     pub(super) fn fingerprint(&self, principal: &Principal) -> Option<PrincipalFingerprint> {
         self.fingerprints.load().get(&principal.id).copied()
     }
 
-    /// How many wait of each principal, by its id.
+    /// Counts the waiting sessions of each principal, by its id.
     pub(super) fn count_by_principal(&self) -> HashMap<u32, usize> {
         let ids: HashMap<PrincipalFingerprint, u32> =
             self.fingerprints.load().iter().map(|(id, owner)| (*owner, *id)).collect();
@@ -172,18 +171,18 @@ impl PersistedSessionTable {
         counts
     }
 
-    /// Adds one that sleeps.
+    /// Adds a sleeping session.
     pub(super) fn add(&self, digest: SessionDigest, entry: PersistedEntry) {
         lock(&self.table).insert(digest, entry);
     }
 
-    /// The row of a session; nothing where nothing is kept.
+    /// Returns the row handle of a session. Returns `None` without persistence.
     pub(super) fn row(&self, id: &str, principal: &Principal, store: &StateStore) -> Option<SessionRowHandle> {
         let owner = self.fingerprint(principal).filter(|_| store.is_persistent())?;
         Some(SessionRowHandle { digest: digest(id), owner, store: store.clone(), written: AtomicU64::new(0) })
     }
 
-    /// Forgets those whose time is over; says how many.
+    /// Removes expired sessions. Returns their number.
     pub(super) fn expire(&self, idle: Duration, now_ms: u64, store: &StateStore) -> usize {
         let mut table = lock(&self.table);
         let over: Vec<(SessionDigest, PersistedEntry)> =
@@ -192,6 +191,7 @@ impl PersistedSessionTable {
             entry.close();
             remove(digest, store);
         }
+        // A hash table keeps its capacity after removals, so the memory is returned here.
         if !over.is_empty() {
             table.shrink_to_fit();
         }
@@ -200,7 +200,7 @@ impl PersistedSessionTable {
 }
 
 impl Sessions {
-    /// Takes over what an earlier run left, within the limits of this one.
+    /// Loads the sessions of a previous process, within the limits of this one.
     pub fn load_persisted(&self, contents: &mut StoredState) {
         self.persisted.run.store(contents.run, Ordering::Relaxed);
         let mut records = Vec::new();
@@ -208,13 +208,14 @@ impl Sessions {
         for (key, row) in contents.take(StoreTable::Sessions) {
             let digest = SessionDigest::try_from(&key[..]).ok();
             let record = serde_json::from_slice::<SessionRecord>(&row).ok();
+            // Expired sessions, and those of removed keys, can never be restored.
             let record = record.filter(|r| !r.is_expired(settings.idle) && owners.values().any(|o| *o == r.owner));
             match digest.zip(record) {
                 Some(found) => records.push(found),
                 None => self.store.remove(StoreTable::Sessions, key),
             }
         }
-        // The last used ones, if there are too many.
+        // Most recently used first: the limit cuts off the oldest.
         records.sort_by_key(|(_, record)| std::cmp::Reverse(record.used));
         let table = lock(&self.table);
         let room = settings.max.saturating_sub(table.len() + self.persisted.len());
@@ -227,24 +228,25 @@ impl Sessions {
         self.count(&table);
     }
 
-    /// From now on a session that is not known does not exist.
+    /// Marks loading as done. From now on an unknown session does not exist.
     pub fn mark_restored(&self) {
         self.persisted.restored.send_replace(true);
     }
 
-    /// Whether a session that is not known does not exist; otherwise an earlier run may have left it.
+    /// Returns true if an unknown session does not exist. Until then a previous process may have left it.
     pub fn is_restored(&self) -> bool {
         *self.persisted.restored.borrow()
     }
 
-    /// Waits for that.
+    /// Waits until [`is_restored`](Self::is_restored) holds.
     pub async fn until_restored(&self) {
         let _ = self.persisted.restored.subscribe().wait_for(|restored| *restored).await;
     }
 
-    /// What an earlier run or its sleep left of a session, if it is this principal's and belongs to this endpoint.
+    /// Returns the record of a persisted or sleeping session. Another principal or endpoint gets `None`.
     pub fn persisted_record(&self, id: &str, principal: &Principal, scope: &ByteString) -> Option<SessionRecord> {
         let table = lock(&self.persisted.table);
+        // Usually no session waits: this saves the digest.
         if table.is_empty() {
             return None;
         }
@@ -255,7 +257,7 @@ impl Sessions {
         owned.then(|| record.clone())
     }
 
-    /// Goes on with a session that sleeps, or of an earlier run.
+    /// Restores a session that sleeps, or that a previous process left.
     pub fn restore_session(
         &self,
         id: &str,
@@ -264,6 +266,7 @@ impl Sessions {
         record: &SessionRecord,
     ) -> Option<(Arc<Session>, RestoredFrom)> {
         let mut table = lock(&self.table);
+        // Another request of the same client may have been first.
         if let Some(session) = table.get(id.as_bytes()) {
             return Some((session.clone(), RestoredFrom::AlreadyActive));
         }
@@ -276,11 +279,12 @@ impl Sessions {
         drop(table);
         let woken =
             if entry.sleep_state.is_some() { RestoredFrom::FromMemory } else { RestoredFrom::FromPreviousProcess };
+        // Nobody saw the changes between the two processes.
         session.pending_catch_up.fetch_or(woken == RestoredFrom::FromPreviousProcess, Ordering::Relaxed);
         Some((session, woken))
     }
 
-    /// Forgets the longest unused of those that wait, of one principal or of all; false: there is none.
+    /// Evicts the longest idle waiting session, of one principal or of all. Returns false if there is none.
     pub(super) fn evict_persisted(&self, principal: Option<u32>) -> bool {
         let mut table = lock(&self.persisted.table);
         let owner = principal.map(|id| self.persisted.fingerprints.load().get(&id).copied());
@@ -294,12 +298,12 @@ impl Sessions {
         true
     }
 
-    /// By what the principals are known from now on.
+    /// Replaces the fingerprints of the principals.
     pub fn set_fingerprints(&self, owners: PrincipalFingerprints) {
         self.persisted.fingerprints.store(Arc::new(owners));
     }
 
-    /// Forgets those that wait for principals, on endpoints, that are no longer allowed; says how many.
+    /// Removes the waiting sessions whose principal or endpoint is no longer allowed. Returns their number.
     pub(super) fn retain_persisted(&self, allowed: impl Fn(&Principal, &str) -> bool) -> usize {
         let owners = self.persisted.fingerprints.load();
         let of = |owner: &PrincipalFingerprint| owners.iter().find(|(_, known)| *known == owner).map(|(id, _)| *id);
@@ -317,21 +321,21 @@ impl Sessions {
         over.len()
     }
 
-    /// Writes down what all sessions are now.
+    /// Persists the current state of all sessions.
     pub fn persist_all(&self) {
         for session in lock(&self.table).values() {
             session.persist();
         }
     }
 
-    /// Whether an earlier run left a session with this digest.
+    /// Returns true if a previous process left a session with this digest.
     pub fn is_persisted(&self, digest: &SessionDigest) -> bool {
         lock(&self.persisted.table).contains_key(digest)
     }
 }
 
 impl Session {
-    /// Writes down what the session is now, soon.
+    /// Queues a write of the session's current state.
     pub fn persist(&self) {
         let Some(row) = self.row.as_ref().filter(|row| row.store.is_persistent() && !self.ended.is_cancelled()) else {
             return;
@@ -344,13 +348,14 @@ impl Session {
         }
     }
 
-    /// What the session is now, as it is kept.
+    /// Returns the session's current state in its persisted form.
     pub(super) fn record(&self, owner: PrincipalFingerprint) -> SessionRecord {
         let caller = self.caller.load();
         let texts = |texts: &mut dyn Iterator<Item = &ByteString>| texts.map(ByteString::to_string).collect::<Vec<_>>();
         SessionRecord {
             owner,
             scope: self.scope.to_string(),
+            // Wall clock: the next process has another epoch.
             used: unix_now().saturating_sub(self.idle_time().as_secs()),
             revision: caller.revision.to_owned(),
             capabilities: caller.declared_capabilities.clone(),
@@ -365,7 +370,7 @@ impl Session {
         }
     }
 
-    /// Writes down that it was used, if that is not known well enough: an eighth of its time is near enough.
+    /// Persists the last use, unless the stored one is recent enough: within an eighth of the idle time.
     pub(super) fn persist_last_use(&self, idle: Duration) {
         let Some(row) = &self.row else { return };
         let used = unix_now().saturating_sub(self.idle_time().as_secs());
@@ -375,13 +380,14 @@ impl Session {
     }
 
     fn idle_time(&self) -> Duration {
+        // An open activity counts as a use now.
         if !self.is_idle() {
             return Duration::ZERO;
         }
         self.epoch.elapsed().saturating_sub(Duration::from_millis(self.used_ms.load(Ordering::Relaxed)))
     }
 
-    /// The request whose answer an earlier run owed on this stream; it is forgotten then.
+    /// Takes the request whose response a previous process did not deliver on this stream.
     pub fn take_lost_request(&self, stream: u64) -> Option<RequestId> {
         self.lost_requests.lock().unwrap_or_else(PoisonError::into_inner).remove(&stream)
     }
@@ -469,10 +475,11 @@ mod tests {
         let now = unix_now();
         let sessions = sessions(2, vec![row(1, 1, now - 30), row(2, 1, now - 10), row(3, 2, now - 20)]);
         assert!(find(&sessions, "1", 1, "files").is_none());
-        // Of those that wait, one of the same principal makes room.
+        // A waiting session of the same principal makes room.
         sessions.open((*testing::caller(1, None)).clone(), ByteString::literal(""), None).unwrap();
         assert!(find(&sessions, "2", 1, "files").is_none() && find(&sessions, "3", 2, "files").is_some());
-        // Another principal has none that waits: the one with the most has to give way, which has one in use.
+        // This principal has no waiting session. The principal with the most has to make room, and its session is in
+        // use.
         sessions.open((*testing::caller(1, None)).clone(), ByteString::literal(""), None).unwrap();
         assert!(find(&sessions, "3", 2, "files").is_some(), "not another's");
         assert_eq!(sessions.metrics.sessions.get(), 2);

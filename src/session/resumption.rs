@@ -1,8 +1,8 @@
-//! Events that went to a client, kept in case that it comes back for them.
+//! Resumption buffer: events sent to a client, retained so that it can come back for them.
 //!
-//! Owns the numbers of streams and events, and what is kept of them. Does not know how an id is spelled in a header.
-//! Invariant: an event is kept in one stream of one session, within the limits of that session and of all together;
-//! what cannot be kept is known to be missing.
+//! Owns stream and event numbers, and the retained events. Does not know how an id is encoded in a header. Invariant:
+//! each event is retained in one stream of one session, within that session's limits and the shared ones. Evicted
+//! responses are known to be missing.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,31 +19,31 @@ use crate::session::fair_budget::{FairByteBudget, PrincipalShare};
 use crate::sse;
 use crate::telemetry::Metrics;
 
-/// The number of the session's own stream.
+/// Number of the session's GET stream.
 pub const GET_STREAM: u64 = 0;
-/// Streams that one session may have begun and not forgotten.
+/// Maximum number of streams that one session may have. The oldest ended one makes room.
 const STREAMS_MAX: usize = 1000;
-/// Each run of the gateway has numbers of its own, so that an id never means two events. A run's number is the millisecond
-/// in which it began: in each one there is room for so many bits of events.
+/// Bits for events within one process number. Each process has numbers of its own, so an id never means two events. A
+/// process number is its start time in milliseconds. Each millisecond leaves room for this many bits of events.
 const RUN_SHIFT: u32 = 22;
-/// How often a stream without a reader is looked at.
+/// Interval between two checks of a stream without a reader.
 const UNREAD_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What may be kept of streams.
+/// Limits of the resumption buffer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReplaySettings {
-    /// Bytes for one session.
+    /// Maximum bytes for one session.
     pub bytes: usize,
-    /// Bytes for all sessions together.
+    /// Maximum bytes for all sessions together.
     pub total: usize,
-    /// Events for one session.
+    /// Maximum number of events for one session.
     pub events: usize,
-    /// How long an event is kept, and how long a stream waits for its client: from the moment that nobody reads it, and
-    /// again from its end.
+    /// Retention time of an event, and of a stream that waits for its client. A stream's time runs from the moment that
+    /// nobody reads it, and again from its end.
     pub time: Duration,
 }
 
-/// What all sessions share of it.
+/// State that the buffers of all sessions share.
 pub(super) struct SharedResumption {
     settings: ReplaySettings,
     budget: Arc<FairByteBudget>,
@@ -57,67 +57,68 @@ impl SharedResumption {
     }
 }
 
-/// The streams of one session.
+/// Streams of one session.
 pub struct ResumptionBuffer {
     shared: Arc<SharedResumption>,
     share: PrincipalShare,
     events: Mutex<RetainedEvents>,
-    /// What numbers begin behind: those up to here are of earlier lives of the session.
+    /// Last number of earlier lives of this session. New numbers begin behind it.
     base: u64,
 }
 
 #[derive(Default)]
 struct RetainedEvents {
     streams: BTreeMap<u64, BufferedStream>,
-    /// All events in the order in which they came, by stream.
+    /// Stream numbers in order of arrival, with one entry for each event.
     order: VecDeque<u64>,
     bytes: usize,
-    /// The last number that a stream got.
+    /// Last number that was given to a stream.
     last: u64,
 }
 
 struct BufferedStream {
-    /// Number, bytes and time of each event that is kept, in order.
+    /// Number, bytes and time of each retained event, in order.
     events: VecDeque<(u64, Bytes, Instant)>,
-    /// The number of the last event.
+    /// Number of the last event.
     last: u64,
-    /// The request that it answers, if it answers one.
+    /// Request that this stream responds to, if any.
     request: Option<RequestId>,
     ended: Option<Instant>,
-    /// Whether the answer came and is not there any more.
+    /// True if the response arrived and was evicted.
     is_evicted: bool,
     added: Arc<Notify>,
-    /// Cancelled when somebody else reads the stream.
+    /// Cancelled when another reader takes over the stream.
     reader: CancellationToken,
-    /// Since when nobody has read it.
+    /// Time since which nobody has read the stream.
     unread_since: Option<Instant>,
 }
 
-/// What comes next on a stream.
+/// Next step of a stream's reader.
 pub enum NextEvent {
-    /// An event, framed.
+    /// Framed event.
     Event(Bytes),
-    /// The answer to this request could not be kept.
+    /// Evicted response to this request.
     Evicted(RequestId),
-    /// Nothing any more, or somebody else reads it.
+    /// End of the stream, or another reader has taken over.
     End,
 }
 
-/// Where a session's numbers stand that has no event and no open stream.
+/// Position of a session's numbers. The session has no event and no open stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ResumePosition {
     base: u64,
-    /// The last number of a stream.
+    /// Last number of a stream.
     stream: u64,
-    /// The last event of the session's own stream, if that was begun.
+    /// Last event of the session's GET stream, if that stream was begun.
     get_stream: Option<u64>,
 }
 
 impl ResumptionBuffer {
-    /// Goes on from where the numbers of a session stand.
+    /// Resumes from a session's stored position.
     pub(super) fn resume_from(shared: Arc<SharedResumption>, principal: &Principal, numbers: ResumePosition) -> Self {
         let ResumePosition { base, stream, get_stream: own } = numbers;
         let mut kept = RetainedEvents { last: stream, ..RetainedEvents::default() };
+        // The GET stream continues its numbers: its client may come back with the last id.
         if let Some(last) = own {
             kept.streams.insert(GET_STREAM, BufferedStream { last, ..BufferedStream::new(None) });
         }
@@ -125,7 +126,7 @@ impl ResumptionBuffer {
         ResumptionBuffer { share, shared, events: Mutex::new(kept), base }
     }
 
-    /// Where the numbers stand; nothing while there is anything that a client could come back for.
+    /// Returns the position of the numbers. Returns `None` while there is anything that a client could come back for.
     pub(super) fn resume_position(&self) -> Option<ResumePosition> {
         let kept = self.lock();
         let only_own = kept.streams.keys().all(|number| *number == GET_STREAM) && kept.order.is_empty();
@@ -133,7 +134,7 @@ impl ResumptionBuffer {
         only_own.then_some(ResumePosition { base: self.base, stream: kept.last, get_stream: own })
     }
 
-    /// `run`: which run of the gateway this is, of those that know of each other.
+    /// Creates an empty buffer. `run` numbers this process among those that share a store.
     pub(super) fn new(shared: Arc<SharedResumption>, principal: &Principal, run: u64) -> Self {
         let base = run << RUN_SHIFT;
         let share = shared.budget.share(principal);
@@ -145,12 +146,14 @@ impl ResumptionBuffer {
         }
     }
 
-    /// Whether an event was given out by an earlier run of the gateway, which took all that followed with it.
+    /// Returns true if a previous process sent this event. All that followed in its stream went with that process.
     pub fn is_from_previous_process(&self, (number, after): (u64, u64)) -> bool {
+        // The GET stream has the same number in every process, so the event decides. Other streams have numbers of
+        // their own.
         if number == GET_STREAM { after < self.base } else { number <= self.base }
     }
 
-    /// The streams that still owe an answer, and to which request.
+    /// Returns the streams whose response is still to come, each with its request.
     pub fn unanswered(&self) -> Vec<(u64, RequestId)> {
         let kept = self.lock();
         let open = kept.streams.iter().filter(|(_, stream)| stream.ended.is_none());
@@ -161,12 +164,14 @@ impl ResumptionBuffer {
         BufferedStream { last: self.base, ..BufferedStream::new(None) }
     }
 
-    /// Begins the stream that answers a request: its number, and a token that is cancelled when somebody else reads it.
+    /// Begins the stream that responds to a request. Returns its number, and a token that is cancelled when another
+    /// reader takes over.
     ///
-    /// Nothing where the session has too many.
+    /// Returns `None` if the session has too many streams.
     pub fn begin(&self, request: &RequestId) -> Option<(u64, CancellationToken)> {
         let mut kept = self.lock();
         if kept.streams.len() >= STREAMS_MAX {
+            // Only ended streams make room: an open one still owes its response.
             let oldest = kept.streams.iter().filter(|(_, s)| s.ended.is_some()).min_by_key(|(_, s)| s.ended);
             let oldest = oldest.map(|(number, _)| *number)?;
             self.remove(&mut kept, oldest);
@@ -178,12 +183,13 @@ impl ResumptionBuffer {
         Some((number, reader))
     }
 
-    /// Frames a message as the next event of a stream, and keeps it; `last`: nothing follows.
+    /// Frames a message as the next event of a stream, and retains it. `last` means that no event follows.
     pub fn add(&self, number: u64, message: &[u8], last: bool) -> Bytes {
         let mut kept = self.lock();
         if number == GET_STREAM {
             kept.streams.entry(GET_STREAM).or_insert_with(|| self.get_stream());
         }
+        // Without its stream the event is sent, but cannot be resumed.
         let Some(stream) = kept.streams.get_mut(&number) else { return sse::encode_event(message) };
         stream.last += 1;
         let event = (stream.last, sse::encode_event_with_id(message, &id(number, stream.last)), Instant::now());
@@ -192,6 +198,7 @@ impl ResumptionBuffer {
             stream.ended = Some(Instant::now());
         }
         let fits = self.make_room(&mut kept, frame.len());
+        // Looked up again: `make_room` needs the whole table in between.
         if let Some(stream) = kept.streams.get_mut(&number) {
             if fits {
                 stream.events.push_back(event);
@@ -209,14 +216,16 @@ impl ResumptionBuffer {
         frame
     }
 
-    /// The event that a stream begins with: an id without data, so that the client can come back from the start.
+    /// Returns the priming event of a stream: an id without data, so that the client can come back from the start.
     pub fn priming_event(&self, number: u64, retry: Duration) -> Bytes {
         let last = self.lock().streams.get(&number).map_or(self.base, |stream| stream.last);
+        // A request's stream begins at 0, so that its client can come back to the first event. The GET stream begins at
+        // its current position.
         let at = if number == GET_STREAM { last } else { 0 };
         sse::encode_priming_event(&id(number, at), retry)
     }
 
-    /// Ends a stream that has no answer.
+    /// Ends a stream that has no response.
     pub fn end(&self, number: u64) {
         if let Some(stream) = self.lock().streams.get_mut(&number) {
             stream.ended.get_or_insert_with(Instant::now);
@@ -224,11 +233,12 @@ impl ResumptionBuffer {
         }
     }
 
-    /// Reads a stream from behind an event on; whoever read it before stops.
+    /// Reads a stream from behind an event on. The reader before this one stops.
     ///
-    /// Nothing where that is not kept any more, or never was.
+    /// Returns `None` if the stream is evicted, or the event never existed.
     pub fn read(self: &Arc<Self>, number: u64, after: u64) -> Option<ResumptionReader> {
         let mut kept = self.lock();
+        // A position behind the last event was never given out.
         let stream = kept.streams.get_mut(&number).filter(|stream| after <= stream.last)?;
         let token = CancellationToken::new();
         std::mem::replace(&mut stream.reader, token.clone()).cancel();
@@ -238,17 +248,17 @@ impl ResumptionBuffer {
         Some(ResumptionReader { buffer: self.clone(), number, after, token, added })
     }
 
-    /// Where the session's own stream stands.
+    /// Returns the position of the session's GET stream.
     pub fn get_stream_position(&self) -> u64 {
         self.lock().streams.get(&GET_STREAM).map_or(self.base, |stream| stream.last)
     }
 
-    /// The first kept event of the session's own stream behind `after`.
+    /// Returns the first retained event of the session's GET stream behind `after`.
     pub fn get_stream_event(&self, after: u64) -> Option<(u64, Bytes)> {
         self.lock().streams.get(&GET_STREAM)?.event_after(after)
     }
 
-    /// Notes that nobody reads a stream from now on, unless somebody took over from the owner of this token.
+    /// Marks a stream as unread, unless another reader took over from the owner of this token.
     pub fn mark_unread(&self, number: u64, reader: &CancellationToken) {
         if let Some(stream) = self.lock().streams.get_mut(&number)
             && !reader.is_cancelled()
@@ -257,10 +267,11 @@ impl ResumptionBuffer {
         }
     }
 
-    /// Waits until nobody has read a stream for as long as it may wait, and forgets it.
+    /// Waits until a stream has been unread for the full retention time, and removes it.
     pub async fn expire_unread(self: Arc<Self>, number: u64) {
         let time = self.shared.settings.time;
         loop {
+            // Short sleeps, because a reader may come and go meanwhile, and start the time anew.
             tokio::time::sleep(time.min(UNREAD_CHECK_INTERVAL)).await;
             let mut kept = self.lock();
             let Some(stream) = kept.streams.get(&number) else { return };
@@ -271,7 +282,7 @@ impl ResumptionBuffer {
         }
     }
 
-    /// Forgets what was said long enough ago.
+    /// Removes events that are older than the retention time.
     pub(super) fn evict_expired(&self) {
         let mut kept = self.lock();
         let time = self.shared.settings.time;
@@ -279,6 +290,7 @@ impl ResumptionBuffer {
             let stream = kept.streams.get(kept.order.front()?)?;
             stream.events.front().map(|(_, _, at)| *at)
         };
+        // Events are in order of time, so the oldest is always first.
         while first(&kept).is_some_and(|at| at.elapsed() >= time) && self.drop_oldest(&mut kept) {}
         let old = |stream: &BufferedStream| stream.ended.is_some_and(|at| at.elapsed() >= time);
         let over: Vec<u64> = kept.streams.iter().filter(|(_, s)| old(s)).map(|(number, _)| *number).collect();
@@ -287,9 +299,10 @@ impl ResumptionBuffer {
         }
     }
 
-    /// Makes room for an event, at the cost of the oldest ones of this session; false: there is no room.
+    /// Makes room for an event by evicting the oldest events of this session. Returns false if there is no room.
     fn make_room(&self, kept: &mut RetainedEvents, size: usize) -> bool {
         let settings = &self.shared.settings;
+        // An event that can never fit must not evict all others.
         if size > settings.bytes || size > settings.total || settings.events == 0 {
             return false;
         }
@@ -303,11 +316,12 @@ impl ResumptionBuffer {
         true
     }
 
-    /// Forgets the oldest event; false: there is none.
+    /// Evicts the oldest event. Returns false if there is none.
     fn drop_oldest(&self, kept: &mut RetainedEvents) -> bool {
         let Some(number) = kept.order.pop_front() else { return false };
         let Some(stream) = kept.streams.get_mut(&number) else { return true };
         let Some((_, event, _)) = stream.events.pop_front() else { return true };
+        // The response is the last event: an ended stream without events has lost it.
         stream.is_evicted |= stream.events.is_empty() && stream.ended.is_some();
         kept.bytes -= event.len();
         self.share.release(event.len());
@@ -329,18 +343,19 @@ impl ResumptionBuffer {
 
 impl Drop for ResumptionBuffer {
     fn drop(&mut self) {
+        // The shared budget outlives the session.
         let bytes = self.lock().bytes;
         self.share.release(bytes);
     }
 }
 
-/// 2025-11-25/basic/transports.mdx, Resumability and Redelivery: "Event IDs SHOULD encode sufficient information to
-/// identify the originating stream".
+/// Encodes an event id. 2025-11-25/basic/transports.mdx, Resumability and Redelivery: "Event IDs SHOULD encode
+/// sufficient information to identify the originating stream".
 fn id(stream: u64, event: u64) -> String {
     format!("{stream}-{event}")
 }
 
-/// The stream and the event that an id names.
+/// Parses the stream and the event that an id names.
 pub fn parse_id(id: &str) -> Option<(u64, u64)> {
     let number = |text: &str| text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten();
     let (stream, event) = id.split_once('-')?;
@@ -367,7 +382,7 @@ impl BufferedStream {
     }
 }
 
-/// One who reads a stream.
+/// Reader of one stream.
 pub struct ResumptionReader {
     buffer: Arc<ResumptionBuffer>,
     number: u64,
@@ -377,7 +392,7 @@ pub struct ResumptionReader {
 }
 
 impl ResumptionReader {
-    /// What comes next; waits for it.
+    /// Waits for the next event.
     pub async fn next(&mut self) -> NextEvent {
         loop {
             if self.token.is_cancelled() {
@@ -401,7 +416,7 @@ impl ResumptionReader {
             return Some(NextEvent::Event(event));
         }
         stream.ended?;
-        // Once: whoever was told that it is lost has the last event behind it.
+        // Reported once: `after` then stands at the last event, so the next read does not report it again.
         let behind = std::mem::replace(&mut self.after, stream.last) < stream.last;
         Some(match &stream.request {
             Some(request) if stream.is_evicted && behind => NextEvent::Evicted(request.clone()),
@@ -488,9 +503,9 @@ mod tests {
         let mut reader = replay.read(one, 1).unwrap();
         assert_eq!(text(reader.next().await), "event: message\nid: 1-2\ndata: [1]\n\n", "its own stream's only");
         assert_eq!(text(reader.next().await), "end");
-        // What was never sent cannot have been heard.
+        // An event that was never sent cannot have been received.
         assert!(replay.read(one, 3).is_none() && replay.read(9, 0).is_none());
-        // Whoever comes later reads on, and the one before is done.
+        // A later reader continues, and the one before it ends.
         let mut first = replay.read(two, 1).unwrap();
         let mut second = replay.read(two, 1).unwrap();
         assert_eq!(text(first.next().await), "end");
@@ -511,7 +526,7 @@ mod tests {
         assert!(text(reader.next().await).contains("data: 0"));
         assert_eq!(text(reader.next().await), "lost");
         assert_eq!(text(reader.next().await), "end");
-        // An answer that was kept and had to go for later ones.
+        // The response was retained, and evicted for later ones.
         let (old, _) = replay.begin(&RequestId::number(8)).unwrap();
         replay.add(old, b"8", true);
         let (new, _) = replay.begin(&RequestId::number(9)).unwrap();
@@ -519,7 +534,7 @@ mod tests {
             replay.add(new, b"9", false);
         }
         assert_eq!(text(replay.read(old, 0).unwrap().next().await), "lost");
-        // Whoever has it already is told nothing.
+        // A client that already has the response gets no error.
         assert_eq!(text(replay.read(old, 1).unwrap().next().await), "end");
         assert!(replay.lock().bytes <= 400 && replay.lock().order.len() <= 10);
         assert_eq!(kept(&shared), replay.lock().bytes);
@@ -540,7 +555,7 @@ mod tests {
         tokio::time::advance(Duration::from_secs(61)).await;
         sessions[0].evict_expired();
         assert!(sessions[0].lock().streams.is_empty());
-        // The session's own stream never ends; what it said does not stay for ever either.
+        // The session's GET stream never ends, but its events expire too.
         sessions[0].add(GET_STREAM, b"{}", false);
         assert!(sessions[0].get_stream_event(0).is_some());
         tokio::time::advance(Duration::from_secs(61)).await;
@@ -561,7 +576,7 @@ mod tests {
         replay.clone().expire_unread(number).await;
         assert!((60..63).contains(&start.elapsed().as_secs()));
         assert!(replay.read(number, 0).is_none());
-        // Somebody who reads is not forgotten.
+        // A stream with a reader does not expire.
         let (number, live) = replay.begin(&RequestId::number(2)).unwrap();
         replay.mark_unread(number, &live);
         let reader = replay.read(number, 0).unwrap();

@@ -1,7 +1,7 @@
-//! State that is handed to a client and comes back.
+//! Sealed state: handed to a client, and brought back by it.
 //!
-//! Owns the key and the form. Does not know what the state says. Invariant: what opens was sealed by this gateway, for
-//! the same caller and request, and is not past its time; nothing of it can be read or changed outside.
+//! Owns the key and the format. Does not know what the state says. Invariant: only state that this gateway sealed for
+//! the same caller and request opens, and only before it expires. Outside, nothing of it can be read or changed.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -12,15 +12,16 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use tokio::time::Instant;
 
-/// What sealed state belongs to: a digest of who may bring it back, and with what.
+/// Digest of the caller and the request that sealed state belongs to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct SealBinding([u8; 32]);
 
 impl SealBinding {
-    /// Digests the parts; where one ends and the next begins is part of it.
+    /// Digests the parts. Their lengths are part of the digest, so boundaries count.
     pub fn of(parts: &[&[u8]]) -> Self {
         let mut context = Context::new(&SHA256);
         for part in parts {
+            // Lengths keep apart parts that would read the same in a row.
             context.update(&(part.len() as u64).to_be_bytes());
             context.update(part);
         }
@@ -28,21 +29,21 @@ impl SealBinding {
     }
 }
 
-/// Why state was refused.
+/// Cause of refused state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SealError {
-    /// It was changed, or sealed by somebody else, or by an earlier run whose key was not kept.
+    /// Changed, sealed by another gateway, or sealed by a previous process whose key was not persisted.
     Foreign,
-    /// It was given to another caller, or to a request at another endpoint.
+    /// Sealed for another caller, or for a request at another endpoint.
     OtherCaller,
-    /// It was given out for another request.
+    /// Sealed for another request.
     OtherRequest,
-    /// Its time is over.
+    /// Expired.
     Expired,
 }
 
 impl SealError {
-    /// A word for the label `reason`.
+    /// Returns the value of the label `reason`.
     pub fn label(self) -> &'static str {
         match self {
             SealError::Foreign => "foreign",
@@ -53,12 +54,12 @@ impl SealError {
     }
 }
 
-/// Seals and opens.
+/// Seals and opens state.
 pub struct StateSealer {
-    /// Made on first use, unless an earlier run left one: most gateways never need it.
+    /// Key, made on first use unless a previous process left one. Most gateways never need it.
     key: OnceLock<LessSafeKey>,
     epoch: Instant,
-    /// Milliseconds from 1970 to `epoch`: a time must mean the same in the next run.
+    /// Milliseconds from 1970 to `epoch`. An expiry time must mean the same in the next process.
     began_ms: u64,
 }
 
@@ -69,12 +70,13 @@ impl Default for StateSealer {
     }
 }
 
-/// Before what was sealed: when it ends (8 bytes), the caller's and the request's binding.
+/// Length of the sealed header: expiry time (8 bytes), the caller's and the request's binding.
 const HEADER_LEN: usize = 8 + 32 + 32;
 
 impl StateSealer {
-    /// Seals `plain` for `caller` and `request`, for as long as `life`.
+    /// Seals `plain` for `caller` and `request`. It expires after `life`.
     pub fn seal(&self, caller: SealBinding, request: SealBinding, plain: &[u8], life: Duration) -> String {
+        // A random nonce is safe: AES-GCM-SIV (RFC 8452) tolerates the repetition of one.
         let nonce: [u8; NONCE_LEN] = crate::random::random_bytes();
         let mut sealed = Vec::with_capacity(HEADER_LEN + plain.len() + 16);
         sealed.extend_from_slice(&self.now_ms().saturating_add(millis(life)).to_be_bytes());
@@ -89,7 +91,7 @@ impl StateSealer {
         URL_SAFE_NO_PAD.encode(whole)
     }
 
-    /// Opens what [`Seal::seal`] gave out.
+    /// Opens what [`StateSealer::seal`] returned.
     pub fn open(&self, caller: SealBinding, request: SealBinding, sealed: &str) -> Result<Vec<u8>, SealError> {
         let mut whole = URL_SAFE_NO_PAD.decode(sealed).map_err(|_| SealError::Foreign)?;
         let (nonce, sealed) = whole.split_at_mut_checked(NONCE_LEN).ok_or(SealError::Foreign)?;
@@ -97,7 +99,7 @@ impl StateSealer {
         let plain = self.key().open_in_place(nonce, Aad::empty(), sealed).map_err(|_| SealError::Foreign)?;
         let (head, plain) = plain.split_at_checked(HEADER_LEN).ok_or(SealError::Foreign)?;
         let (end, bindings) = head.split_at(8);
-        // What the seal protects needs no comparison in constant time: nobody can choose it.
+        // No comparison in constant time is needed: the seal authenticates the bindings, so nobody can choose them.
         if bindings[..32] != caller.0 {
             return Err(SealError::OtherCaller);
         }
@@ -111,7 +113,7 @@ impl StateSealer {
         Ok(plain.to_vec())
     }
 
-    /// Goes on with a key that was kept. Nothing happens where something was sealed already: that has to open.
+    /// Restores a persisted key. Has no effect if something was sealed already, since that has to open.
     pub fn restore(&self, key: &[u8; 32]) {
         self.key.get_or_init(|| less_safe(key));
     }
@@ -121,6 +123,7 @@ impl StateSealer {
     }
 
     fn now_ms(&self) -> u64 {
+        // Monotonic within a process: setting the clock back extends no state.
         self.began_ms.saturating_add(millis(self.epoch.elapsed()))
     }
 }

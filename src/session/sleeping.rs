@@ -1,7 +1,7 @@
-//! Sessions that nobody uses: what little of them stays in memory, and what comes back when their clients do.
+//! Sleeping sessions: the small part of an idle session that stays in memory, and its way back.
 //!
-//! Owns the choice of who sleeps. Does not know how a session is found again (`dormant`). Invariant: nothing that a client
-//! could still get is lost to sleep; a session that holds such a thing stays awake.
+//! Owns the choice of the sessions that sleep. Does not know how a session is found again (`persisted.rs`). Invariant:
+//! sleep loses nothing that a client could still get. A session that holds such a thing stays awake.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,30 +17,30 @@ use crate::session::persisted::{PersistedEntry, SessionDigest, SessionRecord, di
 use crate::session::resumption::ResumePosition;
 use crate::session::{Session, Sessions, lock};
 
-/// A session without stream, call or question for this long sleeps.
+/// Idle time without stream, call or input request after which a session sleeps.
 const SLEEP_TIME: Duration = Duration::from_secs(60);
-/// Memory that a session may keep while it sleeps, in bytes; one that would need more stays awake.
+/// Maximum memory of a sleeping session, in bytes. A session that would need more stays awake.
 const ASLEEP_MAX: usize = 1024;
-/// Memory of one entry beside what it says: its place in the table, small allocations and the token.
+/// Memory of one entry beside its contents: its place in the table, small allocations and the token.
 const ENTRY_COST: usize = 2 * size_of::<(SessionDigest, PersistedEntry)>() + size_of::<SleepState>() + 160;
 
 /// Parts of a sleeping session that a restart would lose.
 #[derive(Clone, Debug)]
 pub(super) struct SleepState {
-    /// Whoever waits for the session's end goes on waiting for it.
+    /// Token of the session's end. Tasks that wait for it keep waiting.
     pub(super) ended: CancellationToken,
     pub(super) headers: Vec<(ByteString, ByteString)>,
     pub(super) next_request: u64,
     pub(super) resume_position: ResumePosition,
-    /// Whether a listener went with the sleep, so that changes of lists may be missed.
+    /// True if a subscription ended with the sleep, so that list changes may be missed.
     pub(super) pending_catch_up: bool,
-    /// The last use, on the session table's clock.
+    /// Last use, on the session table's clock.
     pub(super) used_ms: u64,
 }
 
 impl Sessions {
-    /// Puts to sleep what nobody uses, except those that must stay; says how many. Both clocks count: a machine that was
-    /// suspended has not made anybody idle.
+    /// Puts idle sessions to sleep, except those that must stay. Returns their number. Both clocks count: time during
+    /// which the machine was suspended makes nobody idle.
     pub fn sleep_unused(&self, must_stay: &dyn Fn(&ByteString) -> bool) -> usize {
         let now = self.now_ms();
         let rested = |session: &Session| {
@@ -50,6 +50,7 @@ impl Sessions {
         let unused: Vec<Arc<Session>> = lock(&self.table).values().filter(|session| rested(session)).cloned().collect();
         let mut asleep = 0;
         for session in unused {
+            // Called without the table's lock, because `must_stay` looks through all servers.
             if must_stay(&session.id) || session.has_unread_notifications() {
                 continue;
             }
@@ -57,6 +58,7 @@ impl Sessions {
         }
         if asleep > 0 {
             let mut table = lock(&self.table);
+            // A hash table keeps its capacity after removals.
             table.shrink_to_fit();
             self.count(&table);
         }
@@ -65,7 +67,7 @@ impl Sessions {
 
     fn put_to_sleep(&self, session: &Arc<Session>, rested: &dyn Fn(&Session) -> bool) -> bool {
         let mut table = lock(&self.table);
-        // Nobody but the table and us has it; whoever looks for it waits for the table.
+        // Only the table and this function hold the session. Other lookups wait for the table's lock.
         let known = table.get(&session.id).is_some_and(|known| Arc::ptr_eq(known, session));
         if !known || Arc::strong_count(session) > 2 || !rested(session) || session.has_unread_notifications() {
             return false;
@@ -82,6 +84,7 @@ impl Sessions {
             used_ms: session.used_ms.load(Ordering::Relaxed),
         };
         let record = session.record(owner);
+        // A large entry would save no memory.
         if ENTRY_COST + record.size() + rest.size() > ASLEEP_MAX {
             return false;
         }
@@ -98,14 +101,14 @@ impl SleepState {
         self.headers.iter().map(|(name, value)| name.len() + value.len() + 2 * size_of::<ByteString>()).sum()
     }
 
-    /// The caller as it was, with its session's end.
+    /// Restores the caller, with the token of its session's end.
     pub(super) fn restore_caller(&self, caller: Caller) -> Caller {
         Caller { forwarded_headers: self.headers.clone(), ..caller }
     }
 }
 
 impl SessionRecord {
-    /// Bytes on the heap.
+    /// Returns the bytes on the heap.
     fn size(&self) -> usize {
         let texts = |texts: &[String]| texts.iter().map(|text| text.len() + size_of::<String>()).sum::<usize>();
         let info = self.info.as_ref().map_or(0, |info| info.bytes().len());
@@ -114,8 +117,9 @@ impl SessionRecord {
 }
 
 impl Session {
-    /// Finds out whether nothing is under way, waits to be read, or is listened to.
+    /// Returns true if nothing is open, unread or subscribed.
     fn can_sleep(&self) -> bool {
+        // Requests whose sender stopped waiting keep no session awake.
         lock(&self.pending).retain(|_, sender| !sender.is_closed());
         self.shared_stream.is_none()
             && !self.ended.is_cancelled()
@@ -129,12 +133,13 @@ impl Session {
             && self.resumption.resume_position().is_some()
     }
 
-    /// Finds out whether the listener that was kept has heard something that its client has not.
+    /// Returns true if the retained notifications hold one that the client has not seen.
     fn has_unread_notifications(&self) -> bool {
         let mut listener = lock(&self.retained_notifications);
         let Some(mut notices) = listener.take() else { return false };
-        // What was found once is still there: looking again would only wrap it once more.
+        // Found once, it stays found. Looking again would only wrap the stream once more.
         if !self.has_unread_changes.load(Ordering::Relaxed) {
+            // Unconstrained, because a spent cooperative budget would make a ready stream look empty.
             let heard = unconstrained(notices.stream.next()).now_or_never().flatten();
             if let Some(first) = heard {
                 self.has_unread_changes.store(true, Ordering::Relaxed);
@@ -145,7 +150,7 @@ impl Session {
         self.has_unread_changes.load(Ordering::Relaxed)
     }
 
-    /// Tells once whether its client may have missed changes: of an earlier run, or while the session slept.
+    /// Takes the flag that the client may have missed changes, in a previous process or during sleep.
     pub fn take_pending_catch_up(&self) -> bool {
         self.pending_catch_up.swap(false, Ordering::Relaxed)
     }
@@ -215,7 +220,7 @@ mod tests {
         assert!(lock(&sessions.table).is_empty());
         sessions.expire_idle();
         assert_eq!((sessions.metrics.sessions.get(), sessions.metrics.sessions_asleep.get()), (1, 1));
-        // Nobody else's, and nowhere else.
+        // Neither another principal nor another endpoint finds it.
         let other = testing::caller(2, None).principal.clone();
         assert!(sessions.persisted_record(&id, &other, &ByteString::literal("files")).is_none());
         let (awake, woken) = wake(&sessions, &id).unwrap();
@@ -262,7 +267,7 @@ mod tests {
             }
             sessions.close(&session);
         }
-        // A call that is open, and a question.
+        // An open call, and a server's request.
         let id = open(&sessions);
         let (busy, question) = (find(&id).begin_activity(), find(&id).expect_response().unwrap().1);
         assert_eq!(rest(&sessions).await, 0);
@@ -286,7 +291,7 @@ mod tests {
         assert_eq!(rest(&sessions).await, 1);
         assert_eq!(sessions.retain(|principal, _| principal.id != 1), 1);
         assert!(wake(&sessions, &id).is_none());
-        // Of those that sleep, the longest unused makes room.
+        // The longest idle of the sleeping sessions makes room.
         let first = open(&sessions);
         tokio::time::advance(Duration::from_secs(5)).await;
         for _ in 0..9 {
@@ -307,7 +312,7 @@ mod tests {
             open(&sessions);
         }
         assert_eq!(rest(&sessions).await, 9);
-        // Another's only session is awake and unused, and there is no room any more.
+        // The other principal's only session is awake and idle, and the table is full.
         let of =
             |id: u32| sessions.open((*testing::caller(id, None)).clone(), ByteString::literal("files"), None).unwrap();
         let only = of(2).id.clone();

@@ -1,7 +1,7 @@
-//! One subscription of a session.
+//! Resource subscription of a session.
 //!
-//! Owns the way in which another listener takes the place of the one that is heard for it. Does not listen. Invariant: of
-//! several that come before the first is taken, the last one stays.
+//! Owns the handover from one notification stream to the next. Does not subscribe at a server. Invariant: if several
+//! streams arrive before the first is taken, the last one stays.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,10 +10,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::model::NotificationStream;
 
-/// A subscription, as the session keeps it, and as whoever hears for it holds it.
+/// Subscription, held by the session and by the task that forwards its notifications.
 #[derive(Clone)]
 pub struct SessionSubscription {
-    /// Cancelled when it ends.
+    /// Cancelled when the subscription ends.
     pub ended: CancellationToken,
     fresh: Arc<RenewalSlot>,
 }
@@ -29,13 +29,13 @@ impl SessionSubscription {
         SessionSubscription { ended, fresh: Arc::default() }
     }
 
-    /// The client subscribed once more: this is heard in place of what was.
+    /// Replaces the notification stream: the client subscribed once more.
     pub fn renew(&self, notices: NotificationStream) {
         *self.fresh.notices.lock().unwrap_or_else(PoisonError::into_inner) = Some(notices);
         self.fresh.arrived.notify_one();
     }
 
-    /// Waits until it is renewed.
+    /// Waits for the next renewal.
     pub async fn until_renewed(&self) -> NotificationStream {
         loop {
             if let Some(notices) = self.fresh.notices.lock().unwrap_or_else(PoisonError::into_inner).take() {

@@ -1,8 +1,9 @@
-//! Calls that were to become tasks and were answered at once: their ends, until they are fetched.
+//! Results of calls that were requested as tasks and finished at once, until they are fetched.
 //!
-//! 2025-11-25/basic/utilities/tasks.mdx, Result Retrieval: "Receivers that accept a task-augmented request MUST return a
-//! `CreateTaskResult` as the response", but a server of a later revision decides by itself, and may have none to
-//! return. Owns those ends. Invariant: bounded in number, bytes and time; each is its principal's alone.
+//! 2025-11-25/basic/utilities/tasks.mdx, Result Retrieval: "Receivers that accept a task-augmented request MUST return
+//! a `CreateTaskResult` as the response". A server of a later revision decides by itself, and may have none to return.
+//! Owns those results. Does not know tasks that a server runs. Invariant: bounded in number, bytes and time. Each
+//! result is visible to its principal alone.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,12 +16,12 @@ use crate::json::{ByteString, JsonObject};
 use crate::model::Principal;
 use crate::telemetry::{CountGuard, Metrics};
 
-/// Ends that are kept; the oldest of the principal that has the most goes first.
+/// Maximum number of stored results. The oldest of the principal with the most goes first.
 const RESULTS_MAX: usize = 1024;
-/// Bytes of all of them together; so much must also be enough for the largest single one (`max_message`).
+/// Maximum bytes of all results together. Must hold the largest single one (`max_message`).
 const BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// The ends.
+/// Table of task results.
 pub struct TaskResults {
     table: Mutex<TaskResultTable>,
     metrics: Arc<Metrics>,
@@ -32,14 +33,14 @@ struct TaskResultTable {
     bytes: usize,
 }
 
-/// One end.
+/// Result of one task.
 #[derive(Clone)]
 pub struct TaskResult {
-    /// The task's name, which cannot be guessed.
+    /// Task id, which cannot be guessed.
     pub id: ByteString,
-    /// What the call came to.
+    /// Result of the call.
     pub result: JsonObject,
-    /// When, as a timestamp of RFC 3339.
+    /// Time of the end, as a timestamp of RFC 3339.
     pub finished_at: ByteString,
     principal: u32,
     stored_at: Instant,
@@ -47,18 +48,18 @@ pub struct TaskResult {
 }
 
 impl TaskResults {
-    /// How long an end is kept at most.
+    /// Maximum retention time of a result.
     pub const KEEP: Duration = Duration::from_secs(600);
 
-    /// None yet.
+    /// Creates an empty table.
     pub fn new(metrics: Arc<Metrics>) -> Self {
         TaskResults { table: Mutex::default(), metrics }
     }
 
-    /// Keeps an end.
+    /// Stores a result.
     pub fn store(&self, principal: &Principal, result: JsonObject) -> TaskResult {
         let random: [u8; 24] = crate::random::random_bytes();
-        // A copy: what is kept would keep the server's whole message alive, of whatever size.
+        // Copied: a span would keep the server's whole message alive, whatever its size.
         let result = result.to_raw().detached().as_object().unwrap_or(result);
         let ended = TaskResult {
             id: ByteString::from(base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(random)),
@@ -72,13 +73,14 @@ impl TaskResults {
         ends.evict_expired();
         ends.bytes += ended.result.size_hint();
         ends.results.push_back(ended.clone());
+        // The new result stays even if it alone exceeds the limit: its client is about to learn the id.
         while ends.results.len() > 1 && (ends.results.len() > RESULTS_MAX || ends.bytes > BYTES_MAX) {
             ends.make_room();
         }
         ended
     }
 
-    /// The end of this task, if it is the principal's.
+    /// Returns the result of this task, if it is the principal's.
     pub fn find(&self, principal: &Principal, id: &str) -> Option<TaskResult> {
         let mut ends = self.lock();
         ends.evict_expired();
@@ -86,7 +88,7 @@ impl TaskResults {
         ends.results.iter().find(is).cloned()
     }
 
-    /// Forgets what was kept long enough.
+    /// Removes the expired results.
     pub(super) fn evict_expired(&self) {
         self.lock().evict_expired();
     }
@@ -99,13 +101,14 @@ impl TaskResults {
 impl TaskResultTable {
     fn evict_expired(&mut self) {
         let now = Instant::now();
+        // Results are in order of time.
         while self.results.front().is_some_and(|ended| now - ended.stored_at >= TaskResults::KEEP) {
             self.remove_at(0);
         }
     }
 
-    /// Drops the oldest end of the principal that has the most, so that nobody's cost another theirs; never the last
-    /// one, which somebody is about to be told of.
+    /// Drops the oldest result of the principal with the most, so that nobody's results cost another theirs. The last
+    /// result stays, since a client is about to learn its id.
     fn make_room(&mut self) {
         let mut sizes: HashMap<u32, (usize, usize)> = HashMap::new();
         for ended in &self.results {
@@ -113,6 +116,7 @@ impl TaskResultTable {
             *size = (size.0 + ended.result.size_hint(), size.1 + 1);
         }
         let (by_bytes, newest) = (self.bytes > BYTES_MAX, self.results.back().map(|ended| ended.principal));
+        // On a tie the owner of the newest result is spared.
         let size = |(id, (bytes, count)): &(u32, (usize, usize))| {
             (if by_bytes { *bytes } else { *count }, Some(*id) != newest)
         };
@@ -180,7 +184,7 @@ mod tests {
         assert!(finished.find(&principal(4), &second.id).is_some(), "the one that was just made");
         assert!(finished.find(&principal(3), &first.id).is_none());
         assert!(finished.lock().bytes <= BYTES_MAX);
-        // Time passes without anybody asking, too.
+        // Results expire without a lookup, too.
         tokio::time::advance(TaskResults::KEEP).await;
         finished.evict_expired();
         let ends = finished.lock();

@@ -1,7 +1,7 @@
-//! The store in a file of this machine.
+//! Store backend in a file on this machine.
 //!
-//! Owns the file's form; `place` opens it. Invariant: a file that cannot be read is set aside, never overwritten,
-//! and never the reason not to start.
+//! Owns the file's format. `open_file.rs` opens it. Does not decide when to write (`writer.rs`). Invariant: an
+//! unreadable file is set aside. It is never overwritten, and never prevents the start.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,9 +13,9 @@ use redb::{Database, Error, ReadableDatabase as _, ReadableTable as _, TableDefi
 
 use crate::store::{RowChange, StoreBackend, StoreError, StoreTable, StoredState, open_file};
 
-/// The form of the rows; another one is not read.
+/// Format version of the rows. Rows of another version are not read.
 const FORMAT: u64 = 1;
-/// What may be held in memory of the file: it is read once, and written in small parts.
+/// Maximum bytes of the file held in memory. The file is read once, and written in small parts.
 const CACHE_BYTES: usize = 1024 * 1024;
 
 const ABOUT: TableDefinition<'_, &str, u64> = TableDefinition::new("about");
@@ -29,7 +29,7 @@ fn definition(table: StoreTable) -> TableDefinition<'static, &'static [u8], &'st
     })
 }
 
-/// An open file.
+/// Open database file.
 pub(super) struct EmbeddedStore {
     database: Database,
     path: PathBuf,
@@ -38,7 +38,7 @@ pub(super) struct EmbeddedStore {
 }
 
 impl EmbeddedStore {
-    /// Opens the file, or makes it; what cannot be read makes room for a new one.
+    /// Opens or creates the file. An unreadable file makes room for a new one.
     pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
         match try_open(path) {
             Err(StoreError::Corrupt(why)) => {
@@ -54,7 +54,7 @@ impl EmbeddedStore {
 
 fn try_open(path: &Path) -> Result<EmbeddedStore, StoreError> {
     let file = open_file::open(path).map_err(|e| StoreError::Unusable(format!("{}: {e}", path.display())))?;
-    // What is broken in a way that the library does not expect makes it panic.
+    // The library panics on damage that it does not expect.
     let opened = catch_unwind(AssertUnwindSafe(|| -> Result<_, Error> {
         let database = Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(FileBackend::new(file)?)?;
         let contents = read(&database)?;
@@ -71,6 +71,7 @@ fn try_open(path: &Path) -> Result<EmbeddedStore, StoreError> {
 
 fn set_aside(path: &Path) -> Result<PathBuf, StoreError> {
     let mut aside = path.as_os_str().to_owned();
+    // Replaces an older file that was set aside: only the last one is of use.
     aside.push(".broken");
     let aside = PathBuf::from(aside);
     std::fs::rename(path, &aside).map_err(|e| StoreError::Unusable(format!("{}: {e}", path.display())))?;
@@ -80,7 +81,7 @@ fn set_aside(path: &Path) -> Result<PathBuf, StoreError> {
 fn store_error(path: &Path, error: Error) -> StoreError {
     match error {
         Error::DatabaseAlreadyOpen | Error::LockProtocolMismatch => StoreError::Locked,
-        // The library's word for a file that is not one of its own.
+        // The library reports a file that is not its own in this way.
         Error::Io(e) if e.kind() == io::ErrorKind::InvalidData => StoreError::Corrupt(e.to_string()),
         Error::Io(e) if e.kind() == io::ErrorKind::UnexpectedEof => StoreError::Corrupt("it is cut off".to_owned()),
         Error::Io(e) => StoreError::Unusable(format!("{}: {e}", path.display())),
@@ -91,7 +92,7 @@ fn store_error(path: &Path, error: Error) -> StoreError {
     }
 }
 
-/// Reads everything; nothing where the form is another. No write is waited for: that would show in each start.
+/// Reads all rows. Returns `None` for another format. Waits for no write, since each start would take longer.
 fn read(database: &Database) -> Result<Option<StoredState>, Error> {
     let transaction = database.begin_read()?;
     let mut contents = StoredState::default();
@@ -103,7 +104,8 @@ fn read(database: &Database) -> Result<Option<StoredState>, Error> {
     if format.is_some_and(|format| format != FORMAT) {
         return Ok(None);
     }
-    // The clock tells runs apart even if one ends before it has written anything; the number, if the clock goes back.
+    // The clock gives a new number even if a process ends before it has written. The stored number helps if the clock
+    // goes back.
     contents.run = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or_default().max(run.unwrap_or(0) + 1);
     for table in StoreTable::ALL {
         let rows = match transaction.open_table(definition(table)) {
@@ -120,9 +122,10 @@ fn read(database: &Database) -> Result<Option<StoredState>, Error> {
     Ok(Some(contents))
 }
 
-/// A transaction after which the file can be opened at once, however the process ends.
+/// Begins a transaction after which the file opens without a repair, however the process ends.
 fn write(database: &Database) -> Result<redb::WriteTransaction, Error> {
     let mut transaction = database.begin_write()?;
+    // Without quick repair, redb reads the whole file after a crash.
     transaction.set_quick_repair(true);
     Ok(transaction)
 }

@@ -1,8 +1,7 @@
-//! What must outlive the process: rows of bytes in a few tables.
+//! State that outlives the process: rows of bytes in a few tables.
 //!
-//! Owns the queue of changes, the task that writes them, and what happens where they cannot be written. Does not know
-//! what a row says. Invariant: nobody waits for a write, and whatever the disk does costs no more than what it was to
-//! keep.
+//! Owns the queue of changes, the task that writes them, and the handling of failed writes. Does not know what a row
+//! says. Invariant: nobody waits for a write. A failing disk costs only the rows that it was to keep.
 
 mod embedded;
 mod open_file;
@@ -19,58 +18,59 @@ use tokio_util::sync::CancellationToken;
 
 use crate::telemetry::Metrics;
 
-/// Bytes of changes that may wait to be written; what comes on top is not kept.
+/// Maximum bytes of queued changes. Changes beyond it are dropped.
 const QUEUED_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// What a change costs beside its bytes.
+/// Cost of a change beside its bytes.
 const CHANGE_COST: usize = 128;
 
-/// Which rows.
+/// Table of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StoreTable {
     /// Keys that the gateway made for itself.
     Secrets,
-    /// What servers offer, by name.
+    /// Lists of servers, by server name.
     Catalog,
-    /// Clients' sessions, by a digest of their ids.
+    /// Sessions of clients, by a digest of their ids.
     Sessions,
-    /// Servers' sessions that belong to one client's: by the digest of that, and the server's name.
+    /// Sessions at servers that belong to one client's session. Their key is the client session's digest and the
+    /// server's name.
     Leases,
 }
 
 impl StoreTable {
-    /// Every table.
+    /// List of every table.
     pub const ALL: [StoreTable; 4] =
         [StoreTable::Secrets, StoreTable::Catalog, StoreTable::Sessions, StoreTable::Leases];
 }
 
-/// Where rows are kept.
+/// Settings of the store.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StoreSettings {
-    /// The file; `None`: nothing outlives the process.
+    /// File of the store. `None`: nothing outlives the process.
     pub file: Option<PathBuf>,
-    /// Whether the gateway must not run without it.
+    /// True if the gateway must not run without the store.
     pub required: bool,
-    /// Whether there is no file only because there is no directory for one.
+    /// True if there is no file only because there is no directory for one.
     pub has_no_directory: bool,
-    /// Whether nobody will find the file again, so that it goes with the process.
+    /// True if the file is lost with the process, because nobody will find it again.
     pub is_temporary: bool,
 }
 
 /// Rows by key.
 pub type StoredRows = Vec<(Bytes, Bytes)>;
-/// The row of a table, and what it is to hold; nothing: it goes.
+/// Change of one row: its table and key, and the new value. `None` removes the row.
 pub type RowChange = ((StoreTable, Bytes), Option<Bytes>);
 
-/// What an earlier run left.
+/// State left by a previous process.
 #[derive(Debug, Default)]
 pub struct StoredState {
-    /// A number for this run, larger than those of all earlier ones.
+    /// Number of this process, larger than those of all earlier ones.
     pub run: u64,
     rows: [StoredRows; 4],
 }
 
 impl StoredState {
-    /// Rows of one table, for tests.
+    /// Creates a state with the rows of one table, for tests.
     #[cfg(test)]
     pub(crate) fn of(run: u64, table: StoreTable, rows: StoredRows) -> Self {
         let mut contents = StoredState { run, ..StoredState::default() };
@@ -84,50 +84,50 @@ impl StoredState {
     }
 }
 
-/// What can go wrong with it.
+/// Failure of the store.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// Another process has it.
+    /// Locked by another process.
     #[error("another process uses it")]
     Locked,
-    /// It does not hold what it should.
+    /// Corrupt contents.
     #[error("{0}")]
     Corrupt(String),
-    /// The system does not let us.
+    /// Refused by the operating system.
     #[error("{0}")]
     Unusable(String),
 }
 
-/// A place for rows. Its methods may block.
+/// Backend that holds rows. Its methods may block.
 pub trait StoreBackend: Send + 'static {
-    /// Everything that is there.
+    /// Reads all rows.
     fn load(&mut self) -> Result<StoredState, StoreError>;
 
-    /// Makes changes, all or none of them. After a failure the backend is not used again.
+    /// Applies changes, all or none of them. After a failure the backend is not used again.
     fn write(&mut self, changes: &[RowChange]) -> Result<(), StoreError>;
 }
 
-/// How far the store is.
+/// Phase of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StorePhase {
-    /// It is being opened.
+    /// Being opened.
     Opening,
-    /// Another process has it; it will be opened when that lets go.
+    /// Locked by another process. The store opens once that process releases the file.
     Locked,
-    /// It is open; its contents can be taken.
+    /// Open. Its contents can be taken.
     Open,
-    /// There is none: why, unless that is as it should be.
+    /// Disabled, with the cause unless this is intended.
     Disabled(Option<String>),
-    /// It was closed.
+    /// Closed.
     Closed,
 }
 
-/// A handle to the store.
+/// Handle to the store.
 #[derive(Clone)]
 pub struct StateStore(Arc<StoreInner>);
 
 struct StoreInner {
-    /// Whether changes are of use.
+    /// True while changes are accepted.
     is_persistent: AtomicBool,
     queued: Mutex<QueuedChanges>,
     added: Notify,
@@ -137,7 +137,7 @@ struct StoreInner {
     metrics: Arc<Metrics>,
 }
 
-/// Changes that are not written yet; of two to the same row, the last.
+/// Changes that are not written yet. A later change to a row replaces the earlier one.
 #[derive(Default)]
 struct QueuedChanges {
     changes: HashMap<(StoreTable, Bytes), Option<Bytes>>,
@@ -145,10 +145,11 @@ struct QueuedChanges {
 }
 
 impl QueuedChanges {
-    /// Adds a change; false: there is no room.
+    /// Queues a change. Returns false if there is no room.
     fn add(&mut self, (key, value): RowChange) -> bool {
         let cost = cost(&key, value.as_ref());
         let before = self.changes.get(&key).map_or(0, |value| self::cost(&key, value.as_ref()));
+        // A change that replaces a queued one costs only the difference.
         if self.bytes - before + cost > QUEUED_BYTES_MAX {
             return false;
         }
@@ -163,18 +164,19 @@ fn cost(key: &(StoreTable, Bytes), value: Option<&Bytes>) -> usize {
 }
 
 impl StateStore {
-    /// A store that keeps nothing beyond the process.
+    /// Creates a store that keeps nothing beyond the process.
     pub fn memory() -> Self {
         StateStore::new(Arc::new(Metrics::new()), StorePhase::Disabled(None))
     }
 
-    /// Begins to open the store, and to write what it is given.
+    /// Starts the task that opens the store and writes its changes.
     pub fn open(settings: StoreSettings, metrics: Arc<Metrics>) -> Self {
         let Some(file) = settings.file else {
             let why = "neither gateway.state_dir nor the environment names a directory for it";
             return StateStore::new(metrics, StorePhase::Disabled(settings.has_no_directory.then(|| why.to_owned())));
         };
         let store = StateStore::new(metrics, StorePhase::Opening);
+        // A temporary file has no reader after this process.
         let goes = settings.is_temporary.then(|| file.clone());
         tokio::spawn(writer::run(store.0.clone(), goes, move || {
             let opened = embedded::EmbeddedStore::open(&file)?;
@@ -195,17 +197,17 @@ impl StateStore {
         }))
     }
 
-    /// Whether it is worth making a row.
+    /// Returns true if rows are persisted, so that making one is worth it.
     pub fn is_persistent(&self) -> bool {
         self.0.is_persistent.load(Ordering::Relaxed)
     }
 
-    /// Sets a row, soon.
+    /// Queues a write of a row.
     pub fn put(&self, table: StoreTable, key: impl Into<Bytes>, value: impl Into<Bytes>) {
         self.change(((table, key.into()), Some(value.into())));
     }
 
-    /// Removes a row, soon.
+    /// Queues the removal of a row.
     pub fn remove(&self, table: StoreTable, key: impl Into<Bytes>) {
         self.change(((table, key.into()), None));
     }
@@ -223,21 +225,22 @@ impl StateStore {
         self.0.added.notify_one();
     }
 
-    /// How far it is.
+    /// Subscribes to the phase of the store.
     pub fn phase(&self) -> watch::Receiver<StorePhase> {
         self.0.phase.subscribe()
     }
 
-    /// What an earlier run left; once, as soon as the store is open.
+    /// Takes the state of the previous process. Returns it once, as soon as the store is open.
     pub fn take_contents(&self) -> Option<StoredState> {
         self.0.contents.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Writes what waits and lets go of the file, so that another process can open it. Nothing is kept from here on.
+    /// Writes the queued changes and releases the file, so that another process can open it. Later changes are dropped.
     pub async fn close(&self) {
         self.0.closing.cancel();
         let mut phase = self.0.phase.subscribe();
         let closed = phase.wait_for(|phase| matches!(phase, StorePhase::Closed | StorePhase::Disabled(_)));
+        // A disk that hangs must not keep the process from ending.
         if tokio::time::timeout(writer::CLOSE_TIMEOUT, closed).await.is_err() {
             tracing::warn!("the state could not be written to its end within {:?}", writer::CLOSE_TIMEOUT);
         }
@@ -253,10 +256,11 @@ impl StoreInner {
         self.metrics.store_waiting.set(i64::try_from(waiting.changes.len()).unwrap_or(i64::MAX));
     }
 
-    /// Keeps nothing from now on.
+    /// Stops persistence and drops the queued changes.
     fn give_up(&self, phase: StorePhase) {
         self.is_persistent.store(false, Ordering::Relaxed);
         let mut waiting = self.lock();
+        // Nobody will write the queue any more.
         *waiting = QueuedChanges::default();
         self.count(&waiting);
         drop(waiting);
@@ -265,7 +269,7 @@ impl StoreInner {
     }
 }
 
-/// Seconds since 1970: what is kept for another run cannot be timed by the clock of this one.
+/// Returns the seconds since 1970. State that outlives the process cannot be timed by the process's own clock.
 pub fn unix_now() -> u64 {
     u64::try_from(jiff::Timestamp::now().as_second()).unwrap_or_default()
 }
@@ -276,7 +280,7 @@ mod tests {
 
     use super::*;
 
-    /// Fails as often as it is told to.
+    /// Backend that fails as often as it is told to.
     struct Flaky {
         failures: Arc<Mutex<u32>>,
         rows: Arc<Mutex<Vec<RowChange>>>,

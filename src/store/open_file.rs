@@ -1,7 +1,7 @@
 //! Safe opening of the state file.
 //!
-//! Owns the way to the file, step by step. Does not read it (`embedded`). Invariant: the file is in a folder that only its
-//! owner may write, and nobody else's symbolic link leads there.
+//! Owns the way to the file, step by step. Does not read it (`embedded.rs`). Invariant: only the owner may write the
+//! file's folder, and no other user's symbolic link leads there.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -10,21 +10,23 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{FileType, Mode, OFlags, Stat};
 
-/// Symbolic links on the way to the folder, as many as the kernel follows.
+/// Maximum number of symbolic links on the way to the folder, as many as the kernel follows.
 const SYMLINKS_MAX: usize = 40;
-/// Modes of what is made here: for nobody else.
+/// Modes of new folders and files: no access for anybody else.
 const FOLDER_MODE: Mode = Mode::RWXU;
 const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
-/// Opens the file, or makes it, with its folder if need be.
+/// Opens or creates the file, with its folder if need be.
 pub(super) fn open(path: &Path) -> io::Result<File> {
     let name = path.file_name().ok_or_else(|| io::Error::other("it names no file"))?;
     let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let folder = resolve_folder(&std::path::absolute(folder)?)?;
+    // The folder is opened once and the file relative to it, so that nobody can swap the path in between.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = rustix::fs::open(&folder, flags, Mode::empty())?;
     let own = ProcessUser::of_process();
     own.check_folder(&rustix::fs::fstat(&opened)?).map_err(|why| refused(&folder, why))?;
+    // NONBLOCK, because opening a FIFO would wait for its other end.
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = rustix::fs::openat(&opened, name, flags, FILE_MODE).map_err(|error| match error {
         rustix::io::Errno::LOOP | rustix::io::Errno::MLINK => {
@@ -33,17 +35,19 @@ pub(super) fn open(path: &Path) -> io::Result<File> {
         error => error.into(),
     })?;
     own.check_file(&rustix::fs::fstat(&file)?).map_err(io::Error::other)?;
+    // An existing file may have a wider mode: `openat` sets the mode of new files only.
     rustix::fs::fchmod(&file, FILE_MODE)?;
     Ok(File::from(file))
 }
 
-/// Follows a path to a folder without symbolic links in it, and makes what is missing. `path` is absolute.
+/// Resolves a path to a folder without symbolic links, and creates missing folders. `path` is absolute.
 fn resolve_folder(path: &Path) -> io::Result<PathBuf> {
     let own = ProcessUser::of_process();
     let mut steps = steps_of(path);
     let (mut at, mut links) = (PathBuf::from("/"), 0);
     while let Some(step) = steps.pop() {
         if step == ".." {
+            // `at` has no symbolic links, so its parent is the folder that `..` means.
             at.pop();
             continue;
         }
@@ -68,6 +72,7 @@ fn resolve_folder(path: &Path) -> io::Result<PathBuf> {
         if links > SYMLINKS_MAX {
             return Err(refused(&next, "has too many symbolic links"));
         }
+        // A relative link starts at the folder that holds it.
         let target = std::fs::read_link(&next)?;
         if target.is_absolute() {
             at = PathBuf::from("/");
@@ -77,7 +82,7 @@ fn resolve_folder(path: &Path) -> io::Result<PathBuf> {
     Ok(at)
 }
 
-/// The names of a path, the first one last.
+/// Splits a path into its names, the first one last.
 fn steps_of(path: &Path) -> Vec<OsString> {
     let named = path.components().filter(|step| matches!(step, Component::Normal(_) | Component::ParentDir));
     let mut steps: Vec<OsString> = named.map(|step| step.as_os_str().to_owned()).collect();
@@ -89,7 +94,7 @@ fn refused(path: &Path, why: &str) -> io::Error {
     io::Error::other(format!("{} {why}", path.display()))
 }
 
-/// The user of this process.
+/// User id of this process.
 #[derive(Clone, Copy)]
 struct ProcessUser(u32);
 
@@ -102,8 +107,8 @@ impl ProcessUser {
         user == self.0 || user == 0
     }
 
-    /// Judges one step on the way. In a sticky folder such as `/tmp` nobody can rename what is another's, and what is there
-    /// is judged by its owner.
+    /// Checks one step on the way. In a sticky folder such as `/tmp` nobody can rename the files of others. Its entries
+    /// are judged by their owners.
     fn check_step(self, stat: &Stat) -> Result<(), &'static str> {
         let mode = Mode::from_raw_mode(stat.st_mode);
         match FileType::from_raw_mode(stat.st_mode) {
@@ -117,8 +122,8 @@ impl ProcessUser {
         }
     }
 
-    /// Judges the folder that the file is in. The group may write where it is root's, or the user's own: many systems give
-    /// each user a group of the same number, and folders that it may write.
+    /// Checks the folder of the file. The group may write if it is root's, or the user's own. Many systems give each
+    /// user a group of the same number, and folders that it may write.
     fn check_folder(self, stat: &Stat) -> Result<(), &'static str> {
         let mode = Mode::from_raw_mode(stat.st_mode);
         if !self.is_owner_or_root(stat.st_uid) {
@@ -169,7 +174,7 @@ mod tests {
         assert!(refusal(&real.join("dangling.redb")).contains("symbolic link"));
         assert!(!real.join("nothing").exists());
         assert_eq!(std::fs::read_to_string(&target).unwrap(), "mine");
-        // Folders by absolute and relative links, with `..`, and made where they are missing.
+        // Absolute and relative links, with `..`, and missing folders that are created.
         symlink(&real, dir.path().join("absolute")).unwrap();
         symlink("absolute/../real", dir.path().join("relative")).unwrap();
         for way in ["absolute", "relative"] {
@@ -191,7 +196,7 @@ mod tests {
             assert!(refusal(&open_to_all.join("state.redb")).contains(why), "{mode:o}");
             assert!(std::fs::read_dir(&open_to_all).unwrap().next().is_none(), "nothing is left there");
         }
-        // Below a folder such as /tmp, and not below one in which others may rename what is there.
+        // Below a folder such as /tmp, and not below one where others may rename entries.
         open(&dir.path().join("1777/mine/state.redb")).unwrap();
         assert!(refusal(&dir.path().join("777/mine/state.redb")).contains("every user"));
         for mode in [0o700, 0o750, 0o755] {

@@ -1,4 +1,7 @@
-//! The task that opens the store and writes to it, in batches, off the runtime's threads.
+//! Writer task of the store.
+//!
+//! Owns opening, retries and writes in batches, off the runtime's threads. Does not know the file's format
+//! (`embedded.rs`). Invariant: a failed write loses no change, unless the queue is full.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,22 +11,22 @@ use tokio::time::{Instant, sleep};
 
 use crate::store::{QueuedChanges, RowChange, StoreBackend, StoreError, StoreInner, StorePhase};
 
-/// Changes that come within this time are written together.
+/// Time within which changes are written together.
 const BATCH_DELAY: Duration = Duration::from_millis(100);
-/// How often it is looked whether another process has let go of the file.
+/// Interval between two attempts to lock the file.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// How long that is waited for: as long as an operator may take to stop the process that was replaced.
+/// Longest wait for the lock: the time that an operator may take to stop the replaced process.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(120);
-/// Pauses after failures: the first, and the longest.
+/// Delays after failures: the first, and the longest.
 const RETRY_BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
-/// How often a failure is logged.
+/// Minimum interval between two log lines about failures.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// Longest time for the last write.
 pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 type OpenResult = Result<Box<dyn StoreBackend>, StoreError>;
 
-/// Runs until the store is closed, or cannot be used from the start. `goes`: the file that is removed then.
+/// Runs until the store is closed, or cannot be used from the start. Removes the file `goes` when the store closes.
 pub(super) async fn run(
     inner: Arc<StoreInner>,
     goes: Option<PathBuf>,
@@ -41,8 +44,9 @@ pub(super) async fn run(
             () = inner.closing.cancelled() => {}
         }
         let closing = inner.closing.clone();
+        // Each write costs a sync of the disk, so a short wait collects more changes.
         let _ = closing.run_until_cancelled(sleep(BATCH_DELAY)).await;
-        // Asked before the changes are taken: what comes in between is of the next batch.
+        // Read before the changes are taken: a change that comes in between belongs to the next batch.
         let last = closing.is_cancelled();
         let changes = std::mem::take(&mut *inner.lock());
         let written = write(backend.take(), &open, changes).await;
@@ -58,13 +62,14 @@ pub(super) async fn run(
                     tracing::warn!("the state cannot be written, and is kept in memory until it can: {trouble}");
                 }
                 requeue(&inner, changes);
+                // Wakes this loop again, since no other change may come.
                 inner.added.notify_one();
                 let _ = closing.run_until_cancelled(sleep(pause)).await;
                 pause = (pause * 2).min(RETRY_BACKOFF.1);
             }
         }
         if last {
-            // The file is free before anybody hears that it is.
+            // The file is released before anybody learns that it is.
             let end = move || {
                 drop(backend);
                 goes.and_then(|file| std::fs::remove_file(file).ok())
@@ -75,7 +80,7 @@ pub(super) async fn run(
     }
 }
 
-/// Opens it for the first time, waiting for another process to let go of it.
+/// Opens the store for the first time, and waits for another process to release the file.
 async fn open_first(
     inner: &StoreInner,
     open: &Arc<impl Fn() -> OpenResult + Send + Sync + 'static>,
@@ -83,6 +88,7 @@ async fn open_first(
     let until = Instant::now() + LOCK_TIMEOUT;
     loop {
         let open = open.clone();
+        // Opening blocks, so it runs on a blocking thread.
         let opened = tokio::task::spawn_blocking(move || {
             let mut backend = open()?;
             let contents = backend.load()?;
@@ -98,6 +104,7 @@ async fn open_first(
             Ok(Err(trouble)) => trouble,
             Err(_) => StoreError::Unusable("the library that reads it failed".to_owned()),
         };
+        // Only a lock goes away by itself.
         if trouble != StoreError::Locked {
             return Err(StorePhase::Disabled(Some(trouble.to_string())));
         }
@@ -111,7 +118,7 @@ async fn open_first(
     }
 }
 
-/// Writes changes; a backend that failed before is opened anew. Gives the changes back where it fails.
+/// Writes changes. Opens a failed backend anew. Returns the changes if that fails.
 async fn write(
     backend: Option<Box<dyn StoreBackend>>,
     open: &Arc<impl Fn() -> OpenResult + Send + Sync + 'static>,
@@ -119,6 +126,7 @@ async fn write(
 ) -> Result<Box<dyn StoreBackend>, (StoreError, Vec<RowChange>)> {
     let open = open.clone();
     let changes: Vec<RowChange> = changes.changes.into_iter().collect();
+    // A copy of the handles for `requeue`, should the write fail.
     let kept = changes.clone();
     let writing = tokio::task::spawn_blocking(move || {
         let mut backend = match backend {
@@ -134,10 +142,11 @@ async fn write(
     writing.await.unwrap_or_else(failed).map_err(|trouble| (trouble, kept))
 }
 
-/// Puts back what could not be written, except what was changed since.
+/// Requeues the changes that could not be written, except rows that changed since.
 fn requeue(inner: &StoreInner, changes: Vec<RowChange>) {
     let mut waiting = inner.lock();
     for change in changes {
+        // A newer change of the same row is already queued, and wins.
         if !waiting.changes.contains_key(&change.0) && !waiting.add(change) {
             inner.metrics.store_dropped.inc();
         }

@@ -1,7 +1,6 @@
-//! The record of calls: one structured line for each.
+//! Call log: one structured line for each call. Owns which calls are logged and the fields of a line.
 //!
-//! Owns which calls are recorded and how a line looks. Does not follow calls (`gateway`). Invariant: a line has names,
-//! sizes and times, never an argument or a result.
+//! Does not follow calls (`gateway`). Invariant: a line has names, sizes and times, never an argument or a result.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
@@ -9,83 +8,84 @@ use std::time::Duration;
 use crate::json::RawJson;
 use crate::telemetry::{CallEnding, logs};
 
-/// Longest text of a client's in a line, in characters.
+/// Maximum length of a client's text in a line, in characters.
 const CLIENT_TEXT_MAX: usize = 100;
 
-/// Calls that are recorded.
+/// Selection of the calls that are logged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CallLog {
-    /// None.
+    /// No calls.
     Off,
-    /// Those that failed, or whose tool says so.
+    /// Calls that failed, and tools that returned an error.
     #[default]
     Errors,
-    /// All.
+    /// Every call.
     All,
 }
 
-/// The setting, while it can change.
+/// Selection that can change at run time.
 #[derive(Debug, Default)]
 pub struct CallLogSwitch(AtomicU8);
 
 impl CallLogSwitch {
-    /// A switch that is set.
+    /// Creates a switch with its first selection.
     pub fn new(calls: CallLog) -> Self {
         CallLogSwitch(AtomicU8::new(calls as u8))
     }
 
-    /// Changes what is recorded from now on.
+    /// Changes the selection for calls that end from now on.
     pub fn set(&self, calls: CallLog) {
         self.0.store(calls as u8, Ordering::Relaxed);
     }
 
-    /// Whether any call is recorded.
+    /// True if any call is logged.
     pub fn is_on(&self) -> bool {
         self.0.load(Ordering::Relaxed) != CallLog::Off as u8
     }
 
-    /// Whether calls are recorded that went well, or were given up.
+    /// True if successful and cancelled calls are logged as well.
     pub fn is_for_all(&self) -> bool {
         self.0.load(Ordering::Relaxed) == CallLog::All as u8
     }
 
-    /// Whether a call that ended so is recorded.
+    /// True if a call with this ending is logged.
     pub fn records(&self, ending: CallEnding) -> bool {
         self.is_for_all() || ending.is_error() && self.is_on()
     }
 }
 
-/// A call that ended.
+/// Facts about a finished call.
 pub struct CallRecord<'a> {
-    /// The method, if it is one of the protocol's.
+    /// Method, if the protocol defines it.
     pub method: &'a str,
-    /// Who called, by the config's name.
+    /// Name of the principal in the config.
     pub principal: &'a str,
-    /// What the client says of itself.
+    /// Client's own description, from `clientInfo`.
     pub client: Option<&'a RawJson>,
-    /// The client's revision.
+    /// Revision that the client speaks.
     pub revision: &'a str,
-    /// The endpoint; empty for the one over everything.
+    /// Endpoint of the client. Empty for the one of all servers.
     pub endpoint: &'a str,
-    /// The server; empty where the call led to none.
+    /// Server of the call. Empty if it reached none.
     pub server: &'a str,
-    /// The tool or prompt; empty where there is none.
+    /// Tool or prompt. Empty if there is none.
     pub tool: &'a str,
-    /// The end in a word: `ok`, or what went wrong.
+    /// Outcome in a word: `ok`, or the kind of failure.
     pub outcome: &'a str,
-    /// The JSON-RPC code of the answer, if it was an error.
+    /// JSON-RPC code of an error response.
     pub code: &'a str,
-    /// From its arrival to its end.
+    /// Time from the call's arrival to its end.
     pub duration: Duration,
-    /// Bytes of its params.
+    /// Size of the params, in bytes.
     pub request_bytes: usize,
-    /// Bytes of its result.
+    /// Size of the result, in bytes.
     pub response_bytes: usize,
 }
 
 impl CallRecord<'_> {
-    /// Writes the line.
+    /// Writes the log line.
     pub fn write(&self) {
+        // A client or a server chose these texts, so they are cut and kept within one line.
         let cut = |text: &str| logs::one_line(text).chars().take(CLIENT_TEXT_MAX).collect::<String>();
         let client = self.client.and_then(RawJson::as_object).map(|info| {
             let said = |key| info.get_string(key).map(|text| cut(&text)).unwrap_or_default();

@@ -1,4 +1,6 @@
-//! Logs: one line an event on stderr, as text or JSON.
+//! Logs on stderr: one line an event, as text or JSON. Owns the filter, the format and the cleaning of peers' text.
+//!
+//! Does not decide what is logged. Invariant: text of a peer stays within one line.
 
 use std::sync::OnceLock;
 
@@ -10,17 +12,17 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 pub use crate::telemetry::redact::redact;
 
-/// Changes what is logged; there is none where nothing was started.
+/// Setter of the log filter. Empty until logging has started.
 static CHANGE: OnceLock<Box<dyn Fn(Targets) + Send + Sync>> = OnceLock::new();
 
-/// Reads a filter: a level, or levels of modules, such as `info,moongate::link=debug`.
+/// Parses a filter: a level, or levels of modules, such as `info,moongate::link=debug`.
 ///
-/// Fails with what is wrong with it.
+/// Returns the parser's message if the filter is wrong.
 pub fn filter(text: &str) -> Result<Targets, String> {
     text.parse().map_err(|e: tracing_subscriber::filter::ParseError| e.to_string())
 }
 
-/// Starts logging; a second call changes nothing.
+/// Starts logging. A second call changes nothing.
 pub fn start(text: &str, json: bool) {
     let (filter, handle) = reload::Layer::new(parse(text));
     let registry = tracing_subscriber::registry().with(filter);
@@ -28,15 +30,16 @@ pub fn start(text: &str, json: bool) {
     let started = if json {
         registry.with(lines.json().flatten_event(true)).try_init()
     } else {
+        // Colours only on a terminal: escape codes in a file disturb a search.
         registry.with(lines.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))).try_init()
     };
     if started.is_ok() {
-        // It fails only where the log is gone, and then there is nothing to change.
+        // Fails only once the log is gone, and then there is nothing to change.
         let _ = CHANGE.set(Box::new(move |filter| handle.reload(filter).unwrap_or_default()));
     }
 }
 
-/// Changes what is logged from now on.
+/// Changes the filter from now on.
 pub fn change(text: &str) {
     if let Some(change) = CHANGE.get() {
         change(parse(text));
@@ -44,10 +47,11 @@ pub fn change(text: &str) {
 }
 
 fn parse(text: &str) -> Targets {
+    // An unusable filter was reported when the config was checked. Logging must work all the same.
     filter(text).unwrap_or_else(|_| Targets::new().with_default(LevelFilter::INFO))
 }
 
-/// RFC 3339, in UTC, to the millisecond.
+/// Timestamp format: RFC 3339 in UTC, to the millisecond.
 struct UtcTime;
 
 impl FormatTime for UtcTime {
@@ -56,7 +60,7 @@ impl FormatTime for UtcTime {
     }
 }
 
-/// A piece of what a peer sent, fit for a log: short, printable, without what looks like a secret.
+/// Returns a sample of a peer's bytes for a log: short, printable, with credentials redacted.
 pub fn sample(bytes: &[u8]) -> String {
     let text: String = String::from_utf8_lossy(&bytes[..bytes.len().min(200)])
         .chars()
@@ -65,7 +69,7 @@ pub fn sample(bytes: &[u8]) -> String {
     redact(&text)
 }
 
-/// Text of a peer's, fit to stand in one line of a log.
+/// Returns a peer's text without control characters, cut to 1000 characters.
 pub fn one_line(text: &str) -> String {
     text.chars().take(1000).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
@@ -84,7 +88,7 @@ mod filter_tests {
     }
 }
 
-/// Lines of the log, for tests.
+/// Captured log lines, for tests.
 #[cfg(test)]
 pub(crate) mod testing {
     use std::sync::{Arc, Mutex, PoisonError};
@@ -92,7 +96,7 @@ pub(crate) mod testing {
     use tracing::field::{Field, Visit};
     use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
-    /// What this thread logs until it is dropped: level, target, message, fields.
+    /// Lines that this thread logs until this is dropped: level, target, message, fields.
     pub(crate) struct Captured {
         lines: Lines,
         _guard: tracing::subscriber::DefaultGuard,
@@ -101,7 +105,7 @@ pub(crate) mod testing {
     #[derive(Clone, Default)]
     struct Lines(Arc<Mutex<Vec<String>>>);
 
-    /// Takes what this thread logs, whatever its level.
+    /// Captures what this thread logs, at any level.
     pub(crate) fn capture() -> Captured {
         let lines = Lines::default();
         let guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(lines.clone()));
@@ -109,7 +113,7 @@ pub(crate) mod testing {
     }
 
     impl Captured {
-        /// The lines so far.
+        /// Returns the lines so far.
         pub(crate) fn lines(&self) -> Vec<String> {
             self.lines.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
         }

@@ -1,7 +1,7 @@
-//! The memory that the process uses, against what it may.
+//! Memory watch: usage of the process against its limit. Owns the limit and the sampling.
 //!
-//! Owns the limit and the looking. Does not decide what is refused (`front`). Invariant: whoever asks whether memory is
-//! short gets an answer that is at most a moment old, without a system call.
+//! Does not decide what is refused (`front/admission.rs`). Invariant: the answer whether memory is over its limit is at
+//! most one sample old and takes no system call.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,31 +10,31 @@ use std::time::Duration;
 
 use crate::telemetry::{Metrics, process};
 
-/// How often is looked: a client cannot send much more than this times the network's speed in between.
+/// Time between samples. In between, a client can send at most this time's worth of network traffic.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
-/// Above this many percent of the limit, memory is short.
+/// Percentage of the limit above which large work is refused.
 const OVER_LIMIT_PERCENT: usize = 90;
 
-/// How much memory the gateway may use.
+/// Memory limit of the gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryLimit {
-    /// As much as there is.
+    /// No limit.
     None,
-    /// What its container may (the control group), if that is limited.
+    /// Limit of the container's control group, if there is one.
     Container,
-    /// So many bytes.
+    /// Limit in bytes.
     Bytes(usize),
 }
 
-/// Whether memory is short.
+/// State of memory usage against the limit.
 pub struct MemoryWatch {
-    /// In bytes; `None`: there is no limit.
+    /// Limit in bytes. `None` means that there is none.
     pub limit: Option<usize>,
     over_limit: AtomicBool,
 }
 
 impl MemoryWatch {
-    /// Memory against a limit; [`Memory::watch`] looks at it.
+    /// Creates a watch for a limit. [`MemoryWatch::watch`] takes the samples.
     pub fn new(limit: MemoryLimit, metrics: &Metrics) -> Arc<Self> {
         let limit = match limit {
             MemoryLimit::None => None,
@@ -45,19 +45,21 @@ impl MemoryWatch {
         Arc::new(MemoryWatch { limit, over_limit: AtomicBool::new(false) })
     }
 
-    /// Whether more than nine tenths of the limit are in use.
+    /// True if more than nine tenths of the limit are in use.
     pub fn is_over_limit(&self) -> bool {
         self.over_limit.load(Ordering::Relaxed)
     }
 
-    /// Looks for as long as it runs; without a limit there is nothing to look at.
+    /// Takes samples until dropped. Returns at once without a limit.
     pub async fn watch(self: Arc<Self>) {
         let Some(limit) = self.limit else { return };
         let mut clock = tokio::time::interval(SAMPLE_INTERVAL);
+        // A late tick must not be followed by a burst of others.
         clock.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             clock.tick().await;
             let used = process::resident().unwrap_or_default();
+            // Divided first: the product could overflow on 32 bits.
             let short = used > (limit / 100 * OVER_LIMIT_PERCENT) as f64;
             if short != self.over_limit.swap(short, Ordering::Relaxed) {
                 let (used, limit) = (used as u64 >> 20, limit >> 20);
@@ -71,25 +73,26 @@ impl MemoryWatch {
     }
 }
 
-/// The lowest limit of the control groups that the process is in: version 2, or the memory controller of version 1.
+/// Returns the lowest limit of the process's control groups: version 2, or the memory controller of version 1.
 fn container(groups: &Path, root: &Path) -> Option<usize> {
     let groups = std::fs::read_to_string(groups).ok()?;
     let limits = groups.lines().filter_map(|line| {
         let mut parts = line.splitn(3, ':');
         let (number, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
         let (top, file) = match (number, controllers) {
+            // `0::PATH` is the unified hierarchy of version 2 (cgroups(7)).
             ("0", "") => (root.to_path_buf(), "memory.max"),
             (_, controllers) if controllers.split(',').any(|name| name == "memory") => {
                 (root.join("memory"), "memory.limit_in_bytes")
             }
             _ => return None,
         };
-        // Inside a container the path may be that of the host, of which only the top is to be seen.
+        // Inside a container the path may be that of the host, of which only the top is visible.
         let own = top.join(path.trim_start_matches('/'));
         let above = own.ancestors().take_while(|dir| dir.starts_with(&top));
         above.filter_map(|dir| std::fs::read_to_string(dir.join(file)).ok()?.trim().parse::<u64>().ok()).min()
     });
-    // Version 1 says "no limit" with the largest number of pages that it can hold.
+    // Version 1 encodes "no limit" as the largest number of pages that it can hold.
     limits.min().filter(|bytes| *bytes < 1 << 60).and_then(|bytes| usize::try_from(bytes).ok())
 }
 

@@ -1,4 +1,7 @@
-//! Handles to the operation histograms, found once and kept: a label look-up for each call would show.
+//! Handles to the operation histograms, cached for each item. Owns the series that each meter has used.
+//!
+//! Does not time calls (`gateway`). Invariant: a call looks up no label, which would cost measurable time, and each
+//! meter has a bounded number of series.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -7,41 +10,41 @@ use prometheus::{Histogram, HistogramVec};
 
 use crate::telemetry::Metrics;
 
-/// Series for failures that one meter has at each hop, at most; more share one. A gateway that runs for months meets
-/// every kind of failure at every tool: without a bound each of them would be another series.
+/// Maximum number of failure series of one meter at each hop. Further kinds share one series. In months, a gateway
+/// meets every kind of failure at every tool: without a bound each of them would be another series.
 const FAILURES_MAX: usize = 16;
-/// Stands for failures beyond that.
+/// Ending of all failures beyond that bound.
 const OTHER: CallEnding = CallEnding { error: "_OTHER", code: "" };
 
-/// The end of a call, as metrics and logs name it.
+/// Ending of a call, as metrics and logs name it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallEnding {
-    /// The kind of failure; empty where there was none.
+    /// Kind of failure. Empty for success.
     pub error: &'static str,
-    /// The JSON-RPC code that the client got; empty where it got a result.
+    /// JSON-RPC code that the client got. Empty if it got a result.
     pub code: &'static str,
 }
 
 impl CallEnding {
-    /// A call that went well.
+    /// Ending of a successful call.
     pub const FINE: CallEnding = CallEnding { error: "", code: "" };
 
-    /// Whether there was a failure.
+    /// True if the call failed.
     pub fn is_error(self) -> bool {
         !self.error.is_empty()
     }
 }
 
-/// A call's way to its server and back.
+/// Exchange of one call with its server.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerHop {
-    /// The revision that the server was spoken to in; empty where the call did not get that far.
+    /// Revision that the server was called in. Empty if the call did not get that far.
     pub revision: &'static str,
-    /// From sending it to its answer.
+    /// Time from sending the call to its response.
     pub time: Duration,
 }
 
-/// Measures one item of the catalogue, or one method.
+/// Meter of one item of the catalogue, or of one method.
 pub struct CallMeter {
     metrics: Arc<Metrics>,
     method: String,
@@ -50,7 +53,7 @@ pub struct CallMeter {
     used_series: RwLock<KnownSeries>,
 }
 
-/// The series that were used so far.
+/// Series that were used so far.
 #[derive(Default)]
 struct KnownSeries {
     server_operation: Vec<OperationSeries>,
@@ -63,12 +66,12 @@ struct OperationSeries {
     histogram: Histogram,
 }
 
-/// Makes meters.
+/// Factory of meters for one registry.
 #[derive(Clone)]
 pub struct MeterFactory(pub Arc<Metrics>);
 
 impl MeterFactory {
-    /// A meter; `server` and `tool` are empty where there is none.
+    /// Creates a meter. `server` and `tool` are empty if there is none.
     pub fn meter(&self, method: &str, server: &str, tool: &str) -> CallMeter {
         CallMeter {
             metrics: self.0.clone(),
@@ -81,11 +84,12 @@ impl MeterFactory {
 }
 
 impl CallMeter {
-    /// Records a call that ended: all of its time, and the server's part of it. `revision` is the client's.
+    /// Records a finished call: its total time and the server's part of it. `revision` is the client's.
     pub fn record(&self, revision: &'static str, ending: CallEnding, total: Duration, hop: Option<ServerHop>) {
-        // A call that leads to no item was routed to no server that the labels could name.
+        // A call to no item was routed to no server that the labels could name.
         let hop = hop.filter(|_| !self.server.is_empty());
         {
+            // Under the shared lock: almost every call finds its series here.
             let known = self.used_series.read().unwrap_or_else(PoisonError::into_inner);
             if let Some(client) = find(&known.server_operation, revision, ending)
                 && let Some(server) = hop.map_or(Some(None), |hop| {
@@ -119,6 +123,7 @@ impl CallMeter {
         ending: CallEnding,
     ) -> &'a Histogram {
         let at = position(known, revision, ending).unwrap_or_else(|| {
+            // Only failures are bounded. Successes have one series for each revision.
             let is_full = ending.is_error() && known.iter().filter(|s| s.ending.is_error()).count() >= FAILURES_MAX;
             let (revision, ending) = if is_full { ("", OTHER) } else { (revision, ending) };
             let labels = [self.method.as_str(), &self.server, &self.tool, ending.error, ending.code, revision];
@@ -133,7 +138,7 @@ fn find<'a>(known: &'a [OperationSeries], revision: &str, ending: CallEnding) ->
     position(known, revision, ending).map(|at| &known[at].histogram)
 }
 
-/// Where the series is. Beyond the bound, failures that have none of their own are found at the one that all share.
+/// Returns the index of a series. A failure beyond the bound gets the index of the shared one.
 fn position(known: &[OperationSeries], revision: &str, ending: CallEnding) -> Option<usize> {
     let own = known.iter().position(|s| s.ending == ending && s.revision == revision);
     own.or_else(|| if ending.is_error() { known.iter().position(|s| s.ending == OTHER) } else { None })

@@ -1,4 +1,7 @@
-//! Every metric, by name.
+//! Registry with every metric. Owns their names, labels and help texts.
+//!
+//! Does not decide when something is counted. Invariant: each name is registered once, and no label holds a client's
+//! text.
 
 use std::time::Duration;
 
@@ -9,10 +12,10 @@ use prometheus::{
 
 use crate::telemetry::{CallEnding, process};
 
-/// From half a millisecond to the longest tool calls.
+/// Buckets in seconds, from half a millisecond to the longest tool calls.
 const CALL_BUCKETS: [f64; 14] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 2.5, 10.0, 60.0, 300.0, 600.0];
-/// The gateway's own time is counted in microseconds.
+/// Buckets in seconds for the gateway's own time, which is microseconds.
 const OVERHEAD_BUCKETS: [f64; 11] =
     [0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.01, 0.1, 1.0];
 /// Labels of both operation histograms, as OpenTelemetry names them.
@@ -25,16 +28,16 @@ pub(crate) const OPERATION_LABELS: [&str; 6] = [
     "mcp_protocol_version",
 ];
 
-/// A handle to one counter.
+/// Handle to one counter.
 pub type CounterHandle = IntCounter;
 
-/// Counters of servers' requests.
+/// Counters of server requests.
 pub type ServerRequests = IntCounterVec;
 
-/// A handle to one gauge.
+/// Handle to one gauge.
 pub type GaugeHandle = IntGauge;
 
-/// All metrics of a running gateway.
+/// Metrics of a running gateway.
 #[allow(missing_docs)] // each is described by its help text below, which is what users read
 pub struct Metrics {
     registry: Registry,
@@ -72,7 +75,7 @@ pub struct Metrics {
     pub catalog_left_out: IntGaugeVec,
     pub filters_unmatched: IntGaugeVec,
     pub auth: IntCounterVec,
-    /// The one of `auth` that every good request counts.
+    /// Series of `auth` that every accepted request counts.
     pub auth_accepted: IntCounter,
     pub policy_denied: IntCounterVec,
     pub translated: IntCounterVec,
@@ -104,7 +107,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// A fresh registry with everything at zero.
+    /// Creates a registry with every metric at zero.
     #[expect(clippy::too_many_lines, reason = "a table: an entry for each metric")]
     pub fn new() -> Self {
         let registry = Registry::new();
@@ -333,7 +336,7 @@ impl Metrics {
             resident_bytes: register(r, Gauge::new("process_resident_memory_bytes", "Resident memory of the process.")),
             open_fds: register(r, Gauge::new("process_open_fds", "Open file descriptors of the process.")),
             threads: register(r, Gauge::new("process_threads", "Threads of the process.")),
-            // Only where it can be known: a constant zero would look like a finding.
+            // Only where the allocator counts: a constant zero would look like a measurement.
             heap_bytes: process::usage().heap_bytes.map(|_| {
                 register(r, Gauge::new("moongate_heap_bytes", "Bytes that the process has allocated and not freed."))
             }),
@@ -342,9 +345,11 @@ impl Metrics {
         }
     }
 
-    /// The Prometheus text format.
+    /// Renders the Prometheus text format.
     pub fn render(&self) -> Vec<u8> {
+        // Read at each scrape, so an idle gateway does no work for these.
         let usage = process::usage();
+        // Scrapes may overlap, and a counter must not go back.
         self.cpu_seconds.inc_by((usage.cpu_seconds - self.cpu_seconds.get()).max(0.0));
         self.resident_bytes.set(usage.resident_bytes);
         self.open_fds.set(usage.open_fds);
@@ -359,7 +364,7 @@ impl Metrics {
         text
     }
 
-    /// Counts a request that the gateway answered without any server: a method of a few, and how that ended.
+    /// Counts a request that the gateway answered without any server. `method` is one of a few.
     pub fn record_gateway_request(
         &self,
         method: &'static str,
@@ -371,8 +376,8 @@ impl Metrics {
         self.server_operation.with_label_values(&labels).observe(took.as_secs_f64());
     }
 
-    /// Forgets the gauges of a server that is no longer configured, whose states and kinds of items these are; what was
-    /// counted stays.
+    /// Removes the gauges of a server that is no longer configured, for these states and kinds of items. Its counters
+    /// stay.
     pub fn forget_server(&self, server: &str, states: &[&str], kinds: &[&str]) {
         let each = [&self.queue_depth, &self.catalog_bytes, &self.catalog_tokens, &self.catalog_left_out];
         let each = each.into_iter().chain([
@@ -382,6 +387,7 @@ impl Metrics {
             &self.filters_unmatched,
         ]);
         for gauges in each.chain([&self.server_connections]) {
+            // `Err` means that the server never had this series.
             let _ = gauges.remove_label_values(&[server]);
         }
         for state in states {
@@ -399,11 +405,11 @@ impl Default for Metrics {
     }
 }
 
-/// Counts something for as long as it lives.
+/// Guard that counts one in a gauge while it lives.
 pub struct CountGuard(IntGauge);
 
 impl CountGuard {
-    /// One more, until the guard is dropped.
+    /// Adds one to the gauge until the guard is dropped.
     pub fn new(gauge: &IntGauge) -> Self {
         gauge.inc();
         CountGuard(gauge.clone())

@@ -1,7 +1,7 @@
-//! What can be seen from outside: metrics and logs.
+//! Telemetry: metrics and logs. Owns the registry and the name of every metric.
 //!
-//! Owns the registry and every metric's name. Does not decide when something is counted. Invariant: label values are
-//! few and fixed: names from the config and the catalogue, words of ours, never what a client sent.
+//! Does not decide when something is counted. Invariant: label values are few and fixed. They are names of the config
+//! and the catalogue, or words of ours, never text of a client.
 
 mod calls;
 pub mod logs;

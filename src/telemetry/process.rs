@@ -1,13 +1,15 @@
-//! The process as the kernel sees it. Linux only; elsewhere everything reads as zero.
+//! Resource usage of the process. Owns the reading of `/proc` and of the allocator's figures.
+//!
+//! Does not register metrics. Invariant: a figure that the platform lacks is zero. Only Linux has `/proc`.
 
-/// What the process uses now.
+/// Resource usage at one moment.
 #[derive(Debug, Default)]
 pub(crate) struct ProcessUsage {
     pub(crate) cpu_seconds: f64,
     pub(crate) resident_bytes: f64,
     pub(crate) open_fds: f64,
     pub(crate) threads: f64,
-    /// What the program has allocated and not freed; `None` without an allocator that says so.
+    /// Bytes that the program has allocated and not freed. `None` without an allocator that counts them.
     pub(crate) heap_bytes: Option<f64>,
 }
 
@@ -24,7 +26,7 @@ pub(crate) fn usage() -> ProcessUsage {
 
 #[cfg(all(feature = "jemalloc", any(target_os = "linux", target_os = "macos")))]
 fn heap() -> Option<f64> {
-    // Its figures are those of the last epoch.
+    // jemalloc caches its figures until the epoch advances.
     tikv_jemalloc_ctl::epoch::advance().ok()?;
     tikv_jemalloc_ctl::stats::allocated::read().ok().map(|bytes| bytes as f64)
 }
@@ -34,20 +36,22 @@ fn heap() -> Option<f64> {
     None
 }
 
-/// Seconds since 1970 at which the first metrics were made, which is the start of the process for all that matters.
+/// Returns the start time, in seconds since 1970. It is that of the first registry, close enough to the process's.
 pub(crate) fn start_time() -> f64 {
     jiff::Timestamp::now().as_millisecond() as f64 / 1000.0
 }
 
 fn cpu_seconds() -> Option<f64> {
-    // Nanoseconds on a CPU, for each thread that lives; the sum over ended ones is in `stat`, in ticks of 10 ms.
+    // utime and stime of all threads, ended ones too, in ticks of 10 ms (proc(5)). The program's name, in parentheses,
+    // may contain spaces.
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
     let fields: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();
     let ticks: f64 = fields.get(11)?.parse::<f64>().ok()? + fields.get(12)?.parse::<f64>().ok()?;
+    // USER_HZ is 100 on x86-64 and ARM.
     Some(ticks / 100.0)
 }
 
-/// Resident memory in bytes.
+/// Returns the resident memory, in bytes.
 pub(super) fn resident() -> Option<f64> {
     Some(status("VmRSS:")? * 1024.0)
 }

@@ -1,16 +1,16 @@
-//! Redaction of credentials in text that others wrote: stderr lines, reasons, samples of garbage.
+//! Redaction of credentials in text of others: stderr lines, error reasons, samples of garbage. Owns which words name a
+//! credential, and where its value ends.
 //!
-//! Owns which words name a credential and where a value ends. Does not decide what is logged. Invariant: sentences pass,
-//! values after `=` and `:` do not, and in doubt more is hidden rather than less.
+//! Does not decide what is logged. Invariant: sentences pass, values after `=` and `:` do not. In doubt more is hidden.
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
 
 use regex_lite::Regex;
 
-/// Stands where a value was.
+/// Replacement of a hidden value.
 const HIDDEN: &str = "[redacted]";
-/// Parts of a name that make it the name of a credential, wherever they stand in it.
+/// Parts of a name that mark a credential anywhere in it.
 const MARKS: [&str; 11] = [
     "token",
     "secret",
@@ -24,14 +24,14 @@ const MARKS: [&str; 11] = [
     "cookie",
     "bearer",
 ];
-/// The same as whole words of a name, between `_`, `-`, `.` and capitals.
+/// Whole words of a name that mark a credential, between `_`, `-`, `.` and capitals.
 const WORDS: [&str; 8] = ["key", "auth", "pass", "pat", "sig", "signature", "jwt", "pin"];
-/// Words by which a value of two words begins.
+/// First words of values that have two words.
 const SCHEMES: [&str; 5] = ["bearer", "basic", "token", "digest", "negotiate"];
 
 /// Hides the value of anything that looks like a credential.
 pub fn redact(text: &str) -> String {
-    // The common case: nothing that a value could follow.
+    // In the common case nothing matches, and no step copies the text.
     let mut out = hide_userinfo(text);
     for hide in [hide_named, hide_flags, hide_schemes, hide_prefixed] {
         if let Cow::Owned(hidden) = hide(&out) {
@@ -45,7 +45,7 @@ fn pattern(cell: &'static OnceLock<Regex>, text: &str) -> &'static Regex {
     cell.get_or_init(|| Regex::new(text).expect("the pattern is a literal of ours"))
 }
 
-/// `https://user:password@host`, in each URL.
+/// Hides the userinfo in each URL: `https://user:password@host`.
 fn hide_userinfo(text: &str) -> Cow<'_, str> {
     static URL: OnceLock<Regex> = OnceLock::new();
     // A password with a slash in it: a colon that no port follows, and a later `@` before any space.
@@ -53,7 +53,7 @@ fn hide_userinfo(text: &str) -> Cow<'_, str> {
     url.replace_all(text, "${1}[redacted]@")
 }
 
-/// `name=value`, `name: value`, `"name": "value"`.
+/// Hides named values: `name=value`, `name: value`, `"name": "value"`.
 fn hide_named(text: &str) -> Cow<'_, str> {
     static NAME: OnceLock<Regex> = OnceLock::new();
     let name = pattern(&NAME, r#"([A-Za-z0-9_.\-]*[A-Za-z0-9_\-])(\\?["'`])?\s*(?::=|=>|=|:)"#);
@@ -80,19 +80,21 @@ fn hide_named(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Where the value is in what follows a name.
+/// Returns the range of the value in the text after a name.
 fn value_after(rest: &str, name: &str) -> std::ops::Range<usize> {
     let start = rest.len() - rest.trim_start_matches([' ', '\t']).len();
     let value = &rest[start..];
     let opening = value.len() - value.trim_start_matches(['\\', '"', '\'', '`']).len();
     if let Some(quote) = value[..opening].chars().next_back() {
-        // To the quote that closes it; where none does, to the end.
+        // Up to the closing quote. Without one, to the end.
         let (inside, mut escaped) = (&value[opening..], false);
+        // JSON in a JSON string: its quotes are escaped, so a backslash is no escape of the value.
         let is_nested = value.starts_with('\\');
         for (at, c) in inside.char_indices() {
             match c {
                 '\\' if !is_nested => escaped = !escaped,
                 c if c == quote && !escaped => {
+                    // The backslashes before the closing quote belong to the quote, not to the value.
                     let end = if is_nested { inside[..at].trim_end_matches('\\').len() } else { at };
                     return start + opening..start + opening + end;
                 }
@@ -102,12 +104,13 @@ fn value_after(rest: &str, name: &str) -> std::ops::Range<usize> {
         return start + opening..rest.len();
     }
     let lower = name.to_ascii_lowercase();
-    // Values with spaces in them.
+    // These values may have spaces in them.
     if ["authorization", "cookie", "passw", "passphrase"].iter().any(|mark| lower.contains(mark)) {
         let end = value.find(['\n', '\r']).unwrap_or(value.len());
         return start..start + end;
     }
     let mut end = word_end(value, 0);
+    // `Bearer abc`: the scheme alone is no secret, the next word is.
     if SCHEMES.iter().any(|scheme| value[..end].eq_ignore_ascii_case(scheme)) {
         let next = end + value[end..].len() - value[end..].trim_start_matches(' ').len();
         end = word_end(value, next);
@@ -119,7 +122,7 @@ fn word_end(text: &str, from: usize) -> usize {
     text[from..].find(|c: char| c.is_whitespace() || matches!(c, ',' | ';' | '&')).map_or(text.len(), |at| from + at)
 }
 
-/// Whether a value of this name is a secret.
+/// True if a value of this name is a secret.
 fn names_credential(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
     let squeezed: String = lower.chars().filter(char::is_ascii_alphanumeric).collect();
@@ -127,10 +130,11 @@ fn names_credential(name: &str) -> bool {
         return true;
     }
     let mut words = lower.split(['_', '-', '.']);
+    // camelCase names such as `apiKey`, which have no separator.
     words.any(|word| WORDS.contains(&word)) || (name.ends_with("Key") && name.len() > 3)
 }
 
-/// `--token value`.
+/// Hides the values of flags: `--token value`.
 fn hide_flags(text: &str) -> Cow<'_, str> {
     static FLAG: OnceLock<Regex> = OnceLock::new();
     let flag = pattern(&FLAG, r#"(^|\s)(--?)([A-Za-z][A-Za-z0-9_\-]*)(\s+)([^\s\-\[][^\s]*)"#);
@@ -140,7 +144,7 @@ fn hide_flags(text: &str) -> Cow<'_, str> {
     })
 }
 
-/// `Bearer value`, and a value that a sentence puts directly behind such a word.
+/// Hides `Bearer value`, and a value directly behind such a word in a sentence.
 fn hide_schemes(text: &str) -> Cow<'_, str> {
     static SCHEME: OnceLock<Regex> = OnceLock::new();
     let scheme = pattern(
@@ -153,7 +157,7 @@ fn hide_schemes(text: &str) -> Cow<'_, str> {
     })
 }
 
-/// Letters and digits in one word: no word of a sentence, and no date.
+/// True for a word of letters and digits, which is neither a word of a sentence nor a date.
 fn looks_random(word: &str) -> bool {
     let has = |test: fn(&char) -> bool| word.chars().any(|c| test(&c));
     let (lower, upper, digit) =
@@ -161,7 +165,7 @@ fn looks_random(word: &str) -> bool {
     digit && (lower || upper) || lower && upper && word.len() >= 20 && !word.contains('/')
 }
 
-/// Keys that say themselves what they are.
+/// Hides keys with a well-known prefix.
 fn hide_prefixed(text: &str) -> Cow<'_, str> {
     static PREFIX: OnceLock<Regex> = OnceLock::new();
     let prefix = pattern(

@@ -1,14 +1,12 @@
-//! Reason why nothing is known of a server.
-//!
-//! Says it in one line that clients may read. Does not decide who reads it (`gateway`). Invariant: the line tells no more
-//! than the status does.
+//! Reason why nothing is known of a server. Formats it as one line that clients may read. Does not decide who reads
+//! it (`gateway`). Invariant: the line tells no more than the status does.
 
 use crate::link::connect_hints;
 use crate::telemetry::logs;
 use crate::upstream::{Upstream, UpstreamStatus};
 
 impl Upstream {
-    /// Explains why a server never came up, by its status; `None`: it did, if perhaps in an earlier run.
+    /// Explains why a server was never connected. `None` if it was, perhaps in a previous process.
     pub fn absence(&self) -> Option<String> {
         if self.pool.shared().is_some() || self.pool.last_handshake().is_some() {
             return None;

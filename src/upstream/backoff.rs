@@ -1,9 +1,8 @@
-//! When a server is tried again.
+//! Reconnect backoff of one server. Decides when the next attempt may start, and what may start it early. Does not
+//! connect or sleep. Invariant: at most [`BUDGET`] attempts in any [`WINDOW`], and there is always a next one.
 //!
-//! Owns the pauses between attempts, and who may end them early. Does not connect and does not wait. Invariant: there are
-//! never more than [`BUDGET`] attempts in any [`WINDOW`], however they fail and whoever calls, and there is always a next one.
-//! The last of them are spread over what is left of that time: short pauses spend the first ones in a second, and a server
-//! that is back a moment later must not be left alone for a minute.
+//! The last attempts are spread over the rest of the window. Short delays would spend all of them in a second. A
+//! server that is back a moment later would then wait for a minute.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -21,39 +20,38 @@ use crate::telemetry::logs;
 use crate::upstream::UpstreamState;
 use crate::upstream::settings::BackoffSettings;
 
-/// Attempts in any [`WINDOW`].
+/// Limit of attempts in any [`WINDOW`].
 pub(super) const BUDGET: usize = 8;
-/// How many of them are made as soon as the pauses allow.
+/// Number of attempts in a [`WINDOW`] that only the delays space out.
 const UNSPACED_ATTEMPTS: usize = 6;
-/// See [`BUDGET`].
+/// Period of [`BUDGET`].
 pub(super) const WINDOW: Duration = Duration::from_secs(60);
-/// The pause after a failure that repeating will not mend, and the longest that a server can ask for.
+/// Delay after a failure that a retry cannot fix, and the longest `Retry-After` that is honoured.
 const LONG_DELAY: Duration = Duration::from_secs(300);
-/// A call ends a pause early, but not sooner after the last attempt than this.
+/// Shortest time between the last attempt and one that a call triggers.
 const DEMAND_DELAY: Duration = Duration::from_secs(10);
-/// The same where repeating will not mend it: somebody may have changed something meanwhile.
+/// Shortest time for a call to trigger an attempt that a retry cannot fix: an operator may have fixed it meanwhile.
 const DEMAND_DELAY_LONG: Duration = Duration::from_secs(30);
-/// After so long without a failure, the pauses begin small again.
+/// Time without a failure after which the delays start small again.
 pub(super) const HEALTHY: Duration = Duration::from_secs(30);
-/// Connections of single clients whose pauses are remembered for one server; of more, those that may be tried again first
-/// are forgotten.
+/// Limit of cooldowns that are remembered for one server. Beyond it, the one that ends first is dropped.
 const COOLDOWNS_MAX: usize = 1024;
 
-/// The pauses of one server.
+/// Backoff state of one connection.
 pub(super) struct ReconnectBackoff {
     backoff: BackoffSettings,
     failures: u32,
     attempts: VecDeque<Instant>,
 }
 
-/// A pause.
+/// Delay before the next attempt.
 #[derive(Debug, PartialEq)]
 pub(super) struct ReconnectDelay {
-    /// What the server is meanwhile.
+    /// State of the server during the delay.
     pub(super) state: UpstreamState,
-    /// When the next attempt is made in any case.
+    /// Time of the next attempt without demand.
     pub(super) until: Instant,
-    /// From when on it is made as soon as somebody needs the server.
+    /// Earliest time of an attempt that demand triggers.
     pub(super) demand_from: Instant,
 }
 
@@ -62,24 +60,26 @@ impl ReconnectBackoff {
         ReconnectBackoff { backoff, failures: 0, attempts: VecDeque::with_capacity(BUDGET) }
     }
 
-    /// An attempt begins.
+    /// Records the start of an attempt.
     pub(super) fn record_attempt(&mut self, now: Instant) {
+        // A ring of the last attempts. Older ones cannot exceed the budget.
         if self.attempts.len() == BUDGET {
             self.attempts.pop_front();
         }
         self.attempts.push_back(now);
     }
 
-    /// The attempt failed.
+    /// Records a failed attempt and returns the delay.
     pub(super) fn on_failure(&mut self, error: &ConnectError, now: Instant) -> ReconnectDelay {
         self.failures = self.failures.saturating_add(1);
+        // Only an operator can fix these, so that attempts are rare, even on demand.
         let parked = |state| (state, LONG_DELAY, DEMAND_DELAY_LONG);
         let (state, pause, wake) = match error {
             ConnectError::Link(LinkError::Spawn(_)) | ConnectError::NoCommonRevision(_) => {
                 parked(UpstreamState::Failed)
             }
             ConnectError::Link(LinkError::Status { status: 401 | 403, .. }) => parked(UpstreamState::NeedsLogin),
-            // Whoever asks to be left alone is, whoever calls.
+            // RFC 9110, 10.2.3: `Retry-After` says how long to wait. Demand does not shorten it.
             ConnectError::Link(LinkError::Status { retry_after: Some(seconds), .. }) => {
                 let pause = Duration::from_secs(*seconds).min(LONG_DELAY).max(self.next_delay());
                 (UpstreamState::BackingOff, pause, pause)
@@ -89,9 +89,9 @@ impl ReconnectBackoff {
         self.delay(state, pause, wake, now)
     }
 
-    /// A connection that was up for so long was lost.
+    /// Records the loss of a connection that was up for this time.
     pub(super) fn on_loss(&mut self, up: Duration, now: Instant) -> ReconnectDelay {
-        // One that ends soon after each start is a failure like any other: only time shows that it is well.
+        // A server that ends soon after each start is failing. Only time shows that it is well.
         if up >= HEALTHY {
             self.failures = 0;
             let pause = self.next_delay();
@@ -102,13 +102,13 @@ impl ReconnectBackoff {
         self.delay(UpstreamState::BackingOff, pause, DEMAND_DELAY, now)
     }
 
-    /// The era that the server was opened in before was wrong: the next attempt looks for another, at once.
+    /// Records an attempt in the wrong era. The next one looks for the other era at once.
     pub(super) fn wrong_era(&mut self, now: Instant) -> ReconnectDelay {
         self.failures = self.failures.saturating_add(1);
         self.delay(UpstreamState::BackingOff, Duration::ZERO, Duration::ZERO, now)
     }
 
-    /// It ended because nobody needed it: that says nothing against it.
+    /// Resets the backoff after an idle stop, which is no failure.
     pub(super) fn reset(&mut self) {
         self.failures = 0;
         self.attempts.clear();
@@ -117,12 +117,12 @@ impl ReconnectBackoff {
     fn delay(&self, state: UpstreamState, pause: Duration, wake: Duration, now: Instant) -> ReconnectDelay {
         let earliest = self.earliest(now);
         let until = (now + pause).max(earliest);
-        // Measured from the attempt that failed: what it took counts.
+        // Measured from the start of the attempt, so that its duration counts.
         let last = self.attempts.back().copied().unwrap_or(now);
         ReconnectDelay { state, until, demand_from: (last + wake).max(earliest).min(until) }
     }
 
-    /// Before when there is no attempt, whatever the pause and whoever calls.
+    /// Returns the earliest time that the budget allows, whatever the delay and the demand.
     fn earliest(&self, now: Instant) -> Instant {
         spread(self.attempts.iter().copied(), UNSPACED_ATTEMPTS, BUDGET, now)
     }
@@ -132,52 +132,51 @@ impl ReconnectBackoff {
     }
 }
 
-/// Before when there is no attempt after those that were made: the first are free, the last are spread over what is left
-/// of the time.
+/// Returns the earliest time of the next attempt. The first `free` attempts are not spaced. The last ones are spread
+/// over the rest of the [`WINDOW`].
 pub(super) fn spread(attempts: impl Iterator<Item = Instant>, free: usize, budget: usize, now: Instant) -> Instant {
     let counted: Vec<Instant> = attempts.filter(|attempt| *attempt + WINDOW > now).collect();
-    // Where there were more than may be, the first of those that count is not the first of all.
+    // Beyond the budget, the oldest attempts that count no longer decide.
     let counted = &counted[counted.len().saturating_sub(budget)..];
     let (made, [first, .., last] | [first @ last]) = (counted.len(), counted) else { return now };
     if made < free {
         return now;
     }
-    // The whole rest of the time where this was the last attempt, half of it where one is left, and so on.
+    // The whole rest of the window after the last attempt, half of it where one is left, and so on.
     let shares = u32::try_from(budget - made).unwrap_or(0) + 1;
     (*last + (*first + WINDOW).duration_since(*last) / shares).max(now)
 }
 
-/// The pauses of one server's connections for single clients, by what each is found by. They are opened on use, and by
-/// nothing else.
+/// Backoff of the dedicated connections of one server, by key. They are opened on use only.
 #[derive(Default)]
 pub(super) struct BackoffTable {
     cooldowns: HashMap<ByteString, (ReconnectBackoff, ConnectCooldown)>,
-    /// Why the last one failed, or was lost.
+    /// Reason of the last failure or loss.
     last_reason: Option<Arc<str>>,
-    /// Its program cannot be started, for whomever: that is no matter of one connection.
+    /// Cooldown of all connections, because the program cannot be started for any client.
     spawn_failure: Option<ConnectCooldown>,
 }
 
-/// A pause of such a connection.
+/// Cooldown of one dedicated connection.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ConnectCooldown {
-    /// Why.
+    /// Failure that caused it.
     pub(super) reason: Arc<str>,
-    /// There is no attempt before this.
+    /// Time before which there is no attempt.
     pub(super) until: Instant,
-    /// Calls wait for that where it is no later than this: the connection was lost a moment ago.
+    /// Time until which calls wait for the end of the cooldown, because the connection was lost a moment ago.
     grace_until: Option<Instant>,
 }
 
 impl ConnectCooldown {
-    /// Whether a call waits for its end, rather than hearing of it.
+    /// Returns true if a call should wait for the end of the cooldown. Otherwise it fails at once.
     pub(super) fn is_worth_waiting(&self) -> bool {
         self.grace_until.is_some_and(|patience| self.until <= patience)
     }
 }
 
 impl BackoffTable {
-    /// An attempt begins, unless it is too soon for that.
+    /// Begins an attempt, unless a cooldown forbids it.
     pub(super) fn try_begin(
         &mut self,
         key: &ByteString,
@@ -188,27 +187,28 @@ impl BackoffTable {
         if let Some(pause) = self.spawn_failure.iter().chain(own).find(|pause| pause.until > now) {
             return Err(pause.clone());
         }
-        // One finds out for all whether it can be started by now.
+        // One attempt finds out for all whether the program can be started by now.
         if let Some(pause) = &mut self.spawn_failure {
             pause.until = now + DEMAND_DELAY;
         }
+        // The entry goes on with its failures, so that the delays keep growing.
         let mut pace = self.cooldowns.remove(key).map_or_else(|| ReconnectBackoff::new(backoff), |(pace, _)| pace);
         pace.record_attempt(now);
         Ok(pace)
     }
 
-    /// A pause that others caused: all attempts of a minute were made.
+    /// Returns the cooldown after other connections used up the attempts of the window.
     pub(super) fn over_budget(&self, until: Instant) -> ConnectCooldown {
         let last = self.last_reason.clone().unwrap_or_else(|| "other connections to it fail".into());
         ConnectCooldown { reason: last, until, grace_until: None }
     }
 
-    /// An attempt succeeded.
+    /// Records a successful attempt.
     pub(super) fn on_success(&mut self) {
         self.spawn_failure = None;
     }
 
-    /// An attempt failed.
+    /// Records a failed attempt and returns its cooldown.
     pub(super) fn on_failure(
         &mut self,
         key: &ByteString,
@@ -217,7 +217,7 @@ impl BackoffTable {
         now: Instant,
     ) -> ConnectCooldown {
         let rest = pace.on_failure(error, now);
-        // Nobody tries before a call needs it, so that the pause ends where a call may end it.
+        // These connections are opened on demand only, so that the cooldown ends where demand may end it.
         let pause = ConnectCooldown {
             reason: logs::one_line(&error.to_string()).into(),
             until: rest.demand_from,
@@ -229,12 +229,12 @@ impl BackoffTable {
         pause
     }
 
-    /// What was tried says nothing of what is tried next.
+    /// Resets the backoff of one key. Earlier failures say nothing about the next attempt.
     pub(super) fn reset(&mut self, key: &ByteString) {
         self.cooldowns.remove(key);
     }
 
-    /// A connection that was up for so long was lost; calls have this much patience.
+    /// Records the loss of a connection after this uptime. `patience`: the time that calls wait for the next one.
     pub(super) fn on_loss(
         &mut self,
         key: &ByteString,
@@ -250,7 +250,7 @@ impl BackoffTable {
     }
 
     fn cool_down(&mut self, key: &ByteString, pace: ReconnectBackoff, pause: ConnectCooldown, now: Instant) {
-        // A pause that is over still counts what was tried before it.
+        // After its cooldown, an entry still counts the attempts of the window.
         self.cooldowns
             .retain(|_, (pace, pause)| pause.until.max(pace.attempts.back().map_or(now, |last| *last + WINDOW)) > now);
         if self.cooldowns.len() >= COOLDOWNS_MAX && !self.cooldowns.contains_key(key) {
@@ -262,21 +262,24 @@ impl BackoffTable {
     }
 }
 
-/// Doubled with each failure, capped, and spread over the upper half so that many gateways do not come together.
+/// Returns the delay: doubled with each failure, capped, and jittered over its upper half. The jitter keeps many
+/// gateways from reconnecting at the same moment.
 pub(super) fn backoff_delay(backoff: BackoffSettings, failures: u32) -> Duration {
+    // The shift is capped, because a `u32` overflows at 32.
     let full = backoff.min.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(backoff.max);
     let byte: [u8; 1] = random::random_bytes();
+    // From 0.5 to 1.0, in 256 steps.
     full.mul_f64(0.5 + f64::from(byte[0]) / 510.0)
 }
 
-/// Who waits for a server that is away.
+/// Demand of callers for a server that is disconnected.
 #[derive(Default)]
 pub(super) struct ConnectDemand {
     waiting: AtomicUsize,
     notify: Notify,
 }
 
-/// Somebody waits until this is dropped.
+/// Guard of one waiting caller.
 pub(super) struct DemandGuard<'a>(&'a ConnectDemand);
 
 impl ConnectDemand {
@@ -286,15 +289,15 @@ impl ConnectDemand {
         DemandGuard(self)
     }
 
-    /// Whoever would try again looks whether somebody needs that.
+    /// Wakes the supervisor to check the demand again.
     pub(super) fn recheck(&self) {
         self.notify.notify_waiters();
     }
 
-    /// Ends as soon as somebody waits, or something else needs the server.
+    /// Waits until a caller waits, or `otherwise` returns true.
     pub(super) async fn wait_for_demand(&self, otherwise: impl Fn() -> bool) {
         loop {
-            // Made before the look, so that nothing that happens in between is missed.
+            // Created before the check, so that no signal in between is missed.
             let notified = self.notify.notified();
             if self.waiting.load(Ordering::Acquire) > 0 || otherwise() {
                 return;
@@ -376,7 +379,7 @@ mod tests {
             while now < start + Duration::from_secs(60) {
                 pace.record_attempt(now);
                 starts.push(now - start);
-                // Each start succeeds, and dies a moment later.
+                // Each start succeeds, and the process dies a moment later.
                 now += Duration::from_millis(50);
                 let rest = pace.on_loss(Duration::from_millis(40), now);
                 now = if called { rest.demand_from } else { rest.until };
@@ -396,6 +399,7 @@ mod tests {
             if attempt < UNSPACED_ATTEMPTS {
                 assert!(rest.until - now <= short.max, "the first follow at once");
             }
+            // Follows the schedule without any demand.
             longest = longest.max(rest.until - now);
             now = rest.until;
         }
@@ -421,6 +425,7 @@ mod tests {
         let pause = fail(&mut paces, &other, &unstartable);
         let third = ByteString::literal("third");
         assert_eq!(began(&mut paces, &third), Err(pause.clone()));
+        // The cooldown of the unstartable program is over.
         tokio::time::advance(pause.until - Instant::now()).await;
         assert!(began(&mut paces, &third).is_ok());
         assert!(began(&mut paces, &other).is_err(), "one tries for all");
@@ -437,6 +442,7 @@ mod tests {
             paces.on_failure(&key, pace, &refused(), Instant::now());
         }
         assert_eq!(paces.cooldowns.len(), COOLDOWNS_MAX);
+        // All attempts have left the window, so that the next entry removes the old ones.
         tokio::time::advance(WINDOW).await;
         let key = ByteString::literal("last");
         let pace = paces.try_begin(&key, backoff(), Instant::now()).unwrap();
@@ -466,7 +472,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens in whatever order, and whoever calls: attempts keep within the budget, and go on for ever.
+        /// Attempts stay within the budget and never end, for any order of events and any demand.
         #[test]
         fn attempts_are_bounded_and_never_end(events in prop::collection::vec(happens(), 1..80)) {
             let mut pace = ReconnectBackoff::new(backoff());
@@ -492,7 +498,7 @@ mod tests {
             for window in attempts.windows(BUDGET + 1) {
                 prop_assert!(window[BUDGET] - window[0] >= WINDOW);
             }
-            // Faults are over: the next attempt is the last, and health makes the pauses small again.
+            // After the faults, the next attempt is the last one, and health makes the delays small again.
             pace.record_attempt(now);
             let rest = pace.on_loss(HEALTHY, now + HEALTHY);
             prop_assert!(rest.until <= now + HEALTHY + WINDOW);

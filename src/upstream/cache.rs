@@ -1,7 +1,6 @@
-//! What a server offered, between two runs of the gateway.
-//!
-//! Owns its row in the store. Does not decide when a server is listed (`supervise`). Invariant: a row is used only for a
-//! server whose settings are those that it was listed with.
+//! Lists of one server, cached across restarts of the gateway. Owns the server's row in the store. Does not decide
+//! when a server is listed (`connected.rs`). Invariant: a row is used only for a server with the same settings that
+//! it was listed with.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,25 +20,25 @@ use crate::upstream::{
     ConnectTarget, ItemList, ServerLists, ServerSettings, Upstream, UpstreamConnection, gateway_caller,
 };
 
-/// A row that was confirmed is written again after so long, so that it does not look old.
+/// Age after which a confirmed row is written again, so that it does not look old. In seconds.
 const REWRITE_AFTER_SECONDS: u64 = 3600;
-/// The largest row that is kept.
+/// Limit of one row, in bytes.
 const ROW_MAX: usize = 16 * 1024 * 1024;
 
-/// What is known from an earlier run, and of the row.
+/// State of the cached row and of its confirmation.
 #[derive(Default)]
 pub(super) struct ListCache {
-    /// Whether its lists are those of an earlier run.
+    /// True if the lists are those of a previous process.
     unconfirmed: AtomicBool,
-    /// Whether all its lists were taken, now or in an earlier run.
+    /// True if all lists were fetched, now or by a previous process.
     listed: AtomicBool,
-    /// When the row was written: seconds since 1970.
+    /// Time of the last write, in seconds since 1970.
     written: AtomicU64,
-    /// The lists that were written.
+    /// Lists of the last write.
     lists: ArcSwapOption<ServerLists>,
-    /// The eras that were written.
+    /// Eras of the last write.
     eras: Mutex<Option<(Era, Option<bool>)>>,
-    /// Whether it was written that the server asks.
+    /// True if the last write said that the server sends input requests.
     requests_input: AtomicBool,
 }
 
@@ -49,17 +48,17 @@ impl ListCache {
     }
 }
 
-/// A row.
+/// Row in the store. Its members are the file format.
 #[derive(Serialize, Deserialize)]
 struct CachedRow {
     settings: String,
     saved: u64,
     modern: bool,
-    /// Whether it speaks the other era, too.
+    /// True if the server speaks the other era, too.
     #[serde(default)]
     other: Option<bool>,
     pipe: bool,
-    /// Whether it was seen to ask clients for something on a pipe.
+    /// True if the server ever sent an input request on a pipe.
     #[serde(default)]
     asks: bool,
     face: ServerDescription,
@@ -67,23 +66,26 @@ struct CachedRow {
 }
 
 impl Upstream {
-    /// Whether its lists are those of an earlier run, and it has not said yet that they hold.
+    /// Returns true if the lists are those of a previous process, and the server has not confirmed them yet.
     pub fn is_unconfirmed(&self) -> bool {
         self.list_cache.unconfirmed.load(Ordering::Relaxed)
     }
 
-    /// Whether all its lists were taken in full, now or before.
+    /// Returns true if all lists were fetched in full, now or before.
     pub fn is_listed(&self) -> bool {
         self.list_cache.listed.load(Ordering::Relaxed)
     }
 
-    /// Takes over what an earlier run knew; false: it is of no use. A server that was listed meanwhile knows better.
+    /// Restores a row of a previous process. Returns false if the row is of no use. A server that was listed
+    /// meanwhile keeps its own lists.
     pub fn restore(&self, row: &Bytes, longest: Duration) -> bool {
         let Ok(row) = serde_json::from_slice::<CachedRow>(row) else { return false };
         let old = unix_now().saturating_sub(row.saved) >= longest.as_secs();
+        // With other settings, the server may offer other items.
         if old || row.settings != digest(&self.settings) {
             return false;
         }
+        // Restored even if the server was listed meanwhile: the record only ever grows.
         if row.asks {
             self.pool.record.restore();
             self.list_cache.requests_input.store(true, Ordering::Relaxed);
@@ -109,16 +111,17 @@ impl Upstream {
         true
     }
 
-    /// The lists are what the server says now: that is what the next run begins with.
+    /// Confirms the lists as the server's own, and persists them for the next process.
     pub(super) fn persist_lists(&self, active: &UpstreamConnection) {
         self.list_cache.unconfirmed.store(false, Ordering::Relaxed);
         self.list_cache.listed.store(true, Ordering::Relaxed);
         self.publish_staleness();
         let (items, now) = (self.lists(), unix_now());
         let eras = Some((active.era, self.pool.last_handshake().and_then(|spoke| spoke.speaks_other_era)));
+        // Unchanged lists are the same allocation.
         let same = self.list_cache.lists.load().as_ref().is_some_and(|lists| Arc::ptr_eq(lists, &items))
             && *self.list_cache.eras() == eras;
-        // What another took the place of, or nobody configures any more, has nothing to leave.
+        // A server that was replaced or removed from the config leaves no row.
         let leaves = self.context.store.is_persistent() && !self.is_draining.load(Ordering::Acquire);
         let asks = self.pool.record.was_seen();
         let same = same && self.list_cache.requests_input.load(Ordering::Relaxed) == asks;
@@ -153,7 +156,7 @@ impl Upstream {
         }
     }
 
-    /// What is known of the server is as doubtful as it is to another.
+    /// Copies the confirmation of another upstream together with its lists.
     pub(super) fn copy_confirmation_from(&self, other: &Upstream) {
         self.list_cache.unconfirmed.store(other.is_unconfirmed(), Ordering::Relaxed);
         self.list_cache.listed.store(other.is_listed(), Ordering::Relaxed);
@@ -166,12 +169,12 @@ impl Upstream {
     }
 }
 
-/// A digest of what decides which server it is and what it offers us: credentials too, since what one of them is shown
-/// may be hidden from another.
+/// Returns a digest of the settings that decide which server it is and what it offers. Credentials count, since a
+/// server may show each of them different items.
 pub(super) fn digest(settings: &ServerSettings) -> String {
     let mut context = Context::new(&SHA256);
     let mut add = |part: &[u8]| {
-        // The lengths keep apart what would read the same in a row.
+        // The lengths keep apart parts that would otherwise join to the same bytes.
         context.update(&(part.len() as u64).to_be_bytes());
         context.update(part);
     };
@@ -179,12 +182,13 @@ pub(super) fn digest(settings: &ServerSettings) -> String {
         ConnectTarget::Stdio { command, args, env, cwd } => {
             add(b"stdio");
             add(command.as_bytes());
+            // The count keeps apart the arguments and the variables that follow.
             add(&(args.len() as u64).to_be_bytes());
             args.iter().for_each(|arg| add(arg.as_bytes()));
             env.iter().for_each(|(name, value)| [name, value].into_iter().for_each(|part| add(part.as_bytes())));
             add(cwd.as_ref().map_or(&b""[..], |cwd| cwd.as_os_str().as_encoded_bytes()));
         }
-        // Nothing is ever listed with it.
+        // A misconfigured server is never listed.
         ConnectTarget::Misconfigured { .. } => add(b"misconfigured"),
         ConnectTarget::Socket(address) => {
             add(b"socket");
@@ -229,6 +233,7 @@ mod tests {
     fn row(settings: &ServerSettings, saved: u64) -> Bytes {
         let row = serde_json::json!({
             "settings": digest(settings), "saved": saved, "modern": false, "pipe": true,
+            // Row of an earlier release: members that came later are absent.
             "face": {"info": {"name": "s"}, "instructions": "Ask.", "features": {"tools": true}},
             "lists": [{"items": [{"name": "t", "inputSchema": {"x": 1.0}}], "cache": null},
                 {"items": [], "cache": null}, {"items": [], "cache": null}, {"items": [], "cache": null}],
@@ -246,6 +251,7 @@ mod tests {
         assert_eq!(same.list_ttl(ItemKind::Tools), Some(0), "nobody may keep them");
         assert_eq!(same.context.metrics.catalog_stale.with_label_values(&["a"]).get(), 1);
         for other in [
+            // The parts of the settings are kept apart: "ab" is not "a", "b".
             settings(&["ab"]),
             settings(&["a", "c"]),
             ServerSettings { protocol: Some("x".into()), ..settings(&["a", "b"]) },
@@ -261,7 +267,7 @@ mod tests {
         assert!(known.restore(&row(&lazy, unix_now()), DAY));
         let (mut asleep, mut started) = (known.watch(), unknown.watch());
         let running = [tokio::spawn(known.clone().run()), tokio::spawn(unknown.clone().run())];
-        // Its command does not exist.
+        // The command does not exist.
         started.wait_for(|status| status.state == UpstreamState::Failed).await.unwrap();
         let status = asleep.wait_for(|status| status.state != UpstreamState::Starting).await.unwrap().clone();
         assert!(status.state == UpstreamState::Stopped && status.reason.contains("not started yet"), "{status:?}");

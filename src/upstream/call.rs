@@ -1,7 +1,6 @@
-//! One call at a server, from its start to its end: a slot, a connection, and another attempt where that is allowed.
-//!
-//! Owns what the call holds meanwhile. Does not spell it (`revision`). Invariant: a call is made again only before
-//! anything was heard of it, and its client hears of one attempt.
+//! Call at a server, from start to end. Owns its concurrency permit, its connection and its retries. Does not encode
+//! the call (`revision`). Invariant: a call is retried only before any of its events arrived, and its client sees one
+//! attempt.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,22 +20,22 @@ use crate::upstream::pool::CheckedOut;
 use crate::upstream::replace::CallGuard;
 use crate::upstream::retry::{RetryDecision, RetryableCall};
 
-/// A shorter wait for a turn is no part of an explanation.
+/// Shortest queue time that an error mentions.
 const QUEUE_TIME_SHOWN: Duration = Duration::from_millis(100);
 
-/// A call that has what it needs.
+/// Call that has its connection and its permits.
 pub(super) struct StartedCall {
     pub(super) exchange: Exchange,
     pub(super) checked_out: CheckedOut,
     pub(super) is_multiplexed: bool,
     pub(super) revision: &'static str,
-    /// How long the call waited for its turn.
+    /// Time in the concurrency queue.
     pub(super) queue_time: Duration,
     pub(super) permit: Option<ConcurrencyPermit>,
     pub(super) breaker_permit: BreakerPermit,
 }
 
-/// A call in progress.
+/// Call in progress.
 pub(super) struct ActiveCall {
     pub(super) upstream: CallGuard,
     pub(super) step: CallStep,
@@ -44,24 +43,24 @@ pub(super) struct ActiveCall {
     pub(super) breaker_permit: Option<BreakerPermit>,
     pub(super) checked_out: CheckedOut,
     pub(super) is_multiplexed: bool,
-    /// The revision that its connection speaks; empty before there is one.
+    /// Revision of the call's connection. Empty before there is one.
     pub(super) revision: &'static str,
-    /// How long it waited for its turn.
+    /// Time in the concurrency queue, of all attempts.
     pub(super) queue_time: Duration,
-    /// To make it again.
+    /// Copy of the call for a retry, while one is possible.
     pub(super) retryable: Option<Box<RetryableCall>>,
-    /// Whether its client brought credentials of its own: what the server's host says of those is about nobody else.
+    /// True if the client brought its own credentials. A refusal of those says nothing about other clients.
     pub(super) own_credentials: bool,
     pub(super) deadline: Instant,
     pub(super) quota: NotificationQuota,
-    /// Keeps a server up that is started on use.
+    /// Guard that keeps a lazy server running.
     pub(super) activity: Option<CallActivityGuard>,
 }
 
-/// A call at a server.
+/// Stream of the events of one call.
 pub struct ServerCall(CallStart);
 
-/// Most calls run; one that may not be sent is over before.
+/// State at the start: most calls run, a refused one has ended before.
 enum CallStart {
     Refused(Option<Error>),
     Running(Box<ActiveCall>),
@@ -76,7 +75,7 @@ impl ServerCall {
         ServerCall(CallStart::Running(Box::new(run)))
     }
 
-    /// The revision that its server is spoken to in; empty as long as no connection was found for it.
+    /// Returns the revision of the call's connection. Empty as long as there is none.
     pub fn revision(&self) -> &'static str {
         match &self.0 {
             CallStart::Refused(_) => "",
@@ -96,7 +95,7 @@ impl Stream for ServerCall {
     }
 }
 
-/// Where it is.
+/// Progress of a call.
 pub(super) enum CallStep {
     Starting(BoxFuture<'static, Result<StartedCall, Error>>),
     Running(Exchange),
@@ -158,13 +157,15 @@ impl ActiveCall {
     fn on_event(&mut self, event: ExchangeEvent) -> Option<ExchangeEvent> {
         match event {
             ExchangeEvent::Notification(notice) => {
+                // The client has seen an event of this attempt. A second attempt would repeat it.
                 self.retryable = None;
                 return self.admit_notification(&notice).then_some(ExchangeEvent::Notification(notice));
             }
-            // A user's time is no load on the server: a call that waits for an answer keeps nobody out, and goes on
-            // afterwards without another turn.
+            // A user's time is no load on the server. The permit is released, and the call goes on later without
+            // another one.
             ExchangeEvent::InputRequired(_) => (self.retryable, self.permit) = (None, None),
             ExchangeEvent::Done(end) => {
+                // Recorded before a retry: the failed attempt counts for the breaker.
                 self.record_outcome(&end);
                 if let Err(error) = &end
                     && self.try_retry(error)
@@ -178,7 +179,7 @@ impl ActiveCall {
         Some(event)
     }
 
-    /// Whether a notification is within what one call may have.
+    /// Returns true if a notification is within the quota of one call.
     fn admit_notification(&mut self, notice: &Notification) -> bool {
         let (upstream, size) = (&self.upstream, notice.size_hint());
         let admitted = self.quota.admit(size, upstream.live_settings.load().max_notifications, Instant::now());
@@ -188,7 +189,7 @@ impl ActiveCall {
         admitted
     }
 
-    /// A call that ran out of time, and had waited for its turn, says so: the server may have had little of that time.
+    /// Adds the queue time to a timeout: the server may have had little of the call's time.
     fn with_queue_time(&self, mut error: Error) -> Error {
         if error.kind == McpErrorKind::ServerTimeout && self.queue_time >= QUEUE_TIME_SHOWN {
             let (name, queued) = (&self.upstream.settings.name, self.queue_time.as_secs_f64());
@@ -202,19 +203,21 @@ impl ActiveCall {
         error
     }
 
-    /// What the end shows of the server.
+    /// Feeds the outcome to the retry budget, the circuit breaker and the supervisor.
     fn record_outcome(&mut self, end: &Result<Outcome, Error>) {
         let upstream = &self.upstream;
         let verdict = classify(end, self.is_multiplexed, self.own_credentials);
+        // Only calls that could be retried earn retries.
         if verdict == CallClass::Success && self.retryable.is_some() {
             upstream.retry_budget.deposit();
         }
         upstream.breaker.record(verdict, &self.breaker_permit.take().unwrap_or_default());
         match end {
             Err(error) if error.kind == McpErrorKind::ServerDown => upstream.connection_suspect.notify_one(),
-            // Perhaps it is that call alone that may not be made, or credentials of ours that are no longer good.
+            // The cause may be this call alone, or credentials of the gateway that expired.
             Err(error) if is_refused(error) && !self.own_credentials => upstream.call_refused.notify_one(),
             Ok(Outcome { task: Some(task), .. }) => {
+                // A task outlives its call, and needs the server until its end.
                 if self.activity.is_some() {
                     upstream.activity.track_task(task);
                 }
@@ -224,7 +227,7 @@ impl ActiveCall {
         }
     }
 
-    /// Starts another attempt, if there may be one.
+    /// Starts another attempt, if a retry is allowed. Returns false if not.
     fn try_retry(&mut self, error: &Error) -> bool {
         let Some(mut spare) = self.retryable.take() else { return false };
         let upstream = Arc::clone(&self.upstream);
@@ -242,10 +245,12 @@ impl ActiveCall {
         let Some(call) = spare.call.clone_for_retry() else { return false };
         let caller: Arc<Caller> = spare.caller.clone();
         self.retryable = Some(spare);
+        // The next attempt may choose another connection, so that this one is returned to the pool.
         self.checked_out = CheckedOut::default();
         let (slot, deadline) = (self.permit.take(), self.deadline);
         self.step = CallStep::Starting(Box::pin(async move {
             tokio::time::sleep(pause).await;
+            // The breaker may have opened since the first attempt.
             let pass = upstream.check_breaker()?;
             upstream.connect_and_start(&caller, call, slot, pass, deadline).await
         }));
@@ -253,18 +258,18 @@ impl ActiveCall {
     }
 }
 
-/// Whether the host refused, and would again: its credentials, its path, its method.
+/// Returns true if the host refused for good: for its credentials, its path or its method.
 pub(super) fn is_refused(error: &Error) -> bool {
     error.kind == McpErrorKind::ServerRefused && error.retryable == Retryable::No
 }
 
-/// What the end of a call shows of its server as a whole.
+/// Classifies the end of a call for the circuit breaker.
 fn classify(end: &Result<Outcome, Error>, is_pipe: bool, own_credentials: bool) -> CallClass {
     let Err(error) = end else { return CallClass::Success };
     let fault = |wait| CallClass::Failure(error.message.to_string(), wait);
     match (&error.kind, error.retryable) {
         (McpErrorKind::ServerError(_), _) => CallClass::Success,
-        // A pipe that ends is opened anew, which has its own pauses.
+        // A closed pipe is handled by reconnect backoff.
         (McpErrorKind::ServerDown, _) if is_pipe => CallClass::Ignored,
         (McpErrorKind::ServerDown | McpErrorKind::ServerTimeout, _) => fault(None),
         (McpErrorKind::ServerRefused, Retryable::After(wait)) if !own_credentials => fault(wait),
@@ -291,7 +296,7 @@ mod tests {
                 talk.serve_legacy(message);
                 return;
             }
-            // No more at once than a call has room for.
+            // No more at once than one call has room for.
             for _ in 0..40 {
                 let params = json!({"level": "error", "data": "x".repeat(400)});
                 talk.send(json!({"jsonrpc": "2.0", "method": "notifications/message", "params": params}));

@@ -1,9 +1,9 @@
-//! Calls to a server that keeps failing end at once.
+//! Circuit breaker of one server. Counts transport failures only: JSON-RPC errors are successes. Does not send or
+//! classify calls (`call.rs`). Invariant: an answer of the server, an error included, never opens the breaker, and an
+//! open one lets through one probe.
 //!
-//! Owns the decision whether a call is sent at all: after so many transport faults in a row, or where most calls fail, or
-//! where the server asks to wait, calls are shut out for a while; then one is let through to see. Knows faults only as
-//! such. Invariant: what a server answers, an error included, never shuts anybody out, and one that fails is not asked
-//! more than once in that while.
+//! The breaker opens after failures in a row, at a high rate of failures, or when the server asks to wait
+//! (`Retry-After`). After a while, one probe call decides whether it closes.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,24 +14,24 @@ use tokio::time::Instant;
 
 use crate::upstream::settings::BreakerSettings;
 
-/// Faults are also counted over this time,
+/// Window in which failures are counted.
 const WINDOW: Duration = Duration::from_secs(30);
-/// and where there were at least so many calls,
+/// Calls in a window from which on the rate of failures counts.
 const CALLS_MIN: u64 = 20;
-/// of which so many in a hundred failed, others are shut out.
+/// Percentage of failed calls that opens the breaker.
 const FAULTS_PERCENT: u64 = 80;
-/// The longest that calls are kept from a server because it asks for that.
+/// Longest time that the breaker opens at the server's own request.
 pub(super) const OPEN_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// The breaker of one server.
+/// Circuit breaker of one server.
 pub(super) struct CircuitBreaker {
     settings: BreakerSettings,
     epoch: Instant,
-    /// Until when calls are shut out, in milliseconds since the epoch; 0: they are not.
+    /// End of the open state, in milliseconds since the epoch. 0: closed.
     open_until_ms: AtomicU64,
-    /// Faults without a good call in between.
+    /// Failures since the last success.
     streak: AtomicU32,
-    /// Good calls of this window.
+    /// Successful calls of this window.
     successes: AtomicU64,
     inner: Mutex<BreakerWindow>,
     changed: Notify,
@@ -44,32 +44,32 @@ struct BreakerWindow {
     reason: String,
 }
 
-/// A call may be sent.
+/// Permit of one call.
 #[derive(Default)]
 pub(super) struct BreakerPermit {
-    /// Whether it is the one that is let through to see whether others may be.
+    /// Probe, if this call decides whether the breaker closes.
     probe: Option<HalfOpenProbe>,
 }
 
 struct HalfOpenProbe(Arc<CircuitBreaker>);
 
-/// Calls are shut out.
+/// State of an open breaker.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct OpenState {
-    /// Why.
+    /// Failure that opened it.
     pub(super) reason: String,
-    /// For how long.
+    /// Time until the next probe.
     pub(super) remaining: Duration,
 }
 
-/// What a call showed of its server.
+/// Class of a finished call.
 #[derive(Debug, PartialEq)]
 pub(super) enum CallClass {
-    /// It is there and answers.
+    /// The server is there and answers.
     Success,
-    /// It failed as a whole, and perhaps said for how long to leave it alone.
+    /// The server failed as a whole. The time is its own request to wait.
     Failure(String, Option<Duration>),
-    /// Nothing.
+    /// The call says nothing about the server.
     Ignored,
 }
 
@@ -91,11 +91,13 @@ impl CircuitBreaker {
         })
     }
 
-    /// Whether a call may be sent now.
+    /// Returns a permit for a call, or the open state.
     pub(super) fn admit(self: &Arc<Self>) -> Result<BreakerPermit, OpenState> {
+        // Fast path: a closed breaker costs one atomic load and no lock.
         if self.open_until_ms.load(Ordering::Acquire) == 0 {
             return Ok(BreakerPermit::default());
         }
+        // Decided under the lock: two calls must not both become the probe.
         let mut inner = self.lock();
         match self.remaining() {
             None => Ok(BreakerPermit::default()),
@@ -109,13 +111,14 @@ impl CircuitBreaker {
         }
     }
 
-    /// A call ended.
+    /// Records the end of a call.
     pub(super) fn record(&self, verdict: CallClass, pass: &BreakerPermit) {
         let probe = pass.probe.is_some();
         match verdict {
             CallClass::Ignored => {}
             CallClass::Success => {
                 self.successes.fetch_add(1, Ordering::Relaxed);
+                // Read first: a store at each success would bounce the cache line between cores.
                 if self.streak.load(Ordering::Relaxed) != 0 {
                     self.streak.store(0, Ordering::Relaxed);
                 }
@@ -141,9 +144,11 @@ impl CircuitBreaker {
             && (probe || streak >= limit || (all >= CALLS_MIN && inner.failures * 100 >= all * FAULTS_PERCENT));
         let failing = failing.then_some(self.settings.open);
         let asked = wait.map(|wait| wait.min(OPEN_TIME_MAX)).filter(|wait| !wait.is_zero());
+        // The longer of the two times counts.
         if let Some(time) = failing.max(asked) {
+            // Never 0, which means closed.
             let until = self.now_ms().saturating_add(millis(time)).max(1);
-            // Late ends of calls that were sent before make it no longer.
+            // Calls that were sent before the breaker opened must not prolong it.
             if probe || self.remaining().is_none() {
                 self.open_until_ms.store(until, Ordering::Release);
                 (inner.started, inner.failures, inner.reason) = (Instant::now(), 0, reason);
@@ -153,7 +158,7 @@ impl CircuitBreaker {
         }
     }
 
-    /// As if nothing had been: it is another connection.
+    /// Closes the breaker and forgets all failures. Called for each new connection.
     pub(super) fn reset(&self) {
         let mut inner = self.lock();
         self.streak.store(0, Ordering::Relaxed);
@@ -164,13 +169,13 @@ impl CircuitBreaker {
         }
     }
 
-    /// Why and for how long calls are shut out, if they are.
+    /// Returns the open state, if the breaker is open.
     pub(super) fn open_state(&self) -> Option<OpenState> {
         let inner = self.lock();
         self.remaining().map(|left| OpenState { reason: inner.reason.clone(), remaining: left })
     }
 
-    /// Waits until calls are shut out, or let in again.
+    /// Waits until the breaker opens or closes.
     pub(super) async fn changed(&self) {
         self.changed.notified().await;
     }
@@ -193,7 +198,7 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// However it ended, or if nobody waited for its end: another may be sent to see.
+/// A probe that ended, or was abandoned by its client, makes room for the next one.
 impl Drop for HalfOpenProbe {
     fn drop(&mut self) {
         self.0.lock().probing = false;
@@ -221,6 +226,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn faults_in_a_row_shut_it_and_one_call_opens_it() {
         let breaker = breaker(3);
+        // A success between the failures starts the count anew.
         for _ in 0..2 {
             assert!(send(&breaker, fault(None)) && send(&breaker, fault(None)));
             assert!(send(&breaker, CallClass::Success), "a good call in between");
@@ -238,7 +244,7 @@ mod tests {
         drop(probe);
         assert_eq!(breaker.admit().err().map(|shut| shut.remaining), Some(OPEN), "it still fails");
         tokio::time::advance(OPEN).await;
-        // Its client went away before there was an end.
+        // The client of the probe went away before the end.
         drop(breaker.admit());
         assert!(send(&breaker, CallClass::Success));
         assert!(send(&breaker, fault(None)) && send(&breaker, CallClass::Success), "as before");
@@ -260,12 +266,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_share_of_faults_shuts_it_too() {
         let breaker = breaker(1000);
+        // Nine of ten calls fail.
         let mut sent = 0;
         while send(&breaker, if sent % 10 == 0 { CallClass::Success } else { fault(None) }) {
             sent += 1;
             assert!(sent < 100);
         }
         assert!(sent >= CALLS_MIN, "{sent}");
+        // Half of the calls fail, which is below the limit.
         let half = self::breaker(1000);
         for n in 0..1000 {
             assert!(
@@ -277,6 +285,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_asks_to_wait_is_left_alone_within_reason() {
+        // The time that the server asks for, and the time that it gets.
         for (asked, waited) in [(2, 2), (1_000_000_000, 60)] {
             let breaker = breaker(1000);
             assert!(send(&breaker, fault(Some(0))), "that is no wish");
@@ -292,6 +301,7 @@ mod tests {
         let breaker = breaker(1);
         assert!(send(&breaker, fault(None)));
         assert!(breaker.admit().is_err());
+        // One wake-up for the opening, one for the reset.
         breaker.changed().await;
         breaker.reset();
         breaker.changed().await;

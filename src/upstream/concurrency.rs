@@ -1,6 +1,5 @@
-//! How many calls a server has at once, and how many may wait for their turn.
-//!
-//! Invariant: turns are given in the order of asking, and nobody waits longer than the call's own time.
+//! Concurrency limit of one server, with a queue. Owns the permits and the number of waiting calls. Does not start
+//! calls (`call.rs`). Invariant: permits are granted in the order of arrival, and no call waits beyond its deadline.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,16 +11,16 @@ use crate::model::{Error, McpErrorKind};
 use crate::telemetry::{GaugeHandle, Metrics};
 use crate::upstream::ServerSettings;
 
-/// The slots of one server.
+/// Permits of one server.
 pub(super) struct ConcurrencyLimit {
     free: Arc<Semaphore>,
     queued: AtomicUsize,
 }
 
-/// A call's slot.
+/// Permit of one call.
 pub(super) type ConcurrencyPermit = OwnedSemaphorePermit;
 
-/// A call's slot; while it waits for something that is no load on the server, its place among those that wait for one.
+/// Permit of one call, or its place in the queue while the call waits without load on the server.
 pub(super) struct QueuedPermit<'a> {
     pub(super) permit: Option<ConcurrencyPermit>,
     queue_place: Option<QueuePlace<'a>>,
@@ -32,7 +31,7 @@ pub(super) struct QueuedPermit<'a> {
 }
 
 impl QueuedPermit<'_> {
-    /// Lets others have the slot, where there is a place to wait for another; elsewhere it is kept.
+    /// Releases the permit and enters the queue. A full queue leaves the call its permit.
     pub(super) fn release(&mut self) {
         if self.queue_place.is_none() {
             self.queue_place = QueuePlace::enter(self.limit, self.settings, self.metrics);
@@ -42,11 +41,12 @@ impl QueuedPermit<'_> {
         }
     }
 
-    /// Waits for a slot, if it has none.
+    /// Waits for a permit, if the call has none.
     pub(super) async fn reacquire(&mut self) -> Result<(), Error> {
         if self.permit.is_none() {
             self.permit = Some(self.limit.wait_in_queue(self.settings, self.deadline).await?);
         }
+        // Left only now, so that the call counts as queued for as long as it waits.
         self.queue_place = None;
         Ok(())
     }
@@ -57,18 +57,18 @@ impl ConcurrencyLimit {
         ConcurrencyLimit { free: Arc::new(Semaphore::new(settings.max_concurrency)), queued: AtomicUsize::new(0) }
     }
 
-    /// A slot, if one is free and nobody waits for it.
+    /// Returns a permit, if one is free and no call waits for it.
     pub(super) fn try_acquire(&self) -> Option<ConcurrencyPermit> {
         self.free.clone().try_acquire_owned().ok()
     }
 
-    /// Changes how many there are.
+    /// Changes the number of permits.
     pub(super) fn resize(&self, from: usize, to: usize) {
         if to > from {
             self.free.add_permits(to - from);
         } else if to < from {
             let owed = from - to - self.free.forget_permits(from - to);
-            // What is in use is taken away when it is given back.
+            // Permits in use are withdrawn once their calls return them.
             let free = self.free.clone();
             tokio::spawn(async move {
                 if let Ok(permits) = free.acquire_many_owned(u32::try_from(owed).unwrap_or(u32::MAX)).await {
@@ -78,12 +78,12 @@ impl ConcurrencyLimit {
         }
     }
 
-    /// How many calls wait.
+    /// Returns the number of calls in the queue.
     pub(super) fn queue_len(&self) -> usize {
         self.queued.load(Ordering::Acquire)
     }
 
-    /// A slot, waited for.
+    /// Waits for a permit. Fails if the queue is full, or at the deadline.
     pub(super) async fn acquire(
         &self,
         settings: &ServerSettings,
@@ -102,7 +102,7 @@ impl ConcurrencyLimit {
         self.wait_in_queue(settings, deadline).await
     }
 
-    /// The slot of a call, and what it needs to give it up for a while.
+    /// Returns a handle that can release a call's permit for a while.
     pub(super) fn queued_permit<'a>(
         &'a self,
         slot: Option<ConcurrencyPermit>,
@@ -127,10 +127,10 @@ impl ConcurrencyLimit {
     }
 }
 
-/// A place in the queue for a slot.
+/// Place in the queue.
 struct QueuePlace<'a> {
     limit: &'a ConcurrencyLimit,
-    /// Kept: the server's may be another by the time the place is left, if the server is taken out of the config and back.
+    /// Held because a later lookup may find another gauge, after the server left the config and came back.
     depth: GaugeHandle,
 }
 
@@ -139,6 +139,7 @@ impl<'a> QueuePlace<'a> {
         let place = QueuePlace { limit: slots, depth: metrics.queue_depth.with_label_values(&[&settings.name]) };
         let before = slots.queued.fetch_add(1, Ordering::AcqRel);
         place.depth.inc();
+        // The guard exists already: a refused call is counted out again by its drop.
         (before < settings.queue).then_some(place)
     }
 }
@@ -167,6 +168,7 @@ mod tests {
         let late = Instant::now() + Duration::from_secs(60);
         let first = slots.acquire(&settings, &metrics, late).await.unwrap();
         let mut second = Box::pin(slots.acquire(&settings, &metrics, late));
+        // Its deadline comes before any permit.
         let mut third = Box::pin(slots.acquire(&settings, &metrics, Instant::now() + Duration::from_secs(1)));
         assert!((&mut second).now_or_never().is_none() && (&mut third).now_or_never().is_none());
         assert_eq!(slots.queue_len(), 2);
@@ -179,6 +181,7 @@ mod tests {
         assert!(slots.try_acquire().is_none(), "it is the second's turn");
         let slot = second.await.unwrap();
         assert_eq!(slots.queue_len(), 0);
+        // A call with a permit gives it up, and gets it back after the other call.
         let mut aside = slots.queued_permit(Some(slot), &settings, &metrics, late);
         aside.release();
         let other = slots.try_acquire().unwrap();
@@ -187,9 +190,11 @@ mod tests {
         aside.reacquire().await.unwrap();
         assert!(aside.permit.is_some() && slots.queue_len() == 0);
         aside.release();
+        // The server leaves the config while the call is queued.
         metrics.forget_server("a", &[], &[]);
         aside.reacquire().await.unwrap();
         assert_eq!(metrics.queue_depth.with_label_values(&["a"]).get(), 0, "its server was forgotten meanwhile");
+        // Without a queue, a released permit could be lost.
         let full = ServerSettings { queue: 0, ..settings.clone() };
         let mut stays = slots.queued_permit(aside.permit.take(), &full, &metrics, late);
         stays.release();

@@ -1,8 +1,7 @@
-//! Budget of attempts that all connections of one server share.
-//!
-//! Owns how many attempts of the last minute failed, or have shown nothing yet. The pauses of one connection are `pace`'s.
-//! Does not connect and does not wait. Invariant: while nothing succeeds, attempts for single clients begin only where
-//! fewer than [`BUDGET`] of all were made in a [`WINDOW`]. The main connection never waits for them.
+//! Budget of attempts that all connections of one server share. Owns which recent attempts failed, or are still
+//! pending. Does not connect or sleep, and does not know the delays of one connection (`backoff.rs`). Invariant:
+//! while nothing succeeds, dedicated attempts begin only below [`BUDGET`] attempts in a [`WINDOW`]. The shared
+//! connection never waits for them.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,13 +12,14 @@ use tokio::time::Instant;
 
 use crate::upstream::backoff::{BUDGET, WINDOW, spread};
 
-/// How many are made as soon as the pauses allow. The others are spread, so that a server that is back is found soon.
+/// Number of attempts that only the delays space out. The others are spread, so that a server that is back is found
+/// soon.
 const UNSPACED_ATTEMPTS: usize = 4;
-/// Attempts for single clients that may be under way at once.
+/// Limit of pending attempts for dedicated connections.
 const PENDING_MAX: usize = 6;
-/// A connection that lives for so long may count as one that serves, though no call on it has ended.
+/// Uptime after which a connection counts as serving, although no call on it has ended.
 pub(super) const PROVEN: Duration = Duration::from_secs(5);
-/// Connections that are lost within this time are lost to one event.
+/// Time within which several losses count as one event, for example the end of one process.
 const LOSS_EVENT_TIME: Duration = Duration::from_secs(1);
 
 /// Attempts at connections to one server.
@@ -45,32 +45,33 @@ struct AttemptEntry {
     has_failed: bool,
 }
 
-/// CountedAttempt that counts until it is settled: for a while where it failed, and else until this is dropped.
+/// Attempt that counts until it is settled: for a [`WINDOW`] if it failed, else until this is dropped.
 pub(super) struct CountedAttempt {
     attempts: ConnectBudget,
     id: u64,
     has_failed: bool,
 }
 
-/// Why no attempt may begin.
+/// Reason why no attempt may begin.
 #[derive(Debug, PartialEq)]
 pub(super) enum BudgetDenied {
-    /// Others are under way, and it is not known what they come to.
+    /// Too many attempts are pending. The time says when to look again at the latest.
     Pending(Instant),
-    /// Others failed: there is none before this.
+    /// Recent attempts failed. There is none before this time.
     Failed(Instant),
 }
 
 impl ConnectBudget {
-    /// Begins an attempt of the main connection.
+    /// Begins an attempt of the shared connection.
     pub(super) fn begin_shared(&self, now: Instant) -> CountedAttempt {
         let mut entries = self.lock(now);
         self.add_attempt(&mut entries, now)
     }
 
-    /// Begins an attempt for a single client.
+    /// Begins an attempt of a dedicated connection.
     pub(super) fn try_begin(&self, now: Instant) -> Result<CountedAttempt, BudgetDenied> {
         let mut entries = self.lock(now);
+        // Without failures there is no spacing: many clients of a healthy server connect at once.
         if entries.all.iter().any(|entry| entry.has_failed) {
             let until = spread(entries.all.iter().map(|entry| entry.at), UNSPACED_ATTEMPTS, BUDGET, now);
             if until > now {
@@ -85,7 +86,7 @@ impl ConnectBudget {
         }
     }
 
-    /// Notes that a connection serves: what failed before says nothing any more.
+    /// Forgets failures, because a connection serves.
     pub(super) fn reset(&self) {
         let mut entries = self.0.entries.lock().unwrap_or_else(PoisonError::into_inner);
         entries.all.retain(|entry| !entry.has_failed);
@@ -93,15 +94,16 @@ impl ConnectBudget {
         self.0.changed.notify_waiters();
     }
 
-    /// Counts the loss of a connection that was up, and not for long.
+    /// Counts the loss of a connection after a short uptime.
     pub(super) fn record_loss(&self, now: Instant) {
         let mut entries = self.lock(now);
+        // A crash breaks all connections at the same moment, and counts once.
         if !entries.all.iter().any(|entry| entry.has_failed && entry.at + LOSS_EVENT_TIME > now) {
             entries.add(true, now);
         }
     }
 
-    /// Waits for what another attempt comes to, from the moment that this is called.
+    /// Waits until another attempt settles, from the moment of this call.
     pub(super) fn changed(&self) -> impl Future<Output = ()> {
         self.0.changed.notified()
     }
@@ -119,7 +121,7 @@ impl ConnectBudget {
 
 impl AttemptLog {
     fn add(&mut self, has_failed: bool, now: Instant) -> u64 {
-        // Of more than are looked at, the first say nothing.
+        // Twice the budget is more than `spread` looks at. Older entries no longer matter.
         if self.all.len() >= BUDGET * 2 {
             self.all.pop_front();
         }
@@ -130,12 +132,12 @@ impl AttemptLog {
 }
 
 impl CountedAttempt {
-    /// Notes that the attempt failed, or that its connection served nobody before it was lost.
+    /// Settles the attempt as failed, or its connection as lost before it served anyone.
     pub(super) fn fail(mut self) {
         self.has_failed = true;
     }
 
-    /// Notes that a call was answered on its connection.
+    /// Settles the attempt as successful: a call was answered on its connection.
     pub(super) fn succeed(self) {
         self.attempts.reset();
     }
@@ -143,6 +145,7 @@ impl CountedAttempt {
 
 impl Drop for CountedAttempt {
     fn drop(&mut self) {
+        // Unlocked before the waiters wake up.
         {
             let mut entries = self.attempts.0.entries.lock().unwrap_or_else(PoisonError::into_inner);
             match self.has_failed {
@@ -162,6 +165,7 @@ mod tests {
     async fn failed_attempts_of_all_connections_are_bounded_together() {
         let (attempts, mut made) = (ConnectBudget::default(), Vec::new());
         let start = Instant::now();
+        // Twenty clients try again and again.
         while start.elapsed() < WINDOW * 3 {
             for _ in 0..20 {
                 if let Ok(attempt) = attempts.try_begin(Instant::now()) {
@@ -184,6 +188,7 @@ mod tests {
             (0..PENDING_MAX).map(|_| attempts.try_begin(now).ok().unwrap()).collect();
         assert_eq!(attempts.try_begin(now).err(), Some(BudgetDenied::Pending(now + WINDOW)));
         let changed = attempts.changed();
+        // Dropped without a result: the attempt no longer counts.
         drop(pending.pop());
         changed.await;
         assert!(attempts.try_begin(now).is_ok(), "there is room again");
@@ -195,6 +200,7 @@ mod tests {
         last.succeed();
         assert!(attempts.try_begin(now).is_ok(), "one of them serves");
         attempts.begin_shared(now).fail();
+        // All of these are one event.
         for _ in 0..100 {
             attempts.record_loss(now);
         }

@@ -1,7 +1,6 @@
-//! What happens while a server is connected: its lists, its news, its health.
-//!
-//! Owns when lists are taken again and what a server says by itself. Does not connect (`supervise`). Invariant: a list
-//! that fails stays as it was, and a server that is listened to is listened to until another listener takes over.
+//! Event loop of a connected server. Owns when its lists are fetched again and what becomes of its notifications.
+//! Does not connect (`supervisor.rs`). Invariant: a list that fails keeps its last good items, and a notification
+//! stream stays open until its successor is.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,42 +18,42 @@ use crate::upstream::settings::BackoffSettings;
 use crate::upstream::state_report::{ListFailure, report_breaker, report_lists};
 use crate::upstream::{ServerStart, Upstream, UpstreamEvent, UpstreamState, backoff, gateway_caller, retry};
 
-/// Lists are taken again at least so often, even from servers that tell of changes.
+/// Longest interval between fetches of the lists, even from servers that announce changes.
 const RELIST_INTERVAL: Duration = Duration::from_secs(300);
-/// They are not taken more often than this, whatever the setting says.
+/// Shortest interval between scheduled fetches, whatever the setting says.
 const RELIST_INTERVAL_MIN: Duration = Duration::from_secs(1);
-/// As long as nobody waits for.
+/// Interval that stands for "never" (a year): `Instant` has no infinity.
 const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
-/// A server that refuses all lists so often in a row is opened anew.
+/// Refusals of all lists in a row after which the server is connected anew.
 const REFUSALS_MAX: u32 = 3;
-/// It is not looked more often whether a server that refuses calls refuses everything.
+/// Shortest interval between checks of whether a server that refuses calls refuses everything.
 const REFUSAL_CHECK_INTERVAL: Duration = Duration::from_secs(10);
-/// How long a server may take to say that it is listened to.
+/// Longest time for a server to acknowledge a subscription.
 pub(super) const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long lists wait for that.
+/// Longest time that a fetch of the lists waits for that acknowledgement.
 const ACKNOWLEDGE_WAIT: Duration = Duration::from_millis(250);
-/// Changes that come within this time are taken together.
+/// Window in which changes of several lists are collected into one fetch.
 pub(super) const SETTLE_TIME: Duration = Duration::from_millis(100);
 
-/// Why a connection is over.
+/// Reason why a connection ended.
 pub(super) enum ConnectionEnd {
-    /// The server is gone, or should be connected anew.
+    /// The server is disconnected, or should be connected anew.
     Disconnected(String),
-    /// Nobody needs it.
+    /// The idle timeout of a lazy server elapsed.
     Idle,
-    /// The gateway no longer wants it.
+    /// The gateway stops the server.
     Stopped,
-    /// Another took its place.
+    /// Another connection became the shared one.
     Promoted,
 }
 
-/// Lists the server and follows its changes; returns why that ended.
+/// Lists the server and runs its event loop. Returns the reason why that ended.
 pub(super) async fn run_connected(upstream: &Arc<Upstream>, active: Arc<UpstreamConnection>) -> ConnectionEnd {
-    // In use before it is listed: what is known from before can be called while the lists are taken again.
+    // In use before it is listed: items that are known from before can be called while the lists are fetched again.
     upstream.breaker.reset();
     upstream.activity.mark_active();
     upstream.pool.set_shared(active.clone());
-    // Calls that wait for a connection look at the state: tell them.
+    // Calls that wait for a connection watch the status. This change wakes them.
     upstream.status.send_modify(|status| status.disconnected_since = None);
     let (mut notices, mut due) = (open_subscription(upstream, &active), RefreshState::new(upstream.settings.backoff));
     let listed = tokio::select! {
@@ -63,6 +62,7 @@ pub(super) async fn run_connected(upstream: &Arc<Upstream>, active: Arc<Upstream
         () = upstream.stop.cancelled() => Ok(()),
     };
     due.on_listed(&listed, upstream);
+    // A stop in the middle leaves lists that are incomplete. They must not be persisted as the whole.
     if listed.is_ok() && !upstream.stop.is_cancelled() {
         upstream.persist_lists(&active);
     }
@@ -74,6 +74,7 @@ pub(super) async fn run_connected(upstream: &Arc<Upstream>, active: Arc<Upstream
         reason = event_loop(upstream, &active, &mut notices, due) => ConnectionEnd::Disconnected(reason),
     };
     drop(notices);
+    // Calls that begin from here on find no shared connection. An idle or replaced one finishes the calls it has.
     upstream.pool.clear_shared(&active);
     if matches!(end, ConnectionEnd::Idle | ConnectionEnd::Promoted) {
         let _ = tokio::time::timeout(upstream.timeouts.call(), wait_calls_finished(&active)).await;
@@ -81,6 +82,7 @@ pub(super) async fn run_connected(upstream: &Arc<Upstream>, active: Arc<Upstream
     if upstream.pool.shared().is_none() {
         upstream.status.send_modify(|status| status.disconnected_since = Some(Instant::now()));
     }
+    // A stop ends the session now, with all calls that still run in it.
     if upstream.stop.is_cancelled() {
         active.server.close();
     }
@@ -88,9 +90,10 @@ pub(super) async fn run_connected(upstream: &Arc<Upstream>, active: Arc<Upstream
     end
 }
 
-/// Waits for calls that were given the connection just before it was taken out of use.
+/// Waits for calls that got the connection just before it was taken out of use.
 async fn wait_calls_finished(active: &UpstreamConnection) {
     loop {
+        // Sleeps first: a call that was just given the connection may not be counted yet.
         tokio::time::sleep(SETTLE_TIME).await;
         if active.calls.is_idle() {
             return;
@@ -98,12 +101,12 @@ async fn wait_calls_finished(active: &UpstreamConnection) {
     }
 }
 
-/// Waits for what ends a connection whatever else happens.
+/// Waits for an event that ends the connection whatever its event loop does.
 async fn wait_for_end(upstream: &Upstream, active: &UpstreamConnection) -> ConnectionEnd {
     let idle = async {
         match upstream.settings.start {
             ServerStart::Eager => std::future::pending().await,
-            // Others may be on connections of their own: those end with their clients.
+            // Clients may use dedicated connections only. Those end with their clients.
             ServerStart::Lazy => {
                 let otherwise = || upstream.is_subscribed() || upstream.pool.dedicated_count() > 0;
                 upstream.activity.idle_for(upstream.settings.idle_stop, otherwise).await;
@@ -112,11 +115,13 @@ async fn wait_for_end(upstream: &Upstream, active: &UpstreamConnection) -> Conne
     };
     let health = HealthCheck::of(upstream);
     let settled = async {
+        // Repeated state changes are logged as one line with a count once the connection has proven stable.
         tokio::time::sleep(backoff::HEALTHY).await;
         if let Some(repeated) = upstream.state_log.settle() {
             let state = upstream.status.borrow().state.name();
             tracing::info!(server = upstream.settings.name, state, repeated, "connected for a while");
         }
+        // This branch only logs. It never ends the connection.
         std::future::pending::<ConnectionEnd>().await
     };
     tokio::select! {
@@ -129,9 +134,10 @@ async fn wait_for_end(upstream: &Upstream, active: &UpstreamConnection) -> Conne
     }
 }
 
-/// How long lists that were taken are good where nothing is told of them.
+/// Returns the interval between scheduled fetches of the lists.
 fn relist_interval(upstream: &Upstream) -> Duration {
     let relist = upstream.live_settings.load().relist;
+    // A server that announces changes needs only a safety net, so that a short setting does not load it.
     let features = upstream.description().map(|face| face.features);
     if features.is_some_and(|features| fetch::announces_changes(&features)) {
         return RELIST_INTERVAL.max(relist);
@@ -144,7 +150,7 @@ fn open_subscription(upstream: &Upstream, active: &UpstreamConnection) -> Notifi
     active.server.subscribe(&gateway_caller(), filter)
 }
 
-/// Nothing to hear.
+/// Returns a stream that never yields.
 pub(super) fn no_notifications() -> NotificationStream {
     NotificationStream {
         acknowledged: SubscriptionFilter::default(),
@@ -153,37 +159,37 @@ pub(super) fn no_notifications() -> NotificationStream {
     }
 }
 
-/// Waits until a server is listened to; not for ever, since some never say so.
+/// Waits until the server acknowledges a subscription, at most until the deadline. Some servers never acknowledge.
 pub(super) async fn wait_acknowledged(opened: Option<CancellationToken>, until: Instant) {
     let Some(opened) = opened else { return };
     let _ = tokio::time::timeout_at(until, opened.cancelled()).await;
 }
 
-/// What is to be done when, while a server is connected.
+/// Timers and pending work of one connected server.
 struct RefreshState {
-    /// The lists are taken again: soon after a failure, and at last in any case.
+    /// Time of the next fetch of all lists: soon after a failure, else after the regular interval.
     relist: Instant,
     failures: u32,
-    /// The stream of changes is opened again; `None` while it is open.
+    /// Time to open the notification stream again. `None` while it is open.
     reopen_at: Option<Instant>,
-    /// Until when a stream of changes may say that it is open, before the next may take its place.
+    /// Deadline for the acknowledgement of the stream, before the next one may replace it.
     open_deadline: Instant,
-    /// Whether nothing else was listened to while it opened.
+    /// True if no other stream delivered notifications while this one was opening.
     is_only_stream: bool,
-    /// Lists that were taken before it said so: what changed just then was told to nobody.
+    /// Lists that were fetched before the acknowledgement. A change at that moment was announced to nobody.
     listed_early: Vec<ItemKind>,
-    /// Lists that changed, and when they are taken together.
+    /// Lists that changed and wait for `settles_at`, when they are fetched together.
     changed: Vec<ItemKind>,
     settles_at: Instant,
-    /// How often that stream ended before it told anything.
+    /// Streams in a row that ended without a notification.
     silent_ends: u32,
-    /// When it was looked last whether the server refuses everything.
+    /// Time of the last check of whether the server refuses everything.
     refusal_checked: Option<Instant>,
     backoff: BackoffSettings,
 }
 
 impl RefreshState {
-    /// With a stream that was just opened.
+    /// Creates the state for a stream that was just opened.
     fn new(backoff: BackoffSettings) -> Self {
         let now = Instant::now();
         let (listed_early, changed) = (Vec::new(), Vec::new());
@@ -213,21 +219,22 @@ impl RefreshState {
         self.relist = Instant::now() + pause;
     }
 
-    /// A stream of changes is being opened. `alone`: nothing else is heard until it is.
+    /// Records that a stream is being opened. `alone`: no other stream delivers notifications meanwhile.
     fn begin_opening(&mut self, alone: bool) {
         (self.reopen_at, self.open_deadline, self.is_only_stream) = (None, Instant::now() + ACKNOWLEDGE_TIMEOUT, alone);
         self.listed_early.clear();
     }
 
-    /// A list was taken.
+    /// Records that a list was fetched.
     fn on_list_taken(&mut self, kind: ItemKind, notices: &NotificationStream) {
         if self.is_only_stream && notices.is_pending() && !self.listed_early.contains(&kind) {
             self.listed_early.push(kind);
         }
     }
 
-    /// A list changed.
+    /// Records that a list changed, and starts the settle window.
     fn mark_changed(&mut self, kind: ItemKind) {
+        // The first change opens the window. Later ones do not prolong it.
         if self.changed.is_empty() {
             self.settles_at = Instant::now() + SETTLE_TIME;
         }
@@ -236,17 +243,17 @@ impl RefreshState {
         }
     }
 
-    /// The lists that changed.
+    /// Takes the lists that changed.
     fn take_changed(&mut self) -> Vec<ItemKind> {
         let mut kinds = std::mem::take(&mut self.changed);
-        // Templates have no notification of their own.
+        // Templates have no notification of their own: `notifications/resources/list_changed` covers both.
         if kinds.contains(&ItemKind::Resources) && !kinds.contains(&ItemKind::Templates) {
             kinds.push(ItemKind::Templates);
         }
         kinds
     }
 
-    /// A stream of changes is open, or took too long for that.
+    /// Handles the acknowledgement of a stream. `opened`: false if the time for it elapsed.
     fn on_opened(&mut self, opened: bool) {
         for kind in std::mem::take(&mut self.listed_early) {
             if opened {
@@ -255,14 +262,14 @@ impl RefreshState {
         }
     }
 
-    /// The stream of changes told something, or ended.
+    /// Handles one notification, or the end of the stream (`None`).
     fn on_notification(&mut self, upstream: &Upstream, notices: &mut NotificationStream, notice: Option<Notification>) {
         self.silent_ends = if notice.is_some() { 0 } else { self.silent_ends + 1 };
         match notice {
             Some(Notification::ListChanged(kind) | Notification::MaybeChanged(kind)) => self.mark_changed(kind),
             Some(other) => publish(upstream, other),
             None => {
-                // All lists are taken again once there is another.
+                // All lists are fetched again once there is another stream.
                 self.reopen_at = Some(Instant::now() + self.backoff_delay(self.silent_ends));
                 self.listed_early.clear();
                 notices.established = None;
@@ -289,13 +296,13 @@ async fn event_loop(
             }
             () = upstream.pool.record.wait_seen() => {
                 tracing::info!(server = upstream.settings.name, "server asks: its clients are kept apart from now on");
-                // What could not be listed is written once it can.
+                // Lists that failed are persisted once a fetch succeeds.
                 if due.failures == 0 {
                     upstream.persist_lists(active);
                 }
                 continue;
             }
-            // Where the stream has ended, the next one is for what is wanted by then.
+            // After the end of the stream, its successor subscribes to what is wanted by then.
             () = upstream.resubscribe.notified(), if notices.established.is_none() && hear.is_none() => {
                 replace_subscription(upstream, active, notices, &mut due);
                 continue;
@@ -311,7 +318,7 @@ async fn event_loop(
             }
             () = tokio::time::sleep_until(due.settles_at), if !due.changed.is_empty() => due.take_changed(),
             () = tokio::time::sleep_until(hear.unwrap_or(due.relist)), if hear.is_some() => {
-                // What changed while nobody listened is found by listing again.
+                // Changes between two streams were announced to nobody. Only a new fetch finds them.
                 *notices = open_subscription(upstream, active);
                 due.begin_opening(true);
                 ItemKind::ALL.to_vec()
@@ -326,7 +333,7 @@ async fn event_loop(
                 Ok(()) => continue,
                 Err(reason) => return reason,
             },
-            // After a failure the next attempt has its time already.
+            // After a failure the time of the next attempt is fixed already.
             () = upstream.list_expired.notified(), if due.failures == 0 => {
                 if !upstream.is_stale() {
                     continue;
@@ -335,14 +342,16 @@ async fn event_loop(
             }
             () = tokio::time::sleep_until(due.relist) => ItemKind::ALL.to_vec(),
         };
-        // After a failure everything is due: which lists are missing is not kept.
+        // After a failure all lists are due: the state does not say which ones are missing.
         let kinds = if due.failures > 0 { ItemKind::ALL.to_vec() } else { kinds };
         let listed = refresh_and_report(upstream, active, notices, &mut due, &kinds).await;
+        // Owners learn of a change only now, so that they find it in the shared lists.
         publish_dedicated(upstream);
         upstream.relist_requests.completed();
         due.on_listed(&listed, upstream);
         match listed {
-            // Opened anew, in whatever it speaks now. On a pipe that would take a child away from its calls.
+            // Over HTTP the server is connected anew, in whatever era it speaks now. On a pipe that would end a child
+            // and its calls.
             Err(ListFailure { reason, is_down: down, is_refused: refused })
                 if !active.link.is_multiplexed() && (down || refused && due.failures >= REFUSALS_MAX) =>
             {
@@ -353,7 +362,7 @@ async fn event_loop(
     }
 }
 
-/// Listens to other resources than before. The new stream is there before the old one goes; one change at a time.
+/// Replaces the stream by one with the current resources. The new stream is acknowledged before the old one ends.
 fn replace_subscription(
     upstream: &Upstream,
     active: &UpstreamConnection,
@@ -365,7 +374,7 @@ fn replace_subscription(
     *notices = open_subscription(upstream, active).take_over_from(before);
 }
 
-/// Passes on which lists changed on connections of single clients, of those that were just taken for them.
+/// Publishes list changes of dedicated connections, for the lists that were just fetched on their behalf.
 fn publish_dedicated(upstream: &Upstream) {
     for (owner, kind) in upstream.relist_scheduler.completed() {
         (upstream.sink)(
@@ -375,7 +384,7 @@ fn publish_dedicated(upstream: &Upstream) {
     }
 }
 
-/// Passes on what a server says by itself, other than that its lists changed.
+/// Publishes a notification of the server other than a change of its lists.
 fn publish(upstream: &Upstream, notice: Notification) {
     let news = match notice {
         Notification::ResourceUpdated(uri, params) => UpstreamEvent::ResourceUpdated(uri, params),
@@ -399,6 +408,7 @@ async fn refresh_and_report(
         listed = refresh_lists(upstream, active, notices, due, kinds) => listed,
         () = upstream.stop.cancelled() => Ok(()),
     };
+    // An open breaker has its own reason for the degraded state. A good fetch must not clear it.
     let degraded = upstream.status.borrow().state == UpstreamState::Degraded && upstream.breaker.open_state().is_none();
     match &listed {
         Ok(()) if degraded => report_lists(upstream, active, &listed),
@@ -412,13 +422,15 @@ async fn refresh_and_report(
     if listed.is_ok() && !upstream.stop.is_cancelled() {
         upstream.persist_lists(active);
     }
+    // The lists are replaced as a whole, so that the pointer tells whether one changed.
     if !Arc::ptr_eq(&before, &upstream.lists()) {
         (upstream.sink)(&upstream.settings.name, UpstreamEvent::ListsChanged);
     }
     listed
 }
 
-/// A call found the server away: is it? On a pipe the link knows; elsewhere a list shows.
+/// Checks whether a server that a call found disconnected is reachable. A pipe knows by itself. Over HTTP a list
+/// shows it.
 async fn check_alive(upstream: &Arc<Upstream>, active: &Arc<UpstreamConnection>) -> Result<(), String> {
     if active.link.is_multiplexed() {
         return Ok(());
@@ -428,7 +440,7 @@ async fn check_alive(upstream: &Arc<Upstream>, active: &Arc<UpstreamConnection>)
     if first.is_ok_and(|listed| !is_down(&listed)) {
         return Ok(());
     }
-    // One that does not come at once may still come: then it is as late as lists may be.
+    // A slow first answer is no proof. The second attempt gets the full time of a list.
     let limit = live.list_timeout;
     tokio::time::sleep(retry::DEFAULT_DELAY).await;
     match tokio::time::timeout(limit, list_once(upstream, active, ItemKind::Tools)).await {
@@ -438,13 +450,13 @@ async fn check_alive(upstream: &Arc<Upstream>, active: &Arc<UpstreamConnection>)
     }
 }
 
-/// A list as the server has it now.
+/// Fetches one list. Retries once where a connection broke.
 async fn list(upstream: &Upstream, active: &UpstreamConnection, kind: ItemKind) -> Result<ItemList, Error> {
     let listed = list_once(upstream, active, kind).await;
     if active.link.is_multiplexed() || !is_down(&listed) {
         return listed;
     }
-    // That one connection broke does not mean that nobody is there.
+    // One broken HTTP connection does not mean that the server is down.
     tokio::time::sleep(retry::DEFAULT_DELAY).await;
     list_once(upstream, active, kind).await
 }
@@ -457,13 +469,13 @@ fn is_down(listed: &Result<ItemList, Error>) -> bool {
     listed.as_ref().is_err_and(|error| error.kind == McpErrorKind::ServerDown)
 }
 
-/// A call was refused: is everything? Then the next attempt to connect finds out what is wrong, and says so.
+/// Checks whether a server that refused a call refuses everything. Returns the reason to connect anew.
 async fn refuses_everything(
     upstream: &Upstream,
     active: &UpstreamConnection,
     due: &mut RefreshState,
 ) -> Option<String> {
-    // Not for each call: one that may not be made is made again and again.
+    // Limited in rate, because a forbidden call is typically repeated again and again.
     if active.link.is_multiplexed() || due.refusal_checked.is_some_and(|at| at.elapsed() < REFUSAL_CHECK_INTERVAL) {
         return None;
     }
@@ -473,7 +485,7 @@ async fn refuses_everything(
     listed.ok()?.err().filter(is_refused).map(|error| error.to_string())
 }
 
-/// Waits for something while the server is listened to: a stream of changes is opened by reading it.
+/// Waits for a future and reads the notification stream meanwhile: the stream opens only while it is read.
 async fn while_subscribed<T>(
     upstream: &Upstream,
     notices: &mut NotificationStream,
@@ -483,13 +495,14 @@ async fn while_subscribed<T>(
     let mut done = std::pin::pin!(done);
     loop {
         tokio::select! {
+            // A stream that has ended would yield its end again and again.
             notice = notices.stream.next(), if due.reopen_at.is_none() => due.on_notification(upstream, notices, notice),
             done = &mut done => return done,
         }
     }
 }
 
-/// Takes lists again. A list that fails stays as it was; the others are published.
+/// Fetches lists and publishes each one that succeeds. A list that fails keeps its last good items.
 async fn refresh_lists(
     upstream: &Upstream,
     active: &UpstreamConnection,
@@ -497,7 +510,8 @@ async fn refresh_lists(
     due: &mut RefreshState,
     kinds: &[ItemKind],
 ) -> Result<(), ListFailure> {
-    // The server shall hear that it is listened to before it is listed: what comes before it says so is listed twice.
+    // Subscribe before listing, so that no change falls in between. Lists fetched before the acknowledgement are
+    // fetched twice.
     if due.is_only_stream && notices.is_pending() {
         let opened = wait_acknowledged(notices.established.clone(), Instant::now() + ACKNOWLEDGE_WAIT);
         while_subscribed(upstream, notices, due, opened).await;
@@ -519,6 +533,7 @@ async fn refresh_lists(
                     let down = error.kind == McpErrorKind::ServerDown;
                     let reason = format!("{}: {error}", kind.list_method());
                     trouble = Some(ListFailure { reason, is_down: down, is_refused: true });
+                    // The other lists would fail for the same reason, each after its own timeout.
                     if down {
                         break;
                     }
@@ -536,12 +551,14 @@ async fn refresh_lists(
         };
         upstream.list_ages.record_listed(kind, &features);
         upstream.extra_items.merge_into(kind, &mut list);
+        // Copy on write: readers keep the lists that they hold.
         let mut items = (*upstream.lists()).clone();
         if items.set(kind, list) {
             upstream.lists.store(Arc::new(items));
         }
     }
     match trouble {
+        // A server that answered one list does not refuse everything.
         Some(trouble) => Err(ListFailure { is_refused: trouble.is_refused && !answered, ..trouble }),
         None => Ok(()),
     }
@@ -563,14 +580,14 @@ mod tests {
         ChangingServer, ScriptedAnswer, ScriptedRequest, dialing, dialing_http, settings, settings_http,
     };
 
-    /// A server with sessions behind HTTP.
+    /// HTTP server with sessions.
     #[derive(Default)]
     struct SessionSite {
         opened: AtomicUsize,
         ended: Mutex<Vec<String>>,
-        /// How many lists still break off.
+        /// Number of lists that still break off.
         breaks: AtomicUsize,
-        /// A call that is answered later.
+        /// Answer of a call that ends later.
         call: Mutex<Option<oneshot::Receiver<Value>>>,
     }
 
@@ -597,6 +614,7 @@ mod tests {
         }
 
         fn is_broken(&self) -> bool {
+            // Counts down to zero and stays there.
             self.breaks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
         }
 
@@ -629,7 +647,7 @@ mod tests {
         upstream
     }
 
-    /// Well before lists are taken again in any case.
+    /// Time well below the regular interval between fetches.
     const SOON: Duration = Duration::from_secs(30);
 
     #[tokio::test(start_paused = true)]
@@ -644,7 +662,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_changes_before_a_server_listens_is_found() {
-        // Before all lists are there, and afterwards.
+        // Acknowledged before all lists are there, and afterwards.
         for after in [1, 4] {
             let server = ChangingServer::new(Some(Duration::from_secs(after)));
             let upstream = listed(&server).await;
@@ -660,6 +678,7 @@ mod tests {
         let upstream = listed(&server).await;
         tokio::time::sleep(SOON).await;
         server.listed.store(0, Ordering::Relaxed);
+        // The next stream is acknowledged only a second after it was opened.
         server.end_listening();
         let before = Instant::now();
         while server.listed.swap(0, Ordering::Relaxed) == 0 {
@@ -688,7 +707,7 @@ mod tests {
     async fn a_list_that_breaks_off_is_asked_for_again() {
         let site = Arc::new(SessionSite::default());
         let upstream = start(&site).await;
-        // Whichever way it comes to be listed.
+        // Both triggers of a fetch: a suspicious call, and the regular interval.
         for suspected in [true, false] {
             site.breaks.store(1, Ordering::Relaxed);
             if suspected {
@@ -702,6 +721,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_announces_nothing_is_listed_again_as_the_setting_says() {
+        // The setting in seconds, and the expected fetches within 605 s.
         for (relist, listed) in [(60, 10), (0, 0), (300, 2)] {
             let counted = Arc::new(AtomicUsize::new(0));
             let counts = counted.clone();
@@ -727,7 +747,7 @@ mod tests {
 
     const GREW: &str = "notifications/tools/list_changed";
 
-    /// What a server answers whose tools grow with each call, and which announces no changes.
+    /// Answers of a server whose tools grow with each call, and which announces no changes.
     fn growing(tools: &AtomicUsize, method: &str) -> Option<Value> {
         let tool = |n| json!({"name": format!("t{n}"), "inputSchema": {"type": "object"}});
         let mut result = match method {
@@ -762,6 +782,7 @@ mod tests {
         let shared = dialing(move |talk, message| {
             let method = message["method"].as_str().unwrap();
             let Some(result) = growing(&tools, method) else { return };
+            // Announced beside the call, before its result.
             if method == "tools/call" {
                 talk.send(json!({"jsonrpc": "2.0", "method": GREW}));
             }
@@ -784,13 +805,13 @@ mod tests {
         finds_what_grew(crate::upstream::ServerSettings { protocol: None, ..settings_http() }, shared).await;
     }
 
-    /// A server whose resources can be subscribed to.
+    /// HTTP server whose resources can be subscribed to.
     #[derive(Default)]
     struct SubscribableServer {
         subscribed: Mutex<BTreeSet<String>>,
-        /// Requests about them, as they came.
+        /// Subscription requests in the order of their arrival.
         asked: Mutex<Vec<String>>,
-        /// How many subscriptions still fail: with an error if that is known, else without a word.
+        /// Number of subscriptions that still break off.
         fails: AtomicUsize,
     }
 
@@ -815,7 +836,8 @@ mod tests {
             }
         }
 
-        /// What is no longer wanted takes longer than what is.
+        /// Changes a subscription. An unsubscribe takes 30 times longer than a subscribe, so that the two can
+        /// overtake each other.
         fn change(self: &Arc<Self>, more: bool, uri: String) -> ScriptedAnswer {
             let fails = |left: usize| left.checked_sub(1);
             if more && self.fails.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fails).is_ok() {
@@ -875,11 +897,12 @@ mod tests {
         upstream.subscribe(uris(&["x:1"]));
         tokio::time::sleep(SOON).await;
         assert_eq!(server.subscribed(), ["x:1"]);
+        // More failures than there are retries.
         server.fails.store(100, Ordering::Relaxed);
         upstream.subscribe(uris(&["x:1", "x:2"]));
         tokio::time::sleep(SOON * 20).await;
         assert!(server.fails.load(Ordering::Relaxed) > 90);
-        // It begins anew once it is wanted anew.
+        // The retries begin anew once the resource is wanted anew.
         server.fails.store(0, Ordering::Relaxed);
         upstream.subscribe(uris(&["x:1"]));
         tokio::time::sleep(SOON).await;
@@ -901,6 +924,7 @@ mod tests {
         });
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert!(site.call.lock().unwrap().is_none(), "it runs");
+        // Both attempts of the check break: the connection counts as lost.
         site.breaks.store(2, Ordering::Relaxed);
         upstream.connection_suspect.notify_one();
         tokio::time::sleep(Duration::from_secs(10)).await;

@@ -1,9 +1,7 @@
-//! Connections beside the main one: those that belong to one session or one principal, and the one in the other era.
-//!
-//! Owns the table of them, its limit, and the task that each has from its opening to its end; how often one is tried,
-//! `pace` knows. Invariant: a connection kept for one client is never used by another, and is closed when that client's
-//! session ends, the connection breaks, or another client needs its place while it is unused. Whatever is opened is in the
-//! table, or about to be closed.
+//! Dedicated connections: those of one session or one principal, and the one in the other era. Owns their table, its
+//! limit, and the task of each connection from dial to close. Does not decide how often one is dialed (`backoff.rs`).
+//! Invariant: a connection of one client is never used by another, and every open connection is in the table or about
+//! to close. It closes with its client's session, on a break, or to make room while it is unused.
 
 mod table;
 
@@ -32,76 +30,76 @@ use crate::upstream::settings::BackoffSettings;
 use crate::upstream::subscriptions::{self, ConnectionOwner, RegistryWatch};
 use crate::upstream::{ServerSettings, Upstream, UpstreamContext, seconds};
 
-/// How long a connection without a session is kept while no call uses it.
+/// Idle time after which a connection without a session is closed.
 const UNUSED_TIME: Duration = Duration::from_secs(300);
 
-/// A connection that is wanted.
+/// Request for a dedicated connection.
 pub(super) struct DedicatedRequest {
-    /// What it is found by.
+    /// Key in the table.
     pub(super) key: ByteString,
-    /// What it is opened with.
+    /// Parameters of the handshake.
     pub(super) connect_as: ConnectAs,
-    /// When it ends.
+    /// Lifetime of the connection.
     pub(super) lifetime: ConnectionLifetime,
-    /// Whose it is.
+    /// Clients that the connection belongs to.
     pub(super) owner: ConnectionOwner,
 }
 
-/// The connections kept for single clients.
+/// Dedicated connections of one server.
 #[derive(Clone, Default)]
 pub(super) struct DedicatedPool(Arc<Mutex<DedicatedTable>>);
 
 #[derive(Default)]
 struct DedicatedTable {
     connections: HashMap<ByteString, Arc<DedicatedConnection>>,
-    /// Of those that could not be opened, or broke.
+    /// Backoff of connections that could not be opened, or broke.
     backoffs: BackoffTable,
-    /// The one whose last attempt the server refused by an answer.
+    /// Key of the connection whose last dial the server refused by an answer.
     refused: Option<ByteString>,
-    /// Of all connections of the server.
+    /// Attempts of all connections of the server.
     attempts: ConnectBudget,
 }
 
 struct DedicatedConnection {
-    /// What opening it came to.
+    /// Result of the dial.
     opened: OnceLock<Result<Arc<UpstreamConnection>, Error>>,
-    /// Cancelled once that is known.
+    /// Cancelled once the result is known.
     settled: CancellationToken,
-    /// Calls that have it, or wait for it; changed from 0 only while the table is locked.
+    /// Calls that have it, or wait for it. Changes from 0 only under the lock of the table.
     use_count: AtomicUsize,
-    /// When a call had it last, and the tasks that run on it.
+    /// Time of the last call, and the tasks that run on the connection.
     activity: IdleTracker,
-    /// Counts until a call on it was answered, or it lasts.
+    /// Attempt that counts until a call on the connection was answered, or the connection lasts.
     attempt: Mutex<Option<CountedAttempt>>,
-    /// Cancelled when another client gets its place, or its principal is gone.
+    /// Cancelled when another client gets the place, or the principal was revoked.
     evicted: CancellationToken,
-    /// Cancelled when it is the main connection from now on.
+    /// Cancelled when the connection becomes the shared one.
     released: CancellationToken,
 }
 
-/// A connection is in use until this is dropped.
+/// Guard of one use. The connection is in use until it is dropped.
 pub(super) struct UseGuard(Arc<DedicatedConnection>);
 
-/// What is found under a name.
+/// Result of a lookup in the table.
 enum DedicatedLookup {
-    /// A connection, or an attempt at one.
+    /// A connection, or a pending dial.
     Existing(UseGuard),
-    /// Nothing: it is for the caller to begin an attempt.
+    /// A new entry, for which the caller must begin the dial.
     New(UseGuard, ReconnectBackoff),
-    /// Other attempts have to come to something first.
+    /// Too many dials are pending. The time says when to look again at the latest.
     Busy(Instant),
-    /// It is not to be tried yet.
+    /// The backoff forbids a dial for now.
     CoolingDown(ConnectCooldown),
-    /// There are too many, all in use.
+    /// The limit is reached and every connection is in use.
     Full,
 }
 
 impl DedicatedPool {
-    /// The connection that is claimed for the caller, opened if there is none.
+    /// Returns the requested connection. Opens it if there is none.
     ///
-    /// All who wait for an attempt get what came of it. How that ends is nothing to the breaker: it may be a matter of one
-    /// client's capabilities or credentials, which must not keep others from connections that serve them, and each
-    /// connection has its own pauses. What cannot be started for anybody has a pause for all (`Paces`).
+    /// Callers share one dial and its result. A failed dial does not count in the circuit breaker. It may concern one
+    /// client's capabilities or credentials, which must not keep others from connections that work. Each connection
+    /// has its own backoff. A program that cannot be started cools down for all (`BackoffTable`).
     pub(super) async fn checkout(
         &self,
         claim: DedicatedRequest,
@@ -110,6 +108,7 @@ impl DedicatedPool {
         if let Some(found) = self.try_get(&claim.key) {
             return Ok(found);
         }
+        // A caller that waits for a dial holds no concurrency permit: one slow client must not stop the others.
         seeker.permit.release();
         let used = self.get_or_begin(claim, seeker.caller, seeker.upstream).await?;
         used.0.settled.cancelled().await;
@@ -120,7 +119,7 @@ impl DedicatedPool {
         }
     }
 
-    /// The connection of this name, if it is open.
+    /// Returns the connection of this key, if it is open.
     fn try_get(&self, key: &ByteString) -> Option<(Arc<UpstreamConnection>, UseGuard)> {
         let table = self.lock();
         let lease = table.connections.get(key)?;
@@ -138,7 +137,7 @@ impl DedicatedPool {
         let (name, max) = (&settings.name, settings.max_connections);
         let attempts = self.attempts();
         loop {
-            // Made before the look, so that no end of an attempt is missed.
+            // Created before the lookup, so that no end of a dial is missed.
             let changed = attempts.changed();
             match self.look_up(&claim, max, settings.backoff) {
                 DedicatedLookup::Existing(used) => return Ok(used),
@@ -165,7 +164,7 @@ impl DedicatedPool {
         }
     }
 
-    /// A use of the connection of this name. Where there are too many, the one that was unused longest makes room.
+    /// Takes the connection of this key into use. At the limit, the one that was unused longest is evicted.
     fn look_up(&self, claim: &DedicatedRequest, max: usize, backoff: BackoffSettings) -> DedicatedLookup {
         let (key, mut table) = (&claim.key, self.lock());
         if let Some(lease) = table.connections.get(key) {
@@ -181,6 +180,7 @@ impl DedicatedPool {
         } else {
             None
         };
+        // The budget concerns the whole server, the backoff below only this key.
         let attempt = match table.attempts.try_begin(Instant::now()) {
             Ok(attempt) => attempt,
             Err(BudgetDenied::Pending(until)) => return DedicatedLookup::Busy(until),
@@ -190,6 +190,7 @@ impl DedicatedPool {
             Ok(pace) => pace,
             Err(pause) => return DedicatedLookup::CoolingDown(pause),
         };
+        // Evicted only now, when nothing can refuse the new connection any more.
         if let Some(lease) = oldest.and_then(|oldest| table.connections.remove(&oldest)) {
             lease.evicted.cancel();
         }
@@ -199,7 +200,7 @@ impl DedicatedPool {
         DedicatedLookup::New(used, pace)
     }
 
-    /// Begins to open a connection, whoever waits for it: who comes later finds it.
+    /// Spawns the dial. Its task outlives the caller, so that later callers find the same dial.
     fn begin_dial(
         &self,
         used: &UseGuard,
@@ -213,6 +214,7 @@ impl DedicatedPool {
         let row = UpstreamSessionRow::of(&settings, &shared, caller, ends);
         whom.persisted_session = row.as_ref().and_then(UpstreamSessionRow::take_persisted);
         let told = DedicatedNotifier::new(upstream, &key, owner.clone());
+        // Watched before the dial, so that no subscription during it is missed.
         let mut hearing = shared.subscriptions.watch(owner, upstream.name.clone());
         hearing.always_lists = told.wants_lists();
         let place = ConnectionTask {
@@ -241,7 +243,7 @@ impl DedicatedPool {
         tokio::spawn(run_connection(place, attempt, caller.clone()));
     }
 
-    /// Waits until nobody has needed a connection for so long, and takes it out of the table.
+    /// Waits until a connection was unused for so long, and takes it out of the table.
     async fn evict_when_unused(
         &self,
         key: &ByteString,
@@ -252,7 +254,7 @@ impl DedicatedPool {
         loop {
             lease.activity.idle_for(time, || lease.use_count.load(Ordering::Acquire) > 0 || otherwise()).await;
             let mut table = self.lock();
-            // Somebody may have been given it a moment ago.
+            // A caller may have checked it out a moment ago.
             if lease.use_count.load(Ordering::Acquire) == 0 {
                 table.remove(key, lease);
                 return;
@@ -271,7 +273,7 @@ impl DedicatedPool {
 }
 
 impl DedicatedTable {
-    /// Takes a connection out, if it is still that one: another may stand there by now.
+    /// Removes a connection, unless another one took its place meanwhile.
     fn remove(&mut self, key: &ByteString, lease: &Arc<DedicatedConnection>) {
         if self.connections.get(key).is_some_and(|there| Arc::ptr_eq(there, lease)) {
             self.connections.remove(key);
@@ -292,30 +294,30 @@ impl DedicatedConnection {
         }
     }
 
-    /// Tells whether it may end to make room: neither a call nor a task has it.
+    /// Returns true if it may end to make room: neither a call nor a task has it.
     fn is_unused(&self) -> bool {
         self.use_count.load(Ordering::Acquire) == 0 && !self.activity.has_tasks()
     }
 
-    /// Takes the attempt that it was opened by, if that still counts.
+    /// Takes the attempt that opened the connection, if it still counts.
     fn take_attempt(&self) -> Option<CountedAttempt> {
         self.attempt.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// The connection, while it is open.
+    /// Returns the connection, while it is open.
     fn connection(&self) -> Option<&Arc<UpstreamConnection>> {
         self.opened.get()?.as_ref().ok()
     }
 }
 
 impl UseGuard {
-    /// To be called while the table is locked.
+    /// Takes the connection into use. Call it under the lock of the table.
     fn begin(lease: &Arc<DedicatedConnection>) -> Self {
         lease.use_count.fetch_add(1, Ordering::AcqRel);
         UseGuard(lease.clone())
     }
 
-    /// A call on the connection showed this of a task.
+    /// Records what a call on the connection showed of a task.
     pub(super) fn track_task(&self, task: &TaskState) {
         self.0.activity.track_task(task);
     }
@@ -323,7 +325,9 @@ impl UseGuard {
 
 impl Drop for UseGuard {
     fn drop(&mut self) {
+        // Marked active before the count falls, so that an eviction sees the time of this use.
         self.0.activity.mark_active();
+        // An answered call proves the connection.
         if self.0.connection().is_some_and(|active| active.calls.was_answered())
             && let Some(attempt) = self.0.take_attempt()
         {
@@ -338,7 +342,7 @@ async fn close(leases: &[Arc<DedicatedConnection>]) {
     futures_util::future::join_all(open.map(|active| active.link.close(Vec::new()))).await;
 }
 
-/// Why there is no connection, and when another attempt may be made.
+/// Returns the error of a connection that cools down, with the time of the next attempt.
 fn cooldown_error(server: &str, pause: &ConnectCooldown) -> Error {
     let left = pause.until.saturating_duration_since(Instant::now());
     let when = match left.is_zero() {
@@ -348,28 +352,28 @@ fn cooldown_error(server: &str, pause: &ConnectCooldown) -> Error {
     Error::new(McpErrorKind::ServerDown, format!("Server \"{server}\" cannot be connected: {}{when}", pause.reason))
 }
 
-/// Where a connection is kept.
+/// Context of the task that runs one connection.
 struct ConnectionTask {
     pool: DedicatedPool,
     key: ByteString,
     connection: Arc<DedicatedConnection>,
     lifetime: ConnectionLifetime,
-    /// Cancelled when the gateway is done with the server.
+    /// Cancelled when the gateway stops the server.
     stop: CancellationToken,
     server: String,
     metrics: Arc<Metrics>,
     backoff: BackoffSettings,
     health: HealthCheck,
-    /// How long calls wait where it breaks.
+    /// Time that calls wait for a new connection after a break.
     grace: Duration,
-    /// What another run finds of it.
+    /// Row in the store, by which the next process resumes the session.
     row: Option<UpstreamSessionRow>,
     watch: RegistryWatch,
     notifier: DedicatedNotifier,
     settings: Arc<ServerSettings>,
 }
 
-/// What a connection is opened with.
+/// Parameters of one dial.
 struct ConnectAttempt {
     settings: Arc<ServerSettings>,
     context: Arc<UpstreamContext>,
@@ -378,7 +382,7 @@ struct ConnectAttempt {
     backoff: ReconnectBackoff,
 }
 
-/// However an attempt ends, nobody waits for it after that, and what was not opened is not in the table.
+/// Ends a dial on every path: wakes its waiters, and removes a connection that was not opened.
 struct AttemptGuard {
     pool: DedicatedPool,
     key: ByteString,
@@ -394,15 +398,15 @@ impl Drop for AttemptGuard {
     }
 }
 
-/// Why there is none.
+/// Reason why there is no connection.
 enum DialFailure {
     Dial(ConnectError),
-    /// Nobody can want it any more.
+    /// The client is gone, or the place was given away.
     Unwanted(&'static str),
 }
 
 impl ConnectionTask {
-    /// Waits until nobody can want the connection, and says why.
+    /// Waits until no client can want the connection. Returns the reason.
     async fn wait_unwanted(&self, caller: &Caller) -> &'static str {
         let ended = async {
             match self.lifetime {
@@ -419,7 +423,7 @@ impl ConnectionTask {
         }
     }
 
-    /// There will be no connection: the next call may make another attempt, when it is time for that.
+    /// Records a failed dial and returns its error. The next call may dial again once the backoff allows it.
     fn give_up(&self, pace: ReconnectBackoff, failure: DialFailure) -> Error {
         let mut table = self.pool.lock();
         table.remove(&self.key, &self.connection);
@@ -428,10 +432,11 @@ impl ConnectionTask {
                 if let Some(attempt) = self.connection.take_attempt() {
                     attempt.fail();
                 }
+                // Both are answers of the server: it does not speak this era.
                 let refused = matches!(error, ConnectError::Answered(_) | ConnectError::NoCommonRevision(_));
                 table.refused = refused.then(|| self.key.clone());
                 let pause = table.backoffs.on_failure(&self.key, pace, &error, Instant::now());
-                // One that refuses an era may well speak one alone.
+                // A server that speaks one era refuses the other. That is no failure worth a warning.
                 let is_known = [Era::Legacy, Era::Modern].map(isolation::era_key).contains(&self.key);
                 if !(refused && is_known) {
                     let reason = &*pause.reason;
@@ -440,7 +445,9 @@ impl ConnectionTask {
                 cooldown_error(&self.server, &pause)
             }
             DialFailure::Unwanted(reason) => {
+                // The server did nothing wrong: the attempt is returned to the budget.
                 drop(self.connection.take_attempt());
+                // Evicted during the dial: the key cools down as after a loss.
                 if self.connection.evicted.is_cancelled() {
                     table.backoffs.on_loss(&self.key, pace, Duration::ZERO, reason, self.grace);
                 }
@@ -451,12 +458,13 @@ impl ConnectionTask {
     }
 }
 
-/// Opens a connection, and keeps it until its time is over.
+/// Opens a connection and runs it until its lifetime is over.
 async fn run_connection(place: ConnectionTask, attempt: ConnectAttempt, caller: Arc<Caller>) {
     let attempted =
         AttemptGuard { pool: place.pool.clone(), key: place.key.clone(), connection: place.connection.clone() };
     let ConnectAttempt { settings, context: shared, times, connect_as: whom, backoff: pace } = attempt;
     let opened = tokio::select! {
+        // Polled first: a connection that no client wants is not dialed.
         biased;
         reason = place.wait_unwanted(&caller) => Err(DialFailure::Unwanted(reason)),
         opened = dial(&settings, &shared, whom, times) => opened.map_err(DialFailure::Dial),
@@ -469,6 +477,7 @@ async fn run_connection(place: ConnectionTask, attempt: ConnectAttempt, caller: 
             if let Some(row) = &place.row {
                 row.persist(&active);
             }
+            // Set before the guard drops, since its drop wakes the callers that read the result.
             let _ = place.connection.opened.set(Ok(active.clone()));
             drop(attempted);
             watch_connection(place, active, caller, pace).await;
@@ -481,7 +490,7 @@ async fn run_connection(place: ConnectionTask, attempt: ConnectAttempt, caller: 
     }
 }
 
-/// Takes the connection out when its time is over or it breaks.
+/// Runs an open connection. Takes it out of the table when its lifetime is over, or on a break.
 async fn watch_connection(
     place: ConnectionTask,
     active: Arc<UpstreamConnection>,
@@ -516,6 +525,7 @@ async fn watch_connection(
     };
     let proven = async {
         tokio::time::sleep(PROVEN).await;
+        // The uptime proves the connection, even if no call has ended on it.
         drop(lease.take_attempt());
         std::future::pending::<()>().await;
     };
@@ -540,19 +550,21 @@ async fn watch_connection(
         reason = active.link.closed() => lost = Some(reason.to_string()),
         () = stop.cancelled() => {}
     }
+    // The connection lives on as the shared one, so that its link stays open.
     if lease.released.is_cancelled() {
         told.end();
         leases.publish_count(&server, &metrics);
         return;
     }
-    // At a stop the link is closed, too: what woke this task first means nothing.
+    // A stop closes the link, too. The branch that woke this task first does not tell which came first.
     if stop.is_cancelled() && active.is_persisted.load(Ordering::Relaxed) {
         active.server.detach();
     } else if let Some(row) = &row {
         row.discard();
     }
-    // Else with the last call that still runs on it.
+    // Without a stop, the session ends with the last call that still runs on it.
     stop.is_cancelled().then(|| active.server.close());
+    // Removed before the close, so that no call finds a closing connection.
     leases.remove_ended(&key, &lease, lost.as_deref(), (pace, began.elapsed(), patience));
     told.end();
     leases.publish_count(&server, &metrics);
@@ -671,7 +683,7 @@ mod tests {
         assert!(memory.dialed() == 100 && began.elapsed() < SECOND * 5, "{:?}", began.elapsed());
     }
 
-    /// How long it took, and what it said.
+    /// Returns the time until the call failed, and its error.
     async fn failed(call: JoinHandle<Result<Outcome, Error>>) -> (Duration, String) {
         let began = Instant::now();
         let error = call.await.unwrap().unwrap_err();
@@ -700,7 +712,7 @@ mod tests {
         let (waited, told) = failed(call(&upstream, &testing::caller(1, Some("s")), "t")).await;
         assert_eq!(waited, SECOND * 2);
         assert!(told.contains("servers.a.timeout"), "{told}");
-        // Whoever comes next finds the same attempt.
+        // The next call finds the same dial.
         let (waited, _) = failed(call(&upstream, &testing::caller(1, Some("s")), "t")).await;
         assert_eq!((waited, memory.dialed()), (SECOND * 2, 1));
     }
@@ -721,7 +733,7 @@ mod tests {
         other.await.unwrap().unwrap();
     }
 
-    /// How often a server was started in a minute of calls.
+    /// Returns the number of starts within a minute of calls, and their errors.
     async fn minute_of_calls(way: ServerBehaviour) -> (usize, Vec<String>) {
         let memory = MemoryServer::new(&[way]);
         let upstream = memory.upstream(|_| {});
@@ -767,6 +779,7 @@ mod tests {
         let memory = MemoryServer::new(&[ServerBehaviour::Answers(SECOND)]);
         let upstream = memory.upstream(|settings| settings.share = SharingMode::Principal);
         let called = call(&upstream, &testing::caller(1, None), "t");
+        // Half-way through the dial.
         tokio::time::sleep(SECOND / 2).await;
         upstream.revoke_principals(&|id| id == 1).await;
         let _ = called.await.unwrap();
@@ -781,6 +794,7 @@ mod tests {
         let caller = testing::caller(1, None);
         let called = call(&upstream, &caller, "t");
         tokio::time::sleep(SECOND / 2).await;
+        // The first caller goes away. Its dial goes on.
         called.abort();
         call(&upstream, &caller, "t").await.unwrap().unwrap();
         assert_eq!((memory.dialed(), memory.open(), upstream.dedicated_count()), (1, 1, 1));

@@ -1,7 +1,6 @@
-//! News of a connection beside the main one.
-//!
-//! Owns where they go: to the connection's own clients, and to everybody's lists. Does not listen (`ears`). Invariant: what
-//! is told on one client's connection reaches no other client, except that a list changed.
+//! Notifications of a dedicated connection. Owns their destination: the connection's own clients, or the shared
+//! lists. Does not subscribe (`subscriptions.rs`). Invariant: a notification on one client's connection reaches no
+//! other client, except that a list changed.
 
 use crate::json::ByteString;
 use crate::model::{ItemKind, Notification};
@@ -11,11 +10,11 @@ use crate::upstream::relist_scheduler::{ChangeReporter, RelistScheduler};
 use crate::upstream::subscriptions::ConnectionOwner;
 use crate::upstream::{EventSink, ServerSettings, SharingMode, Upstream, UpstreamEvent};
 
-/// Where news of such a connection go.
+/// Destination of a dedicated connection's notifications.
 pub(super) struct DedicatedNotifier {
     reporter: ChangeReporter,
     sink: EventSink,
-    /// Where all clients are to share what is listed: what this connection adds to it.
+    /// Collector of the items that the connection adds to lists that all clients share.
     extra_items: Option<ExtraItemsCollector>,
 }
 
@@ -30,7 +29,7 @@ impl DedicatedNotifier {
         }
     }
 
-    /// Tells whether lists are to be heard of, whoever listens to them.
+    /// Returns true if list changes must be subscribed to without any client's demand.
     pub(super) fn wants_lists(&self) -> bool {
         self.extra_items.is_some()
     }
@@ -42,7 +41,7 @@ impl DedicatedNotifier {
                 None => self.reporter.changed(kind),
             },
             Notification::MaybeChanged(kind) => self.reporter.maybe_changed(kind),
-            // Which of its owner's clients was sent to that page is known by the elicitation's id.
+            // The elicitation's id tells which of the owner's clients was sent to the page.
             Notification::ElicitationComplete(id, params) => {
                 (self.sink)(server, UpstreamEvent::ElicitationCompleted(id, params))
             }
@@ -53,7 +52,7 @@ impl DedicatedNotifier {
         }
     }
 
-    /// Takes the lists that change there, for as long as the connection is watched.
+    /// Collects the items that the connection adds to the shared lists. Never returns.
     pub(super) async fn collect_extra_items(&self, active: &UpstreamConnection, settings: &ServerSettings) {
         match &self.extra_items {
             Some(adding) => adding.run_collector(active, settings, |kind| self.reporter.changed(kind)).await,
@@ -61,7 +60,7 @@ impl DedicatedNotifier {
         }
     }
 
-    /// Notes that the connection has ended: what it added is listed no longer.
+    /// Records the end of the connection. Its extra items are no longer listed.
     pub(super) fn end(&self) {
         let shorter = |kind: ItemKind| self.reporter.maybe_changed(kind);
         if let Some(adding) = &self.extra_items {

@@ -1,4 +1,6 @@
-//! One connection to a server: the link, and what is spoken on it.
+//! Dial of one connection: opens the link, and negotiates the revision. Owns the choice of the transport. Does not
+//! retry and does not time attempts (`supervisor.rs`, `backoff.rs`). Invariant: link and handshake end within
+//! `start_timeout`, and a failed dial closes its link.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,51 +25,51 @@ use crate::revision::{
 use crate::telemetry::{CounterHandle, Metrics, logs};
 use crate::upstream::{ConnectTarget, HttpTransport, NetworkSettings, ServerSettings, Upstream, UpstreamContext};
 
-/// An open connection to a server.
+/// Open connection to a server.
 pub struct UpstreamConnection {
-    /// To call it.
+    /// Server at the other end, to be called.
     pub server: Arc<dyn Server>,
-    /// What carries it.
+    /// Transport of the connection.
     pub link: Arc<dyn Link>,
-    /// The revision that it speaks.
+    /// Revision that the server speaks.
     pub revision: &'static str,
-    /// Its era, to remember.
+    /// Era of that revision.
     pub era: Era,
-    /// Its last words, if it is a child.
+    /// Last lines on stderr, if the server is a child.
     pub(super) stderr: StderrTail,
-    /// Whether it is reached over HTTP+SSE.
+    /// True if the transport is HTTP+SSE.
     pub is_http_sse: bool,
-    /// What is open on it.
+    /// Calls that are open on the connection.
     pub calls: PendingCalls,
-    /// Whether a client has called on it.
+    /// True once a client has called on the connection.
     pub(super) is_called: AtomicBool,
-    /// Whether another run may go on with it.
+    /// True if the next process may resume the session.
     pub(super) is_persisted: AtomicBool,
     metrics: Arc<Metrics>,
-    /// Counters of calls by the client's revision; as many as there are revisions.
+    /// Counters of calls by the client's revision: at most as many as there are revisions.
     translated: Mutex<Vec<(&'static str, CounterHandle)>>,
 }
 
-/// Whom a connection is opened for.
+/// Identity and state that a connection is opened with.
 pub struct ConnectAs {
-    /// The capabilities to declare.
+    /// Capabilities to declare.
     pub capabilities: RawJson,
-    /// Who we say we are.
+    /// `clientInfo` to send.
     pub info: RawJson,
-    /// The era to try without a probe.
+    /// Era to use without a probe.
     pub era: Option<Era>,
-    /// The era to begin with on a pipe, where none is known.
+    /// Era to try first on a pipe, if none is known.
     pub first_era: Option<Era>,
-    /// What an earlier process left of the connection.
+    /// Session that a previous process persisted.
     pub persisted_session: Option<RawJson>,
-    /// Takes what a program writes to its stderr.
+    /// Receiver of the program's stderr.
     pub stderr: StderrTail,
-    /// Where it is noted that the server asks.
+    /// Record of whether the server sends input requests.
     pub record: InputRecord,
 }
 
 impl ConnectAs {
-    /// For everybody.
+    /// Creates the identity of a connection for all clients.
     pub fn for_all(era: Option<Era>) -> Self {
         let (capabilities, info) = (revision::shared_capabilities(), revision::implementation());
         let (stderr, record) = (StderrTail::default(), InputRecord::default());
@@ -76,7 +78,7 @@ impl ConnectAs {
 }
 
 impl ConnectAs {
-    /// For one client: as it says of itself.
+    /// Creates the identity of a connection for one client, with the client's own info and capabilities.
     pub fn for_caller(caller: &Caller, era: Option<Era>) -> Self {
         let info = caller.client_info.clone().unwrap_or_else(revision::implementation);
         let (stderr, record) = (StderrTail::default(), InputRecord::default());
@@ -85,7 +87,7 @@ impl ConnectAs {
     }
 }
 
-/// Opens a connection, within the time that the settings give.
+/// Opens a connection within `start_timeout`.
 pub async fn open(
     settings: &ServerSettings,
     shared: &UpstreamContext,
@@ -95,7 +97,7 @@ pub async fn open(
     dial(settings, shared, whom, times).await
 }
 
-/// The same, with the times of calls in other hands.
+/// Opens a connection whose call timeouts the caller can change later.
 pub(super) async fn dial(
     settings: &ServerSettings,
     shared: &UpstreamContext,
@@ -127,6 +129,7 @@ pub(super) async fn dial(
         return over_http_sse(settings, shared, hello, deadline, record).await;
     }
     let calls = PendingCalls::with_record(record.clone());
+    // Link and handshake share one deadline: a slow start must not get the time twice.
     let opening = async { Ok(open_link(settings, shared, &calls, &whom.stderr).await?) };
     let (link, stderr) = within_deadline(deadline, settings, opening).await?;
     let connecting = revision::connect(link.clone(), calls.clone(), hello.clone());
@@ -136,7 +139,9 @@ pub(super) async fn dial(
         }
         Err(error) => error,
     };
+    // Closed before the fallback opens another link to the same server.
     link.close(Vec::new()).await;
+    // Only the errors that an HTTP+SSE server causes lead to the fallback.
     if transport == HttpTransport::Auto
         && revision::may_be_http_sse(&error, &hello)
         && let Ok(active) = over_http_sse(settings, shared, hello, deadline, record).await
@@ -208,7 +213,7 @@ fn into_connection(
     }
 }
 
-/// A child that failed to start is explained by what it wrote last.
+/// Adds the last lines on stderr to the error of a child that failed to start.
 async fn with_exit_reason(error: ConnectError, stderr: &StderrTail) -> ConnectError {
     let explain = |reason: String, explanation: Option<String>| match explanation {
         Some(line) => format!("{reason}; it wrote: {}", logs::redact(&line)),
@@ -231,6 +236,7 @@ async fn open_link(
     calls: &PendingCalls,
     stderr: &StderrTail,
 ) -> Result<(Arc<dyn Link>, Option<StderrTail>), LinkError> {
+    // The dialer of tests replaces pipes here. For HTTP it is a parameter of the client.
     let is_http =
         matches!(&settings.connect, ConnectTarget::Http { transport, .. } if *transport != HttpTransport::WebSocket);
     if let ConnectTarget::Misconfigured { reason } = &settings.connect {
@@ -309,6 +315,7 @@ fn http_settings(
     let http = HttpSettings {
         url: url.clone(),
         socket: socket.clone(),
+        // A Unix socket is local. No proxy leads there.
         proxy: shared.proxy(url, &network.proxy).filter(|_| socket.is_none()),
         headers: headers.clone(),
         connect_timeout: settings.connect_timeout,
@@ -326,6 +333,7 @@ fn http_settings(
 fn tls(shared: &UpstreamContext, url: &url::Url, network: &NetworkSettings) -> Arc<rustls::ClientConfig> {
     match url.scheme() {
         "https" | "wss" => shared.tls(network.ca.as_ref()),
+        // Plain connections must not wait until the system's certificates are read.
         _ => tls_without_roots(),
     }
 }
@@ -334,7 +342,7 @@ fn byte_budget(settings: &ServerSettings, shared: &UpstreamContext) -> Arc<ByteB
     ByteBudget::new(settings.max_backlog, &settings.name, &shared.metrics)
 }
 
-/// Counts each line that is no message, and logs one a minute.
+/// Returns a handler that counts each line that is no message, and logs one a minute.
 fn on_garbage(server: &str, metrics: &Metrics) -> OnGarbage {
     const QUIET: Duration = Duration::from_secs(60);
     let counter = metrics.garbage.with_label_values(&[server]);
@@ -353,7 +361,7 @@ fn on_garbage(server: &str, metrics: &Metrics) -> OnGarbage {
 }
 
 impl Upstream {
-    /// The transport in a word: as it is connected, else as it is configured.
+    /// Returns the transport in a word: of the connection, else of the config.
     pub fn transport(&self) -> &'static str {
         let configured = || match &self.settings.connect {
             ConnectTarget::Misconfigured { .. } => "none",
@@ -372,12 +380,13 @@ impl Upstream {
 }
 
 impl UpstreamConnection {
-    /// Counts a call from a client of `revision`.
+    /// Counts a call from a client of this revision.
     pub(super) fn count_call(&self, from: &'static str) {
         if from.is_empty() {
             return;
         }
         let mut translated = self.translated.lock().unwrap_or_else(PoisonError::into_inner);
+        // A linear scan: there are only a few revisions.
         match translated.iter().find(|(known, _)| *known == from) {
             Some((_, counter)) => counter.inc(),
             None => {

@@ -1,7 +1,5 @@
-//! The eras in which one server is met.
-//!
-//! Owns what is known of the eras that the server speaks, and in which of them its main connection is opened next. Opens
-//! nothing itself (`connections`, `supervise`). Invariant: a server that is known to speak one era alone is asked for no
+//! Era selection of one server. Owns what is known of its eras, and the era of the next shared connection. Does not
+//! dial (`pool.rs`, `supervisor.rs`). Invariant: a server that is known to speak only one era is never tried in the
 //! other.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,21 +11,21 @@ use crate::model::ServerDescription;
 use crate::revision::Era;
 use crate::upstream::UpstreamConnection;
 
-/// The server as the main connection showed it, remembered while there is none.
+/// Facts that the last handshake of the shared connection showed.
 #[derive(Clone)]
 pub(super) struct LastHandshake {
     pub(super) era: Era,
     pub(super) is_multiplexed: bool,
     pub(super) description: ServerDescription,
-    /// Whether it speaks the other era, too; `None`: that was not tried.
+    /// True if the server speaks the other era, too. `None`: not tried.
     pub(super) speaks_other_era: Option<bool>,
 }
 
 impl LastHandshake {
-    /// The era to meet a client in beside the main connection, if there is a reason to try.
+    /// Returns the era of a dedicated connection for a client, if there is a reason to try it.
     ///
-    /// 2026-07-28/basic/versioning.mdx, Compatibility Matrix, for a legacy client at a server of both eras: "Works." A
-    /// legacy server was asked by a probe for the newer era: only what it once answered there is a reason.
+    /// 2026-07-28/basic/versioning.mdx, Compatibility Matrix, for a legacy client at a server of both eras: "Works."
+    /// A legacy server was probed for the newer era already: only an earlier success there is a reason.
     fn dedicated_era(&self, client: Era) -> Option<Era> {
         let tried = match self.era {
             Era::Modern => self.speaks_other_era != Some(false),
@@ -37,11 +35,11 @@ impl LastHandshake {
     }
 }
 
-/// The eras of one server.
+/// Eras of one server.
 pub(super) struct EraSelection {
-    /// Whether each client meets the server in its own era.
+    /// True if each client meets the server in its own era.
     by_client: bool,
-    /// Whether an attempt in the other era failed on this main connection, for whatever reason.
+    /// True if an attempt in the other era failed during this shared connection, for any reason.
     single_era: AtomicBool,
     next: Mutex<NextEra>,
     promoted: Notify,
@@ -49,11 +47,11 @@ pub(super) struct EraSelection {
 
 #[derive(Default)]
 struct NextEra {
-    /// The era in which the main connection is to be opened next, where the server speaks it.
+    /// Era to try first for the next shared connection, if the server speaks it.
     first: Option<Era>,
-    /// The one in which it is being opened for that reason.
+    /// Era that the current attempt tries for that reason.
     tried: Option<Era>,
-    /// A connection that is the main one from now on, and that nobody follows yet.
+    /// Connection that was promoted, until the supervisor takes it.
     promoted: Option<Arc<UpstreamConnection>>,
 }
 
@@ -62,7 +60,7 @@ impl EraSelection {
         EraSelection { by_client, single_era: AtomicBool::new(false), next: Mutex::default(), promoted: Notify::new() }
     }
 
-    /// The era to meet a client in beside a main connection of that server.
+    /// Returns the era of a dedicated connection for a client, where the shared connection had that handshake.
     pub(super) fn dedicated_era(&self, spoke: Option<&LastHandshake>, client: Era) -> Option<Era> {
         if !self.by_client || self.single_era.load(Ordering::Relaxed) {
             return None;
@@ -70,22 +68,23 @@ impl EraSelection {
         spoke?.dedicated_era(client)
     }
 
-    /// Until the main connection is opened again, nobody is met in the other era.
+    /// Keeps all clients in one era until the shared connection is opened again.
     pub(super) fn disable_other_era(&self) {
         self.single_era.store(true, Ordering::Relaxed);
     }
 
-    /// The main connection is to be opened in the era of its first client.
+    /// Requests the era of the first client for the next shared connection.
     pub(super) fn prefer_era(&self, era: Era) {
         if self.by_client {
             self.lock().first = Some(era);
         }
     }
 
-    /// An attempt at the main connection begins: the era to try first. A server of which nothing is known is asked for
-    /// the newest, as the specification says.
+    /// Begins an attempt at the shared connection, and returns the era to try first. `None` probes for the newest era
+    /// first, as the specification says for a server of which nothing is known.
     pub(super) fn begin_attempt(&self, spoke: Option<&LastHandshake>) -> Option<Era> {
         let mut next = self.lock();
+        // Taken, so that the request of one client is tried once.
         let first = next
             .first
             .take()
@@ -94,7 +93,7 @@ impl EraSelection {
         first
     }
 
-    /// The main connection was opened in this era: what that shows of the other one.
+    /// Records the era of a new shared connection. Returns what that shows of the other era.
     pub(super) fn record_connected(&self, era: Era, before: Option<&LastHandshake>) -> Option<bool> {
         self.single_era.store(false, Ordering::Relaxed);
         let tried = {
@@ -105,29 +104,32 @@ impl EraSelection {
         match before {
             Some(before) if before.era == era && tried.is_some_and(|tried| tried != era) => Some(false),
             Some(before) if before.era == era => before.speaks_other_era,
-            // It was met in the other one before, and in this one because that was wanted.
+            // The server was in the other era before, and follows the request for this one. It speaks both.
             Some(_) if tried == Some(era) => Some(true),
-            // The server may be another by now.
+            // Without a request, a change of era means that the server may have been replaced.
             _ => None,
         }
     }
 
-    /// Hands over a connection that takes the main one's place. `open` takes it into use.
+    /// Promotes a connection to the shared one. `open` takes it into use.
     pub(super) fn promote(&self, active: Arc<UpstreamConnection>, open: impl FnOnce(Arc<UpstreamConnection>)) {
+        // Recorded before `open`: it makes `record_connected` see a requested era.
         self.lock().tried = Some(active.era);
+        // Called without the lock: `open` ends in `record_connected`, which locks.
         open(active.clone());
         self.lock().promoted = Some(active);
         self.promoted.notify_one();
     }
 
-    /// Waits for such a connection.
+    /// Waits for a promoted connection.
     pub(super) async fn promoted(&self) {
         while self.lock().promoted.is_none() {
+            // `notify_one` stores a permit, so that a promotion before this wait is seen.
             self.promoted.notified().await;
         }
     }
 
-    /// Takes it, if there is one.
+    /// Takes the promoted connection, if there is one.
     pub(super) fn take_promoted(&self) -> Option<Arc<UpstreamConnection>> {
         self.lock().promoted.take()
     }
@@ -152,14 +154,14 @@ mod tests {
 
     const SOON: Duration = Duration::from_secs(2);
 
-    /// A program of both eras, each process of which is in the era that it is opened in.
+    /// Program of both eras. Each process stays in the era that it is opened in.
     struct EraProgram {
-        /// The era of each process, by its first request.
+        /// Era of each process, by its first request.
         opened: Mutex<Vec<Era>>,
-        /// Processes that were called, as often as they were.
+        /// Processes that were called, once for each call.
         called: Mutex<Vec<usize>>,
         is_modern_only: bool,
-        /// Whether processes after the first one say nothing.
+        /// True if processes after the first one never answer.
         is_mute: AtomicBool,
         refused: AtomicUsize,
     }
@@ -173,6 +175,7 @@ mod tests {
         fn serve(&self, talk: &ServerSide, message: &Value) {
             let method = message["method"].as_str().unwrap_or_default();
             let mut opened = self.opened.lock().unwrap();
+            // The first request decides the era of a process.
             if opened.len() == talk.nth {
                 let legacy = method == "initialize" && !self.is_modern_only;
                 opened.push(if legacy { Era::Legacy } else { Era::Modern });
@@ -181,6 +184,7 @@ mod tests {
                 return;
             }
             let modern = opened[talk.nth] == Era::Modern;
+            // JSON-RPC error -32022: the revision is not supported.
             let wrong = json!({"code": -32022, "message": "no", "data": {"supported": ["2026-07-28"]}});
             let mut result = match method {
                 "initialize" if modern => {
@@ -237,18 +241,18 @@ mod tests {
         let caller = Arc::new(Caller { revision, ..(*testing::caller(1, session)).clone() });
         let params = JsonObject::new().with("name", RawJson::string("t"));
         let outcome = upstream.call(&caller, Call::new(McpMethod::CallTool, params)).outcome().await;
-        // Whatever follows from it.
+        // Independent of the consequences.
         tokio::time::sleep(SOON).await;
         outcome
     }
 
-    /// What an earlier run knew.
+    /// Returns the handshake that a previous process persisted.
     fn was_legacy(other: Option<bool>) -> LastHandshake {
         let face = serde_json::from_value(json!({"info": {"name": "s"}, "features": {"tools": true}})).unwrap();
         LastHandshake { era: Era::Legacy, is_multiplexed: true, description: face, speaks_other_era: other }
     }
 
-    /// The revisions of the processes that run for everybody.
+    /// Returns the revisions of the processes that clients share.
     fn running(upstream: &Upstream) -> Vec<&'static str> {
         upstream.shared_connections().into_iter().map(|(revision, _)| revision).collect()
     }
@@ -262,11 +266,12 @@ mod tests {
             for _ in 0..3 {
                 call(&upstream, era).await.unwrap();
             }
+            // At most two processes: the probed one, and the one that took its place.
             let last = program.opened().len() - 1;
             assert_eq!((running(&upstream), upstream.revision()), (vec![revision], Some(revision)));
             assert_eq!((program.called(), program.opened()[last]), (vec![last; 3], era));
             assert_eq!((upstream.dedicated_count(), upstream.status().state), (0, UpstreamState::Ready));
-            // Whoever is lost is back in the same era.
+            // A server that is lost comes back in the same era.
             assert!(upstream.lists().get(ItemKind::Tools).items.len() == 1 && last < 2);
             upstream.stop().await;
             assert_eq!(running(&upstream), [""; 0]);
@@ -283,6 +288,7 @@ mod tests {
         }
         assert_eq!(program.called(), [0, 1, 1], "each in its own era");
         assert_eq!(running(&upstream), ["2026-07-28", "2025-11-25"]);
+        // The idle timeout of the legacy process has elapsed.
         tokio::time::sleep(SOON * 20).await;
         assert_eq!(running(&upstream), ["2026-07-28"]);
         call(&upstream, Era::Legacy).await.unwrap();
@@ -309,6 +315,7 @@ mod tests {
         for _ in 0..3 {
             call(&upstream, Era::Legacy).await.unwrap();
         }
+        // The refusal is remembered: the later calls do not try again.
         assert_eq!((program.called(), program.refused.load(Ordering::Relaxed)), (vec![0; 3], 1));
         assert_eq!(upstream.pool.last_handshake().unwrap().speaks_other_era, Some(false), "which is remembered");
     }
@@ -321,12 +328,14 @@ mod tests {
         for _ in 0..3 {
             call(&upstream, Era::Legacy).await.unwrap();
         }
+        // One attempt in the other era came to nothing. All calls ran in the first process.
         assert_eq!((program.called(), program.opened().len()), (vec![0; 3], 2));
         assert_eq!(upstream.pool.last_handshake().unwrap().speaks_other_era, None, "nothing is known of that");
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_era_of_its_clients_is_what_the_next_run_begins_with() {
+        // Only a server of both eras begins in that of its clients. Otherwise the probe decides.
         for (other, begins) in [(Some(true), Era::Legacy), (None, Era::Modern)] {
             let program = EraProgram::new(false);
             let upstream = upstream(&program, |_| {});
@@ -356,6 +365,7 @@ mod tests {
         let idle =
             |settings: &mut ServerSettings| (settings.start, settings.idle_stop) = (ServerStart::Lazy, SOON * 10);
         let upstream = start(&program, idle).await;
+        // It was started once to learn its lists, and stopped when idle.
         tokio::time::sleep(SOON * 20).await;
         assert_eq!((upstream.status().state, program.opened().len()), (UpstreamState::Stopped, 1));
         call(&upstream, Era::Legacy).await.unwrap();

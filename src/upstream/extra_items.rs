@@ -1,7 +1,6 @@
-//! Items that a server adds on connections beside the main one.
-//!
-//! Owns what such a connection lists and the main one does not. Does not list the main connection (`follow`). Invariant:
-//! what one connection adds is listed for everybody until that connection ends, and never hides an item of the main one.
+//! Extra items: those that a server lists only on dedicated connections. Owns the difference to the shared
+//! connection. Does not fetch the shared lists (`connected.rs`). Invariant: extra items are listed for all clients
+//! until their connection ends, and never hide a shared item.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,34 +15,35 @@ use crate::upstream::dial::UpstreamConnection;
 use crate::upstream::fetch::{ItemList, list_all, offers_list};
 use crate::upstream::{ServerSettings, gateway_caller};
 
-/// Items that all connections of one server may add together,
+/// Limit of items that all connections of one server may add together.
 const EXTRA_ITEMS_MAX: usize = 256;
-/// and their bytes.
+/// Limit of their bytes.
 const EXTRA_BYTES_MAX: usize = 1024 * 1024;
-/// The lists of one connection are not taken more often.
+/// Shortest interval between fetches of one connection's lists.
 const COLLECT_INTERVAL: Duration = Duration::from_secs(2);
 
 type ItemsByKind = [Vec<Arc<JsonObject>>; ItemKind::ALL.len()];
 
-/// What connections beside the main one add to the lists of a server.
+/// Items that dedicated connections add to the lists of a server.
 #[derive(Default)]
 pub(super) struct ExtraItems(Mutex<ExtraItemsTable>);
 
 #[derive(Default)]
 struct ExtraItemsTable {
-    /// What the main connection listed.
+    /// Items that the shared connection listed.
     shared: ItemsByKind,
     by_connection: HashMap<ByteString, ItemsByKind>,
 }
 
 impl ExtraItems {
-    /// Adds to a list of the main connection what the others have beyond it.
+    /// Adds the extra items to a list of the shared connection.
     pub(super) fn merge_into(&self, kind: ItemKind, list: &mut ItemList) {
         let mut table = self.lock();
+        // Remembered, because `replace` compares with it.
         table.shared[kind as usize] = list.items.clone();
         let mut known = keys(&list.items, kind);
         let mut added: Vec<_> = table.by_connection.iter().collect();
-        // In an order that does not change from list to list.
+        // Sorted, so that the order is the same in each list.
         added.sort_by_key(|(one, _)| *one);
         for item in added.into_iter().flat_map(|(_, lists)| &lists[kind as usize]) {
             if item.get_string(kind.item_key()).is_some_and(|key| known.insert(key)) {
@@ -52,10 +52,11 @@ impl ExtraItems {
         }
     }
 
-    /// Keeps what a connection has beyond the main one.
+    /// Replaces the extra items of one connection and kind.
     fn replace(&self, by: &ByteString, kind: ItemKind, items: Vec<Arc<JsonObject>>) {
         let mut table = self.lock();
         let known = keys(&table.shared[kind as usize], kind);
+        // Cleared first, so that the connection's old items do not count against the limits.
         table.by_connection.entry(by.clone()).or_default()[kind as usize].clear();
         let all = || table.by_connection.values().flatten().flatten();
         let (mut count, mut bytes) = (all().count(), all().map(|item| item.size_hint()).sum::<usize>());
@@ -78,7 +79,7 @@ impl ExtraItems {
         }
     }
 
-    /// Forgets what a connection added; true if there was anything.
+    /// Removes the items of a connection. Returns true if there were any.
     fn forget(&self, by: &ByteString) -> bool {
         self.lock().by_connection.remove(by).is_some_and(|lists| lists.iter().any(|list| !list.is_empty()))
     }
@@ -92,7 +93,7 @@ fn keys(items: &[Arc<JsonObject>], kind: ItemKind) -> HashSet<ByteString> {
     items.iter().filter_map(|item| item.get_string(kind.item_key())).collect()
 }
 
-/// Lists of one connection that changed, to be taken there.
+/// Collector of one connection: the lists to fetch there after a change.
 pub(super) struct ExtraItemsCollector {
     extra_items: Arc<ExtraItems>,
     connection: ByteString,
@@ -101,7 +102,7 @@ pub(super) struct ExtraItemsCollector {
 }
 
 impl ExtraItemsCollector {
-    /// What the connection of this name adds.
+    /// Creates the collector of the connection with this key.
     pub(super) fn new(added: &Arc<ExtraItems>, connection: ByteString) -> Self {
         ExtraItemsCollector {
             extra_items: added.clone(),
@@ -111,7 +112,7 @@ impl ExtraItemsCollector {
         }
     }
 
-    /// Notes that a list of the connection changed.
+    /// Records that a list of the connection changed.
     pub(super) fn mark_changed(&self, kind: ItemKind) {
         let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
         if !changed.contains(&kind) {
@@ -121,7 +122,7 @@ impl ExtraItemsCollector {
         self.has_changes.notify_one();
     }
 
-    /// Takes the lists that change, and tells of each, for as long as the connection is watched.
+    /// Fetches changed lists and calls `tell` for each. Never returns.
     pub(super) async fn run_collector(
         &self,
         active: &UpstreamConnection,
@@ -130,6 +131,7 @@ impl ExtraItemsCollector {
     ) {
         loop {
             self.has_changes.notified().await;
+            // Taken before the fetch, so that a change during it leads to another.
             let kinds = std::mem::take(&mut *self.changed.lock().unwrap_or_else(PoisonError::into_inner));
             let features = active.server.describe(&gateway_caller()).features;
             for kind in kinds {
@@ -145,11 +147,12 @@ impl ExtraItemsCollector {
                 }
                 tell(kind);
             }
+            // Changes during the pause are collected into one fetch.
             sleep(COLLECT_INTERVAL).await;
         }
     }
 
-    /// Forgets what the connection added, and tells of the lists that are shorter for it.
+    /// Removes the connection's items, and calls `tell` for the lists that may be shorter now.
     pub(super) fn discard(&self, tell: impl Fn(ItemKind)) {
         if self.extra_items.forget(&self.connection) {
             ItemKind::ALL.into_iter().for_each(tell);

@@ -1,6 +1,6 @@
-//! What a server offers: its lists, walked to the end.
-//!
-//! Invariant: a list is taken as a whole or not at all, and walking it ends, whatever cursors the server invents.
+//! Lists of a server, fetched page by page. Owns their limits and their merge into whole lists. Does not decide when
+//! to fetch (`connected.rs`). Invariant: a list is fetched as a whole or not at all, and a fetch ends, whatever
+//! cursors the server invents.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,26 +12,26 @@ use crate::model::{CacheHint, Call, Caller, Error, ItemKind, McpErrorKind, McpMe
 use crate::revision;
 use crate::upstream::{ListLimits, gateway_caller};
 
-/// A server's lists, as it spelled them.
+/// Lists of a server, in the server's own wire form.
 #[derive(Clone, Debug, Default)]
 pub struct ServerLists {
     lists: [Arc<ItemList>; 4],
 }
 
-/// One list.
+/// List of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ItemList {
-    /// The items, in the server's order.
+    /// Items in the server's order.
     #[serde(with = "shared")]
     pub items: Vec<Arc<JsonObject>>,
-    /// How long it may be kept, if the server said so: the shortest time of its pages.
+    /// Cache hint, if the server gave one: the shortest time of all pages.
     pub cache: Option<CacheHint>,
-    /// What was left out for want of room, with the setting that says how much there is.
+    /// Notes on what was left out, with the setting that limits it.
     #[serde(default)]
     pub cut: Vec<String>,
 }
 
-/// Objects behind an `Arc`, as an array.
+/// Serialization of objects behind an `Arc` as an array.
 mod shared {
     use super::{Arc, Deserialize, JsonObject, Serialize};
 
@@ -45,12 +45,12 @@ mod shared {
 }
 
 impl ServerLists {
-    /// One of the lists.
+    /// Returns the list of one kind.
     pub fn get(&self, kind: ItemKind) -> &Arc<ItemList> {
         &self.lists[kind as usize]
     }
 
-    /// Replaces one list; true if it differs from before.
+    /// Replaces one list. Returns true if it differs from before.
     pub fn set(&mut self, kind: ItemKind, list: ItemList) -> bool {
         let slot = &mut self.lists[kind as usize];
         let differs = **slot != list;
@@ -59,14 +59,14 @@ impl ServerLists {
     }
 }
 
-/// Whether a server says that it tells of changes of every list that it has.
+/// Returns true if the server announces changes of every list that it has.
 pub(super) fn announces_changes(features: &ServerCapabilities) -> bool {
     (features.tools_changes || !features.tools)
         && (features.prompts_changes || !features.prompts)
         && (features.resources_changes || !features.resources)
 }
 
-/// Whether a server has such a list at all.
+/// Returns true if the server has lists of this kind.
 pub fn offers_list(features: &ServerCapabilities, kind: ItemKind) -> bool {
     match kind {
         ItemKind::Tools => features.tools,
@@ -75,15 +75,15 @@ pub fn offers_list(features: &ServerCapabilities, kind: ItemKind) -> bool {
     }
 }
 
-/// Walks one list to its end, or to what may be taken of it.
+/// Fetches one list to its end, or to its limits.
 ///
-/// A server that does not know the method, although it said so, has an empty list.
+/// A server that declared the method but does not know it has an empty list.
 pub async fn list_all(server: &dyn Server, kind: ItemKind, limits: &ListLimits) -> Result<ItemList, Error> {
     let mut list = ItemList::default();
     let mut bytes = 0;
     let mut seen = HashSet::new();
     let mut cursor: Option<ByteString> = None;
-    // A server without sessions may list what it has for the abilities of each request; the list is for all clients.
+    // A server without sessions may filter by the capabilities of each request. The list is for all clients.
     let caller =
         Arc::new(Caller { declared_capabilities: revision::shared_capabilities(), ..(*gateway_caller()).clone() });
     for page in 0.. {
@@ -110,6 +110,7 @@ pub async fn list_all(server: &dyn Server, kind: ItemKind, limits: &ListLimits) 
         })?;
         let room = list.take_page(&page, limits, &mut bytes);
         if let Some(hint) = outcome.cache_hint {
+            // The strictest hint of all pages holds for the list.
             let merged = list
                 .cache
                 .map_or(hint, |h| CacheHint { ttl_ms: h.ttl_ms.min(hint.ttl_ms), public: h.public && hint.public });
@@ -136,9 +137,9 @@ pub async fn list_all(server: &dyn Server, kind: ItemKind, limits: &ListLimits) 
 }
 
 impl ItemList {
-    /// Takes the items of a page; false: no more of them may be taken.
+    /// Takes the items of a page. Returns false if a limit was reached.
     ///
-    /// An item that is no object, or has duplicate keys, is left out; the others stay.
+    /// An item that is no object, or has duplicate keys, is left out. The others stay.
     fn take_page(&mut self, page: &[RawJson], limits: &ListLimits, bytes: &mut usize) -> bool {
         for item in page {
             let Some(item) = item.as_object() else { continue };
@@ -157,11 +158,12 @@ impl ItemList {
     }
 }
 
-/// How deep arrays and objects nest in a JSON text.
+/// Returns the nesting depth of arrays and objects in a JSON text.
 pub fn depth(json: &[u8]) -> usize {
     let (mut depth, mut most, mut text, mut escaped) = (0_usize, 0, false, false);
     for byte in json {
         match byte {
+            // The byte after a backslash belongs to the string, whatever it is.
             _ if std::mem::take(&mut escaped) => {}
             b'\\' if text => escaped = true,
             b'"' => text = !text,
@@ -169,6 +171,7 @@ pub fn depth(json: &[u8]) -> usize {
                 depth += 1;
                 most = most.max(depth);
             }
+            // Broken text may close more than it opens.
             b'}' | b']' if !text => depth = depth.saturating_sub(1),
             _ => {}
         }
@@ -176,7 +179,7 @@ pub fn depth(json: &[u8]) -> usize {
     most
 }
 
-/// A looping or overlapping list holds items twice: the first counts.
+/// Removes duplicates from a looping or overlapping list. The first item counts.
 fn dedup(items: &mut Vec<Arc<JsonObject>>, kind: ItemKind) {
     let mut seen = HashSet::new();
     items.retain(|item| item.get_string(kind.item_key()).is_none_or(|key| seen.insert(key)));

@@ -1,8 +1,8 @@
-//! How old a server's lists are, where nothing but their age says that they may have changed.
+//! Ages of a server's lists, where only their age says that they may have changed. Owns the clock of each list. Does
+//! not fetch (`connected.rs`). Invariant: no reader of a list waits for its fetch.
 //!
-//! 2026-07-28/server/utilities/caching.mdx: a server "MAY provide `ttlMs` without advertising `listChanged: true`", and
-//! a list past its time SHOULD be fetched again when it is next wanted. Owns the clock of each list; fetching is the
-//! supervisor's. Invariant: nobody who asks for a list waits for that.
+//! 2026-07-28/server/utilities/caching.mdx: a server "MAY provide `ttlMs` without advertising `listChanged: true`",
+//! and a list past its time SHOULD be fetched again when it is next wanted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,10 +11,10 @@ use tokio::time::{Duration, Instant};
 use crate::model::{ItemKind, ServerCapabilities};
 use crate::upstream::ItemList;
 
-/// Lists that are to be fetched again all the time are fetched again this often at most.
+/// Shortest interval between fetches, whatever `ttlMs` says: a server may send 0.
 const RELIST_INTERVAL_MIN: Duration = Duration::from_secs(1);
 
-/// When each list was taken; 0: never, or its server tells of changes.
+/// Time of each list's last fetch. 0: never, or its server announces changes.
 pub(super) struct ListAges {
     epoch: Instant,
     listed_ms: [AtomicU64; 4],
@@ -27,23 +27,24 @@ impl Default for ListAges {
 }
 
 impl ListAges {
-    /// Notes that a list was taken now, from a server that can do this.
+    /// Records that a list was fetched now, from a server with these capabilities.
     pub(super) fn record_listed(&self, kind: ItemKind, features: &ServerCapabilities) {
         let told = match kind {
             ItemKind::Tools => features.tools_changes,
             ItemKind::Prompts => features.prompts_changes,
             ItemKind::Resources | ItemKind::Templates => features.resources_changes,
         };
+        // Never 0 for a taken list: 0 means that its age says nothing.
         let now = if told { 0 } else { self.now_ms().max(1) };
         self.listed_ms[kind as usize].store(now, Ordering::Relaxed);
     }
 
-    /// For how many milliseconds a list may still be taken for fresh; `None`: its age says nothing.
+    /// Returns for how many milliseconds a list counts as fresh. `None`: its age says nothing.
     pub(super) fn remaining(&self, kind: ItemKind, list: &ItemList) -> Option<u64> {
         Some(list.cache?.ttl_ms.saturating_sub(self.age_ms(kind)?))
     }
 
-    /// Whether a list is to be taken again.
+    /// Returns true if a list should be fetched again.
     pub(super) fn is_stale(&self, kind: ItemKind, list: &ItemList) -> bool {
         let least = u64::try_from(RELIST_INTERVAL_MIN.as_millis()).unwrap_or(u64::MAX);
         let Some((hint, age)) = list.cache.zip(self.age_ms(kind)) else { return false };

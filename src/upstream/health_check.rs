@@ -1,7 +1,6 @@
-//! Whether a connection still leads to its server.
-//!
-//! Owns when a server is asked; the question is its revision's, and where that has none, none is put. Invariant: only
-//! what is heard of a server shows that it is there, and none is given up before a call had all its time.
+//! Health check of one connection. Owns when the server is pinged. Does not encode the ping: its revision does, and
+//! one that has no ping gets none. Invariant: only traffic from the server proves it alive, and none is given up
+//! before a call had its full time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +12,7 @@ use crate::telemetry::Metrics;
 use crate::upstream::settings::PingSettings;
 use crate::upstream::{Upstream, UpstreamConnection};
 
-/// How the connections of one server are looked after.
+/// Health check of the connections of one server.
 pub(super) struct HealthCheck {
     name: String,
     ping: PingSettings,
@@ -31,22 +30,24 @@ impl HealthCheck {
         }
     }
 
-    /// Waits until the server has left so many pings unanswered, and says so.
+    /// Waits until the server has missed `ping.misses` pings in a row. Returns the reason.
     pub(super) async fn failed(&self, active: &UpstreamConnection) -> String {
         let ping = self.ping;
         if ping.interval.is_zero() {
             return std::future::pending().await;
         }
         let mut missed = 0;
-        // Since when, as far as was looked, calls are open and nothing was heard.
+        // Time since when calls were open and nothing arrived, as far as this loop looked.
         let mut waiting = None;
+        // Clears the flag: only traffic from here on counts.
         active.link.take_activity();
         loop {
-            // What may be gone is asked again sooner.
+            // A server that missed a ping is pinged again sooner.
             let pause = tokio::time::sleep(if missed == 0 { ping.interval } else { ping.timeout });
             tokio::select! {
                 () = pause => {}
                 () = active.calls.wait_for_silence() => {
+                    // A call that waits for its user may be silent for long.
                     if !active.calls.may_be_silent() && self.is_wedged(active).await {
                         let (limit, name) = (ping.timeout, &self.name);
                         return format!(
@@ -65,10 +66,12 @@ impl HealthCheck {
             if active.calls.is_idle() {
                 waiting = None;
             } else if waiting.get_or_insert_with(Instant::now).elapsed() < self.grace(active) {
-                // It may do one thing after the other, and be at one that takes long.
+                // A server may work on one request at a time. Silence during a long call is no failure.
                 continue;
             }
+            // A revision without a ping leaves this check without evidence.
             let Some(answer) = active.server.ping() else { return std::future::pending().await };
+            // Any traffic is evidence, not only the answer to the ping.
             if timeout(ping.timeout, answer).await.unwrap_or(false) || active.link.take_activity() {
                 (missed, waiting) = (0, None);
                 continue;
@@ -82,8 +85,8 @@ impl HealthCheck {
         }
     }
 
-    /// Whether a server that was silent for as long as a call may take leaves a ping unanswered, too. One is enough: the
-    /// call was the question before it.
+    /// Checks whether a server that was silent for the time of a whole call misses a ping, too. One ping is enough:
+    /// the call was the first unanswered request.
     async fn is_wedged(&self, active: &UpstreamConnection) -> bool {
         let until = Instant::now() + self.ping.timeout;
         active.link.take_activity();
@@ -91,7 +94,7 @@ impl HealthCheck {
         if timeout_at(until, answer).await.unwrap_or(false) {
             return false;
         }
-        // What could not even be sent is no reason to wait for less.
+        // A ping that could not be sent must not shorten the wait.
         sleep_until(until).await;
         let is_wedged = !active.link.take_activity();
         if is_wedged {
@@ -100,7 +103,7 @@ impl HealthCheck {
         is_wedged
     }
 
-    /// How long a server may be silent while calls are open: the time that one of them may take.
+    /// Returns how long a server may be silent while calls are open: the longest time of one call.
     fn grace(&self, active: &UpstreamConnection) -> Duration {
         let ask = if active.calls.may_be_silent() { self.times.input() } else { Duration::ZERO };
         self.times.call().saturating_add(ask)
@@ -139,10 +142,11 @@ mod tests {
         upstream.call(caller, Call::new(McpMethod::CallTool, params)).outcome().await
     }
 
-    /// How many calls in a row get no answer; each is made a moment after the last one ended.
+    /// Returns how many calls in a row get no answer. Each is made a moment after the last one ended.
     async fn unanswered(upstream: &Arc<Upstream>, caller: &Arc<Caller>) -> u32 {
         for calls in 0..20 {
             if call(upstream, caller).await.is_ok() {
+                // The number of calls that failed before the connection was replaced.
                 return calls;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -150,7 +154,7 @@ mod tests {
         panic!("it was never connected anew");
     }
 
-    /// Its first connection leads nowhere once it is open.
+    /// Server whose first connection goes silent once it is open.
     fn wedged(talk: &ServerSide, message: &Value) {
         if !talk.serve_legacy(message) && talk.nth > 0 {
             talk.answer(message, &json!({"content": []}));
@@ -169,7 +173,7 @@ mod tests {
         let upstream = start(settings(), wedged).await;
         let caller = testing::caller(1, Some("s"));
         let (began, limit) = (Instant::now(), upstream.settings.timeout + upstream.settings.ping.timeout);
-        // Others are open all the time: they make it no less wedged.
+        // Other calls stay open all the time. They make the server no less wedged.
         let others = tokio::spawn({
             let (upstream, caller) = (upstream.clone(), caller.clone());
             async move {
@@ -183,6 +187,7 @@ mod tests {
             }
         });
         assert!(call(&upstream, &caller).await.is_err());
+        // The gateway must find it by then, although other calls keep opening.
         tokio::time::sleep_until(began + limit + Duration::from_secs(1)).await;
         let restarts = upstream.context.metrics.server_restarts.with_label_values(&["a"]);
         assert_eq!(restarts.get(), 1, "it is not found within {limit:?}");
@@ -193,7 +198,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_does_one_thing_after_the_other_keeps_its_connection() {
-        // Each takes half of what a call may take, and nothing else is looked at meanwhile, pings included.
+        // Each call takes half of its time. Nothing is checked meanwhile, pings included.
         let slow = Arc::new(tokio::sync::Mutex::new(()));
         let half = settings().timeout / 2;
         let upstream = start(settings(), move |talk, message| {
@@ -215,6 +220,7 @@ mod tests {
         let caller = testing::caller(1, Some("s"));
         let each = futures_util::future::join_all((0..4).map(|_| call(&upstream, &caller))).await;
         assert!(each.iter().any(Result::is_ok) && each.iter().any(Result::is_err), "some have no time");
+        // Long enough for every ping that could go wrong.
         tokio::time::sleep(MINUTE * 10).await;
         assert_eq!(upstream.context.metrics.server_restarts.with_label_values(&["a"]).get(), 0);
         assert!(call(&upstream, &caller).await.is_ok());
@@ -223,7 +229,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_connection_of_one_clients_is_looked_after_too() {
         let mine = ServerSettings { share: SharingMode::Session, ..settings() };
-        // The first is the main one, which is well.
+        // The first connection is the shared one, which is well.
         let upstream = start(mine, |talk, message| {
             if !talk.serve_legacy(message) && talk.nth != 1 {
                 talk.answer(message, &json!({"content": []}));
@@ -237,6 +243,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_stateless_pipe_is_asked_what_every_server_has_to_answer() {
         let upstream = start(settings(), |talk, message| match message["method"].as_str().unwrap() {
+            // The first connection answers its handshake and then goes silent, even to the ping.
             "server/discover" if talk.nth > 0 || message["id"] == 1 => talk.answer(
                 message,
                 &json!({"resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {}}),
@@ -245,7 +252,7 @@ mod tests {
             _ => {}
         })
         .await;
-        // Idle for a while: then it is found without any call.
+        // An idle connection: the loss is found without any call.
         let idle = testing::caller(1, None);
         tokio::time::sleep(MINUTE * 5).await;
         assert!(call(&upstream, &idle).await.is_ok());
@@ -255,6 +262,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_call_has_its_time_whether_pings_are_answered_or_not() {
+        // The call is almost as long as its limit allows.
         for (timeout, pings) in [(MINUTE * 30, false), (MINUTE * 300, true)] {
             let slow = ServerSettings { timeout, ..settings() };
             let upstream = start(slow, move |talk, message| match message["method"].as_str().unwrap() {
@@ -280,7 +288,7 @@ mod tests {
                 "jsonrpc": "2.0", "id": "q", "method": "elicitation/create",
                 "params": {"message": "?", "requestedSchema": {"type": "object", "properties": {}}},
             })),
-            // The answer of its user; the call has an id of its own.
+            // The user's response. The call has an id of its own.
             None if message["id"] == "q" => {
                 for id in 1..20 {
                     talk.answer(&json!({"id": id}), &json!({"content": []}));
@@ -294,6 +302,7 @@ mod tests {
         let params = JsonObject::new().with("name", RawJson::string("t"));
         let mut exchange = upstream.call(&caller, Call::new(McpMethod::CallTool, params));
         let Some(ExchangeEvent::InputRequired(ask)) = exchange.next().await else { panic!("it does not ask") };
+        // Longer than a call, shorter than the limit for a user's response.
         tokio::time::sleep(MINUTE * 9).await;
         let answer = JsonObject::new().with("action", RawJson::string("decline"));
         ask.responder.send(vec![(ByteString::literal("request"), Ok(answer))]).unwrap();
@@ -302,6 +311,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn whoever_pings_nobody_waits_for_calls_alone() {
+        // An interval of zero switches pings off.
         let ping = PingSettings { interval: Duration::ZERO, ..PingSettings::default() };
         let upstream = start(ServerSettings { ping, ..settings() }, wedged).await;
         let caller = testing::caller(1, Some("s"));

@@ -1,9 +1,9 @@
-//! Homes of clients at a server that asks in the middle of calls.
+//! Home connections of clients at a server that sends input requests in the middle of calls. Owns which clients the
+//! shared connection belongs to. Does not open connections (`dedicated.rs`). Invariant: all clients of a principal
+//! without sessions have one home, which does not depend on other calls of the moment.
 //!
-//! On a pipe a question of a server with sessions names no call (`revision::Calls`). At a server that is known to ask, a
-//! call does not begin where another client's call could be meant. Owns whose home the main connection is. Opens no
-//! connection (`lease`). Invariant: a principal's clients without sessions have one home, which does not depend on who
-//! else calls at that moment.
+//! On a pipe, an input request of a legacy server names no call (`revision::PendingCalls`). At a server that is known
+//! to send them, a call does not begin where the request could belong to another client.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,39 +11,42 @@ use crate::model::{Caller, Principal};
 use crate::revision::Era;
 use crate::upstream::UpstreamConnection;
 
-/// Where a client's calls go at a server that asks, unless another client's call is in the way.
+/// Home of a client's calls at a server that sends input requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HomeConnection {
-    /// To the main connection: what the client did before is there, or nobody else's is.
+    /// Shared connection: the client's state is there, or no other client's is.
     Shared,
-    /// To the connection of its session or, without one, of its principal.
+    /// Connection of the client's session or, without one, of its principal.
     Dedicated,
-    /// To the connection that clients with sessions share: the main one is the same principal's without.
+    /// Connection that clients with sessions share. The same principal's clients without sessions have the shared
+    /// one.
     SessionShared,
 }
 
-/// Clients whose calls the main connection had since it was opened: those of one principal with sessions, or those without.
+/// Clients whose calls the shared connection had: those of one principal with sessions, or those without.
 #[derive(Default)]
 pub(super) struct SharedTenant(AtomicU64);
 
-/// No client's.
+/// No client so far.
 const NO_TENANT: u64 = 0;
-/// Those of several principals, or of both kinds: it was not known yet that the server asks.
+/// Several principals, or both kinds of clients: they came before the first input request was seen.
 const SEVERAL_TENANTS: u64 = 1;
 
 fn tenant_of(caller: &Caller) -> u64 {
+    // The numbers below 2 are the constants above.
     2 + u64::from(caller.principal.id) * 2 + u64::from(caller.session.is_some())
 }
 
-/// The principal of a kind, if it is one's.
+/// Returns the principal of a tenant, if it is a single one's.
 fn principal_of(kind: u64) -> Option<u32> {
     u32::try_from(kind.checked_sub(2)? / 2).ok()
 }
 
 impl SharedTenant {
-    /// Notes that a client's call begins on the main connection.
+    /// Records that a client's call begins on the shared connection.
     pub(super) fn record_call(&self, caller: &Caller) {
         let kind = tenant_of(caller);
+        // Read first: in the common case nothing is written.
         if self.0.load(Ordering::Relaxed) == kind || caller.principal.id == Principal::GATEWAY {
             return;
         }
@@ -54,7 +57,8 @@ impl SharedTenant {
         });
     }
 
-    /// The home of a client. Those whose state may be on the main connection stay there; principals are apart.
+    /// Returns the home of a client. Clients with state on the shared connection stay there. Principals are kept
+    /// apart.
     pub(super) fn home(&self, caller: &Caller) -> HomeConnection {
         match self.0.load(Ordering::Acquire) {
             NO_TENANT | SEVERAL_TENANTS => HomeConnection::Shared,
@@ -66,19 +70,19 @@ impl SharedTenant {
         }
     }
 
-    /// Forgets all clients: there is a new main connection.
+    /// Forgets all clients, because the shared connection is new.
     pub(super) fn reset(&self) {
         self.0.store(NO_TENANT, Ordering::Release);
     }
 
-    /// Forgets a principal that is gone.
+    /// Forgets a principal that was revoked.
     pub(super) fn revoke_principals(&self, gone: &(dyn Fn(u32) -> bool + Sync)) {
         let forgotten = |tenant| gone(principal_of(tenant)?).then_some(NO_TENANT);
         let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, forgotten);
     }
 }
 
-/// Whether questions on this connection name no call.
+/// Returns true if input requests on this connection name no call.
 pub(super) fn input_is_ambiguous(active: &UpstreamConnection) -> bool {
     active.era == Era::Legacy && active.link.is_multiplexed()
 }
@@ -100,6 +104,7 @@ mod tests {
             (tenant.home(&other), tenant.home(&session)),
             (HomeConnection::Dedicated, HomeConnection::SessionShared)
         );
+        // Another principal is revoked: the tenant stays.
         tenant.revoke_principals(&|id| id == 2);
         assert_eq!(tenant.home(&other), HomeConnection::Dedicated);
         tenant.revoke_principals(&|id| id == 1);
@@ -114,7 +119,7 @@ mod tests {
         tenant.record_call(&testing::caller(1, Some("t")));
         assert_eq!(tenant.home(&testing::caller(2, Some("u"))), HomeConnection::Dedicated, "another principal's");
         assert_eq!((tenant.home(&session), tenant.home(&one)), (HomeConnection::Shared, HomeConnection::Dedicated));
-        // Before it was known that the server asks.
+        // Calls before the first input request was seen.
         tenant.record_call(&one);
         assert_eq!((tenant.home(&session), tenant.home(&one)), (HomeConnection::Shared, HomeConnection::Shared));
         tenant.reset();

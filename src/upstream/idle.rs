@@ -1,7 +1,5 @@
-//! Whether anybody needs a server that is started on use, or a connection that is closed without need.
-//!
-//! Owns the count of its calls and what it runs beyond them: its tasks. Invariant: while a call is open or a task runs,
-//! the server is needed.
+//! Idle tracker of a lazy server, or of a connection that closes when idle. Owns the count of calls and the running
+//! tasks. Does not stop anything. Invariant: while a call is open or a task runs, the server is not idle.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,26 +10,26 @@ use tokio::time::Instant;
 use crate::json::ByteString;
 use crate::model::TaskState;
 
-/// Tasks that are remembered; of more, those that end first are not waited for.
+/// Limit of remembered tasks. Beyond it, the task that ends first is forgotten.
 const TASKS_MAX: usize = 1024;
-/// How long a task is waited for that does not say how long it is kept,
+/// Lifetime of a task that states none.
 const TASK_TIME: Duration = Duration::from_secs(3600);
-/// and one that says so.
+/// Longest lifetime of a task that states one.
 const TASK_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// Who needs a server.
+/// Activity of one server or connection.
 #[derive(Clone)]
 pub(super) struct IdleTracker(Arc<Mutex<ActivityRecord>>);
 
 struct ActivityRecord {
     calls: usize,
-    /// When it was needed last.
+    /// Time of the last activity.
     last_active: Instant,
-    /// Tasks that are not over, and until when they are waited for.
+    /// Running tasks, with the time until which each is waited for.
     tasks: HashMap<ByteString, Instant>,
 }
 
-/// A call needs it until this is dropped.
+/// Guard of one call.
 pub(super) struct CallActivityGuard(IdleTracker);
 
 impl Default for IdleTracker {
@@ -45,29 +43,29 @@ impl Default for IdleTracker {
 }
 
 impl IdleTracker {
-    /// A call begins.
+    /// Begins a call.
     pub(super) fn track_call(&self) -> CallActivityGuard {
         self.lock().calls += 1;
         CallActivityGuard(self.clone())
     }
 
-    /// It was needed just now.
+    /// Records activity now.
     pub(super) fn mark_active(&self) {
         self.lock().last_active = Instant::now();
     }
 
-    /// When it was needed last.
+    /// Returns the time of the last activity.
     pub(super) fn last_active(&self) -> Instant {
         self.lock().last_active
     }
 
-    /// Tells whether a task runs, as far as is known.
+    /// Returns true if a task runs, as far as is known.
     pub(super) fn has_tasks(&self) -> bool {
         let now = Instant::now();
         self.lock().tasks.values().any(|end| *end > now)
     }
 
-    /// What a call showed of a task.
+    /// Records what a call showed of a task.
     pub(super) fn track_task(&self, task: &TaskState) {
         let mut inner = self.lock();
         inner.last_active = Instant::now();
@@ -81,17 +79,18 @@ impl IdleTracker {
             let first = inner.tasks.iter().min_by_key(|(_, end)| **end).map(|(id, _)| id.clone());
             first.and_then(|id| inner.tasks.remove(&id));
         }
-        // A copy: the id is a span of the server's message, which must not live as long as the task.
+        // Copied, because the id is a slice of the server's message, which must not live as long as the task.
         inner.tasks.insert(ByteString::from(task.id.as_str()), end);
     }
 
-    /// Waits until nobody has needed it for so long. `otherwise`: whether something else does.
+    /// Waits until nothing was active for this time. `otherwise`: true while something else needs the server.
     pub(super) async fn idle_for(&self, idle: Duration, otherwise: impl Fn() -> bool) {
         loop {
             let end = {
                 let mut inner = self.lock();
                 let now = Instant::now();
                 inner.tasks.retain(|_, end| *end > now);
+                // Activity moves the deadline, so that the loop sleeps again.
                 if inner.calls > 0 || !inner.tasks.is_empty() || otherwise() {
                     inner.last_active = now;
                 }
@@ -152,11 +151,13 @@ mod tests {
         assert_eq!(over(&need).await, IDLE);
         let call = need.track_call();
         let ending = async {
+            // The call is open for much longer than the idle timeout.
             tokio::time::sleep(IDLE * 5).await;
             drop(call);
         };
         let (waited, ()) = tokio::join!(over(&need), ending);
         assert!(waited >= IDLE * 6, "{waited:?}");
+        // The `ttl` of the task is two minutes.
         need.track_task(&task(TaskStatus::Working));
         assert!(over(&need).await >= Duration::from_secs(120), "a task that is never heard of again has an end, too");
         need.track_task(&task(TaskStatus::Working));

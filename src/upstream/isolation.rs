@@ -1,7 +1,5 @@
-//! Who shares a connection with whom.
-//!
-//! A pure decision: from the settings, the caller and what a connection has shown, to a name of a connection. Knows no
-//! connection. Invariant: callers that must not meet get different names.
+//! Isolation rules: which callers share a connection. A pure function of the settings, the caller and the server's
+//! behaviour. Does not know any connection (`pool.rs`). Invariant: callers that must be isolated get different keys.
 
 use std::time::Duration;
 
@@ -11,35 +9,35 @@ use crate::revision::Era;
 use crate::upstream::SharingMode;
 use crate::upstream::subscriptions::ConnectionOwner;
 
-/// When a connection beside the main one ends that does not break.
+/// Lifetime of a dedicated connection that does not break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ConnectionLifetime {
-    /// With the session that it was opened for.
+    /// Ends with the session that it was opened for.
     WithSession,
-    /// When no call has used it for a while.
+    /// Ends when no call has used it for a while.
     Unused,
-    /// When nobody has needed it for so long: its server is started on use.
+    /// Ends after this idle time, because its server is lazy.
     Idle(Duration),
-    /// With the server, or where another client needs its place.
+    /// Ends with the server, or to make room for another client.
     Never,
 }
 
-/// A connection beside the main one.
+/// Specification of a dedicated connection.
 #[derive(Debug, PartialEq)]
 pub(super) struct DedicatedSpec {
-    /// What it is found by.
+    /// Key in the pool.
     pub(super) key: ByteString,
-    /// When it ends.
+    /// Lifetime.
     pub(super) lifetime: ConnectionLifetime,
-    /// Whether it is opened as the caller says of itself, or for everybody.
+    /// True if it declares the caller's own capabilities, false for those of all clients.
     pub(super) as_caller: bool,
-    /// Whose it is.
+    /// Owner.
     pub(super) owner: ConnectionOwner,
 }
 
-/// Where a caller's calls go by the settings alone; `None`: to the main connection. `other`: the era in which it is to
-/// meet the server, although the main connection is in another; `idle`: how long a connection that several share is kept
-/// without being needed.
+/// Returns the dedicated connection that the settings require for a caller. `None`: the shared connection. `other`:
+/// the era in which the caller should meet the server, if not that of the shared connection. `idle`: the idle time of
+/// a connection that several clients share.
 pub(super) fn dedicated_for(
     share: SharingMode,
     caller: &Caller,
@@ -53,12 +51,12 @@ pub(super) fn dedicated_for(
     };
     match key(share, caller, other) {
         Some(key) => Some(DedicatedSpec { key, lifetime: ends, as_caller: true, owner: owner(share, caller) }),
+        // Clients without a key of their own share one connection in the other era.
         None => other.map(|era| shared_in_era(era, idle)),
     }
 }
 
-/// The name of the connection that all clients of an era share beside the main one. No session and no principal is
-/// called so.
+/// Returns the key of the dedicated connection of an era. No session or principal has such a key.
 pub(super) fn era_key(era: Era) -> ByteString {
     ByteString::literal(match era {
         Era::Legacy => "legacy",
@@ -66,17 +64,17 @@ pub(super) fn era_key(era: Era) -> ByteString {
     })
 }
 
-/// What a caller's connection is found by; `None`: it uses the main one.
+/// Returns the key of a caller's connection. `None`: the shared connection.
 ///
-/// A stateless client has no session. What comes nearest is who it is and what it can be asked for: its calls share a
-/// connection that was opened with its own capabilities.
+/// A stateless client has no session. Its principal and its capabilities stand for one: calls that agree in both
+/// share a connection, which was opened with these capabilities.
 pub(super) fn key(share: SharingMode, caller: &Caller, other: Option<Era>) -> Option<ByteString> {
     let principal = caller.principal.id;
     let in_era = other.map(|era| format!(", {}", era_key(era))).unwrap_or_default();
     match (share, &caller.session) {
         (SharingMode::Auto, _) => None,
         (SharingMode::Session, Some(session)) => Some(session.clone()),
-        // They are told apart by what they can be asked for.
+        // Stateless clients are told apart by their capabilities.
         (SharingMode::Session, None) => {
             Some(ByteString::from(format!("principal {principal}, {:?}", caller.capabilities)))
         }
@@ -84,7 +82,7 @@ pub(super) fn key(share: SharingMode, caller: &Caller, other: Option<Era>) -> Op
     }
 }
 
-/// Whose a connection beside the main one is that is opened for this caller.
+/// Returns the owner of a dedicated connection that is opened for this caller.
 pub(super) fn owner(share: SharingMode, caller: &Caller) -> ConnectionOwner {
     match (share, &caller.session) {
         (SharingMode::Principal, _) => ConnectionOwner::Principal(caller.principal.id),
@@ -93,7 +91,7 @@ pub(super) fn owner(share: SharingMode, caller: &Caller) -> ConnectionOwner {
     }
 }
 
-/// The name of a connection that a session has because its server asks.
+/// Returns the key of a session's connection to a server that sends input requests.
 pub(super) fn session_key(session: &ByteString) -> ByteString {
     ByteString::from(format!("asked {session}"))
 }
@@ -102,10 +100,10 @@ fn principal_key(principal: u32) -> ByteString {
     ByteString::from(format!("principal {principal}"))
 }
 
-/// The connection that a call has because its server asks: its session's or its principal's. `home`: whether the client's
-/// other calls go there, too. `idle`: how long a server that is started on use is kept without being needed.
+/// Returns the isolated connection of a call: its session's or its principal's. `home`: true if the client's other
+/// calls go there, too. `idle`: the idle time of a lazy server.
 ///
-/// A principal's is opened as the main one is: its clients may differ in what they can be asked for.
+/// A principal's connection declares the capabilities of all clients, since its clients may differ in theirs.
 pub(super) fn isolated_for(caller: &Caller, home: bool, idle: Option<Duration>) -> DedicatedSpec {
     let principal = caller.principal.id;
     match &caller.session {
@@ -128,14 +126,14 @@ pub(super) fn isolated_for(caller: &Caller, home: bool, idle: Option<Duration>) 
     }
 }
 
-/// The connection that all clients of an era share beside the main one.
+/// Returns the dedicated connection that all clients of an era share.
 pub(super) fn shared_in_era(era: Era, idle: Option<Duration>) -> DedicatedSpec {
     let ends = idle.map_or(ConnectionLifetime::Never, ConnectionLifetime::Idle);
     DedicatedSpec { key: era_key(era), lifetime: ends, as_caller: false, owner: ConnectionOwner::Era(era) }
 }
 
-/// Whether a call is about a task, or may become one: tasks outlive their calls, and are found on the connection that
-/// everybody shares. What they ask names them.
+/// Returns true if a call is about a task, or may become one. Tasks outlive their calls, and their input requests
+/// name them. They stay on the shared connection, where all find them.
 pub(super) fn is_about_task(call: &Call) -> bool {
     matches!(call.method, McpMethod::Task(_))
         || (call.task_mode != TaskMode::Never && crate::revision::may_be_task(call.definition.as_deref()))
@@ -167,6 +165,7 @@ mod tests {
         let (first, second) = (testing::caller(1, Some("a")), testing::caller(2, Some("b")));
         let other = Some(Era::Legacy);
         let legacy = dedicated_for(SharingMode::Auto, &first, other, None).unwrap();
+        // Nothing of the first caller is in it, since others share it.
         assert_eq!((legacy.as_caller, legacy.lifetime), (false, ConnectionLifetime::Never));
         assert_eq!(dedicated_for(SharingMode::Auto, &second, other, None).unwrap(), legacy);
         assert_ne!(dedicated_for(SharingMode::Auto, &second, Some(Era::Modern), None).unwrap().key, legacy.key);

@@ -1,7 +1,6 @@
-//! One configured server: connected, watched, listed, shared.
-//!
-//! Owns what a server offers, and the start of each call: its slot, its connection. Does not merge servers (`gateway`) and
-//! does not spell messages (`revision`). Invariant: whatever a server does or fails to do, nobody else waits for it.
+//! Upstream server: its connections, lists, health and calls. Owns what the server offers and the start of each call.
+//! Does not merge servers (`gateway`) or encode messages (`revision`). Invariant: whatever a server does or fails to
+//! do, no other server's clients wait for it.
 
 mod absence;
 mod extra_items;
@@ -78,20 +77,20 @@ pub use settings::{
 pub use status::{UpstreamState, UpstreamStatus};
 pub use subscriptions::{ConnectionOwner, SubscriptionGuard, SubscriptionRegistry};
 
-/// Longest time for the ends of sessions, when the gateway stops.
+/// Longest time to end sessions at servers when the gateway stops.
 const CLOSE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(3);
 
-/// What all servers share.
+/// Context that all servers share.
 pub struct UpstreamContext {
     /// Metrics.
     pub metrics: Arc<Metrics>,
-    /// Ends children if we cannot.
+    /// Process that ends children if the gateway cannot.
     pub reaper: Arc<Reaper>,
-    /// What outlives the process.
+    /// Store that outlives the process.
     pub store: StateStore,
-    /// Sessions at servers that are being ended.
+    /// Tasks that end sessions at servers.
     pub closing: TaskTracker,
-    /// What single clients listen to.
+    /// Subscriptions of single clients.
     pub(crate) subscriptions: Arc<SubscriptionRegistry>,
     session_store: session_store::UpstreamSessionStore,
     tls: OnceLock<Arc<rustls::ClientConfig>>,
@@ -100,16 +99,16 @@ pub struct UpstreamContext {
     dialer: Option<ServerDialer>,
 }
 
-/// Opens a pipe to the server of this name: what it says, and what it is told.
+/// Function that opens a pipe to the server of this name: its output and its input.
 pub type ServerDialer = Arc<dyn Fn(&str) -> Result<MemoryPipe, LinkError> + Send + Sync>;
 
 impl UpstreamContext {
-    /// Shared parts with a guard for children.
+    /// Creates the context with a store in memory.
     pub fn new(metrics: Arc<Metrics>, guard: Reaper) -> Self {
         UpstreamContext::with_store(metrics, guard, StateStore::memory())
     }
 
-    /// The same with a store for what outlives the process.
+    /// Creates the context with a store that outlives the process.
     pub fn with_store(metrics: Arc<Metrics>, guard: Reaper, store: StateStore) -> Self {
         UpstreamContext {
             metrics,
@@ -125,20 +124,20 @@ impl UpstreamContext {
         }
     }
 
-    /// Waits until servers know that their sessions have ended; not for ever.
+    /// Waits until servers know that their sessions have ended, at most `CLOSE_TIMEOUT`.
     pub async fn wait_closed(&self) {
         self.closing.close();
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.closing.wait()).await;
     }
 
-    /// The same, with pipes that lead to no process and no socket: whatever the config says, servers are where the dialer
-    /// says. What is configured with a URL speaks HTTP there.
+    /// Replaces all transports by pipes of the dialer, whatever the config says. A server that is configured with a
+    /// URL speaks HTTP there.
     #[must_use]
     pub fn with_dialer(self, dialer: ServerDialer) -> Self {
         UpstreamContext { dialer: Some(dialer), ..self }
     }
 
-    /// The same, trusting what this configuration trusts instead of the system's certificates.
+    /// Replaces the system's certificates by this TLS configuration.
     #[must_use]
     pub fn with_tls(self, tls: Option<Arc<rustls::ClientConfig>>) -> Self {
         match tls {
@@ -147,7 +146,8 @@ impl UpstreamContext {
         }
     }
 
-    /// TLS to a server. Certificates are read when the first server needs them: the system's take a while.
+    /// Returns the TLS configuration of a server. Certificates are read on first use, since the system's take a
+    /// while.
     fn tls(&self, ca: Option<&CaFile>) -> Arc<rustls::ClientConfig> {
         let roots = || self.roots.get_or_init(trust::system_roots).clone();
         match ca {
@@ -156,7 +156,7 @@ impl UpstreamContext {
         }
     }
 
-    /// The proxy on the way to a server. The environment is read when the first server needs it.
+    /// Returns the proxy on the path to a server. The environment is read on first use.
     fn proxy(&self, url: &url::Url, choice: &ProxyChoice) -> Option<ProxyAddress> {
         match choice {
             ProxyChoice::Fixed(proxy) => Some(proxy.clone()),
@@ -166,46 +166,46 @@ impl UpstreamContext {
     }
 }
 
-/// What an upstream tells the gateway.
+/// Event of one upstream server, for the gateway.
 #[derive(Debug)]
 pub enum UpstreamEvent {
-    /// Its items changed, or its description did.
+    /// The items or the description of the server changed.
     ListsChanged,
-    /// One of its resources changed: its own URI and the params.
+    /// A resource changed: the server's own URI and the params.
     ResourceUpdated(ByteString, JsonObject),
-    /// It logged something that belongs to no call: the level and the params.
+    /// Log message outside of any call: the level and the params.
     Logged(Option<LogLevel>, JsonObject),
-    /// A user is done with the page of one of its elicitations: the elicitation's id and the params.
+    /// A user finished the page of an elicitation: its id and the params.
     ElicitationCompleted(ByteString, JsonObject),
-    /// It told of one of its tasks.
+    /// Status of a task.
     Task(Box<TaskState>),
-    /// It said this on a connection of one client's.
+    /// Notification on a dedicated connection, for its owner alone.
     ToOwner(ConnectionOwner, Box<Notification>),
 }
 
-/// Takes news of an upstream, by the server's name. Must not block.
+/// Consumer of upstream events, by the server's name. Must not block.
 pub type EventSink = Arc<dyn Fn(&str, UpstreamEvent) + Send + Sync>;
 
-/// One configured server.
+/// Configured server with its connections, lists and health.
 pub struct Upstream {
-    /// The settings that it is connected with.
+    /// Settings that it is connected with.
     pub settings: Arc<ServerSettings>,
-    /// The same where they can change on a connection: times and sizes.
+    /// Settings that can change on a live connection: times and sizes.
     live_settings: ArcSwap<ServerSettings>,
     timeouts: Arc<CallTimeouts>,
     attempts: AtomicU32,
-    /// What took its place.
+    /// Server that replaced this one after a change of the config.
     successor: OnceLock<Arc<Upstream>>,
     open_calls: replace::OpenCalls,
-    /// Whether another stands for the server in the metrics.
+    /// True if another `Upstream` stands for the server in the metrics.
     metrics_muted: AtomicBool,
-    /// Whether it ends with its calls, before the gateway does.
+    /// True if it ends with its calls, before the gateway does.
     is_draining: AtomicBool,
-    /// Whether what it knows of the server is of the one that it takes the place of.
+    /// True if its lists are copies of those of its predecessor.
     copied_lists: AtomicBool,
     context: Arc<UpstreamContext>,
     pool: ConnectionPool,
-    /// Its name, as routes and news carry it.
+    /// Name of the server, as routes and events carry it.
     pub(crate) name: ByteString,
     lists: ArcSwap<ServerLists>,
     list_cache: cache::ListCache,
@@ -217,7 +217,7 @@ pub struct Upstream {
     state_log: state_log::StateLog,
     demand: backoff::ConnectDemand,
     connection_suspect: Notify,
-    /// A call was refused by the server's host.
+    /// Signalled when the server's host refuses a call.
     call_refused: Notify,
     relist_scheduler: Arc<relist_scheduler::RelistScheduler>,
     extra_items: Arc<extra_items::ExtraItems>,
@@ -229,12 +229,12 @@ pub struct Upstream {
     activity: idle::IdleTracker,
     sink: EventSink,
     stop: CancellationToken,
-    /// Cancelled once it is stopped.
+    /// Cancelled once the server is stopped.
     stopped: CancellationToken,
 }
 
 impl Upstream {
-    /// A server that is not connected; [`Upstream::run`] brings it up.
+    /// Creates a server that is not connected. [`Upstream::run`] connects it.
     pub fn new(settings: ServerSettings, shared: Arc<UpstreamContext>, sink: EventSink) -> Arc<Self> {
         Arc::new(Upstream {
             name: ByteString::from(settings.name.as_str()),
@@ -274,7 +274,7 @@ impl Upstream {
         })
     }
 
-    /// Connects and keeps connected, until it is stopped.
+    /// Connects and stays connected until [`Upstream::stop`].
     pub async fn run(self: Arc<Self>) {
         supervisor::run(self).await;
     }
@@ -283,23 +283,23 @@ impl Upstream {
     pub async fn stop(&self) {
         self.stop.cancel();
         self.pool.close_dedicated().await;
-        // The supervisor closes the link; it needs a moment, and never more than the link's own steps.
+        // The supervisor closes the link. That takes a moment, and never more than the link's own steps.
         let _ = tokio::time::timeout(Duration::from_secs(8), self.stopped.cancelled()).await;
     }
 
-    /// What it offers; the last good lists while it is away.
+    /// Returns the lists. While the server is disconnected, these are the last good ones.
     pub fn lists(&self) -> Arc<ServerLists> {
         self.lists.load_full()
     }
 
-    /// Offers these, for tests of what is made of them.
+    /// Sets the lists, for tests of code that reads them.
     #[cfg(test)]
     pub(crate) fn serve_lists(&self, items: ServerLists) {
         self.lists.store(Arc::new(items));
     }
 
-    /// For how many milliseconds one of its lists may still be taken for fresh, as somebody is given it; `None`: its age
-    /// says nothing. A list whose time is over is taken again, for whoever asks next.
+    /// Returns for how many milliseconds a list counts as fresh. `None`: its age says nothing. A list that has
+    /// expired is fetched again for the next reader.
     pub fn list_ttl(&self, kind: ItemKind) -> Option<u64> {
         if self.is_unconfirmed() {
             return Some(0);
@@ -317,60 +317,61 @@ impl Upstream {
         ItemKind::ALL.into_iter().any(|kind| self.list_ages.is_stale(kind, items.get(kind)))
     }
 
-    /// How it is.
+    /// Returns the current status.
     pub fn status(&self) -> UpstreamStatus {
         self.status.borrow().clone()
     }
 
-    /// The last lines that its processes wrote to stderr: those of a dead one until its successor is ready.
+    /// Returns the last lines on stderr. Those of a dead process stay until its successor is ready.
     pub fn stderr(&self) -> Vec<String> {
         self.stderr_history.lines()
     }
 
-    /// Changes of its state.
+    /// Returns a receiver of status changes.
     pub fn watch(&self) -> watch::Receiver<UpstreamStatus> {
         self.status.subscribe()
     }
 
-    /// How many calls wait for their turn.
+    /// Returns the number of calls in the concurrency queue.
     pub fn queue_len(&self) -> usize {
         self.concurrency.queue_len()
     }
 
-    /// How many connections there are beside the one that all share.
+    /// Returns the number of dedicated connections.
     pub fn dedicated_count(&self) -> usize {
         self.pool.dedicated_count()
     }
 
-    /// The connections that all clients of an era share: the revision spoken there, and the process, if there is one.
+    /// Returns the connections that clients of an era share: the revision and the process id, if there is one.
     pub fn shared_connections(&self) -> Vec<(&'static str, Option<u32>)> {
         self.pool.all_shared().iter().map(|active| (active.revision, active.link.pid())).collect()
     }
 
-    /// What it says of itself; while it is not connected, what it said last, perhaps in an earlier run.
+    /// Returns the server's description. While disconnected, this is the last known one, perhaps of a previous
+    /// process.
     pub fn description(&self) -> Option<ServerDescription> {
         let described = self.pool.shared().map(|active| active.server.describe(&gateway_caller()));
         described.or_else(|| self.pool.last_handshake().map(|spoke| spoke.description.clone()))
     }
 
-    /// Why a tool of this server may not be exposed, by the rules of its revision; `None` if it may.
+    /// Returns why the rules of the server's revision forbid to expose a tool. `None` if they allow it.
     pub fn tool_problem(&self, definition: &JsonObject) -> Option<String> {
-        // What held when it was connected last: its lists are kept while it is away, and so are the rules for them.
+        // The rules of the last handshake: its lists stay while the server is disconnected, and so do their rules.
         let spoke = self.pool.last_handshake()?;
         crate::revision::tool_problem(spoke.era, spoke.is_multiplexed, definition)
     }
 
-    /// Whether its entry in the config cannot be used.
+    /// Returns true if the server's entry in the config cannot be used.
     pub fn is_misconfigured(&self) -> bool {
         matches!(self.settings.connect, ConnectTarget::Misconfigured { .. })
     }
 
-    /// The revision that it speaks, while it is connected.
+    /// Returns the revision that the server speaks, while it is connected.
     pub fn revision(&self) -> Option<&'static str> {
         self.pool.shared().map(|active| active.revision)
     }
 
-    /// Names the resources (by the server's own URIs) whose changes somebody wants to hear of.
+    /// Sets the resources whose changes clients subscribed to, by the server's own URIs.
     pub fn subscribe(&self, uris: Vec<ByteString>) {
         let known = self.context.metrics.subscriptions.with_label_values(&[&self.settings.name]);
         known.set(i64::try_from(uris.len()).unwrap_or(i64::MAX));
@@ -381,8 +382,8 @@ impl Upstream {
         }
     }
 
-    /// Tries a subscription on the shared connection, once there is one, where the server denies having any and was not
-    /// tried.
+    /// Tries a subscription on the shared connection, once there is one. For servers that deny the capability and
+    /// were not tried yet.
     pub async fn try_subscription(&self, uri: &ByteString) -> Result<(), Error> {
         let active = self.wait_connected().await?;
         match active.server.try_subscriptions(&gateway_caller(), std::slice::from_ref(uri)) {
@@ -400,19 +401,19 @@ impl Upstream {
         ItemKind::ALL.into_iter().any(|kind| !items.get(kind).items.is_empty())
     }
 
-    /// Passes on what a client tells its servers.
+    /// Passes a notification of a client on to its dedicated connection.
     pub fn notify(&self, caller: &Arc<Caller>, notice: Notification) {
         if let Some(active) = self.pool.dedicated_of(caller) {
             active.server.notify(caller, notice);
         }
     }
 
-    /// Starts a call; waits for its turn and for a server that is on its way, within limits.
+    /// Starts a call. It waits for a concurrency permit and for a connection within the call's limits.
     pub fn call(self: &Arc<Self>, caller: &Arc<Caller>, call: Call) -> Exchange {
         Exchange::new(self.start_call(caller, call))
     }
 
-    /// Starts a call that says of itself in which revision its server is spoken to.
+    /// Starts a call that knows in which revision its server is spoken to.
     pub fn start_call(self: &Arc<Self>, caller: &Arc<Caller>, call: Call) -> ServerCall {
         if let Some(next) = self.successor.get() {
             return next.start_call(caller, call);
@@ -466,7 +467,7 @@ impl Upstream {
         ServerCall::running(run)
     }
 
-    /// Opens a call on its connection, once there is one, in the call's own time.
+    /// Starts a call on its connection, once there is one, within the call's own deadline.
     async fn connect_and_start(
         &self,
         caller: &Arc<Caller>,
@@ -499,7 +500,7 @@ impl Upstream {
         tokio::time::timeout_at(deadline, begun).await.unwrap_or_else(|_| Err(self.checkout_timeout()))
     }
 
-    /// A call had no connection in its time.
+    /// Returns the error of a call that got no connection in its time.
     fn checkout_timeout(&self) -> Error {
         let (name, limit) = (&self.settings.name, self.timeouts.call());
         if self.pool.shared().is_none() {
@@ -510,7 +511,7 @@ impl Upstream {
         Error::new(McpErrorKind::ServerTimeout, message)
     }
 
-    /// Whether a call may be sent to a server that perhaps keeps failing.
+    /// Admits a call, or returns the error of an open circuit breaker.
     fn check_breaker(&self) -> Result<BreakerPermit, Error> {
         self.breaker.admit().map_err(|shut| {
             self.context.metrics.refused.with_label_values(&["breaker"]).inc();
@@ -524,11 +525,11 @@ impl Upstream {
         })
     }
 
-    /// The main connection, waited for.
+    /// Waits for the shared connection.
     ///
-    /// Whoever asks causes an attempt as soon as there may be one, and waits for it. A server that was lost a moment ago
-    /// is waited for, however many attempts that takes; where it has been away for longer, the caller hears at once why,
-    /// and when the next attempt is.
+    /// The caller triggers an attempt as soon as the backoff allows one. A server that was lost a moment ago is
+    /// waited for, over any number of attempts. After a longer outage the caller fails at once, with the time of the
+    /// next attempt.
     async fn wait_connected(&self) -> Result<Arc<UpstreamConnection>, Error> {
         if let Some(active) = self.pool.shared() {
             return Ok(active);
@@ -537,7 +538,7 @@ impl Upstream {
         let settings = self.live_settings.load_full();
         let (limit, setting) = match settings.start {
             ServerStart::Eager => (settings.connect_timeout, "connect_timeout"),
-            // It was not even started: that takes its time.
+            // The server may have to be started first, which takes its own time.
             ServerStart::Lazy => (settings.start_timeout.min(settings.timeout), "start_timeout"),
         };
         let late = Instant::now() + limit;
@@ -570,13 +571,13 @@ impl Upstream {
             match tokio::time::timeout_at(grace, status.changed()).await {
                 Ok(Ok(())) => {}
                 _ if Instant::now() >= late => return Err(self.unavailable(Some((limit, setting)))),
-                // It has been away for too long by now; perhaps an attempt is on its way all the same.
+                // The grace period has elapsed, but an attempt may be under way all the same.
                 _ => {}
             }
         }
     }
 
-    /// Why a call cannot be sent; `waited`: for how long it tried, by which setting.
+    /// Returns the error of a call that cannot be sent. `waited`: the time it tried, and the setting that limits it.
     fn unavailable(&self, waited: Option<(Duration, &str)>) -> Error {
         let name = &self.settings.name;
         let UpstreamStatus { state, reason, next_attempt, .. } = self.status();
@@ -594,7 +595,8 @@ impl Upstream {
         Error::new(McpErrorKind::ServerDown, message).with_retryable(Retryable::No)
     }
 
-    /// The caller with the headers that this server's config forwards, under the server's names, and no others.
+    /// Returns the caller with the headers that this server's config forwards, under the server's names, and no
+    /// others.
     fn with_forwarded_headers(&self, caller: &Arc<Caller>) -> Arc<Caller> {
         if caller.forwarded_headers.is_empty() {
             return caller.clone();
@@ -611,7 +613,7 @@ impl Upstream {
     }
 }
 
-/// The start of a call on a connection; nothing is sent before its first event is asked for.
+/// Starts a call on a connection. The request is sent when its first event is polled.
 fn open_call(active: &UpstreamConnection, caller: &Arc<Caller>, call: Call) -> Exchange {
     active.count_call(caller.revision);
     if !active.is_called.load(Ordering::Relaxed) {
@@ -620,12 +622,12 @@ fn open_call(active: &UpstreamConnection, caller: &Arc<Caller>, call: Call) -> E
     active.server.call(caller, call)
 }
 
-/// A time as people read it.
+/// Formats a time for people.
 fn seconds(time: Duration) -> String {
     format!("{:.1} s", time.as_secs_f64())
 }
 
-/// The gateway itself, where it asks a server for its lists.
+/// Returns the gateway's own identity, for its own requests to servers.
 pub fn gateway_caller() -> Arc<Caller> {
     static OWN: OnceLock<Arc<Caller>> = OnceLock::new();
     let make = || {
@@ -656,22 +658,22 @@ mod memory {
     use super::*;
     use crate::model::{McpMethod, Outcome};
 
-    /// What becomes of a connection to such a server.
+    /// Scripted behaviour of a connection.
     #[derive(Clone, Copy, Debug, PartialEq)]
     pub(super) enum ServerBehaviour {
-        /// It answers, after this time.
+        /// Answers after this time.
         Answers(Duration),
-        /// It reads, and answers nothing.
+        /// Reads and never answers.
         Mute,
-        /// It ends as soon as it is told something.
+        /// Ends on the first message.
         Dies,
-        /// It answers the handshake, and ends with the first call.
+        /// Answers the handshake, and ends on the first call.
         DiesLater,
-        /// It cannot be started.
+        /// Cannot be started.
         Unstartable,
     }
 
-    /// A server in memory: what is done with its next connections, and what became of the earlier ones.
+    /// Server in memory: the script of its next connections, and counts of the earlier ones.
     pub(super) struct MemoryServer {
         ways: Mutex<Vec<ServerBehaviour>>,
         last: ServerBehaviour,
@@ -682,7 +684,7 @@ mod memory {
     }
 
     impl MemoryServer {
-        /// A server whose first connections go these ways, and all others the last one.
+        /// Creates a server whose connections behave in this order. The last behaviour repeats.
         pub(super) fn new(ways: &[ServerBehaviour]) -> Arc<Self> {
             let (last, first) = ways.split_last().unwrap();
             let ways = Mutex::new(first.iter().rev().copied().collect());
@@ -703,7 +705,7 @@ mod memory {
             if way == ServerBehaviour::Unstartable {
                 return Err(LinkError::Spawn("no such command".to_owned()));
             }
-            // One for each direction, so that each can be closed by itself.
+            // One pipe for each direction, so that each can be closed by itself.
             let (reader, far_writer) = tokio::io::duplex(64 * 1024);
             let (writer, far_reader) = tokio::io::duplex(64 * 1024);
             self.open.fetch_add(1, Ordering::SeqCst);
@@ -715,7 +717,7 @@ mod memory {
             Ok((Box::new(reader), Box::new(writer)))
         }
 
-        /// An upstream that is connected to it; its settings speak the newest revision with sessions.
+        /// Creates an upstream to this server. It speaks the newest revision with sessions.
         pub(super) fn upstream(self: &Arc<Self>, change: impl Fn(&mut ServerSettings)) -> Arc<Upstream> {
             let connect =
                 ConnectTarget::Stdio { command: "memory".to_owned(), args: Vec::new(), env: Vec::new(), cwd: None };
@@ -742,6 +744,7 @@ mod memory {
                 ServerBehaviour::DiesLater | ServerBehaviour::Unstartable => {}
             }
             let hangs = message["params"]["name"] == "hang";
+            // Notifications and responses get no answer, and this tool never ends.
             if message["id"].is_null() || method.is_empty() || hangs {
                 continue;
             }
@@ -758,12 +761,12 @@ mod memory {
         }
     }
 
-    /// A call of a tool.
+    /// Creates a call of a tool.
     pub(super) fn tool(name: &str) -> Call {
         Call::new(McpMethod::CallTool, JsonObject::new().with("name", RawJson::string(name)))
     }
 
-    /// Calls a tool, in a task of its own.
+    /// Calls a tool in a task of its own.
     pub(super) fn call(
         upstream: &Arc<Upstream>,
         caller: &Arc<Caller>,
@@ -789,7 +792,7 @@ mod tests {
         Upstream::new(settings, Arc::new(shared), Arc::new(|_, _| {}))
     }
 
-    /// How long a call waits for a server in this state, and what it is told.
+    /// Returns how long a call waits for a server in this state, and its error.
     async fn waits(
         upstream: &Upstream,
         state: UpstreamState,
@@ -823,6 +826,7 @@ mod tests {
         let (waited, told) = waits(&upstream, UpstreamState::BackingOff, later, long_ago).await;
         assert_eq!(waited, Duration::ZERO);
         assert_eq!(told, "Server \"a\" is not connected (backing_off): refused; the next attempt is in 20.0 s");
+        // Lost half a limit ago: the call waits for the other half.
         let (waited, _) = waits(&upstream, UpstreamState::BackingOff, later, Instant::now() - limit / 2).await;
         assert_eq!(waited, limit / 2, "it was lost a moment ago");
         let (waited, told) = waits(&upstream, UpstreamState::NeedsLogin, later, Instant::now()).await;
@@ -840,6 +844,7 @@ mod tests {
         let failing = {
             let upstream = upstream.clone();
             tokio::spawn(async move {
+                // The attempt begins on demand, and fails at once.
                 upstream.demand.wait_for_demand(|| false).await;
                 let wake = Some(Instant::now() + LONG_AGO);
                 upstream

@@ -1,29 +1,28 @@
-//! How much the notifications of one call may be.
-//!
-//! Owns the count of one call. Does not drop anything itself (`run`). Invariant: in any minute no more passes than twice
-//! the quota and one message, and a call that is quiet for a minute has all of it again.
+//! Quota of the notifications of one call. Owns the count of one call. Does not drop anything (`call.rs`). Invariant:
+//! in any minute at most twice the quota and one message pass, and a minute of silence refills the quota.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// After so long without any, all of the quota is there again.
+/// Time in which an unused quota refills.
 const REFILL: Duration = Duration::from_secs(60);
 
-/// What one call has used of its quota.
+/// Used part of the quota of one call.
 #[derive(Debug, Default)]
 pub(super) struct NotificationQuota {
     used: usize,
-    /// Until when that is counted.
+    /// Time up to which the refill is counted.
     at: Option<Instant>,
 }
 
 impl NotificationQuota {
-    /// Counts a notification of so many bytes. False: it is too much. One that is larger than all may pass alone.
+    /// Counts a notification of this size in bytes. Returns false if it is over the quota. A single notification
+    /// larger than the quota may pass alone.
     pub(super) fn admit(&mut self, size: usize, most: usize, now: Instant) -> bool {
         let quiet = now.saturating_duration_since(*self.at.get_or_insert(now));
         let refilled = (most as f64 * quiet.as_secs_f64() / REFILL.as_secs_f64()) as usize;
-        // Not with every message: what is less than a byte would be lost each time.
+        // Only whole bytes: a refill of a fraction at each message would be rounded away every time.
         if refilled > 0 {
             (self.used, self.at) = (self.used.saturating_sub(refilled), Some(now));
         }
@@ -46,7 +45,7 @@ mod tests {
             (0..messages).filter(|n| quota.admit(100, 10_000, start + from + each * *n)).count()
         };
         assert_eq!(passed(&mut quota, Duration::ZERO, Duration::ZERO, 100_000), 100);
-        // A minute of a thousand a second: what is refilled meanwhile, and no more.
+        // A minute with a thousand messages a second: only the refill passes.
         let flood = passed(&mut quota, Duration::ZERO, Duration::from_millis(1), 60_000);
         assert!((95..=101).contains(&flood), "{flood}");
         let trickle = passed(&mut quota, REFILL * 2, Duration::from_secs(1), 10_000);

@@ -1,8 +1,7 @@
-//! The connections of one server: the main one, those beside it, and which of them a call uses.
-//!
-//! Owns the pools; who shares what is decided in `sharing`. Does not bring the main connection up (`supervise`).
-//! Invariant: between the choice of a connection that questions make ambiguous and the start of the call on it, nobody
-//! else's call begins there.
+//! Connections of one server: the shared one and the dedicated ones. Owns the pools and the choice of a connection
+//! for a call. Does not decide who must be isolated (`isolation.rs`) and does not dial the shared connection
+//! (`supervisor.rs`). Invariant: on a connection with ambiguous input requests, no other client's call begins between
+//! choice and start.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,35 +21,35 @@ use crate::upstream::home_connection::{self, HomeConnection, SharedTenant};
 use crate::upstream::isolation::{self, DedicatedSpec};
 use crate::upstream::{ServerSettings, ServerStart, SharingMode, Upstream, gateway_caller};
 
-/// The connections of one server.
+/// Connections of one server.
 pub(super) struct ConnectionPool {
     share: SharingMode,
-    /// How long a connection that several share is kept without need; `None`: for ever.
+    /// Idle time after which a connection of several clients is closed. `None`: never.
     shared_idle: Option<Duration>,
-    /// How long a process in the era of other clients is kept without need.
+    /// Idle time after which a process in the other era is stopped.
     idle_stop: Duration,
     shared: ArcSwapOption<UpstreamConnection>,
-    /// How it was connected last.
+    /// Result of the last handshake.
     last_handshake: ArcSwapOption<LastHandshake>,
     pub(super) eras: EraSelection,
-    /// Whether it was ever seen to ask clients for something on a pipe.
+    /// Record of whether the server ever sent an input request on a pipe.
     pub(super) record: InputRecord,
-    /// Whose calls the main connection had.
+    /// Clients whose calls the shared connection had.
     tenant: SharedTenant,
     dedicated: DedicatedPool,
     turn_lock: Mutex<()>,
 }
 
-/// What a call keeps from others while it runs.
+/// Claim of a call on its connection while it runs.
 #[derive(Default)]
 pub(super) struct CheckedOut {
     use_guard: Option<UseGuard>,
-    /// Whether it stays, whoever else is on that connection: it is its own, or there is no other.
+    /// True if the call stays there, whoever else uses the connection: it is isolated, or there is no alternative.
     is_final: bool,
 }
 
 impl CheckedOut {
-    /// The call showed this of a task.
+    /// Records what the call showed of a task.
     pub(super) fn track_task(&self, task: &TaskState) {
         if let Some(used) = &self.use_guard {
             used.track_task(task);
@@ -58,14 +57,14 @@ impl CheckedOut {
     }
 }
 
-/// A call that looks for its connection.
+/// Request of one call for a connection.
 pub(super) struct CheckoutRequest<'a> {
     pub(super) upstream: &'a Upstream,
     pub(super) caller: &'a Arc<Caller>,
-    /// Its slot, which it gives up while a connection is opened for it.
+    /// Concurrency permit, which is released while a connection is opened for the call.
     pub(super) permit: QueuedPermit<'a>,
     about_task: bool,
-    /// Whether another's call began where it would have been alone.
+    /// True if another client's call began on the connection where this one would have been alone.
     needs_isolation: bool,
 }
 
@@ -80,12 +79,12 @@ impl<'a> CheckoutRequest<'a> {
     }
 }
 
-/// The turn of a call that begins before this is dropped.
+/// Turn of a call, which must begin before this is dropped.
 pub(super) struct CallTurn<'a> {
     _turn: Option<MutexGuard<'a, ()>>,
 }
 
-/// The main connection, for a call that begins before this is dropped.
+/// Shared connection for a call, which must begin before this is dropped.
 pub(super) struct TryCheckout<'a> {
     connection: Guard<Option<Arc<UpstreamConnection>>>,
     _turn: Option<MutexGuard<'a, ()>>,
@@ -113,14 +112,14 @@ impl ConnectionPool {
         }
     }
 
-    // === the main connection ===
+    // === shared connection ===
 
-    /// It, while there is one.
+    /// Returns the shared connection, while there is one.
     pub(super) fn shared(&self) -> Option<Arc<UpstreamConnection>> {
         self.shared.load_full()
     }
 
-    /// Takes it into use.
+    /// Takes a connection into use as the shared one.
     pub(super) fn set_shared(&self, active: Arc<UpstreamConnection>) {
         let face = active.server.describe(&gateway_caller());
         let other = self.eras.record_connected(active.era, self.last_handshake.load().as_deref());
@@ -130,23 +129,26 @@ impl ConnectionPool {
             description: face,
             speaks_other_era: other,
         };
+        // Stored before the connection, so that a call that sees the connection sees its handshake.
         self.last_handshake.store(Some(Arc::new(spoke)));
+        // The clients of the previous connection have no state on this one.
         self.tenant.reset();
         self.shared.store(Some(active));
     }
 
-    /// Takes it out of use, unless another took its place. What was learned of the server stays.
+    /// Takes a connection out of use, unless another took its place. The facts of its handshake stay.
     pub(super) fn clear_shared(&self, active: &Arc<UpstreamConnection>) {
         let main = self.shared.compare_and_swap(active, None);
         if let (Some(main), Some(spoke)) = (&*main, self.last_handshake.load_full())
             && Arc::ptr_eq(main, active)
         {
+            // The server may have changed its description since the handshake.
             let face = active.server.describe(&gateway_caller());
             self.last_handshake.store(Some(Arc::new(LastHandshake { description: face, ..(*spoke).clone() })));
         }
     }
 
-    /// Takes over how it was connected in an earlier run: in its clients' era, where it speaks both.
+    /// Restores the handshake of a previous process. A pipe that speaks both eras starts in the era of its clients.
     pub(super) fn restore_handshake(&self, spoke: LastHandshake) {
         if spoke.is_multiplexed && spoke.speaks_other_era == Some(true) {
             self.eras.prefer_era(spoke.era);
@@ -154,15 +156,16 @@ impl ConnectionPool {
         self.last_handshake.store(Some(Arc::new(spoke)));
     }
 
-    /// How it was connected last, if it ever was.
+    /// Returns the result of the last handshake.
     pub(super) fn last_handshake(&self) -> Option<Arc<LastHandshake>> {
         self.last_handshake.load_full()
     }
 
-    // === the choice ===
+    // === checkout ===
 
-    /// The main connection, if this call goes there and nothing has to be waited for.
+    /// Returns the shared connection, if this call goes there without waiting.
     pub(super) fn try_checkout(&self, caller: &Caller, about_task: bool) -> Option<TryCheckout<'_>> {
+        // In the other modes, clients have dedicated connections.
         if self.share != SharingMode::Auto {
             return None;
         }
@@ -171,7 +174,7 @@ impl ConnectionPool {
         if active.era != crate::revision::era_of(caller.revision) && self.other_era(caller).is_some() {
             return None;
         }
-        // One at a time: of two that begin together, the second sees the first.
+        // One call at a time: of two that begin together, the second sees the first.
         let turn = self.lock_turn(active, caller);
         if self.must_isolate(active, caller, about_task) {
             return None;
@@ -180,7 +183,7 @@ impl ConnectionPool {
         Some(TryCheckout { connection: main, _turn: turn })
     }
 
-    /// The connection for a call, waited for; the call begins once it has [entered](Connections::enter) it.
+    /// Waits for the connection of a call. The call may begin once [`ConnectionPool::begin_turn`] succeeds.
     pub(super) async fn checkout(
         &self,
         seeker: &mut CheckoutRequest<'_>,
@@ -194,7 +197,8 @@ impl ConnectionPool {
         let own = isolation::isolated_for(caller, home, self.shared_idle);
         match self.checkout_dedicated(seeker, own, Some(active.era)).await {
             Ok((active, used)) => Ok((active, CheckedOut { use_guard: Some(used), is_final: true })),
-            // On the shared one the call runs at least, and its questions find it if it is alone.
+            // On the shared connection the call runs at least. Its input requests find their client if it is alone
+            // there.
             Err(error) => {
                 tracing::debug!(server = &*seeker.upstream.name, "no connection of its own for a call: {error}");
                 Ok((active, CheckedOut { use_guard: used, is_final: true }))
@@ -202,14 +206,16 @@ impl ConnectionPool {
         }
     }
 
-    /// Held while it is decided whether a call is alone on a pipe, as far as that matters to anybody, and until it is open.
+    /// Locks the turn: held from the choice of an ambiguous connection until the call is open. `None` if no lock is
+    /// needed.
     fn lock_turn(&self, active: &UpstreamConnection, caller: &Caller) -> Option<MutexGuard<'_, ()>> {
+        // A client without capabilities gets no input requests. Until the first one was seen, its calls need no turn.
         let matters = caller.capabilities != ClientCapabilities::default() || self.record.was_seen();
         let turn = matters && home_connection::input_is_ambiguous(active);
         turn.then(|| self.turn_lock.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// A call begins on this connection, with its turn held.
+    /// Records that a call begins on a connection. The turn must be held.
     fn note_call_start(&self, active: &UpstreamConnection, caller: &Caller, about_task: bool) {
         if self.share == SharingMode::Auto
             && !about_task
@@ -224,8 +230,8 @@ impl ConnectionPool {
         self.shared.load().as_deref().is_some_and(|main| std::ptr::eq(main, active))
     }
 
-    /// Takes a connection that was chosen. `None`: since then another's call began there that a question could be meant
-    /// for as well, and the choice is to be made again.
+    /// Confirms the choice of a connection. `None`: a call of another client began there meanwhile, to which an input
+    /// request could belong. Choose again.
     pub(super) fn begin_turn(
         &self,
         active: &UpstreamConnection,
@@ -254,15 +260,16 @@ impl ConnectionPool {
         {
             let key = beside.key.clone();
             let known = self.last_handshake.load().as_ref().is_some_and(|spoke| spoke.speaks_other_era == Some(true));
-            // One that says nothing in the other era leaves the call time to be made in this one.
+            // A server that is silent in the other era leaves the call half of its time for this one.
             let limit = upstream.timeouts.call() / if known { 1 } else { 2 };
             match tokio::time::timeout(limit, self.checkout_dedicated(seeker, beside, Some(era))).await {
                 Ok(Ok((active, used))) if can_request_input(&active, era) => {
                     self.promote(&key, &active);
                     return Ok((active, Some(used)));
                 }
+                // Without a session the server cannot send input requests there, which was the reason to try.
                 Ok(Ok((active, _))) => self.leave_era(upstream, &key, &active),
-                // That there is no place for it shows nothing of the server.
+                // A full pool shows nothing of the server.
                 Ok(Err(error)) if error.kind == McpErrorKind::Overloaded => {}
                 Ok(Err(error)) => self.stay_in_one_era(upstream, &key, error)?,
                 Err(_) => self.stay_in_one_era(upstream, &key, upstream.checkout_timeout())?,
@@ -293,7 +300,8 @@ impl ConnectionPool {
         self.dedicated.checkout(claim, seeker).await
     }
 
-    /// The connection that clients with sessions share where the main one is a principal's, of a server that asks.
+    /// Returns the connection that clients with sessions share, where a principal has the shared one of a server that
+    /// sends input requests.
     async fn checkout_session_shared(
         &self,
         seeker: &mut CheckoutRequest<'_>,
@@ -313,9 +321,9 @@ impl ConnectionPool {
         Some((active, Some(used)))
     }
 
-    /// Whether a call needs a connection on which no other client's call can be meant by a question.
+    /// Returns true if the call needs a connection on which input requests cannot belong to other clients.
     fn must_isolate(&self, active: &UpstreamConnection, caller: &Caller, about_task: bool) -> bool {
-        // A connection of one session or one principal is never left.
+        // A call about a task, and a connection of one session or principal, are never moved.
         if about_task
             || self.share != SharingMode::Auto
             || !self.record.was_seen()
@@ -323,25 +331,25 @@ impl ConnectionPool {
         {
             return false;
         }
-        // What a session did before is on the shared one: it leaves that only when a question could be another's, and
-        // then for good.
+        // The state of a session is on the shared connection. The session leaves it only when an input request could
+        // be ambiguous, and then for good.
         self.is_shared(active) && self.tenant.home(caller) != HomeConnection::Shared
             || active.calls.has_other_clients(caller)
             || self.dedicated.has_dedicated(caller)
     }
 
-    // === the eras ===
+    // === eras ===
 
-    /// The era in which a call should go to the server, although its main connection is in the other one.
+    /// Returns the era in which a call should go to the server, if the shared connection is in the other one.
     ///
-    /// A server that speaks both may be able to ask its caller only in the era that it was written for: what sends
-    /// requests in the middle of a call cannot do that where they do not exist. So each client meets it as it would
-    /// without us.
+    /// A server that speaks both eras may send input requests only in the era it was written for. Requests in the
+    /// middle of a call do not exist in the modern era. Each client therefore meets the server as it would without
+    /// the gateway.
     fn other_era(&self, caller: &Caller) -> Option<Era> {
         self.eras.dedicated_era(self.last_handshake.load().as_deref(), crate::revision::era_of(caller.revision))
     }
 
-    /// The main connection where it decides: what speaks both eras on a pipe begins with that of its first client.
+    /// Connects the shared connection first: a pipe that speaks both eras starts in the era of its first client.
     async fn connect_in_era(&self, seeker: &CheckoutRequest<'_>) -> Result<(), Error> {
         let is_pipe = self.last_handshake.load().as_ref().is_none_or(|spoke| spoke.is_multiplexed);
         if self.share == SharingMode::Auto && is_pipe && self.shared.load().is_none() {
@@ -351,16 +359,17 @@ impl ConnectionPool {
         Ok(())
     }
 
-    /// How long connections beside the main one are kept without need: on a pipe there may be a process behind each.
+    /// Returns the idle time of dedicated connections. On a pipe, each may have a process of its own.
     fn dedicated_idle(&self) -> Option<Duration> {
         let is_pipe = self.last_handshake.load().as_ref().is_some_and(|spoke| spoke.is_multiplexed);
         self.shared_idle.or(is_pipe.then_some(self.idle_stop))
     }
 
-    /// Makes a connection in the other era the main one, where no client has called on that: a program whose clients are
-    /// all of one era runs once.
+    /// Promotes a connection in the other era to the shared one, if no client has called on that. A program whose
+    /// clients are all of one era then runs once.
     fn promote(&self, key: &ByteString, active: &Arc<UpstreamConnection>) {
         let Some(main) = self.shared() else { return };
+        // Acquire pairs with the release in `open_call`: a call that began there is seen.
         let unused = main.era != active.era && !main.is_called.load(Ordering::Acquire);
         if self.share == SharingMode::Auto
             && active.link.is_multiplexed()
@@ -371,9 +380,10 @@ impl ConnectionPool {
         }
     }
 
-    /// An attempt in the other era failed; an error, where that era is known to be spoken.
+    /// Falls back to one era after a failed attempt in the other. Fails if that era is known to be spoken.
     fn stay_in_one_era(&self, upstream: &Upstream, key: &ByteString, error: Error) -> Result<(), Error> {
         let spoke = self.last_handshake.load_full();
+        // The server answered and refused, so that it does not speak that era.
         if let Some(spoke) = spoke.filter(|_| self.dedicated.was_refused(key)) {
             self.last_handshake
                 .store(Some(Arc::new(LastHandshake { speaks_other_era: Some(false), ..(*spoke).clone() })));
@@ -381,14 +391,14 @@ impl ConnectionPool {
             return Err(error);
         }
         self.eras.disable_other_era();
-        // Of the same name may be the one that it is to have instead.
+        // The dedicated connection for the fallback may have the same key.
         self.dedicated.reset_backoff(key);
         let server = &upstream.settings.name;
         tracing::info!(server, "it is met in one era by all clients: {error}");
         Ok(())
     }
 
-    /// Meets all clients in the era of the main connection: in the other one, the server keeps nothing to ask them by.
+    /// Moves all clients to the era of the shared connection: the server keeps no session in the other one.
     fn leave_era(&self, upstream: &Upstream, key: &ByteString, active: &Arc<UpstreamConnection>) {
         if let Some(spoke) = self.last_handshake.load_full() {
             self.last_handshake
@@ -399,59 +409,59 @@ impl ConnectionPool {
         tracing::info!(server = upstream.settings.name, "server without sessions: all clients meet it in one era");
     }
 
-    // === those beside ===
+    // === dedicated connections ===
 
-    /// The caller's own connection, if it has one.
+    /// Returns the dedicated connection of the caller, if it has one.
     pub(super) fn dedicated_of(&self, caller: &Caller) -> Option<Arc<UpstreamConnection>> {
         self.dedicated.find(self.share, caller, self.other_era(caller))
     }
 
-    /// The open connections that all clients of an era share, the main one first.
+    /// Returns the open connections that clients of an era share, the shared one first.
     pub(super) fn all_shared(&self) -> Vec<Arc<UpstreamConnection>> {
         self.shared().into_iter().chain(self.dedicated.shared_by_era()).collect()
     }
 
-    /// Whether a session has a connection of its own.
+    /// Returns true if a session has a dedicated connection.
     pub(super) fn has_session_connection(&self, session: &ByteString) -> bool {
         self.dedicated.has_session_connection(session)
     }
 
-    /// The attempts of all of them.
+    /// Returns the budget of connection attempts of all of them.
     pub(super) fn attempts(&self) -> ConnectBudget {
         self.dedicated.attempts()
     }
 
-    /// How many there are beside the main one.
+    /// Returns the number of dedicated connections.
     pub(super) fn dedicated_count(&self) -> usize {
         self.dedicated.len()
     }
 
-    /// Closes those of principals that are gone.
+    /// Closes the connections of principals that were revoked.
     pub(super) async fn revoke_principals(&self, gone: &(dyn Fn(u32) -> bool + Sync)) {
         self.tenant.revoke_principals(gone);
         self.dedicated.revoke_principals(gone).await;
     }
 
-    /// No other run goes on with those beside the main one.
+    /// Discards the persisted sessions of the dedicated connections. The next process does not resume them.
     pub(super) fn discard_persisted(&self) {
         self.dedicated.discard_persisted();
     }
 
-    /// Closes all but the main one.
+    /// Closes all dedicated connections.
     pub(super) async fn close_dedicated(&self) {
         self.dedicated.close_all().await;
     }
 }
 
 impl Upstream {
-    /// Whether a session has a connection of its own here.
+    /// Returns true if a session has a dedicated connection to this server.
     pub fn has_dedicated(&self, session: &ByteString) -> bool {
         self.pool.has_session_connection(session)
     }
 }
 
-/// Whether a server can ask the clients of a connection. One that opens no session for clients of the legacy era serves each
-/// of their requests by itself, and has nowhere to take an answer.
+/// Returns true if the server can send input requests on a connection. A server without sessions handles each legacy
+/// request by itself, and has nowhere to receive a response.
 fn can_request_input(active: &UpstreamConnection, era: Era) -> bool {
     era == Era::Modern || active.link.is_multiplexed() || active.server.export_session().is_some()
 }
@@ -489,6 +499,7 @@ mod tests {
         let chosen = connections.checkout(&mut first).await.ok().unwrap();
         let too = connections.checkout(&mut second).await.ok().unwrap();
         assert!(Arc::ptr_eq(&chosen.0, &main) && Arc::ptr_eq(&too.0, &main), "each is alone there");
+        // Both calls have chosen by now. Only the first one begins.
         let entered = connections.begin_turn(&chosen.0, &chosen.1, &mut first).unwrap();
         let _call = open_call(&chosen.0, &one, tool("hang"));
         drop(entered);

@@ -1,7 +1,6 @@
-//! Lists that are taken once more because a call named what is in none of them.
-//!
-//! Owns how often that is done, and who waits for it. Takes no list itself (`follow`). Invariant: whatever names are called,
-//! a list is taken for them at most once in [`PAUSE`].
+//! Relist on demand: fetches a list again because a call named an unknown item. Owns the rate and the waiting calls.
+//! Does not fetch lists (`connected.rs`). Invariant: whatever names are called, a list is fetched for them at most
+//! once in [`RELIST_INTERVAL`].
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,12 +11,12 @@ use tokio::time::{Instant, timeout};
 use crate::model::ItemKind;
 use crate::upstream::{Upstream, UpstreamState};
 
-/// A list is not taken more often than this for names that nobody knows.
+/// Shortest interval between fetches of one list for unknown names.
 const RELIST_INTERVAL: Duration = Duration::from_secs(10);
-/// Longest time for a call to wait for that.
+/// Longest time that a call waits for the fetch.
 const RELIST_WAIT: Duration = Duration::from_secs(5);
 
-/// The looks of one server.
+/// Requests to fetch lists of one server again.
 pub(super) struct RelistRequests {
     requests: Mutex<[RelistRequest; ItemKind::ALL.len()]>,
     has_request: Notify,
@@ -26,7 +25,7 @@ pub(super) struct RelistRequests {
 
 #[derive(Clone, Copy, Default)]
 struct RelistRequest {
-    /// When the last one began.
+    /// Start of the last fetch.
     last_started: Option<Instant>,
     stage: RelistStage,
 }
@@ -46,10 +45,11 @@ impl Default for RelistRequests {
 }
 
 impl RelistRequests {
-    /// Begins a look, or finds one that has begun; `None`: the last one was a moment ago.
+    /// Requests a fetch, or joins one. `None`: the last one was a moment ago.
     fn begin(&self, kind: ItemKind) -> Option<watch::Receiver<()>> {
         let mut looks = self.lock();
         let look = &mut looks[kind as usize];
+        // Subscribed before the request, so that its completion cannot be missed.
         let done = self.completions.subscribe();
         if look.last_started.is_none_or(|last| last.elapsed() >= RELIST_INTERVAL) {
             *look = RelistRequest { last_started: Some(Instant::now()), stage: RelistStage::Requested };
@@ -58,7 +58,7 @@ impl RelistRequests {
         (look.stage != RelistStage::Finished).then_some(done)
     }
 
-    /// Waits for lists that are to be taken.
+    /// Waits for requested lists and marks them as in progress.
     pub(super) async fn requested(&self) -> Vec<ItemKind> {
         loop {
             let kinds = self.transition(RelistStage::Requested, RelistStage::InProgress);
@@ -69,7 +69,7 @@ impl RelistRequests {
         }
     }
 
-    /// Lists were taken.
+    /// Records that the lists in progress were fetched, and wakes the waiting calls.
     pub(super) fn completed(&self) {
         if !self.transition(RelistStage::InProgress, RelistStage::Finished).is_empty() {
             self.completions.send_replace(());
@@ -90,8 +90,10 @@ impl RelistRequests {
 }
 
 impl Upstream {
-    /// Has a list taken once more, where the server is ready and that was not done a moment ago, and waits for it.
+    /// Requests a fetch of one list and waits for it. Skipped if the server is not ready, or shortly after the last
+    /// one.
     pub async fn relist_now(&self, kind: ItemKind) {
+        // In other states the lists are fetched anyway, once the server is ready.
         if self.status.borrow().state != UpstreamState::Ready {
             return;
         }

@@ -1,8 +1,6 @@
-//! Changes of lists that were told on connections of single clients.
-//!
-//! Owns who is still to hear of which list, and when the lists are taken again for that. Does not take them (`follow`).
-//! Invariant: a client hears of such a change once the lists have been taken after it, unless its last connection ended:
-//! whoever hears of a change and finds what everybody lists has found it.
+//! Relist scheduler for changes that dedicated connections announce. Owns which client awaits which list, and the
+//! fetch times. Does not fetch lists (`connected.rs`). Invariant: a client learns of a change only after a later
+//! fetch, unless its last connection ended. A client that then reads the shared lists finds the change there.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,14 +13,14 @@ use crate::model::ItemKind;
 use crate::upstream::connected::SETTLE_TIME;
 use crate::upstream::subscriptions::ConnectionOwner;
 
-/// Lists are not taken again sooner for changes that single clients' connections tell: with many of them, there is always
-/// one that tells something.
+/// Shortest interval between fetches for announced changes. With many connections, one of them always announces
+/// something.
 const CHANGED_INTERVAL: Duration = Duration::from_secs(2);
-/// The same where news of changes may only have been missed. Streams are cut by proxies, all of them each minute or so; and
-/// what everybody lists is listened to on the main connection.
+/// Shortest interval between fetches for changes that may have been missed. Proxies cut all streams, often once a
+/// minute. The shared connection hears of changes to the shared lists.
 const MAYBE_CHANGED_INTERVAL: Duration = Duration::from_secs(60);
 
-/// What is told on the connections of one server that are single clients'.
+/// Scheduler of the fetches that dedicated connections of one server cause.
 #[derive(Default)]
 pub(super) struct RelistScheduler {
     pending: Mutex<PendingRelists>,
@@ -31,54 +29,55 @@ pub(super) struct RelistScheduler {
 
 #[derive(Default)]
 struct PendingRelists {
-    /// By whose they are: nobody is here who has no connection, so there are as many at most as there are connections.
+    /// Changes by owner. Owners without a connection are removed, so that `max_connections` bounds the map.
     owners: HashMap<ConnectionOwner, OwnerChanges>,
-    /// Since when one of them waits.
+    /// Time since when an announced change waits.
     changed_since: Option<Instant>,
-    /// Lists that may have changed, for all that anybody knows.
+    /// Lists that may have changed unnoticed.
     maybe_changed: KindFlags,
-    /// Since when such a list waits.
+    /// Time since when such a list waits.
     maybe_changed_since: Option<Instant>,
-    /// Whether lists are being taken.
+    /// True while lists are fetched.
     in_progress: bool,
-    /// When lists were taken last.
+    /// Time of the last fetch.
     last_listed: Option<Instant>,
 }
 
-/// Whether it is so, for each kind of list.
+/// Flag for each kind of list.
 type KindFlags = [bool; ItemKind::ALL.len()];
 
 #[derive(Default)]
 struct OwnerChanges {
-    /// The owner's connections.
+    /// Number of the owner's connections.
     connections: usize,
     /// Lists that changed.
     changed: KindFlags,
-    /// Those of them that are being taken.
+    /// Changed lists that the current fetch covers.
     in_progress: KindFlags,
 }
 
-/// One connection, for as long as it may tell something.
+/// Reporter of one connection, for as long as it may announce changes.
 pub(super) struct ChangeReporter {
     scheduler: Arc<RelistScheduler>,
     owner: ConnectionOwner,
 }
 
 impl RelistScheduler {
-    /// A connection of this owner's.
+    /// Creates the reporter of one connection of this owner.
     pub(super) fn reporter(elsewhere: &Arc<Self>, owner: ConnectionOwner) -> ChangeReporter {
         elsewhere.lock().owners.entry(owner.clone()).or_default().connections += 1;
         ChangeReporter { scheduler: elsewhere.clone(), owner }
     }
 
-    /// Waits until lists are to be taken: those that changed, and those that may have. May be given up and begun again, and
-    /// so may the taking: nothing is lost by that. [`Elsewhere::taken`] is its end.
+    /// Waits for the next lists to fetch: those that changed, and those that may have. Cancel-safe, and so is the
+    /// fetch: nothing is lost. [`RelistScheduler::completed`] ends it.
     pub(super) async fn next_batch(&self) -> Vec<ItemKind> {
         loop {
             let due = self.lock().due();
             match due {
                 None => self.has_pending.notified().await,
                 Some(due) if due > Instant::now() => {
+                    // New work may be due earlier.
                     let _ = timeout_at(due, self.has_pending.notified()).await;
                 }
                 Some(_) => {
@@ -91,7 +90,7 @@ impl RelistScheduler {
         }
     }
 
-    /// The lists have been taken: who is to hear of which of them. Nobody, where they were not taken for that.
+    /// Ends a fetch. Returns the clients to notify, and of which lists. Empty if the fetch was for another reason.
     pub(super) fn completed(&self) -> Vec<(ConnectionOwner, ItemKind)> {
         let mut waiting = self.lock();
         if !std::mem::take(&mut waiting.in_progress) {
@@ -113,10 +112,10 @@ impl RelistScheduler {
 }
 
 impl PendingRelists {
-    /// When lists are to be taken.
+    /// Returns the time of the next fetch.
     fn due(&self) -> Option<Instant> {
         if self.in_progress {
-            // Whoever took them gave up.
+            // The fetch was cancelled before its end.
             return Some(Instant::now());
         }
         let after = |since: Option<Instant>, pause: Duration| {
@@ -128,13 +127,14 @@ impl PendingRelists {
         due.into_iter().flatten().min()
     }
 
-    /// The lists to be taken now, which is everything that waits.
+    /// Takes all lists that wait.
     fn take_batch(&mut self) -> Vec<ItemKind> {
         (self.changed_since, self.maybe_changed_since) = (None, None);
         let mut wanted = std::mem::take(&mut self.maybe_changed);
         for changes in self.owners.values_mut() {
             let told = std::mem::take(&mut changes.changed);
             for kind in ItemKind::ALL.map(|kind| kind as usize) {
+                // A cancelled fetch left its lists in progress. This batch includes them.
                 changes.in_progress[kind] |= told[kind];
                 wanted[kind] |= changes.in_progress[kind];
             }
@@ -148,23 +148,24 @@ impl PendingRelists {
 }
 
 impl ChangeReporter {
-    /// Whose it is.
+    /// Returns the owner of the connection.
     pub(super) fn owner(&self) -> &ConnectionOwner {
         &self.owner
     }
 
-    /// A list changed: the owner hears of it, whatever everybody lists.
+    /// Records a change of a list. The owner is notified even if the shared lists stay the same.
     pub(super) fn changed(&self, kind: ItemKind) {
         let mut waiting = self.scheduler.lock();
         if let Some(changes) = waiting.owners.get_mut(&self.owner) {
             changes.changed[kind as usize] = true;
+            // The first change starts the clock. Later ones do not delay the fetch.
             waiting.changed_since.get_or_insert_with(Instant::now);
         }
         drop(waiting);
         self.scheduler.has_pending.notify_one();
     }
 
-    /// A list may have changed: the owner hears of it, like everybody, if what everybody lists did.
+    /// Records that a list may have changed. The owner is notified like all others, if the shared lists change.
     pub(super) fn maybe_changed(&self, kind: ItemKind) {
         let mut waiting = self.scheduler.lock();
         waiting.maybe_changed[kind as usize] = true;
@@ -196,7 +197,7 @@ mod tests {
         ConnectionOwner::Session(ByteString::from(session))
     }
 
-    /// How long it takes until lists are to be taken, and which.
+    /// Returns the time until lists are to be fetched, and which ones.
     async fn due(elsewhere: &RelistScheduler) -> (Duration, Vec<ItemKind>) {
         let began = Instant::now();
         let kinds = elsewhere.next_batch().await;
@@ -208,12 +209,14 @@ mod tests {
         let elsewhere = Arc::new(RelistScheduler::default());
         let tellers: Vec<ChangeReporter> =
             (0..100).map(|n| RelistScheduler::reporter(&elsewhere, owner(&n.to_string()))).collect();
+        // The first interval has passed, so that only the settle time counts.
         tokio::time::advance(CHANGED_INTERVAL).await;
         tellers.iter().for_each(|teller| teller.changed(ItemKind::Tools));
         assert_eq!(due(&elsewhere).await, (SETTLE_TIME, vec![ItemKind::Tools]));
-        // It takes its time, which is no pause.
+        // The fetch takes time, which is no delay.
         tokio::time::advance(CHANGED_INTERVAL).await;
         assert_eq!(elsewhere.completed().len(), 100);
+        // Templates are fetched with resources.
         tellers[0].changed(ItemKind::Resources);
         assert_eq!(due(&elsewhere).await, (CHANGED_INTERVAL, vec![ItemKind::Resources, ItemKind::Templates]));
         assert_eq!(elsewhere.completed(), [(owner("0"), ItemKind::Resources)]);
@@ -230,10 +233,11 @@ mod tests {
         all();
         assert_eq!(due(&elsewhere).await, (SETTLE_TIME, ItemKind::ALL.to_vec()));
         assert_eq!(elsewhere.completed(), [], "nobody knows that anything changed");
+        // The same once more: now the long interval applies.
         all();
         assert_eq!(due(&elsewhere).await, (MAYBE_CHANGED_INTERVAL, ItemKind::ALL.to_vec()));
         elsewhere.completed();
-        // A change that is known does not wait for that, although it comes later.
+        // A certain change does not wait for a possible one, although it comes later.
         all();
         let told = async {
             tokio::time::sleep(CHANGED_INTERVAL).await;
@@ -252,6 +256,7 @@ mod tests {
         }
         assert!(elsewhere.lock().owners.is_empty(), "also while nobody takes any list");
         assert_eq!(elsewhere.next_batch().now_or_never(), None);
+        // The settle time is over, but no owner is left.
         tokio::time::advance(SETTLE_TIME).await;
         assert_eq!(elsewhere.next_batch().now_or_never(), None, "nobody is to hear of it");
         let (first, second) =
@@ -270,10 +275,10 @@ mod tests {
         let teller = RelistScheduler::reporter(&elsewhere, owner("s"));
         teller.changed(ItemKind::Tools);
         assert_eq!(elsewhere.next_batch().await, [ItemKind::Tools]);
-        // The main connection ended meanwhile; another one goes on.
+        // The shared connection ended meanwhile. Its successor continues the fetch.
         teller.changed(ItemKind::Prompts);
         assert_eq!(due(&elsewhere).await, (Duration::ZERO, vec![ItemKind::Tools, ItemKind::Prompts]));
-        // What is told while lists are taken may have come too late for them.
+        // A change during a fetch may have come too late for it.
         teller.changed(ItemKind::Tools);
         assert_eq!(elsewhere.completed(), [(owner("s"), ItemKind::Tools), (owner("s"), ItemKind::Prompts)]);
         assert_eq!(due(&elsewhere).await.1, [ItemKind::Tools]);

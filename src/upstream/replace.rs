@@ -1,7 +1,6 @@
-//! One server taking another's place, and changes that need no new connection.
-//!
-//! Owns counting what is open, letting it end, and sending new calls on. Does not decide what changes (`gateway`).
-//! Invariant: a call runs on the server that it began at, or fails as it would if that server had gone.
+//! Replacement of one upstream by another, and changes without a new connection. Owns open calls, drain and redirect.
+//! Does not decide what changes (`gateway`). Invariant: a call ends on the upstream where it began, or fails as if
+//! that server had disconnected.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -12,14 +11,14 @@ use tokio::sync::Notify;
 
 use crate::upstream::{ServerSettings, Upstream, UpstreamState};
 
-/// Calls that are open, wherever they are: waiting for a place, running, or asking their client something.
+/// Calls that are open in any phase: queued, running, or waiting for input.
 #[derive(Default)]
 pub(super) struct OpenCalls {
     count: AtomicUsize,
     finished: Notify,
 }
 
-/// A call, until it is over.
+/// Guard of one open call.
 pub(super) struct CallGuard(Arc<Upstream>);
 
 impl CallGuard {
@@ -45,23 +44,25 @@ impl Drop for CallGuard {
 }
 
 impl Upstream {
-    /// Lets the open calls end, for at most `bound`, then stops.
+    /// Waits for the open calls, for at most `bound`, then stops.
     pub async fn drain(&self, bound: Duration) {
+        // Set first, so that no list is persisted from here on.
         self.is_draining.store(true, Ordering::Release);
         let over = async {
             while self.open_calls.count.load(Ordering::Acquire) > 0 {
+                // `notify_one` stores a permit, so that an end between check and wait is seen.
                 self.open_calls.finished.notified().await;
             }
         };
         if tokio::time::timeout(bound, over).await.is_err() {
             tracing::warn!(server = self.settings.name, "calls were still open after gateway.drain = {bound:?}");
         }
-        // No other run goes on with its sessions.
+        // The next process must not resume sessions of a server that was replaced.
         self.pool.discard_persisted();
         self.stop().await;
     }
 
-    /// Applies what can change on a connection; see [`ServerSettings::same_connection`].
+    /// Applies settings that can change on a live connection. See [`ServerSettings::same_connection`].
     pub fn apply_settings(&self, settings: &ServerSettings) {
         let before = self.live_settings.swap(Arc::new(self.settings.with_tunable(settings)));
         self.timeouts.update(settings.timeout, settings.ask_timeout);
@@ -69,17 +70,17 @@ impl Upstream {
         self.concurrency.resize(before.max_concurrency, settings.max_concurrency);
     }
 
-    /// The settings that hold now.
+    /// Returns the settings in force.
     pub fn live_settings(&self) -> Arc<ServerSettings> {
         self.live_settings.load_full()
     }
 
-    /// Whether there is a connection.
+    /// Returns true if there is a shared connection.
     pub fn is_connected(&self) -> bool {
         self.pool.shared().is_some()
     }
 
-    /// Begins with what another knows of the server, to be served until it is connected itself.
+    /// Copies the lists of another upstream, to serve them until this one is connected.
     pub fn copy_lists_from(&self, other: &Upstream) {
         self.lists.store(other.lists.load_full());
         if let Some(spoke) = other.pool.last_handshake() {
@@ -92,25 +93,26 @@ impl Upstream {
         self.copy_confirmation_from(other);
     }
 
-    /// Whether what it knows of the server was inherited: it has to be learned before it can be relied on.
+    /// Returns true if the lists are copies. They must be fetched before a lazy server may stay stopped.
     pub(super) fn has_copied_lists(&self) -> bool {
         self.copied_lists.load(Ordering::Relaxed)
     }
 
-    /// Whether it was told to stop.
+    /// Returns true if the upstream was told to stop.
     pub fn is_stopping(&self) -> bool {
         self.stop.is_cancelled()
     }
 
-    /// Sends every new call on to `next`. It is for good, and once.
+    /// Redirects every new call to `next`, for good. Only the first redirect counts.
     pub fn redirect_to(&self, next: &Arc<Upstream>) {
+        // Muted first, so that only one of the two publishes.
         self.mute_metrics();
         next.metrics_muted.store(false, Ordering::Release);
         next.publish_state(next.status.borrow().state);
         let _ = self.successor.set(next.clone());
     }
 
-    /// What stands for this server by now.
+    /// Returns the upstream that stands for this server now.
     pub fn current(self: &Arc<Self>) -> &Arc<Upstream> {
         let mut latest = self;
         while let Some(next) = latest.successor.get() {
@@ -119,28 +121,29 @@ impl Upstream {
         latest
     }
 
-    /// Leaves the metrics of the server to another, or to nobody.
+    /// Stops publishing the metrics of the server.
     pub fn mute_metrics(&self) {
         self.metrics_muted.store(true, Ordering::Release);
     }
 
-    /// Puts the state into the metrics.
+    /// Publishes the state as metrics.
     pub(super) fn publish_state(&self, state: UpstreamState) {
         if self.metrics_muted.load(Ordering::Acquire) {
             return;
         }
+        // Every state has a gauge. Exactly one of them is 1.
         for other in UpstreamState::ALL {
             let gauge = self.context.metrics.server_up.with_label_values(&[&self.settings.name, other.name()]);
             gauge.set(i64::from(other == state));
         }
     }
 
-    /// Counts that the server's process was started anew.
+    /// Counts a restart of the server's process.
     pub fn count_restart(&self) {
         self.context.metrics.server_restarts.with_label_values(&[&self.settings.name]).inc();
     }
 
-    /// Closes the connections of principals that are gone.
+    /// Closes the connections of principals that were revoked.
     pub async fn revoke_principals(&self, gone: &(dyn Fn(u32) -> bool + Sync)) {
         self.pool.revoke_principals(gone).await;
     }

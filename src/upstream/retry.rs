@@ -1,7 +1,6 @@
-//! Which calls are made again, how often and when.
-//!
-//! Owns that decision and the budget for it. Does not send. Invariant: a call that may have run is made again only where
-//! running it twice is as good as once, and a server that fails gets no more than a tenth of its calls (and five) again.
+//! Retry policy of calls, with a budget for each server. Owns the decision and the delay. Does not send (`call.rs`).
+//! Invariant: a call that may have run is retried only if it is read-only or idempotent. A failing server gets at
+//! most a tenth of its calls (plus five) as retries.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,33 +11,33 @@ use crate::model::{Call, Caller, Error, McpMethod, Retryable, TaskMethod};
 use crate::random;
 use crate::upstream::circuit_breaker::OPEN_TIME_MAX;
 
-/// Before a call is made again where its server did not say when.
+/// Delay before a retry if the server named none.
 pub(super) const DEFAULT_DELAY: Duration = Duration::from_millis(100);
-/// What each good call adds to the budget, in hundredths of a retry.
+/// Deposit of each successful call, in hundredths of a retry.
 const DEPOSIT: u32 = 10;
-/// What can be saved, and what a server begins with, in hundredths of a retry.
+/// Largest balance, in hundredths of a retry.
 const BALANCE_MAX: u32 = 1000;
 const BALANCE_START: u32 = 500;
 
-/// A call that may be made again, as it was.
+/// Call that may be retried.
 pub(super) struct RetryableCall {
     pub(super) caller: Arc<Caller>,
     pub(super) call: Call,
-    /// How often.
+    /// Retries left.
     attempts_left: u32,
 }
 
-/// What a server's retries may cost it.
+/// Budget of retries of one server.
 pub(super) struct RetryBudget(Mutex<u32>);
 
-/// What is done about a failure.
+/// Decision after a failure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum RetryDecision {
-    /// It is the end.
+    /// No retry.
     No,
-    /// It would be made again, but for the budget.
+    /// A retry was allowed, but the budget is used up.
     OverBudget,
-    /// It is made again after this time.
+    /// Retry after this time.
     After(Duration),
 }
 
@@ -49,7 +48,7 @@ impl Default for RetryBudget {
 }
 
 impl RetryBudget {
-    /// A call went well.
+    /// Deposits for a successful call.
     pub(super) fn deposit(&self) {
         let mut hundredths = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *hundredths = (*hundredths + DEPOSIT).min(BALANCE_MAX);
@@ -66,14 +65,14 @@ impl RetryBudget {
 }
 
 impl RetryableCall {
-    /// A copy of the call, if it can be made again at all.
+    /// Copies the call, if it can be retried at all.
     pub(super) fn of(caller: &Arc<Caller>, call: &Call, attempts: u32) -> Option<Box<RetryableCall>> {
         let left = attempts.checked_sub(1).filter(|left| *left > 0)?;
         let call = call.clone_for_retry()?;
         Some(Box::new(RetryableCall { caller: caller.clone(), call, attempts_left: left }))
     }
 
-    /// Whether the call is made again after this failure, in its own time: until `deadline`.
+    /// Decides whether to retry after this failure. A retry must begin before `deadline`.
     pub(super) fn decide(&mut self, error: &Error, budget: &RetryBudget, deadline: Instant) -> RetryDecision {
         if self.attempts_left == 0 {
             return RetryDecision::No;
@@ -84,12 +83,14 @@ impl RetryableCall {
             Retryable::After(_) if !is_safe(&self.call) => return RetryDecision::No,
             Retryable::After(wait) => wait,
         };
+        // Jitter keeps calls that failed together from returning together.
         let byte: [u8; 1] = random::random_bytes();
         let pause = DEFAULT_DELAY.mul_f64(0.5 + f64::from(byte[0]) / 255.0).max(wait.unwrap_or_default());
+        // A retry that cannot begin in time would only hide the error.
         if pause > OPEN_TIME_MAX || Instant::now() + pause >= deadline {
             return RetryDecision::No;
         }
-        // What never reached the server costs it nothing.
+        // A request that never reached the server costs it nothing.
         if error.retryable != Retryable::NotSent && !budget.withdraw() {
             return RetryDecision::OverBudget;
         }
@@ -98,11 +99,11 @@ impl RetryableCall {
     }
 }
 
-/// Whether a call that may have run can be made again: it only reads, or twice is as good as once.
+/// Returns true if a call that may have run can be repeated: it only reads, or it is idempotent.
 ///
 /// 2025-11-25/schema.ts, ToolAnnotations: `readOnlyHint`: "If true, the tool does not modify its environment."
-/// `idempotentHint`: "If true, calling the tool repeatedly with the same arguments will have no additional effect on its
-/// environment." Both are the server's word, and it is the server's environment.
+/// `idempotentHint`: "If true, calling the tool repeatedly with the same arguments will have no additional effect on
+/// its environment." Both hints are the server's own promise about its own environment.
 fn is_safe(call: &Call) -> bool {
     match &call.method {
         McpMethod::List(_) | McpMethod::ReadResource | McpMethod::GetPrompt | McpMethod::Complete => true,
@@ -153,6 +154,7 @@ mod tests {
         assert!(!made_again(&Call::for_task(TaskMethod::Cancel, "1"), &later));
         assert!(made_again(&tool(r#"{"readOnlyHint":true}"#), &later));
         assert!(made_again(&tool(r#"{"readOnlyHint":false,"idempotentHint": true}"#), &later));
+        // Neither absent nor malformed hints make a call safe.
         for hints in
             ["{}", "null", r#"{"readOnlyHint":"true"}"#, r#"{"idempotentHint":false}"#, r#"{"destructiveHint":false}"#]
         {
@@ -190,6 +192,7 @@ mod tests {
             }
         }
         assert!((40..=100).contains(&retries), "{retries}");
+        // Uses up the rest of the balance.
         while again(&read, &error(Retryable::After(None)), &budget) != RetryDecision::OverBudget {}
         assert!(is_again(again(&read, &error(Retryable::NotSent), &budget)), "that costs the server nothing");
     }

@@ -1,7 +1,6 @@
-//! Sessions at servers that belong to one client's session, between two runs of the gateway.
-//!
-//! Owns their rows in the store. Does not know what is in them (`revision`). Invariant: a row is read only with the id of
-//! the client's session, which the store does not have: what is in the file opens nobody's session.
+//! Persisted upstream sessions of single clients, across restarts of the gateway. Owns their rows in the store. Does
+//! not know their content (`revision`). Invariant: a row opens only with the id of the client's session, which the
+//! store does not have. The file alone opens no session.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,13 +18,13 @@ use crate::upstream::dial::UpstreamConnection;
 use crate::upstream::isolation::ConnectionLifetime;
 use crate::upstream::{ConnectTarget, ServerSettings, UpstreamContext, cache};
 
-/// The rows of all servers, by key.
+/// Rows of all servers, by key.
 #[derive(Default)]
 pub(super) struct UpstreamSessionStore {
-    /// What an earlier run left.
+    /// Rows of the previous process.
     persisted: Mutex<HashMap<Bytes, Bytes>>,
-    /// Which connection's a row is: one that took another's place has the same row, which the other leaves alone. There
-    /// is an entry for each connection that is kept (`max_connections`).
+    /// Connection that owns each row. A replacement has the same row, which its predecessor then leaves alone. There
+    /// is an entry for each persisted connection (`max_connections`).
     owners: Mutex<HashMap<Bytes, u64>>,
     connections: AtomicU64,
 }
@@ -40,19 +39,19 @@ impl UpstreamSessionStore {
     }
 }
 
-/// The digest of the client's session in a row's key.
+/// Returns the digest of the client's session from a row's key.
 pub fn client_session_digest(key: &[u8]) -> Option<SessionDigest> {
     key.get(..32)?.try_into().ok()
 }
 
 impl UpstreamContext {
-    /// Takes over rows of an earlier run.
+    /// Restores the rows of a previous process.
     pub fn restore(&self, rows: StoredRows) {
         self.session_store.lock_persisted().extend(rows);
     }
 }
 
-/// The row of one connection.
+/// Row of one connection.
 pub(super) struct UpstreamSessionRow {
     key: Bytes,
     secret: LessSafeKey,
@@ -61,7 +60,7 @@ pub(super) struct UpstreamSessionRow {
 }
 
 impl UpstreamSessionRow {
-    /// Nothing where the connection ends with the process in any case.
+    /// Creates the row. `None` if the connection ends with the process in any case.
     pub(super) fn of(
         settings: &ServerSettings,
         shared: &Arc<UpstreamContext>,
@@ -73,17 +72,19 @@ impl UpstreamSessionRow {
             .as_ref()
             .filter(|_| ends == ConnectionLifetime::WithSession && shared.store.is_persistent())?;
         let ConnectTarget::Http { .. } = settings.connect else { return None };
-        // With other settings it may be another server, which must not be shown a session of this one.
+        // Other settings may mean another server, which must not see a session of this one.
         let purpose = format!("a session at the server {} {}", settings.name, cache::digest(settings));
         let secret = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, id.as_bytes()), purpose.as_bytes());
         let secret = LessSafeKey::new(UnboundKey::new(&AES_256_GCM_SIV, secret.as_ref()).ok()?);
+        // The digest of the id, since the store must not hold what opens a session.
         let key = [&digest(id)[..], settings.name.as_bytes()].concat().into();
         let connection = shared.session_store.connections.fetch_add(1, Ordering::Relaxed);
         Some(UpstreamSessionRow { key, secret, context: shared.clone(), connection })
     }
 
-    /// What an earlier run left; once.
+    /// Takes the session that a previous process persisted. Works once.
     pub(super) fn take_persisted(&self) -> Option<RawJson> {
+        // Removed, so that two connections never resume one session.
         let sealed = self.context.session_store.lock_persisted().remove(&self.key)?;
         let mut sealed = sealed.to_vec();
         let (nonce, sealed) = sealed.split_at_mut_checked(NONCE_LEN)?;
@@ -92,7 +93,7 @@ impl UpstreamSessionRow {
         RawJson::parse(Bytes::copy_from_slice(plain)).ok()
     }
 
-    /// Keeps the connection for the next run.
+    /// Persists the connection for the next process.
     pub(super) fn persist(&self, active: &UpstreamConnection) {
         let mut whose = self.context.session_store.lock_owners();
         if self.write_session(active) {
@@ -100,10 +101,11 @@ impl UpstreamSessionRow {
         }
     }
 
-    /// Keeps it as it is from now on, whenever its session is another.
+    /// Persists the session again whenever it changes. Never returns.
     pub(super) async fn persist_changes(&self, active: &UpstreamConnection) {
         loop {
             active.server.session_changed().await;
+            // A replacement may own the row by now.
             let whose = self.context.session_store.lock_owners();
             if whose.get(&self.key) == Some(&self.connection) && !self.write_session(active) {
                 self.context.store.remove(StoreTable::Leases, self.key.clone());
@@ -111,7 +113,7 @@ impl UpstreamSessionRow {
         }
     }
 
-    /// The connection ends, and no other run goes on with it.
+    /// Discards the row of a connection that ends for good.
     pub(super) fn discard(&self) {
         let mut whose = self.context.session_store.lock_owners();
         if whose.get(&self.key) == Some(&self.connection) {
@@ -120,7 +122,7 @@ impl UpstreamSessionRow {
         }
     }
 
-    /// Whether there is anything to go on with.
+    /// Writes the session. Returns true if there is one to resume.
     fn write_session(&self, active: &UpstreamConnection) -> bool {
         let sealed = active.server.export_session().and_then(|raw| self.seal(&raw));
         active.is_persisted.store(sealed.is_some(), Ordering::Relaxed);
@@ -128,6 +130,7 @@ impl UpstreamSessionRow {
     }
 
     fn seal(&self, raw: &RawJson) -> Option<Vec<u8>> {
+        // A random nonce may repeat: AES-GCM-SIV tolerates that, where plain GCM would not.
         let nonce: [u8; NONCE_LEN] = crate::random::random_bytes();
         let mut sealed = raw.bytes().to_vec();
         self.secret.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::empty(), &mut sealed).ok()?;

@@ -1,4 +1,6 @@
-//! The settings of one server, as the config resolved them.
+//! Settings of one server, as the config resolved them. Owns the defaults and which settings can change on a live
+//! connection. Does not read the config (`config`). Invariant: equal settings mean that a reload leaves the server
+//! alone.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,88 +13,88 @@ use crate::link::trust::CaFile;
 use crate::link::websocket::WebSocketPing;
 use crate::policy::ItemRules;
 
-/// One configured server. Equal settings mean that nothing needs to be done; see also
+/// Settings of one configured server. Equal settings mean that nothing needs to be done. See also
 /// [`ServerSettings::same_connection`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerSettings {
-    /// Its name in the config: letters, digits, `-` and `_`, no `__`.
+    /// Name in the config: letters, digits, `-` and `_`, no `__`.
     pub name: String,
-    /// What stands before its items' names; empty for none.
+    /// Prefix of the names of its items. Empty for none.
     pub prefix: String,
-    /// Shown instead of the title that the server gives itself.
+    /// Title that replaces the server's own.
     pub title: Option<String>,
-    /// An image of it, shown to users: an `https:` or `data:` URL.
+    /// Icon for users: an `https:` or `data:` URL.
     pub icon: Option<String>,
-    /// Shown to models instead of the server's own instructions.
+    /// Instructions for models that replace the server's own.
     pub description: Option<String>,
-    /// How to reach it.
+    /// Target of the connection.
     pub connect: ConnectTarget,
-    /// A revision to speak, whatever a probe would say; its spelling is checked by `revision`.
+    /// Revision to speak without a probe. Its name is checked by `revision`.
     pub protocol: Option<String>,
-    /// Whether each client meets it in the era that the client speaks, if the server speaks both and no revision is set.
+    /// True if each client meets the server in its own era, if the server speaks both and no revision is set.
     pub as_client: bool,
-    /// Which tools exist and how they look.
+    /// Rules for tools: which exist and how they look.
     pub tools: ItemRules,
-    /// Which resources and templates exist (patterns over URIs).
+    /// Rules for resources and templates (patterns over URIs).
     pub resources: ItemRules,
-    /// Which prompts exist.
+    /// Rules for prompts.
     pub prompts: ItemRules,
-    /// Who may share a connection.
+    /// Mode of sharing connections between clients.
     pub share: SharingMode,
-    /// Longest time for a call, from sending it to its end.
+    /// Longest time of a call, from sending it to its end.
     pub timeout: Duration,
-    /// Longest time for a user to answer what the server asks; the call's own time stands still meanwhile.
+    /// Longest time for a user to answer an input request. The call's own time stands still meanwhile.
     pub ask_timeout: Duration,
     /// Longest time to open a connection (TCP and TLS), and to wait for a server that is not connected yet.
     pub connect_timeout: Duration,
     /// Longest time for a child process to become ready.
     pub start_timeout: Duration,
-    /// Longest time for listing everything of one kind.
+    /// Longest time to list everything of one kind.
     pub list_timeout: Duration,
-    /// How often lists are taken again of which the server announces no changes; zero: never.
+    /// Interval between fetches of lists whose changes the server does not announce. Zero: never.
     pub relist: Duration,
     /// Largest message accepted from the server, in bytes.
     pub max_message: usize,
-    /// When it is started.
+    /// Start with the gateway, or on use.
     pub start: ServerStart,
-    /// How long a server that is started on use is kept while nobody needs it.
+    /// Idle time after which a lazy server is stopped.
     pub idle_stop: Duration,
-    /// Connections for single clients at once.
+    /// Limit of dedicated connections.
     pub max_connections: usize,
-    /// The pauses between attempts to connect.
+    /// Delays between attempts to connect.
     pub backoff: BackoffSettings,
-    /// How often a call is sent in all, where it may be sent again.
+    /// Limit of attempts of one call, the first included.
     pub attempts: u32,
-    /// When calls to a server that fails end at once.
+    /// Thresholds of the circuit breaker.
     pub breaker: BreakerSettings,
-    /// How it is found that a connection leads nowhere.
+    /// Pings that find dead connections.
     pub ping: PingSettings,
-    /// The same below the protocol, where it is a WebSocket.
+    /// Pings below the protocol, for WebSocket.
     pub websocket_ping: WebSocketPing,
-    /// Calls at once; more wait.
+    /// Limit of concurrent calls. More wait in the queue.
     pub max_concurrency: usize,
-    /// Calls that may wait; more are refused.
+    /// Limit of calls in the queue. More are refused.
     pub queue: usize,
-    /// Bytes of what it said that may wait for clients.
+    /// Limit of received bytes that wait for clients.
     pub max_backlog: usize,
-    /// Bytes of notifications that one call may have in a minute.
+    /// Limit of notifications of one call in a minute, in bytes.
     pub max_notifications: usize,
-    /// What is taken of its lists.
+    /// Limits of the lists.
     pub lists: ListLimits,
-    /// Resources that all clients together may subscribe to.
+    /// Limit of resources that all clients together may subscribe to.
     pub max_subscriptions: usize,
 }
 
-/// What is taken of a server's lists; the rest is left out.
+/// Limits of a server's lists. Items beyond them are left out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ListLimits {
-    /// Items of one list.
+    /// Limit of items in one list.
     pub items: usize,
-    /// Pages of one list.
+    /// Limit of pages of one list.
     pub pages: usize,
-    /// Bytes of all definitions of one list.
+    /// Limit of all definitions of one list, in bytes.
     pub bytes: usize,
-    /// Levels of one definition.
+    /// Limit of nesting in one definition.
     pub depth: usize,
 }
 
@@ -102,57 +104,57 @@ impl Default for ListLimits {
     }
 }
 
-/// How to reach a server.
+/// Target of a connection.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ConnectTarget {
-    /// A child process that speaks over its standard streams.
+    /// Child process that speaks over its standard streams.
     Stdio {
-        /// The program.
+        /// Program.
         command: String,
-        /// Its arguments.
+        /// Arguments.
         args: Vec<String>,
-        /// Variables added to the allow-listed ones of ours. Values may be secret.
+        /// Variables added to the inherited ones on the allow list. Values may be secret.
         env: Vec<(String, String)>,
         /// Working directory.
         cwd: Option<PathBuf>,
     },
-    /// Nothing: its entry in the config has problems, and it fails until the config is corrected.
+    /// Entry in the config that cannot be used. It fails until the config is corrected.
     Misconfigured {
-        /// What is wrong with the entry.
+        /// Problem of the entry.
         reason: String,
     },
-    /// A socket that carries newline-delimited messages.
+    /// Socket that carries newline-delimited messages.
     Socket(SocketAddress),
-    /// HTTP, or what begins as HTTP.
+    /// HTTP, or a protocol that begins as HTTP.
     Http {
-        /// The MCP endpoint.
+        /// MCP endpoint.
         url: url::Url,
-        /// The Unix socket through which it is reached, whatever host the URL names.
+        /// Unix socket that replaces the host of the URL.
         socket: Option<PathBuf>,
-        /// What is spoken there.
+        /// Protocol at the URL.
         transport: HttpTransport,
-        /// Sent with every request. Values may be secret (and are marked sensitive).
+        /// Headers of every request. Values may be secret (and are marked sensitive).
         headers: Vec<(HeaderName, HeaderValue)>,
-        /// Headers of the client's request that are passed on: the client's name for it, then the server's.
+        /// Headers to forward from the client's request: the client's name, then the server's.
         forward_headers: Vec<(HeaderName, HeaderName)>,
-        /// The network on the way.
+        /// Proxy and trust on the path.
         network: NetworkSettings,
     },
 }
 
-/// The network between the gateway and a server with a URL.
+/// Network between the gateway and a server with a URL.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NetworkSettings {
-    /// The proxy.
+    /// Proxy.
     pub proxy: ProxyChoice,
-    /// Authorities of servers' certificates, trusted beside the system's.
+    /// Certificate authorities trusted in addition to the system's.
     pub ca: Option<CaFile>,
 }
 
-/// What is spoken at a URL.
+/// Protocol at a URL.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HttpTransport {
-    /// Streamable HTTP, or HTTP+SSE where the server turns out not to have it.
+    /// Streamable HTTP, with HTTP+SSE as the fallback.
     #[default]
     Auto,
     /// Streamable HTTP.
@@ -163,34 +165,34 @@ pub enum HttpTransport {
     WebSocket,
 }
 
-/// Who may share a connection to a server.
+/// Mode of sharing connections between clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SharingMode {
-    /// One connection for all clients.
+    /// Single connection for all clients.
     #[default]
     Auto,
-    /// A connection for each client session (legacy clients); clients without one share.
+    /// Separate connection for each client session (legacy clients). Clients without one share.
     Session,
-    /// A connection for each principal.
+    /// Separate connection for each principal.
     Principal,
 }
 
-/// When a server is started.
+/// Time of a server's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ServerStart {
-    /// With the gateway.
+    /// Starts with the gateway.
     #[default]
     Eager,
-    /// When somebody needs it.
+    /// Starts on use.
     Lazy,
 }
 
-/// The pauses between attempts to connect.
+/// Delays between attempts to connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackoffSettings {
-    /// The first one, doubled with each failure.
+    /// First delay, doubled with each failure.
     pub min: Duration,
-    /// The longest.
+    /// Longest delay.
     pub max: Duration,
 }
 
@@ -200,12 +202,12 @@ impl Default for BackoffSettings {
     }
 }
 
-/// When calls to a server that fails end at once.
+/// Thresholds of the circuit breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BreakerSettings {
-    /// After so many transport faults in a row; 0: never.
+    /// Transport failures in a row that open the breaker. Zero: never.
     pub failures: u32,
-    /// For how long, until one call is let through to see.
+    /// Time that the breaker stays open, until one probe call is let through.
     pub open: Duration,
 }
 
@@ -215,15 +217,14 @@ impl Default for BreakerSettings {
     }
 }
 
-/// How it is found that a connection leads nowhere.
+/// Pings that find dead connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PingSettings {
-    /// How long nothing is heard before the server is asked, and with calls open not before one of them had its time;
-    /// zero: never.
+    /// Silence before a ping. With calls open, no ping is sent before one of them had its full time. Zero: never.
     pub interval: Duration,
-    /// How long an answer may take.
+    /// Longest time for an answer to a ping.
     pub timeout: Duration,
-    /// So many unanswered in a row, and the server is connected anew.
+    /// Unanswered pings in a row after which the server is connected anew.
     pub misses: u32,
 }
 
@@ -234,13 +235,13 @@ impl Default for PingSettings {
 }
 
 impl ServerSettings {
-    /// Whether these settings can take the place of `other` on the connection that was opened with those: what differs
-    /// is how the server's items look, and how long or how much. Whatever is not named here needs another connection.
+    /// Returns true if these settings can replace `other` on its live connection. Such settings concern the look of
+    /// items, times and sizes. Any setting not named here needs another connection.
     pub fn same_connection(&self, other: &ServerSettings) -> bool {
         other.with_tunable(self) == *self
     }
 
-    /// These settings, with those of `other` that can change on a connection.
+    /// Returns these settings, with those of `other` that can change on a live connection.
     pub(super) fn with_tunable(&self, other: &ServerSettings) -> ServerSettings {
         let ServerSettings { prefix, title, icon, description, tools, resources, prompts, .. } = other.clone();
         ServerSettings {
@@ -267,7 +268,7 @@ impl ServerSettings {
         }
     }
 
-    /// A server with everything at its default.
+    /// Creates the settings of a server with all defaults.
     pub fn new(name: impl Into<String>, connect: ConnectTarget) -> Self {
         let name = name.into();
         ServerSettings {

@@ -1,7 +1,6 @@
-//! What the log says of a server's state: changes, and a reminder an hour.
-//!
-//! Owns whether a state is worth a line. Does not write it. Invariant: a state that stays has a line an hour, one that
-//! comes and goes has few, and whatever a server is at last has been told.
+//! Log policy for a server's state: changes, and a reminder each hour. Owns whether a state is worth a line. Does not
+//! write the line. Invariant: a lasting state has one line an hour, a flapping one has few, and the latest state is
+//! always logged in the end.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -10,16 +9,16 @@ use tokio::time::Instant;
 
 use crate::upstream::UpstreamState;
 
-/// How often a state that stays is told again.
+/// Interval between lines about a lasting state.
 const REPEAT_AFTER: Duration = Duration::from_secs(3600);
-/// Lines in that time about one state and reason that comes and goes, until the server was healthy in between.
+/// Lines in that time about one flapping state and reason, until the server was healthy in between.
 const FLAP_LINES_MAX: usize = 3;
-/// States and reasons that are remembered.
+/// Limit of remembered states and reasons.
 const STATES_MAX: usize = 16;
-/// How much of a reason tells it from others, in characters.
+/// Length of a reason that tells it from others, in characters.
 const REASON_CHARS: usize = 200;
 
-/// The lines about one server.
+/// Log state of one server.
 #[derive(Default)]
 pub(super) struct StateLog(Mutex<LoggedStates>);
 
@@ -27,14 +26,14 @@ pub(super) struct StateLog(Mutex<LoggedStates>);
 struct LoggedStates {
     last: Option<StateKey>,
     recent: Vec<(StateKey, Instant)>,
-    /// Changes since the last line.
+    /// Changes without a line since the last one.
     suppressed: u64,
 }
 
 type StateKey = (UpstreamState, String);
 
 impl StateLog {
-    /// A server is in a state for a reason: where that is worth a line, how many were left out before it.
+    /// Records a state and its reason. Returns the number of suppressed changes if it is worth a line.
     pub(super) fn record(&self, state: UpstreamState, reason: &str) -> Option<u64> {
         let now = Instant::now();
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -43,6 +42,7 @@ impl StateLog {
         let count = told.recent.iter().filter(|(known, _)| *known == key).count();
         let stays = told.last.as_ref() == Some(&key);
         told.last = Some(key.clone());
+        // A lasting state has its line already. A flapping one has used up its lines.
         if stays && count > 0 || count >= FLAP_LINES_MAX {
             told.suppressed += 1;
             return None;
@@ -54,12 +54,13 @@ impl StateLog {
         Some(std::mem::take(&mut told.suppressed))
     }
 
-    /// The server was well for a while: its next trouble is another one. If its state had no line, how many had none.
+    /// Records that the server was healthy for a while: its next failure is a new one. Returns the number of
+    /// suppressed changes, if the present state had no line.
     pub(super) fn settle(&self) -> Option<u64> {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let last = told.last.clone();
         told.recent.retain(|(key, _)| Some(key) == last.as_ref());
-        // The line about the present state is all that is left of it.
+        // Only the line about the present state is kept.
         let before = told.recent.len().saturating_sub(1);
         told.recent.drain(..before);
         let hushed = std::mem::take(&mut told.suppressed);
@@ -67,7 +68,7 @@ impl StateLog {
     }
 }
 
-/// A reason without what differs each time: ports, process ids, times.
+/// Removes the parts of a reason that differ each time: ports, process ids, times.
 fn stable_reason(reason: &str) -> String {
     reason.chars().filter(|c| !c.is_ascii_digit()).take(REASON_CHARS).collect()
 }

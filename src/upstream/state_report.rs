@@ -1,7 +1,6 @@
-//! State reports of a connected server.
-//!
-//! Sets the state that lists and the circuit breaker stand for, and logs its changes. Does not list and does not call.
-//! Invariant: a change is logged once, and then at most once an hour (`state_log`).
+//! State reports of a connected server. Sets the state that lists and the circuit breaker stand for, and logs its
+//! changes. Does not list and does not call. Invariant: a change is logged once, and then at most once an hour
+//! (`state_log.rs`).
 
 use tokio::time::Instant;
 
@@ -13,13 +12,13 @@ use crate::upstream::{Upstream, UpstreamState};
 /// Failure to list a server in full.
 pub(super) struct ListFailure {
     pub(super) reason: String,
-    /// The server is not there at all.
+    /// The server is not reachable at all.
     pub(super) is_down: bool,
-    /// The server refused every list: perhaps it is another server by now.
+    /// The server refused every list. It may be another server by now.
     pub(super) is_refused: bool,
 }
 
-/// Publishes whether the lists of a connected server were taken.
+/// Publishes whether the lists of a connected server were fetched.
 pub(super) fn report_lists(upstream: &Upstream, active: &UpstreamConnection, listed: &Result<(), ListFailure>) {
     let name = &upstream.settings.name;
     let items = upstream.lists();
@@ -45,7 +44,7 @@ pub(super) fn report_lists(upstream: &Upstream, active: &UpstreamConnection, lis
     }
 }
 
-/// Publishes whether the circuit breaker lets calls in.
+/// Publishes whether the circuit breaker is open.
 pub(super) fn report_breaker(upstream: &Upstream) {
     let name = &upstream.settings.name;
     match upstream.breaker.open_state() {

@@ -1,50 +1,51 @@
-//! How a server is, for people and for metrics.
+//! Status of one server, for people and for metrics. Owns the names of the states. Does not change a state
+//! (`supervisor.rs`). Invariant: the names stay as they are, because metrics, logs and clients use them.
 
 use tokio::time::Instant;
 
-/// The states of a server.
+/// State of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UpstreamState {
-    /// It is being connected.
+    /// A connection attempt is under way.
     #[default]
     Starting,
-    /// It is connected and listed.
+    /// Connected and listed.
     Ready,
-    /// It is connected, but could not be listed in full, or its calls keep failing.
+    /// Connected, but not listed in full, or its calls keep failing.
     Degraded,
-    /// It is gone; the next attempt is set.
+    /// Disconnected, with the next attempt scheduled.
     BackingOff,
-    /// Its host wants credentials that we do not have.
+    /// The host wants credentials that the gateway does not have.
     NeedsLogin,
-    /// It cannot be started; somebody has to change something.
+    /// Cannot be started until an operator changes something.
     Failed,
-    /// It was stopped, or is started when it is needed.
+    /// Stopped, or a lazy server without demand.
     Stopped,
-    /// The config switches it off.
+    /// Disabled in the config.
     Disabled,
 }
 
-/// A state, why, and what comes next.
+/// State of a server, its reason, and the next attempt.
 #[derive(Clone, Debug, Default)]
 pub struct UpstreamStatus {
-    /// The state.
+    /// Current state.
     pub state: UpstreamState,
-    /// Why; empty where there is nothing to say.
+    /// Reason. Empty if there is none.
     pub reason: String,
-    /// When the next attempt to connect is made, if one is planned.
+    /// Time of the next attempt, if one is scheduled.
     pub next_attempt: Option<Instant>,
-    /// From when on a call that needs it causes one.
+    /// Earliest time of an attempt that a call triggers.
     pub demand_from: Option<Instant>,
-    /// Since when it is not connected; `None`: it is.
+    /// Time of the disconnect. `None` while connected.
     pub disconnected_since: Option<Instant>,
-    /// Since when it is in this state.
+    /// Time of the last change of state.
     pub state_since: Option<Instant>,
-    /// The process, if there is one.
+    /// Process id, if there is a process.
     pub pid: Option<u32>,
 }
 
 impl UpstreamStatus {
-    /// A server that was never connected.
+    /// Creates the status of a server that was never connected.
     pub(super) fn starting() -> Self {
         let now = Some(Instant::now());
         UpstreamStatus { disconnected_since: now, state_since: now, ..UpstreamStatus::default() }
@@ -64,7 +65,7 @@ impl UpstreamState {
         UpstreamState::Disabled,
     ];
 
-    /// The state's name in logs, metrics and answers.
+    /// Returns the state's name in logs, metrics and answers.
     pub fn name(self) -> &'static str {
         match self {
             UpstreamState::Starting => "starting",

@@ -1,53 +1,51 @@
-//! The last lines of a server's processes on stderr, for the status.
-//!
-//! Owns which process's lines are shown. Does not read them (`link::stderr`). Invariant: what a dead process wrote is
-//! shown until its successor is ready.
+//! Last lines on stderr of a server's processes, for the status. Owns which process's lines are shown. Does not read
+//! them (`link::stderr`). Invariant: the lines of a dead process are shown until its successor is ready.
 
 use std::sync::{Mutex, PoisonError};
 
 use crate::link::stderr::StderrTail;
 
-/// Lines that are shown.
+/// Limit of lines that are shown.
 const LINES_SHOWN: usize = 50;
 
-/// What the processes of one server wrote last.
+/// Last lines of the processes of one server.
 #[derive(Default)]
 pub(super) struct StderrHistory(Mutex<ProcessLines>);
 
 #[derive(Default)]
 struct ProcessLines {
-    /// Of the process before.
+    /// Lines of the previous process.
     previous: Vec<String>,
     current: StderrTail,
 }
 
 impl StderrHistory {
-    /// Takes the lines of a process that is about to be started.
+    /// Begins the lines of a process that is about to start.
     pub(super) fn begin_process(&self) -> StderrTail {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::take(&mut kept.current).lines();
-        // One that said nothing explains less than the one before it.
+        // A process without output explains less than the one before it.
         if !before.is_empty() {
             kept.previous = before;
         }
         kept.current.clone()
     }
 
-    /// Shows the lines of a process that took the place of another while both ran.
+    /// Shows the lines of a process that replaced another while both ran.
     pub(super) fn switch_process(&self, live: StderrTail) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = ProcessLines { previous: Vec::new(), current: live };
     }
 
-    /// Forgets those of the process before: this one is ready.
+    /// Forgets the lines of the previous process, because this one is ready.
     pub(super) fn forget_previous(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).previous = Vec::new();
     }
 
-    /// The lines, oldest first.
+    /// Returns the lines, oldest first.
     pub(super) fn lines(&self) -> Vec<String> {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let live = kept.current.lines();
-        // Half of the room for each, and what the other does not need.
+        // Half of the room for each process, plus what the other does not need.
         let own = live.len().min(LINES_SHOWN / 2).max(LINES_SHOWN.saturating_sub(kept.previous.len()).min(live.len()));
         let dead = kept.previous.iter().skip(kept.previous.len().saturating_sub(LINES_SHOWN - own));
         dead.chain(live.iter().skip(live.len() - own)).cloned().collect()

@@ -1,7 +1,6 @@
-//! What single clients listen to, and what their own connections tell them.
-//!
-//! Owns the count of what is listened to, by whom. Does not know who listens in which way. Invariant: a connection of one
-//! client's listens to what that client listens to, and what it says reaches nobody else.
+//! Subscriptions of single clients, and the notifications of their dedicated connections. Owns the count of
+//! subscriptions by owner. Does not know how clients subscribe. Invariant: a dedicated connection subscribes to what
+//! its owner wants, and its notifications reach no other client.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,21 +16,21 @@ use crate::upstream::backoff;
 use crate::upstream::connected::{ACKNOWLEDGE_TIMEOUT, no_notifications, wait_acknowledged};
 use crate::upstream::settings::BackoffSettings;
 
-/// Whose a connection beside the main one is.
+/// Owner of a dedicated connection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ConnectionOwner {
-    /// One session's.
+    /// Session of one client.
     Session(ByteString),
-    /// A principal's clients without sessions.
+    /// Clients of a principal that have no session.
     Stateless(u32),
-    /// A principal's.
+    /// Clients of a principal, with and without sessions.
     Principal(u32),
-    /// All clients' in this era.
+    /// Clients in this era.
     Era(Era),
 }
 
 impl ConnectionOwner {
-    /// Whether it is this caller's.
+    /// Returns true if the connection belongs to this caller.
     pub fn matches(&self, caller: &Caller) -> bool {
         match self {
             ConnectionOwner::Session(session) => caller.session.as_ref() == Some(session),
@@ -41,7 +40,7 @@ impl ConnectionOwner {
         }
     }
 
-    /// Whether clients of several principals may share it.
+    /// Returns true if clients of several principals may share the connection.
     pub fn spans_principals(&self) -> bool {
         match self {
             ConnectionOwner::Era(_) => true,
@@ -49,7 +48,7 @@ impl ConnectionOwner {
         }
     }
 
-    /// Everything that may be this caller's.
+    /// Returns all owners that match this caller.
     fn candidates_of(caller: &Caller) -> Vec<ConnectionOwner> {
         let id = caller.principal.id;
         let own = caller.session.clone().map_or(ConnectionOwner::Stateless(id), ConnectionOwner::Session);
@@ -57,18 +56,18 @@ impl ConnectionOwner {
     }
 }
 
-/// What clients listen to. There is an entry for whoever listens or has a connection of its own that does: both are
-/// bounded where they begin (`limits.streams`, `max_subscriptions`, `max_connections`).
+/// Subscriptions of all clients. An entry exists for each owner that subscribes or has a dedicated connection. Both
+/// are bounded where they begin (`limits.streams`, `max_subscriptions`, `max_connections`).
 #[derive(Default)]
 pub struct SubscriptionRegistry(Mutex<HashMap<ConnectionOwner, SubscriptionDemand>>);
 
 #[derive(Default)]
 struct SubscriptionDemand {
-    /// Listeners that want to hear of lists, or log messages.
+    /// Number of subscriptions to list changes and log messages.
     lists: usize,
-    /// Listeners by server and resource.
+    /// Number of subscriptions by server and resource.
     uris: BTreeMap<(ByteString, ByteString), usize>,
-    /// Told when something is wanted that was not, or the other way round.
+    /// Signalled when a first subscription appears or a last one disappears.
     changed: watch::Sender<()>,
 }
 
@@ -78,7 +77,7 @@ impl SubscriptionDemand {
     }
 }
 
-/// One listener, until it is dropped.
+/// Guard of one subscription. Ends it on drop.
 pub struct SubscriptionGuard {
     registry: Arc<SubscriptionRegistry>,
     owners: Vec<ConnectionOwner>,
@@ -87,7 +86,7 @@ pub struct SubscriptionGuard {
 }
 
 impl SubscriptionRegistry {
-    /// A client listens to lists (or not), and to these resources by server and the server's own URI.
+    /// Subscribes a client to list changes (if `lists`), and to resources by server and the server's own URI.
     pub fn subscribe(
         self: &Arc<Self>,
         caller: &Caller,
@@ -100,7 +99,7 @@ impl SubscriptionRegistry {
         ear
     }
 
-    /// What is wanted of a server on a connection of this owner's.
+    /// Returns a watch of what this owner wants from a server.
     pub(super) fn watch(self: &Arc<Self>, owner: ConnectionOwner, server: ByteString) -> RegistryWatch {
         let changed = self.lock().entry(owner.clone()).or_default().changed.subscribe();
         RegistryWatch { registry: self.clone(), owner, server, always_lists: false, changed: Some(changed) }
@@ -119,6 +118,7 @@ impl SubscriptionGuard {
             let mut differs = false;
             if self.lists {
                 wanted.lists = if more { wanted.lists + 1 } else { wanted.lists.saturating_sub(1) };
+                // Only the first and the last subscription change what a connection has to subscribe to.
                 differs = wanted.lists == usize::from(more);
             }
             for place in &self.uris {
@@ -134,6 +134,7 @@ impl SubscriptionGuard {
             if differs {
                 wanted.changed.send_replace(());
             }
+            // Removed under the lock, so that an unused entry never stays.
             if wanted.is_unused() {
                 table.remove(owner);
             }
@@ -147,20 +148,20 @@ impl Drop for SubscriptionGuard {
     }
 }
 
-/// What one connection is to listen to, as it changes.
+/// View of what one connection should subscribe to, as it changes.
 pub(super) struct RegistryWatch {
     registry: Arc<SubscriptionRegistry>,
     owner: ConnectionOwner,
     server: ByteString,
-    /// Whether changes of lists are heard of, though no client listens to them.
+    /// True if list changes are subscribed to without any client's demand.
     pub(super) always_lists: bool,
-    /// There until it is dropped.
+    /// Receiver of changes. `None` only during the drop.
     changed: Option<watch::Receiver<()>>,
 }
 
 impl RegistryWatch {
     fn filter(&self) -> SubscriptionFilter {
-        // That a user is done with a page is told whoever listens: a session waits for it.
+        // The completion of an elicitation is always wanted: a session waits for it without a subscription.
         let lists = self.always_lists;
         let always = SubscriptionFilter {
             elicitations: true,
@@ -177,13 +178,14 @@ impl RegistryWatch {
         SubscriptionFilter { tools: all, prompts: all, resources: all, logs, uris, ..always }
     }
 
-    /// Whether somebody is subscribed to what is there, asked at any time.
+    /// Returns a probe for current subscriptions to the server's resources.
     pub(super) fn subscription_probe(&self) -> impl Fn() -> bool + Send + use<> {
         let (ears, owner, server) = (self.registry.clone(), self.owner.clone(), self.server.clone());
         move || ears.lock().get(&owner).is_some_and(|wanted| wanted.uris.keys().any(|(of, _)| *of == server))
     }
 
     async fn changed(&mut self) {
+        // An error means that the sender is gone: nothing changes any more.
         if let Some(changed) = &mut self.changed
             && changed.changed().await.is_ok()
         {
@@ -196,7 +198,7 @@ impl RegistryWatch {
 impl Drop for RegistryWatch {
     fn drop(&mut self) {
         let mut table = self.registry.lock();
-        // Under the lock: of two that end together, the second is the last.
+        // Dropped under the lock: of two watches that end together, the second sees that it is the last.
         self.changed = None;
         if table.get(&self.owner).is_some_and(SubscriptionDemand::is_unused) {
             table.remove(&self.owner);
@@ -204,7 +206,7 @@ impl Drop for RegistryWatch {
     }
 }
 
-/// Listens on a connection of one client's to what that client listens to, and passes on what is told there.
+/// Subscribes on a dedicated connection to what its owner wants, and forwards the notifications. Never returns.
 pub(super) async fn forward_notifications(
     server: &dyn Server,
     caller: &Arc<Caller>,
@@ -215,21 +217,26 @@ pub(super) async fn forward_notifications(
     let mut wanted = hearing.filter();
     let mut notices = server.subscribe(caller, wanted.clone());
     let (mut open, mut deaf) = (Instant::now() + ACKNOWLEDGE_TIMEOUT, 0);
-    // Whether a stream ended, and none was open since.
+    // True after the end of a stream, until another one is open.
     let mut gap = false;
     loop {
         if gap && !notices.is_pending() {
             gap = false;
+            // Changes during the gap were announced to nobody. Every client learns that it may have missed one.
             notices.acknowledged.maybe_changed().for_each(&tell);
         }
         tokio::select! {
+            // One replacement at a time: the pending stream is acknowledged first.
             () = hearing.changed(), if !notices.is_pending() => {
                 let before = std::mem::replace(&mut wanted, hearing.filter());
+                // Several changes may cancel out.
                 if before == wanted {
                     continue;
                 }
                 open = Instant::now() + ACKNOWLEDGE_TIMEOUT;
                 let fresh = server.subscribe(caller, wanted.clone());
+                // The old stream runs until the server acknowledges the new one, so that nothing is missed in
+                // between.
                 let before = std::mem::replace(&mut notices, no_notifications());
                 notices = fresh.take_over_from(before);
             }
@@ -243,6 +250,7 @@ pub(super) async fn forward_notifications(
                     (gap, deaf) = (true, deaf + 1);
                     tokio::time::sleep(backoff::backoff_delay(backoff, deaf)).await;
                     open = Instant::now() + ACKNOWLEDGE_TIMEOUT;
+                    // Read after the delay: the demand may have changed meanwhile.
                     wanted = hearing.filter();
                     notices = server.subscribe(caller, wanted.clone());
                 }
@@ -265,11 +273,11 @@ mod tests {
     use crate::json::{JsonObject, RawJson};
     use crate::model::{Call, Exchange, ItemKind, NotificationStream, ServerCapabilities, ServerDescription, testing};
 
-    /// A server that is listened to as it is told.
+    /// Server whose streams are scripted by the test.
     #[derive(Default)]
     struct FakeServer(Mutex<Vec<OpenedStream>>);
 
-    /// A stream of it.
+    /// Stream that was opened.
     struct OpenedStream {
         news: mpsc::Sender<Notification>,
         opened: CancellationToken,
@@ -308,7 +316,7 @@ mod tests {
         fn notify(&self, _: &Arc<Caller>, _: Notification) {}
     }
 
-    /// Listens to the server for the session "s"; gives what is told.
+    /// Subscribes to the server for the session "s". Returns the notifications as text.
     fn listening(ears: &Arc<SubscriptionRegistry>, server: &Arc<FakeServer>) -> mpsc::Receiver<String> {
         let (tell, told) = mpsc::channel(64);
         let hearing = ears.watch(ConnectionOwner::Session(ByteString::from("s")), ByteString::from("a"));
@@ -386,6 +394,7 @@ mod tests {
     fn nothing_is_left_of_two_that_end_together() {
         let (ears, both, left) = (Arc::new(SubscriptionRegistry::default()), Barrier::new(2), AtomicUsize::new(0));
         let end = || {
+            // Many rounds, because the race is rare.
             for _ in 0..2000 {
                 let hearing = ears.watch(ConnectionOwner::Stateless(1), ByteString::from("a"));
                 both.wait();
@@ -436,6 +445,7 @@ mod tests {
         assert!(told.try_recv().is_err(), "nothing was missed");
         // The next attempt fails, too.
         for n in 0..2 {
+            // Dropping the sender ends the stream.
             server.streams()[n].news = mpsc::channel(1).0;
             while server.streams().len() < n + 2 {
                 settled().await;

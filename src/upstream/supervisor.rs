@@ -1,8 +1,6 @@
-//! Brings one server up, again and again.
-//!
-//! Owns the order of attempts, pauses and stops, and what the status says; how long a pause is, `pace` knows; what happens
-//! while the server is connected is in `follow`. Invariant: there is one attempt at a time, it never gives up, and it
-//! never hammers.
+//! Supervisor of one server: its connect loop. Owns the order of attempts, delays and stops, and the published state.
+//! Does not choose delays (`backoff.rs`) or run the connected server (`connected.rs`). Invariant: one attempt at a
+//! time, within the backoff, and never a last one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +16,7 @@ use crate::upstream::connected::{ConnectionEnd, run_connected};
 use crate::upstream::dial::{ConnectAs, dial};
 use crate::upstream::{ConnectTarget, ServerStart, Upstream, UpstreamConnection, UpstreamState, UpstreamStatus};
 
-/// Connects, and connects again, until the upstream is stopped.
+/// Connects again and again, until the upstream is stopped.
 pub(super) async fn run(upstream: Arc<Upstream>) {
     if let ConnectTarget::Misconfigured { reason } = &upstream.settings.connect {
         return stay_failed(&upstream, reason).await;
@@ -29,7 +27,7 @@ pub(super) async fn run(upstream: Arc<Upstream>) {
         is_first: true,
         hint_logged: false,
     };
-    // What a server offers that is started on use has to be learned once.
+    // A lazy server without known items is started once, to learn them.
     if upstream.settings.start == ServerStart::Lazy && upstream.has_items() && !upstream.has_copied_lists() {
         wait_for_demand(&upstream, "not started yet".to_owned()).await;
     }
@@ -52,7 +50,7 @@ pub(super) async fn run(upstream: Arc<Upstream>) {
     upstream.stopped.cancel();
 }
 
-/// Stays away from a server whose entry in the config cannot be used: only another config ends that.
+/// Holds a misconfigured server in the failed state. Only another config ends that.
 async fn stay_failed(upstream: &Upstream, reason: &str) {
     tracing::warn!(server = upstream.settings.name, "server: failed: {}", logs::one_line(reason));
     set_state(upstream, UpstreamState::Failed, reason.to_owned(), None, None);
@@ -61,27 +59,27 @@ async fn stay_failed(upstream: &Upstream, reason: &str) {
     upstream.stopped.cancel();
 }
 
-/// What is remembered from attempt to attempt.
+/// State that survives from attempt to attempt.
 struct Supervisor {
     backoff: ReconnectBackoff,
     era: Option<Era>,
     is_first: bool,
-    /// Whether the hint about containers was logged.
+    /// True once the hint about containers was logged.
     hint_logged: bool,
 }
 
-/// What came of an attempt.
+/// Result of an attempt.
 enum AttemptEnd {
     /// The server was never there, or is no longer.
     Disconnected(String, ReconnectDelay),
-    /// Nobody needs it.
+    /// The idle timeout elapsed.
     Idle,
-    /// It was stopped.
+    /// The gateway stops the server.
     Stopped,
 }
 
 impl Supervisor {
-    /// Logs that the server is not there, and why, where that is news.
+    /// Logs a failure, if it is new.
     fn log_failure(&mut self, upstream: &Upstream, reason: &str, rest: &ReconnectDelay) {
         let Some(repeated) = upstream.state_log.record(rest.state, reason) else { return };
         let short = connect_hints::without_container_hint(reason);
@@ -93,15 +91,17 @@ impl Supervisor {
     }
 
     async fn connect_once(&mut self, upstream: &Arc<Upstream>) -> AttemptEnd {
-        // Why the last attempt failed is worth knowing until this one has ended.
+        // The last failure stays visible until this attempt has ended.
         let before = upstream.status.borrow().reason.clone();
         set_state(upstream, UpstreamState::Starting, before, None, None);
+        // The first attempt is no reconnect.
         if !std::mem::replace(&mut self.is_first, false) {
             count_attempt(upstream);
         }
         self.backoff.record_attempt(Instant::now());
         let attempt = upstream.pool.attempts().begin_shared(Instant::now());
         let first = upstream.pool.eras.begin_attempt(upstream.pool.last_handshake().as_deref());
+        // A remembered era saves the probe, unless a client needs the other era first.
         let era = self.era.filter(|era| first.is_none_or(|first| first == *era));
         let (stderr, record) = (upstream.stderr_history.begin_process(), upstream.pool.record.clone());
         let whom = ConnectAs { first_era: first, stderr: stderr.clone(), record, ..ConnectAs::for_all(era) };
@@ -116,7 +116,7 @@ impl Supervisor {
                 attempt.succeed();
                 self.serve_connection(upstream, Arc::new(active)).await
             }
-            // A remembered era that fails is no longer known: the server may have been replaced.
+            // A remembered era that fails is forgotten: the server may have been replaced.
             Err(error) => {
                 attempt.fail();
                 let now = Instant::now();
@@ -127,7 +127,7 @@ impl Supervisor {
         }
     }
 
-    /// Serves on a connection, and on those that take its place.
+    /// Serves on a connection, and on those that are promoted in its place.
     async fn serve_connection(&mut self, upstream: &Arc<Upstream>, mut active: Arc<UpstreamConnection>) -> AttemptEnd {
         loop {
             self.era = Some(active.era);
@@ -135,10 +135,12 @@ impl Supervisor {
             let end = run_connected(upstream, active).await;
             match upstream.pool.eras.take_promoted() {
                 Some(promoted) if !matches!(end, ConnectionEnd::Stopped) => {
+                    // The promoted connection has its own process, and its own stderr.
                     upstream.stderr_history.switch_process(promoted.stderr.clone());
                     active = promoted;
                 }
                 Some(promoted) => {
+                    // Promoted just before the stop: no event loop will close it.
                     upstream.pool.clear_shared(&promoted);
                     promoted.server.close();
                     promoted.link.close(Vec::new()).await;
@@ -153,6 +155,7 @@ impl Supervisor {
         match end {
             ConnectionEnd::Disconnected(reason) => {
                 let now = Instant::now();
+                // A short uptime counts like a failed attempt.
                 if now - began < HEALTHY {
                     upstream.pool.attempts().record_loss(now);
                 }
@@ -164,10 +167,10 @@ impl Supervisor {
     }
 }
 
-/// How long a start may take before it is told that it does.
+/// Time after which a slow start is reported.
 const SLOW_START: Duration = Duration::from_secs(10);
 
-/// Says of a server that hangs at its start that it does, while it does. It never ends.
+/// Reports a server that hangs at its start, again and again. Never returns.
 async fn report_slow_start(upstream: &Upstream, stderr: &StderrTail) {
     let limit = upstream.live_settings.load().start_timeout;
     tokio::time::sleep(SLOW_START.min(limit / 2)).await;
@@ -208,7 +211,7 @@ fn count_attempt(upstream: &Upstream) {
     }
 }
 
-/// Waits until the pause is over, or a call needs the server and may have it sooner.
+/// Waits until the delay is over, or a call triggers an earlier attempt.
 async fn wait_backoff(upstream: &Upstream, rest: &ReconnectDelay) {
     let woken = async {
         tokio::time::sleep_until(rest.demand_from).await;
@@ -221,7 +224,7 @@ async fn wait_backoff(upstream: &Upstream, rest: &ReconnectDelay) {
     }
 }
 
-/// Waits until somebody needs a server that was stopped because nobody did.
+/// Waits for demand for a stopped server.
 async fn wait_for_demand(upstream: &Upstream, reason: String) {
     if upstream.state_log.record(UpstreamState::Stopped, &reason).is_some() {
         tracing::info!(server = upstream.settings.name, "stopped until it is needed: {reason}");
@@ -229,14 +232,15 @@ async fn wait_for_demand(upstream: &Upstream, reason: String) {
     let reason = format!("{reason}; it is started when it is needed");
     set_state(upstream, UpstreamState::Stopped, reason, None, Some(Instant::now()));
     tokio::select! {
+        // A resource subscription needs a running server. List changes do not: a stopped server has none.
         () = upstream.demand.wait_for_demand(|| upstream.is_subscribed()) => {}
         () = upstream.stop.cancelled() => {}
     }
-    // That it slept is no reason for anything any more.
+    // The idle stop is no cause of a later failure.
     upstream.status.send_modify(|status| status.reason = String::new());
 }
 
-/// Says how the server is, and when the next attempt comes: in any case, and on use.
+/// Publishes the state and the times of the next attempt: without demand, and with demand (`wake`).
 pub(super) fn set_state(
     upstream: &Upstream,
     state: UpstreamState,
@@ -250,6 +254,7 @@ pub(super) fn set_state(
     if state == UpstreamState::Ready {
         upstream.stderr_history.forget_previous();
     }
+    // The start of an outage stays the same through all failed attempts.
     let away = if active.is_some() { None } else { before.disconnected_since.or_else(|| Some(Instant::now())) };
     let since = before.state_since.filter(|_| before.state == state).or_else(|| Some(Instant::now()));
     upstream.publish_state(state);

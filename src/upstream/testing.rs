@@ -1,4 +1,5 @@
-//! Servers for unit tests: pipes in memory, and a function at their other end, which may speak HTTP.
+//! Servers for unit tests: pipes in memory with a function at the other end. Owns the wire form, HTTP included. Does
+//! not decide what a server answers: each test does. Invariant: no process and no socket is opened.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,14 +21,14 @@ use crate::link::reaper::Reaper;
 use crate::telemetry::Metrics;
 use crate::upstream::{ConnectTarget, HttpTransport, NetworkSettings, ServerSettings, UpstreamContext};
 
-/// What a server may say before it is read.
+/// Limit of messages that a server sends before they are read.
 const MESSAGES_MAX: usize = 64;
 
-/// A server's side of one connection.
+/// Server's side of one connection.
 #[derive(Clone)]
 pub(super) struct ServerSide {
     out: mpsc::Sender<Value>,
-    /// Which connection it is, from 0.
+    /// Number of the connection, from 0.
     pub(super) nth: usize,
 }
 
@@ -40,13 +41,13 @@ impl ServerSide {
         self.send(json!({"jsonrpc": "2.0", "id": request["id"], "result": result}));
     }
 
-    /// A notification of a subscription.
+    /// Sends a notification of a subscription.
     fn send_on_subscription(&self, method: &str, id: &Value) {
         let meta = json!({"io.modelcontextprotocol/subscriptionId": id});
         self.send(json!({"jsonrpc": "2.0", "method": method, "params": {"_meta": meta, "notifications": {}}}));
     }
 
-    /// Does what every legacy server does; false: it is something else.
+    /// Answers like every legacy server. Returns false for other methods.
     pub(super) fn serve_legacy(&self, message: &Value) -> bool {
         let capabilities = json!({"tools": {}});
         match message["method"].as_str().unwrap_or_default() {
@@ -61,15 +62,15 @@ impl ServerSide {
     }
 }
 
-/// A stateless server on a pipe whose tools change.
+/// Stateless server on a pipe whose tools change.
 pub(super) struct ChangingServer {
-    /// How many tools there are.
+    /// Number of tools.
     pub(super) tools: AtomicUsize,
-    /// How often they were listed.
+    /// Number of times that they were listed.
     pub(super) listed: AtomicUsize,
-    /// After how long it is said that somebody is listened to, and true from then on; `None`: never.
+    /// Delay before the acknowledgement of a subscription, which works from then on. `None`: never.
     pub(super) acknowledges: Option<Duration>,
-    /// How long the list of prompts takes.
+    /// Time that the list of prompts takes.
     pub(super) prompts: Duration,
     listener: Mutex<Option<(ServerSide, Value)>>,
 }
@@ -80,7 +81,7 @@ impl ChangingServer {
         Arc::new(ChangingServer { tools, listed, acknowledges, prompts, listener: Mutex::default() })
     }
 
-    /// One more tool, which whoever listens is told.
+    /// Adds a tool and notifies the subscriber.
     pub(super) fn add_tool(&self) {
         self.tools.fetch_add(1, Ordering::Relaxed);
         if let Some((talk, id)) = &*self.listener.lock().unwrap() {
@@ -88,7 +89,7 @@ impl ChangingServer {
         }
     }
 
-    /// Ends the stream of whoever listens.
+    /// Ends the stream of the subscriber.
     pub(super) fn end_listening(&self) {
         if let Some((talk, id)) = self.listener.lock().unwrap().take() {
             talk.answer(&json!({"id": id}), &json!({"resultType": "complete"}));
@@ -134,7 +135,7 @@ impl ChangingServer {
     }
 }
 
-/// Shared parts that lead to a server wherever they dial: what it does with each message, on which connection.
+/// Creates a context that always dials this server: a function that handles each message of each connection.
 pub(super) fn dialing(serve: impl Fn(&ServerSide, &Value) + Send + Sync + 'static) -> Arc<UpstreamContext> {
     let (serve, dialed) = (Arc::new(serve), AtomicUsize::new(0));
     let shared = UpstreamContext::new(Arc::new(Metrics::new()), Reaper::disabled());
@@ -171,24 +172,24 @@ async fn converse(
     }
 }
 
-/// A request over HTTP.
+/// Request over HTTP.
 pub(super) struct ScriptedRequest {
     pub(super) verb: Method,
     pub(super) session: Option<String>,
     pub(super) message: Value,
 }
 
-/// What becomes of it.
+/// Scripted answer to a request.
 pub(super) enum ScriptedAnswer {
-    /// A result, in the session of this name where one is opened.
+    /// Result, with a session id if one is opened.
     Result(Value, Option<String>),
-    /// A result, once it is there.
+    /// Result that comes later.
     Later(oneshot::Receiver<Value>),
-    /// Messages on a stream of events.
+    /// Messages on an event stream.
     Events(Vec<Value>),
-    /// A status.
+    /// Status without a body.
     Status(u16),
-    /// The connection breaks.
+    /// Broken connection.
     Broken,
 }
 
@@ -198,7 +199,7 @@ impl ScriptedRequest {
     }
 }
 
-/// The same as [`dialing`] for a server with a URL.
+/// Creates a context like [`dialing`], for a server with a URL.
 pub(super) fn dialing_http(
     serve: impl Fn(&ScriptedRequest) -> ScriptedAnswer + Send + Sync + 'static,
 ) -> Arc<UpstreamContext> {
@@ -209,7 +210,7 @@ pub(super) fn dialing_http(
         let serve = serve.clone();
         tokio::spawn(async move {
             let service = service_fn(|request| respond(request, serve.clone()));
-            // It breaks where it is meant to.
+            // Scripted breaks end the connection with an error.
             let _ = http1::Builder::new().serve_connection(TokioIo::new(theirs), service).await;
         });
         let (reader, writer) = tokio::io::split(ours);
@@ -248,7 +249,7 @@ async fn respond(
     Ok(response.body(Full::from(answer)).unwrap())
 }
 
-/// Settings of a server with a URL, which speaks the legacy revisions.
+/// Settings of a server with a URL that speaks the legacy revisions.
 pub(super) fn settings_http() -> ServerSettings {
     let (url, headers) = (url::Url::parse("http://server.test/mcp").unwrap(), Vec::new());
     let connect = ConnectTarget::Http {

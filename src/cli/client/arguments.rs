@@ -1,6 +1,7 @@
-//! Arguments as people type them: JSON, or pairs.
+//! Arguments of a call as people type them: JSON, or pairs. Owns their parsing.
 //!
-//! Invariant: JSON is sent as it was typed, to the byte; a number in a pair keeps its spelling.
+//! Does not read schemas (`schema.rs`). Invariant: JSON is sent byte for byte as it was typed. A number in a pair keeps
+//! its digits.
 
 use std::io::Read;
 
@@ -11,28 +12,28 @@ use crate::json::{ByteString, JsonObject, RawJson};
 use super::output::VerbFailure;
 use super::schema;
 
-/// The arguments of a call, before the tool's schema is known.
+/// Arguments of a call, before the tool's schema is known.
 #[derive(Debug, PartialEq)]
 pub(super) enum CallArguments {
-    /// None.
+    /// No arguments.
     Nothing,
-    /// A JSON object.
+    /// JSON object.
     Json(JsonObject),
-    /// `KEY=VALUE` and `KEY:=JSON`.
+    /// Pairs `KEY=VALUE` and `KEY:=JSON`.
     Pairs(Vec<(ByteString, PairValue)>),
 }
 
-/// The value of a pair.
+/// Value of a pair.
 #[derive(Debug, PartialEq)]
 pub(super) enum PairValue {
-    /// Means what the schema says.
+    /// Text, whose type the schema decides.
     Typed(String),
-    /// Means what it says.
+    /// JSON value.
     Json(RawJson),
 }
 
 impl CallArguments {
-    /// Reads the arguments; `-` reads stdin to its end.
+    /// Parses the arguments. `-` reads stdin to its end.
     pub(super) fn read(arguments: &[String]) -> Result<Self, VerbFailure> {
         match arguments {
             [] => Ok(CallArguments::Nothing),
@@ -47,6 +48,7 @@ impl CallArguments {
                 let mut out: Vec<(ByteString, PairValue)> = Vec::new();
                 for text in pairs {
                     let (key, value) = pair(text)?;
+                    // A repeated key could mean a list or a correction, so it is refused.
                     if out.iter().any(|(other, _)| *other == key) {
                         let hint = "write a list as KEY:='[…]'";
                         return Err(VerbFailure::Usage(format!("the argument {key:?} is given twice; {hint}")));
@@ -58,7 +60,7 @@ impl CallArguments {
         }
     }
 
-    /// The arguments as the schema types them; without one, values are strings. `None` if nothing was given.
+    /// Returns the arguments with the types of the schema, or as strings without one. `None` if there are none.
     pub(super) fn typed(self, schema: Option<&JsonObject>) -> Result<Option<JsonObject>, VerbFailure> {
         let pairs = match self {
             CallArguments::Nothing => return Ok(None),
@@ -85,7 +87,7 @@ impl CallArguments {
     }
 }
 
-/// Whether it begins with a key and not like JSON.
+/// True if the text begins with a key and not like JSON.
 fn is_pair(text: &str) -> bool {
     !text.trim_start().starts_with(['{', '[', '"']) && text.contains('=')
 }
@@ -96,6 +98,7 @@ fn pair(text: &str) -> Result<(ByteString, PairValue), VerbFailure> {
             "{text:?} is not KEY=VALUE; arguments are one JSON object or such pairs"
         )));
     };
+    // `:=` is split at its `=`, so the key ends with the colon.
     match key.strip_suffix(':') {
         Some(key) => {
             let raw = RawJson::parse(Bytes::copy_from_slice(value.as_bytes()));
@@ -116,11 +119,12 @@ fn json(text: &str, source: &str) -> Result<JsonObject, VerbFailure> {
     JsonObject::parse(bytes).map_err(|e| VerbFailure::Usage(format!("{source} cannot be used: {e}")))
 }
 
-/// A value of one of the types; a string wherever that is allowed.
+/// Returns a value in one of the types. A string wherever the types allow it.
 fn typed(text: &str, types: &[String]) -> Option<RawJson> {
     if types.is_empty() || types.iter().any(|name| name == "string") {
         return Some(RawJson::string(text));
     }
+    // The parsed bytes are kept as they are: numbers keep all their digits.
     let raw = RawJson::parse(Bytes::copy_from_slice(text.trim().as_bytes())).ok()?;
     types.iter().any(|name| schema::is_a(&raw, name)).then_some(raw)
 }

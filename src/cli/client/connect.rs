@@ -1,6 +1,7 @@
-//! The connection to the server of a verb, and what is done over it.
+//! Connection of a verb to its server. Owns opening and closing it.
 //!
-//! Owns opening and closing. Invariant: on every way out, a signal included, the child that was started has ended.
+//! Does not choose the server (`target.rs`). Invariant: the child that was started has ended on every way out, also on
+//! a signal.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +17,10 @@ use super::output::VerbFailure;
 use super::progress;
 use super::target::{TargetArgs, VerbTarget};
 
-/// How long taking leave may take.
+/// Time limit for closing the connection.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// An open connection, and who uses it.
+/// Open connection, with its user.
 pub(super) struct VerbClient {
     pub(super) target: VerbTarget,
     prompter: UserPrompter,
@@ -27,7 +28,7 @@ pub(super) struct VerbClient {
     active: UpstreamConnection,
 }
 
-/// Opens the connection, does the work and closes it; a signal ends the work.
+/// Opens the connection, does the work and closes it. A signal ends the work.
 pub(super) async fn with_client<T>(
     args: &TargetArgs,
     work: impl AsyncFnOnce(&VerbClient) -> Result<T, VerbFailure>,
@@ -41,7 +42,7 @@ pub(super) async fn with_client<T>(
     let opened = tokio::select! {
         opened = upstream::open(&target.settings, &shared, whom) => opened,
         () = stop.recv() => {
-            // The link is gone with the future that owned it; only the guard still knows the child.
+            // The future owned the link, which is closed by now. Only the reaper still knows the child.
             let _ = tokio::task::spawn_blocking(move || shared.reaper.stop()).await;
             return Err(VerbFailure::Interrupted);
         }
@@ -56,12 +57,13 @@ pub(super) async fn with_client<T>(
     end
 }
 
-/// Closes the connection and waits for that.
+/// Closes the connection and waits for its end.
 async fn close(client: VerbClient) {
     let link = client.active.link.clone();
     drop(client);
-    // Whoever still holds the link takes leave of the server: a session is ended aside, once nobody uses it.
+    // The session is closed in the background, by the last owner of the link.
     let left = async {
+        // The link has no event for its last owner, and this wait is short.
         while Arc::strong_count(&link) > 1 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -71,7 +73,7 @@ async fn close(client: VerbClient) {
 }
 
 impl VerbClient {
-    /// Everything of one kind; nothing where the server has no such list.
+    /// Lists all items of one kind. Empty if the server has no such list.
     pub(super) async fn list(&self, kind: ItemKind) -> Result<Vec<Arc<JsonObject>>, VerbFailure> {
         let features = self.active.server.describe(&self.caller).features;
         if !upstream::offers_list(&features, kind) {
@@ -84,12 +86,12 @@ impl VerbClient {
         Ok(listed.map_err(late)?.map_err(|error| self.failure(&error))?.items)
     }
 
-    /// How to use the server, in its own words.
+    /// Returns the server's instructions.
     pub(super) fn instructions(&self) -> Option<String> {
         self.active.server.describe(&self.caller).instructions
     }
 
-    /// Makes a call and sees it through.
+    /// Makes a call and follows it to its end.
     pub(super) async fn finish_call(&self, call: Call) -> Result<Outcome, VerbFailure> {
         let exchange = self.active.server.call(&self.caller, Call { progress: true, ..call });
         progress::run_to_end(exchange, self.target.name(), &self.prompter).await.map_err(|error| self.failure(&error))
@@ -104,7 +106,7 @@ impl VerbClient {
     }
 }
 
-/// What to say of a server that needs what only some clients can do.
+/// Returns a hint for a server that requires a capability which this client lacks.
 fn missing(error: &Error) -> Option<String> {
     let required = error.data.as_ref()?.as_object()?.get_object("requiredCapabilities")?;
     let names: Vec<&str> = required.iter().map(|(name, _)| name.as_str()).collect();

@@ -1,7 +1,6 @@
-//! What a server asks while a call runs, and who answers.
+//! Input requests of a server during a call. Owns the capabilities that the client declares.
 //!
-//! Owns what the client declares that it can do. Invariant: only what can be answered is declared, and there is always
-//! an answer.
+//! Does not print forms (`form`). Invariant: only what can be answered is declared, and every request gets a response.
 
 use std::sync::Arc;
 
@@ -18,24 +17,24 @@ use crate::revision;
 use super::form;
 use super::output::print_message;
 
-/// The lowest level of log messages that are shown.
+/// Lowest level of log messages that are shown.
 pub(super) const LOG_LEVEL: LogLevel = LogLevel::Info;
 
-/// Answers for the user; with a terminal, by asking them.
+/// Responder for the user. Asks them if there is a terminal.
 #[derive(Clone)]
 pub(super) struct UserPrompter {
-    /// Taken for each question: the user answers one at a time.
+    /// Lock that is held for each request: the user answers one at a time.
     terminal: Option<Arc<Mutex<()>>>,
 }
 
 impl UserPrompter {
-    /// Whoever is at this process's terminal, if it has one.
+    /// Creates a prompter for this process's terminal, if it has one.
     pub(super) fn new() -> Self {
         let terminal = std::io::IsTerminal::is_terminal(&std::io::stdin());
         UserPrompter { terminal: terminal.then(Arc::default) }
     }
 
-    /// What to declare.
+    /// Returns the capabilities to declare.
     pub(super) fn capabilities(&self) -> RawJson {
         match self.terminal {
             Some(_) => RawJson::literal(r#"{"elicitation":{"form":{},"url":{}}}"#),
@@ -43,7 +42,7 @@ impl UserPrompter {
         }
     }
 
-    /// Who calls.
+    /// Returns the caller for all calls of the verb.
     pub(super) fn caller(&self) -> Arc<Caller> {
         let can = self.terminal.is_some();
         Arc::new(Caller {
@@ -59,17 +58,18 @@ impl UserPrompter {
         })
     }
 
-    /// Answers everything that is asked at once.
+    /// Responds to all requests of one round.
     pub(super) async fn respond(self, server: String, ask: InputRequired) {
         let mut answers = Vec::new();
         for (key, question) in ask.requests {
             answers.push((key, self.respond_to_one(&server, question).await));
         }
-        // A call that has ended meanwhile needs no answer.
+        // A call that has ended meanwhile needs no response.
         let _ = ask.responder.send(answers);
     }
 
     async fn respond_to_one(&self, server: &str, question: InputRequest) -> Result<JsonObject, RpcError> {
+        // The revisions allow a server to send only what was declared. A faulty server gets an error.
         if !matches!(question.kind, InputKind::ElicitForm | InputKind::ElicitUrl) {
             let message = format!("Method not found: {}: the command line cannot answer it", question.method);
             return Err(RpcError { code: code::METHOD_NOT_FOUND, message: message.into(), data: None });
@@ -81,8 +81,9 @@ impl UserPrompter {
         };
         let _turn = terminal.lock().await;
         let server = server.to_owned();
+        // Reading a terminal blocks its thread until the user presses Enter.
         let asked = tokio::task::spawn_blocking(move || {
-            // Stderr is not locked: others have something to say while the user thinks.
+            // Stderr is not locked: other messages are printed while the user thinks.
             form::prompt_user(&mut std::io::stdin().lock(), &mut std::io::stderr(), &server, &question)
         });
         Ok(asked.await.unwrap_or_else(|_| form::input_response("cancel")))

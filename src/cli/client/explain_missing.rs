@@ -1,7 +1,6 @@
-//! Why a tool that somebody calls is not listed: its server may be away.
+//! Explanation of a tool that is not listed: its server may be disconnected. Owns the request to the admin listener.
 //!
-//! Owns the question to the admin listener. Does not change what the endpoint answers. Invariant: where nobody answers,
-//! nothing is claimed.
+//! Does not change the endpoint's response. Invariant: without an answer from the admin listener, nothing is claimed.
 
 use serde::Deserialize;
 
@@ -22,7 +21,7 @@ struct PartialServer {
     next_attempt_seconds: Option<f64>,
 }
 
-/// The server that a tool's name belongs to, if it is away, in a sentence.
+/// Returns a sentence on the server that a tool's name belongs to, if it is disconnected.
 pub(super) async fn explain(tool: &str, admin: &AdminClient) -> Option<String> {
     let (status, body) = admin.get("/api/v1/status").await.ok()?;
     let status: PartialStatus = serde_json::from_slice(&body).ok().filter(|_| status == 200)?;
@@ -30,7 +29,7 @@ pub(super) async fn explain(tool: &str, admin: &AdminClient) -> Option<String> {
 }
 
 fn sentence(tool: &str, servers: &[PartialServer]) -> Option<String> {
-    // The longest prefix decides, whatever stands between it and the tool's own name.
+    // The longest prefix decides, whatever separates it from the tool's own name.
     let of = |server: &&PartialServer| {
         let prefix = server.prefix.as_deref().unwrap_or(&server.name);
         let rest = tool.strip_prefix(prefix).filter(|_| !prefix.is_empty());

@@ -1,8 +1,8 @@
-//! `moongate tools`, `call`, `resources`, `read`, `prompts`, `get`: an MCP client on the command line.
+//! `moongate tools`, `call`, `resources`, `read`, `prompts`, `get`: an MCP client on the command line. Owns the verbs'
+//! flags and actions.
 //!
-//! Owns the verbs' flags and what each of them does. Does not know a revision or a transport: it opens a server as the
-//! gateway does (`upstream`). Invariant: results go to stdout, everything else to stderr, and whatever was started for
-//! the verb has ended before the verb has.
+//! Does not know revisions or transports: it opens a server as the gateway does (`upstream`). Invariant: results go to
+//! stdout, everything else to stderr. All that was started for the verb has ended before the verb does.
 
 mod arguments;
 mod elicitation;
@@ -120,7 +120,7 @@ pub enum ResultFormat {
     Json,
 }
 
-/// Runs a verb. Exit code 1: it failed; 2: bad usage, or a config that cannot be used.
+/// Runs a verb. Returns exit code 1 for a failure, 2 for bad usage or an unusable config.
 pub fn run(verb: ClientVerb) -> ExitCode {
     let runtime = match runtime() {
         Ok(runtime) => runtime,
@@ -130,7 +130,7 @@ pub fn run(verb: ClientVerb) -> ExitCode {
         ClientVerb::Tools(args) => runtime.block_on(list(&args, &[ItemKind::Tools])),
         ClientVerb::Resources(args) => runtime.block_on(list(&args, &[ItemKind::Resources, ItemKind::Templates])),
         ClientVerb::Prompts(args) => runtime.block_on(list(&args, &[ItemKind::Prompts])),
-        // Before the runtime is entered: stdin may be read for as long as its writer likes.
+        // Before the runtime is entered: reading stdin blocks for as long as its writer likes.
         ClientVerb::Call(args) => {
             CallArguments::read(&args.arguments).and_then(|given| runtime.block_on(call(&args, given)))
         }
@@ -139,7 +139,7 @@ pub fn run(verb: ClientVerb) -> ExitCode {
         }
         ClientVerb::Read(args) => runtime.block_on(read(&args)),
     };
-    // A read of the terminal cannot be taken back, and nothing else is left to wait for.
+    // A blocking read of the terminal cannot be cancelled, and nothing else is left to wait for.
     runtime.shutdown_background();
     match end {
         Ok(code) => code,
@@ -168,10 +168,11 @@ async fn list(args: &ListArgs, kinds: &[ItemKind]) -> Result<ExitCode, VerbFailu
 
 async fn call(args: &CallArgs, given: CallArguments) -> Result<ExitCode, VerbFailure> {
     let called = async |client: &VerbClient| {
-        // The definition is needed for the pairs' types, and by revisions that send some arguments as headers. Servers
-        // may have tools that they do not list, or fail to list them: what was spelled out can be sent all the same.
+        // The definition gives the pairs' types, and some revisions send arguments as headers. A server may have
+        // unlisted tools, or fail to list them. A call with explicit JSON can be sent all the same.
         let listed = client.list(ItemKind::Tools).await;
         let tools = match (listed, &given) {
+            // Pairs need the tool's schema, so a failed list ends the call.
             (Err(failure), CallArguments::Pairs(_)) => return Err(failure),
             (listed, _) => listed.unwrap_or_default(),
         };
@@ -184,6 +185,7 @@ async fn call(args: &CallArgs, given: CallArguments) -> Result<ExitCode, VerbFai
             Ok(outcome) => outcome,
             Err(failure) if definition.is_some() => return Err(failure),
             Err(failure) => {
+                // The server may list no such tool because it is disconnected. The admin listener knows.
                 let away = match client.target.admin() {
                     Some(admin) => explain_missing::explain(&args.name, &admin).await,
                     None => None,
@@ -194,6 +196,7 @@ async fn call(args: &CallArgs, given: CallArguments) -> Result<ExitCode, VerbFai
                 });
             }
         };
+        // A tool's own failure is a successful call with `isError`, so the result is shown first.
         show(&outcome, args.format, render_content::tool_result)?;
         let is_error = outcome.result.get("isError").is_some_and(|raw| &raw.bytes()[..] == b"true");
         if is_error {
@@ -207,7 +210,7 @@ async fn call(args: &CallArgs, given: CallArguments) -> Result<ExitCode, VerbFai
 async fn get(args: &CallArgs, given: CallArguments) -> Result<ExitCode, VerbFailure> {
     let got = async |client: &VerbClient| {
         let mut params = JsonObject::new().with("name", RawJson::string(&args.name));
-        // The arguments of a prompt are strings, all of them.
+        // All arguments of a prompt are strings.
         if let Some(arguments) = given.typed(None)? {
             params.set(ByteString::literal("arguments"), arguments.to_raw());
         }
@@ -235,9 +238,9 @@ fn show(outcome: &Outcome, format: ResultFormat, text: fn(&JsonObject) -> String
     }
 }
 
-/// What may help somebody whose call of a tool that is not listed failed.
+/// Returns a hint for a failed call of a tool that is not listed.
 fn unlisted(name: &str, tools: &[Arc<JsonObject>]) -> String {
-    // Without the prefix that the gateway gives it, or mistyped.
+    // The name may lack the gateway's prefix, or be mistyped.
     let distance = |other: &str| match other.ends_with(name) {
         true => 0,
         false => strsim::damerau_levenshtein(name, other),

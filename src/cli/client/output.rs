@@ -1,7 +1,7 @@
-//! What leaves the process: results, messages for people, exit codes.
+//! Output of the verbs: results, messages for people, exit codes. Owns stdout.
 //!
-//! Owns stdout. Invariant: what a server sent reaches a terminal without control characters, which could rewrite what
-//! was shown before; into files and pipes it goes as it is.
+//! Does not format results (`table.rs`, `render_content.rs`). Invariant: a server's text reaches a terminal without
+//! control characters, which could rewrite what was shown before. Files and pipes get it unchanged.
 
 use std::borrow::Cow;
 use std::io::{ErrorKind, IsTerminal, Write};
@@ -13,23 +13,23 @@ use crate::config::ConfigProblems;
 use crate::json::{JsonObject, RawJson};
 use crate::model::{Error, ItemKind, McpErrorKind};
 
-/// Why a verb failed.
+/// Failure of a verb.
 #[derive(Debug)]
 pub(super) enum VerbFailure {
-    /// It was used in a wrong way.
+    /// Wrong usage.
     Usage(String),
-    /// The config cannot be used.
+    /// Config that cannot be used.
     Config(ConfigProblems),
-    /// It did not work.
+    /// Any other failure.
     Failed(String),
-    /// A signal ended it.
+    /// End by a signal.
     Interrupted,
-    /// Nobody reads stdout any more.
+    /// Stdout without a reader.
     StdoutClosed,
 }
 
 impl VerbFailure {
-    /// Says what went wrong; gives the exit code.
+    /// Prints the failure. Returns the exit code.
     pub(super) fn report(self) -> ExitCode {
         match self {
             VerbFailure::Usage(message) => {
@@ -50,7 +50,7 @@ impl VerbFailure {
         }
     }
 
-    /// The same, with a line on what may help.
+    /// Adds a line with advice.
     pub(super) fn with_hint(self, hint: impl Into<Option<String>>) -> Self {
         match (self, hint.into()) {
             (VerbFailure::Failed(message), Some(hint)) => VerbFailure::Failed(format!("{message}\n  {hint}")),
@@ -58,9 +58,9 @@ impl VerbFailure {
         }
     }
 
-    /// A call that failed.
+    /// Converts the error of a call.
     pub(super) fn of(error: &Error) -> Self {
-        // The gateway says this of its own servers; here nobody keeps trying.
+        // The gateway adds this for its own servers. A verb does not keep trying.
         let message = error.message.trim_end_matches(". The gateway keeps trying to bring it back");
         VerbFailure::Failed(match &error.kind {
             McpErrorKind::ServerError(answer) => {
@@ -81,23 +81,23 @@ pub(super) fn print(bytes: &[u8]) -> Result<(), VerbFailure> {
     })
 }
 
-/// Says something that a server may have worded to people.
+/// Prints a message for people that may contain a server's words.
 pub(super) fn print_message(message: &str) {
     crate::cli::print_message(&without_control_characters(message));
 }
 
-/// A result's text as stdout should get it.
+/// Returns a result's text in the form for stdout.
 pub(super) fn fit_for_stdout(text: &str) -> Cow<'_, str> {
     if std::io::stdout().is_terminal() { without_control_characters(text) } else { text.into() }
 }
 
-/// Text without control characters, except line ends and tabs.
+/// Removes control characters, except line ends and tabs.
 pub(super) fn without_control_characters(text: &str) -> Cow<'_, str> {
     let harmful = |c: char| c.is_control() && c != '\n' && c != '\t';
     if text.contains(harmful) { text.replace(harmful, "\u{fffd}").into() } else { text.into() }
 }
 
-/// The items of the lists as they were spelled, in the members that the protocol gives them.
+/// Encodes the items of the lists as the server wrote them, in the members that the protocol defines.
 pub(super) fn json_lists(lists: &[(ItemKind, Vec<Arc<JsonObject>>)]) -> Vec<u8> {
     let mut object = JsonObject::new();
     for (kind, items) in lists {

@@ -1,4 +1,6 @@
-//! One call until its end: what the server says meanwhile, and what it asks.
+//! Progress of one call until its end. Owns the printing of notifications and the start of input requests.
+//!
+//! Does not ask the user (`elicitation.rs`). Invariant: each notification is one line on stderr.
 
 use tokio::task::JoinSet;
 
@@ -8,15 +10,16 @@ use crate::model::{Error, Exchange, ExchangeEvent, LogFilter, LogLevel, Notifica
 use super::elicitation::{LOG_LEVEL, UserPrompter};
 use super::output::print_message;
 
-/// Sees the call through.
+/// Follows the call to its end.
 ///
-/// The exchange is looked at while the user thinks: only so does the call's time stand still, and an end that comes
-/// meanwhile is noticed.
+/// The exchange is polled while the user thinks. Only that suspends the call's timeout, and notices an end that comes
+/// meanwhile.
 pub(super) async fn run_to_end(mut exchange: Exchange, server: &str, asker: &UserPrompter) -> Result<Outcome, Error> {
     let mut asking = JoinSet::new();
     loop {
         match exchange.next_event().await {
             ExchangeEvent::Notification(notice) => print_notification(&notice),
+            // In a task of its own, so that the exchange is polled while the user types.
             ExchangeEvent::InputRequired(ask) => drop(asking.spawn(asker.clone().respond(server.to_owned(), ask))),
             ExchangeEvent::Done(end) => return end,
         }
@@ -33,7 +36,7 @@ fn print_notification(notice: &Notification) {
     }
 }
 
-/// `progress 1/3: step 1 of 3`
+/// Formats progress: `progress 1/3: step 1 of 3`.
 fn progress(params: &JsonObject) -> String {
     let number = |key: &str| params.get(key).filter(|raw| raw.parse_as::<f64>().is_ok()).map(|raw| format!("{raw:?}"));
     let done = number("progress").unwrap_or_default();
@@ -42,7 +45,7 @@ fn progress(params: &JsonObject) -> String {
     format!("progress {done}{total}{message}")
 }
 
-/// `info (logger): text`
+/// Formats a log message: `info (logger): text`.
 fn log(level: Option<LogLevel>, params: &JsonObject) -> String {
     let level = level.map_or("log", LogLevel::name);
     let logger = params.get_string("logger").map(|logger| format!(" ({logger})")).unwrap_or_default();

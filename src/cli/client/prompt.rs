@@ -1,4 +1,6 @@
-//! Lists as a section for a system prompt: Markdown, nothing cut.
+//! Lists as a section for a system prompt. Owns their Markdown.
+//!
+//! Does not choose items. Invariant: no text is cut.
 
 use std::sync::Arc;
 
@@ -8,7 +10,7 @@ use crate::model::ItemKind;
 use super::output::without_control_characters;
 use super::schema::{self, SchemaArgument};
 
-/// The section; `instructions` are the server's own.
+/// Returns the section. `instructions` are the server's own.
 pub(super) fn lists(lists: &[(ItemKind, Vec<Arc<JsonObject>>)], instructions: Option<&str>) -> String {
     let filled = lists.iter().filter(|(_, items)| !items.is_empty());
     let sections: Vec<String> = filled.map(|(kind, items)| section(*kind, items, instructions)).collect();
@@ -23,7 +25,7 @@ fn section(kind: ItemKind, items: &[Arc<JsonObject>], instructions: Option<&str>
         ItemKind::Prompts => "Prompts",
     };
     let mut out = format!("# {heading}\n");
-    // How to use the server matters most where something is to be called.
+    // Instructions matter most where tools are to be called.
     if let (ItemKind::Tools, Some(instructions)) = (kind, instructions) {
         paragraph(&mut out, instructions);
     }
@@ -61,7 +63,7 @@ fn item(out: &mut String, kind: ItemKind, item: &JsonObject) {
     }
 }
 
-/// `` - `a` (number, required): What it is. One of 1, 2. ``
+/// Formats an argument: `` - `a` (number, required): What it is. One of 1, 2. ``
 fn argument(argument: &SchemaArgument) -> String {
     let mut about = argument.types.clone();
     about.push(if argument.required { "required" } else { "optional" }.to_owned());

@@ -1,20 +1,21 @@
-//! Results as text: text as it is, one line about anything else.
+//! Results as text. Owns the line that stands for content other than text.
 //!
-//! Invariant: no block is left out; what cannot be shown is named with its type and size.
+//! Does not write to stdout (`output.rs`). Invariant: no block is left out. Content that cannot be shown is named with
+//! its type and size.
 
 use crate::json::{ByteString, JsonObject, RawJson};
 
-/// The result of a tool.
+/// Renders the result of a tool.
 pub(super) fn tool_result(result: &JsonObject) -> String {
     let blocks = items(result, "content");
-    // Servers should say the same as text; not all do.
+    // Servers SHOULD repeat structured content as text, but some do not.
     match result.get("structuredContent").filter(|_| blocks.is_empty()) {
         Some(structured) => ended(format!("{structured:?}")),
         None => blocks.iter().map(|raw| ended(block(raw))).collect(),
     }
 }
 
-/// A prompt: each message under its role.
+/// Renders a prompt: each message under its role.
 pub(super) fn prompt_result(result: &JsonObject) -> String {
     let message = |raw: &RawJson| {
         let message = raw.as_object().unwrap_or_default();
@@ -25,7 +26,7 @@ pub(super) fn prompt_result(result: &JsonObject) -> String {
     items(result, "messages").iter().map(message).collect::<Vec<_>>().join("\n")
 }
 
-/// The contents of a resource.
+/// Renders the contents of a resource.
 pub(super) fn read_result(result: &JsonObject) -> String {
     let content = |raw: &RawJson| {
         let content = raw.as_object().unwrap_or_default();
@@ -52,11 +53,12 @@ fn block(raw: &RawJson) -> String {
             line(&kind, mime, block.get("size").and_then(|size| size.parse_as().ok()), block.get_string("uri"))
         }
         "resource" => embedded("resource", &block.get_object("resource").unwrap_or_default()),
+        // Unknown types get a line, too: later revisions add some.
         _ => line(&kind, mime, Some(raw.bytes().len()), None),
     }
 }
 
-/// One line about contents that stand in a result.
+/// Returns a line about an embedded resource.
 fn embedded(kind: &str, content: &JsonObject) -> String {
     let text = content.get_string("text").map(|text| text.len());
     let size = text.or_else(|| content.get_string("blob").map(|data| decoded(&data)));
@@ -72,9 +74,10 @@ fn line(kind: &str, mime: Option<ByteString>, size: Option<usize>, uri: Option<B
     format!("[{kind}{about}]").replace('\n', " ")
 }
 
-/// How many bytes a base64 text stands for.
+/// Returns the decoded size of a base64 text, in bytes.
 fn decoded(data: &str) -> usize {
     let digits = data.bytes().filter(|b| !b.is_ascii_whitespace() && *b != b'=').count();
+    // Four base64 digits encode three bytes. Padding and line ends are no digits.
     digits * 3 / 4
 }
 

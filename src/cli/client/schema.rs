@@ -1,17 +1,17 @@
-//! Reading a JSON Schema as far as people need it: which arguments there are, and of which type.
+//! JSON Schema of arguments, as far as people need it: names, types and choices. Owns the walk through references.
 //!
-//! Does not validate: that is the server's business. Invariant: reading ends, whatever the schema refers to.
+//! Does not validate: the server does. Invariant: the walk ends, whatever the schema refers to.
 
 use crate::json::{ByteString, JsonObject, RawJson};
 
-/// References and alternatives are followed this deep.
+/// Maximum depth of references and alternatives that are followed.
 const DEPTH: usize = 8;
 
-/// An argument of a tool or prompt.
+/// Argument of a tool or prompt.
 #[derive(Debug)]
 pub(super) struct SchemaArgument {
     pub(super) name: ByteString,
-    /// The types it may have; empty: any, or not said.
+    /// Allowed types. Empty if any type is, or none is named.
     pub(super) types: Vec<String>,
     pub(super) required: bool,
     pub(super) description: Option<ByteString>,
@@ -19,7 +19,7 @@ pub(super) struct SchemaArgument {
     pub(super) choices: Vec<RawJson>,
 }
 
-/// The arguments that an input schema lists, in its order.
+/// Returns the arguments of an input schema, in its order.
 pub(super) fn arguments(schema: &JsonObject) -> Vec<SchemaArgument> {
     let required: Vec<ByteString> = texts(schema.get("required"));
     let properties = schema.get_object("properties").unwrap_or_default();
@@ -37,7 +37,7 @@ pub(super) fn arguments(schema: &JsonObject) -> Vec<SchemaArgument> {
     properties.iter().map(argument).collect()
 }
 
-/// The arguments that a prompt lists: strings, all of them.
+/// Returns the arguments of a prompt, which are all strings.
 pub(super) fn prompt_arguments(prompt: &JsonObject) -> Vec<SchemaArgument> {
     let listed = prompt.get("arguments").and_then(RawJson::as_array).unwrap_or_default();
     let argument = |raw: RawJson| {
@@ -54,24 +54,24 @@ pub(super) fn prompt_arguments(prompt: &JsonObject) -> Vec<SchemaArgument> {
     listed.into_iter().filter_map(argument).collect()
 }
 
-/// The types that a property may have, as far as the schema says.
+/// Returns the types that a property may have, as far as the schema says.
 pub(super) fn types_of(schema: &JsonObject, property: &str) -> Vec<String> {
     let property = schema.get_object("properties").and_then(|properties| properties.get_object(property));
     property.map(|property| types(schema, &property, DEPTH)).unwrap_or_default()
 }
 
-/// The values that a schema allows, if it lists them.
+/// Returns the values that a schema allows, if it lists them.
 pub(super) fn choices(schema: &JsonObject) -> Vec<RawJson> {
     let listed = schema.get("enum").and_then(RawJson::as_array);
     listed.or_else(|| Some(vec![schema.get("const")?.clone()])).unwrap_or_default()
 }
 
-/// Whether a value is of a type, as schemas name them.
+/// True if a value has a type, as schemas name them.
 pub(super) fn is_a(value: &RawJson, name: &str) -> bool {
     let number = || value.parse_as::<serde_json::Number>().is_ok();
     match name {
         "number" => number(),
-        // Too large for any number of ours is still an integer.
+        // An integer may be too large for any Rust type.
         "integer" => {
             let whole = |f: f64| f.fract() == 0.0;
             number() && (value.bytes().iter().all(|b| b"-0123456789".contains(b)) || value.parse_as().is_ok_and(whole))
@@ -85,12 +85,12 @@ pub(super) fn is_a(value: &RawJson, name: &str) -> bool {
     }
 }
 
-/// Whether a member is `true`.
+/// True if a member is `true`.
 pub(super) fn is_true(raw: &RawJson) -> bool {
     &raw.bytes()[..] == b"true"
 }
 
-/// The strings of an array.
+/// Returns the strings of an array.
 pub(super) fn texts(array: Option<&RawJson>) -> Vec<ByteString> {
     array.and_then(RawJson::as_array).unwrap_or_default().iter().filter_map(RawJson::as_text).collect()
 }
@@ -113,6 +113,7 @@ fn types(root: &JsonObject, schema: &JsonObject, depth: usize) -> Vec<String> {
             types(root, &branch.as_object().unwrap_or_default(), depth).into_iter().for_each(&mut add);
         }
     }
+    // Without a type, the listed values tell it.
     if out.is_empty() {
         const NAMES: [&str; 5] = ["string", "integer", "number", "boolean", "null"];
         let name = |raw: &RawJson| NAMES.iter().find(|name| is_a(raw, name)).map(|name| (*name).to_owned());
@@ -125,8 +126,9 @@ fn types(root: &JsonObject, schema: &JsonObject, depth: usize) -> Vec<String> {
     out
 }
 
-/// What `$ref` points to within the schema; what stands beside it counts more.
+/// Follows `$ref` within the schema. Members beside it take precedence.
 fn resolve(root: &JsonObject, mut schema: JsonObject) -> JsonObject {
+    // Bounded: references may form a cycle.
     for _ in 0..DEPTH {
         let Some(target) = schema.remove("$ref").and_then(|raw| raw.as_text()) else { break };
         let Some(found) = target.strip_prefix("#/").and_then(|path| at(root, path)) else { break };
@@ -140,6 +142,7 @@ fn resolve(root: &JsonObject, mut schema: JsonObject) -> JsonObject {
 }
 
 fn at(root: &JsonObject, path: &str) -> Option<JsonObject> {
+    // Escapes of a JSON pointer (RFC 6901, section 4). `~1` goes first, or `~01` would become a slash.
     let step = |object: JsonObject, name: &str| object.get_object(&name.replace("~1", "/").replace("~0", "~"));
     path.split('/').try_fold(root.clone(), step)
 }

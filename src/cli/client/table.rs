@@ -1,6 +1,6 @@
-//! Lists as columns.
+//! Lists as columns. Owns the widths of the cells.
 //!
-//! Invariant: one item is one line, and what has to be typed to use it (name, URI) is never cut.
+//! Does not choose items. Invariant: an item is one line. Its name or URI, which has to be typed, is never cut.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use crate::model::ItemKind;
 
 use super::schema::{self, SchemaArgument};
 
-/// The widest cell that is not the first of its row.
+/// Maximum width of a cell between the first and the last.
 const CELL: usize = 40;
-/// The widest last cell.
+/// Maximum width of the last cell.
 const LAST: usize = 80;
 
-/// The lists, each under its own heading; lists without items are left out.
+/// Returns the lists, each under its own heading. Empty lists are left out.
 pub(super) fn lists(lists: &[(ItemKind, Vec<Arc<JsonObject>>)]) -> String {
     let filled = lists.iter().filter(|(_, items)| !items.is_empty());
     filled.map(|(kind, items)| list(*kind, items)).collect::<Vec<_>>().join("\n")
@@ -46,7 +46,7 @@ fn row(kind: ItemKind, item: &JsonObject) -> Vec<String> {
     }
 }
 
-/// `a b [c]`: what may be left out is in brackets.
+/// Formats names of arguments: `a b [c]`, with optional ones in brackets.
 fn names(arguments: &[SchemaArgument]) -> String {
     let name = |a: &SchemaArgument| if a.required { a.name.to_string() } else { format!("[{}]", a.name) };
     arguments.iter().map(name).collect::<Vec<_>>().join(" ")
@@ -55,6 +55,7 @@ fn names(arguments: &[SchemaArgument]) -> String {
 fn columns(headings: &[&str], rows: &[Vec<String>]) -> String {
     let last = headings.len() - 1;
     let limit = |column: usize| match column {
+        // The first column is what has to be typed.
         0 => usize::MAX,
         column if column == last => LAST,
         _ => CELL,
@@ -78,9 +79,10 @@ fn columns(headings: &[&str], rows: &[Vec<String>]) -> String {
     out
 }
 
-/// The first line of a text, in at most so many characters.
+/// Returns the first line of a text, cut to `limit` characters.
 fn cut(text: &str, limit: usize) -> String {
     let line = text.trim().lines().next().unwrap_or_default();
+    // Control characters could rewrite other lines of the terminal.
     let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     if line.chars().count() <= limit {
         return line;

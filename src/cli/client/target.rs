@@ -1,7 +1,6 @@
-//! Which server a verb talks to.
+//! Target of a verb. Owns the flags that choose it.
 //!
-//! Owns the flags that choose it. Does not connect (`connect`). Invariant: what is chosen by flags is not changed by
-//! the environment, except for the key.
+//! Does not connect (`connect.rs`). Invariant: the environment does not change what flags choose, except for the key.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,7 +25,7 @@ use crate::upstream::{ConnectTarget, HttpTransport, NetworkSettings, ServerSetti
 
 use super::output::{VerbFailure, print_message};
 
-/// What stands under the help of each verb.
+/// Text below the help of each verb.
 pub(super) const HELP: &str = "\
 It talks to a running gateway (--url), to one server of the config without the gateway's rules (--server), \
 or to a command that it starts (after --):
@@ -37,7 +36,7 @@ or to a command that it starts (after --):
 
 Exit codes: 0 fine, 1 failed (also: the tool says so), 2 bad usage or config.";
 
-/// The longest answer that is taken: nobody else has to share the memory.
+/// Maximum size of a response, in bytes. Large, since this process serves a single user.
 const MAX_MESSAGE: usize = 256 * 1024 * 1024;
 
 /// Which server to talk to.
@@ -72,14 +71,14 @@ pub(super) struct TargetArgs {
     command: Vec<String>,
 }
 
-/// What was chosen.
+/// Server that the flags chose.
 pub(super) struct VerbTarget {
-    /// How to reach it.
+    /// Settings of the connection.
     pub(super) settings: ServerSettings,
     chosen: TargetChoice,
-    /// Where the config says that the gateway is, if that was asked.
+    /// Address of the gateway in the config, if it was looked up.
     located: Option<LocatedGateway>,
-    /// The config that says where the gateway is.
+    /// Config that names the gateway's address.
     config: Vec<PathBuf>,
 }
 
@@ -91,7 +90,7 @@ enum TargetChoice {
 }
 
 impl TargetArgs {
-    /// What the flags choose.
+    /// Returns the target that the flags choose.
     pub(super) fn target(&self) -> Result<VerbTarget, VerbFailure> {
         let mut located = None;
         let (mut settings, chosen) = match (&self.server, self.command.split_first()) {
@@ -105,6 +104,7 @@ impl TargetArgs {
                 (remote(&url, self.key.as_deref()).map_err(VerbFailure::Usage)?, TargetChoice::Url)
             }
         };
+        // A server of the config keeps the limits that the gateway would apply.
         if chosen != TargetChoice::Server {
             settings.max_message = MAX_MESSAGE;
         }
@@ -115,6 +115,7 @@ impl TargetArgs {
             settings.timeout = time;
             settings.start_timeout = time;
             settings.list_timeout = time;
+            // Connecting must not take longer than the whole call may.
             settings.connect_timeout = settings.connect_timeout.min(time);
         }
         Ok(VerbTarget { settings, chosen, located, config: self.config.clone() })
@@ -130,7 +131,7 @@ impl TargetArgs {
         let options = LoadOptions { paths, env, only, revisions: &SUPPORTED, ..LoadOptions::default() };
         let tolerance = config::ErrorTolerance::PerServer;
         let mut loaded = config::load(&LoadOptions { tolerance, ..options }).map_err(|mut problems| {
-            // What is a flag of the gateway there has another name here.
+            // The gateway's flag `--only` is called `--server` here.
             for problem in problems.errors.iter_mut().filter(|p| matches!(p.origin, ProblemOrigin::Flag(_))) {
                 problem.origin = ProblemOrigin::Flag("--server".to_owned());
             }
@@ -146,7 +147,7 @@ impl TargetArgs {
     }
 }
 
-/// The URL of the endpoint over everything.
+/// Returns the URL of the endpoint of all servers.
 fn url_of(located: &LocatedGateway) -> String {
     match (&located.place, &located.certificate) {
         (place, _) if place.starts_with(UNIX) => place.clone(),
@@ -155,7 +156,7 @@ fn url_of(located: &LocatedGateway) -> String {
     }
 }
 
-/// A running gateway, or any other server, by its URL; fails with what is wrong with the flags.
+/// Returns the settings for a gateway, or any other server, at a URL. Fails with the problem of the flags.
 pub(in crate::cli) fn remote(url: &str, key: Option<&str>) -> Result<ServerSettings, String> {
     let bad = |what: String| format!("--url {url:?} {what}");
     if let Some(place) = url.strip_prefix(UNIX) {
@@ -176,13 +177,14 @@ pub(in crate::cli) fn remote(url: &str, key: Option<&str>) -> Result<ServerSetti
     if !headers.is_empty() && matches!(url.scheme(), "http" | "ws") && !is_loopback(&url) {
         print_message("warning: the key goes over the network unencrypted; use https if anybody else can listen there");
     }
+    // A URL may contain a user and a password, which do not belong into messages.
     let name = url.authority().rsplit('@').next().unwrap_or_default().to_owned();
     let (forward_headers, network) = (Vec::new(), past_proxies());
     let connect = ConnectTarget::Http { url, socket: None, transport, headers, forward_headers, network };
     Ok(ServerSettings::new(name, connect))
 }
 
-/// A gateway that listens on a Unix socket: `PATH`, or `PATH:/mcp/NAME` for another endpoint than `/mcp`.
+/// Returns the settings for a Unix socket: `PATH`, or `PATH:/mcp/NAME` for another endpoint than `/mcp`.
 fn over_unix_socket(place: &str, key: Option<&str>) -> Result<ServerSettings, String> {
     let (path, endpoint) = match place.rsplit_once(":/") {
         Some((path, endpoint)) => (path, format!("/{endpoint}")),
@@ -191,6 +193,7 @@ fn over_unix_socket(place: &str, key: Option<&str>) -> Result<ServerSettings, St
     if path.is_empty() {
         return Err("names no socket; write unix:PATH, or unix:PATH:/mcp/NAME".to_owned());
     }
+    // A URL is needed for the Host header. The connection itself goes to the socket.
     let url = Url::parse(&format!("http://localhost{endpoint}")).map_err(|e| format!("names no endpoint: {e}"))?;
     let (socket, transport) = (Some(PathBuf::from(path)), HttpTransport::Auto);
     let (headers, forward_headers, network) = (credentials(key)?, Vec::new(), past_proxies());
@@ -198,16 +201,17 @@ fn over_unix_socket(place: &str, key: Option<&str>) -> Result<ServerSettings, St
     Ok(ServerSettings::new(path.to_owned(), connect))
 }
 
-/// A gateway is nothing that a proxy of the environment stands before: that is for what the gateway itself reaches.
+/// Network settings without the environment's proxy. That proxy is for servers that the gateway itself connects to.
 fn past_proxies() -> NetworkSettings {
     NetworkSettings { proxy: ProxyChoice::Direct, ca: None }
 }
 
-/// The header that shows a key, if there is one.
+/// Returns the header with the key, if there is one.
 fn credentials(key: Option<&str>) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
     let Some(key) = key.map(str::trim).filter(|key| !key.is_empty()) else { return Ok(Vec::new()) };
     let value = HeaderValue::from_str(&format!("Bearer {key}"));
     let mut value = value.map_err(|_| "the key has characters that no key has".to_owned())?;
+    // Marked sensitive, so that debug output of headers hides it.
     value.set_sensitive(true);
     Ok(vec![(header::AUTHORIZATION, value)])
 }
@@ -216,6 +220,7 @@ fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(Host::Ipv4(address)) => address.is_loopback(),
         Some(Host::Ipv6(address)) => address.is_loopback(),
+        // RFC 6761, section 6.3: names under `localhost` resolve to loopback addresses.
         Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
         None => false,
     }
@@ -223,18 +228,18 @@ fn is_loopback(url: &Url) -> bool {
 
 fn child_process(command: &str, args: &[String]) -> ServerSettings {
     let name = Path::new(command).file_name().map_or(command.into(), |name| name.to_string_lossy()).into_owned();
-    // It is the user's own command, which the user's shell would have started with all of this.
+    // The command is the user's own. A shell would have started it with this environment.
     let env = check::environment().into_iter().filter(|(name, _)| name != "MOONGATE_KEY").collect();
     ServerSettings::new(name, ConnectTarget::Stdio { command: command.to_owned(), args: args.to_vec(), env, cwd: None })
 }
 
 impl VerbTarget {
-    /// What it is called in messages.
+    /// Returns the target's name for messages.
     pub(super) fn name(&self) -> &str {
         &self.settings.name
     }
 
-    /// The admin listener of the gateway that it is, if it may be one on this machine.
+    /// Returns a client for the target's admin listener, if the target may be a gateway on this machine.
     pub(super) fn admin(&self) -> Option<AdminClient> {
         let here = match &self.settings.connect {
             ConnectTarget::Http { socket: Some(_), .. } => true,
@@ -243,20 +248,21 @@ impl VerbTarget {
         };
         let admin_key = std::env::var("MOONGATE_ADMIN_KEY").ok();
         let args = AdminArgs { admin: None, admin_key };
+        // The local config describes a gateway of this machine only.
         args.client(&self.config).ok().filter(|_| here && self.chosen == TargetChoice::Url)
     }
 
-    /// Whether limits were set by flags, or are the client's own: then the config has no say.
+    /// True if limits come from flags or are the client's own, so that the config has no say.
     pub(super) fn is_ad_hoc(&self) -> bool {
         self.chosen != TargetChoice::Server
     }
 
-    /// The certificate that the gateway of the config shows is the one to trust, whoever signed it.
+    /// Returns TLS settings that trust the certificate of the config's gateway, whoever signed it.
     pub(super) fn tls(&self) -> Option<Arc<rustls::ClientConfig>> {
         tls_config_for(self.located.as_ref()?.certificate.as_deref()?)
     }
 
-    /// Only a child needs a guard; without one it still ends when we do in an orderly way.
+    /// Returns the reaper for a child. Without one, a child still ends at an orderly exit.
     pub(super) fn guard(&self) -> Reaper {
         let program = std::env::current_exe().ok();
         let child = matches!(self.settings.connect, ConnectTarget::Stdio { .. });
@@ -264,7 +270,7 @@ impl VerbTarget {
         guard.unwrap_or_else(Reaper::disabled)
     }
 
-    /// Why the connection could not be opened, and what may help.
+    /// Explains a failed connection, with advice.
     pub(super) fn failure(&self, error: &ConnectError) -> VerbFailure {
         let name = self.name();
         let limit = self.settings.start_timeout;

@@ -1,5 +1,7 @@
-//! The date of answers. RFC 9110, section 6.6.1: "An origin server with a clock MUST generate a Date header field in all
-//! 2xx (Successful), 3xx (Redirection), and 4xx (Client Error) responses".
+//! Cached Date header of responses. Owns the formatted date. Does not read the wall clock for each response.
+//!
+//! RFC 9110, section 6.6.1: "An origin server with a clock MUST generate a Date header field in all 2xx (Successful),
+//! 3xx (Redirection), and 4xx (Client Error) responses". Invariant: a cached date is used for at most 900 ms.
 
 use std::time::Duration;
 
@@ -7,10 +9,10 @@ use tokio::time::Instant;
 
 use crate::store::unix_now;
 
-/// How long a date may be given for the present one.
+/// Time for which a formatted date is current.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(900);
 
-/// The date, spelled once a second at most.
+/// Date header, formatted at most about once a second.
 #[derive(Default)]
 pub(super) struct DateCache {
     formatted_at: Option<Instant>,
@@ -18,7 +20,7 @@ pub(super) struct DateCache {
 }
 
 impl DateCache {
-    /// The date as of `now`.
+    /// Returns the date as of `now`.
     pub(super) fn now(&mut self, now: Instant) -> &str {
         if self.formatted_at.is_none_or(|spelled| now.saturating_duration_since(spelled) > REFRESH_INTERVAL) {
             let time = jiff::Timestamp::from_second(i64::try_from(unix_now()).unwrap_or(0)).unwrap_or_default();

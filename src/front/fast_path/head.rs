@@ -1,7 +1,6 @@
-//! The head of a plain request.
+//! Parser for the head of a simple POST. Owns the decision which requests are simple.
 //!
-//! Owns the decision which requests are plain. Invariant: whatever could be understood in two ways, or wants more than an
-//! answer, is not.
+//! Does not read bodies. Invariant: an ambiguous request, or one that wants more than a response, is not simple.
 
 use std::mem::MaybeUninit;
 
@@ -11,21 +10,22 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
 use httparse::{ParserConfig, Status};
 
-/// Headers of a request; more are for the general server to judge.
+/// Maximum number of headers of a simple request. hyper judges requests with more.
 const HEADERS_MAX: usize = 64;
 
-/// A plain request whose head is there.
+/// Head of a simple POST.
 pub(super) struct SimplePost {
     pub(super) head: Parts,
-    /// Bytes of the head.
+    /// Size of the head, in bytes.
     pub(super) size: usize,
-    /// Bytes of the body.
+    /// Size of the body, in bytes.
     pub(super) length: usize,
 }
 
-/// The request that `bytes` begin with, if it is a plain one: a POST of HTTP/1.1 to a path without a query, with one
-/// length, and nothing that concerns the connection.
+/// Parses the request that `bytes` begin with, if it is simple. Simple is a POST of HTTP/1.1 to a path without a query,
+/// with one length, and without headers that concern the connection.
 pub(super) fn parse_simple_post(bytes: &[u8], head_max: usize) -> Option<SimplePost> {
+    // The cheapest test first: most connections that are not simple fail here.
     if !bytes.starts_with(b"POST /") {
         return None;
     }
@@ -36,7 +36,7 @@ pub(super) fn parse_simple_post(bytes: &[u8], head_max: usize) -> Option<SimpleP
     if size > head_max || parsed.version != Some(1) || parsed.method != Some("POST") {
         return None;
     }
-    // One buffer for all values.
+    // One copy holds all values.
     let whole = Bytes::copy_from_slice(&bytes[..size]);
     let path = parsed.path.filter(|path| !path.contains(['?', '#']))?;
     let uri = Uri::from_maybe_shared(whole.slice_ref_of(bytes, path.as_bytes())?).ok()?;
@@ -46,10 +46,12 @@ pub(super) fn parse_simple_post(bytes: &[u8], head_max: usize) -> Option<SimpleP
         let name = HeaderName::from_bytes(header.name.as_bytes()).ok()?;
         match name {
             CONTENT_LENGTH if length.is_none() => length = Some(number(header.value)?),
+            // Two lengths, or a length with a transfer coding, are how request smuggling begins. hyper judges them.
             CONTENT_LENGTH | TRANSFER_ENCODING | EXPECT | UPGRADE => return None,
             CONNECTION if !header.value.eq_ignore_ascii_case(b"keep-alive") => return None,
             _ => {}
         }
+        // The slices keep the copy alive, not the connection's read buffer.
         let value = HeaderValue::from_maybe_shared(whole.slice_ref_of(bytes, header.value)?).ok()?;
         map.append(name, value);
     }
@@ -58,13 +60,13 @@ pub(super) fn parse_simple_post(bytes: &[u8], head_max: usize) -> Option<SimpleP
     Some(SimplePost { head, size, length: length? })
 }
 
-/// Digits and nothing else: `str::parse` takes a sign as well.
+/// Parses digits only: `str::parse` accepts a sign as well.
 fn number(digits: &[u8]) -> Option<usize> {
     let text = std::str::from_utf8(digits).ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()))?;
     text.parse().ok()
 }
 
-/// The same part of a copy.
+/// Slice of a copy at the position of a part of the original.
 trait SliceRef {
     fn slice_ref_of(&self, original: &[u8], part: &[u8]) -> Option<Bytes>;
 }

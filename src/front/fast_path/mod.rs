@@ -1,11 +1,11 @@
-//! The short way over a connection: plain requests to the endpoints, without a general server in between.
+//! Fast path of a connection: simple POSTs to the endpoints, without a general HTTP server in between.
 //!
-//! Owns a connection for as long as every request on it is a POST of the common spelling to an endpoint, and hands it
-//! over, with what was read of the first request that is not, to the general server. Does not know messages (`mcp`).
-//! Invariant: what it does not understand at a glance it does not judge; and every answer is the endpoint's own.
+//! Owns a connection while each request is a POST of the common form to an endpoint. Hands the first other request to
+//! hyper, with the bytes that were read of it. Does not know messages (`mcp.rs`). Invariant: a request that is not
+//! understood at once is not judged here, and every response is the endpoint's own.
 //!
-//! A general server keeps a buffer for each direction, has a channel between a request's head and its body, and sets a
-//! timer for each head: a sixth of all instructions of a small call.
+//! A general server keeps a buffer for each direction and a channel between a request's head and its body. It sets a
+//! timer for each head. Together that is a sixth of all instructions of a small call.
 
 mod write_response;
 mod date_cache;
@@ -35,31 +35,31 @@ use crate::front::{PeerAddress, ServerState, mcp};
 
 pub(super) use rewind::Rewind;
 
-/// What is read at once, at most. It is on the stack, and only for the moment of the reading.
+/// Maximum size of one read, in bytes. The buffer is on the stack, only while reading.
 const READ_SIZE: usize = 16 * 1024;
-/// What a client may send before it has the answer to its last request; no more is read until then.
+/// Maximum size of what a client may send before it has its response, in bytes. Reading pauses there.
 const READ_AHEAD_MAX: usize = 16 * 1024;
-/// Largest body that is read along with its head.
+/// Maximum size of a body that is read along with its head, in bytes.
 const BODY_MAX: usize = 64 * 1024;
-/// How long the end of a connection may take, in a transport that says good-bye.
+/// Time limit for closing a connection. TLS sends a last message.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What holds for all connections of a listener.
+/// Settings of all connections of a listener.
 pub(super) struct FastPathContext<'a> {
     pub(super) service: &'a ConnectionService,
-    /// Largest head of a request, in bytes.
+    /// Maximum size of a request head, in bytes.
     pub(super) head: usize,
-    /// Longest time to receive a request's head, and to be idle.
+    /// Maximum time to receive a request head, and to be idle.
     pub(super) read_timeout: Duration,
     /// Cancelled when the gateway stops.
     pub(super) draining: &'a CancellationToken,
-    /// How long who is about to send is waited for then.
+    /// Time for clients that are about to send at that moment.
     pub(super) drain_grace: Duration,
-    /// The connection's.
+    /// Slot of this connection.
     pub(super) slot: &'a Arc<ConnectionSlot>,
 }
 
-/// Serves the plain requests of a connection; `None`: it is over.
+/// Serves the simple POSTs of a connection. Returns it for hyper at the first other request, or `None` if it ended.
 pub(super) async fn serve<S>(stream: S, terms: FastPathContext<'_>) -> Option<Rewind<S>>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -80,7 +80,7 @@ where
             if let Poll::Ready(next) = connection.poll_next(cx, &mut known) {
                 return Poll::Ready(next);
             }
-            // The first time there is nothing, the wakes of an earlier wait still hold.
+            // At the first wait, the wakers of an earlier wait are still registered.
             let again = !std::mem::replace(&mut is_first, false);
             let looks = !is_told && (again || !hears_of_end || terms.draining.is_cancelled());
             is_told = is_told || looks && told.as_mut().poll(cx).is_ready();
@@ -89,7 +89,7 @@ where
                 // A body has its own time, however long its connection was quiet before.
                 until = Instant::now() + terms.read_timeout;
             }
-            // Whoever is in the middle of a request may end it; the answer says that the connection is over.
+            // A client in the middle of a request may finish it. The response says that the connection ends.
             let over = is_told && connection.partial.is_none();
             if terms.slot.must_leave() {
                 return Poll::Ready(NextRequest::Closed);
@@ -118,8 +118,9 @@ where
             Poll::Ready(response) => Poll::Ready(Some(response)),
             Poll::Pending => connection.poll_client_gone(cx).map(|()| None),
         });
-        // A client that breaks off ends its request with it, in the way of its revision.
+        // A client that disconnects ends its request, as its revision defines.
         let response = response.await?;
+        // Frees the request's future before the response is written to a client that may be slow.
         drop(work);
         let closing = terms.service.is_closing().load(Ordering::Relaxed);
         write_response::write_response(&mut connection, response, closing, dates.now(Instant::now())).await.ok()?;
@@ -147,39 +148,39 @@ async fn serve_request(
     mcp::serve_buffered(&front, head, body, principal, peer, received).await
 }
 
-/// A plain request, and the front that takes it.
+/// Simple POST with the state that serves it.
 struct FastPathRequest {
     state: Arc<ServerState>,
     head: Parts,
     body: Bytes,
 }
 
-/// A request whose body is not whole yet.
+/// Request whose body is incomplete.
 struct PartialRequest {
     state: Arc<ServerState>,
     head: Parts,
     body: BytesMut,
-    /// How much is to come.
+    /// Bytes of the body that are still to come.
     missing: usize,
 }
 
-/// What comes next on a connection.
+/// Next event on a connection.
 enum NextRequest {
     Request(Box<FastPathRequest>),
-    /// Half a request, for too long.
+    /// Incomplete request whose time is up.
     TimedOut(Box<PartialRequest>),
-    /// Something for the general server: all that was read of it is in `ahead`.
+    /// Request for hyper. All that was read of it is in `read_ahead`.
     Fallback,
     Closed,
 }
 
 struct FastPathConnection<'a, S> {
     stream: S,
-    /// What was read, and is no part of the request that is served.
+    /// Bytes that were read beyond the request being served.
     read_ahead: Vec<u8>,
-    /// Whether more has to come before it can be told what `ahead` is.
+    /// True if `read_ahead` is too short to be judged.
     is_incomplete: bool,
-    /// A request whose body is not whole yet.
+    /// Request whose body is incomplete.
     partial: Option<Box<PartialRequest>>,
     context: &'a FastPathContext<'a>,
 }
@@ -194,12 +195,13 @@ impl<S: AsyncRead + Unpin> FastPathConnection<'_, S> {
                     None => continue,
                 }
             }
+            // On the stack: an idle connection holds no read buffer.
             let mut space = [const { MaybeUninit::uninit() }; READ_SIZE];
             let mut buffer = ReadBuf::uninit(&mut space);
             let read = ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer));
             let mut held = std::mem::take(&mut self.read_ahead);
             let bytes = match (read, buffer.filled()) {
-                // Or in the middle of a request: nobody is there to be told.
+                // EOF or an error, possibly in the middle of a request: there is no peer to answer.
                 (Err(_), _) | (_, []) => return Poll::Ready(NextRequest::Closed),
                 (Ok(()), bytes) if held.is_empty() => bytes,
                 (Ok(()), bytes) => {
@@ -214,7 +216,7 @@ impl<S: AsyncRead + Unpin> FastPathConnection<'_, S> {
         }
     }
 
-    /// What these bytes are or complete; `None`: more has to come.
+    /// Parses the bytes as a request, or as the rest of one. Returns `None` if more must come.
     fn parse_next(&mut self, bytes: &[u8], known: &mut AcceptedHost) -> Option<NextRequest> {
         if let Some(begun) = &mut self.partial {
             let (here, rest) = bytes.split_at(bytes.len().min(begun.missing));
@@ -227,12 +229,14 @@ impl<S: AsyncRead + Unpin> FastPathConnection<'_, S> {
             let PartialRequest { state: front, head, body, .. } = *self.partial.take()?;
             return Some(NextRequest::Request(Box::new(FastPathRequest { state: front, head, body: body.freeze() })));
         }
+        // Too short to tell HTTP/2 from HTTP/1: "P" also begins POST and PUT.
         if bytes.len() < H2_PREFACE.len() && H2_PREFACE.starts_with(bytes) {
             (self.read_ahead, self.is_incomplete) = (bytes.to_vec(), true);
             return None;
         }
         let plain = head::parse_simple_post(bytes, self.context.head).filter(|plain| plain.length <= BODY_MAX);
         let taken = plain.and_then(|plain| Some((self.context.service.fast_path_state(&plain.head, known)?, plain)));
+        // A head in parts goes to hyper, too, which has the buffers and the timer for it.
         let Some((front, head::SimplePost { head, size, length })) = taken else {
             self.read_ahead = bytes.to_vec();
             return Some(NextRequest::Fallback);
@@ -246,15 +250,16 @@ impl<S: AsyncRead + Unpin> FastPathConnection<'_, S> {
         }
         let (body, rest) = rest.split_at(length);
         self.read_ahead = rest.to_vec();
+        // Copied: a slice would keep the whole read alive for as long as the call.
         Some(NextRequest::Request(Box::new(FastPathRequest { state: front, head, body: Bytes::copy_from_slice(body) })))
     }
 
-    /// What is to be done where nothing more comes in time.
+    /// Returns the event of a read that timed out.
     fn on_timeout(&mut self) -> NextRequest {
         self.partial.take().map_or(NextRequest::Closed, NextRequest::TimedOut)
     }
 
-    /// Whether the client went away; what it sends meanwhile is kept, within bounds.
+    /// Completes once the client disconnects. Keeps what it sends meanwhile, within bounds.
     fn poll_client_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while self.read_ahead.len() < READ_AHEAD_MAX {
             let mut space = [const { MaybeUninit::uninit() }; 1024];
@@ -268,7 +273,7 @@ impl<S: AsyncRead + Unpin> FastPathConnection<'_, S> {
     }
 }
 
-/// The client is gone.
+/// Error of a client that disconnected.
 #[derive(Debug)]
 struct ClientGone;
 
@@ -278,14 +283,14 @@ impl From<io::Error> for ClientGone {
     }
 }
 
-/// A timer that is set anew for each request, and goes off for none: it is left to go off too early, and only then set to
-/// what it is needed for.
+/// Timer that is set anew for each request and rarely fires. It may fire too early, and only then is set to the time it
+/// is needed for.
 #[derive(Default)]
 struct LazyTimer(Option<Pin<Box<Sleep>>>);
 
 impl LazyTimer {
-    /// Waits until `until`. `again`: not for the first time, so that a timer which is set need not be asked before it
-    /// wakes.
+    /// Waits until `until`. `again` is false at the first poll of a wait: a timer that is set need not be polled before
+    /// it wakes.
     fn poll(&mut self, cx: &mut Context<'_>, until: Instant, again: bool) -> Poll<()> {
         let mut is_new = false;
         let sleep = self.0.get_or_insert_with(|| {
@@ -296,7 +301,7 @@ impl LazyTimer {
             return Poll::Pending;
         }
         loop {
-            // A connection that has spent its turn would be told to come back, and its timer would not be set.
+            // With its cooperative budget spent, the task would only be woken again and the timer would not be set.
             ready!(pin!(coop::unconstrained(sleep.as_mut())).poll(cx));
             if sleep.deadline() >= until {
                 return Poll::Ready(());

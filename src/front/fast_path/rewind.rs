@@ -1,7 +1,7 @@
-//! A connection of which something was read already.
+//! Connection with bytes that were read already. Owns those bytes until hyper has read them, and reads ahead while
+//! hyper does not read.
 //!
-//! Owns those bytes until somebody else has read them, and reads on where nobody else does. Does not look at them, except
-//! for the version that they speak. Invariant: what was read first is read first again, and once.
+//! Does not interpret them, except for the version of HTTP. Invariant: every byte is delivered once, in order.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -11,39 +11,39 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What a client of HTTP/2 begins with. RFC 9113, section 3.4.
+/// Connection preface of an HTTP/2 client (RFC 9113, section 3.4).
 pub(super) const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// What is read ahead of the general server, in bytes.
+/// Maximum number of bytes that are read ahead of hyper.
 const READ_AHEAD_MAX: usize = 16 * 1024;
 
-/// A connection that is to be served in the general way.
+/// Connection that hyper is to serve.
 ///
-/// With another request behind the one that runs, the general server does not read, and would not hear that its client
-/// left. So each of its flushes reads ahead, unless its own last reading still waits.
+/// While a pipelined request waits behind the running one, hyper does not read. It would not notice a disconnect then.
+/// So each of its flushes reads ahead, unless its own last read is still pending.
 pub(in crate::front) struct Rewind<S> {
     stream: S,
     ahead: BytesMut,
-    /// A reading of the server's own waits, so that it hears of whatever comes.
+    /// True if a read of hyper's own is pending, so that hyper notices whatever arrives.
     is_awaited: bool,
-    /// HTTP/2 always reads.
+    /// True for HTTP/2, where hyper always reads.
     is_h2: bool,
 }
 
 impl<S> Rewind<S> {
-    /// A connection, and what was read of it.
+    /// Wraps a connection, with the bytes that were read of it.
     pub(super) fn new(stream: S, ahead: &[u8]) -> Self {
         Rewind { stream, ahead: BytesMut::from(ahead), is_awaited: false, is_h2: ahead.starts_with(H2_PREFACE) }
     }
 
-    /// Whether the client speaks HTTP/2.
+    /// True if the client speaks HTTP/2.
     pub(in crate::front) fn is_h2(&self) -> bool {
         self.is_h2
     }
 }
 
 impl<S: AsyncRead + Unpin> Rewind<S> {
-    /// Reads what the client sends meanwhile, within bounds; an error once it is gone.
+    /// Reads what the client sends meanwhile, within bounds. Fails once the client disconnected.
     fn read_ahead(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         while !self.is_h2 && !self.is_awaited && self.ahead.len() < READ_AHEAD_MAX {
             let mut space = [const { MaybeUninit::uninit() }; 1024];
@@ -52,6 +52,7 @@ impl<S: AsyncRead + Unpin> Rewind<S> {
                 Poll::Pending => break,
                 Poll::Ready(read) => read?,
             }
+            // Zero bytes mean EOF: the client disconnected.
             if buffer.filled().is_empty() {
                 return Err(io::ErrorKind::ConnectionAborted.into());
             }
@@ -66,6 +67,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Rewind<S> {
         let this = self.get_mut();
         if this.ahead.is_empty() {
             let polled = Pin::new(&mut this.stream).poll_read(cx, buffer);
+            // Remembered, so that `read_ahead` does not replace the waker of hyper's own read.
             this.is_awaited = polled.is_pending();
             return polled;
         }
@@ -73,7 +75,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Rewind<S> {
         buffer.put_slice(&this.ahead[..size]);
         this.ahead.advance(size);
         if this.ahead.is_empty() {
-            // It may be a part of something large.
+            // Frees the buffer, which may be part of a large one.
             this.ahead = BytesMut::new();
         }
         Poll::Ready(Ok(()))

@@ -1,7 +1,6 @@
-//! Answers as bytes.
+//! Response writer of the fast path. Owns the encoding of a response and how much of it was sent.
 //!
-//! Owns the spelling of a response and how much of it was sent. Does not decide what is answered. Invariant: nothing of a
-//! stream is asked for before there is room for it.
+//! Does not decide what is answered. Invariant: a stream is polled for more only when there is room for it.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};
@@ -15,14 +14,14 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use crate::body::{Body, BodyStream};
 use crate::front::fast_path::{ClientGone, FastPathConnection};
 
-/// What is joined rather than sent as it lies, in bytes.
+/// Maximum size of a part that is copied into one buffer instead of sent as it lies, in bytes.
 const COALESCED_MAX: usize = 4096;
-/// What is taken from a stream before the rest waits.
+/// Bytes that are taken from a stream before the rest must wait.
 const QUEUED_MAX: usize = 16 * 1024;
-/// Parts that are sent at once.
+/// Maximum number of parts in one vectored write.
 const WRITE_SLICES: usize = 8;
 
-/// Writes a response; `closing`: it is the last one of its connection.
+/// Writes a response. `closing` marks the last one of its connection.
 pub(super) async fn write_response<S>(
     connection: &mut FastPathConnection<'_, S>,
     response: Response<Body>,
@@ -33,6 +32,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let (head, body) = response.into_parts();
+    // RFC 9112, section 6.3: a 204 or 304 response has no body, so it needs no length.
     let bare = head.status == StatusCode::NO_CONTENT || head.status == StatusCode::NOT_MODIFIED;
     let mut text = Vec::with_capacity(512);
     let mut put = |parts: &[&str]| parts.iter().for_each(|part| text.extend_from_slice(part.as_bytes()));
@@ -72,10 +72,10 @@ where
     std::future::poll_fn(|cx| out.poll(connection, cx)).await
 }
 
-/// What is still to be sent.
+/// Response that is being sent.
 struct ResponseWriter {
     queue: SendQueue,
-    /// What more comes.
+    /// Stream of the chunks still to come.
     chunks: Option<BodyStream>,
     is_flushed: bool,
 }
@@ -108,6 +108,7 @@ impl ResponseWriter {
                     self.chunks = None;
                 }
             }
+            // Flushed after each burst: TLS may hold records in its buffer until then.
             let polled = if self.queue.queued > 0 {
                 self.is_flushed = false;
                 self.queue.poll_send(Pin::new(&mut connection.stream), cx)
@@ -120,21 +121,21 @@ impl ResponseWriter {
             };
             match polled {
                 Poll::Ready(sent) => sent?,
-                // Who does not read, or waits for what comes, may go.
+                // A client that stalls, or waits for the next chunk, may disconnect meanwhile.
                 Poll::Pending => return connection.poll_client_gone(cx).map(|()| Err(ClientGone)),
             }
         }
     }
 }
 
-/// Bytes in their order.
+/// Queue of bytes in the order of sending.
 struct SendQueue {
     parts: VecDeque<Bytes>,
     queued: usize,
 }
 
 impl SendQueue {
-    /// Adds a chunk of a body, or its end. RFC 9112, section 7.1.
+    /// Adds a chunk of a body, or its end (RFC 9112, section 7.1).
     fn chunk(&mut self, chunk: Option<&Bytes>) {
         let mut push = |part: Bytes| {
             self.queued += part.len();
@@ -142,7 +143,7 @@ impl SendQueue {
         };
         match chunk {
             None => push(Bytes::from_static(b"0\r\n\r\n")),
-            // It would be the end.
+            // An empty chunk would end the body.
             Some(chunk) if chunk.is_empty() => {}
             Some(chunk) if chunk.len() <= COALESCED_MAX => {
                 let mut whole = Vec::with_capacity(chunk.len() + 12);
@@ -172,6 +173,7 @@ impl SendQueue {
                 ready!(stream.poll_write_vectored(cx, &slices[..self.parts.len().min(WRITE_SLICES)]))?
             }
         };
+        // Zero bytes written to a stream that is ready means that it takes no more.
         if sent == 0 {
             return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
         }

@@ -1,7 +1,7 @@
-//! The body of an answer, read from its connection as it is asked for.
+//! Response bodies, read from their connections on demand.
 //!
-//! Owns what is left of the body, and what came along with its head. Does not own the connection. Invariant: nothing is
-//! read beyond what is asked for, and what is read is copied at most once.
+//! Owns the state of the body and the bytes that came with its head. Does not own the connection. Invariant: no more is
+//! read than is asked for, and each byte is copied at most once.
 
 use std::io;
 use std::pin::pin;
@@ -14,24 +14,24 @@ use crate::link::http1::chunked::ChunkedDecoder;
 use crate::link::http1::head::BodyFraming;
 use crate::link::http1::{ConnectionError, HttpConnection, ParseError, READ_SIZE};
 
-/// A body.
+/// Decoder of one body.
 pub(in crate::link) struct BodyDecoder {
     remaining: BodyRemaining,
-    /// What is decoded and was not asked for yet.
+    /// Decoded bytes that were not taken yet.
     buffered: Bytes,
 }
 
-/// What is still to come.
+/// Part of the body that is still to come.
 enum BodyRemaining {
-    /// So many bytes.
+    /// Number of bytes.
     Length(u64),
     Chunks(ChunkedDecoder),
-    /// What comes until the connection ends.
+    /// Bytes until the connection ends.
     UntilClose,
 }
 
 impl BodyDecoder {
-    /// A body that begins with `bytes`, and how many of them are its own.
+    /// Creates a decoder for a body that starts with `bytes`, and returns how many of them belong to it.
     pub(super) fn new(framing: BodyFraming, bytes: &[u8]) -> Result<(Self, usize), ParseError> {
         let mut left = match framing {
             BodyFraming::Length(length) => BodyRemaining::Length(length),
@@ -43,7 +43,7 @@ impl BodyDecoder {
         Ok((BodyDecoder { remaining: left, buffered: ahead.freeze() }, used))
     }
 
-    /// Whether all of it was read from the connection.
+    /// True if the whole body was read from the connection.
     pub(in crate::link) fn is_read(&self) -> bool {
         match &self.remaining {
             BodyRemaining::Length(left) => *left == 0,
@@ -52,12 +52,12 @@ impl BodyDecoder {
         }
     }
 
-    /// Whether there is nothing more to take.
+    /// True if no bytes are left to take.
     pub(in crate::link) fn is_finished(&self) -> bool {
         self.buffered.is_empty() && self.is_read()
     }
 
-    /// How many bytes there are to take, where the head says so.
+    /// Returns the number of bytes left to take, if the head states it.
     pub(in crate::link) fn length(&self) -> Option<u64> {
         let ahead = self.buffered.len() as u64;
         match &self.remaining {
@@ -66,12 +66,12 @@ impl BodyDecoder {
         }
     }
 
-    /// What was read already.
+    /// Takes the bytes that were read already.
     pub(in crate::link) fn take_buffered(&mut self) -> Bytes {
         std::mem::take(&mut self.buffered)
     }
 
-    /// Appends what comes next to `out`; false: it is over.
+    /// Appends the next bytes to `out`. False at the end of the body.
     pub(in crate::link) fn poll_fill(
         &mut self,
         connection: &mut HttpConnection,
@@ -83,7 +83,7 @@ impl BodyDecoder {
             out.extend_from_slice(&ahead);
             return Poll::Ready(Ok(true));
         }
-        // Some servers answer before they have read the request to its end.
+        // Some servers respond before they have read the whole request.
         let _ = connection.poll_send_rest(cx);
         let before = out.len();
         while out.len() == before && !self.is_read() {
@@ -95,9 +95,11 @@ impl BodyDecoder {
             };
             match read {
                 Ok(true) => {}
+                // Without a length, the end of the connection is the regular end of the body.
                 Ok(false) if matches!(self.remaining, BodyRemaining::UntilClose) => {
                     self.remaining = BodyRemaining::Length(0)
                 }
+                // An incomplete body leaves the connection at an unknown position.
                 failed => {
                     connection.keep_alive = false;
                     return Poll::Ready(Err(failed.err().unwrap_or(ConnectionError::Closed("within an answer"))));
@@ -129,7 +131,7 @@ impl BodyRemaining {
     }
 }
 
-/// Reads straight to where it is wanted; false: the connection ended.
+/// Reads directly into the target buffer. False if the connection ended.
 fn read_exactly(
     left: &mut u64,
     connection: &mut HttpConnection,
@@ -138,7 +140,7 @@ fn read_exactly(
 ) -> Poll<io::Result<bool>> {
     let wanted = usize::try_from(*left).unwrap_or(usize::MAX);
     if out.capacity() == out.len() {
-        // Nobody made room, nor is there a buffer before there is something to put into it.
+        // The caller reserved no room, and a buffer is allocated only once there are bytes for it.
         ready!(connection.stream.poll_read_ready(cx))?;
         out.reserve(wanted.min(READ_SIZE));
     }
@@ -148,7 +150,7 @@ fn read_exactly(
     Poll::Ready(Ok(read > 0))
 }
 
-/// Reads what there is, and decodes it; false: the connection ended.
+/// Reads and decodes available bytes. False if the connection ended.
 fn read_some(
     left: &mut BodyRemaining,
     connection: &mut HttpConnection,
@@ -157,7 +159,7 @@ fn read_some(
 ) -> Poll<Result<bool, ConnectionError>> {
     let (read, used) = ready!(connection.poll_read(cx, |bytes| (bytes.len(), left.decode(bytes, out))))?;
     if used? < read {
-        // Something that nobody asked for.
+        // Bytes after the body: the connection is out of step with its requests.
         connection.keep_alive = false;
     }
     Poll::Ready(Ok(read > 0))

@@ -1,27 +1,27 @@
-//! Chunked bodies, decoded as their bytes come.
+//! Incremental decoder of chunked bodies.
 //!
-//! Owns the state between two reads, which is no buffer. Does not know connections. Invariant: the result does not
-//! depend on how the bytes were cut, and whatever another recipient could read in another way is an error.
+//! Owns the state between two reads, and no buffer. Does not know connections. Invariant: the result does not depend on
+//! how the bytes were split, and bytes that another recipient could read differently are an error.
 
 use bytes::BytesMut;
 
 use crate::link::http1::ParseError;
 
-/// Longest line that says how long a chunk is, with its extensions, in bytes.
+/// Limit of a chunk-size line with its extensions, in bytes.
 const LINE_MAX: u16 = 4096;
-/// Longest trailer, all of its lines together, in bytes.
+/// Limit of the trailer section, in bytes.
 const TRAILER_MAX: u16 = 16 * 1024;
-/// Digits of a chunk's size: more would not fit.
+/// Limit of hexadecimal digits in a chunk size: more would overflow 64 bits.
 const DIGITS_MAX: u8 = 16;
 
-/// Where in a chunked body the next byte stands.
+/// Decoder, described by the position of the next byte.
 #[derive(Debug)]
 pub(super) struct ChunkedDecoder {
     state: ChunkState,
-    /// What is left of the chunk.
+    /// Bytes left in the current chunk.
     remaining: u64,
     digits: u8,
-    /// How long the line, or the trailer, is so far.
+    /// Length of the current line or trailer so far.
     line_length: u16,
 }
 
@@ -51,7 +51,7 @@ impl ChunkedDecoder {
         self.state == ChunkState::Finished
     }
 
-    /// Appends the data in `input` to `out`. How much of `input` belongs to this body.
+    /// Appends the data in `input` to `out` and returns how much of `input` belongs to this body.
     pub(super) fn decode(&mut self, input: &[u8], out: &mut BytesMut) -> Result<usize, ParseError> {
         let mut used = 0;
         while used < input.len() && self.state != ChunkState::Finished {
@@ -72,8 +72,8 @@ impl ChunkedDecoder {
         Ok(used)
     }
 
-    /// RFC 9112, section 7.1: chunk = chunk-size [ chunk-ext ] CRLF chunk-data CRLF. A line feed alone ends no line here:
-    /// section 2.2 lets recipients be lenient in heads only.
+    /// Advances by one byte. RFC 9112, section 7.1: chunk = chunk-size [ chunk-ext ] CRLF chunk-data CRLF. A bare line
+    /// feed ends no line: section 2.2 lets recipients be lenient only in heads.
     fn step(&mut self, byte: u8) -> Result<ChunkState, ParseError> {
         match (self.state, byte) {
             (ChunkState::Size, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => self.digit(byte),
@@ -90,6 +90,7 @@ impl ChunkedDecoder {
             (ChunkState::Extension, b'\n') => Err(ParseError("an extension of a chunk ends in a line feed alone")),
             (ChunkState::Extension, _) => self.extend_line(LINE_MAX, ChunkState::Extension),
             (ChunkState::SizeEnd, b'\n') => {
+                // A size of zero marks the last chunk; a trailer may follow it.
                 (self.line_length, self.digits) = (0, 0);
                 Ok(if self.remaining == 0 { ChunkState::Line } else { ChunkState::Data })
             }
@@ -112,6 +113,7 @@ impl ChunkedDecoder {
     }
 
     fn digit(&mut self, byte: u8) -> Result<ChunkState, ParseError> {
+        // Leading zeros count as well, so that a size line is bounded.
         if self.digits == DIGITS_MAX {
             return Err(ParseError("the size of a chunk has more than 16 digits"));
         }
@@ -121,7 +123,7 @@ impl ChunkedDecoder {
         Ok(ChunkState::Size)
     }
 
-    /// One more byte of what means nothing to us.
+    /// Counts one byte of an extension or a trailer, which are ignored but bounded.
     fn extend_line(&mut self, limit: u16, at: ChunkState) -> Result<ChunkState, ParseError> {
         self.line_length += 1;
         match self.line_length > limit {
@@ -138,7 +140,7 @@ mod tests {
 
     use super::*;
 
-    /// What was decoded, how much was used, and whether that was all.
+    /// Returns the decoded bytes, the number of used bytes, and true at the end of the body.
     fn decode(pieces: &[&[u8]]) -> Result<(Vec<u8>, usize, bool), &'static str> {
         let (mut chunks, mut out, mut used) = (ChunkedDecoder::new(), BytesMut::new(), 0);
         for piece in pieces {
@@ -147,7 +149,7 @@ mod tests {
         Ok((out.to_vec(), used, chunks.is_finished()))
     }
 
-    /// The same however the bytes are cut in two, and byte by byte.
+    /// Decodes the bytes at every split into two and byte by byte, and expects one result.
     fn decode_all_ways(bytes: &[u8]) -> Result<(Vec<u8>, usize, bool), &'static str> {
         let whole = decode(&[bytes]);
         for at in 0..=bytes.len() {
@@ -171,7 +173,7 @@ mod tests {
             ("2\r\nok\r\n0\r\nA: b\r\nC: d\r\n\r\n", "ok"),
         ] {
             assert_eq!(decode_all_ways(bytes.as_bytes()), Ok((text.into(), bytes.len(), true)), "{bytes:?}");
-            // What follows belongs to nobody.
+            // Bytes after the body are not consumed.
             let more = format!("{bytes}HTTP/1.1 200 OK\r\n");
             assert_eq!(decode_all_ways(more.as_bytes()), Ok((text.into(), bytes.len(), true)), "{more:?}");
         }
@@ -212,7 +214,7 @@ mod tests {
     fn what_means_nothing_is_bounded() {
         let extension = |length: usize| format!("2;{}\r\nok\r\n", "x".repeat(length));
         let fits = extension(usize::from(LINE_MAX) - 1);
-        // Each chunk has its own: a stream may be long.
+        // The limit is for each chunk: a stream may be long.
         let many = fits.repeat(20) + "0\r\n\r\n";
         assert_eq!(decode(&[many.as_bytes()]), Ok(("ok".repeat(20).into(), many.len(), true)));
         let long = extension(usize::from(LINE_MAX));

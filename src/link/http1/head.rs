@@ -1,7 +1,7 @@
-//! The head of an answer: its status, its headers, and how its body ends.
+//! Response heads: status, headers and body framing.
 //!
-//! Owns the reading of heads and the choice of a framing. Does not read bodies (`body`). Invariant: a head that two
-//! recipients could frame in two ways is an error, since what one takes for a body the other takes for an answer.
+//! Owns the parsing of heads and the choice of the framing. Does not read bodies (`body`). Invariant: a head that two
+//! recipients could frame differently is an error. One would take for a response what the other takes for a body.
 
 use std::mem::MaybeUninit;
 
@@ -11,32 +11,32 @@ use httparse::{ParserConfig, Status};
 
 use crate::link::http1::ParseError;
 
-/// Longest head, in bytes.
+/// Limit of a head, in bytes.
 pub(super) const HEAD_MAX: usize = 64 * 1024;
-/// Headers of one answer.
+/// Limit of headers in one response.
 const HEADERS_MAX: usize = 100;
 
-/// How a body ends.
+/// End of a body.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum BodyFraming {
-    /// After so many bytes.
+    /// Ends after this many bytes.
     Length(u64),
-    /// As its chunks say.
+    /// Ends with the last chunk.
     Chunked,
-    /// With the connection.
+    /// Ends with the connection.
     Close,
 }
 
-/// The head of an answer.
+/// Parsed head of a response.
 #[derive(Debug)]
 pub(super) struct ResponseHead {
     pub(super) response: Response<()>,
     pub(super) framing: BodyFraming,
-    /// Whether the connection outlives the answer, as far as the head says.
+    /// True if the head lets the connection outlive the response.
     pub(super) keep_alive: bool,
 }
 
-/// What headers say about the connection and the body.
+/// Facts that the headers state about the connection and the body.
 #[derive(Default)]
 struct HeadFacts {
     length: Option<u64>,
@@ -45,13 +45,14 @@ struct HeadFacts {
     keep_alive: bool,
 }
 
-/// Whether the end of a head is in these bytes, for all that shows at a glance.
+/// True if these bytes may hold the end of a head. A cheap test before a full parse.
 pub(super) fn may_end(bytes: &[u8]) -> bool {
     memchr::memchr_iter(b'\n', bytes).any(|at| matches!(bytes.get(at + 1..), Some([b'\n', ..] | [b'\r', b'\n', ..])))
 }
 
-/// Reads the head that `bytes` begin with, and how long it is; `None`: more is to come.
+/// Parses the head at the start of `bytes` and returns it with its length. `None`: the head is incomplete.
 pub(super) fn parse(bytes: &[u8]) -> Result<Option<(ResponseHead, usize)>, ParseError> {
+    // Checked before the parser runs, so that a server of another protocol fails on its first bytes.
     if !b"HTTP/1.".starts_with(&bytes[..bytes.len().min(7)]) {
         return Err(ParseError("it does not begin as an answer of HTTP/1"));
     }
@@ -64,6 +65,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<(ResponseHead, usize)>, Parse
         Status::Partial if bytes.len() <= HEAD_MAX => return Ok(None),
         _ => return Err(ParseError("its head is longer than 64 KiB")),
     };
+    // HTTP/1.0 closes by default and knows no chunks.
     let is_modern = parsed.version == Some(1);
     let code =
         parsed.code.and_then(|code| StatusCode::from_u16(code).ok()).ok_or(ParseError("its status is no status"))?;
@@ -86,10 +88,10 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<(ResponseHead, usize)>, Parse
 }
 
 impl HeadFacts {
-    /// Whether the header is about the connection, the body or the moment: it means nothing to whoever gets the answer.
+    /// Records a header. True if it concerns only this connection, the body or the moment, and is not passed on.
     fn record(&mut self, name: &HeaderName, value: &[u8]) -> Result<bool, ParseError> {
         if *name == CONTENT_LENGTH {
-            // RFC 9112, section 6.3: several that agree are one.
+            // RFC 9112, section 6.3: several identical values count as one.
             for value in value.split(|b| *b == b',') {
                 let length = number(value.trim_ascii()).ok_or(ParseError("its Content-Length is no length"))?;
                 if self.length.is_some_and(|other| other != length) {
@@ -99,6 +101,7 @@ impl HeadFacts {
             }
         } else if *name == TRANSFER_ENCODING {
             if self.chunked || !value.trim_ascii().eq_ignore_ascii_case(b"chunked") {
+                // The gateway offers no other coding: it sends no `TE` header of its own.
                 return Err(ParseError("its Transfer-Encoding is another one than chunked"));
             }
             self.chunked = true;
@@ -113,14 +116,14 @@ impl HeadFacts {
         Ok(true)
     }
 
-    /// RFC 9112, section 6.3, for the answer to anything but HEAD and CONNECT, which we never send.
+    /// Chooses the framing by RFC 9112, section 6.3. The gateway sends no HEAD or CONNECT, so their rules do not apply.
     fn framing(&self, status: StatusCode, is_modern: bool) -> Result<BodyFraming, ParseError> {
         if status == StatusCode::SWITCHING_PROTOCOLS {
             return Err(ParseError("it switches to another protocol, which nobody asked for"));
         }
         match self {
-            // "A server MAY reject [...] Regardless, the server MUST close the connection": for us there is no right way
-            // to read it.
+            // "A server MAY reject [...] Regardless, the server MUST close the connection": a client has no safe
+            // reading of such a response.
             HeadFacts { chunked: true, length: Some(_), .. } => {
                 Err(ParseError("it has both a Transfer-Encoding and a Content-Length"))
             }
@@ -137,7 +140,7 @@ impl HeadFacts {
     }
 }
 
-/// Digits and nothing else: `str::parse` takes a sign as well.
+/// Parses digits only; `str::parse` would accept a sign as well.
 fn number(digits: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(digits).ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()))?;
     text.parse().ok()
@@ -159,13 +162,13 @@ fn parse_error(error: httparse::Error) -> ParseError {
 mod tests {
     use super::*;
 
-    /// The status, the framing, whether the connection is kept.
+    /// Returns the status, the framing and whether the connection is reusable.
     fn read(text: &str) -> Result<(u16, BodyFraming, bool), &'static str> {
         for end in 0..text.len() {
             match parse(&text.as_bytes()[..end]) {
                 Ok(None) => {}
                 Ok(Some((_, length))) => panic!("{text:?} ends after {length} of {end} bytes"),
-                // What is wrong shows as soon as it is there, or at the end.
+                // An error shows as soon as its bytes are there, or at the end.
                 Err(early) => {
                     assert_eq!(parse(text.as_bytes()).unwrap_err().0, early.0, "{text:?}");
                     return Err(early.0);

@@ -1,8 +1,7 @@
-//! What HTTP/1 goes over: a connection of TCP or of a Unix socket, or a pipe in memory where servers are in a world
-//! without sockets.
+//! Byte streams below HTTP/1: TCP, Unix sockets, or memory in simulations without sockets.
 //!
-//! Owns the difference. Does not know HTTP. Invariant: asking whether anything came takes nothing from
-//! who reads next, unless something did, which ends an idle connection anyway.
+//! Owns the difference between them. Does not know HTTP. Invariant: a check for data takes nothing from the next
+//! reader, unless there is unexpected data, which makes an idle connection unusable anyway.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -15,14 +14,14 @@ use tokio::net::{TcpStream, UnixStream};
 
 use crate::link::{MemoryPipe, PipeReader, PipeWriter};
 
-/// What is below a connection.
+/// Byte stream below a connection.
 pub(in crate::link) enum HttpIo {
     Tcp(TcpStream),
     Unix(UnixStream),
     Memory(Box<MemoryIo>),
 }
 
-/// A pipe in memory.
+/// Pipe in memory.
 pub(in crate::link) struct MemoryIo {
     reader: Mutex<WatchedReader>,
     writer: PipeWriter,
@@ -30,7 +29,7 @@ pub(in crate::link) struct MemoryIo {
 
 struct WatchedReader {
     reader: PipeReader,
-    /// Whether something came, or the end, when nothing was asked for.
+    /// True if data or the end came while no response was expected.
     unexpected_data: bool,
 }
 
@@ -44,7 +43,7 @@ impl From<MemoryPipe> for HttpIo {
 }
 
 impl HttpIo {
-    /// Whether nothing came, nor the end, as far as the runtime was told. What came is lost: nobody asked for it.
+    /// True if the runtime reported no data and no end. Any data is lost: no response is expected.
     pub(super) fn is_idle(&self) -> bool {
         match self {
             HttpIo::Tcp(stream) => would_block(stream.try_read(&mut [0])),
@@ -53,16 +52,18 @@ impl HttpIo {
                 let mut watched = memory.reader.lock().unwrap_or_else(PoisonError::into_inner);
                 let mut byte = [0];
                 let mut cx = Context::from_waker(Waker::noop());
-                // Nobody else waits for an idle connection, whose waker this would replace.
+                // No other task polls an idle connection, so no waker is replaced.
                 let came = Pin::new(&mut watched.reader).poll_read(&mut cx, &mut ReadBuf::new(&mut byte)).is_ready();
+                // Remembered: the byte is consumed, and a second check would miss it.
                 watched.unexpected_data |= came;
                 !watched.unexpected_data
             }
         }
     }
 
-    /// The same as the kernel knows it, without taking anything.
+    /// Asks the kernel for data or the end, without consuming any.
     pub(super) fn peek_is_idle(&self) -> bool {
+        // One system call. The runtime learns of a closed connection only when it polls its events.
         let (mut space, flags) = ([0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT);
         let peeked = match self {
             HttpIo::Tcp(stream) => rustix::net::recv(stream, &mut space[..], flags).map(drop),
@@ -72,7 +73,7 @@ impl HttpIo {
         matches!(peeked, Err(rustix::io::Errno::WOULDBLOCK))
     }
 
-    /// Waits until there is something to read, where that can be told without reading.
+    /// Waits until the stream is readable, if that can be told without reading.
     pub(super) fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             HttpIo::Tcp(stream) => stream.poll_read_ready(cx),

@@ -1,10 +1,10 @@
-//! One HTTP/1.1 connection to a server, as its client.
+//! Client side of one HTTP/1.1 connection to a server.
 //!
-//! Owns the socket, the sending of one request at a time and the reading of its answer. Does not know a pool or
-//! messages. Invariant: it moves bytes only while it is polled, and holds no buffer while it waits for some.
+//! Owns the socket, the sending of one request at a time and the reading of its response. Knows no pool or messages.
+//! Invariant: the connection moves bytes only while it is polled, and holds no buffer while it waits for input.
 //!
-//! A general client keeps a buffer for each direction and a channel to the task that drives it: some 18 KiB more for each
-//! call that waits, and 13,000 instructions more for each call.
+//! A general client keeps a buffer for each direction and a channel to the task that drives it. That costs some 18 KiB
+//! more for each waiting call, and 13,000 instructions more for each call.
 
 mod body;
 mod chunked;
@@ -27,32 +27,32 @@ pub(super) use request::{EncodedRequest, RequestTemplate};
 use crate::link::LinkError;
 use crate::link::streamable_http::chain;
 
-/// What is read at once, at most. It is on the stack, and only for the moment of the reading.
+/// Limit of one read, in bytes. The buffer is on the stack, only for the duration of the read.
 const READ_SIZE: usize = 16 * 1024;
-/// Heads of interim answers (1xx) before the one that counts.
+/// Limit of interim responses (1xx) before the final one.
 const INTERIM_MAX: usize = 16;
 
-/// What an answer has that no answer may have.
+/// Violation of HTTP/1.1 in a response.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct ParseError(&'static str);
 
-/// Why an answer did not come, or not to its end.
+/// Reason for a missing or incomplete response.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectionError {
     /// The connection failed.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// The server closed the connection in the middle.
+    /// The server closed the connection before the response was complete.
     #[error("the server closed the connection {0}")]
     Closed(&'static str),
-    /// What came is not HTTP/1.1, or could be read in two ways.
+    /// The response is not HTTP/1.1, or is ambiguous.
     #[error("the answer cannot be read as HTTP/1.1: {0}")]
     Parse(#[from] ParseError),
 }
 
 impl ConnectionError {
-    /// The same for a link; `what` broke.
+    /// Converts to a link error; `what` names the broken part.
     pub(super) fn into_link_error(self, what: &str) -> LinkError {
         match &self {
             ConnectionError::Parse(_) => LinkError::Protocol(self.to_string()),
@@ -62,21 +62,21 @@ impl ConnectionError {
     }
 }
 
-/// Why an exchange failed.
+/// Reason for a failed exchange.
 pub(super) enum SendError {
-    /// Nothing of the request was sent.
+    /// No byte of the request was sent, so a retry is safe.
     NotSent(Box<EncodedRequest>, io::Error),
     Broken(ConnectionError),
 }
 
-/// A connection.
+/// Client side of one connection.
 pub(super) struct HttpConnection {
     stream: HttpIo,
-    /// The request, while some of it is still to be sent.
+    /// Request that is not fully sent yet.
     request: Option<Box<EncodedRequest>>,
-    /// Why the rest of the request cannot be sent.
+    /// Error that stopped the rest of the request.
     send_error: Option<io::Error>,
-    /// Whether it may carry another request, as far as is known.
+    /// True if the connection can carry another request, as far as is known.
     keep_alive: bool,
 }
 
@@ -85,7 +85,7 @@ impl HttpConnection {
         HttpConnection { stream, request: None, send_error: None, keep_alive: true }
     }
 
-    /// Sends a request, and waits for the head of its answer. The body comes on this connection as well.
+    /// Sends a request and waits for the head of its response. The body follows on this connection.
     pub(super) async fn exchange(&mut self, request: Box<EncodedRequest>) -> Result<Response<BodyDecoder>, SendError> {
         self.request = Some(request);
         let mut reading = HeadReader::default();
@@ -96,19 +96,19 @@ impl HttpConnection {
         .await
     }
 
-    /// Whether it can take another request: the last answer was read to its end, and nothing came after that.
+    /// True if the last response was read to its end and no data came after it.
     pub(super) fn is_ready(&self) -> bool {
-        // Reads only where the runtime was told that there is something, be it the end; what it is ends the connection.
+        // Reads only if the runtime reported data or the end. Either makes the connection unusable.
         self.keep_alive && self.request.is_none() && self.stream.is_idle()
     }
 
-    /// The same from the kernel, for a connection that lay idle: the runtime may not have been told yet.
+    /// Asks the kernel whether an idle connection is still open. The runtime may not have been told yet.
     pub(super) fn peek_is_open(&self) -> bool {
         self.stream.peek_is_idle()
     }
 
-    /// Sends what is left of the request, as far as the connection takes it. A server may refuse the rest, and have
-    /// answered before: then that counts. Fails where it took nothing at all.
+    /// Sends as much of the rest of the request as the connection accepts. A server may respond early and refuse the
+    /// rest; that response counts. Fails if no byte was sent at all.
     fn poll_send_rest(&mut self, cx: &mut Context<'_>) -> Result<(), (Box<EncodedRequest>, io::Error)> {
         let Some(request) = &mut self.request else { return Ok(()) };
         match request.poll_send(Pin::new(&mut self.stream), cx) {
@@ -143,6 +143,7 @@ impl HttpConnection {
             let error = match read {
                 Ok(Ok(None)) => continue,
                 Ok(Ok(Some((answer, is_kept)))) => {
+                    // A failed send may have cleared the flag already.
                     self.keep_alive &= is_kept;
                     return Poll::Ready(Ok(answer));
                 }
@@ -151,14 +152,14 @@ impl HttpConnection {
             };
             self.keep_alive = false;
             return Poll::Ready(Err(match (error, self.send_error.take()) {
-                // That the server took no more of the request comes first.
+                // The refusal of the request is the cause, and the end of the connection its consequence.
                 (ConnectionError::Io(_) | ConnectionError::Closed(_), Some(refused)) => ConnectionError::Io(refused),
                 (error, _) => error,
             }));
         }
     }
 
-    /// Reads what is there, nothing being the end, and gives it to `take`.
+    /// Reads available bytes and passes them to `take`. An empty slice is the end.
     fn poll_read<T>(&mut self, cx: &mut Context<'_>, take: impl FnOnce(&[u8]) -> T) -> Poll<io::Result<T>> {
         let mut space = [const { MaybeUninit::uninit() }; READ_SIZE];
         let mut buffer = ReadBuf::uninit(&mut space);
@@ -167,12 +168,12 @@ impl HttpConnection {
     }
 }
 
-/// A head that is being read.
+/// Reader of one response head.
 #[derive(Default)]
 struct HeadReader {
-    /// What came of it; nothing where it comes in one piece.
+    /// Bytes of an incomplete head; empty for a head that arrives in one piece.
     buffered: Vec<u8>,
-    /// How much of it must be there before it is looked at again, if its end does not show.
+    /// Length at which an incomplete head is parsed again, even without a visible end.
     parse_at: usize,
     interim: usize,
 }
@@ -186,14 +187,16 @@ impl HeadReader {
         })
     }
 
-    /// The answer, once its head is there, and whether the connection outlives it.
+    /// Returns the response once its head is complete, and true if the connection outlives it.
     fn feed(&mut self, bytes: &[u8]) -> Result<Option<(Response<BodyDecoder>, bool)>, ParseError> {
+        // Most heads arrive in one read and are parsed where they are, without a buffer.
         let mut held = std::mem::take(&mut self.buffered);
         let mut bytes = bytes;
         if !held.is_empty() {
+            // The end of a head, LF LF or LF CR LF, may be split over two reads: two bytes are looked at again.
             let seen = held.len().saturating_sub(2);
             held.extend_from_slice(bytes);
-            // Looked at from its start with every piece, one that comes byte by byte would cost its length squared.
+            // A parse from the start at every piece would make a head sent byte by byte quadratic.
             if held.len() < self.parse_at && !head::may_end(&held[seen..]) {
                 self.buffered = held;
                 return Ok(None);
@@ -211,6 +214,8 @@ impl HeadReader {
                 let (body, used) = BodyDecoder::new(head.framing, bytes)?;
                 return Ok(Some((head.response.map(|()| body), head.keep_alive && used == bytes.len())));
             }
+            // RFC 9110, section 15.2: a client must be able to parse any number of 1xx responses. The limit bounds a
+            // server that sends nothing else.
             self.interim += 1;
             if self.interim > INTERIM_MAX {
                 return Err(ParseError("more than 16 interim answers came before it"));
@@ -233,7 +238,7 @@ mod tests {
 
     use super::*;
 
-    /// Both ends of a connection.
+    /// Returns both ends of a connection.
     async fn pair() -> (HttpConnection, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
@@ -247,7 +252,7 @@ mod tests {
         template.request(&Method::POST, "*/*", &[], Bytes::from(vec![b'x'; body]))
     }
 
-    /// The status and the text of an answer; otherwise what broke.
+    /// Returns the status and text of a response, or the error.
     async fn answer(connection: &mut HttpConnection, request: Box<EncodedRequest>) -> Result<(u16, String), String> {
         let failed = |failure| match failure {
             SendError::NotSent(_, error) => format!("unsent: {error}"),
@@ -260,7 +265,7 @@ mod tests {
         Ok((head.status.as_u16(), String::from_utf8(text.to_vec()).unwrap()))
     }
 
-    /// Waits until the connection shows what came, or that it ended.
+    /// Waits until the connection shows the data or its end.
     async fn until(mut is: impl FnMut() -> bool) {
         let waiting = async {
             while !is() {
@@ -270,7 +275,7 @@ mod tests {
         tokio::time::timeout(Duration::from_secs(20), waiting).await.unwrap();
     }
 
-    /// A server that reads one request, writes `pieces`, each after the last was taken, and closes if it is to.
+    /// Runs a server that reads one request, writes `pieces` one after another, and closes if told to.
     async fn meet(pieces: Vec<Vec<u8>>, close: bool) -> (Result<(u16, String), String>, HttpConnection, TcpStream) {
         let (mut connection, mut server) = pair().await;
         let serving = async move {
@@ -364,7 +369,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_nobody_asked_for_ends_the_connection() {
-        // Along with the answer.
+        // With the response.
         let two = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".repeat(2);
         let chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n!".to_vec();
         for text in [two, chunked] {
@@ -372,14 +377,14 @@ mod tests {
             assert_eq!(answered, Ok((200, String::new())));
             until(|| !connection.is_ready()).await;
         }
-        // Later.
+        // After the response.
         let whole = || vec![b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok".to_vec()];
         let (_, connection, mut server) = meet(whole(), false).await;
         assert!(connection.is_ready() && connection.peek_is_open());
         server.write_all(b"!").await.unwrap();
         until(|| !connection.peek_is_open()).await;
         until(|| !connection.is_ready()).await;
-        // Or the end.
+        // The end of the connection.
         let (_, connection, server) = meet(whole(), false).await;
         drop(server);
         until(|| !connection.peek_is_open()).await;
@@ -388,7 +393,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_may_come_before_the_request_was_read() {
-        // More than the buffers of both sides take.
+        // More bytes than the buffers of both sides hold.
         let large = 32 << 20;
         let (mut connection, mut server) = pair().await;
         let serving = async {
@@ -412,19 +417,19 @@ mod tests {
         };
         let (answered, _server) = tokio::join!(answer(&mut connection, request(32 << 20)), serving);
         assert_eq!(answered, Ok((413, "no".to_owned())));
-        // The rest of the request would be taken for the next one.
+        // The next request would be taken for the rest of this one.
         assert!(!connection.is_ready());
     }
 
     #[tokio::test]
     async fn a_request_that_cannot_be_sent_comes_back() {
         let (mut connection, server) = pair().await;
-        // With what it did not read, the server's end is a reset.
+        // Unread bytes turn the close of the server into a reset.
         connection.stream.write_all(b"GET ").await.unwrap();
         server.readable().await.unwrap();
         drop(server);
         until(|| !connection.peek_is_open()).await;
-        // The kernel tells of the reset once.
+        // The kernel reports the reset once.
         let _ = connection.stream.read(&mut [0]).await;
         let failed = connection.exchange(request(2)).await;
         assert!(matches!(failed, Err(SendError::NotSent(request, _)) if request.is_unsent()));

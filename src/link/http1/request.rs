@@ -1,7 +1,7 @@
-//! Requests as bytes.
+//! Requests encoded as bytes.
 //!
-//! Owns the spelling of a request's head and how much of a request was sent. Does not know what the headers mean.
-//! Invariant: a header of the request replaces one of the template, and the length is that of the body.
+//! Owns the encoding of request heads and the count of sent bytes. Does not know what headers mean. Invariant: a header
+//! of the request replaces one of the template, and `Content-Length` is the length of the body.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -11,10 +11,10 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use tokio::io::AsyncWrite;
 
-/// What all requests to one target have in common, spelled once.
+/// Common part of all requests to one endpoint, encoded once.
 pub(in crate::link) struct RequestTemplate {
     path: String,
-    /// Each header with its line.
+    /// Headers with their encoded lines.
     lines: Vec<(HeaderName, Vec<u8>)>,
 }
 
@@ -28,7 +28,7 @@ impl RequestTemplate {
         RequestTemplate { path, lines: lines.collect() }
     }
 
-    /// A request, with JSON where its method is POST; of two headers of the same name the later one counts.
+    /// Encodes a request, with a JSON body if the method is POST. The last of several headers of one name counts.
     pub(in crate::link) fn request(
         &self,
         method: &Method,
@@ -36,6 +36,7 @@ impl RequestTemplate {
         headers: &[(HeaderName, HeaderValue)],
         body: Bytes,
     ) -> Box<EncodedRequest> {
+        // Sized up front, so that the head is allocated once.
         let own: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
         let common: usize = self.lines.iter().map(|(_, line)| line.len()).sum();
         let mut head = Vec::with_capacity(self.path.len() + common + own + accept.len() + 112);
@@ -43,6 +44,7 @@ impl RequestTemplate {
             head.extend_from_slice(part.as_bytes());
         }
         for (name, line) in &self.lines {
+            // A header of the request replaces the common one.
             if headers.iter().all(|(other, _)| other != name) {
                 head.extend_from_slice(line);
             }
@@ -55,7 +57,8 @@ impl RequestTemplate {
         for part in ["accept: ", accept, "\r\n"] {
             head.extend_from_slice(part.as_bytes());
         }
-        // RFC 9110, section 8.6: "A user agent SHOULD send Content-Length in a request when the method defines a meaning
+        // RFC 9110, section 8.6: "A user agent SHOULD send Content-Length in a request when the method defines a
+        // meaning
         // for enclosed content".
         if *method == Method::POST {
             head.extend_from_slice(b"content-type: application/json\r\ncontent-length: ");
@@ -73,7 +76,7 @@ fn put(head: &mut Vec<u8>, name: &HeaderName, value: &HeaderValue) {
     }
 }
 
-/// A request on its way.
+/// Encoded request and its progress.
 pub(in crate::link) struct EncodedRequest {
     head: Vec<u8>,
     body: Bytes,
@@ -85,7 +88,7 @@ impl EncodedRequest {
         self.sent == 0
     }
 
-    /// Sends what is left of it.
+    /// Sends the rest of the request.
     pub(super) fn poll_send(
         &mut self,
         mut stream: Pin<&mut impl AsyncWrite>,
@@ -100,6 +103,7 @@ impl EncodedRequest {
                 (head, body) => stream.as_mut().poll_write_vectored(cx, &[IoSlice::new(head), IoSlice::new(body)]),
             };
             match ready!(written)? {
+                // A stream that accepts no bytes without an error would loop for ever.
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 written => self.sent += written,
             }
@@ -154,7 +158,7 @@ mod tests {
         );
     }
 
-    /// Takes so many bytes at a time.
+    /// Writer that accepts this many bytes at a time.
     struct SlowWriter(Vec<u8>, usize);
 
     impl AsyncWrite for SlowWriter {

@@ -1,7 +1,7 @@
-//! The two tasks of a pipe: what reads its lines, and what writes them.
+//! Reading and writing tasks of a pipe.
 //!
-//! Owns how lines are delimited and what becomes of those that are none. Does not match answers to calls (`duplex`).
-//! Invariant: a line that is too long is not kept, and fails the call that it answers.
+//! Owns how lines are delimited and what happens to invalid ones. Does not match answers to calls (`rpc_pipe`).
+//! Invariant: an over-long line is never buffered whole, and fails the call that it answers.
 
 use std::fmt::Display;
 use std::future::poll_fn;
@@ -20,16 +20,16 @@ use crate::jsonrpc::{MalformedMessage, RpcPayload};
 use crate::link::partial_id::PartialIdScanner;
 use crate::link::{BATCH_MAX, LinkError};
 
-/// Messages that are written together, at most.
+/// Limit of messages in one write.
 const WRITE_AT_ONCE: usize = 64;
-/// Longest time for what was gathered to be written.
+/// Longest time for one write.
 const WRITE_TIME: Duration = Duration::from_secs(30);
-/// What is kept of the buffer for writing, in bytes.
+/// Limit of the write buffer's capacity between two writes, in bytes.
 const WRITE_BUFFER_MAX: usize = 256 * 1024;
-/// How long the end of the output is waited for, once the input is closed.
+/// Longest wait for the end of the output once the input is closed.
 const END_WAIT: Duration = Duration::from_millis(250);
 
-/// What is to be written, for whoever writes it.
+/// Queue of messages and replies, for the task that writes them.
 pub(in crate::link) struct WriteQueue {
     pub(super) messages: mpsc::Receiver<QueuedLine>,
     pub(super) replies: mpsc::Receiver<QueuedLine>,
@@ -37,10 +37,10 @@ pub(in crate::link) struct WriteQueue {
 }
 
 impl WriteQueue {
-    /// Waits for messages, and takes as many as there are within reason. False: there will be no more.
+    /// Waits for messages and takes a bounded number of them. False once no more will come.
     pub(in crate::link) async fn next(&mut self, waiting: &mut Vec<QueuedLine>) -> bool {
         poll_fn(|cx| {
-            // First: however much waits for the server, it shall not wait for the answer to a ping.
+            // Replies first: the answer to a ping must not wait behind queued calls.
             match self.replies.poll_recv_many(cx, waiting, WRITE_AT_ONCE) {
                 Poll::Ready(1..) => Poll::Ready(true),
                 _ => self.messages.poll_recv_many(cx, waiting, WRITE_AT_ONCE).map(|taken| taken > 0),
@@ -49,23 +49,24 @@ impl WriteQueue {
         .await
     }
 
-    /// The answers alone, where calls go another way; they end with the pipe.
+    /// Returns only the replies, for transports that send calls themselves. The stream ends with the pipe.
     pub(in crate::link) fn into_replies(self) -> impl Stream<Item = Bytes> + Send {
+        // Taken before the replies are moved out of `self`.
         let failed = self.failed();
         let mut answers = self.replies;
         let answers = stream::poll_fn(move |cx| answers.poll_recv(cx)).map(|(answer, _)| answer);
         answers.take_until(failed)
     }
 
-    /// Waits until something is written. False: it was not, and the pipe has failed.
+    /// Runs a write. False if it failed, and with it the pipe.
     pub(in crate::link) async fn run_write<E: Display>(&self, writing: impl Future<Output = Result<(), E>>) -> bool {
-        // A server that does not read its input is of no more use than one whose input is closed.
+        // A server that does not read its input is as useless as one whose input is closed.
         let failure = match tokio::time::timeout(WRITE_TIME, writing).await {
             Ok(Ok(())) => return true,
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("it does not read: nothing was taken for {WRITE_TIME:?}"),
         };
-        // Mostly the server has ended, and its output is about to: the reading task can then say how.
+        // Mostly the server has exited and its output is about to end. The reading task then knows the reason.
         let _ = tokio::time::timeout(END_WAIT, self.shared.closed.subscribe().wait_for(Option::is_some)).await;
         self.fail(LinkError::Closed(format!("the server takes no input: {failure}")));
         false
@@ -91,8 +92,8 @@ pub(super) async fn write_lines<W: AsyncWrite + Unpin>(mut writer: W, mut outbox
     let mut buffer = BytesMut::new();
     while outbox.next(&mut waiting).await {
         for (line, _place) in waiting.drain(..) {
-            // A line break inside would end the message early. JSON allows one only as white space between tokens,
-            // where a space means the same.
+            // A line break inside would end the message early. JSON allows it only as white space between tokens, where
+            // a space means the same.
             let mut rest = &line[..];
             while let Some(at) = memchr::memchr2(b'\n', b'\r', rest) {
                 buffer.extend_from_slice(&rest[..at]);
@@ -110,14 +111,14 @@ pub(super) async fn write_lines<W: AsyncWrite + Unpin>(mut writer: W, mut outbox
             return;
         }
         buffer.clear();
-        // One large message shall not be paid for ever after.
+        // One large message must not hold its memory for ever.
         if buffer.capacity() > WRITE_BUFFER_MAX {
             buffer = BytesMut::new();
         }
     }
 }
 
-/// A message's part of what may wait to be written.
+/// Returns the bytes that a message takes of the write budget.
 pub(super) fn write_cost(body: &Bytes) -> u32 {
     u32::try_from(body.len()).unwrap_or(u32::MAX)
 }
@@ -130,7 +131,7 @@ pub(super) async fn read_lines<R: AsyncRead + Unpin>(
 ) -> LinkError {
     let mut buffer = BytesMut::with_capacity(16 * 1024);
     let mut scanned = 0;
-    // Inside a line that is too long: all of it is thrown away, but for the id of the call that it answers.
+    // Scanner of an over-long line. The line is discarded, except for the id of the call that it answers.
     let mut skipping: Option<PartialIdScanner> = None;
     let mut owed = Vec::new();
     loop {
@@ -139,14 +140,14 @@ pub(super) async fn read_lines<R: AsyncRead + Unpin>(
             scanned = 0;
             match skipping.take() {
                 Some(mut scan) => shared.fail_oversized(scan.feed(&line), limit),
-                // It came at once, and is too long all the same.
+                // The line arrived in one read, but is over the limit all the same.
                 None if line.len() - 1 > limit => {
                     (shared.on_garbage)(too_long(limit).as_bytes());
                     shared.fail_oversized(PartialIdScanner::default().feed(&line), limit);
                 }
                 None => {
                     take_line(line, shared, &mut owed);
-                    // One that floods us leaves the thread to others now and then.
+                    // A server that floods the pipe must let other tasks run.
                     coop::consume_budget().await;
                 }
             }
@@ -154,6 +155,7 @@ pub(super) async fn read_lines<R: AsyncRead + Unpin>(
                 shared.send_owed_replies(&mut owed).await;
             }
         }
+        // The next search starts here, so that a line in many pieces is scanned once.
         scanned = buffer.len();
         if scanned > limit && skipping.is_none() {
             (shared.on_garbage)(too_long(limit).as_bytes());
@@ -164,8 +166,10 @@ pub(super) async fn read_lines<R: AsyncRead + Unpin>(
             buffer.clear();
             scanned = 0;
         }
+        // Without room, `read_buf` would grow the buffer by only 64 bytes at a time.
         buffer.reserve(8 * 1024);
         match reader.read_buf(&mut buffer).await {
+            // A last line without a line break is incomplete and dropped.
             Ok(0) => return LinkError::Closed(closed.to_owned()),
             Ok(_) => {}
             Err(e) => return LinkError::Closed(format!("reading from the server failed: {e}")),
@@ -177,20 +181,21 @@ fn too_long(limit: usize) -> String {
     format!("a line longer than max_message = {limit} bytes")
 }
 
-/// Takes one message, or a batch; what the server is owed for it goes into `owed`.
+/// Handles one message or a batch. Replies that the server must get are added to `owed`.
 pub(super) fn take_line(line: Bytes, shared: &PipeShared, owed: &mut Vec<Bytes>) {
     let on_garbage = &shared.on_garbage;
+    // Some Windows programs start their output with a byte order mark.
     let mut text = line.trim_ascii();
     text = text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text);
     if text.is_empty() {
         return;
     }
     let text = line.slice_ref(text);
-    // 2025-03-26 has batches, and servers of it may send them.
+    // Revision 2025-03-26 has batches, and its servers may send them.
     match RpcPayload::parse(&text, BATCH_MAX) {
         Ok(RpcPayload::One(message)) => owed.extend(shared.deliver(message, text.len())),
         Ok(RpcPayload::Batch(messages)) => {
-            // Each keeps the whole text alive: they share it.
+            // All messages of a batch share its text, and each keeps the whole text alive.
             let each = text.len() / messages.len().max(1);
             for message in messages {
                 match message {
@@ -207,8 +212,8 @@ pub(super) fn take_line(line: Bytes, shared: &PipeShared, owed: &mut Vec<Bytes>)
 }
 
 impl PipeShared {
-    /// Fails the call that a malformed answer names, if it does: nothing else will come for it. What may be a request,
-    /// or a line for people that has an `id`, is no answer.
+    /// Fails the call that a malformed answer names: no other answer will come. Possible requests and log lines with an
+    /// `id` do not count as answers.
     fn fail_malformed(&self, line: &[u8], wrong: &MalformedMessage) {
         let has = |word: &[u8]| memchr::memmem::find(line, word).is_some();
         let answers = has(b"\"jsonrpc\"") && (has(b"\"result\"") || has(b"\"error\"")) && !has(b"\"method\"");

@@ -1,8 +1,8 @@
-//! Answers to a server's own requests that the gateway gives by itself: to a ping, to what nobody can answer.
+//! Replies that the gateway itself gives to server requests, such as pings.
 //!
-//! Owns the bounds on them, apart from what calls may have waiting. Does not decide what is answered (`duplex`, and the
-//! revision). Invariant: a server that asks faster than it takes answers is not read meanwhile, but never for longer
-//! than [`ROOM_TIME`]: it may be blocked in writing what a call waits for.
+//! Owns the limits of these replies, apart from the limits of calls. Does not decide the replies (`rpc_pipe` and the
+//! revision do). Invariant: a server that asks faster than it reads replies is not read meanwhile, but never longer
+//! than [`ROOM_TIME`]. It may be blocked in writing data that a call waits for.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,25 +14,25 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use super::QueuedLine;
 use crate::link::reply_rate_limit::{ReplyMeter, ReplyRateLimit};
 
-/// Answers that wait to be written.
+/// Limit of replies waiting to be written.
 const REPLIES_MAX: usize = 256;
-/// Bytes of them.
+/// Limit of their bytes.
 const REPLY_BYTES: usize = 64 * 1024;
-/// How long room is waited for, and the server not read. After that answers are dropped until there is room.
+/// Longest wait for room, while the server is not read. Later replies are dropped until there is room.
 const ROOM_TIME: Duration = Duration::from_secs(5);
 
-/// The way of such answers to the server.
+/// Bounded queue of replies to the server.
 pub(super) struct ReplyQueue {
     queue: mpsc::Sender<QueuedLine>,
     room: Arc<Semaphore>,
     rate_limit: ReplyRateLimit,
     meter: ReplyMeter,
-    /// Room was waited for in vain, and there was none since.
+    /// True after a wait for room timed out, until there is room again.
     is_stuck: AtomicBool,
 }
 
 impl ReplyQueue {
-    /// Answers come out of the receiver in order.
+    /// Creates a queue. The receiver yields replies in order.
     pub(super) fn new(meter: ReplyMeter) -> (Self, mpsc::Receiver<QueuedLine>) {
         let (queue, receiver) = mpsc::channel(REPLIES_MAX);
         let room = Arc::new(Semaphore::new(REPLY_BYTES));
@@ -42,10 +42,10 @@ impl ReplyQueue {
         )
     }
 
-    /// Sends an answer, in its turn and when there is room. Whoever reads the server waits here, and thereby the server.
+    /// Queues a reply, at its rate and when there is room. The reading task waits here, which slows the server down.
     pub(super) async fn send(&self, answer: Bytes) {
         let is_late = self.rate_limit.wait_turn().await;
-        // One that is larger than all room would wait for ever.
+        // A reply larger than the whole room would wait for ever.
         let size = u32::try_from(answer.len().min(REPLY_BYTES)).unwrap_or(u32::MAX);
         if let Ok(place) = self.room.clone().try_acquire_many_owned(size)
             && self.queue.try_send((answer.clone(), place)).is_ok()
@@ -53,6 +53,7 @@ impl ReplyQueue {
             self.is_stuck.store(false, Ordering::Relaxed);
             return self.meter.answered(is_late);
         }
+        // One full wait is enough for a server that reads nothing; later replies are dropped at once.
         if self.queue.is_closed() || self.is_stuck.load(Ordering::Relaxed) {
             return self.meter.dropped();
         }

@@ -1,4 +1,7 @@
-//! One call on a legacy server, from its request to its answer.
+//! Call on a legacy server, from its request to its response.
+//!
+//! Owns the deadline of one call, its input requests and its progress token. Does not own the session; that is
+//! `LegacyConnection`. Invariant: a call that may have run and may change something is not sent twice.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,7 +30,7 @@ use crate::revision::legacy::tasks;
 use crate::revision::legacy::upstream::LegacyConnection;
 use crate::revision::{forwarded_headers, link_error, negotiate, notifications, route};
 
-/// A call on its way.
+/// Call in progress.
 pub(super) struct LegacyCall {
     server: Arc<LegacyConnection>,
     caller: Arc<Caller>,
@@ -35,20 +38,20 @@ pub(super) struct LegacyCall {
     method: McpMethod,
     body: Bytes,
     forwarded: HeaderList,
-    /// The request on its way, where something may come before its answer begins.
+    /// Request being sent, if messages may arrive on another stream before its response begins.
     sending: Option<BoxFuture<'static, SendResult>>,
     messages: Option<MessageStream>,
     deadline: Instant,
     inputs: Arc<InputCounter>,
-    /// What progress notifications of this call name.
+    /// Progress token of this call.
     token: u64,
-    /// The task whose end is waited for.
+    /// Task whose result the call awaits.
     task: Option<ByteString>,
-    /// Whether the call was sent as a task.
+    /// True if the call was sent as a task.
     as_task: bool,
-    /// The session that the request was sent in, by its generation.
+    /// Generation of the session in which the request was sent.
     sent_generation: u64,
-    /// Messages that its pipe had brought when the request was sent.
+    /// Number of messages that the pipe had delivered when the request was sent.
     received_before: u64,
     phase: SendPhase,
 }
@@ -61,14 +64,14 @@ enum SendPhase {
 }
 
 impl LegacyCall {
-    /// The exchange of a call, and what its progress is named by; nothing is sent before the first event is asked for.
+    /// Creates the exchange of a call and its progress token. Sends nothing before the first event is polled.
     pub(super) fn start(server: Arc<LegacyConnection>, caller: Arc<Caller>, call: Call) -> (Exchange, u64) {
         let running = LegacyCall::new(server, caller, call);
         let token = running.token;
         (running.into_exchange(), token)
     }
 
-    /// Waits for what a task comes to, with the progress that is named by `token`.
+    /// Awaits the result of a task and forwards its progress under `token`.
     pub(super) fn await_task_result(
         server: Arc<LegacyConnection>,
         caller: Arc<Caller>,
@@ -89,8 +92,8 @@ impl LegacyCall {
     }
 
     fn new(server: Arc<LegacyConnection>, caller: Arc<Caller>, call: Call) -> Self {
-        // A legacy server logs whether it was asked to or not: a message can be about any call of a client. It is not
-        // about the gateway's own.
+        // A legacy server logs whether a client requested it or not, so a message can be about any client call. It is
+        // never about the gateway's own.
         let logs = match caller.log_filter {
             _ if caller.principal.id == Principal::GATEWAY => LogInterest::Never,
             LogFilter::Nothing => LogInterest::Unwanted(caller.principal.id),
@@ -116,7 +119,7 @@ impl LegacyCall {
         let forwarded = forwarded_headers(&caller);
         // "It MUST block the response until the task reaches a terminal status": longer than a call may take.
         let wait = if task.is_some() { server.options.timeouts.input() } else { Duration::ZERO };
-        // What the call waited for its turn is part of its time.
+        // Time spent in the queue counts towards the call's timeout.
         let deadline = received + server.options.timeouts.call() + wait;
         LegacyCall {
             token: entry.id,
@@ -155,8 +158,8 @@ impl LegacyCall {
             self.server.settle_cancellations(&self.caller).await;
             self.received_before = self.server.link.received_count();
             self.phase = SendPhase::Sent;
-            // Where something may come on another stream, it is heard while the server says nothing on the call's own:
-            // it may wait for the answer before it even sends its status.
+            // Some servers wait for an input response before they send even the status of the call's response. So the
+            // side queue is read while the request is still being sent.
             let sending = self.send();
             if self.entry.side_queue.is_some() && !self.server.link.is_multiplexed() {
                 self.sending = Some(Box::pin(sending));
@@ -175,7 +178,7 @@ impl LegacyCall {
                         if !self.has_time() {
                             return self.timed_out();
                         }
-                        // However much it says, others have their turns.
+                        // A chatty server must not keep other tasks from running.
                         coop::consume_budget().await;
                     }
                     if let Some(event) = self.on_message(message).await {
@@ -215,7 +218,7 @@ impl LegacyCall {
                 None => std::future::pending().await,
             }
         };
-        // Before the wait began, or while it did, the server may have asked where nobody knew yet who waits.
+        // The server may have sent requests of the task before this wait began, or on another stream.
         let kept = async {
             match task {
                 Some(task) => server.task_inputs.next_held(task).await,
@@ -223,6 +226,7 @@ impl LegacyCall {
             }
         };
         let received = server.options.timeouts.timers().timeout_at(self.deadline, async {
+            // `biased`: the call's own stream goes first, since a response there makes the other sources irrelevant.
             tokio::select! {
                 biased;
                 received = own => received,
@@ -233,8 +237,10 @@ impl LegacyCall {
         received.await.unwrap_or(IncomingItem::TimedOut)
     }
 
-    /// While the user is being asked, the call's own time stands still; after the answer it begins anew. How long a
-    /// question may stay open, and how often a call may ask, is bounded.
+    /// Returns a later deadline if input requests extend the call.
+    ///
+    /// The call's timeout stands still while a user is answering and starts again after the response. The time and the
+    /// number of input requests are bounded.
     fn extended_deadline(&self) -> Option<Instant> {
         let timeout = self.server.options.timeouts.call();
         if self.inputs.open.load(Ordering::Acquire) > 0 {
@@ -244,13 +250,15 @@ impl LegacyCall {
         answered.map(|answered| answered + timeout).filter(|deadline| *deadline > Instant::now())
     }
 
-    /// Whether the call has time for something that is not its answer: a server that has something to say all the time
-    /// must not make its call last for as long as it likes.
+    /// True if the call has time left for a message other than its response.
+    ///
+    /// Without this check, a server that always sends something could extend its call without end.
     fn has_time(&mut self) -> bool {
         Instant::now() < self.deadline || self.extended_deadline().map(|deadline| self.deadline = deadline).is_some()
     }
 
     fn timed_out(&mut self) -> ExchangeEvent {
+        // Silence on a shared pipe hints that the server hangs. Over HTTP, each call has a stream of its own.
         if self.server.link.is_multiplexed() && self.server.link.received_count() == self.received_before {
             self.server.calls.report_silence();
         }
@@ -267,7 +275,7 @@ impl LegacyCall {
 
     // === sending ===
 
-    /// Sends the request; once more if the session turns out to be gone.
+    /// Sends the request, and sends it again if the session turns out to be lost.
     fn send(&self) -> impl Future<Output = SendResult> + Send + 'static {
         let (server, body, id) = (self.server.clone(), self.body.clone(), self.entry.id);
         let (forwarded, changes) = (self.forwarded.clone(), matches!(self.method, McpMethod::CallTool));
@@ -289,7 +297,8 @@ impl LegacyCall {
                 };
                 return (Err(renewal_error(failed, &proof, changes)), sent_in);
             }
-            // A 404 proves that the call never ran. Anything else does not: only what changes nothing is sent again.
+            // Only a 404 proves that the call never ran. After other errors, only calls that change nothing are sent
+            // again.
             if proof == SessionLoss::Maybe && changes {
                 return (Err(fault(&error)), sent_in);
             }
@@ -310,7 +319,7 @@ impl LegacyCall {
             }
             RpcMessage::Notification(notification) => self.on_notification(notification),
             RpcMessage::Request(request) => {
-                // A server that takes no answers holds up its call, but for no longer than the call may take.
+                // A server that does not read responses holds up its own call, but only until the call's deadline.
                 let (alarms, deadline) = (self.server.options.timeouts.timers().clone(), self.deadline);
                 alarms.timeout_at(deadline, self.on_request(request)).await.unwrap_or(None)
             }
@@ -320,14 +329,15 @@ impl LegacyCall {
     async fn on_response(&mut self, response: RpcResponse) -> Result<Outcome, Error> {
         match response.outcome {
             Ok(mut result) => {
-                // A member of a later revision: here it is no word of the server's, and must not become one.
+                // `resultType` belongs to a later revision. A legacy server does not mean it, so it must not reach such
+                // a client.
                 if result.get("resultType").is_some() {
                     result.remove("resultType");
                 }
                 self.read_result(result)
             }
             Err(error) => {
-                // Some servers say with status 200 that they forgot the session: the next call shall find a new one.
+                // Some servers report a lost session with status 200. The next call shall find a new session.
                 if self.server.has_session() && mentions_lost_session(&error) {
                     let alarms = self.server.options.timeouts.timers();
                     let _ = alarms.timeout_at(self.deadline, self.server.renew_session(self.sent_generation)).await;
@@ -337,10 +347,10 @@ impl LegacyCall {
         }
     }
 
-    /// A result, with the task that it is or holds.
+    /// Reads a result, with the task that it is or contains.
     fn read_result(&self, mut result: JsonObject) -> Result<Outcome, Error> {
         let task = match self.method {
-            // A server that does not take the call for a task answers with what it came to.
+            // A server that ignores the task parameter answers with the plain result.
             McpMethod::CallTool if self.as_task => tasks::read_created(&mut result),
             McpMethod::Task(TaskMethod::Get | TaskMethod::Cancel) => {
                 let task = tasks::read_state(&mut result);
@@ -372,7 +382,7 @@ impl LegacyCall {
                 own.then_some(ExchangeEvent::Notification(Notification::Progress(params)))
             }
             notice @ Notification::Log(..) => Some(ExchangeEvent::Notification(notice)),
-            // A change that is told on a call's stream is for everybody.
+            // Other notifications concern all clients, even if they arrive on a call's stream.
             notice => {
                 self.server.publish(notice);
                 None
@@ -383,7 +393,7 @@ impl LegacyCall {
     async fn on_request(&mut self, request: RpcRequest) -> Option<ExchangeEvent> {
         let about = tasks::task_of(&request.params);
         if about.is_some() && about != self.task {
-            // Another task's question, which may be another client's.
+            // The request belongs to another task, which may be another client's.
             self.server.on_task_request(about.unwrap_or(ByteString::literal("")), request).await;
             return None;
         }
@@ -406,7 +416,7 @@ impl LegacyCall {
         }
         let (answer, answers) = oneshot::channel();
         let guard = CountedInputGuard::new(&self.inputs, self.server.calls.begin_input(self.entry.id));
-        // On a pipe, it may be a question of another call of the same client.
+        // On a shared pipe, the request may belong to another call of the same client.
         let another = (about.is_none() && self.server.link.is_multiplexed()).then(|| {
             (self.caller.clone(), RpcRequest { id: id.clone(), method: method.clone(), params: params.clone() })
         });
@@ -442,7 +452,7 @@ impl Drop for LegacyCall {
     }
 }
 
-/// What came of sending, and the session that it was sent in.
+/// Result of sending, and the generation of the session it was sent in.
 type SendResult = (Result<MessageStream, Error>, u64);
 
 enum IncomingItem {
@@ -452,23 +462,23 @@ enum IncomingItem {
     TimedOut,
 }
 
-/// How often a server may ask in one call before it is taken to be asking for ever.
+/// Limit of input requests in one call. A server beyond it is taken to loop.
 const INPUT_REQUESTS_MAX: usize = 64;
 
-/// What a call asked its user.
+/// Input requests of one call.
 #[derive(Default)]
 struct InputCounter {
-    /// How often, all in all.
+    /// Number of input requests since the call began.
     total: AtomicUsize,
-    /// Questions without an answer.
+    /// Number of input requests without a response.
     open: AtomicUsize,
-    /// Whether the call was answered: what it still asks is another call's question.
+    /// True once the call has its response. Later input requests belong to another call.
     is_answered: AtomicBool,
-    /// When the last answer was sent.
+    /// Time of the last input response.
     last_answered: Mutex<Option<Instant>>,
 }
 
-/// One question that the user has not answered yet.
+/// Guard of one input request that waits for its user.
 struct CountedInputGuard {
     inputs: Arc<InputCounter>,
     _pending: InputGuard,
@@ -483,12 +493,13 @@ impl CountedInputGuard {
 
 impl Drop for CountedInputGuard {
     fn drop(&mut self) {
+        // The time first: once `open` is zero, `extended_deadline` reads it.
         *self.inputs.last_answered.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         self.inputs.open.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-/// Waits for the client's answer and sends it to the server.
+/// Waits for the client's input response and sends it to the server.
 async fn forward_responses(
     server: Arc<LegacyConnection>,
     id: RequestId,
@@ -498,6 +509,7 @@ async fn forward_responses(
     guard: CountedInputGuard,
 ) {
     let answers = tokio::time::timeout(server.options.timeouts.input(), answers).await;
+    // A dropped responder after the call's response means that the request was for another call on the pipe.
     if let (Ok(Err(_)), Some((caller, request))) = (&answers, another)
         && guard.inputs.is_answered.load(Ordering::Acquire)
         && server.calls.redeliver_request(&caller, request).is_ok()
@@ -509,7 +521,7 @@ async fn forward_responses(
         _ => Err(RpcError { code: code::INTERNAL, message: "The client did not answer".into(), data: None }),
     };
     if let Ok(result) = &mut outcome {
-        // What the client calls the task is no name for the server.
+        // The client's task id is unknown to the server.
         tasks::untag_task(result);
         if let Some(task) = &task {
             tasks::tag_task(result, task);
@@ -519,7 +531,7 @@ async fn forward_responses(
     drop(guard);
 }
 
-/// The params with `_meta` as a legacy server takes it: the client's own, and our progress token.
+/// Adds `_meta` as a legacy server expects it: the client's members and the gateway's progress token.
 fn with_meta(mut params: JsonObject, mut meta: JsonObject, token: Option<u64>) -> JsonObject {
     if let Some(token) = token {
         meta.set(ByteString::literal("progressToken"), RawJson::number(token));
@@ -530,18 +542,19 @@ fn with_meta(mut params: JsonObject, mut meta: JsonObject, token: Option<u64>) -
     params
 }
 
-/// Whether the server forgot our session.
+/// Evidence that the server lost the session.
 #[derive(PartialEq)]
 enum SessionLoss {
     No,
-    /// It says something like it, but may have run the request.
+    /// The error looks like it, but the request may have run.
     Maybe,
-    /// It says so as the specification wants it said.
+    /// The error is the 404 that the specification demands.
     Proven,
 }
 
-/// The error of a call whose session was lost and could not be renewed. Where the call may have run, it is not one that
-/// was never sent, however little the server was there for its renewal.
+/// Builds the error of a call whose session was lost and could not be renewed.
+///
+/// A call that may have run and changes something is not retryable, whatever error the renewal had.
 fn renewal_error(failed: Error, proof: &SessionLoss, changes: bool) -> Error {
     if *proof == SessionLoss::Maybe && changes { failed.with_retryable(Retryable::No) } else { failed }
 }
@@ -562,7 +575,7 @@ fn classify_loss(error: &LinkError, had_session: bool) -> SessionLoss {
 }
 
 fn mentions_lost_session(error: &RpcError) -> bool {
-    // These are about what was asked for, whose name may hold any word.
+    // These codes are about the request's target, whose name may contain any word.
     if matches!(error.code, code::METHOD_NOT_FOUND | code::INVALID_PARAMS | super::RESOURCE_NOT_FOUND) {
         return false;
     }

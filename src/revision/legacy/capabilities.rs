@@ -1,15 +1,18 @@
-//! What the legacy revisions say about questions to clients, where it matters beyond their own edge.
+//! Client capabilities and URL elicitations of the legacy revisions.
+//!
+//! Owns their reading and their names. Pure functions, which send nothing. Invariant: an elicitation by URL has an id
+//! before a legacy client gets it.
 
 use crate::json::{ByteString, JsonObject, RawJson};
 use crate::jsonrpc::RpcError;
 use crate::model::{ClientCapabilities, InputKind};
 
-/// "URL elicitation required" (2025-11-25/client/elicitation.mdx, Error Handling).
+/// Error code "URL elicitation required" (2025-11-25/client/elicitation.mdx, Error Handling).
 const URL_ELICITATION_REQUIRED: i64 = -32042;
-/// Names an elicitation by URL, so that its end can be told.
+/// Member with the id of an elicitation by URL, which its completion names.
 const ELICITATION_ID: &str = "elicitationId";
 
-/// Reads a client's capabilities; all revisions spell these members alike.
+/// Reads a client's capabilities. All revisions share these members.
 pub(in crate::revision) fn read_client_capabilities(capabilities: &JsonObject) -> ClientCapabilities {
     let has = |name: &str| capabilities.get(name).is_some_and(RawJson::is_object);
     let elicitation = capabilities.get_object("elicitation");
@@ -26,7 +29,7 @@ pub(in crate::revision) fn read_client_capabilities(capabilities: &JsonObject) -
     }
 }
 
-/// The capabilities that a client would have to declare, to be asked for this.
+/// Returns the capability that a client must declare for this kind of input request.
 pub(in crate::revision) fn required_capability(kind: InputKind) -> RawJson {
     match kind {
         InputKind::ElicitForm => RawJson::literal(r#"{"elicitation":{"form":{}}}"#),
@@ -38,8 +41,9 @@ pub(in crate::revision) fn required_capability(kind: InputKind) -> RawJson {
     }
 }
 
-/// The params of the elicitations that an error demands, if it is the error that does: "The error MUST include a list
-/// of elicitations that are required to complete before the original can be retried."
+/// Returns the params of the elicitations that an error demands. `None` for other errors.
+///
+/// "The error MUST include a list of elicitations that are required to complete before the original can be retried."
 pub(in crate::revision) fn url_elicitations(error: &RpcError) -> Option<Vec<JsonObject>> {
     if error.code != URL_ELICITATION_REQUIRED {
         return None;
@@ -49,10 +53,13 @@ pub(in crate::revision) fn url_elicitations(error: &RpcError) -> Option<Vec<Json
     listed.filter(|listed| !listed.is_empty())
 }
 
-/// The id of an elicitation by URL; where its server's revision has none, it gets one, since clients of these revisions
-/// look for it: "Any elicitations [...] MUST be URL mode elicitations and have an `elicitationId` property".
+/// Returns the id of an elicitation by URL, and adds one if its server's revision has none.
+///
+/// Legacy clients expect it: "Any elicitations [...] MUST be URL mode elicitations and have an `elicitationId`
+/// property".
 pub(super) fn ensure_elicitation_id(params: &mut JsonObject) -> Option<ByteString> {
     if params.get(ELICITATION_ID).is_none() {
+        // 128 random bits, since ids must not collide across servers.
         let id: [u8; 16] = crate::random::random_bytes();
         let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
         params.set(ByteString::literal(ELICITATION_ID), RawJson::string(&hex));

@@ -1,7 +1,7 @@
-//! The legacy client side: sessions over Streamable HTTP.
+//! Legacy dialect for clients: sessions over Streamable HTTP.
 //!
-//! Owns POST, GET and DELETE of a session and what is answered without any server. Calls are in `call`, the session's
-//! own stream is in `stream`. Invariant: no session is touched before its principal and endpoint were checked.
+//! Owns POST, GET and DELETE of a session and the methods that need no server. Does not run calls (`request.rs`) or the
+//! GET stream (`get_stream.rs`). Invariant: no session is touched before its principal and endpoint were checked.
 
 use std::sync::Arc;
 
@@ -28,17 +28,17 @@ use crate::revision::{
 };
 use crate::session::{GET_STREAM, Session, SubscribeOutcome, parse_id};
 
-/// The header of the standard for server-sent events.
+/// Header of the standard for server-sent events.
 const LAST_EVENT_ID: http::HeaderName = http::HeaderName::from_static("last-event-id");
 
-/// The one legacy front.
+/// Dialect of all legacy revisions.
 pub(in crate::revision) static DIALECT: LegacyDialect = LegacyDialect;
 
 pub(in crate::revision) struct LegacyDialect;
 
 impl Dialect for LegacyDialect {
-    /// It claims whatever the modern front did not: what cannot be read is refused in the older spelling, which
-    /// every client understands.
+    // Matches everything that the modern dialect did not. Unreadable requests get the older wire form, which every
+    // client understands.
     fn matches(&self, _: &RequestHead<'_>, _: &BodyHint<'_>) -> bool {
         true
     }
@@ -69,7 +69,7 @@ impl Dialect for LegacyDialect {
     }
 }
 
-/// Why a request did not become a call.
+/// Error of a request that did not become a call.
 pub(super) struct LegacyRefusal {
     pub(super) id: Option<RequestId>,
     pub(super) error: Error,
@@ -117,6 +117,7 @@ async fn post(
     })?;
     check_content_type(&headers)?;
     let stream = accepts_stream(&headers)?;
+    // `initialize` is the only request without a session.
     if let RpcPayload::One(RpcMessage::Request(request)) = &payload
         && &*request.method == "initialize"
     {
@@ -138,7 +139,7 @@ async fn post(
     }
 }
 
-/// The id of the request that a refusal answers, if it is a single one.
+/// Returns the id of the refused request if the payload is a single request.
 pub(super) fn request_id(payload: &RpcPayload) -> Option<RequestId> {
     match payload {
         RpcPayload::One(RpcMessage::Request(request)) => Some(request.id.clone()),
@@ -146,7 +147,7 @@ pub(super) fn request_id(payload: &RpcPayload) -> Option<RequestId> {
     }
 }
 
-/// The body must be JSON: a page of another origin can send other types without being asked.
+/// Checks that the body is JSON. Pages of another origin can send other media types without a preflight request.
 pub(in crate::revision) fn check_content_type(headers: &HeaderMap) -> Result<(), Error> {
     let json = headers.get(header::CONTENT_TYPE).is_none_or(|v| v.as_bytes().starts_with(b"application/json"));
     if !json {
@@ -158,10 +159,10 @@ pub(in crate::revision) fn check_content_type(headers: &HeaderMap) -> Result<(),
     Ok(())
 }
 
-/// What clients accept, as nearly all of them spell it.
+/// `Accept` header of nearly all clients.
 const USUAL_ACCEPT: &str = "application/json, text/event-stream";
 
-/// Whether the client takes event streams. Fails where it takes neither them nor JSON.
+/// True if the client accepts event streams. Fails if it accepts neither streams nor JSON.
 fn accepts_stream(headers: &HeaderMap) -> Result<bool, Error> {
     let Some(accept) = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()) else { return Ok(true) };
     if accept == USUAL_ACCEPT {
@@ -196,10 +197,13 @@ fn find_session(
         .sessions
         .find(id, principal, scope)
         .or_else(|| restore::restore_session(id, headers, principal, scope, (server, state)))
+        // A session of HTTP+SSE or stdio lives on its own stream and is no session of this transport.
         .filter(|session| session.shared_stream.is_none())
         .ok_or_else(|| Error::new(McpErrorKind::UnknownSession, "Session not found: initialize again"))
 }
 
+/// Checks the version header, if there is one.
+///
 /// 2025-11-25/basic/transports.mdx, Protocol Version Header: "If the server receives a request with an invalid or
 /// unsupported `MCP-Protocol-Version`, it MUST respond with `400 Bad Request`."
 fn check_version(headers: &HeaderMap) -> Result<(), Error> {
@@ -235,12 +239,12 @@ fn initialize(
     Ok(response)
 }
 
-/// Counts an `initialize`, by the revision that its client speaks from now on.
+/// Counts an `initialize` under the revision that its client speaks from now on.
 pub(super) fn count_initialize(state: &DownstreamState, error: Option<&Error>, params: &JsonObject, received: Instant) {
     count_local_answer(&state.metrics, "initialize", error, negotiate_profile(params).name, received.elapsed());
 }
 
-/// The answer to `initialize`.
+/// Encodes the result of `initialize`.
 pub(super) fn initialize_result(request: &RpcRequest, session: &Session, server: &Arc<dyn Server>) -> Vec<Bytes> {
     let caller = session.caller.load();
     let face = server.describe(&caller);
@@ -263,13 +267,15 @@ fn write_capabilities(revision: &str, features: &ServerCapabilities) -> JsonObje
     capabilities
 }
 
-/// 2025-11-25/basic/lifecycle.mdx, Version Negotiation: "Otherwise, the server MUST respond with another protocol version
-/// it supports. This SHOULD be the latest version supported by the server."
+/// Picks the revision for a client.
+///
+/// 2025-11-25/basic/lifecycle.mdx, Version Negotiation: "Otherwise, the server MUST respond with another protocol
+/// version it supports. This SHOULD be the latest version supported by the server."
 fn negotiate_profile(params: &JsonObject) -> &'static Profile {
     params.get_string("protocolVersion").as_deref().and_then(profile).unwrap_or(NEWEST)
 }
 
-/// Who a client is, by its `initialize`.
+/// Reads the caller from its `initialize` request.
 pub(super) fn read_caller(
     params: &JsonObject,
     headers: &HeaderMap,
@@ -293,7 +299,7 @@ pub(super) fn read_caller(
     })
 }
 
-/// The client's headers that some server's config names.
+/// Collects the client's headers that the config of some server names.
 pub(in crate::revision) fn collect_forwarded(
     headers: &HeaderMap,
     state: &DownstreamState,
@@ -314,9 +320,11 @@ fn get(
     }
     let session = find_session(&inbound.headers, &inbound.principal, &inbound.scope, server, state)?;
     let profile = profile(session.caller.load().revision).unwrap_or(NEWEST);
+    // Revisions without resumption ignore the header.
     let last = inbound.headers.get(LAST_EVENT_ID).filter(|_| profile.resumes);
     let Some(last) = last else { return Ok(get_stream::open_stream(&session, server, state, None)?) };
     match last.to_str().ok().and_then(parse_id) {
+        // The events of a previous process are lost, but its event ids can be told apart.
         Some(event) if session.resumption.is_from_previous_process(event) => {
             restore::resume(&session, server, event.0, state)
         }
@@ -343,7 +351,7 @@ fn delete(
 
 // === what needs no server ===
 
-/// `logging/setLevel`.
+/// Sets the session's log level (`logging/setLevel`).
 pub(super) fn set_level(session: &Session, params: &JsonObject) -> Result<JsonObject, Error> {
     let level = params.get_string("level").and_then(|name| LogLevel::from_name(&name));
     let level = level.ok_or_else(|| {
@@ -352,12 +360,13 @@ pub(super) fn set_level(session: &Session, params: &JsonObject) -> Result<JsonOb
             "Invalid params: level must be one of debug, info, notice, warning, error, critical, alert, emergency",
         )
     })?;
+    // Another request of the session may replace the caller at the same time.
     session.caller.rcu(|caller| Caller { log_filter: LogFilter::AtLeast(level), ..(**caller).clone() });
     session.persist();
     Ok(JsonObject::new())
 }
 
-/// `resources/subscribe` where it has to be found out first whether the server serves it; `None`: it is known.
+/// Tries a subscription at a server that may not support them. Returns `None` if the support is known.
 pub(super) fn try_subscribe(
     turn: &request::SessionRequest<'_>,
     params: &JsonObject,
@@ -371,7 +380,7 @@ pub(super) fn try_subscribe(
     }))
 }
 
-/// `resources/subscribe`: a listener of the session that writes to its stream.
+/// Subscribes the session to a resource (`resources/subscribe`). Updates go to the session's stream.
 pub(super) fn subscribe(
     session: &Arc<Session>,
     server: &Arc<dyn Server>,
@@ -395,12 +404,13 @@ pub(super) fn subscribe(
     if !notices.acknowledged.uris.contains(&uri) {
         return Err(Error::new(McpErrorKind::UnknownResource, format!("Resource not found: {uri}")));
     }
+    // A copy: the URI is a span of the request, whose buffer must not live as long as the subscription.
     let uri = ByteString::from(uri.as_str());
     match session.subscribe(&uri) {
         SubscribeOutcome::New(subscription) => {
             tokio::spawn(get_stream::forward_subscription(uri, notices, Arc::downgrade(session), subscription));
         }
-        // It may be at another server, or nowhere, by now.
+        // The URI may belong to another server by now, or to none.
         SubscribeOutcome::Already(subscription) => subscription.renew(notices),
         SubscribeOutcome::TooMany => {
             let message = "The session has too many subscriptions (limits.subscriptions); end some first";
@@ -410,7 +420,7 @@ pub(super) fn subscribe(
     Ok(JsonObject::new())
 }
 
-/// `resources/unsubscribe`.
+/// Ends a subscription (`resources/unsubscribe`).
 pub(super) fn unsubscribe(session: &Session, params: &JsonObject) -> Result<JsonObject, Error> {
     let uri = params
         .get_string("uri")
@@ -419,7 +429,7 @@ pub(super) fn unsubscribe(session: &Session, params: &JsonObject) -> Result<Json
     Ok(JsonObject::new())
 }
 
-/// A notification of the client.
+/// Handles a notification from the client.
 pub(super) fn on_notification(
     session: &Arc<Session>,
     server: &Arc<dyn Server>,
@@ -434,7 +444,7 @@ pub(super) fn on_notification(
             }
         }
         "notifications/roots/list_changed" => server.notify(&session.caller.load_full(), Notification::RootsChanged),
-        // `initialized` opens nothing that was closed; whatever else comes is for nobody that we know.
+        // `initialized` changes nothing here, and other notifications have no known receiver.
         _ => {}
     }
 }

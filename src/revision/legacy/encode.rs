@@ -1,4 +1,7 @@
-//! Errors and results, as the legacy revisions spell them.
+//! Errors and results in the wire form of the legacy revisions.
+//!
+//! Owns error codes, HTTP statuses and the tool error. Does not encode notifications. Invariant: error codes of legacy
+//! responses come from here alone.
 
 use bytes::Bytes;
 
@@ -7,10 +10,10 @@ use crate::jsonrpc::{RequestId, RpcError, code, encode_with, write_error, write_
 use crate::model::{Error, McpErrorKind, McpMethod, Outcome};
 use crate::revision::legacy::RESOURCE_NOT_FOUND;
 
-/// Results larger than this are handed on as they are instead of being copied into one buffer.
+/// Size in bytes above which a result is passed on as it is, instead of being copied into one buffer.
 const COPY_MAX: usize = 4 * 1024;
 
-/// The code and text for an error; the only place where legacy answers get them.
+/// Converts an error to the legacy code and text. All legacy responses use this function.
 pub(in crate::revision) fn rpc_error(error: &Error) -> RpcError {
     let code = match &error.kind {
         McpErrorKind::ServerError(answered) => return answered.clone(),
@@ -35,7 +38,7 @@ pub(in crate::revision) fn rpc_error(error: &Error) -> RpcError {
     RpcError { code, message: ByteString::from(error.message.as_ref()), data: error.data.clone() }
 }
 
-/// Which HTTP status goes with an error that ends a request before it was a call.
+/// Returns the HTTP status for an error that ends a request before it became a call.
 pub(super) fn http_status(error: &Error) -> u16 {
     match error.kind {
         // 2025-11-25/basic/transports.mdx, Session Management: "it MUST respond to requests containing that session
@@ -48,7 +51,7 @@ pub(super) fn http_status(error: &Error) -> u16 {
     }
 }
 
-/// A failed server on a tool call is a result that the model can read: `isError`.
+/// Builds the result of a tool call on a failed server: `isError`, which the model can read.
 pub(in crate::revision) fn tool_error(error: &Error) -> JsonObject {
     let text =
         JsonObject::new().with("type", RawJson::literal("\"text\"")).with("text", RawJson::string(&error.message));
@@ -57,7 +60,7 @@ pub(in crate::revision) fn tool_error(error: &Error) -> JsonObject {
     JsonObject::new().with("content", content).with("isError", RawJson::literal("true"))
 }
 
-/// An answer in parts.
+/// Encodes the end of a call in parts.
 pub(super) fn encode_outcome(id: &RequestId, method: &McpMethod, end: Result<Outcome, Error>) -> Vec<Bytes> {
     match end {
         Ok(outcome) => encode_result(id, &outcome.result),
@@ -68,7 +71,7 @@ pub(super) fn encode_outcome(id: &RequestId, method: &McpMethod, end: Result<Out
     }
 }
 
-/// A result; a large one that nobody changed is not copied.
+/// Encodes a result. A large unchanged result is not copied.
 pub(super) fn encode_result(id: &RequestId, result: &JsonObject) -> Vec<Bytes> {
     match result.whole_members() {
         Some(members) if members.len() > COPY_MAX => {
@@ -82,7 +85,7 @@ pub(super) fn encode_result(id: &RequestId, result: &JsonObject) -> Vec<Bytes> {
     }
 }
 
-/// An error answer.
+/// Encodes an error response.
 pub(super) fn encode_error(id: Option<&RequestId>, error: &Error) -> Bytes {
     encode_with(256, |out| write_error(out, id, &rpc_error(error)))
 }

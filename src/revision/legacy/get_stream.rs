@@ -1,4 +1,7 @@
-//! A session's own stream (GET): what belongs to no call.
+//! GET stream of a session, for messages that belong to no call.
+//!
+//! Owns the order of events on that stream and its end. Does not store events; that is `session.resumption`. Invariant:
+//! a session has one such stream at a time.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -19,10 +22,10 @@ use crate::session::{GET_STREAM, Session, SessionActivityGuard, SessionSubscript
 use crate::sse;
 use crate::telemetry::CountGuard;
 
-/// How often a stream with open calls looks whether they are over, while the gateway drains.
+/// Interval at which a draining stream with open calls checks for their end.
 const DRAIN_POLL: Duration = Duration::from_millis(50);
 
-/// Whether one more stream may be opened.
+/// Checks that one more stream may be opened.
 pub(super) fn check_stream_limit(state: &DownstreamState) -> Result<(), Error> {
     if state.metrics.streams.get() < i64::try_from(state.streams_max).unwrap_or(i64::MAX) {
         return Ok(());
@@ -32,7 +35,7 @@ pub(super) fn check_stream_limit(state: &DownstreamState) -> Result<(), Error> {
     Err(Error::new(McpErrorKind::Overloaded, message))
 }
 
-/// Opens the stream; one that the session had before ends. `after`: the last event of it that the client has.
+/// Opens the stream and closes the session's previous one. `after` is the last event that the client has.
 pub(super) fn open_stream(
     session: &Arc<Session>,
     server: &Arc<dyn Server>,
@@ -43,6 +46,7 @@ pub(super) fn open_stream(
     let profile = profile(session.caller.load().revision).unwrap_or(NEWEST);
     let position = session.resumption.get_stream_position();
     let after = after.unwrap_or(position);
+    // An id that was never given out: the client resumes another stream, or invents ids.
     if after > position {
         state.metrics.resumed.with_label_values(&["unknown"]).inc();
         return Err(resumable::unknown_event());
@@ -53,9 +57,9 @@ pub(super) fn open_stream(
     restore::queue_catch_up(session);
     let replaced = session.open_stream();
     let keeps = profile.resumes;
-    // The first bytes go at once: some clients and proxies wait for them before they call the stream open.
+    // The first bytes go at once: some clients and proxies wait for them before they report the stream as open.
     let first = match profile.primes && keeps {
-        // Not where events follow that the client has not got: it would take them for had.
+        // No priming event before missed events: the client would take these for received.
         true if after == position => session.resumption.priming_event(GET_STREAM, resumable::RETRY_DELAY),
         _ => Bytes::from_static(sse::KEEP_ALIVE),
     };
@@ -65,7 +69,7 @@ pub(super) fn open_stream(
     Ok(respond(open))
 }
 
-/// The response that is the stream.
+/// Builds the response that carries the stream.
 pub(super) fn respond(open: GetStream) -> Response<Body> {
     let chunks = stream::unfold(open, |mut open| async move { open.next().await.map(|chunk| (chunk, open)) });
     let mut response = Response::new(Body::Stream(Box::pin(chunks)));
@@ -73,7 +77,7 @@ pub(super) fn respond(open: GetStream) -> Response<Body> {
     response
 }
 
-/// An open stream.
+/// Open GET stream.
 pub(super) struct GetStream {
     session: Arc<Session>,
     notifications: NotificationStream,
@@ -81,21 +85,21 @@ pub(super) struct GetStream {
     draining: CancellationToken,
     keep_alive: Duration,
     first: Option<Bytes>,
-    /// The last event that the client has, where events are kept for it.
+    /// Number of the client's last event, if events are kept for it.
     last_event: Option<u64>,
-    /// When the client is let go: to come back, or because it never began.
+    /// Time at which the client is disconnected: to reconnect, or because it never sent `initialize`.
     pub(super) deadline: Option<Instant>,
-    /// What calls have to say, where their answers come on this stream too.
+    /// Events of calls, if their responses use this stream, too.
     pub(super) calls: Option<mpsc::Receiver<Bytes>>,
-    /// What ends with the stream.
+    /// Guard that is dropped with the stream.
     pub(super) on_end: Option<Box<dyn Send + Sync>>,
-    /// Whether the last word was said.
+    /// True once the last event was written.
     finished: bool,
     _busy: SessionActivityGuard,
     _count: CountGuard,
 }
 
-/// What happens next on a stream.
+/// Next step of a stream.
 enum StreamStep {
     Message(Bytes),
     Framed(Bytes),
@@ -115,6 +119,7 @@ impl GetStream {
         GetStream {
             replaced,
             draining: state.draining.clone(),
+            // A client that reconnects continues its old subscription, so it misses nothing in between.
             notifications: session.take_retained_notifications().unwrap_or_else(listen),
             keep_alive: state.keep_alive,
             session: session.clone(),
@@ -129,7 +134,7 @@ impl GetStream {
         }
     }
 
-    /// A task is told of to the session that made it, and to no other.
+    /// Encodes a notification. A task's status goes only to the session that created the task.
     fn encode(&self, notice: &Notification) -> Option<Bytes> {
         match notice {
             Notification::TaskStatus(task) => self.session.has_task(&task.id).then(|| tasks::write_status(task)),
@@ -142,7 +147,7 @@ impl GetStream {
             return Some(first);
         }
         loop {
-            // A stream that is over says nothing more.
+            // A stream that was replaced or finished must not write again.
             if self.replaced.is_cancelled() || self.finished {
                 return None;
             }
@@ -165,7 +170,7 @@ impl GetStream {
         }
     }
 
-    /// The next event of the stream, kept where events are.
+    /// Frames a message as the next event, and keeps it if events are kept.
     fn frame(&mut self, message: &[u8]) -> Bytes {
         if self.last_event.is_none() {
             return sse::encode_event(message);
@@ -175,7 +180,7 @@ impl GetStream {
         event
     }
 
-    /// The next message, where nothing but messages may go out.
+    /// Returns the next message, for transports where only messages may go out.
     pub(super) async fn next_message(&mut self) -> Option<Bytes> {
         loop {
             match self.next_step().await {
@@ -187,7 +192,7 @@ impl GetStream {
     }
 
     async fn next_step(&mut self) -> StreamStep {
-        // Calls may finish while the gateway drains; a stream that carries none has nothing to wait for.
+        // Calls may finish while the gateway drains. A stream without calls has nothing to wait for.
         let draining = self.draining.is_cancelled();
         let calling = self.calls.as_ref().is_some_and(|calls| !calls.is_empty() || self.session.is_calling());
         let pause = if draining { DRAIN_POLL } else { self.keep_alive };
@@ -204,6 +209,7 @@ impl GetStream {
             }
         };
         tokio::select! {
+            // `biased`: a replaced stream writes nothing more, however much is ready.
             biased;
             () = self.replaced.cancelled() => StreamStep::End,
             () = self.draining.cancelled(), if !draining || !calling => if draining { StreamStep::End } else { StreamStep::Nothing },
@@ -221,6 +227,7 @@ impl GetStream {
             }
             () = until => {
                 self.deadline = None;
+                // The deadline of HTTP+SSE bounds the time until `initialize`. A session that has begun goes on.
                 let begun = self.calls.is_some() && !self.session.caller.load().revision.is_empty();
                 if begun { StreamStep::Nothing } else { StreamStep::End }
             }
@@ -231,6 +238,7 @@ impl GetStream {
 
 impl Drop for GetStream {
     fn drop(&mut self) {
+        // A client that reconnects must not miss what happens meanwhile, so the session keeps the subscription.
         if self.last_event.is_some() && !self.replaced.is_cancelled() {
             let nothing = NotificationStream {
                 acknowledged: SubscriptionFilter::default(),
@@ -246,7 +254,7 @@ fn encode_notification(notice: &Notification) -> Option<Bytes> {
     notifications::encode(notice).map(|(method, params)| notifications::encode_notification(method, &params))
 }
 
-/// Passes what one subscription hears to the session's stream, until the subscription or the session ends.
+/// Forwards the updates of one subscription to the session's stream, until the subscription or the session ends.
 pub(super) async fn forward_subscription(
     uri: ByteString,
     mut notices: NotificationStream,
@@ -259,7 +267,7 @@ pub(super) async fn forward_subscription(
             biased;
             () = subscription.ended.cancelled() => return,
             notice = notices.stream.next(), if !over => notice,
-            // What was heard until then is told first.
+            // Updates that arrived before the renewal go out first.
             fresh = subscription.until_renewed() => {
                 (notices, over) = (fresh, false);
                 continue;
@@ -270,7 +278,7 @@ pub(super) async fn forward_subscription(
             continue;
         };
         let Some(session) = session.upgrade() else { return };
-        // Who unsubscribed hears no more of it, even if something has happened by then.
+        // A client that unsubscribed gets no further updates, even those that happened before.
         if let Some(message) = encode_notification(&notice)
             && !session.update(&uri, &subscription, message)
         {
@@ -329,7 +337,7 @@ mod tests {
             SubscribeOutcome::New(subscription) => subscription,
             _ => panic!("the session was not subscribed"),
         };
-        // What waits for the stream when the client unsubscribes goes with the subscription, and nothing else does.
+        // Updates queued for the stream leave with their subscription when the client unsubscribes. Nothing else does.
         let other = new(session.subscribe(&ByteString::literal("a://2")));
         assert!(session.update(&ByteString::literal("a://2"), &other, Bytes::from_static(b"two")));
         let first = new(session.subscribe(&uri));
@@ -341,7 +349,7 @@ mod tests {
         session.unsubscribe(&uri);
         assert_eq!(session.outbox.next().now_or_never().as_deref(), Some(&b"two"[..]));
         assert!(session.outbox.next().now_or_never().is_none(), "one about the resource was still waiting");
-        // One that was on its way when the client unsubscribed gets no further, even if the client is back by then.
+        // An update on its way goes no further after the client unsubscribed, even if it subscribed again by then.
         let again = new(session.subscribe(&uri));
         assert!(!session.update(&uri, &first, Bytes::from_static(b"late")));
         assert!(session.outbox.next().now_or_never().is_none());

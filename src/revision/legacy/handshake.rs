@@ -1,4 +1,7 @@
-//! The handshake with a legacy server.
+//! Handshake with a legacy server.
+//!
+//! Owns `initialize`, its result and the snapshot of a session for another process. Does not keep the session.
+//! Invariant: session ids are marked as sensitive.
 
 use std::sync::Arc;
 
@@ -13,7 +16,7 @@ use crate::revision::legacy::{NEWEST, Profile, SESSION_HEADER, VERSION_HEADER, p
 use crate::revision::negotiate::{ConnectError, ConnectOptions};
 use crate::revision::{PendingCalls, notifications, v2026_07_28};
 
-/// What the handshake came to.
+/// Result of the handshake.
 pub(super) struct LegacyNegotiated {
     pub(super) profile: &'static Profile,
     pub(super) session: Option<HeaderValue>,
@@ -21,7 +24,7 @@ pub(super) struct LegacyNegotiated {
 }
 
 impl LegacyNegotiated {
-    /// The headers of every message from here on.
+    /// Returns the headers of all later messages.
     pub(super) fn headers(&self) -> HeaderList {
         let version =
             self.profile.version_header.then(|| (VERSION_HEADER, HeaderValue::from_static(self.profile.name)));
@@ -30,7 +33,7 @@ impl LegacyNegotiated {
     }
 }
 
-/// An agreement as another process reads it.
+/// Snapshot of a session as another process reads it.
 #[derive(Serialize, Deserialize)]
 struct SessionSnapshot {
     revision: String,
@@ -39,7 +42,7 @@ struct SessionSnapshot {
 }
 
 impl LegacyNegotiated {
-    /// What another process needs to go on with the session.
+    /// Exports the state that another process needs to continue the session.
     pub(super) fn export_session(&self) -> Option<RawJson> {
         let session = self.session.as_ref()?.to_str().ok()?.to_owned();
         Some(RawJson::from_value(&SessionSnapshot {
@@ -52,19 +55,20 @@ impl LegacyNegotiated {
     fn import_session(kept: &RawJson) -> Option<Self> {
         let kept: SessionSnapshot = kept.parse_as().ok()?;
         let mut session = HeaderValue::from_str(&kept.session).ok()?;
+        // Sensitive values stay out of debug output: the id is a credential.
         session.set_sensitive(true);
         Some(LegacyNegotiated { profile: profile(&kept.revision)?, session: Some(session), description: kept.face })
     }
 }
 
-/// Shakes hands: `initialize`, then `notifications/initialized`.
+/// Opens the server: `initialize`, then `notifications/initialized`; or continues a persisted session.
 pub(in crate::revision) async fn open(
     link: &Arc<dyn Link>,
     calls: &PendingCalls,
     hello: &ConnectOptions,
 ) -> Result<super::upstream::CompletedHandshake, ConnectError> {
     if let Some(agreed) = hello.persisted_session.as_ref().and_then(LegacyNegotiated::import_session) {
-        // Where the server has forgotten it, the first call hears so, and opens a new one.
+        // If the server has forgotten the session, the first call finds out and opens a new one.
         calls.continue_ids();
         return Ok(super::upstream::CompletedHandshake(agreed));
     }
@@ -93,7 +97,7 @@ pub(super) async fn handshake(
     Ok(agreed)
 }
 
-/// The answer to a request of the gateway's own; whatever comes before it is for nobody.
+/// Returns the response to a request of the gateway's own. Messages before it have no receiver.
 pub(in crate::revision) async fn first_response(
     mut messages: crate::link::MessageStream,
 ) -> Result<JsonObject, ConnectError> {
@@ -126,6 +130,7 @@ fn read_initialize_result(result: JsonObject, hello: &ConnectOptions) -> Result<
     let info = result.get("serverInfo").filter(|info| info.is_object()).cloned();
     let capabilities = result.get_object("capabilities").unwrap_or_default();
     let mut features = notifications::read_capabilities(&capabilities, hello);
+    // `false` is not the same as a missing member here: see `trial.rs`.
     let denied = |resources: JsonObject| resources.get("subscribe").is_some_and(|said| &said.bytes()[..] == b"false");
     features.subscribe_untried = capabilities.get_object("resources").is_some_and(denied);
     features.tasks = if profile.tasks { tasks::read_capability(&capabilities) } else { None };

@@ -1,8 +1,8 @@
-//! The client side of HTTP+SSE, the HTTP transport of 2024-11-05: one event stream, and POSTs that belong to it.
+//! Dialect of HTTP+SSE, the HTTP transport of 2024-11-05: one event stream, and POSTs that belong to it.
 //!
-//! Owns the stream's opening and the POSTs. What a session says beside its calls is in `stream`, calls are in `call`.
-//! Invariant: the session begins and ends with its stream, and takes messages only from the principal and on the
-//! endpoint that opened that.
+//! Owns the opening of the stream and the POSTs. Does not write the session's own messages (`get_stream.rs`) or run
+//! calls (`request.rs`). Invariant: the session begins and ends with its stream. It accepts messages only from the
+//! principal and on the endpoint that opened the stream.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,25 +28,25 @@ use crate::revision::{
 use crate::session::{Session, Sessions, SharedStream};
 use crate::sse;
 
-/// Events that wait for a client to read them; whoever has more to say waits with it.
+/// Limit of events that wait for a client to read them. Further writers wait.
 const EVENTS_MAX: usize = 64;
-/// Longest time for a POST to wait for a place among them.
+/// Time limit for a POST to wait for a permit.
 const PERMIT_TIME: Duration = Duration::from_secs(10);
-/// Longest time between opening the stream and `initialize`.
+/// Time limit between opening the stream and `initialize`.
 const INITIALIZE_TIME: Duration = Duration::from_secs(30);
-/// What names the session in the address for messages.
+/// Query parameter of the session id in the endpoint's URI.
 const SESSION: &str = "sessionId";
 
-/// A place for one event.
+/// Permit for one event.
 type StreamPermit = mpsc::OwnedPermit<Bytes>;
 
-/// The front of HTTP+SSE.
+/// Dialect of HTTP+SSE.
 pub(in crate::revision) static DIALECT: HttpSseDialect = HttpSseDialect;
 
 pub(in crate::revision) struct HttpSseDialect;
 
 impl Dialect for HttpSseDialect {
-    /// It has endpoints of its own, and claims nothing elsewhere.
+    // Matches nothing: this transport has endpoints of its own.
     fn matches(&self, _: &RequestHead<'_>, _: &BodyHint<'_>) -> bool {
         false
     }
@@ -73,8 +73,10 @@ impl Dialect for HttpSseDialect {
     }
 }
 
-/// For a client of Streamable HTTP that tries this endpoint: "If it fails with \"405 Method Not Allowed\"" it comes
-/// back with a GET (2025-11-25/basic/transports.mdx, Backwards Compatibility).
+/// Builds the 405 response for a client of Streamable HTTP that tries this endpoint.
+///
+/// "If it fails with \"405 Method Not Allowed\"" it comes back with a GET (2025-11-25/basic/transports.mdx, Backwards
+/// Compatibility).
 fn not_allowed() -> Response<Body> {
     let message = "Method not allowed: HTTP+SSE begins with a GET; Streamable HTTP is at /mcp";
     let mut response =
@@ -90,7 +92,7 @@ fn session_id(inbound: &McpRequest) -> Option<&str> {
 
 // === the stream ===
 
-/// Ends the session with its stream.
+/// Guard that closes the session with its stream.
 struct EndSessionOnDrop {
     sessions: Arc<Sessions>,
     session: Arc<Session>,
@@ -102,6 +104,8 @@ impl Drop for EndSessionOnDrop {
     }
 }
 
+/// Opens the stream.
+///
 /// 2024-11-05/basic/transports.mdx, HTTP with SSE: "When a client connects, the server MUST send an `endpoint` event
 /// containing a URI for the client to use for sending messages."
 fn open_stream(
@@ -117,6 +121,7 @@ fn open_stream(
         declared_capabilities: RawJson::literal("{}"),
         client_info: None,
         log_filter: crate::model::LogFilter::ServerDecides,
+        // An empty revision marks a session before `initialize`.
         revision: "",
         forwarded_headers: Vec::new(),
         ended: CancellationToken::new(),
@@ -128,6 +133,7 @@ fn open_stream(
         Some(SharedStream { out: pipe, frame: sse::encode_event }),
     )?;
     let first = sse::encode_named_event("endpoint", &format!("{}?{SESSION}={}", inbound.uri.path(), session.id));
+    // The session is bound to the stream, so a client that disconnects must initialize again.
     let ends = EndSessionOnDrop { sessions: state.sessions.clone(), session: session.clone() };
     let mut open = get_stream::GetStream::new(&session, server, state, session.open_stream(), first);
     open.calls = Some(calls);
@@ -154,7 +160,7 @@ async fn post(
     })?;
     let (session, pipe) =
         session.ok_or_else(|| LegacyRefusal { id: downstream::request_id(&payload), error: unknown_session() })?;
-    // Before anything is begun: what is answered at once needs its place, and a call waits its turn for one.
+    // The permit comes before any work: an immediate response needs it, and a call waits its turn for one.
     let place = match &payload {
         RpcPayload::One(RpcMessage::Request(_)) | RpcPayload::Batch(_) => Some(reserve(&payload, &pipe).await?),
         RpcPayload::One(_) => None,
@@ -165,6 +171,7 @@ async fn post(
             let caller = downstream::read_caller(&request.params, &headers, principal, state);
             let caller = caller.map_err(|error| LegacyRefusal::for_id(&request.id, error))?;
             let (id, ended) = (session.id.clone(), session.ended.clone());
+            // From here on the session has a caller with a revision, and accepts other requests.
             session.caller.store(Arc::new(Caller { session: Some(id), ended, ..caller }));
             downstream::count_initialize(state, None, &request.params, received);
             write_parts(place, &downstream::initialize_result(&request, &session, &server));
@@ -189,8 +196,9 @@ fn too_early(request: &RpcRequest) -> Vec<Bytes> {
     vec![encode::encode_error(Some(&request.id), &Error::new(McpErrorKind::InvalidRequest, TOO_EARLY))]
 }
 
-/// A place in the client's stream. A client that reads gets one soon; one that does not is not answered for ever more
-/// POSTs, since each answer would have to be kept.
+/// Reserves a permit in the client's stream.
+///
+/// A client that does not read gets no further responses, since each of them would have to be kept.
 async fn reserve(payload: &RpcPayload, pipe: &mpsc::Sender<Bytes>) -> Result<StreamPermit, LegacyRefusal> {
     match tokio::time::timeout(PERMIT_TIME, pipe.clone().reserve_owned()).await {
         Ok(Ok(place)) => Ok(place),
@@ -205,7 +213,7 @@ async fn reserve(payload: &RpcPayload, pipe: &mpsc::Sender<Bytes>) -> Result<Str
     }
 }
 
-/// Begins what a body asks for; the answers come on the stream.
+/// Starts the requests of a body. Their responses go to the stream.
 fn begin_messages(
     turn: &SessionRequest<'_>,
     payload: RpcPayload,
@@ -220,7 +228,7 @@ fn begin_messages(
         RpcPayload::One(other) => turn.accept(other),
         RpcPayload::Batch(items) => {
             if let Some(answers) = turn.start_batch(items)? {
-                // With its place, so that no more of these wait than there are places.
+                // The task holds its permit, so that no more tasks than permits can wait.
                 tokio::spawn(async move { write_parts(place, &collect_array(answers).await) });
             }
         }
@@ -228,7 +236,7 @@ fn begin_messages(
     Ok(())
 }
 
-/// Says something that is known.
+/// Writes a finished response.
 fn write_parts(place: Option<StreamPermit>, parts: &[Bytes]) {
     if let Some(place) = place {
         place.send(sse::encode_event(&parts.concat()));
@@ -251,7 +259,7 @@ mod tests {
         }
         let refusal = reserve(&ping, &pipe).await.expect_err("a place that is not there");
         assert_eq!((refusal.error.kind, refusal.id), (McpErrorKind::Overloaded, Some(RequestId::number(7))));
-        // Who reads late gets what was said, and its turn.
+        // A client that reads late gets its events, and a permit becomes free.
         let (next, read) = tokio::join!(reserve(&ping, &pipe), stream.recv());
         assert!(next.is_ok() && read.is_some_and(|event| event.ends_with(b"data: {}\n\n")));
         drop((next, stream));

@@ -1,7 +1,8 @@
-//! Ping between a call that was cancelled and the next call of its client on a pipe.
+//! Ping between a cancelled call and the next call of its client on a pipe.
 //!
-//! Owns when the server is known to have read a cancellation. Does not decide whose a question is (`revision::Calls`).
-//! Invariant: at most one such ping is open on a connection, and no call waits for it longer than [`SETTLE_TIME`].
+//! Owns the proof that the server has read a cancellation. Does not decide which call a request belongs to
+//! (`PendingCalls`). Invariant: at most one such ping is open on a connection, and no call waits for it longer than
+//! [`SETTLE_TIME`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,10 +18,10 @@ use crate::model::{Caller, ClientCapabilities};
 use crate::revision::legacy::upstream::{GATEWAY_REQUEST_TIME, LegacyConnection};
 use crate::revision::negotiate::ConnectError;
 
-/// How long a call waits until its server has read what its client cancelled before.
+/// Time limit for a call to wait until its server has read earlier cancellations.
 const SETTLE_TIME: Duration = Duration::from_millis(500);
 
-/// The ping of one connection.
+/// Ping of one connection.
 #[derive(Default)]
 pub(super) struct PingBarrier {
     is_open: AtomicBool,
@@ -28,10 +29,10 @@ pub(super) struct PingBarrier {
 }
 
 impl LegacyConnection {
-    /// Waits until the server has read what this client cancelled: what it asks after that is about later calls.
+    /// Waits until the server has read this client's cancellations. Its later requests are then about later calls.
     ///
     /// A server reads its pipe in order, and 2025-11-25/basic/utilities/ping.mdx says: "The receiver MUST respond
-    /// promptly with an empty response". It does not say that a cancelled tool stops. So this settles nothing for
+    /// promptly with an empty response". It does not say that a cancelled tool stops. So this proves nothing for
     /// other clients.
     pub(super) async fn settle_cancellations(self: &Arc<Self>, caller: &Caller) {
         if caller.capabilities == ClientCapabilities::default()
@@ -41,13 +42,14 @@ impl LegacyConnection {
             return;
         }
         let settled = async {
-            // Once more, where a ping was open already that the server may have read before the cancellation.
+            // A second ping is needed if one was open already: the server may have read that before the cancellation.
             for _ in 0..2 {
                 if !self.calls.has_unread_cancellations(caller) {
                     return;
                 }
-                // Made before the look, so that an end in between is not missed.
+                // Created before the check, so that an end in between is not missed.
                 let over = self.ping_barrier.settled.notified();
+                // One ping serves all waiting calls of the connection.
                 if !self.ping_barrier.is_open.swap(true, Ordering::AcqRel) {
                     tokio::spawn(ping_once(self.clone()));
                 }
@@ -57,7 +59,7 @@ impl LegacyConnection {
         let _ = timeout(SETTLE_TIME, settled).await;
     }
 
-    /// Pings the server: the id of that request, and what it came to.
+    /// Pings the server. Returns the id of the request and its result.
     pub(super) async fn send_ping(&self) -> (u64, Result<JsonObject, ConnectError>) {
         let id = self.calls.next_id();
         let body = encode_with(64, |out| write_request(out, &RequestId::number(id), "ping", &JsonObject::new()));
@@ -69,7 +71,7 @@ impl LegacyConnection {
     }
 }
 
-/// Goes on when no call waits for it any more: a server that is slow to read is settled later.
+/// Pings once, even if no call waits any more: a slow server is marked later.
 async fn ping_once(server: Arc<LegacyConnection>) {
     if let Ok((id, Ok(_) | Err(ConnectError::Answered(_)))) = timeout(GATEWAY_REQUEST_TIME, server.send_ping()).await {
         server.calls.mark_read(id);

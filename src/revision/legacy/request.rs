@@ -1,4 +1,7 @@
-//! One POST of a session: requests become calls, answers go to the servers that wait for them.
+//! Handling of one POST of a session: requests become calls, responses go to the servers that wait for them.
+//!
+//! Owns the start of a session's requests and the encoding of their results. Does not own the session. Invariant: a
+//! disconnected client does not cancel its call.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,37 +31,38 @@ use crate::revision::{
 use crate::session::{OpenCall, Session, Sessions};
 use crate::sse;
 
-/// What one POST is answered with.
+/// Context of one POST.
 pub(super) struct SessionRequest<'a> {
     pub(super) session: Arc<Session>,
     pub(super) server: Arc<dyn Server>,
     pub(super) received: Instant,
-    /// Whether the client takes event streams.
+    /// True if the client accepts event streams.
     pub(super) stream: bool,
     pub(super) headers: &'a HeaderMap,
     pub(super) state: &'a Arc<DownstreamState>,
 }
 
 impl SessionRequest<'_> {
-    /// A request.
+    /// Serves a single request.
     pub(super) async fn serve(&self, request: RpcRequest) -> Result<Response<Body>, LegacyRefusal> {
         let stream = self.may_stream();
         let (exchange, spell) = match self.start(request, stream) {
             LegacyStarted::Ready(parts) => return Ok(json_response(200, parts)),
             LegacyStarted::Running(exchange, spell) => (exchange, spell),
         };
+        // The response must become a stream before that lifetime passes: only a stream can send the client away.
         let keep_alive = spell.stream_lifetime.map_or(self.state.keep_alive, |time| time.min(self.state.keep_alive));
         let (metrics, alarms) = (self.state.metrics.clone(), self.state.timers.clone());
         let writing = ResponseOptions { keep_alive, stream, metrics, timers: alarms };
         Ok(respond::respond(exchange, *spell, writing).await)
     }
 
-    /// Whether the answer may become a stream: the client takes them, and there are not too many.
+    /// True if the response may become a stream: the client accepts streams, and the limit is not reached.
     fn may_stream(&self) -> bool {
         self.stream && self.state.metrics.streams.get() < i64::try_from(self.state.streams_max).unwrap_or(i64::MAX)
     }
 
-    /// A notification or an answer: nothing comes back.
+    /// Accepts a notification or a response, which have no response themselves.
     pub(super) fn accept(&self, message: RpcMessage) {
         match message {
             RpcMessage::Notification(n) => downstream::on_notification(&self.session, &self.server, &n, self.state),
@@ -72,7 +76,7 @@ impl SessionRequest<'_> {
         }
     }
 
-    /// Several messages: their answers come back as one array, when all are there.
+    /// Serves a batch. Its responses go out as one array when all are complete.
     pub(super) async fn serve_batch(
         &self,
         items: Vec<Result<RpcMessage, MalformedMessage>>,
@@ -83,7 +87,7 @@ impl SessionRequest<'_> {
         })
     }
 
-    /// Starts what is in a batch; nothing where nothing in it is to be answered.
+    /// Starts the requests of a batch. Returns `None` if no message in it needs a response.
     pub(super) fn start_batch(
         &self,
         items: Vec<Result<RpcMessage, MalformedMessage>>,
@@ -96,6 +100,7 @@ impl SessionRequest<'_> {
         let mut answers = Vec::new();
         for item in items {
             match item {
+                // The responses of a batch form one array, so there is no stream.
                 Ok(RpcMessage::Request(request)) => answers.push(self.start(request, false)),
                 Ok(other) => self.accept(other),
                 Err(e) => {
@@ -107,18 +112,19 @@ impl SessionRequest<'_> {
         Ok((!answers.is_empty()).then_some(answers))
     }
 
-    /// Starts one request; `stream`: whether it can be answered with more than its answer.
+    /// Starts one request. `stream` is true if other messages may precede its response.
     pub(super) fn start(&self, request: RpcRequest, stream: bool) -> LegacyStarted {
         let RpcRequest { id, method, mut params } = request;
         let now = |end: Result<JsonObject, Error>| {
             LegacyStarted::Ready(encode::encode_outcome(&id, &McpMethod::Complete, end.map(Outcome::from_result)))
         };
-        // Answered here: counted here, too.
+        // These methods never reach a server, so their metrics are counted here.
         let own = |method: &'static str, end: Result<JsonObject, Error>| {
             let (revision, took) = (self.session.caller.load().revision, self.received.elapsed());
             count_local_answer(&self.state.metrics, method, end.as_ref().err(), revision, took);
             now(end)
         };
+        // Before any member is read: a checked name must be the only one that a server can read.
         if let Err(error) = reject_lookalikes(&method, &params) {
             return now(Err(error));
         }
@@ -160,6 +166,7 @@ impl SessionRequest<'_> {
             Ok(open) => open,
             Err(error) => return now(Err(error)),
         };
+        // The client's token stays on this hop. The request to the server gets one of its own.
         let token = meta.remove("progressToken");
         let (task, whole) = (tasking.mode.clone(), method == McpMethod::Task(TaskMethod::Cancel));
         let progress = token.is_some();
@@ -212,6 +219,7 @@ impl SessionRequest<'_> {
         open: OpenCall,
         stream: bool,
     ) -> LegacyEncoder {
+        // Without a stream there are no events to keep.
         let profile = profile(caller.revision).filter(|_| stream);
         LegacyEncoder {
             resumable: profile.and_then(|profile| ResumableWriter::new(profile, &self.session, &id, self.state)),
@@ -229,7 +237,7 @@ impl SessionRequest<'_> {
         }
     }
 
-    /// The session's caller, with the headers of this request where some server wants them.
+    /// Returns the session's caller, with this request's headers if some server wants them.
     fn caller(&self) -> Arc<Caller> {
         let caller = self.session.caller.load_full();
         if self.state.forwarded_headers.is_empty() {
@@ -242,7 +250,7 @@ impl SessionRequest<'_> {
     }
 }
 
-/// The answers to a batch, as one array.
+/// Collects the responses of a batch into one array.
 pub(super) async fn collect_array(answers: Vec<LegacyStarted>) -> Vec<Bytes> {
     let finished = join_all(answers.into_iter().map(LegacyStarted::finish)).await;
     let mut body = vec![Bytes::from_static(b"[")];
@@ -256,14 +264,14 @@ pub(super) async fn collect_array(answers: Vec<LegacyStarted>) -> Vec<Bytes> {
     body
 }
 
-/// A request that was answered at once, or runs.
+/// Request that is complete, or runs.
 pub(super) enum LegacyStarted {
     Ready(Vec<Bytes>),
     Running(Exchange, Box<LegacyEncoder>),
 }
 
 impl LegacyStarted {
-    /// Waits for the answer, without a stream: nothing can be said or asked before it.
+    /// Waits for the response without a stream, so no notification or input request can precede it.
     async fn finish(self) -> Vec<Bytes> {
         match self {
             LegacyStarted::Ready(parts) => parts,
@@ -274,7 +282,7 @@ impl LegacyStarted {
     }
 }
 
-/// A call of a batch that is not answered yet; it goes on where its client breaks off.
+/// Unfinished call of a batch. It continues if its client disconnects.
 struct BatchCall {
     exchange: Option<Exchange>,
     encoder: Box<LegacyEncoder>,
@@ -285,7 +293,8 @@ impl BatchCall {
         let token = self.encoder.open.token().clone();
         let end = loop {
             let Some(exchange) = &mut self.exchange else { return Vec::new() };
-            // Whatever else comes cannot be told before the answers: a question is refused by being dropped.
+            // Other events cannot be sent before the array. A dropped input request tells the server that none will
+            // come.
             tokio::select! {
                 event = exchange.next_event() => if let ExchangeEvent::Done(end) = event { break end },
                 () = token.cancelled() => break Err(Error::new(McpErrorKind::Cancelled, "Cancelled by the client")),
@@ -304,7 +313,7 @@ impl Drop for BatchCall {
     }
 }
 
-/// How an exchange is written to a legacy client.
+/// Encoder of one exchange for a legacy client.
 pub(super) struct LegacyEncoder {
     id: RequestId,
     method: McpMethod,
@@ -315,9 +324,9 @@ pub(super) struct LegacyEncoder {
     caller: Arc<Caller>,
     open: Arc<OpenCall>,
     stream: bool,
-    /// Keeps the events for a client that comes back.
+    /// Writer that keeps the events for a client that reconnects.
     resumable: Option<ResumableWriter>,
-    /// Silence after which the client is let go, to come back for the answer.
+    /// Time after which the client is disconnected, to reconnect for the rest.
     stream_lifetime: Option<Duration>,
     state: Arc<DownstreamState>,
 }
@@ -355,13 +364,14 @@ impl ResponseEncoder for LegacyEncoder {
             self.state.metrics.asks.with_label_values(&[question.kind.capability(), kind]).inc();
             waiting.push(async move { (key, outcome.wait().await) });
         }
+        // A session with an open input request must not expire.
         let session = self.open.session().begin_activity();
         let cancelled = self.open.token().clone();
         let limit = self.state.input_timeout;
         tokio::spawn(async move {
             let _session = session;
             let answers = tokio::time::timeout(limit, join_all(waiting));
-            // Dropping `answer` tells the server's side that none will come.
+            // Dropping `answer` tells the server that no responses will come.
             tokio::select! {
                 answers = answers => drop(answers.map(|answers| answer.send(answers))),
                 () = cancelled.cancelled() => {}
@@ -405,16 +415,16 @@ impl ResponseEncoder for LegacyEncoder {
         self.open.token().clone().cancelled_owned()
     }
 
-    /// 2025-11-25/basic/utilities/cancellation.mdx has no answer only for what `notifications/cancelled` names: whoever did
-    /// not send that waits for one.
+    // 2025-11-25/basic/utilities/cancellation.mdx omits the response only for requests named in
+    // `notifications/cancelled`. A client that did not send one waits for its response.
     fn cancellation_error(&self) -> Option<Error> {
         let ended = self.open.session().caller.load().ended.is_cancelled();
         ended.then(|| Error::new(McpErrorKind::UnknownSession, "The session ended before the call did"))
     }
 
-    /// 2025-11-25/basic/transports.mdx, Sending Messages to the Server: "Disconnection SHOULD NOT be interpreted as
-    /// the client cancelling its request." The call goes on; its timeout bounds it. A client that has an event's id
-    /// may come back for the rest.
+    // 2025-11-25/basic/transports.mdx, Sending Messages to the Server: "Disconnection SHOULD NOT be interpreted as
+    // the client cancelling its request." The call continues until its timeout. A client that has an event id may come
+    // back for the rest.
     fn on_client_gone(&mut self, exchange: Exchange) {
         let forgotten = self.resumable.as_ref().and_then(ResumableWriter::wait_abandoned);
         let record = self.resumable.take();
@@ -436,7 +446,7 @@ impl ResponseEncoder for LegacyEncoder {
             tokio::spawn(respond::run_detached(exchange, spell, forgotten));
             return;
         }
-        // It stays cancellable by its id for as long as it runs.
+        // The call stays cancellable by its id for as long as it runs.
         let open = self.open.clone();
         tokio::spawn(async move {
             tokio::select! {
@@ -447,7 +457,7 @@ impl ResponseEncoder for LegacyEncoder {
     }
 }
 
-/// Where the answer to one question comes from.
+/// Source of the response to one input request.
 enum ResponseSource {
     Client(tokio::sync::oneshot::Receiver<Result<JsonObject, RpcError>>),
     Refused(RpcError),
@@ -465,7 +475,7 @@ impl ResponseSource {
 
 impl LegacyEncoder {
     fn encode_outcome(&self, end: Result<Outcome, Error>) -> Vec<Bytes> {
-        // Before the client knows of it: what the server tells of the task from now on is for this session.
+        // Before the client learns of the task: from now on, the server's status notifications go to this session.
         if let (McpMethod::CallTool, Ok(Outcome { task: Some(task), .. })) = (&self.method, &end) {
             self.open.session().record_task(&task.id);
         }
@@ -474,7 +484,7 @@ impl LegacyEncoder {
         encode::encode_outcome(&self.id, &self.task_request.error_method(&self.method), end)
     }
 
-    /// Puts one question to the client, or says why it cannot be put.
+    /// Sends one input request to the client. If that is not possible, returns the refusal and its metric label.
     fn send_input_request(
         &self,
         question: &crate::model::InputRequest,

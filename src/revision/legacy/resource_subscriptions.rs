@@ -1,8 +1,8 @@
-//! The resources that a legacy server is subscribed to.
+//! Resource subscriptions of one legacy server.
 //!
-//! Owns what is wanted of it, what it knows of that, and the task that brings it there. Does not know who listens.
-//! Invariant: of one resource there is one request at a time, so that the last word counts, and what fails is repeated a
-//! few times and no more.
+//! Owns the desired subscriptions, the server's known state and the task that aligns the two. Does not know the
+//! subscribers. Invariant: each resource has at most one request in flight, so the last change wins. A failed request
+//! is repeated a few times and no more.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,16 +19,18 @@ use crate::revision::legacy::RESOURCE_NOT_FOUND;
 use crate::revision::legacy::upstream::{LegacyConnection, WeakConnection};
 use crate::revision::negotiate::ConnectError;
 
-/// Requests at once.
+/// Limit of requests in flight.
 const CONCURRENCY_MAX: usize = 8;
-/// Pauses before what failed is tried again.
+/// Backoff before each retry of a failed request.
 const BACKOFF: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(10), Duration::from_secs(60)];
 
-/// What is no longer wanted and could not be ended: with more than this, it is forgotten.
+/// Limit of unsubscriptions queued for a retry. Beyond it, they are forgotten.
 const ENDING_MAX: usize = 1024;
 
-/// The subscriptions of one connection. There is an entry for what is wanted, which is bounded by `max_subscriptions`, and
-/// for what the server still has to be told.
+/// Subscriptions of one connection.
+///
+/// Entries exist for desired subscriptions, bounded by `max_subscriptions`, and for changes the server must still
+/// learn.
 #[derive(Default)]
 pub(super) struct SubscriptionSync {
     state: Mutex<SyncState>,
@@ -38,41 +40,41 @@ pub(super) struct SubscriptionSync {
 #[derive(Default)]
 struct SyncState {
     entries: HashMap<ByteString, SyncEntry>,
-    /// Entries to be looked at, in their order.
+    /// Entries to check, in their order.
     queue: BTreeMap<u64, ByteString>,
-    /// The last place in that order.
+    /// Last position in that order.
     last: u64,
-    /// Those that failed, by when they are tried again.
+    /// Failed entries, by the time of their retry.
     retry_queue: BTreeSet<(Instant, ByteString)>,
-    /// Whether the task runs.
+    /// True while the sync task runs.
     running: bool,
 }
 
 #[derive(Default)]
 struct SyncEntry {
     desired: bool,
-    /// What the server knows.
+    /// Server's state of the subscription.
     remote: RemoteState,
-    /// Whether it is being told.
+    /// True while a request is in flight.
     in_flight: bool,
-    /// Its place in the queue.
+    /// Position in the queue.
     queued: Option<u64>,
     failures: usize,
     retry_at: Option<Instant>,
 }
 
-/// Whether a server has a subscription.
+/// State of a subscription at the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 enum RemoteState {
     #[default]
     No,
-    /// It was told, and did not answer.
+    /// A request was sent and got no response.
     Unconfirmed,
     Yes,
 }
 
 impl SyncEntry {
-    /// Whether to subscribe or to unsubscribe, if there is anything to do.
+    /// Returns true to subscribe, false to unsubscribe, `None` if there is nothing to do.
     fn next_change(&self) -> Option<bool> {
         match (self.desired, self.remote) {
             _ if self.in_flight || self.retry_at.is_some() || self.failures > BACKOFF.len() => None,
@@ -83,33 +85,33 @@ impl SyncEntry {
     }
 }
 
-/// What the server is told.
+/// Request to the server.
 #[derive(Debug, PartialEq)]
 struct SubscriptionChange {
     uri: ByteString,
-    /// Whether it is subscribed.
+    /// True to subscribe, false to unsubscribe.
     subscribe: bool,
 }
 
-/// What came of that.
+/// Outcome of such a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum ChangeOutcome {
     Granted,
-    /// It will not be granted.
+    /// The server will not grant it.
     Refused,
-    /// It may be next time.
+    /// A retry may succeed.
     Failed,
-    /// It was said in a session that is gone.
+    /// The request ran in a session that is lost.
     StaleSession,
 }
 
-/// What there is to do.
+/// Next step of the sync task.
 #[derive(Debug, PartialEq)]
 enum SyncStep {
     Send(SubscriptionChange),
-    /// Nothing until something changes, or until then.
+    /// Waits for a change, or until the given time.
     Wait(Option<Instant>),
-    /// Nothing.
+    /// Ends the task.
     Finished,
 }
 
@@ -129,13 +131,14 @@ impl SyncState {
     fn set_one(&mut self, uri: &ByteString, wanted: bool) {
         let entry = self.entries.entry(uri.clone()).or_default();
         if entry.desired != wanted {
+            // A changed target starts with fresh attempts.
             (entry.desired, entry.failures) = (wanted, 0);
             self.enqueue(uri);
             self.prune(uri);
         }
     }
 
-    /// The server knows of nothing any more.
+    /// Resets the server's state: a new session has no subscriptions.
     fn reset_remote(&mut self) {
         let all: Vec<ByteString> = self.entries.keys().cloned().collect();
         for uri in all {
@@ -146,7 +149,7 @@ impl SyncState {
         }
     }
 
-    /// Has an entry looked at.
+    /// Adds an entry to the queue.
     fn enqueue(&mut self, uri: &ByteString) {
         let Some(entry) = self.entries.get_mut(uri) else { return };
         if let Some(at) = entry.retry_at.take() {
@@ -159,7 +162,7 @@ impl SyncState {
         }
     }
 
-    /// `idle`: nothing is being told.
+    /// Picks the next step. `idle` is true if no request is in flight.
     fn next_due(&mut self, idle: bool) -> SyncStep {
         let now = Instant::now();
         while self.retry_queue.first().is_some_and(|(at, _)| *at <= now) {
@@ -186,13 +189,15 @@ impl SyncState {
     fn complete(&mut self, change: &SubscriptionChange, came: ChangeOutcome) {
         let Some(entry) = self.entries.get_mut(&change.uri) else { return };
         entry.in_flight = false;
+        // The target may have changed while the request was in flight. Its failure then counts for nothing.
         let meant = entry.desired == change.subscribe;
         match came {
             ChangeOutcome::Granted => {
                 entry.remote = if change.subscribe { RemoteState::Yes } else { RemoteState::No };
                 entry.failures = 0;
             }
-            // One that it never had, or will not have: what it refuses to end is nobody's either.
+            // The server never had the subscription, or will not have it. A refused unsubscription ends it all the
+            // same.
             ChangeOutcome::Refused => {
                 entry.remote = RemoteState::No;
                 entry.failures = if meant { BACKOFF.len() + 1 } else { 0 };
@@ -220,7 +225,7 @@ impl SyncState {
         self.prune(&change.uri);
     }
 
-    /// Forgets what needs nothing.
+    /// Removes an entry that needs nothing.
     fn prune(&mut self, uri: &ByteString) {
         let over = |e: &SyncEntry| !e.desired && !e.in_flight && e.retry_at.is_none() && e.next_change().is_none();
         if self.entries.get(uri).is_some_and(over)
@@ -232,7 +237,7 @@ impl SyncState {
 }
 
 impl SubscriptionSync {
-    /// Notes that the server has a subscription already, which is wanted from now on.
+    /// Records that the server has a subscription already, which is desired from now on.
     pub(super) fn note_granted(&self, uri: &ByteString) {
         self.lock().entries.entry(uri.clone()).or_default().remote = RemoteState::Yes;
     }
@@ -243,13 +248,13 @@ impl SubscriptionSync {
 }
 
 impl LegacyConnection {
-    /// Makes the server's subscriptions these.
+    /// Sets the desired subscriptions.
     pub(super) fn sync_subscriptions(self: &Arc<Self>, wanted: &[ByteString]) {
         self.subscriptions.lock().set_desired(wanted);
         self.spawn_sync();
     }
 
-    /// It is another session, which knows of none.
+    /// Subscribes again in a new session, which has no subscriptions.
     pub(super) fn resync_subscriptions(self: &Arc<Self>) {
         self.subscriptions.lock().reset_remote();
         self.spawn_sync();
@@ -260,6 +265,7 @@ impl LegacyConnection {
         if state.queue.is_empty() {
             return;
         }
+        // One sync task for each connection: a running one is woken instead.
         if std::mem::replace(&mut state.running, true) {
             self.subscriptions.changed.notify_one();
             return;
@@ -269,10 +275,12 @@ impl LegacyConnection {
     }
 
     async fn send_change(self: Arc<Self>, change: SubscriptionChange) {
+        // Read before sending: a renewal meanwhile makes the outcome worthless.
         let session = self.session_generation();
         let method = if change.subscribe { "resources/subscribe" } else { "resources/unsubscribe" };
         let answer = self.gateway_request(method, &uri_params(&change.uri)).await;
         match &answer {
+            // The outcome of a real subscription is worth as much as a trial.
             Ok(_) if change.subscribe => self.trial.serves(),
             Err(ConnectError::Answered(error)) if change.subscribe && error.code == code::METHOD_NOT_FOUND => {
                 self.trial.refuses();
@@ -289,12 +297,13 @@ impl LegacyConnection {
     }
 }
 
-/// Brings the server to what is wanted.
+/// Aligns the server with the desired subscriptions.
 async fn run_sync(server: WeakConnection, changed: Arc<Notify>) {
     let mut telling = FuturesUnordered::new();
     loop {
         let until = loop {
             let Some(server) = server.upgrade() else { return };
+            // At the limit, only a finished request makes room, so no timer is needed.
             if telling.len() >= CONCURRENCY_MAX {
                 break None;
             }
@@ -319,7 +328,7 @@ async fn run_sync(server: WeakConnection, changed: Arc<Notify>) {
     }
 }
 
-/// Whether asking again would have the same answer.
+/// True if a retry would get the same error.
 fn is_final(code: i64) -> bool {
     matches!(code, code::METHOD_NOT_FOUND | code::INVALID_PARAMS | RESOURCE_NOT_FOUND)
 }
@@ -356,7 +365,7 @@ mod tests {
         assert_eq!((state.entries.len(), state.queue.len()), (2, 2), "what was never told needs no end");
         state.set_desired(&[]);
         assert!(state.entries.is_empty() && state.queue.is_empty());
-        // Nor where the server takes no word of it.
+        // The bound holds as well for a server that answers none of these requests.
         for n in 0..2 * ENDING_MAX {
             let uri = format!("x:{n}");
             state.set_desired(&uris(&[&uri]));
@@ -391,7 +400,7 @@ mod tests {
         came(&mut state, ending, ChangeOutcome::Failed);
         let again = told(&mut state).unwrap();
         assert_eq!(again, ("a".to_owned(), true), "the server may have taken it");
-        // A new session meanwhile: what was said counts for nothing.
+        // After a session change, the outcome of an older request counts for nothing.
         state.reset_remote();
         came(&mut state, again.clone(), ChangeOutcome::StaleSession);
         assert_eq!(told(&mut state), Some(again.clone()));

@@ -1,7 +1,7 @@
-//! Sessions that an earlier run of the gateway left, or that sleep: how their clients find them as they were.
+//! Restoration of sessions from the previous process or from the store.
 //!
-//! Owns what is done when such a client comes back. Does not know where the session was kept (`session`). Invariant: a
-//! client that cannot be told what it missed is told that it may have missed something.
+//! Owns the steps when such a client comes back. Does not know the storage (`session`). Invariant: a client that cannot
+//! get the missed events learns that it may have missed some.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,13 +20,14 @@ use crate::revision::{Dialect as _, DownstreamState, McpRequest, notifications, 
 use crate::session::{RestoredFrom, Session, SessionRecord, SubscribeOutcome};
 use crate::sse;
 
-/// How long a request waits for sessions to be read from the store.
+/// Time that a request waits for the sessions in the store.
 const RESTORE_TIME: Duration = Duration::from_secs(5);
-/// Pauses between attempts to subscribe again, at a server that is not there yet: the first, and the longest.
+/// Backoff between attempts to subscribe at an unavailable server: the first, and the longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
 
-/// Waits until it is known whether there is such a session. Gives the answer where that takes too long: a 404 would end
-/// the session, and it may well be there.
+/// Waits until the store is read, if the session may be there.
+///
+/// Returns an error response if that takes too long. A 404 would end a session that may well exist.
 pub(super) async fn wait_for_store(inbound: &McpRequest, state: &DownstreamState) -> Option<Response<Body>> {
     let sessions = &state.sessions;
     if sessions.is_restored() {
@@ -44,7 +45,7 @@ pub(super) async fn wait_for_store(inbound: &McpRequest, state: &DownstreamState
     Some(response)
 }
 
-/// The session that an earlier run left under this id, as it was.
+/// Restores the session that an earlier process left under this id.
 pub(super) fn restore_session(
     id: &str,
     headers: &HeaderMap,
@@ -65,6 +66,7 @@ pub(super) fn restore_session(
         forwarded_headers: collect_forwarded(headers, state),
         ended: CancellationToken::new(),
     };
+    // Another request may restore the same session meanwhile; both get the same one.
     let (session, woken) = state.sessions.restore_session(id, caller, scope.clone(), &record)?;
     if woken == RestoredFrom::FromPreviousProcess {
         resubscribe(&session, server, &record);
@@ -90,7 +92,7 @@ fn resubscribe(session: &Arc<Session>, server: &Arc<dyn Server>, record: &Sessio
                 if notices.acknowledged.uris.contains(&uri) {
                     break notices;
                 }
-                // Its server is not listed yet, and nobody knows whose it is.
+                // The server has no list yet, so the owner of the URI is unknown.
                 tokio::select! {
                     () = tokio::time::sleep(pause) => {}
                     notices = subscription.until_renewed() => break notices,
@@ -103,10 +105,10 @@ fn resubscribe(session: &Arc<Session>, server: &Arc<dyn Server>, record: &Sessio
     }
 }
 
-/// Tells a client with its next stream of what it may have missed.
+/// Queues notifications about everything that the client may have missed.
 ///
-/// What changed while nobody listened cannot be known: the client looks again at what it asked to hear of. The lists
-/// come last, so that they are not what has to make room.
+/// Changes without a subscriber are unknown, so the client must read all subscribed lists and resources again. The
+/// lists come last, because the oldest notifications are the first to be evicted.
 pub(super) fn queue_catch_up(session: &Session) {
     if !session.take_pending_catch_up() {
         return;
@@ -123,12 +125,11 @@ pub(super) fn queue_catch_up(session: &Session) {
     }
 }
 
-/// Goes on from an event that an earlier run gave out: what followed went with it.
+/// Continues from an event of an earlier process, whose later events are lost.
 ///
 /// 2025-11-25/basic/transports.mdx, Resumability and Redelivery: the server "**MAY** use this header to replay messages
-/// that would have been sent after the last event ID". An error would be met again with each attempt, and 404 would end
-/// the session; so the client gets the session's stream as it is from now on or, where it waits for an answer, that
-/// this is lost.
+/// that would have been sent after the last event ID". An error would repeat with each attempt, and a 404 would end
+/// the session. So the client gets a new stream or, if it waits for a response, the error that this is lost.
 pub(super) fn resume(
     session: &Arc<Session>,
     server: &Arc<dyn Server>,

@@ -1,7 +1,7 @@
-//! The event stream that answers a call, so kept that its client can come back for the rest.
+//! Resumable event stream of one call, kept so that its client can come back for the rest.
 //!
-//! Owns when such a stream begins, when its connection may end before it, and its continuation by GET. Invariant: an
-//! event has one id, whoever writes it, and is on one connection at a time.
+//! Owns the start of such a stream, the lifetime of its connection and its continuation by GET. Does not store events;
+//! that is `session.resumption`. Invariant: an event has one id, whoever writes it, and is on one connection at a time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,10 +22,10 @@ use crate::session::{NextEvent, ResumptionReader, Session, SessionActivityGuard}
 use crate::sse;
 use crate::telemetry::CountGuard;
 
-/// When a client shall come back that lost its connection, or was let go.
+/// Delay after which a disconnected client shall reconnect.
 pub(super) const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Gives the events of one answer their ids, and keeps them.
+/// Writer that numbers the events of one response and keeps them.
 pub(super) struct ResumableWriter {
     session: Arc<Session>,
     request: RequestId,
@@ -34,14 +34,14 @@ pub(super) struct ResumableWriter {
     begun: Option<(u64, CancellationToken)>,
 }
 
-/// How long a connection is kept open for one stream; for ever where the client would not come back.
+/// Returns the lifetime of one stream's connection. `None` if the client would not come back.
 pub(super) fn stream_lifetime(profile: &Profile, session: &Session, state: &DownstreamState) -> Option<Duration> {
     let polls = profile.primes && session.shared_stream.is_none();
     polls.then_some(state.stream_lifetime)
 }
 
 impl ResumableWriter {
-    /// Nothing where the client's revision or its transport has no resumption.
+    /// Creates a writer. `None` if the client's revision or transport has no resumption.
     pub(super) fn new(
         profile: &Profile,
         session: &Arc<Session>,
@@ -58,10 +58,11 @@ impl ResumableWriter {
         })
     }
 
-    /// Frames the next event; the first begins the stream.
+    /// Frames the next event. The first one begins the stream.
     pub(super) fn frame(&mut self, message: &[u8], last: bool) -> Bytes {
         match self.stream_number() {
             Some(number) => self.session.resumption.add(number, message, last),
+            // A session with too many open streams begins no further one, so these events have no ids.
             None => sse::encode_event(message),
         }
     }
@@ -69,19 +70,19 @@ impl ResumableWriter {
     fn stream_number(&mut self) -> Option<u64> {
         if self.begun.is_none() {
             self.begun = self.session.resumption.begin(&self.request);
-            // A client may ask for the rest after a restart: it must be told that there will be none.
+            // A client may ask for the rest after a restart. The record lets it learn that there will be none.
             self.session.persist();
         }
         self.begun.as_ref().map(|(number, _)| *number)
     }
 
-    /// What stands before the first event.
+    /// Returns the event that precedes all others.
     pub(super) fn priming_event(&mut self) -> Option<Bytes> {
         let number = self.stream_number().filter(|_| self.primes)?;
         Some(self.session.resumption.priming_event(number, RETRY_DELAY))
     }
 
-    /// Waits until the connection is to end: because another took over, or because it has been open for long enough.
+    /// Waits until the connection must close: another one took over, or its lifetime passed.
     pub(super) fn wait_disconnect(&mut self) -> BoxFuture<'static, ()> {
         let Some((_, taken)) = self.begun.clone() else { return std::future::pending().boxed() };
         let time = self.stream_lifetime;
@@ -94,7 +95,7 @@ impl ResumableWriter {
         .boxed()
     }
 
-    /// The connection is gone: waits until the client has not come back for too long. Nothing where it knows no id.
+    /// Waits until a disconnected client has stayed away for too long. `None` if it knows no event id.
     pub(super) fn wait_abandoned(&self) -> Option<BoxFuture<'static, ()>> {
         let (number, token) = self.begun.as_ref()?;
         self.session.resumption.mark_unread(*number, token);
@@ -117,7 +118,7 @@ async fn wait_elapsed(time: Option<Duration>) {
     }
 }
 
-/// Why nothing can be continued from an event id.
+/// Builds the error for an event id from which nothing can be continued.
 pub(super) fn unknown_event() -> Error {
     Error::new(
         McpErrorKind::InvalidRequest,
@@ -125,7 +126,7 @@ pub(super) fn unknown_event() -> Error {
     )
 }
 
-/// Goes on with the stream of an answer, behind an event that the client has.
+/// Continues a response's stream after an event that the client has.
 pub(super) fn resume(
     session: &Arc<Session>,
     profile: &Profile,
@@ -163,6 +164,8 @@ struct ResumedStream {
 
 impl ResumedStream {
     async fn next(&mut self) -> Option<Bytes> {
+        // The first keep-alive goes at once: some clients and proxies wait for bytes before they report the stream as
+        // open.
         let quiet = if std::mem::replace(&mut self.greeted, true) { self.keep_alive } else { Duration::ZERO };
         let over = async {
             match self.until {

@@ -1,4 +1,7 @@
-//! What a legacy server says outside any call: on its pipe, or on its GET stream.
+//! Reader of a legacy server's messages outside of calls: on its pipe, or on its GET stream.
+//!
+//! Owns the reconnects of that stream. Does not decide which call a request belongs to. Invariant: subscribers learn of
+//! a gap in the stream before they get later messages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,16 +19,16 @@ use crate::revision::notifications::{self, NOTIFICATION_BYTES_MAX};
 use crate::revision::route;
 use crate::revision::side_traffic::ReplyPermit;
 
-/// Pauses between attempts to open the stream again; the last one repeats.
+/// Backoff between attempts to open the stream again. The last one repeats.
 const BACKOFF: [Duration; 4] =
     [Duration::from_millis(500), Duration::from_secs(2), Duration::from_secs(10), Duration::from_secs(60)];
-/// A stream that lasted so long was a good one: the pauses begin small again.
+/// Lifetime of a stable stream. After it, the backoff starts from the beginning.
 const STABLE_TIME: Duration = Duration::from_secs(30);
 
-/// Listens for as long as the server is in use.
+/// Reads the stream for as long as the connection is in use.
 pub(super) async fn read_server_stream(server: WeakConnection) {
     let mut failures = 0;
-    // Whether the server has such a stream, and something may have been missed since it was last open.
+    // True if the server has such a stream and notifications may have been missed since it was last open.
     let mut missed = false;
     let mut away = false;
     loop {
@@ -47,7 +50,7 @@ pub(super) async fn read_server_stream(server: WeakConnection) {
                     failures = 0;
                 }
             }
-            // The session is gone, of a server that did have the stream.
+            // The session is lost, and the server did have the stream.
             Err(LinkError::Status { status: 404, .. }) if missed => {
                 if strong.closing.is_cancelled() {
                     return;
@@ -59,7 +62,7 @@ pub(super) async fn read_server_stream(server: WeakConnection) {
             // 2025-11-25/basic/transports.mdx, Listening for Messages from the Server: "or else return HTTP 405
             // Method Not Allowed, indicating that the server does not offer an SSE stream at this endpoint".
             Err(LinkError::Status { status: 404, .. }) => {
-                // The session is gone, or there is no stream: a call will renew the session if that is it.
+                // The session is lost, or there is no stream. A call renews a lost session.
                 while strong.session_generation() == seen && failures < BACKOFF.len() {
                     tokio::time::sleep(BACKOFF[failures]).await;
                     failures += 1;
@@ -67,12 +70,12 @@ pub(super) async fn read_server_stream(server: WeakConnection) {
             }
             Err(LinkError::Status { status, .. }) if (400..500).contains(&status) => {
                 if missed {
-                    // It had one before: perhaps it is another server by now.
+                    // The server had a stream before, so it may be another server by now.
                     strong.report_all_changed();
                 }
                 return;
             }
-            // The server may be away: whoever lists it will find out, and needs to be told once.
+            // The server may be unavailable. Its next list will show that, and one report is enough to cause it.
             Err(LinkError::Unreachable(_) | LinkError::NotSent(_) | LinkError::Closed(_)) if missed => {
                 if !std::mem::replace(&mut away, true) {
                     strong.report_all_changed();
@@ -80,6 +83,7 @@ pub(super) async fn read_server_stream(server: WeakConnection) {
             }
             Err(_) => {}
         }
+        // A pipe has a single stream, which ends with the pipe.
         if link.is_multiplexed() {
             return;
         }
@@ -92,7 +96,7 @@ async fn drain(server: &WeakConnection, mut messages: MessageStream) {
     while let Some(Ok(message)) = messages.next().await {
         let mut place = None;
         if let RpcMessage::Request(_) = message {
-            // Before it is looked at, there is a place for its answer; the server is not kept for as long as that takes.
+            // The reply's permit comes first. The server is released while the task waits for it.
             let Some(server) = server.upgrade() else { return };
             let times = (!server.link.is_multiplexed()).then(|| server.options.timeouts.clone());
             drop(server);
@@ -102,7 +106,7 @@ async fn drain(server: &WeakConnection, mut messages: MessageStream) {
         }
         let Some(server) = server.upgrade() else { return };
         match message {
-            // It is kept until the slowest listener has it, with many others.
+            // A notification is kept until the slowest subscriber has it, so large ones are dropped.
             RpcMessage::Notification(notification) if notification.params.size_hint() > NOTIFICATION_BYTES_MAX => {
                 server.options.metrics.dropped.with_label_values(&["large_notice"]).inc();
             }
@@ -116,7 +120,7 @@ async fn drain(server: &WeakConnection, mut messages: MessageStream) {
     }
 }
 
-/// A request that names no call.
+/// Handles a request that names no call.
 async fn on_request(server: &Arc<LegacyConnection>, place: Option<ReplyPermit>, request: RpcRequest) {
     if &*request.method == "ping" {
         return server.send_reply_with(place, &request.id, Ok(JsonObject::new())).await;
@@ -128,7 +132,7 @@ async fn on_request(server: &Arc<LegacyConnection>, place: Option<ReplyPermit>, 
         drop(place);
         return server.on_task_request(task, request).await;
     }
-    // On a pipe it was looked for when the question came: who is alone by now need not have been then.
+    // On a pipe, the call was looked up when the request arrived. A call that is alone by now may not have been then.
     let refused = if server.link.is_multiplexed() { Err(request) } else { server.calls.deliver_request(request) };
     if let Err(request) = refused {
         let name = &server.options.server;

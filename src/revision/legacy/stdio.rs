@@ -1,7 +1,7 @@
-//! A session on a pipe: it begins with `initialize`, ends with the pipe, and everything it says goes out there.
+//! Session on a pipe: it begins with `initialize`, ends with the pipe, and all its messages go there.
 //!
-//! Owns the session's life. Calls are in `call`, what belongs to none is in `stream`. Invariant: a pipe has one
-//! session.
+//! Owns the session's lifetime. Does not run calls (`request.rs`) or write messages outside of calls (`get_stream.rs`).
+//! Invariant: a pipe has one session.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::revision::legacy::{downstream, encode, get_stream};
 use crate::revision::{DownstreamState, respond};
 use crate::session::{Session, SharedStream};
 
-/// The session of a pipe.
+/// Session of a pipe.
 pub(in crate::revision) struct StdioSession {
     session: Arc<Session>,
     server: Arc<dyn Server>,
@@ -29,7 +29,7 @@ pub(in crate::revision) struct StdioSession {
 }
 
 impl StdioSession {
-    /// Opens the session; gives the answer to `initialize`, too.
+    /// Opens the session. Returns the response to `initialize`, too.
     pub(in crate::revision) fn open(
         request: &RpcRequest,
         (principal, scope): (Arc<Principal>, ByteString),
@@ -39,6 +39,7 @@ impl StdioSession {
     ) -> Result<(Self, Vec<Bytes>), Error> {
         let headers = HeaderMap::new();
         let caller = downstream::read_caller(&request.params, &headers, principal, state)?;
+        // The pipe is the session's only stream: responses and notifications share it.
         let pipe = SharedStream { out: out.clone(), frame: encode_line };
         let opened = state.sessions.open(caller, scope, Some(pipe));
         downstream::count_initialize(state, opened.as_ref().err(), &request.params, Instant::now());
@@ -48,12 +49,12 @@ impl StdioSession {
         Ok((StdioSession { session, server, state, out, headers }, introduction))
     }
 
-    /// Answers requests from now on with another server.
+    /// Replaces the server for all later requests.
     pub(in crate::revision) fn replace_server(&mut self, server: Arc<dyn Server>) {
         self.server = server;
     }
 
-    /// Passes on what the session has to say beside its calls; only once its client has been introduced.
+    /// Starts to forward messages outside of calls. Called once the client has the `initialize` response.
     pub(in crate::revision) fn start_stream(&self) {
         let (session, out) = (&self.session, self.out.clone());
         let mut open =
@@ -67,7 +68,7 @@ impl StdioSession {
         });
     }
 
-    /// A request; gives its answer if that is known at once. What is not goes out from a task of `tasks`.
+    /// Starts a request. Returns an immediate response; later ones go out from a task of `tasks`.
     pub(in crate::revision) fn request(&self, request: RpcRequest, tasks: &TaskTracker) -> Option<Vec<Bytes>> {
         match self.session_request().start(request, true) {
             LegacyStarted::Ready(parts) => return Some(parts),
@@ -78,7 +79,7 @@ impl StdioSession {
         None
     }
 
-    /// Several messages; what is to be answered is answered by one array.
+    /// Starts a batch. Its responses go out as one array.
     pub(in crate::revision) fn batch(
         &self,
         items: Vec<Result<RpcMessage, MalformedMessage>>,
@@ -88,14 +89,14 @@ impl StdioSession {
             let out = self.out.clone();
             tasks.spawn(async move {
                 let answers = collect_array(answers).await;
-                // Where nobody reads any more, nobody is missing them.
+                // A client that is gone needs no response.
                 let _ = out.send(encode_line(&answers.concat())).await;
             });
         }
         Ok(())
     }
 
-    /// A notification or an answer.
+    /// Accepts a notification or a response.
     pub(in crate::revision) fn accept(&self, message: RpcMessage) {
         self.session_request().accept(message);
     }
@@ -118,7 +119,7 @@ impl Drop for StdioSession {
     }
 }
 
-/// What is said without a session: errors, and the answer to a ping.
+/// Encodes the response to a request without a session: an error, or the result of a ping.
 pub(in crate::revision) fn answer_before_initialize(request: &RpcRequest) -> Vec<Bytes> {
     // 2025-11-25/basic/lifecycle.mdx, Initialization: "The client SHOULD NOT send requests other than pings before the
     // server has responded to the `initialize` request."
@@ -129,7 +130,7 @@ pub(in crate::revision) fn answer_before_initialize(request: &RpcRequest) -> Vec
     vec![encode_refusal(Some(&request.id), &Error::new(McpErrorKind::InvalidRequest, message))]
 }
 
-/// An error in the spelling that every client understands.
+/// Encodes an error in the wire form that every client understands.
 pub(in crate::revision) fn encode_refusal(id: Option<&RequestId>, error: &Error) -> Bytes {
     encode::encode_error(id, error)
 }

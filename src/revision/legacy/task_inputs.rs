@@ -1,9 +1,10 @@
-//! What a legacy server's tasks ask, for a client that comes back for it.
+//! Input requests of a legacy server's tasks, held for a client that polls for them.
 //!
-//! A 2025-11-25 server puts its questions on a stream while somebody waits for the task's end
-//! (2025-11-25/basic/utilities/tasks.mdx, Input Required Status); a later client looks for them and answers them in
-//! requests of their own. So the gateway waits in its place. Owns the questions of tasks that nobody has answered yet.
-//! Invariant: they are bounded in number and in time; what is dropped is answered with an error.
+//! A 2025-11-25 server sends a task's requests on a stream while a client awaits the task's result
+//! (2025-11-25/basic/utilities/tasks.mdx, Input Required Status). A client of 2026-07-28 polls for them and answers in
+//! requests of its own. So the gateway awaits the result in the client's place. Owns the task requests without a
+//! response. Does not decide which message belongs to which call. Invariant: they are bounded in number and in time,
+//! and a request that is dropped gets an error response.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -26,29 +27,29 @@ use crate::revision::legacy::upstream::LegacyConnection;
 use crate::revision::link_error;
 use crate::telemetry::CountGuard;
 
-/// Tasks of one connection whose questions are waited for; the oldest of the principal that has the most makes room.
+/// Limit of watched tasks on one connection. At the limit, the oldest task of the principal with the most is evicted.
 const TASKS_MAX: usize = 256;
-/// Questions of one task that may wait for answers.
+/// Limit of one task's requests that wait for responses.
 const REQUESTS_MAX: usize = 32;
-/// Questions about tasks that nobody waits for, of one connection.
+/// Limit of one connection's requests for tasks that no call awaits.
 const UNCLAIMED_MAX: usize = 64;
-/// Longest time that a question is kept.
+/// Time for which a request is held.
 const HOLD_TIME: Duration = Duration::from_secs(600);
-/// How long a client that looks at a task waits for the questions that the server has ready.
+/// Time that a polling client waits for requests that the server has ready.
 const POLL_WAIT: Duration = Duration::from_secs(1);
 
-/// The questions of one connection's tasks.
+/// Input requests of one connection's tasks.
 pub(super) struct TaskInputs {
     tasks: Mutex<HashMap<ByteString, Arc<TaskWatch>>>,
-    /// Questions that came another way than to the call that waits for their task, or before there was one.
+    /// Requests that arrived outside of the call that awaits their task, or before there was one.
     unclaimed: Mutex<VecDeque<UnclaimedRequest>>,
-    /// One more of these is there.
+    /// Notified when a request is added to `unclaimed`.
     added: Notify,
-    /// The bytes of all questions.
+    /// Budget for the bytes of all requests.
     backlog: Arc<ByteBudget>,
 }
 
-/// A question that nobody waits for yet.
+/// Request for a task that no call awaits yet.
 struct UnclaimedRequest {
     task: ByteString,
     at: Instant,
@@ -56,13 +57,13 @@ struct UnclaimedRequest {
     _weight: ByteReservation,
 }
 
-/// One task that is waited for.
+/// Watch of one task.
 struct TaskWatch {
     principal: u32,
     since: Instant,
     open: Mutex<Vec<OpenTaskInput>>,
     changed: Notify,
-    /// Cancelled when it has to make room.
+    /// Cancelled when the watch is evicted.
     evicted: CancellationToken,
 }
 
@@ -73,11 +74,11 @@ impl TaskWatch {
     }
 }
 
-/// One question without an answer.
+/// Request without a response.
 struct OpenTaskInput {
     key: ByteString,
     request: InputRequest,
-    /// The server's side of the question, by its own key.
+    /// Key of the request at the server.
     server_key: ByteString,
     responder: oneshot::Sender<InputResponses>,
     _weight: ByteReservation,
@@ -88,12 +89,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl TaskInputs {
-    /// None yet.
+    /// Creates an empty table with a byte budget.
     pub(super) fn new(backlog: Arc<ByteBudget>) -> Self {
         TaskInputs { tasks: Mutex::default(), unclaimed: Mutex::default(), added: Notify::new(), backlog }
     }
 
-    /// Keeps a question until somebody waits for its task. Gives back what has no place.
+    /// Holds a request until a call awaits its task. Returns the requests that had to be dropped.
     pub(super) fn hold(&self, task: ByteString, request: RpcRequest) -> Vec<RpcRequest> {
         let now = Instant::now();
         let mut early = lock(&self.unclaimed);
@@ -104,7 +105,7 @@ impl TaskInputs {
         let weight = loop {
             match self.backlog.reserve(request.params.size_hint()) {
                 Some(weight) => break weight,
-                // The oldest makes room, unless there is none left.
+                // The oldest requests are dropped first, until the new one fits or none is left.
                 None => match early.pop_front() {
                     Some(oldest) => refused.push(oldest.request),
                     None => {
@@ -115,16 +116,19 @@ impl TaskInputs {
             }
         };
         early.push_back(UnclaimedRequest { task, at: now, request, _weight: weight });
+        // Released first: the woken tasks take the same lock.
         drop(early);
         self.added.notify_waiters();
         refused
     }
 
-    /// Waits for a question of a task that is kept. There may be one at any time: what the server said before the wait
-    /// began can still be on its way here. Dropped, it has taken none.
+    /// Waits for a held request of a task.
+    ///
+    /// There may be one at any time, since messages sent before the wait began may still arrive. A dropped future has
+    /// taken no request.
     pub(super) async fn next_held(&self, task: &ByteString) -> RpcRequest {
         loop {
-            // Before the look, so that nothing that is kept after it is missed.
+            // Created before the check, so that a request added right after it still wakes this task.
             let added = self.added.notified();
             if let Some(request) = self.take_held(task) {
                 return request;
@@ -143,7 +147,7 @@ impl TaskInputs {
         lock(&self.tasks).remove(id);
     }
 
-    /// Forgets a task, unless somebody else waits for it by now.
+    /// Removes a watch, unless another one took its place.
     fn release(&self, id: &ByteString, waiter: &Arc<TaskWatch>) {
         let mut tasks = lock(&self.tasks);
         if tasks.get(id).is_some_and(|known| Arc::ptr_eq(known, waiter)) {
@@ -152,8 +156,9 @@ impl TaskInputs {
     }
 }
 
-/// Makes room for one more task of a principal, at the cost of the one that has the most; false: that is the principal
-/// itself, or has hardly more.
+/// Evicts the oldest watch of the principal that has the most.
+///
+/// Returns false if that is the given principal itself, or has hardly more.
 fn make_room(tasks: &mut HashMap<ByteString, Arc<TaskWatch>>, principal: u32) -> bool {
     let mut counts: HashMap<u32, usize> = HashMap::new();
     for waiter in tasks.values() {
@@ -161,17 +166,18 @@ fn make_room(tasks: &mut HashMap<ByteString, Arc<TaskWatch>>, principal: u32) ->
     }
     let own = counts.get(&principal).copied().unwrap_or(0);
     let Some((most, count)) = counts.into_iter().max_by_key(|(id, count)| (*count, *id)) else { return false };
+    // A principal may not evict others to grow beyond their share.
     if count <= own + 1 {
         return false;
     }
     let theirs = tasks.iter().filter(|(_, waiter)| waiter.principal == most);
     let oldest = theirs.min_by_key(|(_, waiter)| waiter.since).map(|(id, _)| id.clone());
     let gone = oldest.and_then(|id| tasks.remove(&id));
-    // Its questions are dropped with it, which tells the server that no answers come.
+    // Its responders are dropped with it, so the server learns that no responses come.
     gone.map(|waiter| waiter.evicted.cancel()).is_some()
 }
 
-/// The whole state of a task: what it asks while it needs input, and what it came to when it is over.
+/// Reads a task with its open input requests, or with its outcome if it is finished.
 pub(super) async fn read_detailed(
     server: Arc<LegacyConnection>,
     caller: Arc<Caller>,
@@ -187,7 +193,7 @@ pub(super) async fn read_detailed(
         TaskStatus::InputRequired => {
             task.input_requests = wait_for_requests(&server, &caller, &id).await?;
             if task.input_requests.is_empty() {
-                // Whatever it asked is answered, or not asked yet: there is nothing for the client to do.
+                // All requests have responses, or none was sent yet: the client has nothing to do.
                 task.status = TaskStatus::Working;
             }
         }
@@ -200,6 +206,8 @@ pub(super) async fn read_detailed(
     Ok(outcome)
 }
 
+/// Writes the end of a task into its state.
+///
 /// SEP-2663, Task Execution Errors: "If the underlying request resulted in a JSON-RPC error, the task uses `failed`
 /// status"; "if the request completed with a result (even if `isError: true`) the task uses `completed` status".
 fn finish(task: &mut TaskState, end: Result<Outcome, Error>) -> Result<(), Error> {
@@ -223,7 +231,7 @@ fn finish(task: &mut TaskState, end: Result<Outcome, Error>) -> Result<(), Error
     Ok(())
 }
 
-/// What the task asks; waits a moment where nothing is there yet.
+/// Returns the task's open requests. Waits up to [`POLL_WAIT`] if there are none yet.
 async fn wait_for_requests(
     server: &Arc<LegacyConnection>,
     caller: &Arc<Caller>,
@@ -232,6 +240,7 @@ async fn wait_for_requests(
     let waiter = watch_task(server, caller, id)?;
     let until = Instant::now() + POLL_WAIT;
     loop {
+        // Created before the check, as in `next_held`.
         let changed = waiter.changed.notified();
         let open: Vec<_> = lock(&waiter.open).iter().map(|w| (w.key.clone(), w.request.clone())).collect();
         if !open.is_empty() || timeout_at(until, changed).await.is_err() {
@@ -240,7 +249,7 @@ async fn wait_for_requests(
     }
 }
 
-/// Waits for the task from now on, unless that is done already.
+/// Starts to watch a task, unless it is watched already.
 fn watch_task(server: &Arc<LegacyConnection>, caller: &Arc<Caller>, id: &ByteString) -> Result<Arc<TaskWatch>, Error> {
     let mut all = lock(&server.task_inputs.tasks);
     if let Some(waiter) = all.get(id) {
@@ -255,12 +264,14 @@ fn watch_task(server: &Arc<LegacyConnection>, caller: &Arc<Caller>, id: &ByteStr
         }
     }
     let waiter = TaskWatch::new(caller.principal.id);
-    // A copy: the name is a span of a client's message, which must not live as long as the wait.
+    // A copy: the id is a span of a client's message, whose buffer must not live as long as the watch.
     let id = ByteString::from(id.as_str());
     all.insert(id.clone(), waiter.clone());
+    // A 2025-11-25 server sends a task's requests while `tasks/result` is pending.
     let exchange = LegacyCall::start(server.clone(), caller.clone(), Call::for_task(TaskMethod::Result, &id)).0;
     let (gone, over) = (server.closing.clone(), waiter.evicted.clone());
     let kept = CountGuard::new(&server.options.metrics.tasks.with_label_values(&["asked"]));
+    // Weak, so that a watch does not keep its connection alive.
     let waiting = run_watch(Arc::downgrade(server), caller.clone(), id, waiter.clone(), exchange);
     tokio::spawn(gone.run_until_cancelled_owned(async move {
         let _kept = kept;
@@ -286,7 +297,7 @@ async fn run_watch(
         }
     };
     drop(exchange);
-    // A server may end the stream and still take the answers to what it asked there.
+    // Some servers end the stream and still accept responses to requests that they sent on it.
     let streams_only = matches!(&end, Some(Err(error)) if error.kind == McpErrorKind::ServerProtocol);
     while streams_only && !lock(&waiter.open).is_empty() {
         if timeout_at(until, waiter.changed.notified()).await.is_err() {
@@ -298,7 +309,7 @@ async fn run_watch(
     }
 }
 
-/// Keeps what a task asks, or refuses it where the client cannot be asked.
+/// Stores a task's request, or refuses it if the client cannot receive it.
 fn accept_request(server: &Weak<LegacyConnection>, caller: &Caller, waiter: &TaskWatch, ask: InputRequired) {
     let Some(server) = server.upgrade() else { return };
     let Some((own, mut question)) = ask.requests.into_iter().next() else { return };
@@ -326,7 +337,7 @@ fn accept_request(server: &Weak<LegacyConnection>, caller: &Caller, waiter: &Tas
     waiter.changed.notify_waiters();
 }
 
-/// Passes on the client's answers; those to what is not asked are ignored, as SEP-2663 says.
+/// Delivers the client's responses. Responses to unknown requests are ignored, as SEP-2663 says.
 pub(super) async fn deliver_responses(
     server: Arc<LegacyConnection>,
     caller: Arc<Caller>,
@@ -338,7 +349,8 @@ pub(super) async fn deliver_responses(
         call.params.get_object("inputResponses").ok_or_else(|| wrong("inputResponses must be an object"))?;
     let waiter = lock(&server.task_inputs.tasks).get(&id).cloned();
     let Some(waiter) = waiter else {
-        // "Servers SHOULD return a JSON-RPC error if the `taskId` does not correspond to a known task": it knows.
+        // "Servers SHOULD return a JSON-RPC error if the `taskId` does not correspond to a known task": the server
+        // decides.
         let look = Call::for_task(TaskMethod::Get, &id);
         return LegacyCall::start(server, caller, look).0.outcome().await.map(|_| Outcome::default());
     };
@@ -347,7 +359,7 @@ pub(super) async fn deliver_responses(
         let mut open = lock(&waiter.open);
         if let Some(at) = open.iter().position(|waiting| waiting.key == *key) {
             let OpenTaskInput { server_key: own, responder: answer, .. } = open.remove(at);
-            // A server that went away meanwhile takes no answer.
+            // A server that disconnected meanwhile takes no response.
             drop(answer.send(vec![(own, Ok(result))]));
         }
     }
@@ -355,8 +367,9 @@ pub(super) async fn deliver_responses(
     Ok(Outcome::default())
 }
 
-/// Cancels a task. For a later client that is no error on one that is over: SEP-2663, "The server MUST acknowledge the
-/// request with an empty result".
+/// Cancels a task. For a client of 2026-07-28, cancelling a finished task is no error.
+///
+/// SEP-2663: "The server MUST acknowledge the request with an empty result".
 pub(super) async fn cancel_task(
     server: Arc<LegacyConnection>,
     caller: Arc<Caller>,
@@ -407,7 +420,7 @@ mod tests {
         assert!(attended.hold(a.clone(), request(3)).is_empty());
         assert_eq!(attended.next_held(&a).await.id, RequestId::number(1));
         assert_eq!(attended.next_held(&a).await.id, RequestId::number(3));
-        // Whoever waits already gets what is kept after that.
+        // A waiting call gets a request that is held after the wait began.
         let (waited, refused) = tokio::join!(attended.next_held(&a), async { attended.hold(a.clone(), request(4)) });
         assert!(waited.id == RequestId::number(4) && refused.is_empty());
         assert!(attended.take_held(&a).is_none());
@@ -459,7 +472,7 @@ mod tests {
         assert!(!make_room(&mut tasks, 2), "hardly more is no reason");
     }
 
-    /// The next message that the server gets.
+    /// Reads the next message that the server gets.
     async fn heard(pipe: &mut BufReader<DuplexStream>) -> String {
         let mut line = String::new();
         pipe.read_line(&mut line).await.unwrap();
@@ -507,7 +520,7 @@ mod tests {
         let mut end = server.call(&caller, Call::for_task(TaskMethod::Result, &task));
         let (event, ()) = tokio::join!(tokio::time::timeout(Duration::from_secs(20), end.next_event()), async {
             assert!(heard(&mut pipe).await.contains("tasks/result"));
-            // Read from the pipe before anybody waited for the task, and looked at only now.
+            // Read from the pipe before any call awaited the task, and processed only now.
             server.0.on_task_request(task.clone(), request(7)).await;
         });
         assert!(matches!(event.expect("the question is lost"), ExchangeEvent::InputRequired(_)));

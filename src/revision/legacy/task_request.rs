@@ -1,4 +1,7 @@
-//! Tasks of a legacy client: what it may ask of them, and how their answers become its spelling's.
+//! Task part of a legacy client's request, and the conversion of results to its revision.
+//!
+//! Owns the rules for task parameters and the tasks that the gateway itself keeps. Does not poll servers. Invariant: a
+//! client whose revision has no tasks never gets one.
 
 use crate::json::{ByteString, JsonObject, RawJson};
 use crate::model::{
@@ -7,16 +10,18 @@ use crate::model::{
 use crate::revision::legacy::{profile, tasks};
 use crate::session::{TaskResult, TaskResults};
 
-/// What one request has to do with tasks.
+/// Task part of one request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TaskRequest {
-    /// The call must become a task.
+    /// Mode of the call: required if the client wants a task.
     pub(super) mode: TaskMode,
-    /// The task whose end is waited for, by the client's name for it.
+    /// Task whose result is awaited, by the client's name for it.
     pub(super) awaited_task: Option<ByteString>,
 }
 
-/// What a request asks of tasks. Fails where the session's revision has none. `offered`: whether the endpoint has any.
+/// Reads the task part of a request. `offered` returns true if the endpoint has tasks.
+///
+/// Fails if the session's revision has no tasks.
 ///
 /// 2025-11-25/basic/utilities/tasks.mdx: "Receivers that do not declare the task capability for a request type MUST
 /// process requests of that type normally, ignoring any task-augmentation metadata if present."
@@ -37,7 +42,7 @@ pub(super) fn read_task_request(
             let wish = params.remove("task").and_then(|raw| raw.as_object()).filter(|_| has_tasks() && offered());
             Ok(TaskRequest { mode: wish.map_or(TaskMode::Never, TaskMode::Required), ..TaskRequest::default() })
         }
-        // Which tools may run as tasks is told to whom it is of use.
+        // The marks of tools that may run as tasks go to clients that can use them.
         McpMethod::List(crate::model::ItemKind::Tools) if has_tasks() => {
             Ok(TaskRequest { mode: TaskMode::Allowed, ..TaskRequest::default() })
         }
@@ -54,12 +59,12 @@ impl TaskRequest {
         matches!(self.mode, TaskMode::Required(_))
     }
 
-    /// How the end of the request is spelled where it fails: a call that must become a task has no tool's result.
+    /// Returns the method whose wire form a failure gets. A call that must become a task has no tool result.
     pub(super) fn error_method(&self, method: &McpMethod) -> McpMethod {
         if self.is_required() { McpMethod::Task(TaskMethod::Get) } else { method.clone() }
     }
 
-    /// The end in the spelling of this revision.
+    /// Converts the end of the request to this revision.
     pub(super) fn finish(
         &self,
         method: &McpMethod,
@@ -84,7 +89,7 @@ impl TaskRequest {
         Ok(Outcome { cache_hint: outcome.cache_hint, ..Outcome::from_result(result) })
     }
 
-    /// A question that a task asks, as the client must get it: related to the task.
+    /// Relates a task's input request to the task, as the client must get it.
     pub(super) fn tag_request(&self, mut question: InputRequest) -> InputRequest {
         if let Some(id) = &self.awaited_task {
             tasks::tag_task(&mut question.params, id);
@@ -95,7 +100,7 @@ impl TaskRequest {
 
 type TaskEnd = Result<Outcome, Error>;
 
-/// A request about a task that the gateway itself keeps the end of; `None` if it is none of those.
+/// Serves a request about a task whose result the gateway itself keeps. `None` for all other tasks.
 pub(super) fn serve_gateway_task(
     finished: &TaskResults,
     principal: &Principal,
@@ -123,6 +128,7 @@ fn ended_state(ended: &TaskResult) -> TaskState {
         id: ended.id.clone(),
         status: if failed { TaskStatus::Failed } else { TaskStatus::Completed },
         ttl: Some(RawJson::number(keep)),
+        // Milliseconds. The task is finished already, so its first poll shows the end.
         poll_interval: Some(RawJson::number(100)),
         other_members: JsonObject::new()
             .with("createdAt", RawJson::string(&ended.finished_at))

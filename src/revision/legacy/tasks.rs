@@ -1,4 +1,7 @@
-//! Tasks as 2025-11-25 spells them (basic/utilities/tasks.mdx): pure functions.
+//! Tasks in the wire form of 2025-11-25 (basic/utilities/tasks.mdx).
+//!
+//! Owns the members of a task and the related-task key. Pure functions without state. Invariant: a task id in `_meta` is
+//! local to one hop.
 
 use bytes::Bytes;
 
@@ -8,13 +11,15 @@ use crate::model::{Error, McpErrorKind, Outcome, TaskCapabilities, TaskState, Ta
 use crate::revision::notifications::encode_notification;
 use crate::revision::tasks::{TimeMembers, append_members, extract_task, write_members};
 
+/// Key of the task that a message is related to.
+///
 /// "All requests, notifications, and responses related to a task MUST include the
 /// `io.modelcontextprotocol/related-task` key in their `_meta` field".
 pub(in crate::revision) const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
 
 const TIME_MEMBERS: TimeMembers = TimeMembers { ttl: "ttl", poll: "pollInterval" };
 
-/// What a server can do with tasks, from its capabilities. Tasks of other requests than tool calls are not carried.
+/// Reads a server's task capabilities. Only tasks of tool calls are supported.
 pub(super) fn read_capability(capabilities: &JsonObject) -> Option<TaskCapabilities> {
     let tasks = capabilities.get_object("tasks")?;
     let calls =
@@ -23,7 +28,7 @@ pub(super) fn read_capability(capabilities: &JsonObject) -> Option<TaskCapabilit
     calls.then(|| TaskCapabilities { list: has("list"), cancel: has("cancel"), any_tool: false })
 }
 
-/// The capability that says the same.
+/// Writes the task capabilities.
 pub(super) fn write_capability(features: TaskCapabilities) -> RawJson {
     let mut tasks = JsonObject::new();
     for (name, on) in [("list", features.list), ("cancel", features.cancel)] {
@@ -34,7 +39,7 @@ pub(super) fn write_capability(features: TaskCapabilities) -> RawJson {
     tasks.with("requests", RawJson::literal(r#"{"tools":{"call":{}}}"#)).to_raw()
 }
 
-/// Reads the answer to a call that was to become a task: a `CreateTaskResult`, or what the call came to at once.
+/// Reads the response to a call that was sent as a task. `None` if it is the call's plain result.
 pub(super) fn read_created(result: &mut JsonObject) -> Option<TaskState> {
     let mut task = result.get_object("task")?;
     let read = extract_task(&mut task, &TIME_MEMBERS)?;
@@ -47,10 +52,10 @@ pub(super) fn read_state(result: &mut JsonObject) -> Option<TaskState> {
     extract_task(result, &TIME_MEMBERS)
 }
 
-/// How a server tells of a task's state; optional, and about no call.
+/// Method of the notification with a task's status. Servers may omit it, and it belongs to no call.
 pub(super) const STATUS_METHOD: &str = "notifications/tasks/status";
 
-/// Reads what a server tells of a task.
+/// Reads a task from such a notification.
 pub(super) fn read_status(notification: &RpcNotification) -> Option<TaskState> {
     if &*notification.method != STATUS_METHOD {
         return None;
@@ -58,12 +63,12 @@ pub(super) fn read_status(notification: &RpcNotification) -> Option<TaskState> {
     extract_task(&mut notification.params.clone(), &TIME_MEMBERS)
 }
 
-/// Writes what is told of a task.
+/// Encodes such a notification.
 pub(super) fn write_status(task: &TaskState) -> Bytes {
     encode_notification(STATUS_METHOD, &write_members(task, task.status, &TIME_MEMBERS))
 }
 
-/// Writes the answer to a call that became a task.
+/// Writes the response to a call that became a task.
 pub(super) fn write_created(outcome: &Outcome, task: &TaskState) -> JsonObject {
     let task = write_members(task, task.status, &TIME_MEMBERS);
     append_members(JsonObject::new().with("task", task.to_raw()), &outcome.result)
@@ -74,8 +79,10 @@ pub(super) fn write_state(outcome: &Outcome, task: &TaskState) -> JsonObject {
     append_members(write_members(task, status(task), &TIME_MEMBERS), &outcome.result)
 }
 
+/// Returns the status in this revision. A tool call with `isError` is completed in 2026-07-28, but failed here.
+///
 /// "`failed`: […] For tool calls specifically, this includes cases where the tool call result has `isError` set to
-/// true." In the modern spelling such a task is completed.
+/// true."
 fn status(task: &TaskState) -> TaskStatus {
     let is_error = |end: &RawJson| end.as_object().and_then(|o| o.get("isError").cloned()).is_some_and(|v| v == TRUE);
     match (&task.outcome, task.status) {
@@ -86,14 +93,15 @@ fn status(task: &TaskState) -> TaskStatus {
 
 const TRUE: RawJson = RawJson::literal("true");
 
-/// The task that a message is about, if it names one.
+/// Returns the task that a message names.
 pub(in crate::revision) fn task_of(params: &JsonObject) -> Option<ByteString> {
     let meta = params.get("_meta")?;
+    // A cheap search first: most messages have no such key and are not parsed.
     memchr::memmem::find(meta.bytes(), RELATED_TASK.as_bytes())?;
     meta.as_object()?.get_object(RELATED_TASK)?.get_string("taskId")
 }
 
-/// Takes the name of the task out of a message: it is local to a hop.
+/// Removes the task id from a message, since it is local to one hop.
 pub(in crate::revision) fn untag_task(object: &mut JsonObject) {
     let named = object.get("_meta").is_some_and(|m| memchr::memmem::find(m.bytes(), RELATED_TASK.as_bytes()).is_some());
     let Some(mut meta) = object.get_object("_meta").filter(|_| named) else { return };
@@ -105,13 +113,15 @@ pub(in crate::revision) fn untag_task(object: &mut JsonObject) {
     }
 }
 
-/// Puts the name of a task into a message.
+/// Writes a task id into a message.
 pub(super) fn tag_task(object: &mut JsonObject, id: &str) {
     let mut meta = object.get_object("_meta").unwrap_or_default();
     meta.set(ByteString::literal(RELATED_TASK), JsonObject::new().with("taskId", RawJson::string(id)).to_raw());
     object.set(ByteString::literal("_meta"), meta.to_raw());
 }
 
+/// Builds the error for cancelling a finished task.
+///
 /// "Attempt to cancel a task already in a terminal status: `-32602` (Invalid params)".
 pub(in crate::revision) fn terminal_error(status: TaskStatus) -> Error {
     let message = format!("Cannot cancel task: already in terminal status '{}'", status.name());

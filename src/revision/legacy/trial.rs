@@ -1,12 +1,12 @@
 //! Trial subscription at a server that denies having any.
 //!
-//! Owns whether such a server serves them, and the one request that finds out. Does not keep subscriptions
-//! (`subscribed`). Invariant: a connection has one trial at a time, whoever waits for it, and none once the answer is
-//! known.
+//! Owns the knowledge if such a server serves subscriptions, and the one request that finds out. Does not keep
+//! subscriptions (`resource_subscriptions.rs`). Invariant: a connection has one trial at a time, shared by all callers,
+//! and none once the result is known.
 //!
-//! The Python SDK 1.x announces `"subscribe": false` whatever handlers a server has, so that `false` says nothing. A server
-//! that leaves the member out is not tried: 2025-11-25/server/resources.mdx, Capabilities, has it for those that support
-//! subscriptions.
+//! The Python SDK 1.x announces `"subscribe": false` whatever handlers a server has, so that `false` says nothing. A
+//! server that leaves the member out is not tried: 2025-11-25/server/resources.mdx, Capabilities, has it for those that
+//! support subscriptions.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,21 +24,21 @@ use crate::revision::legacy::upstream::LegacyConnection;
 use crate::revision::link_error;
 use crate::revision::negotiate::ConnectError;
 
-/// Code of the Python SDK 1.x for an exception in a handler; so there is a handler.
+/// Code of the Python SDK 1.x for an exception in a handler. It proves that there is a handler.
 const HANDLER_FAILED: i64 = 0;
 
 const UNKNOWN: u8 = 0;
 const SERVES: u8 = 1;
 const REFUSES: u8 = 2;
 
-/// The trial of one connection.
+/// Trial of one connection.
 #[derive(Default)]
 pub(super) struct Trial {
     known: AtomicU8,
     open: Mutex<Option<watch::Receiver<Option<TrialEnd>>>>,
 }
 
-/// The end of a trial, for all who wait for it.
+/// End of a trial, for all its waiters.
 #[derive(Clone)]
 struct TrialEnd {
     uri: ByteString,
@@ -47,11 +47,11 @@ struct TrialEnd {
 
 #[derive(Clone)]
 enum Outcome {
-    /// The server serves subscriptions, or does not; which of them is in [`Trial`].
+    /// The server serves subscriptions, or does not; [`Trial`] records which.
     Known,
-    /// It serves them, but not this resource's.
+    /// The server serves subscriptions, but not for this resource.
     NotThis(Error),
-    /// It could not be asked.
+    /// The request failed without a result.
     Failed(Error),
 }
 
@@ -64,8 +64,9 @@ impl Trial {
         self.known.store(REFUSES, Ordering::Relaxed);
     }
 
-    /// Puts into a server's own words what is known by now.
+    /// Corrects a server's description by the trial's result.
     pub(super) fn correct(&self, face: &mut ServerDescription) {
+        // A server that declares subscriptions, or leaves them out, is taken at its word.
         if !face.features.subscribe_untried {
             return;
         }
@@ -76,14 +77,14 @@ impl Trial {
 }
 
 impl LegacyConnection {
-    /// Tries a subscription where the server denies having any and was not asked yet; joins a trial under way.
+    /// Tries a subscription if the server denies having any and was not tried yet. Joins a trial in progress.
     pub(super) fn try_subscription(
         self: &Arc<Self>,
         uri: &ByteString,
     ) -> Option<BoxFuture<'static, Result<(), Error>>> {
         let own = ByteString::from(uri.as_str());
         let mut open = self.trial.open.lock().unwrap_or_else(PoisonError::into_inner);
-        // Under the lock: a trial that ends meanwhile is not followed by another.
+        // Checked under the lock, so that no second trial follows one that ends meanwhile.
         if !self.face().features.subscribe_untried {
             return None;
         }
@@ -99,12 +100,13 @@ impl LegacyConnection {
         }))
     }
 
-    /// Asks in a task of its own: whoever asked first may leave meanwhile.
+    /// Runs the trial in a task of its own, since its first caller may leave.
     fn begin_trial(self: &Arc<Self>, uri: ByteString) -> watch::Receiver<Option<TrialEnd>> {
         let (told, end) = watch::channel(None);
         let server = self.clone();
         let asking = async move {
             let outcome = server.trial_outcome(&uri).await;
+            // Cleared before the waiters wake, so that no caller joins a finished trial.
             *server.trial.open.lock().unwrap_or_else(PoisonError::into_inner) = None;
             told.send_replace(Some(TrialEnd { uri, outcome }));
         };
@@ -116,6 +118,7 @@ impl LegacyConnection {
         let session = self.session_generation();
         match self.gateway_request("resources/subscribe", &uri_params(uri)).await {
             Ok(_) => {
+                // A new session meanwhile does not have this subscription.
                 if self.session_generation() == session {
                     self.subscriptions.note_granted(uri);
                 }
@@ -126,6 +129,7 @@ impl LegacyConnection {
                 self.trial.serves();
                 Outcome::NotThis(Error::from_server(error))
             }
+            // A server without a handler returns an error, or nothing at all.
             Err(ConnectError::Answered(_) | ConnectError::Link(LinkError::Timeout(_))) => {
                 self.trial.refuses();
                 Outcome::Known
@@ -135,8 +139,9 @@ impl LegacyConnection {
         }
     }
 
-    /// Reads a failure of the link: some servers put their error into a 4xx. Of those, an ended session says nothing of
-    /// subscriptions.
+    /// Reads a failure of the link, because some servers send their error with a 4xx status.
+    ///
+    /// A 4xx for a lost session says nothing about subscriptions.
     fn link_outcome(&self, failed: &LinkError) -> Outcome {
         let error = link_error::from_link(&self.options.server, failed);
         match &error.kind {
@@ -149,7 +154,7 @@ impl LegacyConnection {
     }
 }
 
-/// Whether an error is about the resource: the server has subscriptions.
+/// True if an error is about the resource, so that the server has subscriptions.
 fn is_about_resource(code: i64) -> bool {
     matches!(code, RESOURCE_NOT_FOUND | code::INVALID_PARAMS | HANDLER_FAILED)
 }

@@ -1,7 +1,8 @@
-//! A legacy server: one session, many calls.
+//! Connection to a legacy server: one session, many calls.
 //!
-//! Owns the session towards one server: its renewal, its log level, its subscriptions. One call is in `running`, what
-//! belongs to no call in `pump`. Invariant: a request is sent again only if the server proved that it never ran it.
+//! Owns the session with one server: its renewal, its log level and its subscriptions. Does not own single calls
+//! (`call.rs`) or messages outside of calls (`server_stream.rs`). Invariant: a request is sent again only if the server
+//! proved that it never ran it.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -38,56 +39,56 @@ use crate::revision::negotiate::{ConnectError, ConnectOptions};
 use crate::revision::side_traffic::ReplyPermit;
 use crate::revision::tasks::{TaskSupport, task_support};
 
-/// News that may wait for the listener.
+/// Limit of notifications queued for each subscriber.
 const NOTIFICATIONS_MAX: usize = 256;
-/// How long a call waits for its log level to be told.
+/// Time that a call waits for `logging/setLevel` to be sent.
 const LEVEL_TIME: Duration = Duration::from_millis(500);
-/// Longest time to open a new session in place of a forgotten one.
+/// Time limit for opening a session in place of a lost one.
 const RENEW_TIME: Duration = Duration::from_secs(30);
-/// Longest time for a message of the gateway's own (a level, a subscription).
+/// Time limit for a request of the gateway's own (a log level, a subscription).
 pub(super) const GATEWAY_REQUEST_TIME: Duration = Duration::from_secs(10);
 
-/// A server after its handshake.
+/// Server after its handshake.
 pub(in crate::revision) struct CompletedHandshake(pub(super) LegacyNegotiated);
 
 impl CompletedHandshake {
-    /// The revision that was agreed on.
+    /// Returns the negotiated revision.
     pub(in crate::revision) fn revision(&self) -> &'static str {
         self.0.profile.name
     }
 }
 
-/// An open legacy server.
+/// Connection to an open legacy server.
 pub(in crate::revision) struct LegacyConnection {
     pub(super) link: Arc<dyn Link>,
     pub(super) calls: PendingCalls,
     pub(super) options: ConnectOptions,
     pub(super) notifications: broadcast::Sender<Notification>,
     negotiated: ArcSwap<LegacyNegotiated>,
-    /// How often the session was renewed: two calls that fail on the same session renew it once.
+    /// Number of renewals. Two calls that fail in the same session renew it once.
     session_generation: AtomicU64,
-    /// Told of each renewal.
+    /// Notified on each renewal.
     session_renewed: Notify,
     renew_lock: Arc<AsyncMutex<()>>,
-    /// The lowest level that the server was told; above the highest one: none.
+    /// Lowest log level sent to the server. A value above the highest level means that none was sent.
     level: AtomicU8,
-    /// Whether a caller that set no level has called.
+    /// True once a caller without a log level has called.
     has_undecided: AtomicBool,
     pub(super) subscriptions: SubscriptionSync,
     pub(super) trial: Trial,
     pub(super) ping_barrier: PingBarrier,
-    /// What its tasks ask.
+    /// Input requests of the server's tasks.
     pub(super) task_inputs: TaskInputs,
-    /// Cancelled when no more calls begin; those that run go on.
+    /// Cancelled when no further calls begin. Running calls continue.
     pub(super) closing: CancellationToken,
-    /// Cancelled when they are over, too.
+    /// Cancelled when the running calls have finished, too.
     finished: CancellationToken,
-    /// Whether the server is not to hear that the session ends: it did, or another process goes on with it.
+    /// True if the server gets no DELETE: it was sent already, or another process continues the session.
     session_released: AtomicBool,
 }
 
 impl LegacyConnection {
-    /// Takes the server into use.
+    /// Starts to use the server.
     pub(in crate::revision) fn attach(
         link: Arc<dyn Link>,
         calls: PendingCalls,
@@ -114,12 +115,13 @@ impl LegacyConnection {
             finished: CancellationToken::new(),
             session_released: AtomicBool::new(false),
         });
+        // The reader gets a weak reference, so it does not keep the connection alive.
         let over = server.finished.clone();
         tokio::spawn(over.run_until_cancelled_owned(read_server_stream(Arc::downgrade(&server))));
         Arc::new(LegacyHandle(server))
     }
 
-    /// Describes the server as it does itself, corrected by what is known better.
+    /// Returns the server's description, corrected by what the gateway found out.
     pub(super) fn face(&self) -> ServerDescription {
         let mut face = self.negotiated.load().description.clone();
         self.trial.correct(&mut face);
@@ -138,7 +140,7 @@ impl LegacyConnection {
         self.session_generation.load(Ordering::Acquire)
     }
 
-    /// Sends a message of a call; its headers are those of the session and what the config forwards.
+    /// Sends a message of a call, with the session's headers and those that the config forwards.
     pub(super) async fn send(
         &self,
         body: Bytes,
@@ -147,6 +149,7 @@ impl LegacyConnection {
     ) -> Result<LinkReply, LinkError> {
         let mut headers = self.headers();
         headers.extend(forwarded.iter().cloned());
+        // Only a request over HTTP gets its response on a stream that can be resumed.
         if id.is_none() || self.link.is_multiplexed() {
             return self.link.send(OutgoingMessage { body, id, headers }).await;
         }
@@ -154,13 +157,13 @@ impl LegacyConnection {
         self.link.send_resumable(OutgoingMessage { body, id, headers }, resume).await
     }
 
-    /// Opens a new session, unless somebody did since `seen`.
+    /// Opens a new session, unless another caller did so since generation `seen`.
     ///
     /// 2025-11-25/basic/transports.mdx, Session Management: "When a client receives HTTP 404 in response to a request
     /// containing an `Mcp-Session-Id`, it MUST start a new session by sending a new `InitializeRequest`".
     pub(super) async fn renew_session(self: &Arc<Self>, seen: u64) -> Result<(), ConnectError> {
-        // A task of its own: the call that found out may be dropped meanwhile, and the renewal must be whole.
-        // Only one at a time: whoever waits for a turn does so in the time of its own call.
+        // A task of its own: the call that noticed the loss may be dropped, and the renewal must complete.
+        // One renewal at a time. A caller waits for the lock within its own deadline.
         let turn = self.renew_lock.clone().lock_owned().await;
         let server = self.clone();
         let renewal = tokio::spawn(async move {
@@ -174,6 +177,7 @@ impl LegacyConnection {
     }
 
     async fn renew_now(self: &Arc<Self>, seen: u64) -> Result<(), ConnectError> {
+        // Another caller renewed the session while this one waited for the lock.
         if self.session_generation() != seen {
             return Ok(());
         }
@@ -190,16 +194,18 @@ impl LegacyConnection {
         Ok(())
     }
 
-    /// Has all lists taken again: changes may have been missed.
+    /// Reports all lists as possibly changed, since notifications may have been missed.
     pub(super) fn report_all_changed(&self) {
         for kind in ItemKind::ALL {
             let _ = self.notifications.send(Notification::MaybeChanged(kind));
         }
     }
 
-    /// Lets the server log at least at the caller's level. It is never raised again: others may want more, and what
-    /// a caller did not ask for is left out at its own edge. A level that one caller sets takes the server's default from
-    /// those that set none: where there are both, the server is told the lowest.
+    /// Lowers the server's log level to the caller's if needed. It is never raised again.
+    ///
+    /// Other callers may want more messages, and each caller's own filter drops what it did not request. A level set by
+    /// one caller replaces the server's default for callers that set none. With both present, the server gets the
+    /// default level or a lower one.
     pub(super) async fn ensure_log_level(self: &Arc<Self>, caller: &Caller) {
         let level = match caller.log_filter {
             LogFilter::Nothing => return,
@@ -207,7 +213,7 @@ impl LegacyConnection {
                 if !self.has_undecided.load(Ordering::Relaxed) {
                     self.has_undecided.store(true, Ordering::Relaxed);
                 }
-                // As long as nobody sets a level, the server's own default holds.
+                // While no caller sets a level, the server's own default applies.
                 if self.level.load(Ordering::Relaxed) == u8::MAX {
                     return;
                 }
@@ -221,19 +227,20 @@ impl LegacyConnection {
         {
             return;
         }
-        // On a pipe the order of the messages is enough; elsewhere the level may come into force a moment late, which
-        // is better than a call that waits for it.
+        // On a pipe the order of messages is enough. Elsewhere the level may apply a moment late, which is better than
+        // a call that waits for it.
         let server = self.clone();
         let params = JsonObject::new().with("level", RawJson::string(LogLevel::name(level)));
         let told = tokio::spawn(async move {
             if server.gateway_request("logging/setLevel", &params).await.is_err() {
+                // Unknown again, so that the next call sends the level once more.
                 server.level.store(u8::MAX, Ordering::Relaxed);
             }
         });
         let _ = tokio::time::timeout(LEVEL_TIME, told).await;
     }
 
-    /// A request of the gateway's own.
+    /// Sends a request of the gateway's own and returns its result.
     pub(super) async fn gateway_request(&self, method: &str, params: &JsonObject) -> Result<JsonObject, ConnectError> {
         let id = self.calls.next_id();
         let body = encode_with(params.size_hint(), |out| write_request(out, &RequestId::number(id), method, params));
@@ -249,7 +256,7 @@ impl LegacyConnection {
         answer
     }
 
-    /// Sends a notification aside.
+    /// Sends a notification in the background.
     pub(super) fn send_notification(self: &Arc<Self>, method: &'static str, params: JsonObject) {
         let server = self.clone();
         let dropped = self.options.metrics.dropped.with_label_values(&["message_to_server"]);
@@ -260,7 +267,7 @@ impl LegacyConnection {
         self.options.timeouts.side_traffic().send(sending, &dropped);
     }
 
-    /// Answers a request of the server's in the name of a client, in that one's own time.
+    /// Sends a response in the name of a client, within that client's own time.
     pub(super) async fn send_response(&self, id: &RequestId, outcome: Result<JsonObject, RpcError>) {
         let sent = tokio::time::timeout(
             GATEWAY_REQUEST_TIME,
@@ -272,8 +279,10 @@ impl LegacyConnection {
         }
     }
 
-    /// Answers a request of the server's in our own name. Whoever read the request waits until there is a place for the
-    /// answer, and meanwhile reads nothing more: a server that asks faster than it takes answers waits, too.
+    /// Sends a response in the gateway's own name.
+    ///
+    /// The reader of the request waits here for a permit and reads nothing meanwhile. So a server that sends requests
+    /// faster than it reads responses is slowed down, too.
     pub(super) async fn send_reply(self: &Arc<Self>, id: &RequestId, outcome: Result<JsonObject, RpcError>) {
         let place = if self.link.is_multiplexed() {
             None
@@ -283,7 +292,7 @@ impl LegacyConnection {
         self.send_reply_with(place, id, outcome).await;
     }
 
-    /// Answers in a place that was waited for; a pipe has its own.
+    /// Sends a response under an acquired permit. A pipe has its own bound and needs none.
     pub(super) async fn send_reply_with(
         self: &Arc<Self>,
         place: Option<ReplyPermit>,
@@ -292,7 +301,7 @@ impl LegacyConnection {
     ) {
         let Some(place) = place else { return self.link.reply(encode_response(id, &outcome)).await };
         ReplyMeter::new(&self.options.server, &self.options.metrics).answered(place.was_delayed);
-        // Not inline: a server may take it only after it has said more on the stream that this came on.
+        // Not inline: the server may read the response only after it has sent more on the stream of the request.
         let (server, id) = (self.clone(), id.clone());
         tokio::spawn(async move {
             server.send_response(&id, outcome).await;
@@ -300,8 +309,10 @@ impl LegacyConnection {
         });
     }
 
-    /// A request that a task makes, on a stream that is not the task's: "clients SHOULD expect messages to be delivered
-    /// on any SSE stream" (2025-11-25/basic/utilities/tasks.mdx, Input Required Status).
+    /// Handles a task's request that arrived on another stream than the task's.
+    ///
+    /// "clients SHOULD expect messages to be delivered on any SSE stream"
+    /// (2025-11-25/basic/utilities/tasks.mdx, Input Required Status).
     pub(super) async fn on_task_request(self: &Arc<Self>, task: ByteString, request: RpcRequest) {
         let Err(request) = self.calls.deliver_task_request(&task, request) else { return };
         for request in self.task_inputs.hold(ByteString::from(task.as_str()), request) {
@@ -312,8 +323,9 @@ impl LegacyConnection {
         }
     }
 
-    /// A notice for whoever listens to the server as a whole.
+    /// Publishes a notification to the subscribers of the whole server.
     pub(super) fn publish(&self, notice: Notification) {
+        // Progress belongs to one call, and unknown notifications have no known receiver.
         let told = matches!(
             notice,
             Notification::ListChanged(_)
@@ -327,23 +339,25 @@ impl LegacyConnection {
         }
     }
 
-    /// Tells the server that the session ends.
+    /// Ends the session at the server.
     ///
     /// 2025-11-25/basic/transports.mdx, Session Management: "Clients that no longer need a particular session SHOULD send
     /// an HTTP DELETE". A server may end what runs in it then.
     fn end_session(&self) {
+        // `close` and `drop` may both come here, and the server gets one DELETE.
         let settled = self.session_released.swap(true, Ordering::Relaxed);
         if settled || !self.has_session() || self.link.is_multiplexed() {
             return;
         }
         let (link, headers) = (self.link.clone(), self.headers());
+        // Tracked by `closing`, so that a shutdown can wait for the DELETE.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             self.options.closing.spawn_on(async move { link.close(headers).await }, &runtime);
         }
     }
 }
 
-/// The trait is implemented for the shared form, since calls outlive the borrow.
+/// Shared handle of a connection. It implements `Server`, since calls outlive a borrow.
 pub(in crate::revision) struct LegacyHandle(pub(super) Arc<LegacyConnection>);
 
 impl Server for LegacyHandle {
@@ -363,7 +377,7 @@ impl Server for LegacyHandle {
     fn subscribe(&self, _: &Arc<Caller>, filter: SubscriptionFilter) -> NotificationStream {
         let features = self.0.face().features;
         let mut honoured = filter;
-        // One that was not tried is, by the first of these.
+        // Subscriptions that were not tried yet count as offered: the first subscriber tries them.
         if !features.subscribe && !features.subscribe_untried {
             honoured.uris.clear();
         }
@@ -402,17 +416,19 @@ impl Server for LegacyHandle {
         self.0.end_session();
     }
 
-    /// 2025-11-25/basic/utilities/ping.mdx: "The receiver MUST respond promptly with an empty response". Whatever it
-    /// answers, it is there.
+    /// Pings the server. Any response proves that it is alive.
+    ///
+    /// 2025-11-25/basic/utilities/ping.mdx: "The receiver MUST respond promptly with an empty response".
     fn ping(&self) -> Option<BoxFuture<'static, bool>> {
         let server = self.0.clone();
+        // Over HTTP without a session there is no connection or session that a ping could test.
         if !server.link.is_multiplexed() && !server.has_session() {
             return None;
         }
         Some(Box::pin(async move {
             match server.send_ping().await.1 {
                 Ok(_) | Err(ConnectError::Answered(_)) => true,
-                // A session that is gone is renewed by the next call; its host is there.
+                // The next call renews a lost session. The status proves that the host is alive.
                 Err(ConnectError::Link(LinkError::Status { .. })) => true,
                 Err(_) => false,
             }
@@ -420,10 +436,12 @@ impl Server for LegacyHandle {
     }
 }
 
-/// A call of a tool: as a task where the client can take one and the tool runs as one; driven to its end where the tool
-/// runs in no other way.
+/// Calls a tool in the mode that client and tool share.
+///
+/// The call becomes a task if the client allows tasks and the tool supports them. If the tool runs only as a task, the
+/// gateway awaits the task for the client.
 fn call_tool(server: Arc<LegacyConnection>, caller: Arc<Caller>, mut call: Call) -> Exchange {
-    // A client's opt-in is a `TaskWish` by now; what stands here still is no word of its revision.
+    // The client's opt-in is a `TaskMode` by now. A `task` member that is left does not belong to its revision.
     if call.params.get("task").is_some() {
         call.params.remove("task");
     }
@@ -448,8 +466,10 @@ fn call_tool(server: Arc<LegacyConnection>, caller: Arc<Caller>, mut call: Call)
     LegacyCall::start(server, caller, call).0
 }
 
+/// Runs a tool as a task for a client that has no tasks.
+///
 /// "If `execution.taskSupport` is `"required"`, clients MUST invoke the tool as a task"
-/// (2025-11-25/basic/utilities/tasks.mdx, Tool-Level Negotiation): the gateway does, for clients that cannot.
+/// (2025-11-25/basic/utilities/tasks.mdx, Tool-Level Negotiation).
 fn run_as_task(server: Arc<LegacyConnection>, caller: Arc<Caller>, call: Call) -> Exchange {
     let (created, token) = LegacyCall::start(server.clone(), caller.clone(), call);
     let steps = TaskHooks {
@@ -461,6 +481,7 @@ fn run_as_task(server: Arc<LegacyConnection>, caller: Arc<Caller>, call: Call) -
         cancel: Box::new({
             let (server, caller) = (server.clone(), caller.clone());
             move |id| {
+                // Without a permit the cancellation is dropped: it is advisory, and must not pile up.
                 let Some(place) = server.options.timeouts.side_traffic().try_acquire() else { return };
                 let cancelling = LegacyCall::start(server, caller, Call::for_task(TaskMethod::Cancel, id)).0.outcome();
                 tokio::spawn(async move { drop((cancelling.await, place)) });
@@ -493,7 +514,7 @@ impl Drop for LegacyHandle {
     }
 }
 
-/// With the last of its calls, however the connection was given up.
+// Runs with the last reference: after the last call, however the connection was closed.
 impl Drop for LegacyConnection {
     fn drop(&mut self) {
         self.finished.cancel();
@@ -505,7 +526,7 @@ fn filter_notifications(
     receiver: broadcast::Receiver<Notification>,
     filter: SubscriptionFilter,
 ) -> std::pin::Pin<Box<dyn futures_util::Stream<Item = Notification> + Send>> {
-    // What is owed after falling behind: anything may have changed.
+    // Catch-up after falling behind the broadcast channel: anything may have changed.
     let owed: Vec<Notification> = Vec::new();
     let events = stream::unfold((receiver, filter, owed), |(mut receiver, filter, mut owed)| async move {
         loop {
@@ -535,5 +556,5 @@ fn encode_response(id: &RequestId, outcome: &Result<JsonObject, RpcError>) -> By
     }
 }
 
-/// What the pump and running calls hold on to.
+/// Reference held by the stream reader and by running calls.
 pub(super) type WeakConnection = Weak<LegacyConnection>;

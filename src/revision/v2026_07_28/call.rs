@@ -1,4 +1,7 @@
-//! One call on a stateless server, with as many rounds as the server needs.
+//! Call on a stateless server, with as many rounds as the server needs.
+//!
+//! Owns the rounds, the deadline and the cancellation of one call. Does not talk to the client. Invariant: a call sends
+//! at most [`ROUNDS_MAX`] retries.
 
 use std::sync::Arc;
 
@@ -20,27 +23,27 @@ use crate::revision::v2026_07_28::upstream::ModernConnection;
 use crate::revision::v2026_07_28::{SERVER_INFO, headers, meta, tasks};
 use crate::revision::{forwarded_headers, link_error, notifications};
 
-/// How often a server may ask in one call before it is taken to be asking for ever.
+/// Limit of input rounds in one call. A server beyond it is taken to loop.
 const ROUNDS_MAX: usize = 10;
 
-/// A call on its way.
+/// Call in progress.
 pub(super) struct ModernCall {
     server: Arc<ModernConnection>,
     entry: CallEntry,
     method: McpMethod,
-    /// The params without what a round adds.
+    /// Params without the members that a round adds.
     params: JsonObject,
-    /// What the client brought from an earlier round.
+    /// Client's input from an earlier round.
     continuation: Option<Box<Continuation>>,
     headers: HeaderList,
     logs: LogInterest,
     caller: Arc<Caller>,
     messages: Option<MessageStream>,
     deadline: Instant,
-    /// Messages that its pipe had brought when the request was sent.
+    /// Number of messages that the pipe had delivered when the request was sent.
     received_before: u64,
     rounds: usize,
-    /// Whether the answer may be a task.
+    /// True if the result may be a task.
     may_task: bool,
     phase: RoundPhase,
 }
@@ -48,13 +51,13 @@ pub(super) struct ModernCall {
 enum RoundPhase {
     NotSent,
     Sent,
-    /// The client was asked; its answers start the next round.
+    /// The client received the input requests; its responses start the next round.
     AwaitingInput(oneshot::Receiver<InputResponses>, Option<RawJson>),
     Finished,
 }
 
 impl ModernCall {
-    /// The exchange of a call; nothing is sent before it is asked for its first event.
+    /// Creates the exchange of a call. Sends nothing before the first event is polled.
     pub(super) fn start(server: Arc<ModernConnection>, caller: Arc<Caller>, call: Call) -> Exchange {
         let target = call.target();
         let Call {
@@ -69,8 +72,8 @@ impl ModernCall {
             ..
         } = call;
         let may_task = task != TaskMode::Never || matches!(method, McpMethod::Task(_));
-        // "The server MUST NOT emit `notifications/message` for a request that does not include this field": none can be
-        // about a call that did not ask (server/utilities/logging.mdx).
+        // "The server MUST NOT emit `notifications/message` for a request that does not include this field": so no log
+        // message can be about a call without a log level (server/utilities/logging.mdx).
         let logs = if caller.log_filter == LogFilter::Nothing {
             LogInterest::Never
         } else {
@@ -79,7 +82,7 @@ impl ModernCall {
         let entry = server.calls.open(&caller, logs, CallTarget::default());
         let meta = meta::write_meta(meta, &caller, &server.options.client_info, progress.then_some(entry.id), may_task);
         params.set(ByteString::literal("_meta"), meta.to_raw());
-        // What a client of another revision may have put here is no answer to this server.
+        // Such members from a client of another revision are no input responses for this server.
         if matches!(method, McpMethod::CallTool | McpMethod::GetPrompt | McpMethod::ReadResource) {
             params.remove("inputResponses");
             params.remove("requestState");
@@ -90,7 +93,7 @@ impl ModernCall {
             headers::write_headers(method.name(), target.as_deref(), definition.as_deref(), params.get("arguments"))
         };
         headers.extend(forwarded_headers(&caller));
-        // What the call waited for its turn is part of its time.
+        // Time spent in the queue counts towards the call's timeout.
         let deadline = received + server.options.timeouts.call();
         let running = ModernCall {
             server,
@@ -125,6 +128,7 @@ impl ModernCall {
                     self.send(&with_round(self.params.clone(), resume.input_responses, resume.request_state)).await
                 }
                 None => {
+                    // Taken out and put back, so that `send` can borrow them without a copy.
                     let params = std::mem::take(&mut self.params);
                     let sent = self.send(&params).await;
                     self.params = params;
@@ -166,7 +170,7 @@ impl ModernCall {
         }
     }
 
-    /// basic/patterns/mrtr.mdx: the retry carries the answers and the server's state, under another id.
+    /// Sends the next round, with the responses and the server's state under a new id (basic/patterns/mrtr.mdx).
     async fn retry(&mut self, answers: &InputResponses, state: Option<RawJson>) -> Result<(), Error> {
         self.rounds += 1;
         if self.rounds > ROUNDS_MAX {
@@ -177,13 +181,15 @@ impl ModernCall {
         for (key, answer) in answers {
             match answer {
                 Ok(result) => responses.set(key.clone(), result.to_raw()),
-                // This revision has no word for a client's error; a refusal is the answer nearest to it.
+                // This revision has no form for a client's error, so the call ends with it.
                 Err(error) => return Err(Error::from_server(error.clone())),
             }
         }
         let responses = (!responses.is_empty()).then(|| responses.to_raw());
         let params = with_round(self.params.clone(), responses, state);
+        // Each round is a request with an id of its own (basic/patterns/mrtr.mdx).
         self.entry = self.server.calls.open(&self.caller, self.logs, CallTarget::default());
+        // The user's time does not count, so each round has the full timeout.
         self.deadline = Instant::now() + self.server.options.timeouts.call();
         self.send(&params).await
     }
@@ -199,13 +205,14 @@ impl ModernCall {
                     self.entry.mark_answered();
                     return self.on_response(response);
                 }
-                // One that is late does not become less late by what its server has to say.
+                // A server that keeps sending notifications cannot extend its deadline.
                 Ok(Some(Ok(RpcMessage::Notification(_) | RpcMessage::Request(_))))
                     if Instant::now() >= self.deadline =>
                 {
                     return ExchangeEvent::Done(Err(self.timed_out()));
                 }
                 Ok(Some(Ok(RpcMessage::Notification(notification)))) => {
+                    // A chatty server must not keep other tasks from running.
                     coop::consume_budget().await;
                     if let Some(event) = self.on_notification(notification) {
                         return event;
@@ -242,7 +249,7 @@ impl ModernCall {
         }
     }
 
-    /// The token is the first round's id: later rounds send the same `_meta`.
+    /// Returns the progress token: the first round's id, since later rounds send the same `_meta`.
     fn token(&self) -> u64 {
         let meta = self.params.get_object("_meta");
         let token = meta.and_then(|meta| meta.get("progressToken").cloned());
@@ -267,11 +274,13 @@ impl ModernCall {
                 result.remove("resultType");
                 ExchangeEvent::Done(self.read_task(result))
             }
-            // An earlier revision's shape, or an extension's: not ours to judge.
+            // Results of an earlier revision or of an extension pass unchanged.
             _ => ExchangeEvent::Done(Ok(read_outcome(result))),
         }
     }
 
+    /// Reads a result that is a task.
+    ///
     /// SEP-2663: "A server MUST NOT return `CreateTaskResult` to a client that did not include the extension capability
     /// on its request", and one "in response to an unsupported request type" is "an invalid response".
     fn read_task(&self, mut result: JsonObject) -> Result<Outcome, Error> {
@@ -279,7 +288,7 @@ impl ModernCall {
         if !self.may_task || !matches!(self.method, McpMethod::CallTool | McpMethod::Task(TaskMethod::Get)) {
             return Err(wrong("it answered with a task where none may be"));
         }
-        // The task first: its `ttlMs` is no hint for caches.
+        // The task first: its `ttlMs` is no cache hint.
         let task = tasks::read_task(&mut result).map_err(|what| wrong(&format!("its task cannot be read: {what}")))?;
         Ok(Outcome { task: Some(Box::new(task)), ..read_outcome(result) })
     }
@@ -316,7 +325,7 @@ impl ModernCall {
         link_error::timeout_error(&self.server.options.server, self.server.options.timeouts.call())
     }
 
-    /// On HTTP, closing the stream is the cancellation; on a pipe it must be said.
+    /// Cancels the call. On HTTP, closing the stream is the cancellation; a pipe needs a notification.
     fn cancel(&mut self, reason: &str) {
         let sent = matches!(std::mem::replace(&mut self.phase, RoundPhase::Finished), RoundPhase::Sent);
         self.messages = None;
@@ -338,7 +347,7 @@ impl Drop for ModernCall {
     }
 }
 
-/// The params of one round.
+/// Adds one round's members to the params.
 fn with_round(mut params: JsonObject, answers: Option<RawJson>, state: Option<RawJson>) -> JsonObject {
     if let Some(answers) = answers {
         params.set(ByteString::literal("inputResponses"), answers);
@@ -349,7 +358,7 @@ fn with_round(mut params: JsonObject, answers: Option<RawJson>, state: Option<Ra
     params
 }
 
-/// A result without what this revision adds: who answered, and how long it may be kept.
+/// Reads a result and removes this revision's additions: the server's info and the cache hints.
 fn read_outcome(mut result: JsonObject) -> Outcome {
     let ttl = result.get("ttlMs").and_then(|raw| raw.parse_as::<f64>().ok());
     let cache = ttl.map(|ttl| CacheHint {

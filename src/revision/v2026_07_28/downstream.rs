@@ -1,7 +1,7 @@
-//! The stateless client side: every POST stands for itself.
+//! Dialect of the stateless revision for clients: every POST stands for itself.
 //!
-//! Owns reading a request and checking that its headers agree with it. Invariant: what is authorised and routed is
-//! what the body says; a header only ever causes a refusal.
+//! Owns reading a request and checking that its headers agree with it. Does not keep state between requests. Invariant:
+//! authorisation and routing use the body alone; a header only ever causes a refusal.
 
 use std::sync::Arc;
 
@@ -29,20 +29,19 @@ use crate::revision::{
 };
 use crate::sse;
 
-/// The front of this revision.
+/// Dialect of this revision.
 pub(in crate::revision) static DIALECT: ModernDialect = ModernDialect;
 
 pub(in crate::revision) struct ModernDialect;
 
-/// Delimits a message on a stream.
+/// Function that delimits a message on a stream.
 type FrameFn = fn(&[u8]) -> Bytes;
 
 impl Dialect for ModernDialect {
-    /// basic/versioning.mdx: "A request carrying modern per-request `_meta` is served statelessly according to this
-    /// revision." A header of this revision, or of one that nobody knows, belongs here too: only this revision has
-    /// words for the refusal.
+    // basic/versioning.mdx: "A request carrying modern per-request `_meta` is served statelessly according to this
+    // revision." An unknown revision in the header belongs here, too: only this revision has an error code for it.
     fn matches(&self, head: &RequestHead<'_>, peek: &BodyHint<'_>) -> bool {
-        // Whatever its headers say: no modern client opens with a handshake.
+        // Regardless of its headers: no modern client opens with a handshake.
         if matches!(peek.message, Some(RpcMessage::Request(r)) if &*r.method == "initialize" && r.params.get("_meta").is_none())
         {
             return false;
@@ -79,6 +78,7 @@ impl Dialect for ModernDialect {
     }
 
     fn error_response(&self, id: Option<&RequestId>, error: &Error) -> Response<Body> {
+        // The request never became a call, so a 200 would be wrong.
         let status = match encode::http_status(error) {
             200 => 400,
             status => status,
@@ -89,9 +89,10 @@ impl Dialect for ModernDialect {
 
 // === reading ===
 
-/// Whether a request carries the `_meta` of this revision.
+/// True if a request carries the `_meta` of this revision.
 pub(super) fn carries_version(request: &RpcRequest) -> bool {
     request.params.get("_meta").is_some_and(|meta| {
+        // A cheap search first: most legacy requests fail it and are never parsed.
         memchr::memmem::find(meta.bytes(), PROTOCOL_VERSION.as_bytes()).is_some()
             && meta.as_object().is_some_and(|meta| meta.get(PROTOCOL_VERSION).is_some())
     })
@@ -102,22 +103,22 @@ enum ParsedPost {
     Request(Box<ValidatedRequest>),
 }
 
-/// A request whose headers and `_meta` are in order.
+/// Request whose headers and `_meta` were validated.
 pub(super) struct ValidatedRequest {
     id: RequestId,
     method: ByteString,
     params: JsonObject,
     meta: JsonObject,
-    /// The tool, prompt or resource.
+    /// Name of the tool or prompt, or URI of the resource.
     target: Option<ByteString>,
     caller: Arc<Caller>,
     scope: ByteString,
-    /// "There is no header layer" on a pipe (basic/transports/stdio.mdx, Request Metadata).
+    /// HTTP headers. A pipe has none: "There is no header layer" (basic/transports/stdio.mdx, Request Metadata).
     headers: Option<HeaderMap>,
     received: Instant,
 }
 
-/// Who sent a request, and where to.
+/// Principal of a request, and its endpoint.
 pub(super) struct RequestSender {
     pub(super) principal: Arc<Principal>,
     pub(super) scope: ByteString,
@@ -144,7 +145,7 @@ fn read_request(inbound: McpRequest, state: &DownstreamState) -> Result<ParsedPo
     checked.map(|checked| ParsedPost::Request(Box::new(checked))).map_err(|error| (400, Some(id), error))
 }
 
-/// Checks that a request says what it must, and that its headers agree where it has any.
+/// Validates the members of a request, and its headers if it has any.
 pub(super) fn validate(
     request: RpcRequest,
     headers: Option<HeaderMap>,
@@ -173,6 +174,8 @@ pub(super) fn validate(
     Ok(ValidatedRequest { id, method, params, meta, target, caller, scope: sender.scope, headers, received })
 }
 
+/// Checks the revision in header and body.
+///
 /// basic/transports/streamable-http.mdx, Protocol Version Header: the header MUST be there, MUST match the body, and
 /// an unsupported one is answered with the supported ones.
 fn check_version(headers: Option<&HeaderMap>, version: &ByteString) -> Result<(), Error> {
@@ -196,13 +199,13 @@ fn check_version(headers: Option<&HeaderMap>, version: &ByteString) -> Result<()
 
 // === answering ===
 
-/// What a request becomes.
+/// Outcome of starting a request.
 pub(super) enum ModernStarted {
-    /// It is answered: status and answer.
+    /// Complete: HTTP status and response.
     Ready(u16, Vec<Bytes>),
-    /// It opens a stream of news.
+    /// Opens a stream of notifications.
     Subscribed(subscriptions::ListenStream),
-    /// It runs.
+    /// Runs as an exchange.
     Running(Exchange, ModernEncoder),
 }
 
@@ -212,6 +215,7 @@ async fn serve_request(
     state: &Arc<DownstreamState>,
 ) -> Response<Body> {
     let takes_streams = request.headers.as_ref().is_none_or(accepts_stream);
+    // Beyond the limit, the client gets plain JSON without notifications.
     let stream = takes_streams && state.metrics.streams.get() < i64::try_from(state.streams_max).unwrap_or(i64::MAX);
     match start_request(request, &server, state, sse::encode_event) {
         ModernStarted::Ready(status, parts) => json_response(status, parts),
@@ -224,7 +228,7 @@ async fn serve_request(
     }
 }
 
-/// Begins what a request asks for; `frame` delimits what goes out on a stream.
+/// Starts a request. `frame` delimits messages on a stream.
 pub(super) fn start_request(
     request: ValidatedRequest,
     server: &Arc<dyn Server>,
@@ -234,7 +238,7 @@ pub(super) fn start_request(
     let refuse = |id: &RequestId, error: &Error| {
         ModernStarted::Ready(encode::http_status(error), vec![encode::encode_error(Some(id), error)])
     };
-    // What is answered here is counted here.
+    // These methods never reach a server, so their metrics are counted here.
     let count = |method: &'static str, error: Option<&Error>| {
         count_local_answer(&state.metrics, method, error, NAME, request.received.elapsed());
     };
@@ -265,6 +269,7 @@ pub(super) fn start_request(
     let ValidatedRequest { id, mut params, mut meta, target, caller, scope, headers, received, .. } = request;
     let token = meta.remove("progressToken");
     let subject = StateContext::from_request(&method, target, &params);
+    // Other methods have no input rounds, so such members are ordinary params there.
     let brought = if subject.allows_input() { RetryParams::take(&mut params) } else { RetryParams::default() };
     let spell = ModernEncoder { id, context: subject, token, caller, scope, frame, state: state.clone() };
     let exchange = match spell.input_round().resume(brought) {
@@ -301,7 +306,9 @@ fn accepts_stream(headers: &HeaderMap) -> bool {
     accept.is_none_or(|a| a.contains("text/event-stream") || a.contains("*/*"))
 }
 
-/// The tasks of the revision before are no word of this one: "Servers […] MUST NOT continue to advertise the legacy
+/// Writes the server capabilities of this revision.
+///
+/// Tasks appear as an extension only: "Servers […] MUST NOT continue to advertise the legacy
 /// capabilities under any protocol version that includes this extension" (SEP-2663, Backward Compatibility).
 fn write_capabilities(features: &ServerCapabilities) -> JsonObject {
     let mut capabilities = notifications::write_capabilities(features);
@@ -311,7 +318,7 @@ fn write_capabilities(features: &ServerCapabilities) -> JsonObject {
     capabilities
 }
 
-/// `server/discover` (server/discover.mdx).
+/// Encodes the result of `server/discover` (server/discover.mdx).
 fn discover(request: &ValidatedRequest, server: &dyn Server) -> Vec<Bytes> {
     let face = server.describe(&request.caller);
     let mut result = JsonObject::new()
@@ -320,12 +327,15 @@ fn discover(request: &ValidatedRequest, server: &dyn Server) -> Vec<Bytes> {
     if let Some(instructions) = &face.instructions {
         result.set(ByteString::literal("instructions"), RawJson::string(instructions));
     }
+    // Private, since the description depends on the caller.
     let hint = CacheHint { ttl_ms: 60_000, public: false };
     encode::encode_result_from(face.info, &request.id, result, Some(hint))
 }
 
-/// How an exchange is written to a client of this revision. Dropping it cancels: "The server MUST treat a client
-/// disconnect as cancellation of that request" (basic/patterns/cancellation.mdx).
+/// Encoder of one exchange for a client of this revision.
+///
+/// Dropping it cancels the exchange: "The server MUST treat a client disconnect as cancellation of that request"
+/// (basic/patterns/cancellation.mdx).
 pub(super) struct ModernEncoder {
     id: RequestId,
     context: StateContext,
@@ -357,7 +367,7 @@ impl ResponseEncoder for ModernEncoder {
             Notification::Log(level, params) if self.caller.log_filter.allows(level) => {
                 Some(notifications::encode_notification("notifications/message", &params))
             }
-            // "These notifications MUST relate to the originating client request": nothing else does.
+            // "These notifications MUST relate to the originating client request": other notifications do not.
             _ => None,
         }
     }

@@ -1,4 +1,7 @@
-//! Results and errors, as the stateless revision spells them.
+//! Results and errors in the wire form of the stateless revision.
+//!
+//! Owns error codes, HTTP statuses and the members that every result carries. Does not encode notifications. Invariant:
+//! error codes of this revision's responses come from here alone.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -11,10 +14,10 @@ use crate::revision::v2026_07_28::{
     HEADER_MISMATCH, MISSING_CAPABILITY, RETIRED, SERVER_INFO, UNSUPPORTED_VERSION, tasks,
 };
 
-/// Results larger than this are handed on as they are instead of being copied into one buffer.
+/// Size in bytes above which a result is passed on as it is, instead of being copied into one buffer.
 const COPY_MAX: usize = 4 * 1024;
 
-/// The code and text for an error; the only place where this revision's answers get them.
+/// Converts an error to this revision's code and text. All its responses use this function.
 pub(in crate::revision) fn rpc_error(error: &Error) -> RpcError {
     let code = match &error.kind {
         McpErrorKind::ServerError(answered) => {
@@ -42,12 +45,12 @@ pub(in crate::revision) fn rpc_error(error: &Error) -> RpcError {
     RpcError { code, message: ByteString::from(error.message.as_ref()), data: error.data.clone() }
 }
 
-/// The HTTP status of an error that is the whole answer.
+/// Returns the HTTP status for an error that is the whole response.
 pub(super) fn http_status(error: &Error) -> u16 {
     match rpc_error(error).code {
         // basic/transports/streamable-http.mdx, Protocol Version Header: "If the server does not implement the
-        // requested RPC method, it MUST respond with `404 Not Found`". A server behind us that lacks a method is
-        // not us lacking it.
+        // requested RPC method, it MUST respond with `404 Not Found`". The endpoint has the method even if the server
+        // behind it lacks it.
         code::METHOD_NOT_FOUND if !matches!(error.kind, McpErrorKind::ServerError(_)) => 404,
         HEADER_MISMATCH | MISSING_CAPABILITY | UNSUPPORTED_VERSION => 400,
         code::PARSE => 400,
@@ -60,12 +63,12 @@ pub(super) fn http_status(error: &Error) -> u16 {
     }
 }
 
-/// An error answer.
+/// Encodes an error response.
 pub(super) fn encode_error(id: Option<&RequestId>, error: &Error) -> Bytes {
     encode_with(256, |out| write_error(out, id, &rpc_error(error)))
 }
 
-/// The end of a call: status and answer.
+/// Encodes the end of a call: HTTP status and response.
 pub(super) fn encode_outcome(id: &RequestId, method: &McpMethod, end: Result<Outcome, Error>) -> (u16, Vec<Bytes>) {
     match end {
         Ok(outcome) => {
@@ -75,14 +78,16 @@ pub(super) fn encode_outcome(id: &RequestId, method: &McpMethod, end: Result<Out
         Err(error) if *method == McpMethod::CallTool && error.is_server_failure() => {
             (200, encode_result(id, tool_error(&error), None))
         }
-        // One server that is full says nothing of the gateway, which is what the status is about.
+        // One overloaded server says nothing about the gateway, which is what the status is about.
         Err(error) if error.kind == McpErrorKind::Overloaded => (200, vec![encode_error(Some(id), &error)]),
         Err(error) => (http_status(&error), vec![encode_error(Some(id), &error)]),
     }
 }
 
-/// server/utilities/caching.mdx, Cacheable Results: the hints MUST be there on lists and reads. Without a word from
-/// the server, nothing may be kept and nothing be shared.
+/// Adds the cache hints that the specification demands on lists and reads.
+///
+/// server/utilities/caching.mdx, Cacheable Results: the hints MUST be there. Without hints from the server, a result
+/// may be neither kept nor shared.
 fn required_hint(method: &McpMethod, hint: Option<CacheHint>) -> Option<CacheHint> {
     match method {
         McpMethod::List(_) | McpMethod::ReadResource => Some(hint.unwrap_or(CacheHint { ttl_ms: 0, public: false })),
@@ -90,12 +95,12 @@ fn required_hint(method: &McpMethod, hint: Option<CacheHint>) -> Option<CacheHin
     }
 }
 
-/// A complete result in parts; a large one that nobody changed is not copied.
+/// Encodes a complete result in parts. A large unchanged result is not copied.
 pub(super) fn encode_result(id: &RequestId, result: JsonObject, cache: Option<CacheHint>) -> Vec<Bytes> {
     encode_result_from(implementation(), id, result, cache)
 }
 
-/// The same from an `Implementation` of this endpoint's own.
+/// Encodes a complete result with the given `Implementation` as the server's info.
 pub(super) fn encode_result_from(
     info: RawJson,
     id: &RequestId,
@@ -119,6 +124,7 @@ pub(super) fn encode_result_from(
             head.reserve(result.size_hint() + 2);
             result.write_members(&mut head, false);
             if head.last() == Some(&b',') {
+                // A result without members leaves the comma of the member before it.
                 head.truncate(head.len() - 1);
             }
             head.put_slice(b"}}");
@@ -127,13 +133,16 @@ pub(super) fn encode_result_from(
     }
 }
 
+/// Adds the server's info. The client's server is the gateway.
+///
 /// basic/index.mdx: "Servers SHOULD include the following `io.modelcontextprotocol/*` field in every result's
-/// `_meta`": who answered. The client's server is the gateway.
+/// `_meta`".
 fn insert_server_info(head: &mut BytesMut, result: &mut JsonObject, info: RawJson) {
     let meta = match result.get("_meta") {
         None => JsonObject::new(),
         Some(raw) => match raw.as_object() {
             Some(meta) => meta,
+            // A `_meta` that cannot be read passes as it is.
             None => return,
         },
     };
@@ -148,7 +157,7 @@ fn insert_server_info(head: &mut BytesMut, result: &mut JsonObject, info: RawJso
     head.put_u8(b',');
 }
 
-/// What a server asks, as an interim result.
+/// Encodes a server's input requests as an interim result.
 pub(super) fn encode_input_required<'a>(
     id: &RequestId,
     requests: impl Iterator<Item = (&'a ByteString, &'a InputRequest)>,

@@ -1,6 +1,8 @@
-//! The headers that mirror the body: written at the back, checked at the front. Pure functions.
+//! Headers that mirror the body: written for servers, checked for clients (basic/transports/streamable-http.mdx,
+//! Request Metadata).
 //!
-//! basic/transports/streamable-http.mdx, Request Metadata.
+//! Owns the encoding of header values and the annotations of tools. Pure functions without state. Invariant: a header
+//! that differs from the body is an error, never a source of truth.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -11,31 +13,31 @@ use crate::link::HeaderList;
 use crate::model::{Error, McpErrorKind};
 use crate::revision::v2026_07_28::NAME;
 
-/// The revision.
+/// Header of the revision.
 pub(super) const VERSION: HeaderName = HeaderName::from_static(crate::revision::VERSION_HEADER);
-/// The method.
+/// Header of the method.
 pub(super) const METHOD: HeaderName = HeaderName::from_static("mcp-method");
-/// The tool, prompt or resource.
+/// Header of the tool, prompt or resource.
 pub(super) const ITEM: HeaderName = HeaderName::from_static("mcp-name");
-/// What stands before the name of a mirrored argument.
+/// Prefix of the header of a mirrored argument.
 const PARAM: &str = "mcp-param-";
-/// The annotation in an input schema.
+/// Annotation in an input schema.
 const ANNOTATION: &str = "x-mcp-header";
-/// How deep annotated properties may lie; schemas are hostile input.
+/// Limit of the depth of annotated properties. Schemas are hostile input.
 const DEPTH_MAX: usize = 16;
-/// "Integer values MUST be within the safe range for JavaScript."
+/// Largest mirrored integer: "Integer values MUST be within the safe range for JavaScript."
 const SAFE_INTEGER: f64 = 9_007_199_254_740_991.0;
 
-/// An argument that is mirrored in a header.
+/// Argument that is mirrored in a header.
 #[derive(Debug, PartialEq)]
 struct MirroredArgument {
     header: HeaderName,
     path: Vec<String>,
-    /// "When validating integer parameter values, servers SHOULD compare [...] numerically".
+    /// True for integers: "When validating integer parameter values, servers SHOULD compare [...] numerically".
     integer: bool,
 }
 
-/// Encodes a value for a header: as it is where that is safe, in Base64 between the markers where it is not.
+/// Encodes a header value: as it is if that is safe, otherwise in Base64 between the markers.
 pub(super) fn encode(value: &str) -> Option<HeaderValue> {
     let plain = value.bytes().all(|b| matches!(b, 0x20..=0x7E | b'\t'))
         && value.trim_matches([' ', '\t']) == value
@@ -46,7 +48,7 @@ pub(super) fn encode(value: &str) -> Option<HeaderValue> {
     HeaderValue::from_str(&format!("=?base64?{}?=", STANDARD.encode(value))).ok()
 }
 
-/// Decodes a header's value; `None` if it holds what it must not.
+/// Decodes a header value. `None` if it contains forbidden characters.
 pub(super) fn decode(value: &HeaderValue) -> Option<String> {
     let text = value.to_str().ok()?;
     match text.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?=")) {
@@ -55,7 +57,7 @@ pub(super) fn decode(value: &HeaderValue) -> Option<String> {
     }
 }
 
-/// The headers for a request to a server.
+/// Writes the headers of a request to a server.
 pub(super) fn write_headers(
     method: &str,
     target: Option<&str>,
@@ -101,6 +103,7 @@ pub(super) fn check_params(
             })?,
             None => None,
         };
+        // A null argument counts as a missing one.
         let value = value.filter(|v| !v.is_null());
         match (value.as_ref().map(text_of), headers.contains_key(&mirrored.header)) {
             (None | Some(None), false) => {}
@@ -111,13 +114,14 @@ pub(super) fn check_params(
     Ok(())
 }
 
-/// Why a tool with wrong annotations must be left out of lists for HTTP; `None` if it need not.
+/// Returns the reason to leave a tool with wrong annotations out of lists for HTTP. `None` if the tool is fine.
 pub(in crate::revision) fn annotation_problem(definition: &JsonObject) -> Option<String> {
     if is_annotated(definition) { mirrored(definition).err() } else { None }
 }
 
 fn check_header(headers: &HeaderMap, name: &HeaderName, label: &str, body: &str, integer: bool) -> Result<(), Error> {
     let mut values = headers.get_all(name).iter();
+    // A repeated header is ambiguous: a proxy may read another value than the gateway.
     let (Some(value), None) = (values.next(), values.next()) else {
         return Err(mismatch(format!("the required header {label} is missing, or there several times")));
     };
@@ -130,7 +134,7 @@ fn check_header(headers: &HeaderMap, name: &HeaderName, label: &str, body: &str,
     }
 }
 
-/// `42.0` and `42` are the same integer.
+/// Compares two numbers: `42.0` and `42` are the same integer.
 fn same_number(a: &str, b: &str) -> bool {
     match (a.parse::<f64>(), b.parse::<f64>()) {
         (Ok(a), Ok(b)) => a == b && a.is_finite(),
@@ -142,18 +146,18 @@ fn mismatch(what: String) -> Error {
     Error::new(McpErrorKind::HeaderMismatch, format!("Header mismatch: {what}"))
 }
 
-/// Whether it is worth reading the schema at all.
+/// True if the schema may contain annotations. A search of bytes, which spares most tools the parsing.
 fn is_annotated(definition: &JsonObject) -> bool {
     definition.get("inputSchema").is_some_and(|s| memchr::memmem::find(s.bytes(), ANNOTATION.as_bytes()).is_some())
 }
 
-/// The mirrored arguments, or what is wrong with the annotations.
+/// Collects the mirrored arguments. Fails with the problem of an annotation.
 fn mirrored(definition: &JsonObject) -> Result<Vec<MirroredArgument>, String> {
     let schema: serde_json::Value =
         definition.get("inputSchema").and_then(|s| s.parse_as().ok()).ok_or("the input schema cannot be read")?;
     let mut found = Vec::new();
     walk(&schema, &mut Vec::new(), &mut found)?;
-    // Whatever carries the annotation and was not reached lies where it must not.
+    // An annotation that the walk did not reach is in a place where it is not allowed.
     if found.len() != count(&schema, 0) {
         return Err(format!("{ANNOTATION} stands where it cannot be reached by properties alone"));
     }
@@ -190,15 +194,18 @@ fn walk(schema: &serde_json::Value, path: &mut Vec<String>, found: &mut Vec<Mirr
     Ok(())
 }
 
-/// How often the annotation occurs as a keyword, anywhere but as the name of a property.
+/// Counts the annotation as a keyword, anywhere but as the name of a property.
 fn count(value: &serde_json::Value, depth: usize) -> usize {
     match value {
+        // The bound of the JSON parser's own recursion.
+        // Deeper schemas cannot occur: 128 is the parser's own limit.
         _ if depth > 128 => 0,
         serde_json::Value::Array(items) => items.iter().map(|item| count(item, depth + 1)).sum(),
         serde_json::Value::Object(members) => {
             let own = usize::from(members.contains_key(ANNOTATION));
             let below = members.iter().map(|(key, value)| match (key.as_str(), value) {
                 ("properties", serde_json::Value::Object(named)) => named.values().map(|v| count(v, depth + 2)).sum(),
+                // These keywords hold data, not schemas.
                 ("default" | "const" | "enum" | "examples", _) => 0,
                 _ => count(value, depth + 1),
             });
@@ -208,8 +215,9 @@ fn count(value: &serde_json::Value, depth: usize) -> usize {
     }
 }
 
-/// The value at a path of properties. Fails where an object on the way cannot be read, so that it cannot be said which
-/// of two values the server would take.
+/// Returns the value at a path of properties.
+///
+/// Fails if an object on the path is ambiguous, since the server could read another value than the gateway.
 fn at_path(arguments: &RawJson, path: &[String]) -> Result<Option<RawJson>, ()> {
     let mut value = arguments.clone();
     for step in path {
@@ -224,7 +232,7 @@ fn at_path(arguments: &RawJson, path: &[String]) -> Result<Option<RawJson>, ()> 
     Ok(Some(value))
 }
 
-/// The text of a primitive; `None` for anything else, `null` among it.
+/// Returns the text of a primitive. `None` for anything else, `null` included.
 fn text_of(value: &RawJson) -> Option<String> {
     match value.parse_as::<serde_json::Value>().ok()? {
         serde_json::Value::String(text) => Some(text),

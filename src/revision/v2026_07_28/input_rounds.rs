@@ -1,7 +1,9 @@
-//! Questions to a stateless client: out as an `InputRequiredResult`, back as another request.
+//! Input rounds of a stateless client: requests go out as an `InputRequiredResult`, responses come with another
+//! request.
 //!
-//! basic/patterns/mrtr.mdx. Owns what a client is asked and what it brings back. Invariant: a client is asked only for
-//! what it declared, and an exchange whose server waits is either parked or over.
+//! Owns the requests sent to a client and the responses that it returns (basic/patterns/mrtr.mdx). Does not seal state
+//! (`request_state.rs`). Invariant: a client gets only requests that it declared, and an exchange whose server waits is
+//! either parked or finished.
 
 use bytes::Bytes;
 use tokio::time::{Duration, Instant, timeout_at};
@@ -17,34 +19,34 @@ use crate::revision::v2026_07_28::request_state::{self, CarriedState, StateConte
 use crate::revision::{DownstreamState, legacy};
 use crate::session::{OpenInput, OpenInputRequest, ParkedCall, SealError};
 
-/// After a server's question, how long to wait for another one: servers that ask for several things ask for them at
-/// once, and the client should hear of them in one round.
+/// Time to wait for a further input request after one. Servers that need several send them at once, and the client
+/// should get them in one round.
 const GATHER_GAP: Duration = Duration::from_millis(10);
-/// How long to wait for all of them together.
+/// Limit of that time for all of them together.
 const GATHER_TIME: Duration = Duration::from_millis(100);
-/// How many questions one round may hold.
+/// Limit of input requests in one round.
 const INPUT_REQUESTS_MAX: usize = 32;
-/// How many notices are kept while questions are gathered; they reach the client with its next request.
+/// Limit of notifications held while requests are gathered. The client gets them with its next request.
 const HELD_NOTIFICATIONS_MAX: usize = 64;
 
-/// What a retry brings.
+/// Members that a retry adds to the params.
 #[derive(Default)]
 pub(super) struct RetryParams {
     input_responses: Option<RawJson>,
     request_state: Option<RawJson>,
 }
 
-/// What a retry is for.
+/// Purpose of a retry.
 pub(super) enum Resumption {
-    /// A new call, with what the server gets of it.
+    /// New call, with the part of the retry that its server gets.
     NewCall(Option<Box<Continuation>>),
-    /// A parked exchange that may go on.
+    /// Parked exchange that may continue.
     Resumed(Exchange),
-    /// A parked exchange that has questions left: they are asked again.
+    /// Parked exchange with open requests, which are sent again.
     StillOpen(Exchange, Vec<OpenInput>),
 }
 
-/// Who is asked, about what.
+/// Context of an input round: the request, its caller and its endpoint.
 pub(super) struct InputRound<'a> {
     pub(super) id: &'a RequestId,
     pub(super) context: &'a StateContext,
@@ -54,14 +56,14 @@ pub(super) struct InputRound<'a> {
 }
 
 impl RetryParams {
-    /// Takes what the client brings out of the params.
+    /// Takes the retry's members out of the params.
     pub(super) fn take(params: &mut JsonObject) -> Self {
         RetryParams { input_responses: params.remove("inputResponses"), request_state: params.remove("requestState") }
     }
 }
 
 impl InputRound<'_> {
-    /// What a request with `brought` in it is for. Fails without using anything up.
+    /// Resolves the purpose of a request with these members. A failure leaves parked calls and state unused.
     pub(super) fn resume(&self, brought: RetryParams) -> Result<Resumption, Error> {
         let RetryParams { input_responses: answers, request_state: state } = brought;
         if let Some(answers) = &answers
@@ -87,6 +89,7 @@ impl InputRound<'_> {
                 let parked = self.state.parked_calls.take(&ticket, &self.caller.principal);
                 let mut parked = parked.ok_or_else(|| request_state::state_error(SealError::Expired, self.state))?;
                 let answers = answers.and_then(|raw| raw.as_object()).unwrap_or_default();
+                // A mistake of the client must not cost it the parked call, so that goes back first.
                 if let Err(error) = record_responses(&mut parked.inputs, &answers) {
                     self.state.parked_calls.repark(ticket, self.caller.principal.clone(), parked);
                     return Err(error);
@@ -98,7 +101,7 @@ impl InputRound<'_> {
         }
     }
 
-    /// Asks on behalf of a server that kept nothing: its exchange is over.
+    /// Sends the input requests of a server that kept no state. Its exchange is finished.
     pub(super) fn forward(
         &self,
         requests: &[(ByteString, InputRequest)],
@@ -113,9 +116,9 @@ impl InputRound<'_> {
         encode::encode_input_required(self.id, requests, state.as_ref())
     }
 
-    /// Asks on behalf of a server that waits: the exchange is kept, with whatever else the server asks right away.
+    /// Sends the input requests of a server that waits. The exchange is parked, with requests that follow right away.
     ///
-    /// Gives the exchange back, with all that was read of it, where its server goes on without an answer.
+    /// Fails if the server continues without a response. The error is the exchange with all events read from it.
     pub(super) async fn park(
         &self,
         mut exchange: Exchange,
@@ -144,6 +147,7 @@ impl InputRound<'_> {
             let InputRequired { requests, responder: answer, .. } = ask;
             let requests = requests.into_iter().map(|(key, question)| {
                 number += 1;
+                // A legacy server's requests all have the same key, so the client gets numbered ones.
                 let shown = ByteString::from(format!("input-{number}"));
                 OpenInputRequest {
                     exposed_key: shown,
@@ -158,7 +162,7 @@ impl InputRound<'_> {
         Ok(self.repark(exchange.prepend(early), open))
     }
 
-    /// Parks an exchange, and asks for what is open.
+    /// Parks an exchange and sends its open requests.
     pub(super) fn repark(&self, exchange: Exchange, asks: Vec<OpenInput>) -> (u16, Vec<Bytes>) {
         let shown: Vec<(ByteString, InputRequest)> = asks
             .iter()
@@ -178,7 +182,7 @@ impl InputRound<'_> {
         (200, encode::encode_input_required(self.id, requests, Some(&state)))
     }
 
-    /// Why an ask cannot be put to this client.
+    /// Returns the error for an input request that this client cannot get.
     ///
     /// "Servers MUST NOT send an `inputRequests` that the client has not declared support for in its capabilities."
     pub(super) fn check_declared(&self, ask: &InputRequired) -> Option<Error> {
@@ -202,7 +206,7 @@ impl InputRound<'_> {
         })
     }
 
-    /// Counts what is asked.
+    /// Counts input requests by their outcome.
     pub(super) fn count(&self, ask: &InputRequired, outcome: &str) {
         for (_, question) in &ask.requests {
             self.state.metrics.asks.with_label_values(&[question.kind.capability(), outcome]).inc();
@@ -210,7 +214,7 @@ impl InputRound<'_> {
     }
 }
 
-/// The question in memory of its own: it may be kept for long, and is a span of whatever the server sent with it.
+/// Copies a request into memory of its own: it may be held for long, and is a span of the server's message.
 fn detached(question: InputRequest) -> InputRequest {
     let params = question.params.to_raw().detached().as_object();
     InputRequest {
@@ -220,8 +224,9 @@ fn detached(question: InputRequest) -> InputRequest {
     }
 }
 
-/// The question as this revision asks it: "Remove the `notifications/elicitation/complete` notification and the
-/// `elicitationId` field" (changelog.mdx).
+/// Converts a request to this revision.
+///
+/// "Remove the `notifications/elicitation/complete` notification and the `elicitationId` field" (changelog.mdx).
 fn encode_request(question: &InputRequest) -> InputRequest {
     let mut question = question.clone();
     if question.kind == InputKind::ElicitUrl {
@@ -230,8 +235,10 @@ fn encode_request(question: &InputRequest) -> InputRequest {
     question
 }
 
-/// Notes the answers. What was not asked for is ignored: "the server SHOULD ignore any information it does not
-/// recognize or need". Fails, having noted nothing, where an answer cannot be one.
+/// Records the responses. Fails without recording any if one is invalid.
+///
+/// Responses to unknown requests are ignored: "the server SHOULD ignore any information it does not
+/// recognize or need".
 fn record_responses(asks: &mut [OpenInput], answers: &JsonObject) -> Result<(), Error> {
     let open = || asks.iter().flat_map(|ask| &ask.requests).filter(|request| request.response.is_none());
     for request in open() {
@@ -245,8 +252,9 @@ fn record_responses(asks: &mut [OpenInput], answers: &JsonObject) -> Result<(), 
     Ok(())
 }
 
-/// Whether an answer is one to this kind of question, so that a mistake is its client's to correct and not the server's
-/// to fail on. What a user filled in is the server's to judge.
+/// Checks that a response fits this kind of request, so that the client can correct it.
+///
+/// The content that a user filled in is left to the server.
 fn check_response(key: &ByteString, kind: InputKind, answer: &RawJson) -> Result<(), Error> {
     let wrong = |what: &str| Err(invalid(&format!("inputResponses[{key:?}] {what}")));
     let Some(answer) = answer.as_object() else {
@@ -269,7 +277,7 @@ fn check_response(key: &ByteString, kind: InputKind, answer: &RawJson) -> Result
     }
 }
 
-/// Hands over what is answered completely; gives back the rest.
+/// Delivers inputs whose responses are complete, and returns the rest.
 fn deliver_complete(asks: Vec<OpenInput>) -> Vec<OpenInput> {
     let mut open = Vec::new();
     for ask in asks {
@@ -279,7 +287,7 @@ fn deliver_complete(asks: Vec<OpenInput>) -> Vec<OpenInput> {
         }
         let answers: InputResponses =
             ask.requests.into_iter().filter_map(|request| Some((request.key, Ok(request.response?)))).collect();
-        // Nobody waits any more where the server gave up meanwhile: the exchange knows.
+        // A server that gave up meanwhile has dropped the receiver, and the exchange reports that.
         let _ = ask.responses.send(answers);
     }
     open
@@ -289,18 +297,19 @@ fn invalid(what: &str) -> Error {
     Error::new(McpErrorKind::InvalidParams, format!("Invalid params: {what}"))
 }
 
-/// What a legacy server's error asks for, if it is the one that asks for something (2025-11-25/client/elicitation.mdx,
-/// URL Elicitation Required Error): its elicitations, as questions that this revision's clients can be asked.
+/// Reads the input requests from a legacy server's error, if it is URL Elicitation Required
+/// (2025-11-25/client/elicitation.mdx). The requests fit clients of this revision.
 pub(super) fn from_error(error: &Error) -> Option<InputRequired> {
     let McpErrorKind::ServerError(answered) = &error.kind else { return None };
     let asked = legacy::url_elicitations(answered)?;
     let method = ByteString::literal("elicitation/create");
     let question =
         |params| encode_request(&InputRequest { kind: InputKind::ElicitUrl, method: method.clone(), params });
+    // The list comes from a server, so its length is bounded like any other round.
     let numbered = asked.into_iter().take(INPUT_REQUESTS_MAX).enumerate();
     let requests =
         numbered.map(|(n, params)| (ByteString::from(format!("input-{}", n + 1)), question(params))).collect();
-    // The server forgot the call: nobody waits for the answers, which come with another one.
+    // The server kept no state of the call. The responses come with another call, so this channel has no receiver.
     let (answer, _) = tokio::sync::oneshot::channel();
     Some(InputRequired { requests, state: RequestState::CarriedByClient(None), server: None, responder: answer })
 }

@@ -1,8 +1,8 @@
-//! Changes of lists that a server tells outside of a subscription.
+//! List changes that a server reports outside of a subscription.
 //!
-//! 2026-07-28/basic/patterns/subscriptions.mdx wants them on the stream of `subscriptions/listen`. Some servers send them
-//! on the stream of the call that changed a list, and say `listChanged: false`. Owns who hears of these. Does not list
-//! anything. Invariant: a change that is not delivered in time becomes a change of every list.
+//! 2026-07-28/basic/patterns/subscriptions.mdx wants them on the stream of `subscriptions/listen`. Some servers send
+//! them on the stream of the call that changed a list, and say `listChanged: false`. Owns the delivery to subscribers.
+//! Does not fetch lists. Invariant: a change that is not delivered in time becomes a change of every list.
 
 use futures_util::{Stream, StreamExt, stream};
 use tokio::sync::broadcast;
@@ -12,13 +12,13 @@ use crate::link::MessageStream;
 use crate::model::{ItemKind, Notification, SubscriptionFilter};
 use crate::revision::notifications;
 
-/// Changes that wait for the slowest listener.
+/// Limit of changes that wait for the slowest subscriber.
 const WAITING_MAX: usize = 32;
 
 /// Kinds of lists that have a notification.
 const KINDS: [ItemKind; 3] = [ItemKind::Tools, ItemKind::Prompts, ItemKind::Resources];
 
-/// Where such changes are told.
+/// Channel of such changes.
 #[derive(Clone)]
 pub(super) struct ListChanges(broadcast::Sender<ItemKind>);
 
@@ -29,12 +29,12 @@ impl Default for ListChanges {
 }
 
 impl ListChanges {
-    /// Passes on that a list changed, whoever listens.
+    /// Reports a changed list to all subscribers.
     pub(super) fn report(&self, kind: ItemKind) {
         let _ = self.0.send(kind);
     }
 
-    /// Reads what belongs to no request, to the end of the connection.
+    /// Reads the messages without a request until the end of the connection.
     pub(super) async fn read_stream(self, mut messages: MessageStream) {
         while let Some(Ok(message)) = messages.next().await {
             if let RpcMessage::Notification(notification) = message
@@ -45,7 +45,7 @@ impl ListChanges {
         }
     }
 
-    /// What a listener hears; it never ends.
+    /// Subscribes to the changes. The stream never ends.
     pub(super) fn subscribe(&self, filter: &SubscriptionFilter) -> impl Stream<Item = Notification> + Send + use<> {
         let wanted = SubscriptionFilter { uris: Vec::new(), ..filter.clone() };
         let open = (self.0.subscribe(), Vec::new());
@@ -61,6 +61,7 @@ impl ListChanges {
                         Err(broadcast::error::RecvError::Lagged(_)) => {
                             owed.extend(KINDS.map(Notification::ListChanged))
                         }
+                        // A stream that ends would look like a lost server, so this one stays open.
                         Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
                     }
                     owed.retain(|notice| wanted.matches(notice));

@@ -1,4 +1,7 @@
-//! `_meta` of a request: what the revision reserves there, read and written.
+//! Reserved members in the `_meta` of a request: revision, client, capabilities and log level.
+//!
+//! Owns their reading from clients and their writing for servers. Does not touch other members. Invariant:
+//! reserved members for a server are written here alone.
 
 use std::sync::Arc;
 
@@ -44,7 +47,7 @@ pub(super) fn take_caller(
         }
     };
     let info = meta.remove(CLIENT_INFO).filter(RawJson::is_object);
-    // A call that can be asked something may be parked for long, and must not keep the request's buffer alive.
+    // A call that accepts input requests may be parked for long, and must not keep the request's buffer alive.
     let (capabilities, info) = match can == ClientCapabilities::default() {
         true => (capabilities, info),
         false => (capabilities.detached(), info.as_ref().map(RawJson::detached)),
@@ -66,8 +69,9 @@ fn missing_member(key: &str, what: &str) -> Error {
     Error::new(McpErrorKind::InvalidParams, format!("Invalid params: _meta[\"{key}\"] must be {what}"))
 }
 
-/// `_meta` for a request to a server: the client's own, what the revision demands, and our progress token. `may_task`:
-/// whether the request may meet a task, as the call says; a client of this revision has said so itself.
+/// Writes the `_meta` of a request to a server: the client's members, the reserved ones and the progress token.
+///
+/// `may_task` is true if the call may return a task. A client of this revision has declared that itself.
 pub(super) fn write_meta(
     mut meta: JsonObject,
     caller: &Caller,
@@ -83,8 +87,8 @@ pub(super) fn write_meta(
         _ => tasks::set_declared(&caller.declared_capabilities, may_task),
     };
     set(CLIENT_CAPABILITIES, capabilities);
-    // server/utilities/logging.mdx has no default: without the field, nothing MUST be sent. A legacy client that set no
-    // level would hear its server's own default, so that is what is asked for on its behalf.
+    // server/utilities/logging.mdx has no default: without the field, no log message MUST be sent. A legacy client
+    // without a level expects its server's default, so the gateway requests that on its behalf.
     let level = match caller.log_filter {
         LogFilter::AtLeast(level) => Some(level),
         LogFilter::ServerDecides => Some(LogFilter::BY_DEFAULT),

@@ -1,4 +1,6 @@
-//! The stateless revision: every request says everything.
+//! Stateless revision 2026-07-28: every request says everything.
+//!
+//! Owns its reserved names and error codes. Does not keep sessions. Invariant: no request depends on an earlier one.
 
 mod input_rounds;
 mod poll_task;
@@ -24,32 +26,33 @@ pub(super) use headers::annotation_problem as tool_problem;
 pub(super) use stdio::OpenRequests;
 pub(super) use upstream::{ModernHandle, discover};
 
-/// The revision's name.
+/// Name of the revision.
 pub(super) const NAME: &str = "2026-07-28";
 
-/// `_meta`: the revision of a request.
+/// `_meta` key: revision of a request.
 pub(super) const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
-/// `_meta`: who the client is.
+/// `_meta` key: `Implementation` of the client.
 pub(super) const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
-/// `_meta`: what the client can do.
+/// `_meta` key: capabilities of the client.
 pub(super) const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
-/// `_meta`: which log messages the client wants.
+/// `_meta` key: lowest level of log messages for the client.
 pub(super) const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
-/// `_meta`: who the server is.
+/// `_meta` key: `Implementation` of the server.
 const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
-/// `_meta`: which subscription a notification belongs to.
+/// `_meta` key: subscription of a notification.
 pub(super) const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 
-/// Headers and body disagree (basic/index.mdx, Error Codes).
+/// Code: headers and body disagree (basic/index.mdx, Error Codes).
 const HEADER_MISMATCH: i64 = -32020;
-/// The client did not declare what the request needs.
+/// Code: the client did not declare a capability that the request needs.
 const MISSING_CAPABILITY: i64 = -32021;
-/// The revision is not supported.
+/// Code: the revision is not supported.
 const UNSUPPORTED_VERSION: i64 = -32022;
-/// "Implementations of this protocol version MUST NOT emit these codes": resource not found, URL elicitation.
+/// Codes for resource not found and URL elicitation: "Implementations of this protocol version MUST NOT emit these
+/// codes".
 const RETIRED: [i64; 2] = [-32002, -32042];
 
-/// Whether a failed probe shows that the server speaks a modern revision all the same.
+/// True if the error of a failed probe shows that the server is modern.
 ///
 /// basic/versioning.mdx: "a recognized modern JSON-RPC error (such as `UnsupportedProtocolVersionError`) identifies a
 /// modern server".
@@ -57,6 +60,7 @@ pub(super) fn is_modern(error: &ConnectError) -> bool {
     let recognized = |code| matches!(code, HEADER_MISMATCH | MISSING_CAPABILITY | UNSUPPORTED_VERSION);
     match error {
         ConnectError::Answered(error) => recognized(error.code),
+        // It answered `server/discover`, so it is modern, but of no known revision.
         ConnectError::NoCommonRevision(_) => true,
         ConnectError::Link(LinkError::Status { message: Some(message), .. }) => match &**message {
             RpcMessage::Response(RpcResponse { outcome: Err(error), .. }) => {

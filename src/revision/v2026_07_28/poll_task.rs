@@ -1,6 +1,7 @@
-//! The end of a task, for a client that waits for it: looked for again and again, as often as the server allows.
+//! Polling of a task on a stateless server, for a client that awaits its result.
 //!
-//! Owns the looking, and the cancellation that tells what came of it. Invariant: no question of a task is put twice.
+//! Owns the polls, and the cancellation that reports its outcome. Does not poll more often than the server allows.
+//! Invariant: no input request of a task reaches the client twice.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -23,28 +24,28 @@ use crate::revision::v2026_07_28::call::ModernCall;
 use crate::revision::v2026_07_28::tasks;
 use crate::revision::v2026_07_28::upstream::ModernConnection;
 
-/// Longest time to wait for a task, and for a user's answer: a client may ask again.
+/// Time limit for a task and for a user's answer. The client may repeat its request.
 const WAIT_MAX: Duration = Duration::from_secs(600);
-/// Questions of one task that are put; it asks for ever otherwise.
+/// Limit of input requests of one task. A server beyond it is taken to loop.
 const INPUT_REQUESTS_MAX: usize = 1000;
-/// How long a cancelled task is looked at for its last state, and how often: somebody waits for the answer.
+/// Time for which a cancelled task is polled for its final state, and the interval. The client waits meanwhile.
 const SETTLE_MAX: Duration = Duration::from_secs(2);
 const SETTLE_POLL: Duration = Duration::from_millis(200);
 
-/// A task that is waited for.
+/// Polling of one task.
 struct TaskPoll {
     server: Arc<ModernConnection>,
     caller: Arc<Caller>,
     id: ByteString,
     seen_requests: HashSet<ByteString>,
     responses: Option<oneshot::Receiver<InputResponses>>,
-    /// When to look again.
+    /// Time of the next poll.
     due: Instant,
     deadline: Instant,
     finished: bool,
 }
 
-/// Waits for what the task comes to.
+/// Polls the task until its end.
 pub(super) fn poll_to_end(server: Arc<ModernConnection>, caller: Arc<Caller>, id: ByteString) -> Exchange {
     let now = Instant::now();
     let awaited = TaskPoll {
@@ -83,6 +84,7 @@ impl TaskPoll {
                 Ok(task) => task,
                 Err(error) => return ExchangeEvent::Done(Err(error)),
             };
+            // The server's poll interval counts from its response.
             self.due = Instant::now() + task.poll_delay();
             if task.status.is_terminal() {
                 return ExchangeEvent::Done(self.read_end(task));
@@ -93,6 +95,8 @@ impl TaskPoll {
         }
     }
 
+    /// Returns the input requests that are new.
+    ///
     /// "Clients SHOULD deduplicate `inputRequests` keys across consecutive polls".
     fn new_input(&mut self, task: TaskState) -> Option<InputRequired> {
         let fresh = |key: &ByteString| !self.seen_requests.contains(key);
@@ -113,10 +117,11 @@ impl TaskPoll {
         for (key, answer) in answers {
             match answer {
                 Ok(mut result) => {
+                    // The client's task id is local to its hop.
                     crate::revision::legacy::untag_task(&mut result);
                     responses.set(key, result.to_raw());
                 }
-                // There is no word for a client's error; the call that waits ends with it.
+                // This revision has no form for a client's error, so the waiting call ends with it.
                 Err(error) => return Err(Error::from_server(error)),
             }
         }
@@ -151,7 +156,7 @@ fn rpc_error(error: &RawJson) -> Option<RpcError> {
     Some(RpcError { code, message: error.get_string("message")?, data: error.get("data").cloned() })
 }
 
-/// The whole state of a task.
+/// Reads the detailed state of a task.
 async fn read_state(server: &Arc<ModernConnection>, caller: &Arc<Caller>, id: &ByteString) -> Result<TaskState, Error> {
     let call = Call { detailed: true, ..Call::for_task(TaskMethod::Get, id) };
     let outcome = ModernCall::start(server.clone(), caller.clone(), call).outcome().await?;
@@ -159,11 +164,11 @@ async fn read_state(server: &Arc<ModernConnection>, caller: &Arc<Caller>, id: &B
     outcome.task.map(|task| *task).ok_or_else(missing)
 }
 
-/// Cancels a task and tells what became of it, for clients whose revision wants to know.
+/// Cancels a task and returns its state, which the client's revision requires.
 ///
 /// 2025-11-25/basic/utilities/tasks.mdx, Task Cancellation: "Receivers MUST reject cancellation requests for tasks
 /// already in a terminal status", and "MUST transition the task to `cancelled` status before sending the response". In
-/// this revision "eventual transition to `cancelled` is not guaranteed": after a while the state is told as it is.
+/// this revision "eventual transition to `cancelled` is not guaranteed": after a while the state is returned as it is.
 pub(super) async fn cancel_task(
     server: Arc<ModernConnection>,
     caller: Arc<Caller>,
@@ -187,12 +192,13 @@ pub(super) async fn cancel_task(
     }
 }
 
-/// A call of a client whose revision has no words for the extension: without it, unless the server cannot do without.
+/// Calls a tool for a client without tasks, and falls back to a task if the server demands one.
 ///
 /// "If a server is unable to service a request to a client that does not declare this extension capability without
-/// returning `CreateTaskResult`, the server MUST return an error with the code `-32021`": it never ran the call, so that
-/// it may be sent again.
+/// returning `CreateTaskResult`, the server MUST return an error with the code `-32021`": it never ran the call, so
+/// that the call may be sent again.
 pub(super) fn call_without_tasks(server: Arc<ModernConnection>, caller: Arc<Caller>, call: Call) -> Exchange {
+    // A copy for the second attempt, since the first one consumes the call.
     let again = Call {
         meta: call.meta.clone(),
         progress: call.progress,
@@ -228,6 +234,7 @@ fn call_as_task(server: Arc<ModernConnection>, caller: Arc<Caller>, call: Call) 
         cancel: Box::new({
             let (server, caller) = (server.clone(), caller.clone());
             move |id| {
+                // Without a permit the cancellation is dropped: it is advisory, and must not pile up.
                 let Some(place) = server.options.timeouts.side_traffic().try_acquire() else { return };
                 let call = Call::for_task(TaskMethod::Cancel, id);
                 let cancelling = ModernCall::start(server, caller, call).outcome();

@@ -1,8 +1,9 @@
-//! `requestState` as clients of this revision carry it: sealed, whoever made it.
+//! `requestState` as clients of this revision carry it: always sealed by the gateway.
 //!
 //! basic/patterns/mrtr.mdx, Server Requirements: "servers MUST treat `requestState` as an attacker-controlled input".
-//! Owns what the sealed bytes say and what they are bound to. Invariant: what a server handed out goes back to that
-//! server alone, byte for byte, and only in a retry of the same request by the same caller at the same endpoint.
+//! Owns the content of the sealed bytes and their bindings. Does not own the key (`session`). Invariant: a server's
+//! state goes back to that server alone, byte for byte. It is valid only in a retry of the same request by the same
+//! caller at the same endpoint.
 
 use bytes::Bytes;
 
@@ -11,50 +12,54 @@ use crate::model::{Error, McpErrorKind, McpMethod, Principal};
 use crate::revision::DownstreamState;
 use crate::session::{SealBinding, SealError, Ticket};
 
-/// What a client carries.
+/// State carried by a client.
 #[derive(Debug, PartialEq)]
 pub(super) enum CarriedState {
-    /// The exchange is parked here.
+    /// Ticket of an exchange that is parked here.
     Parked(Ticket),
-    /// The server kept nothing; this is its own state.
+    /// State of a server that kept nothing itself.
     Server {
-        /// Which server.
+        /// Name of the server.
         server: Option<ByteString>,
-        /// What it handed out: a JSON value.
+        /// State from the server: a JSON value.
         state: RawJson,
     },
 }
 
-/// What a request is about, as far as its state is bound to it.
+/// Parts of a request that its state is bound to.
 pub(super) struct StateContext {
     method: McpMethod,
-    /// The tool, prompt or resource.
+    /// Name of the tool or prompt, or URI of the resource.
     target: Option<ByteString>,
     arguments: Option<RawJson>,
 }
 
-/// What the state of one request is bound to.
+/// Bindings of one request's state.
 pub(super) struct StateBindings {
     caller: SealBinding,
     request: SealBinding,
 }
 
 impl StateContext {
-    /// Of a request; shares the request's bytes.
+    /// Reads the context of a request. Shares the request's bytes.
     pub(super) fn from_request(method: &McpMethod, target: Option<ByteString>, params: &JsonObject) -> Self {
         StateContext { method: method.clone(), target, arguments: params.get("arguments").cloned() }
     }
 
-    /// "Servers MUST NOT send `InputRequiredResult` responses on any other client requests": whether they may on this.
+    /// True if the request may get input requests.
+    ///
+    /// "Servers MUST NOT send `InputRequiredResult` responses on any other client requests".
     pub(super) fn allows_input(&self) -> bool {
         matches!(self.method, McpMethod::CallTool | McpMethod::GetPrompt | McpMethod::ReadResource)
     }
 
-    /// The method.
+    /// Returns the method.
     pub(super) fn method(&self) -> &McpMethod {
         &self.method
     }
 
+    /// Returns the bindings to the caller and to the request.
+    ///
     /// "The authenticated principal", and "an identifier for the originating request, e.g. the method name and a digest
     /// of its salient parameters".
     pub(super) fn bindings(&self, principal: &Principal, scope: &ByteString) -> StateBindings {
@@ -74,7 +79,7 @@ const PARKED: u8 = 1;
 const SERVER: u8 = 2;
 
 impl CarriedState {
-    /// The member's value for the client: a JSON string.
+    /// Seals the state into a JSON string for the client.
     pub(super) fn seal(&self, bound: &StateBindings, front: &DownstreamState) -> RawJson {
         RawJson::string(&front.seal.seal(bound.caller, bound.request, &self.write(), front.input_timeout))
     }
@@ -89,6 +94,7 @@ impl CarriedState {
             CarriedState::Server { server, state } => {
                 let server = server.as_ref().map_or("", ByteString::as_str);
                 plain.push(SERVER);
+                // The length first, so that no two states share their bytes.
                 plain.extend_from_slice(&(server.len() as u64).to_be_bytes());
                 plain.extend_from_slice(server.as_bytes());
                 plain.extend_from_slice(state.bytes());
@@ -97,10 +103,11 @@ impl CarriedState {
         plain
     }
 
-    /// Opens what a client brought. Fails with the answer for the client.
+    /// Opens the state from a client. Fails with the error for the client.
     pub(super) fn open(value: &RawJson, bound: &StateBindings, front: &DownstreamState) -> Result<CarriedState, Error> {
         let opened = match value.as_text() {
             Some(text) => front.seal.open(bound.caller, bound.request, &text),
+            // The gateway hands out strings only.
             None => Err(SealError::Foreign),
         };
         let read = opened.and_then(|plain| CarriedState::read(plain).ok_or(SealError::Foreign));
@@ -123,7 +130,7 @@ impl CarriedState {
     }
 }
 
-/// Why state cannot be used, in words that help whoever brought it, and tell nobody of another's.
+/// Builds the error for unusable state. It helps the sender and reveals nothing about other clients.
 pub(super) fn state_error(refused: SealError, front: &DownstreamState) -> Error {
     front.metrics.state_refused.with_label_values(&[refused.label()]).inc();
     let why = match refused {
@@ -141,11 +148,12 @@ pub(super) fn state_error(refused: SealError, front: &DownstreamState) -> Error 
     )
 }
 
-/// How deep arguments are compared by meaning; further down, by their bytes.
+/// Depth to which arguments are compared by meaning. Below it, they are compared by their bytes.
 const DEPTH_MAX: usize = 8;
 
-/// The same bytes for the same arguments, however a client's library spells them the second time: without spaces, the
-/// members in order, the strings without needless escapes. Numbers stay as they are spelled.
+/// Writes arguments in a canonical form, since a client's library may encode a retry differently.
+///
+/// The form has no spaces, ordered members and strings without needless escapes. Numbers stay as they are.
 fn canonical(value: &RawJson, out: &mut Vec<u8>, depth: usize) {
     let deeper = depth.checked_sub(1);
     if let (Some(deeper), Some(object)) = (deeper, value.as_object()) {
@@ -166,6 +174,7 @@ fn canonical(value: &RawJson, out: &mut Vec<u8>, depth: usize) {
     } else if let Some(string) = value.as_text() {
         text(&string, out);
     } else {
+        // Numbers and literals, with a tag of their own: `1` and `"1"` must differ.
         out.push(b'#');
         out.extend_from_slice(&(value.bytes().len() as u64).to_be_bytes());
         out.extend_from_slice(value.bytes());

@@ -1,7 +1,7 @@
 //! Requests of this revision on a pipe (basic/transports/stdio.mdx).
 //!
-//! Owns which of them are open, so that they can be taken back. Reading and answering are those of `front`, without
-//! headers. Invariant: a request that was taken back says nothing more.
+//! Owns the open requests, so that clients can cancel them. Reading and responding is that of `downstream.rs`, without
+//! headers. Invariant: a cancelled request sends nothing more.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -18,24 +18,24 @@ use crate::revision::v2026_07_28::downstream::{self, ModernStarted, RequestSende
 use crate::revision::v2026_07_28::encode;
 use crate::revision::{DownstreamState, respond};
 
-/// Requests that may be open on one pipe.
+/// Limit of open requests on one pipe.
 const OPEN_MAX: usize = 1000;
 
-/// The open requests of one pipe.
+/// Open requests of one pipe.
 #[derive(Clone, Default)]
 pub(in crate::revision) struct OpenRequests {
     open: Arc<Mutex<Vec<(RequestId, CancellationToken)>>>,
-    /// Ends the streams of news.
+    /// Cancelled to close the subscription streams.
     subscriptions: CancellationToken,
 }
 
 impl OpenRequests {
-    /// Whether a request is one of this revision.
+    /// True if a request belongs to this revision.
     pub(in crate::revision) fn is_modern(request: &RpcRequest) -> bool {
         downstream::carries_version(request)
     }
 
-    /// Begins a request; gives its answer if that is known at once. What is not goes to `out`, from a task of `tasks`.
+    /// Starts a request. Returns an immediate response; later ones go to `out` from a task of `tasks`.
     pub(in crate::revision) fn start(
         &self,
         request: RpcRequest,
@@ -45,11 +45,13 @@ impl OpenRequests {
         (out, tasks): (&mpsc::Sender<Bytes>, &TaskTracker),
     ) -> Option<Vec<Bytes>> {
         let id = request.id.clone();
+        // No headers on a pipe, so the body alone is validated.
         let checked = downstream::validate(request, None, RequestSender { principal, scope }, Instant::now(), state);
         let checked = match checked {
             Ok(checked) => checked,
             Err(error) => return Some(vec![encode::encode_error(Some(&id), &error)]),
         };
+        // Registered before the start, so that a cancellation always finds the request.
         let Some(entry) = self.register(&id) else {
             state.metrics.refused.with_label_values(&["session_calls"]).inc();
             let error =
@@ -60,7 +62,7 @@ impl OpenRequests {
         match downstream::start_request(checked, server, state, encode_line) {
             ModernStarted::Ready(_, parts) => return Some(parts),
             ModernStarted::Running(exchange, spell) => {
-                // Where it is taken back, the exchange goes with the future, which is what cancels it.
+                // A cancelled future drops its exchange, and that cancels the call at the server.
                 let run = async move {
                     entry.token.clone().run_until_cancelled(respond::forward(exchange, spell, out)).await
                 };
@@ -87,8 +89,10 @@ impl OpenRequests {
         None
     }
 
+    /// Cancels a request. Returns false if none is open under this id, or several are.
+    ///
     /// "To cancel an in-flight request, the client MUST send a `notifications/cancelled` notification referencing the
-    /// request's ID." False: none is open under this id, or several are.
+    /// request's ID."
     pub(in crate::revision) fn cancel(&self, id: &RequestId) -> bool {
         let open = self.lock();
         let mut named = open.iter().filter(|(other, _)| other == id);
@@ -101,12 +105,12 @@ impl OpenRequests {
         }
     }
 
-    /// Ends the streams of news: nobody listens any more.
+    /// Closes the subscription streams, which nobody reads any more.
     pub(in crate::revision) fn close_subscriptions(&self) {
         self.subscriptions.cancel();
     }
 
-    /// Ends everything.
+    /// Cancels all requests and subscriptions.
     pub(in crate::revision) fn cancel_all(&self) {
         self.close_subscriptions();
         for (_, token) in self.lock().iter() {
@@ -118,6 +122,7 @@ impl OpenRequests {
         let mut open = self.lock();
         let token = CancellationToken::new();
         (open.len() < OPEN_MAX).then(|| {
+            // A copy: the id is a span of the message, whose buffer must not live as long as the request.
             open.push((RequestId::from_raw(id.raw().detached()).unwrap_or_else(|| id.clone()), token.clone()));
             OpenRequestGuard { requests: self.clone(), token }
         })
@@ -128,7 +133,7 @@ impl OpenRequests {
     }
 }
 
-/// One open request.
+/// Guard of one open request.
 struct OpenRequestGuard {
     requests: OpenRequests,
     token: CancellationToken,
@@ -137,7 +142,7 @@ struct OpenRequestGuard {
 impl Drop for OpenRequestGuard {
     fn drop(&mut self) {
         let mut open = self.requests.lock();
-        // The token tells apart two requests of the same id; cancelling this one is how it is found.
+        // Two requests may have the same id, so the token identifies the entry. Cancelling it makes it findable.
         self.token.cancel();
         if let Some(at) = open.iter().position(|(_, token)| token.is_cancelled()) {
             open.swap_remove(at);

@@ -1,4 +1,7 @@
-//! `subscriptions/listen`: a stream of the changes that a client asked to hear of (basic/patterns/subscriptions.mdx).
+//! `subscriptions/listen`: a stream of the changes that a client subscribed to (basic/patterns/subscriptions.mdx).
+//!
+//! Owns the filter, the acknowledgement and the end of the stream. Does not detect changes. Invariant: the
+//! acknowledgement is the first message, and no message follows the response.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +21,10 @@ use crate::revision::{DownstreamState, notifications, respond};
 use crate::sse;
 use crate::telemetry::CountGuard;
 
-/// Tasks that one stream may name: each is looked at as often as its server allows.
+/// Limit of tasks that one stream may name. Each is polled as often as its server allows.
 const TASKS_MAX: usize = 100;
 
-/// The response that is the stream.
+/// Builds the response that carries the stream.
 pub(super) fn respond(open: ListenStream) -> Response<Body> {
     let chunks = stream::unfold(open, |mut open| async move { open.next().await.map(|chunk| (chunk, open)) });
     let mut response = Response::new(Body::Stream(Box::pin(chunks)));
@@ -29,7 +32,7 @@ pub(super) fn respond(open: ListenStream) -> Response<Body> {
     response
 }
 
-/// Begins to listen.
+/// Opens a subscription.
 pub(super) fn open_stream(
     id: &RequestId,
     params: &JsonObject,
@@ -48,6 +51,7 @@ pub(super) fn open_stream(
     if !filter.tasks.is_empty() && !tasks::is_declared(&caller.declared_capabilities) {
         return Err(tasks::missing_capability());
     }
+    // The acknowledgement names the granted resources, so it waits for a trial.
     let trial = server.try_subscriptions(caller, &filter.uris);
     let (notices, opening) = match trial {
         None => (server.subscribe(caller, filter), None),
@@ -103,6 +107,8 @@ fn read_filter(params: &JsonObject, most: usize) -> Result<SubscriptionFilter, E
     })
 }
 
+/// Encodes the acknowledgement.
+///
 /// "The server MUST send `notifications/subscriptions/acknowledged` as the first message".
 fn acknowledge(id: &RequestId, honoured: &SubscriptionFilter) -> Bytes {
     let mut agreed = JsonObject::new();
@@ -126,6 +132,8 @@ fn acknowledge(id: &RequestId, honoured: &SubscriptionFilter) -> Bytes {
     notifications::encode_notification("notifications/subscriptions/acknowledged", &params)
 }
 
+/// Adds the subscription id.
+///
 /// "All notifications delivered on the stream carry `io.modelcontextprotocol/subscriptionId` in `_meta`".
 fn tag_subscription(mut params: JsonObject, id: &RequestId) -> JsonObject {
     let mut meta = params.get_object("_meta").unwrap_or_default();
@@ -134,7 +142,7 @@ fn tag_subscription(mut params: JsonObject, id: &RequestId) -> JsonObject {
     params
 }
 
-/// A stream before it is acknowledged: "the subset the server agreed to honor" is not known yet.
+/// Trial before the acknowledgement: "the subset the server agreed to honor" is not known yet.
 struct Opening {
     trial: BoxFuture<'static, Result<(), Error>>,
     server: Arc<dyn Server>,
@@ -142,7 +150,7 @@ struct Opening {
     filter: SubscriptionFilter,
 }
 
-/// An open stream.
+/// Open stream.
 pub(super) struct ListenStream {
     id: RequestId,
     opening: Option<Opening>,
@@ -164,10 +172,10 @@ impl ListenStream {
         }
     }
 
-    /// The next message itself; none after the last.
+    /// Returns the next message without its frame. `None` after the last.
     pub(super) async fn next_message(&mut self) -> Option<Bytes> {
         if let Some(opening) = &mut self.opening {
-            // What cannot be subscribed to is left out, whyever.
+            // A resource that cannot be subscribed to is left out, whatever the reason.
             let _ = (&mut opening.trial).await;
             self.notifications = opening.server.subscribe(&opening.caller, std::mem::take(&mut opening.filter));
             self.first = Some(acknowledge(&self.id, &self.notifications.acknowledged));
@@ -203,6 +211,8 @@ impl ListenStream {
         Some(notifications::encode_notification(method, &tag_subscription(params, &self.id)))
     }
 
+    /// Encodes the response that ends the stream.
+    ///
     /// Graceful Closure: "it SHOULD respond to the original `subscriptions/listen` request with a completion result
     /// before closing the stream".
     fn close(&mut self) -> Bytes {

@@ -1,4 +1,7 @@
-//! Tasks as the extension `io.modelcontextprotocol/tasks` spells them (SEP-2663): pure functions.
+//! Tasks in the wire form of the extension `io.modelcontextprotocol/tasks` (SEP-2663).
+//!
+//! Owns the members of a task and the extension's capability. Pure functions without state. Invariant: a retired error
+//! code never leaves, not even inside a task.
 
 use crate::json::{ByteString, JsonObject, RawJson};
 use crate::jsonrpc::{RpcError, code};
@@ -8,12 +11,12 @@ use crate::model::{
 use crate::revision::tasks::{TimeMembers, append_members, extract_task, write_members};
 use crate::revision::v2026_07_28::{MISSING_CAPABILITY, RETIRED};
 
-/// The extension's name.
+/// Identifier of the extension.
 pub(in crate::revision) const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
 const TIME_MEMBERS: TimeMembers = TimeMembers { ttl: "ttlMs", poll: "pollIntervalMs" };
 
-/// Whether capabilities, a client's or a server's, hold the extension.
+/// True if the capabilities of a client or a server contain the extension.
 pub(super) fn is_declared(capabilities: &RawJson) -> bool {
     memchr::memmem::find(capabilities.bytes(), EXTENSION.as_bytes()).is_some()
         && capabilities
@@ -22,15 +25,15 @@ pub(super) fn is_declared(capabilities: &RawJson) -> bool {
             .is_some_and(|e| e.get(EXTENSION).is_some_and(RawJson::is_object))
 }
 
-/// What a server with these capabilities can do with tasks.
+/// Reads a server's task capabilities.
 pub(super) fn read_capability(capabilities: &JsonObject) -> Option<TaskCapabilities> {
     is_declared(&capabilities.to_raw()).then_some(TaskCapabilities { list: false, cancel: true, any_tool: true })
 }
 
-/// The capabilities of a client of another revision, with the extension or without it.
+/// Sets or removes the extension in the capabilities of a client of another revision.
 ///
-/// SEP-2663, Backward Compatibility: "This extension is not defined under the `2025-11-25` protocol version": what such
-/// a client says of it, or of the tasks of its own revision, is not passed on.
+/// SEP-2663, Backward Compatibility: "This extension is not defined under the `2025-11-25` protocol version". So such
+/// a client's own words about it, or about the tasks of its revision, are not passed on.
 pub(in crate::revision) fn set_declared(capabilities: &RawJson, on: bool) -> RawJson {
     if !on && memchr::memmem::find(capabilities.bytes(), b"tasks").is_none() {
         return capabilities.clone();
@@ -50,13 +53,15 @@ pub(in crate::revision) fn set_declared(capabilities: &RawJson, on: bool) -> Raw
     all.to_raw()
 }
 
-/// The `extensions` of a server that has tasks, and these others.
+/// Builds the `extensions` of a server that has tasks, together with `others`.
 pub(super) fn extensions(others: &JsonObject) -> RawJson {
     others.clone().with(EXTENSION, RawJson::literal("{}")).to_raw()
 }
 
+/// Builds the error for clients that did not declare the extension.
+///
 /// "Servers MUST return this error for non-declaring clients issuing `tasks/get`, `tasks/update`, and `tasks/cancel`
-/// requests", and for those that ask for the states of tasks on a stream.
+/// requests". The gateway returns it for task subscriptions, too.
 pub(super) fn missing_capability() -> Error {
     let required = JsonObject::new().with("extensions", extensions(&JsonObject::new()));
     let data = JsonObject::new().with("requiredCapabilities", required.to_raw());
@@ -64,7 +69,7 @@ pub(super) fn missing_capability() -> Error {
     Error::new(McpErrorKind::MissingCapability, message).with_data(data.to_raw())
 }
 
-/// Whether a server says that it can run a call only as a task: it never ran it, then.
+/// True if the error says that a call can run only as a task. The server never ran that call.
 pub(super) fn is_required(error: &Error) -> bool {
     match &error.kind {
         McpErrorKind::ServerError(RpcError { code: MISSING_CAPABILITY, data: Some(data), .. }) => {
@@ -75,7 +80,7 @@ pub(super) fn is_required(error: &Error) -> bool {
     }
 }
 
-/// Reads the task that a result is; the inlined parts are read too. Fails in words.
+/// Reads a result that is a task, with its inlined parts. Fails with a reason.
 pub(super) fn read_task(result: &mut JsonObject) -> Result<TaskState, &'static str> {
     let mut task = extract_task(result, &TIME_MEMBERS).ok_or("it has no taskId, or no status that is known")?;
     if let Some(asked) = task.other_members.remove("inputRequests") {
@@ -89,7 +94,7 @@ pub(super) fn read_task(result: &mut JsonObject) -> Result<TaskState, &'static s
     Ok(task)
 }
 
-/// Reads what a server asks.
+/// Reads a server's input requests.
 pub(super) fn read_input_requests(asked: &RawJson) -> Result<Vec<(ByteString, InputRequest)>, &'static str> {
     let asked = asked.as_object().ok_or("inputRequests is no object")?;
     let mut questions = Vec::new();
@@ -103,7 +108,7 @@ pub(super) fn read_input_requests(asked: &RawJson) -> Result<Vec<(ByteString, In
     Ok(questions)
 }
 
-/// Writes what a server asks.
+/// Writes input requests.
 pub(super) fn write_input_requests<'a>(questions: impl Iterator<Item = (&'a ByteString, &'a InputRequest)>) -> RawJson {
     let mut map = JsonObject::new();
     for (key, question) in questions {
@@ -116,7 +121,7 @@ pub(super) fn write_input_requests<'a>(questions: impl Iterator<Item = (&'a Byte
     map.to_raw()
 }
 
-/// A task with all its parts: a `DetailedTask`.
+/// Writes a task with all its parts: a `DetailedTask`.
 pub(super) fn write_detailed(task: &TaskState) -> JsonObject {
     let mut object = write_members(task, task.status, &TIME_MEMBERS);
     if !task.input_requests.is_empty() {
@@ -133,7 +138,7 @@ pub(super) fn write_detailed(task: &TaskState) -> JsonObject {
     object
 }
 
-/// An error as this revision may emit it, inside a task as everywhere.
+/// Converts an error to one that this revision may emit, inside a task as everywhere.
 fn emitted_error(error: &RawJson) -> RawJson {
     let retired =
         |error: &JsonObject| error.get("code").and_then(|c| c.parse_as().ok()).is_some_and(|c| RETIRED.contains(&c));
@@ -146,7 +151,7 @@ fn emitted_error(error: &RawJson) -> RawJson {
     }
 }
 
-/// The result of a call that became a task, or was about one.
+/// Writes the result of a call that became a task, or was about one.
 pub(super) fn write_result(method: &McpMethod, outcome: Outcome) -> JsonObject {
     match (method, &outcome.task) {
         (McpMethod::CallTool, Some(task)) => {

@@ -1,7 +1,7 @@
-//! A stateless server: nothing is agreed on, every request says everything.
+//! Connection to a stateless server: nothing is negotiated, every request says everything.
 //!
-//! Owns discovery and the listening stream. One call is in `running`. Invariant: a server is told the capabilities of
-//! the client whose call it is, never ours.
+//! Owns discovery and the listen stream. Does not own single calls (`call.rs`). Invariant: a server sees the
+//! capabilities of the client whose call it is, never the gateway's.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ use crate::revision::v2026_07_28::{
 };
 use crate::revision::{PendingCalls, notifications};
 
-/// An open stateless server.
+/// Handle of an open stateless server.
 pub(in crate::revision) struct ModernHandle(pub(super) Arc<ModernConnection>);
 
 pub(super) struct ModernConnection {
@@ -36,12 +36,12 @@ pub(super) struct ModernConnection {
     pub(super) calls: PendingCalls,
     pub(super) options: ConnectOptions,
     description: ServerDescription,
-    /// Changes of lists that were told outside of a subscription.
+    /// List changes that arrived outside of a subscription.
     pub(super) list_changes: ListChanges,
 }
 
 impl ModernHandle {
-    /// Takes the server into use.
+    /// Starts to use the server.
     pub(in crate::revision) fn attach(
         link: Arc<dyn Link>,
         calls: PendingCalls,
@@ -52,8 +52,8 @@ impl ModernHandle {
         if link.is_multiplexed()
             && let Some(Ok(messages)) = link.open_server_stream(HeaderList::new()).now_or_never()
         {
-            // What belongs to no request is nobody's here, such as the progress of one that is over: it must not wait, and
-            // take the room of what is about a call. One task for each connection.
+            // Messages without a request, such as progress of a finished one, have no receiver here. They must be read
+            // all the same, or they would take the room of messages about calls. One task for each connection.
             tokio::spawn(changes.clone().read_stream(messages));
         }
         Arc::new(ModernHandle(Arc::new(ModernConnection {
@@ -67,7 +67,7 @@ impl ModernHandle {
 }
 
 impl ModernConnection {
-    /// Sends a notification aside; only pipes have a use for one.
+    /// Sends a notification in the background. Only pipes need one.
     pub(super) fn send_notification(self: &Arc<Self>, method: &'static str, params: JsonObject) {
         let inner = self.clone();
         let dropped = self.options.metrics.dropped.with_label_values(&["message_to_server"]);
@@ -79,7 +79,7 @@ impl ModernConnection {
     }
 }
 
-/// `_meta` of a request of the gateway's own.
+/// Builds the `_meta` of a request of the gateway's own.
 fn gateway_meta(hello: &ConnectOptions) -> JsonObject {
     let version = hello.revision.unwrap_or(NAME);
     JsonObject::new()
@@ -88,7 +88,7 @@ fn gateway_meta(hello: &ConnectOptions) -> JsonObject {
         .with(CLIENT_CAPABILITIES, hello.capabilities.clone())
 }
 
-/// Asks what the server is: `server/discover`.
+/// Discovers the server's description (`server/discover`).
 pub(in crate::revision) async fn discover(
     link: &Arc<dyn Link>,
     calls: &PendingCalls,
@@ -140,6 +140,7 @@ impl Server for ModernHandle {
 
     fn call(&self, caller: &Arc<Caller>, call: Call) -> Exchange {
         let (server, caller) = (self.0.clone(), caller.clone());
+        // Clients of this revision handle tasks themselves.
         let foreign = caller.revision != NAME;
         match call.method {
             McpMethod::Task(TaskMethod::List) => {
@@ -176,7 +177,7 @@ impl Server for ModernHandle {
             // Log messages belong to a request in this revision.
             logs: false,
             elicitations: false,
-            // The states of tasks are looked for by whoever has the tasks.
+            // Clients of this revision poll the status of their tasks.
             tasks: Vec::new(),
             all_task_statuses: false,
             exceeded_limit: None,
@@ -187,13 +188,13 @@ impl Server for ModernHandle {
         }
         let told = self.0.list_changes.subscribe(&filter);
         if honoured == SubscriptionFilter::default() {
-            // Nothing to subscribe to, which is no reason to think that the server is gone.
+            // An empty subscription is no sign of a lost server, so the stream must not end.
             return NotificationStream { acknowledged: honoured, stream: told.boxed(), established: None };
         }
         let opened = CancellationToken::new();
         let listening = open_listen_stream(self.0.clone(), honoured.clone(), opened.clone().drop_guard());
         let heard = stream::once(listening).filter_map(std::future::ready).flatten();
-        // It ends with the subscription.
+        // The merged stream ends with the subscription.
         let heard = stream::select(heard.map(Some).chain(stream::once(std::future::ready(None))), told.map(Some));
         let heard = heard.take_while(|heard| std::future::ready(heard.is_some())).filter_map(std::future::ready);
         NotificationStream { acknowledged: honoured, stream: heard.boxed(), established: Some(opened) }
@@ -203,9 +204,10 @@ impl Server for ModernHandle {
         // This revision has no notifications from clients.
     }
 
-    /// This revision has no ping, but a question that is answered from memory: "Servers **MUST** implement
-    /// `server/discover`" (2026-07-28/basic/versioning.mdx), and this one did when it was opened. Whatever it answers, it is
-    /// there. Over HTTP there is no connection that could lead nowhere.
+    /// Pings the server with `server/discover`, since this revision has no ping. Any response proves that it is alive.
+    ///
+    /// "Servers **MUST** implement `server/discover`" (2026-07-28/basic/versioning.mdx), and this one did when it was
+    /// opened. Over HTTP there is no connection that could hang.
     fn ping(&self) -> Option<BoxFuture<'static, bool>> {
         let inner = self.0.clone();
         if !inner.link.is_multiplexed() {
@@ -260,7 +262,7 @@ struct ListenReader {
     messages: MessageStream,
     _entry: crate::revision::correlation::CallEntry,
     inner: Arc<ModernConnection>,
-    /// Says that it is listened to by being dropped.
+    /// Guard whose drop reports that the subscription is established.
     opening: Option<DropGuard>,
 }
 
@@ -273,7 +275,7 @@ impl ListenReader {
                 }
                 Ok(RpcMessage::Notification(mut n)) => {
                     untag_subscription(&mut n.params);
-                    // It is kept until the slowest listener has it, with many others.
+                    // A notification is kept until the slowest subscriber has it, so large ones are dropped.
                     if n.params.size_hint() > notifications::NOTIFICATION_BYTES_MAX {
                         continue;
                     }
@@ -283,7 +285,7 @@ impl ListenReader {
                         return Some(notice);
                     }
                 }
-                // The answer ends the stream, gracefully; anything else ends it too.
+                // The response is the graceful end of the stream; an error ends it, too.
                 Ok(RpcMessage::Response(_)) | Err(_) => return None,
                 Ok(RpcMessage::Request(_)) => {}
             }
@@ -303,7 +305,7 @@ impl Drop for ListenReader {
     }
 }
 
-/// Takes the subscription's id out: it is local to this hop.
+/// Removes the subscription id, which is local to this hop.
 fn untag_subscription(params: &mut JsonObject) {
     if let Some(mut meta) = params.get_object("_meta") {
         meta.remove(SUBSCRIPTION_ID);

@@ -1,7 +1,6 @@
-//! Looks at the table of connections beside the main one, and their common end.
-//!
-//! Opens none and waits for none (`lease`). Invariant: whatever is taken out of the table here is closed, or stays open as
-//! the main connection.
+//! Queries of the table of dedicated connections, and their common close. Owns no state of its own. Does not dial or
+//! wait for a dial (`dedicated.rs`). Invariant: a connection that is removed here is closed, or stays open as the
+//! shared one.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,17 +18,17 @@ use crate::upstream::dial::UpstreamConnection;
 use crate::upstream::{SharingMode, isolation};
 
 impl DedicatedPool {
-    /// The attempt at this connection was a mistake: another may be made at once.
+    /// Resets the backoff of a key after an attempt that was a mistake. Another may begin at once.
     pub(in crate::upstream) fn reset_backoff(&self, key: &ByteString) {
         self.lock().backoffs.reset(key);
     }
 
-    /// Whether the server answered the last attempt at this connection, and refused it.
+    /// Returns true if the server refused the last attempt at this connection by an answer.
     pub(in crate::upstream) fn was_refused(&self, key: &ByteString) -> bool {
         self.lock().refused.as_ref() == Some(key)
     }
 
-    /// Lets go of a connection that stays open; false: it is not there.
+    /// Removes a connection that stays open. Returns false if it is not in the table.
     pub(in crate::upstream) fn release(&self, key: &ByteString, active: &Arc<UpstreamConnection>) -> bool {
         let mut table = self.lock();
         let is_it =
@@ -40,14 +39,14 @@ impl DedicatedPool {
         true
     }
 
-    /// The open connections that clients of one era share.
+    /// Returns the open connections that clients of one era share.
     pub(in crate::upstream) fn shared_by_era(&self) -> Vec<Arc<UpstreamConnection>> {
         let table = self.lock();
         let keys = [Era::Modern, Era::Legacy].map(isolation::era_key);
         keys.iter().filter_map(|key| table.connections.get(key)?.connection().cloned()).collect()
     }
 
-    /// The caller's connection, if there is one.
+    /// Returns the caller's connection, if there is one.
     pub(in crate::upstream) fn find(
         &self,
         share: SharingMode,
@@ -59,7 +58,7 @@ impl DedicatedPool {
         self.lock().connections.get(&key)?.connection().cloned()
     }
 
-    /// Whether the caller's session left the shared connection for one of its own.
+    /// Returns true if the caller's session left the shared connection for a dedicated one.
     pub(in crate::upstream) fn has_dedicated(&self, caller: &Caller) -> bool {
         caller
             .session
@@ -67,24 +66,25 @@ impl DedicatedPool {
             .is_some_and(|session| self.lock().connections.contains_key(&isolation::session_key(session)))
     }
 
-    /// The attempts of all connections of the server.
+    /// Returns the budget of attempts of all connections of the server.
     pub(in crate::upstream) fn attempts(&self) -> ConnectBudget {
         self.lock().attempts.clone()
     }
 
-    /// Whether a session has one of its own.
+    /// Returns true if a session has a dedicated connection.
     pub(in crate::upstream) fn has_session_connection(&self, session: &ByteString) -> bool {
         let table = self.lock();
         table.connections.contains_key(session) || table.connections.contains_key(&isolation::session_key(session))
     }
 
-    /// How many there are.
+    /// Returns the number of connections.
     pub(in crate::upstream) fn len(&self) -> usize {
         self.lock().connections.len()
     }
 
-    /// Closes those of principals that are gone; those of sessions go with their sessions.
+    /// Closes the connections of revoked principals. Those of sessions close with their sessions.
     pub(in crate::upstream) async fn revoke_principals(&self, gone: &(dyn Fn(u32) -> bool + Sync)) {
+        // The format is that of `isolation::key` and `isolation::principal_key`.
         let theirs = |key: &ByteString| {
             let id = key.strip_prefix("principal ").and_then(|rest| rest.split(',').next()?.parse().ok());
             id.is_some_and(gone)
@@ -92,21 +92,22 @@ impl DedicatedPool {
         let all: Vec<Arc<DedicatedConnection>> =
             self.lock().connections.extract_if(|key, _| theirs(key)).map(|(_, lease)| lease).collect();
         for lease in &all {
-            // Ends an attempt as well.
+            // Cancels a pending dial as well.
             lease.evicted.cancel();
         }
         close(&all).await;
     }
 
-    /// From now on their servers hear that their sessions end, even where another run could have gone on with them.
+    /// Discards persisted sessions: their servers learn of the end, although the next process could have resumed
+    /// them.
     pub(in crate::upstream) fn discard_persisted(&self) {
         for active in self.lock().connections.values().filter_map(|lease| lease.connection()) {
             active.is_persisted.store(false, Ordering::Relaxed);
         }
     }
 
-    /// Takes out a connection that ended, and counts its end where it was `lost`: after how long with which pace, and for
-    /// how long calls wait for another.
+    /// Removes a connection that ended. A loss counts, with its uptime, its backoff and the patience of waiting
+    /// calls.
     pub(super) fn remove_ended(
         &self,
         key: &ByteString,
@@ -121,15 +122,16 @@ impl DedicatedPool {
             (None, Some(_)) if lived < HEALTHY => table.attempts.record_loss(Instant::now()),
             _ => {}
         }
-        // Not where it was closed because it was no longer wanted.
+        // A connection that was closed on purpose gets no backoff.
         if let (Some(reason), false) = (lost, lease.evicted.is_cancelled()) {
             table.backoffs.on_loss(key, pace, lived, reason, patience);
         }
     }
 
-    /// Closes all.
+    /// Closes all connections.
     pub(in crate::upstream) async fn close_all(&self) {
         let all: Vec<Arc<DedicatedConnection>> = self.lock().connections.drain().map(|(_, lease)| lease).collect();
+        // Detached before the close, which would end a resumable session at the server.
         for active in all.iter().filter_map(|lease| lease.connection()) {
             if !active.is_persisted.load(Ordering::Relaxed) {
                 continue;

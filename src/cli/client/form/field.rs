@@ -1,6 +1,6 @@
-//! One field of a form: what it takes, and what was typed for it.
+//! Field of a form. Owns its type, its limits and the parsing of a typed line.
 //!
-//! Invariant: a value that is given back is of the field's type and within its limits.
+//! Does not print or read (`form/mod.rs`). Invariant: a parsed value has the field's type and is within its limits.
 
 use bytes::Bytes;
 
@@ -8,14 +8,14 @@ use crate::json::{ByteString, JsonObject, RawJson};
 
 use super::super::schema;
 
-/// A field.
+/// Field of a form, as its schema describes it.
 pub(super) struct FormField {
     name: String,
     kind: FieldKind,
     required: bool,
     description: Option<ByteString>,
     default: Option<RawJson>,
-    /// What may be chosen: the value and what it is called. Empty: anything that fits.
+    /// Allowed values, each with its title. Empty if any value of the type fits.
     choices: Vec<(RawJson, String)>,
     schema: JsonObject,
 }
@@ -26,7 +26,7 @@ enum FieldKind {
     Number,
     Integer,
     Boolean,
-    /// Several of the choices.
+    /// Array of several choices.
     Several,
 }
 
@@ -51,14 +51,14 @@ impl FormField {
         }
     }
 
-    /// What to know before it is filled in.
+    /// Returns the text above the prompt.
     pub(super) fn intro(&self) -> String {
         let described = self.description.iter().map(|text| format!("  {text}\n"));
         let choices = self.choices.iter().enumerate().map(|(n, (_, title))| format!("  {}) {title}\n", n + 1));
         described.chain(choices).collect()
     }
 
-    /// What stands before the cursor.
+    /// Returns the text before the cursor.
     pub(super) fn prompt(&self) -> String {
         let kind = match self.kind {
             _ if !self.choices.is_empty() && self.kind != FieldKind::Several => "one of the above",
@@ -73,7 +73,7 @@ impl FormField {
         format!("{} ({kind}{optional}){default}: ", self.name)
     }
 
-    /// The value of a line; nothing if the field stays empty. Fails with what is wrong with it.
+    /// Parses a line. Returns `None` for a field that stays empty, or the problem with the line.
     pub(super) fn parse(&self, line: &str) -> Result<Option<RawJson>, String> {
         if line.is_empty() {
             return match &self.default {
@@ -101,10 +101,11 @@ impl FormField {
         Ok(Some(value))
     }
 
-    /// By number, value or title.
+    /// Returns the choice with this number, value or title.
     fn choice(&self, line: &str) -> Result<RawJson, String> {
         let same = |(raw, title): &&(RawJson, String)| plain(raw) == line || title == line;
         let numbered = || line.parse::<usize>().ok().and_then(|n| self.choices.get(n.checked_sub(1)?));
+        // Values and titles before numbers: a choice may be a number itself.
         let found = self.choices.iter().find(same).or_else(numbered);
         found.map(|(raw, _)| raw.clone()).ok_or_else(|| format!("{line:?} is not among the choices."))
     }
@@ -113,6 +114,7 @@ impl FormField {
         let limit = |key: &str| self.schema.get(key).and_then(|raw| raw.parse_as::<f64>().ok());
         let (size, least, most, unit) = match self.kind {
             FieldKind::Text => {
+                // JSON Schema counts characters, not bytes (`minLength`, `maxLength`).
                 (value.as_text().map(|t| t.chars().count() as f64), "minLength", "maxLength", " characters")
             }
             FieldKind::Number | FieldKind::Integer => (value.parse_as().ok(), "minimum", "maximum", ""),
@@ -132,7 +134,7 @@ fn number(line: &str, kind: &str) -> Option<RawJson> {
     RawJson::parse(Bytes::copy_from_slice(line.as_bytes())).ok().filter(|raw| schema::is_a(raw, kind))
 }
 
-/// `enum` with `enumNames`, or `oneOf` and `anyOf` with titles.
+/// Reads the choices: `enum` with `enumNames`, or `oneOf` and `anyOf` with titles.
 fn choices(schema: &JsonObject) -> Vec<(RawJson, String)> {
     let titled = |raw: &RawJson| {
         let branch = raw.as_object()?;
@@ -149,7 +151,7 @@ fn choices(schema: &JsonObject) -> Vec<(RawJson, String)> {
     schema::choices(schema).into_iter().enumerate().map(|(n, raw)| (raw.clone(), title(n, &raw))).collect()
 }
 
-/// A value as people write it.
+/// Returns a value as people write it.
 fn plain(raw: &RawJson) -> String {
     raw.as_text().map_or_else(|| format!("{raw:?}"), |text| text.to_string())
 }

@@ -1,7 +1,7 @@
-//! A question to the user, on a terminal: the fields of a form one by one, or a page to open.
+//! Input request on a terminal: the fields of a form one by one, or a page to open. Owns the dialogue with the user.
 //!
-//! Invariant: nothing is sent before the user said yes to the whole, and whatever the server wrote is shown without
-//! control characters.
+//! Does not open pages. Invariant: nothing is sent before the user agreed to the whole. A server's text is shown
+//! without control characters.
 
 mod field;
 
@@ -15,12 +15,12 @@ use super::schema;
 
 use field::FormField;
 
-/// Why there is no answer.
+/// End of a form without a response.
 #[derive(Debug, PartialEq)]
 enum FormAborted {
-    /// The user said no.
+    /// User declined.
     Decline,
-    /// The input ended, or the terminal is gone.
+    /// Input ended, or the terminal was closed.
     Cancel,
 }
 
@@ -30,12 +30,12 @@ impl From<std::io::Error> for FormAborted {
     }
 }
 
-/// An answer without contents.
+/// Returns a response without contents.
 pub(super) fn input_response(action: &'static str) -> JsonObject {
     JsonObject::new().with("action", RawJson::string(action))
 }
 
-/// Asks the user; gives the result for the server.
+/// Asks the user. Returns the result for the server.
 pub(super) fn prompt_user(
     input: &mut impl BufRead,
     output: &mut impl Write,
@@ -82,9 +82,10 @@ impl<I: BufRead, O: Write> FormTerminal<'_, I, O> {
     fn page(&mut self, server: &str, params: &JsonObject) -> Result<(), FormAborted> {
         self.open(server, params)?;
         let text = params.get_string("url").unwrap_or_else(|| ByteString::literal(""));
-        // The parsed form shows look-alike letters of a host as what they are.
+        // The parsed URL shows look-alike letters of a host in punycode.
         let url = url::Url::parse(&text).map_err(|_| FormAborted::Cancel)?;
         writeln!(self.output, "  {url}")?;
+        // No page is opened by default: the server chose the URL.
         match self.confirm("Will you open this page, on your own?", false)? {
             true => Ok(()),
             false => Err(FormAborted::Decline),
@@ -101,7 +102,7 @@ impl<I: BufRead, O: Write> FormTerminal<'_, I, O> {
         )?)
     }
 
-    /// Asks until the answer fits; nothing for a field that may stay empty.
+    /// Asks until the answer fits. Returns `None` for a field that stays empty.
     fn field(&mut self, field: &FormField) -> Result<Option<RawJson>, FormAborted> {
         write!(self.output, "{}", without_control_characters(&field.intro()))?;
         loop {
@@ -130,6 +131,7 @@ impl<I: BufRead, O: Write> FormTerminal<'_, I, O> {
         write!(self.output, "{}", without_control_characters(prompt))?;
         self.output.flush()?;
         let mut line = String::new();
+        // End of input, such as Ctrl-D.
         if self.input.read_line(&mut line)? == 0 {
             writeln!(self.output)?;
             return Err(FormAborted::Cancel);
