@@ -295,7 +295,8 @@ async fn f15_a_server_that_closes_its_input_is_started_again() {
     half_alive(setting.counts(RESTARTED.0, RESTARTED.1).shell(line, &[], LOST).start().await).await;
 }
 
-async fn half_alive(rig: FaultRig) {
+async fn half_alive(mut rig: FaultRig) {
+    rig.recount_processes().await;
     rig.each(async |bad, user| {
         user.call(bad, "echo", json!({"t": "before"})).await.text();
         let before = rig.pids(bad);

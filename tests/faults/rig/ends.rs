@@ -44,6 +44,16 @@ impl FaultRig {
         .await
     }
 
+    /// Counts the processes before the fault anew, once replaced ones have ended.
+    ///
+    /// A server of both eras that was opened in the wrong one is replaced. A shell that ignores the end of its input is
+    /// killed for it only after two seconds, and would else count as one that was there before.
+    pub(crate) async fn recount_processes(&mut self) {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let now = self.levels().await;
+        (self.before.children, self.before.marked) = (now.children, now.marked);
+    }
+
     async fn levels(&self) -> ResourceLevels {
         let text = self.page("/metrics").await.text_body();
         let gauges = GAUGES.map(|name| (name, sum(&text, name, &[]) as i64)).into();
