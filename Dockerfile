@@ -28,8 +28,6 @@ RUN --mount=type=cache,id=moongate-crates,target=/usr/local/cargo/registry \
     && cargo build --locked --release --bin moongate \
     && rm -r src
 COPY config config
-COPY build.rs ./
-COPY linker linker
 COPY src src
 # A copied file keeps its age, and cargo would take it for older than the stand-in built above.
 RUN --mount=type=cache,id=moongate-crates,target=/usr/local/cargo/registry \

@@ -8,7 +8,6 @@ use rustix::rand::{GetRandomFlags, getrandom};
 /// Returns random bytes that are fit for secrets.
 ///
 /// Panics if the kernel has no random source: nothing that needs a secret may continue then.
-/// Where the kernel has no random source: nothing that needs a secret may go on then.
 pub fn random_bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     let mut filled = 0;
