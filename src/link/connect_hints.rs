@@ -5,15 +5,15 @@
 use std::borrow::Cow;
 use std::error::Error;
 use std::io;
-use std::net::IpAddr;
 use std::path::Path;
 use std::sync::OnceLock;
 
 use rustls::CertificateError;
 
 use crate::link::LinkError;
+use crate::link::error_chain::error_chain;
+use crate::link::loopback_host::is_loopback;
 use crate::link::proxy::ProxyError;
-use crate::link::streamable_http::chain;
 
 /// Marker files in Docker and Podman containers.
 const CONTAINER_FILES: [&str; 2] = ["/.dockerenv", "/run/.containerenv"];
@@ -29,7 +29,7 @@ const PRIVATE_CA_HINT: &str = "where a private CA issued it, let the server's `c
 
 /// Explains a failed connection. `host` is the host of the URL.
 pub(super) fn unreachable(error: &(dyn Error + 'static), host: Option<&str>) -> LinkError {
-    let text = chain(error);
+    let text = error_chain(error);
     let tried = ProxyError::host_in(error).or(host).unwrap_or_default();
     let hint = hint(error, tried, in_container).map(|hint| format!("; {hint}")).unwrap_or_default();
     let to = host.map(|host| format!(" to {host}")).unwrap_or_default();
@@ -77,14 +77,6 @@ fn innermost(mut failure: &io::Error) -> &io::Error {
         failure = held;
     }
     failure
-}
-
-/// True if the host of a URL is the machine itself.
-pub(super) fn is_loopback(host: &str) -> bool {
-    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    // RFC 6761, section 6.3: names that end in `.localhost` are loopback, too.
-    let named = || host.to_ascii_lowercase().rsplit('.').next() == Some("localhost");
-    address.map_or_else(|_| named(), |address| address.to_canonical().is_loopback())
 }
 
 fn in_container() -> bool {

@@ -4,13 +4,10 @@
 //! requests to one endpoint share. Does not know messages. Invariant: every request goes to the origin that the client
 //! was made for.
 
-use std::io;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
 use http::header::{ACCEPT, CONTENT_TYPE, HOST, PROXY_AUTHORIZATION, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Response, Uri};
 use http_body_util::Full;
@@ -18,13 +15,15 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use tower::{BoxError, Service};
 
+use crate::link::connect_timeout::ConnectTimeout;
+use crate::link::http_error::unreachable_error;
+use crate::link::http_settings::HttpSettings;
 use crate::link::http1::RequestTemplate;
 use crate::link::pool::{PlainPool, PoolConnector, PoolLimits};
 use crate::link::proxy::ProxyAddress;
 use crate::link::response_body::ResponseBody;
-use crate::link::streamable_http::{HttpSettings, unreachable_error};
+use crate::link::tcp_connector::{KEEPALIVE, tcp_connector};
 use crate::link::tunnel::ProxyConnector;
 use crate::link::{HeaderList, LinkError};
 
@@ -32,9 +31,6 @@ use crate::link::{HeaderList, LinkError};
 const POOL_IDLE: usize = 64;
 /// Longest time that a connection stays idle. Servers commonly close theirs after 60 to 75 s.
 const POOL_IDLE_TIME: Duration = Duration::from_secs(50);
-/// TCP keepalive: idle time before the first probe, time between probes, and their number.
-const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(30), Duration::from_secs(10), 3);
-
 /// Client of one origin.
 #[derive(Clone)]
 pub(super) enum HttpClient {
@@ -62,7 +58,7 @@ impl HttpClient {
         if let Some(dial) = dial {
             return Ok(HttpClient::Plain(PlainPool::new(PoolConnector::Memory(dial.clone()), to_uri(url)?, limits)));
         }
-        let (tcp, proxy) = (tcp(*connect_timeout), proxy.clone());
+        let (tcp, proxy) = (tcp_connector(*connect_timeout), proxy.clone());
         if url.scheme() == "https" {
             return Ok(HttpClient::Tls(Box::new(over_tls(tcp, proxy, *connect_timeout, tls))));
         }
@@ -174,80 +170,12 @@ impl HttpEndpoint {
     }
 }
 
-/// Returns a TCP connector for any scheme. It resolves the name and tries each address.
-pub(super) fn tcp(connect_timeout: Duration) -> HttpConnector {
-    let mut tcp = HttpConnector::new();
-    // The URI may have the scheme `https`; TLS is a layer above this connector.
-    tcp.enforce_http(false);
-    // Requests are small and wait for their response: Nagle's algorithm would only delay them.
-    tcp.set_nodelay(true);
-    tcp.set_keepalive(Some(KEEPALIVE.0));
-    tcp.set_keepalive_interval(Some(KEEPALIVE.1));
-    tcp.set_keepalive_retries(Some(KEEPALIVE.2));
-    tcp.set_connect_timeout(Some(connect_timeout));
-    tcp
-}
-
 fn invalid_uri(error: &http::uri::InvalidUri) -> LinkError {
     LinkError::Spawn(format!("the URL cannot be used: {error}"))
 }
 
 fn to_uri(url: &url::Url) -> Result<Uri, LinkError> {
     url.as_str().parse().map_err(|e| invalid_uri(&e))
-}
-
-/// Connector with one time limit for everything. The HTTP connector does not count name resolution, and the TLS
-/// connector not its handshake. A stalled server would hold each call until the deadline of that call.
-#[derive(Clone)]
-pub(super) struct ConnectTimeout<C> {
-    inner: C,
-    limit: Duration,
-    /// Suffix for errors that names the proxy.
-    through: Arc<str>,
-}
-
-impl<C> ConnectTimeout<C> {
-    pub(super) fn new(inner: C, limit: Duration) -> Self {
-        ConnectTimeout { inner, limit, through: Arc::from("") }
-    }
-
-    /// Returns the inner connector.
-    pub(super) fn inner(&self) -> &C {
-        &self.inner
-    }
-
-    /// Names a proxy in timeout errors.
-    pub(super) fn through(self, proxy: Option<&ProxyAddress>) -> Self {
-        let through = proxy.map_or(String::new(), |proxy| format!(" through {proxy}"));
-        ConnectTimeout { through: through.into(), ..self }
-    }
-}
-
-impl<C> Service<Uri> for ConnectTimeout<C>
-where
-    C: Service<Uri, Error: Into<BoxError>, Future: Send + 'static>,
-{
-    type Response = C::Response;
-    type Error = BoxError;
-    type Future = BoxFuture<'static, Result<C::Response, BoxError>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.inner.poll_ready(cx).map_err(Into::into)
-    }
-
-    fn call(&mut self, uri: Uri) -> Self::Future {
-        let (limit, secure) = (self.limit, uri.scheme_str() == Some("https"));
-        let (connecting, through) = (self.inner.call(uri), self.through.clone());
-        Box::pin(async move {
-            match tokio::time::timeout(limit, connecting).await {
-                Ok(connected) => connected.map_err(Into::into),
-                Err(_) => {
-                    let what = if secure { "connection and TLS handshake" } else { "connection" };
-                    Err(io::Error::new(io::ErrorKind::TimedOut, format!("no {what} within {limit:?}{through}")).into())
-                }
-            }
-        })
-    }
 }
 
 fn over_tls(

@@ -15,9 +15,13 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::link::http_client::{HttpClient, HttpEndpoint, HttpRequest};
+use crate::link::http_error::connection_error;
+use crate::link::http_settings::HttpSettings;
+use crate::link::media_type::is_event_stream;
+use crate::link::read_body::drain_body;
 use crate::link::response_body::ResponseBody;
 use crate::link::rpc_pipe::{RpcPipe, RpcPipeSettings};
-use crate::link::streamable_http::{self as over_http, HttpSettings};
+use crate::link::status_error::read_status_error;
 use crate::link::{ByteBudget, CorrelateFn, HeaderList, Link, LinkError, LinkReply, MessageStream, OutgoingMessage};
 use crate::sse::{SseDecoder, SseEvent};
 
@@ -65,9 +69,9 @@ impl SseLink {
             let response =
                 stream.request(HttpRequest::bare(Method::GET, "text/event-stream", HeaderList::new())).await?;
             if !response.status().is_success() {
-                return Err(over_http::read_status_error(response, &stream).await);
+                return Err(read_status_error(response, stream.forward_proxy()).await);
             }
-            if !over_http::is_event_stream(response.headers()) {
+            if !is_event_stream(response.headers()) {
                 return Err(LinkError::Protocol("the answer to GET is no event stream".to_owned()));
             }
             let mut events =
@@ -235,10 +239,10 @@ impl MessagePoster {
     async fn post(&self, body: Bytes, headers: HeaderList) -> Result<(), LinkError> {
         let response = self.0.request(HttpRequest::post("*/*", headers, body)).await?;
         if !response.status().is_success() {
-            return Err(over_http::read_status_error(response, &self.0).await);
+            return Err(read_status_error(response, self.0.forward_proxy()).await);
         }
         // The body means nothing, but reading it frees the connection.
-        over_http::drain(response.into_body()).await;
+        drain_body(response.into_body()).await;
         Ok(())
     }
 }
@@ -269,7 +273,7 @@ impl SseEventReader {
                     self.reader.push(&data);
                 }
                 Ok(None) => return None,
-                Err(broken) => return Some(Err(broken.into_link_error("the event stream broke off"))),
+                Err(broken) => return Some(Err(connection_error(&broken, "the event stream broke off"))),
             }
         }
     }

@@ -9,7 +9,18 @@ mod byte_budget;
 pub mod rpc_pipe;
 pub mod reaper;
 pub(crate) mod connect_hints;
+mod connect_timeout;
+mod error_chain;
+mod event_stream;
+mod http_error;
+pub mod http_settings;
+mod loopback_host;
+mod media_type;
+mod read_body;
+mod status_error;
 pub mod streamable_http;
+mod tcp_connector;
+mod unix_connector;
 mod http1;
 mod partial_id;
 mod pool;
@@ -40,8 +51,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use crate::jsonrpc::RpcMessage;
 
 pub use byte_budget::{ByteBudget, ByteReservation};
+pub use http_settings::OnResume;
 pub(crate) use partial_id::PartialIdScanner;
-pub use sse_reconnect::OnResume;
 
 /// Transport to one server.
 pub trait Link: Send + Sync {

@@ -15,12 +15,13 @@ use tokio::time::Instant;
 use tower::ServiceExt;
 
 use crate::link::connect_hints::unreachable;
-use crate::link::http_client::ConnectTimeout;
+use crate::link::connect_timeout::ConnectTimeout;
+use crate::link::http_error::connection_error;
 use crate::link::http1::{ConnectionError, EncodedRequest, HttpConnection, HttpIo, SendError};
 use crate::link::proxy::ProxyAddress;
 use crate::link::response_body::ResponseBody;
-use crate::link::socket::unix;
 use crate::link::tunnel::ProxyConnector;
+use crate::link::unix_connector::connect_unix;
 use crate::link::{LinkError, PipeDialer};
 
 /// Idle time after which the kernel is asked whether a connection is still open. Before that, the state known to the
@@ -85,7 +86,7 @@ impl PlainPool {
                 Err(SendError::NotSent(_, error)) => ConnectionError::Io(error),
                 Err(SendError::Broken(broken)) => broken,
             };
-            return Err(broken.into_link_error("the connection broke"));
+            return Err(connection_error(&broken, "the connection broke"));
         }
     }
 
@@ -103,7 +104,7 @@ impl PlainPool {
                 let connected = tcp.clone().oneshot(self.target.clone()).await;
                 HttpIo::Tcp(connected.map_err(|e| unreachable(&*e, self.target.host()))?.into_inner())
             }
-            PoolConnector::Unix(path, limit) => HttpIo::Unix(unix(path, *limit).await?),
+            PoolConnector::Unix(path, limit) => HttpIo::Unix(connect_unix(path, *limit).await?),
             PoolConnector::Memory(dial) => HttpIo::from(dial()?),
         };
         Ok(Box::new(HttpConnection::new(wire)))

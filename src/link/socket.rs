@@ -3,8 +3,7 @@
 //! Owns connecting and the reasons of its failures. Does not read messages (`rpc_pipe`) or reconnect (the link's
 //! owner). Invariant: a peer that vanished is detected even on a silent connection.
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,21 +11,16 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use http::Uri;
-use hyper_util::client::legacy::connect::HttpConnector;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::UnixStream;
 use tokio::time::timeout;
 use tower::ServiceExt;
 
 use crate::link::connect_hints::unreachable;
 use crate::link::rpc_pipe::{OnGarbage, RpcPipe, RpcPipeSettings};
-use crate::link::{
-    ByteBudget, CorrelateFn, HeaderList, Link, LinkError, LinkReply, MessageStream, OutgoingMessage, http_client,
-};
+use crate::link::tcp_connector::keepalive_connector;
+use crate::link::unix_connector::{connect_timed_out, connect_unix};
+use crate::link::{ByteBudget, CorrelateFn, HeaderList, Link, LinkError, LinkReply, MessageStream, OutgoingMessage};
 
-/// Longest time that sent data may stay unacknowledged.
-#[cfg(target_os = "linux")]
-const TCP_USER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Longest wait for the server to close its side after ours is closed.
 const CLOSE_TIME: Duration = Duration::from_secs(1);
 
@@ -71,7 +65,7 @@ impl SocketLink {
                 Ok(SocketLink::over(reader, writer, settings))
             }
             SocketAddress::Unix(path) => {
-                let stream = unix(&path, limit).await?;
+                let stream = connect_unix(&path, limit).await?;
                 let (reader, writer) = stream.into_split();
                 Ok(SocketLink::over(reader, writer, settings))
             }
@@ -95,52 +89,11 @@ impl SocketLink {
     }
 }
 
-/// Connects to the Unix socket at this path.
-pub(super) async fn unix(path: &Path, limit: Duration) -> Result<UnixStream, LinkError> {
-    let connecting = timeout(limit, UnixStream::connect(path)).await.map_err(|_| connect_timed_out(limit))?;
-    connecting.map_err(|e| unix_connect_error(path, &e))
-}
-
-fn connect_timed_out(limit: Duration) -> LinkError {
-    LinkError::Unreachable(format!("cannot connect: nobody accepted within {limit:?}"))
-}
-
 async fn tcp(address: &str, limit: Duration) -> Result<tokio::net::TcpStream, LinkError> {
     let uri = format!("tcp://{address}").parse::<Uri>();
     let uri = uri.map_err(|e| LinkError::Spawn(format!("the address {address} cannot be used: {e}")))?;
     let stream = keepalive_connector(limit).oneshot(uri.clone()).await.map_err(|e| unreachable(&e, uri.host()))?;
     Ok(stream.into_inner())
-}
-
-/// Returns a connector for long connections. A peer that vanished is detected within about a minute, whether data was
-/// sent to it or not.
-pub(super) fn keepalive_connector(connect_timeout: Duration) -> HttpConnector {
-    let mut tcp = http_client::tcp(connect_timeout);
-    // TCP keepalive covers a silent connection; this covers data in flight, which keepalive does not probe.
-    #[cfg(target_os = "linux")]
-    tcp.set_tcp_user_timeout(Some(TCP_USER_TIMEOUT));
-    tcp
-}
-
-/// Explains why a Unix socket cannot be connected to. Every reason may pass: the server may be about to create its
-/// socket, or to change its permissions.
-fn unix_connect_error(path: &Path, error: &io::Error) -> LinkError {
-    // A missing path, a refusal and a full queue need different remedies.
-    let path = path.display();
-    LinkError::Unreachable(match error.kind() {
-        io::ErrorKind::NotFound => format!("cannot connect: there is no socket at {path}; is the server running?"),
-        io::ErrorKind::PermissionDenied => {
-            format!(
-                "cannot connect: the user of the gateway may not open {path}; it needs to write to the socket, and to \
-                 enter each directory above it"
-            )
-        }
-        io::ErrorKind::ConnectionRefused => {
-            format!("cannot connect: nobody listens at {path}; it is no socket, or its server has ended")
-        }
-        io::ErrorKind::WouldBlock => format!("cannot connect: too many connections wait to be accepted at {path}"),
-        _ => format!("cannot connect to {path}: {error}"),
-    })
 }
 
 impl Link for SocketLink {
@@ -185,11 +138,13 @@ impl Drop for SocketLink {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
 
     use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
     use tokio::net::{TcpListener, UnixListener};
 
     use super::*;
+    use crate::link::unix_connector::unix_connect_error;
 
     fn settings(address: SocketAddress) -> SocketSettings {
         SocketSettings {

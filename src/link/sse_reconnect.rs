@@ -1,17 +1,18 @@
 //! Reconnects of event streams that end too early.
 //!
-//! Owns the waiting and the attempts. Does not read events (`streamable_http`). Invariant: a reconnect waits at least
+//! Owns the waiting and the attempts. Does not read events (`event_stream`). Invariant: a reconnect waits at least
 //! as long as the server asked, never longer than [`RETRY_MAX`], and only streams with an event id are resumed.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use http::{HeaderName, HeaderValue};
 
 use crate::jsonrpc::RpcMessage;
+use crate::link::event_stream::{EventStream, EventStreamOptions};
 use crate::link::http_client::{HttpEndpoint, HttpRequest};
-use crate::link::streamable_http::{EventStream, EventStreamOptions, is_event_stream};
+use crate::link::http_settings::OnResume;
+use crate::link::media_type::is_event_stream;
 use crate::link::{LinkError, MessageStream};
 
 /// Header of the standard for server-sent events.
@@ -30,9 +31,6 @@ const FAILURES_MAX: u32 = 3;
 const HEAD_TIME: Duration = Duration::from_secs(30);
 /// Limit of an event id that is sent back, in bytes.
 const ID_MAX: usize = 4096;
-
-/// Called for each stream that is resumed.
-pub type OnResume = Arc<dyn Fn() + Send + Sync>;
 
 /// Request and options that resume a stream.
 pub(super) struct SseReconnect {

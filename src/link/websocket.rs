@@ -27,10 +27,11 @@ use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 use tower::ServiceExt;
 
 use crate::link::connect_hints::unreachable;
+use crate::link::error_chain::error_chain;
 use crate::link::proxy::ProxyAddress;
 use crate::link::rpc_pipe::{OnGarbage, RpcPipe, RpcPipeSettings, WriteQueue};
-use crate::link::socket::keepalive_connector;
-use crate::link::streamable_http::{chain, status_error};
+use crate::link::status_error::status_error;
+use crate::link::tcp_connector::keepalive_connector;
 use crate::link::tunnel::ProxyConnector;
 use crate::link::{ByteBudget, CorrelateFn, HeaderList, Link, LinkError, LinkReply, MessageStream, OutgoingMessage};
 use crate::telemetry::logs;
@@ -204,7 +205,7 @@ fn handshake_error(error: Error) -> LinkError {
             "the server speaks WebSocket, but did not agree on the subprotocol {SUBPROTOCOL:?}; is it an MCP server?"
         )),
         Error::Io(error) => LinkError::Closed(format!("the connection broke in the handshake: {error}")),
-        error => LinkError::Protocol(format!("the WebSocket handshake failed: {}", chain(&error))),
+        error => LinkError::Protocol(format!("the WebSocket handshake failed: {}", error_chain(&error))),
     }
 }
 
@@ -252,7 +253,7 @@ where
             Ok(Frame::Ping(_) | Frame::Pong(_) | Frame::Frame(_)) => None,
             // The id of the oversized message is unknown, so every open call fails with it.
             Err(Error::Capacity(_)) => Some(Err(LinkError::TooLarge { limit })),
-            Err(error) => Some(Err(LinkError::Closed(format!("the connection broke: {}", chain(&error))))),
+            Err(error) => Some(Err(LinkError::Closed(format!("the connection broke: {}", error_chain(&error))))),
         })
     })
 }

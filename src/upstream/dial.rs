@@ -9,12 +9,13 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::json::RawJson;
+use crate::link::http_settings::HttpSettings;
 use crate::link::http_sse::SseLink;
 use crate::link::rpc_pipe::{OnGarbage, RpcPipe, RpcPipeSettings};
 use crate::link::socket::{SocketAddress, SocketLink, SocketSettings};
 use crate::link::stderr::StderrTail;
 use crate::link::stdio::{StdioLink, StdioSettings};
-use crate::link::streamable_http::{HttpLink, HttpSettings};
+use crate::link::streamable_http::HttpLink;
 use crate::link::trust::tls_without_roots;
 use crate::link::websocket::{WsLink, WsSettings};
 use crate::link::{ByteBudget, Link, LinkError, PipeDialer};

@@ -24,9 +24,6 @@ pub(super) use body::BodyDecoder;
 pub(super) use http_io::HttpIo;
 pub(super) use request::{EncodedRequest, RequestTemplate};
 
-use crate::link::LinkError;
-use crate::link::streamable_http::chain;
-
 /// Limit of one read, in bytes. The buffer is on the stack, only for the duration of the read.
 const READ_SIZE: usize = 16 * 1024;
 /// Limit of interim responses (1xx) before the final one.
@@ -49,17 +46,6 @@ pub(super) enum ConnectionError {
     /// The response is not HTTP/1.1, or is ambiguous.
     #[error("the answer cannot be read as HTTP/1.1: {0}")]
     Parse(#[from] ParseError),
-}
-
-impl ConnectionError {
-    /// Converts to a link error; `what` names the broken part.
-    pub(super) fn into_link_error(self, what: &str) -> LinkError {
-        match &self {
-            ConnectionError::Parse(_) => LinkError::Protocol(self.to_string()),
-            ConnectionError::Closed(_) => LinkError::Closed(format!("{what}: {self}")),
-            ConnectionError::Io(error) => LinkError::Closed(format!("{what}: {}", chain(error))),
-        }
-    }
 }
 
 /// Reason for a failed exchange.

@@ -1,0 +1,26 @@
+//! Link errors of broken HTTP connections.
+//!
+//! Owns the translation of two HTTP clients' errors. Does not read responses (`status_error`). Invariant: a violation
+//! of HTTP is never reported as a closed connection.
+
+use crate::link::error_chain::error_chain;
+use crate::link::http1::ConnectionError;
+use crate::link::{LinkError, connect_hints};
+
+/// Converts the failure of one of our own connections; `what` names the broken part.
+pub(super) fn connection_error(error: &ConnectionError, what: &str) -> LinkError {
+    match error {
+        ConnectionError::Parse(_) => LinkError::Protocol(error.to_string()),
+        ConnectionError::Closed(_) => LinkError::Closed(format!("{what}: {error}")),
+        ConnectionError::Io(error) => LinkError::Closed(format!("{what}: {}", error_chain(error))),
+    }
+}
+
+/// Explains why a request to this host got no response.
+pub(super) fn unreachable_error(error: &hyper_util::client::legacy::Error, host: Option<&str>) -> LinkError {
+    if error.is_connect() {
+        connect_hints::unreachable(error, host)
+    } else {
+        LinkError::Closed(format!("the connection broke: {}", error_chain(error)))
+    }
+}

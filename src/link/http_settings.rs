@@ -1,0 +1,36 @@
+//! Settings of a connection to one HTTP server.
+//!
+//! Owns the settings that both HTTP transports share. Does not check them. Invariant: the settings of a link never change.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::link::proxy::ProxyAddress;
+use crate::link::rpc_pipe::OnGarbage;
+use crate::link::{HeaderList, PipeDialer};
+
+/// Called for each stream that is resumed.
+pub type OnResume = Arc<dyn Fn() + Send + Sync>;
+
+/// Settings of a connection to one HTTP server.
+pub struct HttpSettings {
+    /// MCP endpoint.
+    pub url: url::Url,
+    /// Unix socket of the server, whatever host the URL names.
+    pub socket: Option<PathBuf>,
+    /// Proxy, used only without a Unix socket.
+    pub proxy: Option<ProxyAddress>,
+    /// Headers of every request.
+    pub headers: HeaderList,
+    /// Limit of TCP, TLS and the proxy together.
+    pub connect_timeout: Duration,
+    /// Limit of one answer or event, in bytes.
+    pub max_message: usize,
+    /// Called for events that are no messages.
+    pub on_garbage: OnGarbage,
+    /// Called for each stream that is resumed.
+    pub on_resume: OnResume,
+    /// Opens connections in memory in place of the network.
+    pub dial: Option<PipeDialer>,
+}

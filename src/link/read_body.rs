@@ -1,0 +1,38 @@
+//! Reading of whole response bodies.
+//!
+//! Owns the limits of size and time. Does not parse. Invariant: no body is stored past its limit.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+
+use crate::link::LinkError;
+use crate::link::http_error::connection_error;
+use crate::link::response_body::ResponseBody;
+
+/// Longest time that a finished event stream is drained, so that its connection can be reused.
+const DRAIN_TIME: Duration = Duration::from_millis(500);
+
+/// Reads a body without a meaning, so that its connection can be reused.
+pub(super) async fn drain_body(mut body: ResponseBody) {
+    let _ = tokio::time::timeout(DRAIN_TIME, async { while let Ok(Some(_)) = body.data().await {} }).await;
+}
+
+/// Reads a whole body, into one buffer if its length is known.
+pub(super) async fn collect_body(mut body: ResponseBody, limit: usize) -> Result<Bytes, LinkError> {
+    let length = body.length().map(|length| usize::try_from(length).unwrap_or(usize::MAX));
+    if length.is_some_and(|length| length > limit) {
+        // Refused by the announced length, before any byte of the body is stored.
+        return Err(LinkError::TooLarge { limit });
+    }
+    if let Some(whole) = body.take_buffered() {
+        return Ok(whole);
+    }
+    let mut all = BytesMut::with_capacity(length.unwrap_or(0));
+    while body.fill(&mut all).await.map_err(|broken| connection_error(&broken, "the answer broke off"))? {
+        if all.len() > limit {
+            return Err(LinkError::TooLarge { limit });
+        }
+    }
+    Ok(all.freeze())
+}

@@ -1,0 +1,94 @@
+//! Link errors of responses with a status other than 2xx.
+//!
+//! Owns the hints for people. Does not retry. Invariant: a slow or large body never delays the error for long.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{LOCATION, WWW_AUTHENTICATE};
+use http::{HeaderMap, HeaderName, StatusCode};
+
+use crate::jsonrpc::RpcMessage;
+use crate::link::LinkError;
+use crate::link::proxy::ProxyAddress;
+use crate::link::read_body::collect_body;
+use crate::link::response_body::ResponseBody;
+use crate::link::retry_after::retry_after;
+
+/// Limit of the bytes read from the body of an error response.
+const REFUSAL_BYTES: usize = 64 * 1024;
+
+/// Turns a response with a status other than 2xx into an error.
+pub(super) async fn read_status_error(
+    response: http::Response<ResponseBody>,
+    proxy: Option<&ProxyAddress>,
+) -> LinkError {
+    let (head, body) = response.into_parts();
+    // The body only adds detail to the error, so a slow one must not delay the call for long.
+    let body = tokio::time::timeout(Duration::from_secs(5), collect_body(body, REFUSAL_BYTES)).await;
+    let mut error = status_error(head.status, &head.headers, body.ok().and_then(Result::ok));
+    // A forwarding proxy reports its own errors with the same statuses.
+    if let (LinkError::Status { status: 403 | 407 | 500.., hint, .. }, Some(proxy)) = (&mut error, proxy) {
+        hint.push_str(&format!("; it came through {proxy}, which may have said so itself"));
+    }
+    error
+}
+
+/// Turns the status, headers and body of a response into an error.
+pub(super) fn status_error(status: StatusCode, headers: &HeaderMap, body: Option<Bytes>) -> LinkError {
+    let retry_after = retry_after(headers);
+    let hint = match (status, header(headers, LOCATION)) {
+        (status, Some(to)) if status.is_redirection() => {
+            format!(": it redirects to {to:?}, which is not followed; configure that URL")
+        }
+        // RFC 9728, WWW-Authenticate Response: the parameter names the start of the login.
+        (StatusCode::UNAUTHORIZED, _) if names_login(headers) => ": the server wants an OAuth login, which this \
+            version cannot do; until it can, get a token in another way, and set \
+            `headers = { Authorization = \"Bearer ${TOKEN}\" }`"
+            .to_owned(),
+        (StatusCode::NOT_FOUND, _) => ": there is nothing at this path; is `url` complete? Most servers are at /mcp, \
+            older ones at /sse"
+            .to_owned(),
+        (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => {
+            ": the configured credentials are missing or refused".to_owned()
+        }
+        (StatusCode::TOO_MANY_REQUESTS, _) => ": too many requests".to_owned(),
+        (StatusCode::PROXY_AUTHENTICATION_REQUIRED, _) => ": the proxy on the way wants other credentials; write \
+            `USER:PASSWORD@` before its host (`proxy`, or HTTP_PROXY)"
+            .to_owned(),
+        _ => String::new(),
+    };
+    let message = body.and_then(|bytes| RpcMessage::parse(&bytes).ok()).map(Box::new);
+    LinkError::Status { status: status.as_u16(), hint, message, retry_after }
+}
+
+fn names_login(headers: &HeaderMap) -> bool {
+    let challenges = headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok());
+    challenges.into_iter().any(|challenge| challenge.to_ascii_lowercase().contains("resource_metadata"))
+}
+
+fn header(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    headers.get(name)?.to_str().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_says_what_to_do() {
+        let said = |status: u16, challenge: Option<&'static str>| {
+            let mut headers = HeaderMap::new();
+            if let Some(challenge) = challenge {
+                headers.insert(WWW_AUTHENTICATE, http::HeaderValue::from_static(challenge));
+            }
+            status_error(StatusCode::from_u16(status).unwrap(), &headers, None).to_string()
+        };
+        let login = r#"Bearer error="invalid_token", resource_metadata="https://x.example/.well-known/y""#;
+        assert!(said(401, Some(login)).contains("OAuth login, which this version cannot do; until it can"));
+        assert!(said(401, Some(login)).contains("headers = {"), "{}", said(401, Some(login)));
+        assert!(said(401, Some("Bearer")).contains("credentials are missing or refused"));
+        assert!(said(404, None).contains("is `url` complete"));
+        assert_eq!(said(500, None), "HTTP status 500");
+    }
+}
