@@ -2,39 +2,12 @@
 //! Does not merge servers (`gateway`) or encode messages (`revision`). Invariant: whatever a server does or fails to
 //! do, no other server's clients wait for it.
 
-mod absence;
-mod extra_items;
-mod home_connection;
-mod connect_budget;
-mod circuit_breaker;
-mod replace;
-mod dial;
-mod pool;
-mod subscriptions;
-mod relist_scheduler;
-mod era_selection;
-mod connected;
-mod freshness;
-mod session_store;
-mod health_check;
-mod fetch;
-mod cache;
-mod stderr_history;
-mod dedicated;
-mod relist_on_demand;
-mod idle;
-mod notification_quota;
-mod backoff;
-mod retry;
 mod call;
+mod lists;
+mod pool;
 mod settings;
-mod isolation;
-mod concurrency;
-mod state_log;
-mod state_report;
 mod status;
 mod supervisor;
-mod dedicated_notifier;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -59,23 +32,23 @@ use crate::model::{
 use crate::revision::CallTimeouts;
 use crate::store::StateStore;
 use crate::telemetry::Metrics;
+use crate::upstream::call::circuit_breaker::BreakerPermit;
+use crate::upstream::call::concurrency::ConcurrencyPermit;
+use crate::upstream::call::notification_quota::NotificationQuota;
+use crate::upstream::call::retry::RetryableCall;
 use crate::upstream::call::{ActiveCall, CallStep, StartedCall};
-use crate::upstream::circuit_breaker::BreakerPermit;
-use crate::upstream::concurrency::ConcurrencyPermit;
-use crate::upstream::notification_quota::NotificationQuota;
 use crate::upstream::pool::{CheckedOut, CheckoutRequest, ConnectionPool};
-use crate::upstream::retry::RetryableCall;
 
 pub use call::ServerCall;
-pub use dial::{ConnectAs, UpstreamConnection, open};
-pub use fetch::{ItemList, ServerLists, depth, list_all, offers_list};
-pub use session_store::client_session_digest;
+pub use lists::fetch::{ItemList, ServerLists, depth, list_all, offers_list};
+pub use lists::subscriptions::{ConnectionOwner, SubscriptionGuard, SubscriptionRegistry};
+pub use pool::dial::{ConnectAs, UpstreamConnection, open};
+pub use pool::session_store::client_session_digest;
 pub use settings::{
     BackoffSettings, BreakerSettings, ConnectTarget, HttpTransport, ListLimits, NetworkSettings, PingSettings,
     ServerSettings, ServerStart, SharingMode,
 };
 pub use status::{UpstreamState, UpstreamStatus};
-pub use subscriptions::{ConnectionOwner, SubscriptionGuard, SubscriptionRegistry};
 
 /// Longest time to end sessions at servers when the gateway stops.
 const CLOSE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(3);
@@ -92,7 +65,7 @@ pub struct UpstreamContext {
     pub closing: TaskTracker,
     /// Subscriptions of single clients.
     pub(crate) subscriptions: Arc<SubscriptionRegistry>,
-    session_store: session_store::UpstreamSessionStore,
+    session_store: pool::session_store::UpstreamSessionStore,
     tls: OnceLock<Arc<rustls::ClientConfig>>,
     roots: OnceLock<rustls::RootCertStore>,
     proxies: OnceLock<ProxyEnvironment>,
@@ -116,7 +89,7 @@ impl UpstreamContext {
             store,
             closing: TaskTracker::new(),
             subscriptions: Arc::default(),
-            session_store: session_store::UpstreamSessionStore::default(),
+            session_store: pool::session_store::UpstreamSessionStore::default(),
             tls: OnceLock::new(),
             roots: OnceLock::new(),
             proxies: OnceLock::new(),
@@ -196,7 +169,7 @@ pub struct Upstream {
     attempts: AtomicU32,
     /// Server that replaced this one after a change of the config.
     successor: OnceLock<Arc<Upstream>>,
-    open_calls: replace::OpenCalls,
+    open_calls: supervisor::replace::OpenCalls,
     /// True if another `Upstream` stands for the server in the metrics.
     metrics_muted: AtomicBool,
     /// True if it ends with its calls, before the gateway does.
@@ -208,25 +181,25 @@ pub struct Upstream {
     /// Name of the server, as routes and events carry it.
     pub(crate) name: ByteString,
     lists: ArcSwap<ServerLists>,
-    list_cache: cache::ListCache,
-    list_ages: freshness::ListAges,
+    list_cache: lists::cache::ListCache,
+    list_ages: lists::freshness::ListAges,
     list_expired: Notify,
-    relist_requests: relist_on_demand::RelistRequests,
+    relist_requests: lists::relist_on_demand::RelistRequests,
     status: watch::Sender<UpstreamStatus>,
-    stderr_history: stderr_history::StderrHistory,
-    state_log: state_log::StateLog,
-    demand: backoff::ConnectDemand,
+    stderr_history: supervisor::stderr_history::StderrHistory,
+    state_log: supervisor::state_log::StateLog,
+    demand: supervisor::backoff::ConnectDemand,
     connection_suspect: Notify,
     /// Signalled when the server's host refuses a call.
     call_refused: Notify,
-    relist_scheduler: Arc<relist_scheduler::RelistScheduler>,
-    extra_items: Arc<extra_items::ExtraItems>,
+    relist_scheduler: Arc<lists::relist_scheduler::RelistScheduler>,
+    extra_items: Arc<lists::extra_items::ExtraItems>,
     subscribed_uris: ArcSwap<Vec<ByteString>>,
     resubscribe: Notify,
-    concurrency: concurrency::ConcurrencyLimit,
-    breaker: Arc<circuit_breaker::CircuitBreaker>,
-    retry_budget: retry::RetryBudget,
-    activity: idle::IdleTracker,
+    concurrency: call::concurrency::ConcurrencyLimit,
+    breaker: Arc<call::circuit_breaker::CircuitBreaker>,
+    retry_budget: call::retry::RetryBudget,
+    activity: supervisor::idle::IdleTracker,
     sink: EventSink,
     stop: CancellationToken,
     /// Cancelled once the server is stopped.
@@ -242,26 +215,26 @@ impl Upstream {
             timeouts: Arc::new(CallTimeouts::new(settings.timeout, settings.ask_timeout)),
             attempts: AtomicU32::new(settings.attempts),
             successor: OnceLock::new(),
-            open_calls: replace::OpenCalls::default(),
+            open_calls: supervisor::replace::OpenCalls::default(),
             metrics_muted: AtomicBool::new(false),
             is_draining: AtomicBool::new(false),
             copied_lists: AtomicBool::new(false),
             pool: ConnectionPool::new(&settings),
-            concurrency: concurrency::ConcurrencyLimit::new(&settings),
-            breaker: circuit_breaker::CircuitBreaker::new(settings.breaker),
-            retry_budget: retry::RetryBudget::default(),
-            activity: idle::IdleTracker::default(),
+            concurrency: call::concurrency::ConcurrencyLimit::new(&settings),
+            breaker: call::circuit_breaker::CircuitBreaker::new(settings.breaker),
+            retry_budget: call::retry::RetryBudget::default(),
+            activity: supervisor::idle::IdleTracker::default(),
             settings: Arc::new(settings),
             context: shared,
             lists: ArcSwap::default(),
-            list_cache: cache::ListCache::default(),
-            list_ages: freshness::ListAges::default(),
+            list_cache: lists::cache::ListCache::default(),
+            list_ages: lists::freshness::ListAges::default(),
             list_expired: Notify::new(),
-            relist_requests: relist_on_demand::RelistRequests::default(),
+            relist_requests: lists::relist_on_demand::RelistRequests::default(),
             status: watch::Sender::new(UpstreamStatus::starting()),
-            stderr_history: stderr_history::StderrHistory::default(),
-            state_log: state_log::StateLog::default(),
-            demand: backoff::ConnectDemand::default(),
+            stderr_history: supervisor::stderr_history::StderrHistory::default(),
+            state_log: supervisor::state_log::StateLog::default(),
+            demand: supervisor::backoff::ConnectDemand::default(),
             connection_suspect: Notify::new(),
             call_refused: Notify::new(),
             relist_scheduler: Arc::default(),
@@ -425,7 +398,7 @@ impl Upstream {
         };
         let deadline = call.received + self.timeouts.call();
         let mut run = ActiveCall {
-            upstream: replace::CallGuard::begin(self),
+            upstream: supervisor::replace::CallGuard::begin(self),
             step: CallStep::Finished,
             permit: None,
             breaker_permit: None,
@@ -440,7 +413,8 @@ impl Upstream {
             activity: (self.settings.start == ServerStart::Lazy).then(|| self.activity.track_call()),
         };
         let slot = self.concurrency.try_acquire();
-        let at_hand = slot.as_ref().and_then(|_| self.pool.try_checkout(&caller, isolation::is_about_task(&call)));
+        let at_hand =
+            slot.as_ref().and_then(|_| self.pool.try_checkout(&caller, pool::isolation::is_about_task(&call)));
         if let Some(active) = at_hand.as_ref().and_then(|at_hand| at_hand.connection()) {
             (run.permit, run.breaker_permit, run.is_multiplexed) = (slot, Some(pass), active.link.is_multiplexed());
             run.revision = active.revision;
@@ -478,7 +452,7 @@ impl Upstream {
     ) -> Result<StartedCall, Error> {
         let settings = self.live_settings.load_full();
         let ticket = self.concurrency.queued_permit(slot, &settings, &self.context.metrics, deadline);
-        let mut seeker = CheckoutRequest::new(self, caller, isolation::is_about_task(&call), ticket);
+        let mut seeker = CheckoutRequest::new(self, caller, pool::isolation::is_about_task(&call), ticket);
         let begun = async {
             loop {
                 let (active, held) = self.pool.checkout(&mut seeker).await?;

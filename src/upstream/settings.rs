@@ -242,7 +242,7 @@ impl ServerSettings {
     }
 
     /// Returns these settings, with those of `other` that can change on a live connection.
-    pub(super) fn with_tunable(&self, other: &ServerSettings) -> ServerSettings {
+    pub(in crate::upstream) fn with_tunable(&self, other: &ServerSettings) -> ServerSettings {
         let ServerSettings { prefix, title, icon, description, tools, resources, prompts, .. } = other.clone();
         ServerSettings {
             prefix,

@@ -1,5 +1,5 @@
 //! Status of one server, for people and for metrics. Owns the names of the states. Does not change a state
-//! (`supervisor.rs`). Invariant: the names stay as they are, because metrics, logs and clients use them.
+//! (`supervisor`). Invariant: the names stay as they are, because metrics, logs and clients use them.
 
 use tokio::time::Instant;
 
@@ -46,7 +46,7 @@ pub struct UpstreamStatus {
 
 impl UpstreamStatus {
     /// Creates the status of a server that was never connected.
-    pub(super) fn starting() -> Self {
+    pub(in crate::upstream) fn starting() -> Self {
         let now = Some(Instant::now());
         UpstreamStatus { disconnected_since: now, state_since: now, ..UpstreamStatus::default() }
     }

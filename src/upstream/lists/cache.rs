@@ -1,0 +1,287 @@
+//! Lists of one server, cached across restarts of the gateway. Owns the server's row in the store. Does not decide
+//! when a server is listed (`connected.rs`). Invariant: a row is used only for a server with the same settings that
+//! it was listed with.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use aws_lc_rs::digest::{Context, SHA256};
+use base64::Engine;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::model::{ItemKind, ServerDescription};
+use crate::revision::Era;
+use crate::store::{StoreTable, unix_now};
+use crate::upstream::pool::era_selection::LastHandshake;
+use crate::upstream::{
+    ConnectTarget, ItemList, ServerLists, ServerSettings, Upstream, UpstreamConnection, gateway_caller,
+};
+
+/// Age after which a confirmed row is written again, so that it does not look old. In seconds.
+const REWRITE_AFTER_SECONDS: u64 = 3600;
+/// Limit of one row, in bytes.
+const ROW_MAX: usize = 16 * 1024 * 1024;
+
+/// State of the cached row and of its confirmation.
+#[derive(Default)]
+pub(in crate::upstream) struct ListCache {
+    /// True if the lists are those of a previous process.
+    unconfirmed: AtomicBool,
+    /// True if all lists were fetched, now or by a previous process.
+    listed: AtomicBool,
+    /// Time of the last write, in seconds since 1970.
+    written: AtomicU64,
+    /// Lists of the last write.
+    lists: ArcSwapOption<ServerLists>,
+    /// Eras of the last write.
+    eras: Mutex<Option<(Era, Option<bool>)>>,
+    /// True if the last write said that the server sends input requests.
+    requests_input: AtomicBool,
+}
+
+impl ListCache {
+    fn eras(&self) -> MutexGuard<'_, Option<(Era, Option<bool>)>> {
+        self.eras.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Row in the store. Its members are the file format.
+#[derive(Serialize, Deserialize)]
+struct CachedRow {
+    settings: String,
+    saved: u64,
+    modern: bool,
+    /// True if the server speaks the other era, too.
+    #[serde(default)]
+    other: Option<bool>,
+    pipe: bool,
+    /// True if the server ever sent an input request on a pipe.
+    #[serde(default)]
+    asks: bool,
+    face: ServerDescription,
+    lists: [ItemList; 4],
+}
+
+impl Upstream {
+    /// Returns true if the lists are those of a previous process, and the server has not confirmed them yet.
+    pub fn is_unconfirmed(&self) -> bool {
+        self.list_cache.unconfirmed.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if all lists were fetched in full, now or before.
+    pub fn is_listed(&self) -> bool {
+        self.list_cache.listed.load(Ordering::Relaxed)
+    }
+
+    /// Restores a row of a previous process. Returns false if the row is of no use. A server that was listed
+    /// meanwhile keeps its own lists.
+    pub fn restore(&self, row: &Bytes, longest: Duration) -> bool {
+        let Ok(row) = serde_json::from_slice::<CachedRow>(row) else { return false };
+        let old = unix_now().saturating_sub(row.saved) >= longest.as_secs();
+        // With other settings, the server may offer other items.
+        if old || row.settings != digest(&self.settings) {
+            return false;
+        }
+        // Restored even if the server was listed meanwhile: the record only ever grows.
+        if row.asks {
+            self.pool.record.restore();
+            self.list_cache.requests_input.store(true, Ordering::Relaxed);
+        }
+        if self.pool.last_handshake().is_some() {
+            return true;
+        }
+        let mut items = ServerLists::default();
+        for (kind, list) in ItemKind::ALL.into_iter().zip(row.lists) {
+            items.set(kind, list);
+        }
+        self.list_cache.unconfirmed.store(true, Ordering::Relaxed);
+        self.list_cache.listed.store(true, Ordering::Relaxed);
+        let era = if row.modern { Era::Modern } else { Era::Legacy };
+        self.pool.restore_handshake(LastHandshake {
+            era,
+            is_multiplexed: row.pipe,
+            description: row.face,
+            speaks_other_era: row.other,
+        });
+        self.lists.store(Arc::new(items));
+        self.publish_staleness();
+        true
+    }
+
+    /// Confirms the lists as the server's own, and persists them for the next process.
+    pub(in crate::upstream) fn persist_lists(&self, active: &UpstreamConnection) {
+        self.list_cache.unconfirmed.store(false, Ordering::Relaxed);
+        self.list_cache.listed.store(true, Ordering::Relaxed);
+        self.publish_staleness();
+        let (items, now) = (self.lists(), unix_now());
+        let eras = Some((active.era, self.pool.last_handshake().and_then(|spoke| spoke.speaks_other_era)));
+        // Unchanged lists are the same allocation.
+        let same = self.list_cache.lists.load().as_ref().is_some_and(|lists| Arc::ptr_eq(lists, &items))
+            && *self.list_cache.eras() == eras;
+        // A server that was replaced or removed from the config leaves no row.
+        let leaves = self.context.store.is_persistent() && !self.is_draining.load(Ordering::Acquire);
+        let asks = self.pool.record.was_seen();
+        let same = same && self.list_cache.requests_input.load(Ordering::Relaxed) == asks;
+        if !leaves
+            || (same && now.saturating_sub(self.list_cache.written.load(Ordering::Relaxed)) < REWRITE_AFTER_SECONDS)
+        {
+            return;
+        }
+        let row = CachedRow {
+            settings: digest(&self.settings),
+            saved: now,
+            modern: active.era == Era::Modern,
+            other: eras.and_then(|(_, other)| other),
+            pipe: active.link.is_multiplexed(),
+            asks,
+            face: active.server.describe(&gateway_caller()),
+            lists: ItemKind::ALL.map(|kind| (**items.get(kind)).clone()),
+        };
+        let server = &self.settings.name;
+        match serde_json::to_vec(&row) {
+            Ok(json) if json.len() <= ROW_MAX => {
+                self.context.store.put(StoreTable::Catalog, Bytes::copy_from_slice(server.as_bytes()), json);
+                self.list_cache.lists.store(Some(items));
+                *self.list_cache.eras() = eras;
+                self.list_cache.requests_input.store(asks, Ordering::Relaxed);
+                self.list_cache.written.store(now, Ordering::Relaxed);
+            }
+            Ok(_) => {
+                tracing::warn!(server, "its lists are larger than {ROW_MAX} bytes, and are not kept for a restart")
+            }
+            Err(e) => tracing::warn!(server, "its lists cannot be kept for a restart: {e}"),
+        }
+    }
+
+    /// Copies the confirmation of another upstream together with its lists.
+    pub(in crate::upstream) fn copy_confirmation_from(&self, other: &Upstream) {
+        self.list_cache.unconfirmed.store(other.is_unconfirmed(), Ordering::Relaxed);
+        self.list_cache.listed.store(other.is_listed(), Ordering::Relaxed);
+        self.publish_staleness();
+    }
+
+    fn publish_staleness(&self) {
+        let stale = &self.context.metrics.catalog_stale;
+        stale.with_label_values(&[&self.settings.name]).set(i64::from(self.is_unconfirmed()));
+    }
+}
+
+/// Returns a digest of the settings that decide which server it is and what it offers. Credentials count, since a
+/// server may show each of them different items.
+pub(in crate::upstream) fn digest(settings: &ServerSettings) -> String {
+    let mut context = Context::new(&SHA256);
+    let mut add = |part: &[u8]| {
+        // The lengths keep apart parts that would otherwise join to the same bytes.
+        context.update(&(part.len() as u64).to_be_bytes());
+        context.update(part);
+    };
+    match &settings.connect {
+        ConnectTarget::Stdio { command, args, env, cwd } => {
+            add(b"stdio");
+            add(command.as_bytes());
+            // The count keeps apart the arguments and the variables that follow.
+            add(&(args.len() as u64).to_be_bytes());
+            args.iter().for_each(|arg| add(arg.as_bytes()));
+            env.iter().for_each(|(name, value)| [name, value].into_iter().for_each(|part| add(part.as_bytes())));
+            add(cwd.as_ref().map_or(&b""[..], |cwd| cwd.as_os_str().as_encoded_bytes()));
+        }
+        // A misconfigured server is never listed.
+        ConnectTarget::Misconfigured { .. } => add(b"misconfigured"),
+        ConnectTarget::Socket(address) => {
+            add(b"socket");
+            add(format!("{address:?}").as_bytes());
+        }
+        ConnectTarget::Http { url, transport, headers, .. } => {
+            add(b"http");
+            add(url.as_str().as_bytes());
+            add(format!("{transport:?}").as_bytes());
+            headers.iter().for_each(|(name, value)| [name.as_ref(), value.as_bytes()].into_iter().for_each(&mut add));
+        }
+    }
+    add(settings.protocol.as_deref().unwrap_or_default().as_bytes());
+    base64::engine::general_purpose::STANDARD_NO_PAD.encode(context.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::reaper::Reaper;
+    use crate::telemetry::Metrics;
+    use crate::upstream::{ServerStart, UpstreamContext, UpstreamState};
+
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    fn settings(args: &[&str]) -> ServerSettings {
+        let args = args.iter().map(|arg| (*arg).to_owned()).collect();
+        ServerSettings::new(
+            "a",
+            ConnectTarget::Stdio { command: "no-such-server".to_owned(), args, env: Vec::new(), cwd: None },
+        )
+    }
+
+    fn upstream(settings: ServerSettings) -> Arc<Upstream> {
+        Upstream::new(
+            settings,
+            Arc::new(UpstreamContext::new(Arc::new(Metrics::new()), Reaper::disabled())),
+            Arc::new(|_, _| {}),
+        )
+    }
+
+    fn row(settings: &ServerSettings, saved: u64) -> Bytes {
+        let row = serde_json::json!({
+            "settings": digest(settings), "saved": saved, "modern": false, "pipe": true,
+            // Row of an earlier release: members that came later are absent.
+            "face": {"info": {"name": "s"}, "instructions": "Ask.", "features": {"tools": true}},
+            "lists": [{"items": [{"name": "t", "inputSchema": {"x": 1.0}}], "cache": null},
+                {"items": [], "cache": null}, {"items": [], "cache": null}, {"items": [], "cache": null}],
+        });
+        row.to_string().into()
+    }
+
+    #[tokio::test]
+    async fn lists_come_back_for_the_same_settings_only() {
+        let same = upstream(settings(&["a", "b"]));
+        assert!(same.restore(&row(&settings(&["a", "b"]), unix_now()), DAY));
+        assert_eq!(same.lists().get(ItemKind::Tools).items.len(), 1);
+        assert_eq!(same.description().unwrap().instructions.as_deref(), Some("Ask."));
+        assert!(same.is_unconfirmed());
+        assert_eq!(same.list_ttl(ItemKind::Tools), Some(0), "nobody may keep them");
+        assert_eq!(same.context.metrics.catalog_stale.with_label_values(&["a"]).get(), 1);
+        for other in [
+            // The parts of the settings are kept apart: "ab" is not "a", "b".
+            settings(&["ab"]),
+            settings(&["a", "c"]),
+            ServerSettings { protocol: Some("x".into()), ..settings(&["a", "b"]) },
+        ] {
+            assert!(!upstream(other).restore(&row(&settings(&["a", "b"]), unix_now()), DAY));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_is_started_on_use_is_not_started_to_learn_what_is_known() {
+        let lazy = ServerSettings { start: ServerStart::Lazy, ..settings(&[]) };
+        let (known, unknown) = (upstream(lazy.clone()), upstream(lazy.clone()));
+        assert!(known.restore(&row(&lazy, unix_now()), DAY));
+        let (mut asleep, mut started) = (known.watch(), unknown.watch());
+        let running = [tokio::spawn(known.clone().run()), tokio::spawn(unknown.clone().run())];
+        // The command does not exist.
+        started.wait_for(|status| status.state == UpstreamState::Failed).await.unwrap();
+        let status = asleep.wait_for(|status| status.state != UpstreamState::Starting).await.unwrap().clone();
+        assert!(status.state == UpstreamState::Stopped && status.reason.contains("not started yet"), "{status:?}");
+        assert_eq!(known.lists().get(ItemKind::Tools).items.len(), 1);
+        for (upstream, running) in [known, unknown].into_iter().zip(running) {
+            upstream.stop().await;
+            running.await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn old_and_broken_rows_are_of_no_use() {
+        let own = settings(&[]);
+        assert!(!upstream(own.clone()).restore(&row(&own, unix_now() - DAY.as_secs()), DAY));
+        assert!(!upstream(own).restore(&Bytes::from_static(b"{}"), DAY));
+    }
+}

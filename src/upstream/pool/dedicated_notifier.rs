@@ -1,0 +1,74 @@
+//! Notifications of a dedicated connection. Owns their destination: the connection's own clients, or the shared
+//! lists. Does not subscribe (`subscriptions.rs`). Invariant: a notification on one client's connection reaches no
+//! other client, except that a list changed.
+
+use crate::json::ByteString;
+use crate::model::{ItemKind, Notification};
+use crate::upstream::lists::extra_items::ExtraItemsCollector;
+use crate::upstream::lists::relist_scheduler::{ChangeReporter, RelistScheduler};
+use crate::upstream::lists::subscriptions::ConnectionOwner;
+use crate::upstream::pool::dial::UpstreamConnection;
+use crate::upstream::{EventSink, ServerSettings, SharingMode, Upstream, UpstreamEvent};
+
+/// Destination of a dedicated connection's notifications.
+pub(in crate::upstream) struct DedicatedNotifier {
+    reporter: ChangeReporter,
+    sink: EventSink,
+    /// Collector of the items that the connection adds to lists that all clients share.
+    extra_items: Option<ExtraItemsCollector>,
+}
+
+impl DedicatedNotifier {
+    pub(in crate::upstream) fn new(upstream: &Upstream, key: &ByteString, owner: ConnectionOwner) -> Self {
+        let extra_items = (upstream.settings.share == SharingMode::Auto)
+            .then(|| ExtraItemsCollector::new(&upstream.extra_items, key.clone()));
+        DedicatedNotifier {
+            reporter: RelistScheduler::reporter(&upstream.relist_scheduler, owner),
+            sink: upstream.sink.clone(),
+            extra_items,
+        }
+    }
+
+    /// Returns true if list changes must be subscribed to without any client's demand.
+    pub(in crate::upstream) fn wants_lists(&self) -> bool {
+        self.extra_items.is_some()
+    }
+
+    pub(in crate::upstream) fn publish(&self, server: &str, notice: Notification) {
+        match notice {
+            Notification::ListChanged(kind) => match &self.extra_items {
+                Some(adding) => adding.mark_changed(kind),
+                None => self.reporter.changed(kind),
+            },
+            Notification::MaybeChanged(kind) => self.reporter.maybe_changed(kind),
+            // The elicitation's id tells which of the owner's clients was sent to the page.
+            Notification::ElicitationComplete(id, params) => {
+                (self.sink)(server, UpstreamEvent::ElicitationCompleted(id, params))
+            }
+            notice @ (Notification::ResourceUpdated(..) | Notification::Log(..)) => {
+                (self.sink)(server, UpstreamEvent::ToOwner(self.reporter.owner().clone(), Box::new(notice)));
+            }
+            _ => {}
+        }
+    }
+
+    /// Collects the items that the connection adds to the shared lists. Never returns.
+    pub(in crate::upstream) async fn collect_extra_items(
+        &self,
+        active: &UpstreamConnection,
+        settings: &ServerSettings,
+    ) {
+        match &self.extra_items {
+            Some(adding) => adding.run_collector(active, settings, |kind| self.reporter.changed(kind)).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Records the end of the connection. Its extra items are no longer listed.
+    pub(in crate::upstream) fn end(&self) {
+        let shorter = |kind: ItemKind| self.reporter.maybe_changed(kind);
+        if let Some(adding) = &self.extra_items {
+            adding.discard(shorter);
+        }
+    }
+}

@@ -1,0 +1,962 @@
+//! Event loop of a connected server. Owns when its lists are fetched again and what becomes of its notifications.
+//! Does not connect (`supervisor`). Invariant: a list that fails keeps its last good items, and a notification
+//! stream stays open until its successor is.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::model::{Error, ItemKind, McpErrorKind, Notification, NotificationStream, SubscriptionFilter};
+use crate::upstream::call::is_refused;
+use crate::upstream::call::retry;
+use crate::upstream::lists::fetch::{self, ItemList, list_all};
+use crate::upstream::pool::dial::UpstreamConnection;
+use crate::upstream::settings::BackoffSettings;
+use crate::upstream::supervisor::backoff;
+use crate::upstream::supervisor::health_check::HealthCheck;
+use crate::upstream::supervisor::state_report::{ListFailure, report_breaker, report_lists};
+use crate::upstream::{ServerStart, Upstream, UpstreamEvent, UpstreamState, gateway_caller};
+
+/// Longest interval between fetches of the lists, even from servers that announce changes.
+const RELIST_INTERVAL: Duration = Duration::from_secs(300);
+/// Shortest interval between scheduled fetches, whatever the setting says.
+const RELIST_INTERVAL_MIN: Duration = Duration::from_secs(1);
+/// Interval that stands for "never" (a year): `Instant` has no infinity.
+const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
+/// Refusals of all lists in a row after which the server is connected anew.
+const REFUSALS_MAX: u32 = 3;
+/// Shortest interval between checks of whether a server that refuses calls refuses everything.
+const REFUSAL_CHECK_INTERVAL: Duration = Duration::from_secs(10);
+/// Longest time for a server to acknowledge a subscription.
+pub(in crate::upstream) const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest time that a fetch of the lists waits for that acknowledgement.
+const ACKNOWLEDGE_WAIT: Duration = Duration::from_millis(250);
+/// Window in which changes of several lists are collected into one fetch.
+pub(in crate::upstream) const SETTLE_TIME: Duration = Duration::from_millis(100);
+
+/// Reason why a connection ended.
+pub(in crate::upstream) enum ConnectionEnd {
+    /// The server is disconnected, or should be connected anew.
+    Disconnected(String),
+    /// The idle timeout of a lazy server elapsed.
+    Idle,
+    /// The gateway stops the server.
+    Stopped,
+    /// Another connection became the shared one.
+    Promoted,
+}
+
+/// Lists the server and runs its event loop. Returns the reason why that ended.
+pub(in crate::upstream) async fn run_connected(
+    upstream: &Arc<Upstream>,
+    active: Arc<UpstreamConnection>,
+) -> ConnectionEnd {
+    // In use before it is listed: items that are known from before can be called while the lists are fetched again.
+    upstream.breaker.reset();
+    upstream.activity.mark_active();
+    upstream.pool.set_shared(active.clone());
+    // Calls that wait for a connection watch the status. This change wakes them.
+    upstream.status.send_modify(|status| status.disconnected_since = None);
+    let (mut notices, mut due) = (open_subscription(upstream, &active), RefreshState::new(upstream.settings.backoff));
+    let listed = tokio::select! {
+        listed = refresh_lists(upstream, &active, &mut notices, &mut due, &ItemKind::ALL) => listed,
+        reason = active.link.closed() => Err(ListFailure { reason: reason.to_string(), is_down: true, is_refused: false }),
+        () = upstream.stop.cancelled() => Ok(()),
+    };
+    due.on_listed(&listed, upstream);
+    // A stop in the middle leaves lists that are incomplete. They must not be persisted as the whole.
+    if listed.is_ok() && !upstream.stop.is_cancelled() {
+        upstream.persist_lists(&active);
+    }
+    report_lists(upstream, &active, &listed);
+    (upstream.sink)(&upstream.settings.name, UpstreamEvent::ListsChanged);
+    let end = tokio::select! {
+        biased;
+        end = wait_for_end(upstream, &active) => end,
+        reason = event_loop(upstream, &active, &mut notices, due) => ConnectionEnd::Disconnected(reason),
+    };
+    drop(notices);
+    // Calls that begin from here on find no shared connection. An idle or replaced one finishes the calls it has.
+    upstream.pool.clear_shared(&active);
+    if matches!(end, ConnectionEnd::Idle | ConnectionEnd::Promoted) {
+        let _ = tokio::time::timeout(upstream.timeouts.call(), wait_calls_finished(&active)).await;
+    }
+    if upstream.pool.shared().is_none() {
+        upstream.status.send_modify(|status| status.disconnected_since = Some(Instant::now()));
+    }
+    // A stop ends the session now, with all calls that still run in it.
+    if upstream.stop.is_cancelled() {
+        active.server.close();
+    }
+    active.link.close(Vec::new()).await;
+    end
+}
+
+/// Waits for calls that got the connection just before it was taken out of use.
+async fn wait_calls_finished(active: &UpstreamConnection) {
+    loop {
+        // Sleeps first: a call that was just given the connection may not be counted yet.
+        tokio::time::sleep(SETTLE_TIME).await;
+        if active.calls.is_idle() {
+            return;
+        }
+    }
+}
+
+/// Waits for an event that ends the connection whatever its event loop does.
+async fn wait_for_end(upstream: &Upstream, active: &UpstreamConnection) -> ConnectionEnd {
+    let idle = async {
+        match upstream.settings.start {
+            ServerStart::Eager => std::future::pending().await,
+            // Clients may use dedicated connections only. Those end with their clients.
+            ServerStart::Lazy => {
+                let otherwise = || upstream.is_subscribed() || upstream.pool.dedicated_count() > 0;
+                upstream.activity.idle_for(upstream.settings.idle_stop, otherwise).await;
+            }
+        }
+    };
+    let health = HealthCheck::of(upstream);
+    let settled = async {
+        // Repeated state changes are logged as one line with a count once the connection has proven stable.
+        tokio::time::sleep(backoff::HEALTHY).await;
+        if let Some(repeated) = upstream.state_log.settle() {
+            let state = upstream.status.borrow().state.name();
+            tracing::info!(server = upstream.settings.name, state, repeated, "connected for a while");
+        }
+        // This branch only logs. It never ends the connection.
+        std::future::pending::<ConnectionEnd>().await
+    };
+    tokio::select! {
+        end = settled => end,
+        reason = active.link.closed() => ConnectionEnd::Disconnected(reason.to_string()),
+        () = upstream.stop.cancelled() => ConnectionEnd::Stopped,
+        reason = health.failed(active) => ConnectionEnd::Disconnected(reason),
+        () = upstream.pool.eras.promoted() => ConnectionEnd::Promoted,
+        () = idle => ConnectionEnd::Idle,
+    }
+}
+
+/// Returns the interval between scheduled fetches of the lists.
+fn relist_interval(upstream: &Upstream) -> Duration {
+    let relist = upstream.live_settings.load().relist;
+    // A server that announces changes needs only a safety net, so that a short setting does not load it.
+    let features = upstream.description().map(|face| face.features);
+    if features.is_some_and(|features| fetch::announces_changes(&features)) {
+        return RELIST_INTERVAL.max(relist);
+    }
+    if relist.is_zero() { NEVER } else { relist.max(RELIST_INTERVAL_MIN) }
+}
+
+fn open_subscription(upstream: &Upstream, active: &UpstreamConnection) -> NotificationStream {
+    let filter = SubscriptionFilter { uris: (**upstream.subscribed_uris.load()).clone(), ..SubscriptionFilter::all() };
+    active.server.subscribe(&gateway_caller(), filter)
+}
+
+/// Returns a stream that never yields.
+pub(in crate::upstream) fn no_notifications() -> NotificationStream {
+    NotificationStream {
+        acknowledged: SubscriptionFilter::default(),
+        stream: stream::pending().boxed(),
+        established: None,
+    }
+}
+
+/// Waits until the server acknowledges a subscription, at most until the deadline. Some servers never acknowledge.
+pub(in crate::upstream) async fn wait_acknowledged(opened: Option<CancellationToken>, until: Instant) {
+    let Some(opened) = opened else { return };
+    let _ = tokio::time::timeout_at(until, opened.cancelled()).await;
+}
+
+/// Timers and pending work of one connected server.
+struct RefreshState {
+    /// Time of the next fetch of all lists: soon after a failure, else after the regular interval.
+    relist: Instant,
+    failures: u32,
+    /// Time to open the notification stream again. `None` while it is open.
+    reopen_at: Option<Instant>,
+    /// Deadline for the acknowledgement of the stream, before the next one may replace it.
+    open_deadline: Instant,
+    /// True if no other stream delivered notifications while this one was opening.
+    is_only_stream: bool,
+    /// Lists that were fetched before the acknowledgement. A change at that moment was announced to nobody.
+    listed_early: Vec<ItemKind>,
+    /// Lists that changed and wait for `settles_at`, when they are fetched together.
+    changed: Vec<ItemKind>,
+    settles_at: Instant,
+    /// Streams in a row that ended without a notification.
+    silent_ends: u32,
+    /// Time of the last check of whether the server refuses everything.
+    refusal_checked: Option<Instant>,
+    backoff: BackoffSettings,
+}
+
+impl RefreshState {
+    /// Creates the state for a stream that was just opened.
+    fn new(backoff: BackoffSettings) -> Self {
+        let now = Instant::now();
+        let (listed_early, changed) = (Vec::new(), Vec::new());
+        let open_deadline = now + ACKNOWLEDGE_TIMEOUT;
+        RefreshState {
+            relist: now,
+            failures: 0,
+            reopen_at: None,
+            open_deadline,
+            is_only_stream: true,
+            listed_early,
+            changed,
+            settles_at: now,
+            silent_ends: 0,
+            refusal_checked: None,
+            backoff,
+        }
+    }
+
+    fn backoff_delay(&self, failures: u32) -> Duration {
+        backoff::backoff_delay(self.backoff, failures)
+    }
+
+    fn on_listed(&mut self, listed: &Result<(), ListFailure>, upstream: &Upstream) {
+        self.failures = if listed.is_ok() { 0 } else { self.failures + 1 };
+        let pause = if listed.is_ok() { relist_interval(upstream) } else { self.backoff_delay(self.failures) };
+        self.relist = Instant::now() + pause;
+    }
+
+    /// Records that a stream is being opened. `alone`: no other stream delivers notifications meanwhile.
+    fn begin_opening(&mut self, alone: bool) {
+        (self.reopen_at, self.open_deadline, self.is_only_stream) = (None, Instant::now() + ACKNOWLEDGE_TIMEOUT, alone);
+        self.listed_early.clear();
+    }
+
+    /// Records that a list was fetched.
+    fn on_list_taken(&mut self, kind: ItemKind, notices: &NotificationStream) {
+        if self.is_only_stream && notices.is_pending() && !self.listed_early.contains(&kind) {
+            self.listed_early.push(kind);
+        }
+    }
+
+    /// Records that a list changed, and starts the settle window.
+    fn mark_changed(&mut self, kind: ItemKind) {
+        // The first change opens the window. Later ones do not prolong it.
+        if self.changed.is_empty() {
+            self.settles_at = Instant::now() + SETTLE_TIME;
+        }
+        if !self.changed.contains(&kind) {
+            self.changed.push(kind);
+        }
+    }
+
+    /// Takes the lists that changed.
+    fn take_changed(&mut self) -> Vec<ItemKind> {
+        let mut kinds = std::mem::take(&mut self.changed);
+        // Templates have no notification of their own: `notifications/resources/list_changed` covers both.
+        if kinds.contains(&ItemKind::Resources) && !kinds.contains(&ItemKind::Templates) {
+            kinds.push(ItemKind::Templates);
+        }
+        kinds
+    }
+
+    /// Handles the acknowledgement of a stream. `opened`: false if the time for it elapsed.
+    fn on_opened(&mut self, opened: bool) {
+        for kind in std::mem::take(&mut self.listed_early) {
+            if opened {
+                self.mark_changed(kind);
+            }
+        }
+    }
+
+    /// Handles one notification, or the end of the stream (`None`).
+    fn on_notification(&mut self, upstream: &Upstream, notices: &mut NotificationStream, notice: Option<Notification>) {
+        self.silent_ends = if notice.is_some() { 0 } else { self.silent_ends + 1 };
+        match notice {
+            Some(Notification::ListChanged(kind) | Notification::MaybeChanged(kind)) => self.mark_changed(kind),
+            Some(other) => publish(upstream, other),
+            None => {
+                // All lists are fetched again once there is another stream.
+                self.reopen_at = Some(Instant::now() + self.backoff_delay(self.silent_ends));
+                self.listed_early.clear();
+                notices.established = None;
+            }
+        }
+    }
+}
+
+async fn event_loop(
+    upstream: &Arc<Upstream>,
+    active: &Arc<UpstreamConnection>,
+    notices: &mut NotificationStream,
+    mut due: RefreshState,
+) -> String {
+    loop {
+        let hear = due.reopen_at;
+        let kinds = tokio::select! {
+            () = upstream.breaker.changed() => {
+                // A server that could not be listed stays degraded for that reason.
+                if due.failures == 0 {
+                    report_breaker(upstream);
+                }
+                continue;
+            }
+            () = upstream.pool.record.wait_seen() => {
+                tracing::info!(server = upstream.settings.name, "server asks: its clients are kept apart from now on");
+                // Lists that failed are persisted once a fetch succeeds.
+                if due.failures == 0 {
+                    upstream.persist_lists(active);
+                }
+                continue;
+            }
+            // After the end of the stream, its successor subscribes to what is wanted by then.
+            () = upstream.resubscribe.notified(), if notices.established.is_none() && hear.is_none() => {
+                replace_subscription(upstream, active, notices, &mut due);
+                continue;
+            }
+            () = wait_acknowledged(notices.established.clone(), due.open_deadline), if notices.established.is_some() => {
+                due.on_opened(!notices.is_pending());
+                notices.assume_established();
+                continue;
+            }
+            notice = notices.stream.next(), if hear.is_none() => {
+                due.on_notification(upstream, notices, notice);
+                continue;
+            }
+            () = tokio::time::sleep_until(due.settles_at), if !due.changed.is_empty() => due.take_changed(),
+            () = tokio::time::sleep_until(hear.unwrap_or(due.relist)), if hear.is_some() => {
+                // Changes between two streams were announced to nobody. Only a new fetch finds them.
+                *notices = open_subscription(upstream, active);
+                due.begin_opening(true);
+                ItemKind::ALL.to_vec()
+            }
+            kinds = upstream.relist_scheduler.next_batch() => kinds,
+            kinds = upstream.relist_requests.requested(), if due.failures == 0 => kinds,
+            () = upstream.call_refused.notified(), if due.failures == 0 => match refuses_everything(upstream, active, &mut due).await {
+                Some(reason) => return reason,
+                None => continue,
+            },
+            () = upstream.connection_suspect.notified() => match check_alive(upstream, active).await {
+                Ok(()) => continue,
+                Err(reason) => return reason,
+            },
+            // After a failure the time of the next attempt is fixed already.
+            () = upstream.list_expired.notified(), if due.failures == 0 => {
+                if !upstream.is_stale() {
+                    continue;
+                }
+                ItemKind::ALL.to_vec()
+            }
+            () = tokio::time::sleep_until(due.relist) => ItemKind::ALL.to_vec(),
+        };
+        // After a failure all lists are due: the state does not say which ones are missing.
+        let kinds = if due.failures > 0 { ItemKind::ALL.to_vec() } else { kinds };
+        let listed = refresh_and_report(upstream, active, notices, &mut due, &kinds).await;
+        // Owners learn of a change only now, so that they find it in the shared lists.
+        publish_dedicated(upstream);
+        upstream.relist_requests.completed();
+        due.on_listed(&listed, upstream);
+        match listed {
+            // Over HTTP the server is connected anew, in whatever era it speaks now. On a pipe that would end a child
+            // and its calls.
+            Err(ListFailure { reason, is_down: down, is_refused: refused })
+                if !active.link.is_multiplexed() && (down || refused && due.failures >= REFUSALS_MAX) =>
+            {
+                return reason;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Replaces the stream by one with the current resources. The new stream is acknowledged before the old one ends.
+fn replace_subscription(
+    upstream: &Upstream,
+    active: &UpstreamConnection,
+    notices: &mut NotificationStream,
+    due: &mut RefreshState,
+) {
+    due.begin_opening(false);
+    let before = std::mem::replace(notices, no_notifications());
+    *notices = open_subscription(upstream, active).take_over_from(before);
+}
+
+/// Publishes list changes of dedicated connections, for the lists that were just fetched on their behalf.
+fn publish_dedicated(upstream: &Upstream) {
+    for (owner, kind) in upstream.relist_scheduler.completed() {
+        (upstream.sink)(
+            &upstream.settings.name,
+            UpstreamEvent::ToOwner(owner, Box::new(Notification::ListChanged(kind))),
+        );
+    }
+}
+
+/// Publishes a notification of the server other than a change of its lists.
+fn publish(upstream: &Upstream, notice: Notification) {
+    let news = match notice {
+        Notification::ResourceUpdated(uri, params) => UpstreamEvent::ResourceUpdated(uri, params),
+        Notification::ElicitationComplete(id, params) => UpstreamEvent::ElicitationCompleted(id, params),
+        Notification::TaskStatus(task) => UpstreamEvent::Task(task),
+        Notification::Log(level, params) => UpstreamEvent::Logged(level, params),
+        _ => return,
+    };
+    (upstream.sink)(&upstream.settings.name, news);
+}
+
+async fn refresh_and_report(
+    upstream: &Arc<Upstream>,
+    active: &Arc<UpstreamConnection>,
+    notices: &mut NotificationStream,
+    due: &mut RefreshState,
+    kinds: &[ItemKind],
+) -> Result<(), ListFailure> {
+    let before = upstream.lists();
+    let listed = tokio::select! {
+        listed = refresh_lists(upstream, active, notices, due, kinds) => listed,
+        () = upstream.stop.cancelled() => Ok(()),
+    };
+    // An open breaker has its own reason for the degraded state. A good fetch must not clear it.
+    let degraded = upstream.status.borrow().state == UpstreamState::Degraded && upstream.breaker.open_state().is_none();
+    match &listed {
+        Ok(()) if degraded => report_lists(upstream, active, &listed),
+        Ok(()) => {}
+        Err(ListFailure { reason, .. }) => {
+            if let Some(repeated) = upstream.state_log.record(UpstreamState::Degraded, reason) {
+                tracing::warn!(server = upstream.settings.name, repeated, "not listed again: {reason}");
+            }
+        }
+    }
+    if listed.is_ok() && !upstream.stop.is_cancelled() {
+        upstream.persist_lists(active);
+    }
+    // The lists are replaced as a whole, so that the pointer tells whether one changed.
+    if !Arc::ptr_eq(&before, &upstream.lists()) {
+        (upstream.sink)(&upstream.settings.name, UpstreamEvent::ListsChanged);
+    }
+    listed
+}
+
+/// Checks whether a server that a call found disconnected is reachable. A pipe knows by itself. Over HTTP a list
+/// shows it.
+async fn check_alive(upstream: &Arc<Upstream>, active: &Arc<UpstreamConnection>) -> Result<(), String> {
+    if active.link.is_multiplexed() {
+        return Ok(());
+    }
+    let live = upstream.live_settings.load_full();
+    let first = tokio::time::timeout(live.connect_timeout, list_once(upstream, active, ItemKind::Tools)).await;
+    if first.is_ok_and(|listed| !is_down(&listed)) {
+        return Ok(());
+    }
+    // A slow first answer is no proof. The second attempt gets the full time of a list.
+    let limit = live.list_timeout;
+    tokio::time::sleep(retry::DEFAULT_DELAY).await;
+    match tokio::time::timeout(limit, list_once(upstream, active, ItemKind::Tools)).await {
+        Ok(Err(error)) if error.kind == McpErrorKind::ServerDown => Err(error.to_string()),
+        Err(_) => Err(format!("no answer within {limit:?}")),
+        _ => Ok(()),
+    }
+}
+
+/// Fetches one list. Retries once where a connection broke.
+async fn list(upstream: &Upstream, active: &UpstreamConnection, kind: ItemKind) -> Result<ItemList, Error> {
+    let listed = list_once(upstream, active, kind).await;
+    if active.link.is_multiplexed() || !is_down(&listed) {
+        return listed;
+    }
+    // One broken HTTP connection does not mean that the server is down.
+    tokio::time::sleep(retry::DEFAULT_DELAY).await;
+    list_once(upstream, active, kind).await
+}
+
+async fn list_once(upstream: &Upstream, active: &UpstreamConnection, kind: ItemKind) -> Result<ItemList, Error> {
+    list_all(&*active.server, kind, &upstream.settings.lists).await
+}
+
+fn is_down(listed: &Result<ItemList, Error>) -> bool {
+    listed.as_ref().is_err_and(|error| error.kind == McpErrorKind::ServerDown)
+}
+
+/// Checks whether a server that refused a call refuses everything. Returns the reason to connect anew.
+async fn refuses_everything(
+    upstream: &Upstream,
+    active: &UpstreamConnection,
+    due: &mut RefreshState,
+) -> Option<String> {
+    // Limited in rate, because a forbidden call is typically repeated again and again.
+    if active.link.is_multiplexed() || due.refusal_checked.is_some_and(|at| at.elapsed() < REFUSAL_CHECK_INTERVAL) {
+        return None;
+    }
+    due.refusal_checked = Some(Instant::now());
+    let listing = list_once(upstream, active, ItemKind::Tools);
+    let listed = tokio::time::timeout(upstream.live_settings.load().list_timeout, listing).await;
+    listed.ok()?.err().filter(is_refused).map(|error| error.to_string())
+}
+
+/// Waits for a future and reads the notification stream meanwhile: the stream opens only while it is read.
+async fn while_subscribed<T>(
+    upstream: &Upstream,
+    notices: &mut NotificationStream,
+    due: &mut RefreshState,
+    done: impl Future<Output = T>,
+) -> T {
+    let mut done = std::pin::pin!(done);
+    loop {
+        tokio::select! {
+            // A stream that has ended would yield its end again and again.
+            notice = notices.stream.next(), if due.reopen_at.is_none() => due.on_notification(upstream, notices, notice),
+            done = &mut done => return done,
+        }
+    }
+}
+
+/// Fetches lists and publishes each one that succeeds. A list that fails keeps its last good items.
+async fn refresh_lists(
+    upstream: &Upstream,
+    active: &UpstreamConnection,
+    notices: &mut NotificationStream,
+    due: &mut RefreshState,
+    kinds: &[ItemKind],
+) -> Result<(), ListFailure> {
+    // Subscribe before listing, so that no change falls in between. Lists fetched before the acknowledgement are
+    // fetched twice.
+    if due.is_only_stream && notices.is_pending() {
+        let opened = wait_acknowledged(notices.established.clone(), Instant::now() + ACKNOWLEDGE_WAIT);
+        while_subscribed(upstream, notices, due, opened).await;
+    }
+    let features = active.server.describe(&gateway_caller()).features;
+    let mut trouble: Option<ListFailure> = None;
+    let mut answered = false;
+    for kind in kinds.iter().copied() {
+        let mut list = if fetch::offers_list(&features, kind) {
+            let limit = upstream.live_settings.load().list_timeout;
+            let listing = tokio::time::timeout(limit, list(upstream, active, kind));
+            match while_subscribed(upstream, notices, due, listing).await {
+                Ok(Ok(list)) => {
+                    due.on_list_taken(kind, notices);
+                    answered = true;
+                    list
+                }
+                Ok(Err(error)) => {
+                    let down = error.kind == McpErrorKind::ServerDown;
+                    let reason = format!("{}: {error}", kind.list_method());
+                    trouble = Some(ListFailure { reason, is_down: down, is_refused: true });
+                    // The other lists would fail for the same reason, each after its own timeout.
+                    if down {
+                        break;
+                    }
+                    continue;
+                }
+                Err(_) => {
+                    let (method, name) = (kind.list_method(), &upstream.settings.name);
+                    let reason = format!("{method} took longer than {limit:?} (servers.{name}.list_timeout)");
+                    trouble = Some(ListFailure { reason, is_down: false, is_refused: false });
+                    continue;
+                }
+            }
+        } else {
+            ItemList::default()
+        };
+        upstream.list_ages.record_listed(kind, &features);
+        upstream.extra_items.merge_into(kind, &mut list);
+        // Copy on write: readers keep the lists that they hold.
+        let mut items = (*upstream.lists()).clone();
+        if items.set(kind, list) {
+            upstream.lists.store(Arc::new(items));
+        }
+    }
+    match trouble {
+        // A server that answered one list does not refuse everything.
+        Some(trouble) => Err(ListFailure { is_refused: trouble.is_refused && !answered, ..trouble }),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use serde_json::{Value, json};
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::json::{ByteString, JsonObject, RawJson};
+    use crate::model::{Call, McpMethod, testing};
+    use crate::upstream::testing::{
+        ChangingServer, ScriptedAnswer, ScriptedRequest, dialing, dialing_http, settings, settings_http,
+    };
+
+    /// HTTP server with sessions.
+    #[derive(Default)]
+    struct SessionSite {
+        opened: AtomicUsize,
+        ended: Mutex<Vec<String>>,
+        /// Number of lists that still break off.
+        breaks: AtomicUsize,
+        /// Answer of a call that ends later.
+        call: Mutex<Option<oneshot::Receiver<Value>>>,
+    }
+
+    impl SessionSite {
+        fn serve(&self, asked: &ScriptedRequest) -> ScriptedAnswer {
+            match (asked.verb.as_str(), asked.method()) {
+                ("DELETE", _) => {
+                    self.ended.lock().unwrap().extend(asked.session.clone());
+                    ScriptedAnswer::Status(204)
+                }
+                ("GET", _) => ScriptedAnswer::Status(405),
+                (_, "initialize") => {
+                    let session = format!("session-{}", self.opened.fetch_add(1, Ordering::Relaxed));
+                    let says =
+                        json!({"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {}});
+                    ScriptedAnswer::Result(says, Some(session))
+                }
+                (_, "tools/list") if self.is_broken() => ScriptedAnswer::Broken,
+                (_, "ping") => ScriptedAnswer::Result(json!({}), None),
+                (_, "tools/list") => ScriptedAnswer::Result(json!({"tools": []}), None),
+                (_, "tools/call") => ScriptedAnswer::Later(self.call.lock().unwrap().take().unwrap()),
+                _ => ScriptedAnswer::Status(202),
+            }
+        }
+
+        fn is_broken(&self) -> bool {
+            // Counts down to zero and stays there.
+            self.breaks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+        }
+
+        fn ended(&self) -> Vec<String> {
+            self.ended.lock().unwrap().clone()
+        }
+    }
+
+    async fn start(site: &Arc<SessionSite>) -> Arc<Upstream> {
+        let serves = site.clone();
+        let shared = dialing_http(move |asked| serves.serve(asked));
+        let upstream = Upstream::new(settings_http(), shared, Arc::new(|_, _| {}));
+        tokio::spawn(upstream.clone().run());
+        until(&upstream, UpstreamState::Ready).await;
+        upstream
+    }
+
+    async fn until(upstream: &Upstream, state: UpstreamState) {
+        upstream.watch().wait_for(|status| status.state == state).await.unwrap();
+    }
+
+    async fn listed(server: &Arc<ChangingServer>) -> Arc<Upstream> {
+        let serves = server.clone();
+        let shared = dialing(move |talk, message| serves.serve(talk, message));
+        let upstream = Upstream::new(settings(), shared, Arc::new(|_, _| {}));
+        tokio::spawn(upstream.clone().run());
+        while upstream.lists().get(ItemKind::Tools).items.is_empty() {
+            tokio::time::sleep(SETTLE_TIME / 10).await;
+        }
+        upstream
+    }
+
+    /// Time well below the regular interval between fetches.
+    const SOON: Duration = Duration::from_secs(30);
+
+    #[tokio::test(start_paused = true)]
+    async fn what_changes_while_a_server_is_listed_is_heard() {
+        let server = ChangingServer::new(Some(Duration::ZERO));
+        let upstream = listed(&server).await;
+        assert_ne!(upstream.status().state, UpstreamState::Ready, "its prompts take longer");
+        server.add_tool();
+        tokio::time::sleep(SOON).await;
+        assert_eq!(upstream.lists().get(ItemKind::Tools).items.len(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_changes_before_a_server_listens_is_found() {
+        // Acknowledged before all lists are there, and afterwards.
+        for after in [1, 4] {
+            let server = ChangingServer::new(Some(Duration::from_secs(after)));
+            let upstream = listed(&server).await;
+            server.add_tool();
+            tokio::time::sleep(SOON).await;
+            assert_eq!(upstream.lists().get(ItemKind::Tools).items.len(), 2, "after {after} s");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_changes_before_a_server_listens_again_is_found() {
+        let server = ChangingServer::new(Some(Duration::from_secs(1)));
+        let upstream = listed(&server).await;
+        tokio::time::sleep(SOON).await;
+        server.listed.store(0, Ordering::Relaxed);
+        // The next stream is acknowledged only a second after it was opened.
+        server.end_listening();
+        let before = Instant::now();
+        while server.listed.swap(0, Ordering::Relaxed) == 0 {
+            tokio::time::sleep(SETTLE_TIME / 10).await;
+        }
+        assert!(before.elapsed() < SOON);
+        server.add_tool();
+        tokio::time::sleep(SOON).await;
+        assert_eq!(upstream.lists().get(ItemKind::Tools).items.len(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_long_for_a_server_to_listen() {
+        let server = ChangingServer::new(None);
+        let began = Instant::now();
+        let upstream = listed(&server).await;
+        assert!(began.elapsed() < Duration::from_secs(1));
+        until(&upstream, UpstreamState::Ready).await;
+        assert!(began.elapsed() <= ACKNOWLEDGE_WAIT + server.prompts + SETTLE_TIME);
+        assert_eq!(server.listed.load(Ordering::Relaxed), 1);
+        tokio::time::sleep(RELIST_INTERVAL + SETTLE_TIME).await;
+        assert_eq!(server.listed.load(Ordering::Relaxed), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_that_breaks_off_is_asked_for_again() {
+        let site = Arc::new(SessionSite::default());
+        let upstream = start(&site).await;
+        // Both triggers of a fetch: a suspicious call, and the regular interval.
+        for suspected in [true, false] {
+            site.breaks.store(1, Ordering::Relaxed);
+            if suspected {
+                upstream.connection_suspect.notify_one();
+            }
+            tokio::time::sleep(if suspected { SETTLE_TIME * 10 } else { RELIST_INTERVAL * 2 }).await;
+            assert_eq!(site.breaks.load(Ordering::Relaxed), 0, "it was listed");
+            assert_eq!((site.opened.load(Ordering::Relaxed), upstream.status().state), (1, UpstreamState::Ready));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_announces_nothing_is_listed_again_as_the_setting_says() {
+        // The setting in seconds, and the expected fetches within 605 s.
+        for (relist, listed) in [(60, 10), (0, 0), (300, 2)] {
+            let counted = Arc::new(AtomicUsize::new(0));
+            let counts = counted.clone();
+            let shared = dialing(move |talk, message| {
+                match message["method"].as_str() {
+                    Some("ping") => return talk.answer(message, &json!({})),
+                    Some("tools/list") => drop(counts.fetch_add(1, Ordering::Relaxed)),
+                    _ => {}
+                }
+                talk.serve_legacy(message);
+            });
+            let mut settings = settings();
+            (settings.relist, settings.protocol) = (Duration::from_secs(relist), Some("2025-11-25".to_owned()));
+            let upstream = Upstream::new(settings, shared, Arc::new(|_, _| {}));
+            tokio::spawn(upstream.clone().run());
+            until(&upstream, UpstreamState::Ready).await;
+            counted.store(0, Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_secs(605)).await;
+            assert_eq!(counted.load(Ordering::Relaxed), listed, "relist = {relist} s");
+            upstream.stop().await;
+        }
+    }
+
+    const GREW: &str = "notifications/tools/list_changed";
+
+    /// Answers of a server whose tools grow with each call, and which announces no changes.
+    fn growing(tools: &AtomicUsize, method: &str) -> Option<Value> {
+        let tool = |n| json!({"name": format!("t{n}"), "inputSchema": {"type": "object"}});
+        let mut result = match method {
+            "server/discover" => {
+                json!({"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {"listChanged": false}}})
+            }
+            "tools/list" => json!({"tools": (0..tools.load(Ordering::Relaxed)).map(tool).collect::<Vec<_>>()}),
+            "tools/call" => {
+                tools.fetch_add(1, Ordering::Relaxed);
+                json!({"content": []})
+            }
+            _ => return None,
+        };
+        result["resultType"] = json!("complete");
+        Some(result)
+    }
+
+    async fn finds_what_grew(settings: crate::upstream::ServerSettings, shared: Arc<crate::upstream::UpstreamContext>) {
+        let upstream = Upstream::new(settings, shared, Arc::new(|_, _| {}));
+        tokio::spawn(upstream.clone().run());
+        until(&upstream, UpstreamState::Ready).await;
+        let caller = Arc::new(crate::model::Caller { revision: "2026-07-28", ..(*testing::caller(1, None)).clone() });
+        let params = JsonObject::new().with("name", RawJson::string("t0"));
+        upstream.call(&caller, Call::new(McpMethod::CallTool, params)).outcome().await.unwrap();
+        tokio::time::sleep(SOON).await;
+        assert_eq!(upstream.lists().get(ItemKind::Tools).items.len(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_is_taken_beside_a_call_on_a_pipe() {
+        let tools = AtomicUsize::new(1);
+        let shared = dialing(move |talk, message| {
+            let method = message["method"].as_str().unwrap();
+            let Some(result) = growing(&tools, method) else { return };
+            // Announced beside the call, before its result.
+            if method == "tools/call" {
+                talk.send(json!({"jsonrpc": "2.0", "method": GREW}));
+            }
+            talk.answer(message, &result);
+        });
+        finds_what_grew(settings(), shared).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_is_taken_on_the_stream_of_a_call() {
+        let tools = AtomicUsize::new(1);
+        let shared = dialing_http(move |asked| match growing(&tools, asked.method()) {
+            Some(result) if asked.method() == "tools/call" => ScriptedAnswer::Events(vec![
+                json!({"jsonrpc": "2.0", "method": GREW}),
+                json!({"jsonrpc": "2.0", "id": asked.message["id"], "result": result}),
+            ]),
+            Some(result) => ScriptedAnswer::Result(result, None),
+            None => ScriptedAnswer::Status(202),
+        });
+        finds_what_grew(crate::upstream::ServerSettings { protocol: None, ..settings_http() }, shared).await;
+    }
+
+    /// HTTP server whose resources can be subscribed to.
+    #[derive(Default)]
+    struct SubscribableServer {
+        subscribed: Mutex<BTreeSet<String>>,
+        /// Subscription requests in the order of their arrival.
+        asked: Mutex<Vec<String>>,
+        /// Number of subscriptions that still break off.
+        fails: AtomicUsize,
+    }
+
+    impl SubscribableServer {
+        fn serve(self: &Arc<Self>, asked: &ScriptedRequest) -> ScriptedAnswer {
+            let can = json!({"resources": {"subscribe": true}});
+            match (asked.verb.as_str(), asked.method()) {
+                (_, "initialize") => ScriptedAnswer::Result(
+                    json!({"protocolVersion": "2025-11-25", "capabilities": can, "serverInfo": {}}),
+                    Some("session".to_owned()),
+                ),
+                (_, "resources/list") => ScriptedAnswer::Result(json!({"resources": []}), None),
+                (_, "resources/templates/list") => ScriptedAnswer::Result(json!({"resourceTemplates": []}), None),
+                (_, "ping") => ScriptedAnswer::Result(json!({}), None),
+                (_, method @ ("resources/subscribe" | "resources/unsubscribe")) => {
+                    let uri = asked.message["params"]["uri"].as_str().unwrap().to_owned();
+                    self.asked.lock().unwrap().push(format!("{method} {uri}"));
+                    self.change(method == "resources/subscribe", uri)
+                }
+                ("GET", _) => ScriptedAnswer::Status(405),
+                _ => ScriptedAnswer::Status(202),
+            }
+        }
+
+        /// Changes a subscription. An unsubscribe takes 30 times longer than a subscribe, so that the two can
+        /// overtake each other.
+        fn change(self: &Arc<Self>, more: bool, uri: String) -> ScriptedAnswer {
+            let fails = |left: usize| left.checked_sub(1);
+            if more && self.fails.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fails).is_ok() {
+                return ScriptedAnswer::Broken;
+            }
+            let (done, later) = oneshot::channel();
+            let watched = self.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(if more { SETTLE_TIME } else { SETTLE_TIME * 30 }).await;
+                let mut subscribed = watched.subscribed.lock().unwrap();
+                if more {
+                    subscribed.insert(uri)
+                } else {
+                    subscribed.remove(&uri)
+                };
+                let _ = done.send(json!({}));
+            });
+            ScriptedAnswer::Later(later)
+        }
+
+        fn subscribed(&self) -> Vec<String> {
+            self.subscribed.lock().unwrap().iter().cloned().collect()
+        }
+    }
+
+    async fn watched(server: &Arc<SubscribableServer>) -> Arc<Upstream> {
+        let serves = server.clone();
+        let shared = dialing_http(move |asked| serves.serve(asked));
+        let upstream = Upstream::new(settings_http(), shared, Arc::new(|_, _| {}));
+        tokio::spawn(upstream.clone().run());
+        until(&upstream, UpstreamState::Ready).await;
+        upstream
+    }
+
+    fn uris(names: &[&str]) -> Vec<ByteString> {
+        names.iter().map(|name| ByteString::from(*name)).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_word_on_a_resource_counts() {
+        let server = Arc::new(SubscribableServer::default());
+        let upstream = watched(&server).await;
+        for wanted in [&["x:1", "x:2"][..], &["x:2"], &["x:1", "x:2"], &["x:1", "x:3"]] {
+            upstream.subscribe(uris(wanted));
+            tokio::time::sleep(SETTLE_TIME * 2).await;
+        }
+        tokio::time::sleep(SOON).await;
+        assert_eq!(server.subscribed(), ["x:1", "x:3"]);
+        let asked = server.asked.lock().unwrap().len();
+        assert!(asked <= 7, "no more is asked than differs: {:?}", server.asked);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_subscription_that_fails_is_tried_again_and_not_for_ever() {
+        let server = Arc::new(SubscribableServer { fails: AtomicUsize::new(2), ..SubscribableServer::default() });
+        let upstream = watched(&server).await;
+        upstream.subscribe(uris(&["x:1"]));
+        tokio::time::sleep(SOON).await;
+        assert_eq!(server.subscribed(), ["x:1"]);
+        // More failures than there are retries.
+        server.fails.store(100, Ordering::Relaxed);
+        upstream.subscribe(uris(&["x:1", "x:2"]));
+        tokio::time::sleep(SOON * 20).await;
+        assert!(server.fails.load(Ordering::Relaxed) > 90);
+        // The retries begin anew once the resource is wanted anew.
+        server.fails.store(0, Ordering::Relaxed);
+        upstream.subscribe(uris(&["x:1"]));
+        tokio::time::sleep(SOON).await;
+        upstream.subscribe(uris(&["x:1", "x:2"]));
+        tokio::time::sleep(SOON).await;
+        assert_eq!(server.subscribed(), ["x:1", "x:2"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_ends_with_its_last_call() {
+        let site = Arc::new(SessionSite::default());
+        let upstream = start(&site).await;
+        let (answer, later) = oneshot::channel();
+        *site.call.lock().unwrap() = Some(later);
+        let running = tokio::spawn({
+            let (upstream, caller) = (upstream.clone(), testing::caller(1, Some("s")));
+            let params = JsonObject::new().with("name", RawJson::string("t"));
+            async move { upstream.call(&caller, Call::new(McpMethod::CallTool, params)).outcome().await }
+        });
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(site.call.lock().unwrap().is_none(), "it runs");
+        // Both attempts of the check break: the connection counts as lost.
+        site.breaks.store(2, Ordering::Relaxed);
+        upstream.connection_suspect.notify_one();
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert_eq!((site.opened.load(Ordering::Relaxed), upstream.status().state), (2, UpstreamState::Ready));
+        assert_eq!(site.ended(), [""; 0], "the call still runs in it");
+        answer.send(json!({"content": []})).unwrap();
+        assert!(running.await.unwrap().is_ok());
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert_eq!(site.ended(), ["session-0"]);
+        upstream.stop().await;
+        upstream.context.wait_closed().await;
+        assert_eq!(site.ended(), ["session-0", "session-1"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stop_ends_sessions_whatever_runs_in_them() {
+        let site = Arc::new(SessionSite::default());
+        let upstream = start(&site).await;
+        let (_answer, later) = oneshot::channel();
+        *site.call.lock().unwrap() = Some(later);
+        let caller = testing::caller(1, Some("s"));
+        let mut exchange = upstream.call(&caller, Call::new(McpMethod::CallTool, JsonObject::new()));
+        let running = tokio::spawn(async move { exchange.next().await });
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        upstream.stop().await;
+        upstream.context.wait_closed().await;
+        assert_eq!(site.ended(), ["session-0"]);
+        running.abort();
+    }
+}

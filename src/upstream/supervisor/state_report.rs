@@ -1,0 +1,83 @@
+//! State reports of a connected server. Sets the state that lists and the circuit breaker stand for, and logs its
+//! changes. Does not list and does not call. Invariant: a change is logged once, and then at most once an hour
+//! (`state_log.rs`).
+
+use tokio::time::Instant;
+
+use crate::model::ItemKind;
+use crate::upstream::pool::dial::UpstreamConnection;
+use crate::upstream::supervisor::set_state;
+use crate::upstream::{Upstream, UpstreamState};
+
+/// Failure to list a server in full.
+pub(in crate::upstream) struct ListFailure {
+    pub(in crate::upstream) reason: String,
+    /// The server is not reachable at all.
+    pub(in crate::upstream) is_down: bool,
+    /// The server refused every list. It may be another server by now.
+    pub(in crate::upstream) is_refused: bool,
+}
+
+/// Publishes whether the lists of a connected server were fetched.
+pub(in crate::upstream) fn report_lists(
+    upstream: &Upstream,
+    active: &UpstreamConnection,
+    listed: &Result<(), ListFailure>,
+) {
+    let name = &upstream.settings.name;
+    let items = upstream.lists();
+    match listed {
+        Ok(()) => {
+            let tools = items.get(ItemKind::Tools).items.len();
+            if let Some(repeated) = upstream.state_log.record(UpstreamState::Ready, "") {
+                tracing::info!(server = name, revision = active.revision, tools, repeated, "connected");
+            }
+            set_state(upstream, UpstreamState::Ready, String::new(), None, None);
+        }
+        Err(ListFailure { reason, .. }) => {
+            if let Some(repeated) = upstream.state_log.record(UpstreamState::Degraded, reason) {
+                tracing::warn!(
+                    server = name,
+                    revision = active.revision,
+                    repeated,
+                    "connected, but not listed: {reason}"
+                );
+            }
+            set_state(upstream, UpstreamState::Degraded, reason.clone(), None, None);
+        }
+    }
+}
+
+/// Publishes whether the circuit breaker is open.
+pub(in crate::upstream) fn report_breaker(upstream: &Upstream) {
+    let name = &upstream.settings.name;
+    match upstream.breaker.open_state() {
+        Some(shut) => {
+            if let Some(repeated) =
+                upstream.state_log.record(UpstreamState::Degraded, &format!("breaker: {}", shut.reason))
+            {
+                tracing::warn!(
+                    server = name,
+                    repeated,
+                    "its calls end at once for {:?}: {}",
+                    shut.remaining,
+                    shut.reason
+                );
+            }
+            upstream.context.metrics.breaker_opened.with_label_values(&[name]).inc();
+            set_state(
+                upstream,
+                UpstreamState::Degraded,
+                format!("its calls keep failing: {}", shut.reason),
+                Some(Instant::now() + shut.remaining),
+                None,
+            );
+        }
+        None => {
+            if let Some(repeated) = upstream.state_log.record(UpstreamState::Ready, "its calls succeed again") {
+                tracing::info!(server = name, repeated, "its calls succeed again");
+            }
+            set_state(upstream, UpstreamState::Ready, String::new(), None, None);
+        }
+    }
+}
