@@ -30,8 +30,11 @@ say "tests"
 if cargo nextest --version >/dev/null 2>&1; then
     cargo nextest run --locked
 else
-    # Without cargo-nextest the same tests run, one binary after the other.
-    cargo test --locked --lib --bins --tests
+    # Without cargo-nextest the same tests run, one area after the other: in one process they would share its limits.
+    cargo test --locked --lib --bins --test tidy --test conformance
+    for area in $(sed -n 's/^mod \(.*\);$/\1/p' tests/it/main.rs); do
+        cargo test --locked --test it -- "$area::"
+    done
 fi
 cargo test --locked --doc
 

@@ -1,6 +1,6 @@
 //! A client by hand, of any revision: every byte that it sends is its own, and every message that it gets is kept.
 
-use crate::http::{Connection, Head};
+use super::http::{Connection, Head};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use std::net::SocketAddr;

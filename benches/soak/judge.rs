@@ -3,7 +3,7 @@
 //! A failure is allowed where it is one clear error, under the call's own id, that names a server which was killed a
 //! moment ago, or which the config had taken out. All else is a broken promise.
 
-use crate::client::Answer;
+use super::client::Answer;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

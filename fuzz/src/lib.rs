@@ -1,6 +1,6 @@
 //! What is fuzzed, and what must hold for any input. Each function takes bytes and panics where something does not.
 //!
-//! The gateway's own tests include this file and run every function over its corpus (`tests/fuzz_corpus.rs`), so that
+//! The gateway's own tests include this file and run every function over its corpus (`tests/it/fuzz_corpus.rs`), so that
 //! what was once found stays found.
 
 mod text;

@@ -1,0 +1,667 @@
+//! The command line from outside: the binary, its output and its exit codes.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use moongate::mock::{MockScript, Revision, serve_http};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+const MOONGATE: &str = env!("CARGO_BIN_EXE_moongate");
+const LONG: Duration = Duration::from_secs(60);
+const KEY: &str = "mg_a_key_that_is_long_enough_0123456789";
+
+/// What a run left behind.
+#[derive(Debug)]
+struct RunOutput {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+/// The command with nothing of our environment that it would take as settings, in an empty directory.
+fn command(args: &[&str], dir: &Path) -> Command {
+    let mut command = Command::new(MOONGATE);
+    command.args(args).current_dir(dir).env("HOME", dir).env_remove("XDG_CONFIG_HOME").env_remove("XDG_STATE_HOME");
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("MOONGATE_")) {
+        command.env_remove(name);
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    command
+}
+
+async fn end(child: Child) -> RunOutput {
+    let output = timeout(LONG, child.wait_with_output()).await.expect("the command ends").unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    RunOutput { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+}
+
+async fn run_in(dir: &Path, args: &[&str]) -> RunOutput {
+    end(command(args, dir).spawn().unwrap()).await
+}
+
+async fn run(args: &[&str]) -> RunOutput {
+    run_in(TempDir::new().unwrap().path(), args).await
+}
+
+/// Runs a verb against a mock that it starts itself.
+async fn piped(verb: &[&str], mock: &[&str]) -> RunOutput {
+    run(&[verb, &["--", MOONGATE, "mock"], mock].concat()).await
+}
+
+/// A script that offers one tool, whose answer and definition are spelled oddly.
+const ODD_TOOL: &str = r#"{"inputSchema":{"type":"object","properties":{"n":{"type":"number"},"i":{"type":"integer"},"b":{"type":"boolean"},"o":{"type":"object"},"s":{"type":"string"}}, "required":["n"]},"name":"odd","x":1.0,"y":"\u00e9"}"#;
+const ODD_ANSWER: &str = r#"{"content":[{"text":"a\u0062","type":"text"}],"structuredContent":{"z":1.0, "a":1e5}}"#;
+
+fn odd_script(dir: &Path) -> String {
+    let mut script = MockScript { tools: vec![ODD_TOOL.into()], ..MockScript::default() };
+    script.answers.insert("odd".into(), ODD_ANSWER.into());
+    let path = dir.join("odd.json");
+    std::fs::write(&path, serde_json::to_string(&script).unwrap()).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// A running gateway.
+struct RunningGateway {
+    child: Child,
+    url: String,
+    admin: String,
+    dir: TempDir,
+}
+
+impl RunningGateway {
+    async fn start() -> Self {
+        RunningGateway::start_with("").await
+    }
+
+    async fn status(&self) -> serde_json::Value {
+        let args = ["status", "--format", "json", "--admin", &self.admin];
+        let status = run_in(self.dir.path(), &args).await;
+        serde_json::from_str(&status.out).unwrap_or_else(|e| panic!("{e}: {}", status.err))
+    }
+
+    /// Starts it with more in its config.
+    async fn start_with(more: &str) -> Self {
+        let dir = TempDir::new().unwrap();
+        let config = format!(
+            "[gateway]\nlisten = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n[servers.std]\ncommand = {MOONGATE:?}\n\
+             args = [\"mock\"]\n[servers.off]\ncommand = \"nothing\"\nenabled = false\n\
+             [[auth.keys]]\nname = \"test\"\nkey = {KEY:?}\n{more}"
+        );
+        std::fs::write(dir.path().join("moongate.toml"), config).unwrap();
+        let mut child = command(&["serve"], dir.path()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let (mut url, mut admin) = (None, None);
+        while url.is_none() || admin.is_none() {
+            let line = timeout(LONG, lines.next_line()).await.unwrap().unwrap().expect("it says where it listens");
+            let address = line.split_once("http://").map(|(_, rest)| rest.split(' ').next().unwrap().to_owned());
+            match address {
+                Some(address) if line.contains("listening on") => url = Some(format!("http://{address}")),
+                Some(address) if line.contains("metrics") => admin = Some(address),
+                _ => {}
+            }
+        }
+        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+        let gateway = RunningGateway { child, url: url.unwrap(), admin: admin.unwrap(), dir };
+        for _ in 0..200 {
+            if gateway.run(&["tools"]).await.out.contains("std__echo") {
+                return gateway;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("the gateway never had its server's tools");
+    }
+
+    async fn run(&self, args: &[&str]) -> RunOutput {
+        let mut command = command(&[args, &["--url", &self.url]].concat(), self.dir.path());
+        end(command.env("MOONGATE_KEY", KEY).spawn().unwrap()).await
+    }
+
+    /// The gauge of the allocator, if it has one.
+    async fn heap_bytes(&self) -> Option<f64> {
+        let address = self.admin.split('/').next().unwrap();
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let request = format!("GET /metrics HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut metrics = String::new();
+        stream.read_to_string(&mut metrics).await.unwrap();
+        assert!(metrics.contains("moongate_inflight"), "{metrics}");
+        metrics.lines().find_map(|line| line.strip_prefix("moongate_heap_bytes "))?.parse().ok()
+    }
+
+    async fn stop(mut self) {
+        kill_process(pid_of(&self.child), Signal::TERM).unwrap();
+        let status = timeout(LONG, self.child.wait()).await.unwrap().unwrap();
+        assert_eq!(status.code(), Some(0));
+    }
+}
+
+fn pid_of(child: &Child) -> Pid {
+    Pid::from_raw(child.id().unwrap().cast_signed()).unwrap()
+}
+
+// === starting with entries that cannot be used ===
+
+#[tokio::test]
+async fn a_misspelt_entry_costs_that_server_and_not_the_gateway() {
+    let broken =
+        "[servers.unset]\nurl = \"https://a.example/${NOT_SET}\"\n[servers.typo]\ncommand = \"x\"\ntols = {}\n";
+    let gateway = RunningGateway::start_with(broken).await;
+    let status = gateway.status().await;
+    let server = |name: &str| status["servers"].as_array().unwrap().iter().find(|s| s["name"] == name).unwrap().clone();
+    for (name, word) in [("unset", "NOT_SET"), ("typo", "`tols`")] {
+        let server = server(name);
+        assert_eq!(server["state"], "failed", "{server}");
+        assert!(server["reason"].as_str().unwrap().contains(word), "{server}");
+        assert!(server["next_attempt_seconds"].is_null(), "nothing but another config helps: {server}");
+    }
+    assert_eq!(server("std")["state"], "ready");
+    let check = run_in(gateway.dir.path(), &["check"]).await;
+    assert_eq!(check.code, Some(2), "{}", check.err);
+    assert!(check.err.contains("unknown key `tols`") && check.err.contains("NOT_SET is not set"), "{}", check.err);
+    // A reload with any problem changes nothing, however small what it would change.
+    let path = gateway.dir.path().join("moongate.toml");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replace("[servers.std]", "[servers.std]\nprefix = \"other\"")).unwrap();
+    let reload = run_in(gateway.dir.path(), &["reload", "--admin", &gateway.admin]).await;
+    assert_eq!(reload.code, Some(2), "{}", reload.err);
+    assert!(gateway.run(&["tools"]).await.out.contains("std__echo"));
+    // Corrected, it starts what had failed.
+    let text = text.replace("tols = {}", "").replace("\"x\"", &format!("{MOONGATE:?}\nargs = [\"mock\"]"));
+    std::fs::write(&path, text.replace("${NOT_SET}", "mcp")).unwrap();
+    let reload = run_in(gateway.dir.path(), &["reload", "--admin", &gateway.admin]).await;
+    assert_eq!(reload.code, Some(0), "{}", reload.err);
+    let mut tools = String::new();
+    for _ in 0..200 {
+        tools = gateway.run(&["tools"]).await.out;
+        if tools.contains("typo__echo") {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(tools.contains("typo__echo"), "{tools}");
+    gateway.stop().await;
+}
+
+// === finding the gateway ===
+
+/// A port that was free a moment ago.
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+#[tokio::test]
+async fn commands_find_the_gateway_by_its_config() {
+    let dir = TempDir::new().unwrap();
+    let (listen, admin) = (free_port(), dir.path().join("admin.sock"));
+    let certified = rcgen::generate_simple_self_signed(vec!["gateway.example".to_owned()]).unwrap();
+    std::fs::write(dir.path().join("cert.pem"), certified.cert.pem()).unwrap();
+    std::fs::write(dir.path().join("key.pem"), certified.signing_key.serialize_pem()).unwrap();
+    // The variable is the gateway's: whoever asks where it is need not have it.
+    let config = format!(
+        "[gateway]\nlisten = \"127.0.0.1:{listen}\"\nadmin = \"unix:{}\"\ntls = {{ cert = \"cert.pem\", key = \"key.pem\" }}\n\
+         [servers.std]\ncommand = {MOONGATE:?}\nargs = [\"mock\"]\n[servers.off]\ncommand = \"x\"\nenabled = false\n\
+         [[auth.keys]]\nname = \"test\"\nkey = \"${{GATEWAY_KEY}}\"\n",
+        admin.display()
+    );
+    std::fs::write(dir.path().join("own.toml"), config).unwrap();
+    let args = ["--config", "own.toml", "serve"];
+    let mut serving = command(&args, dir.path()).env("GATEWAY_KEY", KEY).spawn().unwrap();
+    let client = |args: &[&str]| {
+        let mut command = command(args, dir.path());
+        command.env("MOONGATE_CONFIG", "own.toml").env("MOONGATE_KEY", KEY);
+        async move { end(command.spawn().unwrap()).await }
+    };
+    let mut tools = client(&["tools"]).await;
+    for _ in 0..200 {
+        if tools.out.contains("std__echo") {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        tools = client(&["tools"]).await;
+    }
+    assert!(tools.out.contains("std__echo"), "{}", tools.err);
+    for args in [&["health"][..], &["status"], &["reload"], &["restart", "std"], &["call", "std__echo", "text=hi"]] {
+        let ran = client(args).await;
+        assert_eq!(ran.code, Some(0), "{args:?}: {}", ran.err);
+    }
+    let before = run_in(dir.path(), &["--config", "own.toml", "status"]).await;
+    assert!(before.out.contains("std"), "flags may stand before the command: {}", before.err);
+    let off = client(&["restart", "off"]).await;
+    assert_eq!((off.code, off.err.lines().count()), (Some(1), 1), "{}", off.err);
+    assert!(off.err.contains("off is disabled"), "{}", off.err);
+    kill_process(pid_of(&serving), Signal::TERM).unwrap();
+    assert_eq!(timeout(LONG, serving.wait()).await.unwrap().unwrap().code(), Some(0));
+    // What was tried, and both flags.
+    for (args, place) in [(["status"], admin.display().to_string()), (["tools"], format!("127.0.0.1:{listen}"))] {
+        let ran = client(&args).await;
+        assert_eq!(ran.code, Some(1));
+        for word in [&*place, "own.toml", "--admin", "--url"] {
+            assert!(ran.err.contains(word), "{word}: {}", ran.err);
+        }
+    }
+}
+
+// === the default build ===
+
+#[tokio::test]
+async fn the_default_build_allocates_with_jemalloc_where_it_can() {
+    let manifest = include_str!("../../Cargo.toml");
+    assert!(manifest.lines().any(|line| line == "default = [\"jemalloc\"]"), "the default features name jemalloc");
+    let gateway = RunningGateway::start_with("").await;
+    let heap = gateway.heap_bytes().await;
+    if cfg!(all(feature = "jemalloc", any(target_os = "linux", target_os = "macos"))) {
+        // An allocator that is linked and not used counts next to nothing.
+        assert!(heap.is_some_and(|bytes| bytes > 1e6), "{heap:?}");
+    } else {
+        assert_eq!(heap, None);
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn check_takes_a_file_and_commands_of_later_versions_say_so() {
+    let dir = TempDir::new().unwrap();
+    std::fs::write(dir.path().join("a.toml"), "[servers.a]\ncommand = \"npx\"\nargs = [\"-y\", \"pkg\"]\n").unwrap();
+    for args in [&["check", "a.toml"][..], &["--config", "a.toml", "check"], &["check", "--config", "a.toml"]] {
+        let ran = run_in(dir.path(), args).await;
+        assert_eq!(ran.code, Some(0), "{args:?}: {}", ran.err);
+        assert!(ran.err.contains("whatever version of `pkg` is newest"), "{}", ran.err);
+    }
+    for command in ["import", "connect", "login", "doctor"] {
+        let ran = run(&[command, "x"]).await;
+        assert_eq!(ran.code, Some(2));
+        assert!(ran.err.contains("is not available in this version"), "{}", ran.err);
+    }
+}
+
+// === lists ===
+
+#[tokio::test]
+async fn lists_are_tables() {
+    let tools = piped(&["tools"], &[]).await;
+    assert_eq!((tools.code, &*tools.err), (Some(0), ""));
+    let lines: Vec<&str> = tools.out.lines().collect();
+    assert_eq!(lines[0], "TOOL           ARGUMENTS         DESCRIPTION");
+    assert_eq!(lines[2], "add            a b               Adds two numbers.");
+    assert_eq!(lines[4], "progress       [steps] [ms]      Reports its progress.");
+
+    let resources = piped(&["resources"], &[]).await;
+    assert!(resources.out.starts_with("RESOURCE            TYPE "), "{}", resources.out);
+    assert!(
+        resources.out.contains("\n\nTEMPLATE          TYPE        NAME  DESCRIPTION\nmock://item/{id}  text/plain")
+    );
+
+    let prompts = piped(&["prompts"], &["--revision", "2024-11-05"]).await;
+    assert!(prompts.out.starts_with("PROMPT     ARGUMENTS  DESCRIPTION\ngreet      name       Greets someone.\n"));
+}
+
+#[tokio::test]
+async fn lists_are_sections_of_a_prompt() {
+    let tools = piped(&["tools", "--format", "prompt"], &["--demo"]).await;
+    assert_eq!(tools.code, Some(0));
+    assert!(tools.out.starts_with("# Tools\n"), "{}", tools.out);
+    assert!(
+        tools.out.contains("## add\n\nAdd two numbers and return the sum.\n\nArguments:\n\n- `a` (number, required)\n")
+    );
+    let prompts = piped(&["prompts", "--format=prompt"], &["--demo"]).await;
+    assert!(prompts.out.contains("- `language` (optional): The language to answer in.\n"), "{}", prompts.out);
+}
+
+#[tokio::test]
+async fn a_list_without_items_is_no_failure() {
+    let dir = TempDir::new().unwrap();
+    let script = odd_script(dir.path());
+    let prompts = piped(&["prompts"], &[&script]).await;
+    assert_eq!((prompts.code, &*prompts.out), (Some(0), ""));
+    assert_eq!(prompts.err, "moongate has no prompts\n");
+    let resources = piped(&["resources", "--format", "json"], &[&script]).await;
+    assert_eq!((&*resources.out, &*resources.err), ("{\"resources\":[],\"resourceTemplates\":[]}\n", ""));
+}
+
+// === results ===
+
+#[tokio::test]
+async fn json_is_what_the_server_wrote() {
+    let dir = TempDir::new().unwrap();
+    let script = odd_script(dir.path());
+    let tools = piped(&["tools", "--format", "json"], &[&script]).await;
+    assert_eq!(tools.out, format!("{{\"tools\":[{ODD_TOOL}]}}\n"));
+    for revision in ["2025-06-18", "2026-07-28"] {
+        let called = piped(&["call", "odd", "--format", "json"], &[&script, "--revision", revision]).await;
+        assert_eq!(called.out, format!("{ODD_ANSWER}\n"), "{revision}");
+    }
+    let called = piped(&["call", "odd"], &[&script]).await;
+    assert_eq!(called.out, "ab\n");
+    let echoed = piped(&["call", "echo", r#"{"z":1.0, "b":1e5,"c":"\u00e9"}"#], &[]).await;
+    assert_eq!(echoed.out, "{\"z\":1.0, \"b\":1e5,\"c\":\"\\u00e9\"}\n");
+}
+
+#[tokio::test]
+async fn pairs_are_typed_by_the_schema() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("script.json");
+    let script = MockScript { tools: vec![ODD_TOOL.into()], ..MockScript::default() };
+    std::fs::write(&path, serde_json::to_string(&script).unwrap()).unwrap();
+    let script = path.to_str().unwrap();
+    let pairs = ["n=1.50", "i=7", "b=true", r#"o={"k": 1}"#, "s=5", "more=x=y", "raw:=[1]"];
+    let called = piped(&[&["call", "odd"], &pairs[..]].concat(), &[script]).await;
+    let echoed = r#"{"n":1.50,"i":7,"b":true,"o":{"k": 1},"s":"5","more":"x=y","raw":[1]}"#;
+    assert_eq!((called.code, &*called.out), (Some(0), &*format!("{echoed}\n")), "{}", called.err);
+    for (pair, wrong) in [("n=x", "of type number"), ("i=1.5", "of type integer"), ("b=1", "of type boolean")] {
+        let called = piped(&["call", "odd", pair], &[script]).await;
+        assert_eq!((called.code, &*called.out), (Some(2), ""), "{pair}");
+        assert!(called.err.contains(wrong), "{}", called.err);
+    }
+}
+
+#[tokio::test]
+async fn arguments_come_from_stdin() {
+    let dir = TempDir::new().unwrap();
+    let mut command = command(&["call", "add", "-", "--", MOONGATE, "mock"], dir.path());
+    let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"{\"a\": 1,\n \"b\": 2}\n").await.unwrap();
+    assert_eq!(end(child).await.out, "3\n");
+}
+
+#[tokio::test]
+async fn resources_and_prompts_are_text() {
+    assert_eq!(piped(&["read", "mock://static/text"], &[]).await.out, "Hello, wörld.\nA second line.\n");
+    let blob = piped(&["read", "mock://static/blob"], &[]).await;
+    assert_eq!(blob.out, "[blob: application/octet-stream, 256 bytes, mock://static/blob]\n");
+    let raw = piped(&["read", "mock://item/7", "--format", "json"], &["--revision", "2025-11-25"]).await;
+    assert_eq!(
+        raw.out,
+        "{\"contents\":[{\"uri\":\"mock://item/7\",\"mimeType\":\"text/plain\",\"text\":\"item 7\"}]}\n"
+    );
+    assert_eq!(piped(&["get", "greet", "name=5"], &[]).await.out, "[user]\nPlease greet 5 warmly.\n");
+    assert_eq!(piped(&["get", "plain"], &[]).await.out, "[user]\nThis is the prompt plain.\n");
+    let missing = piped(&["read", "mock://nothing"], &[]).await;
+    assert_eq!((missing.code, &*missing.out), (Some(1), ""));
+    assert!(missing.err.starts_with("error: Resource not found"), "{}", missing.err);
+    assert_eq!(piped(&["get", "greet"], &[]).await.code, Some(1));
+}
+
+#[tokio::test]
+async fn what_is_said_meanwhile_goes_to_stderr() {
+    for revision in Revision::ALL.map(Revision::date) {
+        let mock = ["--revision", revision];
+        let called = piped(&["call", "progress", "steps=2"], &mock).await;
+        assert_eq!((called.code, &*called.out), (Some(0), "2 steps\n"), "{revision}");
+        assert!(called.err.contains("progress 2/2"), "{revision}: {}", called.err);
+        let called = piped(&["call", "log", "text=hey", "level=error"], &mock).await;
+        assert_eq!((&*called.out, &*called.err), ("logged\n", "error (mock): hey\n"), "{revision}");
+        let called = piped(&["call", "log", "text=hey", "level=debug"], &mock).await;
+        assert_eq!((&*called.out, &*called.err), ("logged\n", ""), "{revision}");
+    }
+}
+
+#[tokio::test]
+async fn without_a_terminal_nobody_is_asked() {
+    let called = piped(&["call", "elicit"], &[]).await;
+    assert_eq!((called.code, &*called.out), (Some(1), ""));
+    assert!(called.err.contains("needs a terminal"), "{}", called.err);
+    let called = piped(&["call", "elicit"], &["--revision", "2025-06-18"]).await;
+    assert_eq!(called.code, Some(1));
+    assert!(called.out.contains("did not declare"), "{}", called.out);
+    let called = piped(&["call", "sample"], &[]).await;
+    assert!(called.err.contains("it needs sampling"), "{}", called.err);
+}
+
+// === failures ===
+
+#[tokio::test]
+async fn failures_say_what_and_have_their_codes() {
+    let failed = piped(&["call", "fail", "text=no luck"], &[]).await;
+    assert_eq!((failed.code, &*failed.out), (Some(1), "no luck\n"));
+    assert!(failed.err.contains("the tool fail says that it failed"), "{}", failed.err);
+    let error = piped(&["call", "error", "code=-32050", "message=no"], &[]).await;
+    assert_eq!((error.code, &*error.out, &*error.err), (Some(1), "", "error: no (code -32050)\n"));
+    let unknown = piped(&["call", "ad", "a=1"], &[]).await;
+    assert_eq!(unknown.code, Some(1));
+    assert!(unknown.err.contains("did you mean \"add\"?"), "{}", unknown.err);
+    let unknown = piped(&["call", "something", "{}"], &[]).await;
+    assert!(unknown.err.contains("`moongate tools` shows"), "{}", unknown.err);
+    let crashed = piped(&["call", "crash", "--timeout", "30s"], &[]).await;
+    assert_eq!(crashed.code, Some(1));
+    assert!(crashed.err.contains("exited with status 3") && !crashed.err.contains("gateway"), "{}", crashed.err);
+    let hung = piped(&["call", "hang", "--timeout", "300ms"], &[]).await;
+    assert_eq!((hung.code, &*hung.err), (Some(1), "error: moongate did not answer within 300ms (--timeout)\n"));
+    assert_eq!(run(&["tools", "--", "/no/such/command"]).await.code, Some(1));
+    let ended = run(&["tools", "--", "sh", "-c", "echo some words >&2; exit 4"]).await;
+    assert!(ended.err.contains("exited with status 4") && ended.err.contains("some words"), "{}", ended.err);
+}
+
+#[tokio::test]
+async fn bad_usage_is_told_before_anything_is_started() {
+    for (args, wrong) in [
+        (&["call", "x", "{"][..], "not JSON"),
+        (&["call", "x", "[1]"], "no object"),
+        (&["call", "x", "a=1", "b"], "KEY=VALUE"),
+        (&["call", "x", "a=1", "a=2"], "twice"),
+        (&["call", "x", "-"], "not JSON"),
+        (&["call"], "required"),
+        (&["tools", "--url", "nowhere"], "is not a URL"),
+        (&["tools", "--url", "ftp://127.0.0.1/"], "http"),
+        (&["tools", "--timeout", "5"], "has no unit"),
+        (&["tools", "--protocol", "2020-01-01"], "2026-07-28"),
+        (&["tools", "--format", "xml"], "table, json, prompt"),
+        (&["call", "x", "--format", "table"], "text, json"),
+        (&["tools", "--server", "a", "--", "b"], "cannot be used with"),
+        (&["tools", "--server", "a", "--url", "http://127.0.0.1/"], "cannot be used with"),
+        (&["tools", "--config", "a.toml"], "--url says where"),
+        (&["nonsense"], "nonsense"),
+    ] {
+        let ran = run(args).await;
+        assert_eq!((ran.code, &*ran.out), (Some(2), ""), "{args:?}");
+        assert!(ran.err.contains(wrong), "{args:?}: {}", ran.err);
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_left_behind() {
+    for interrupted in [false, true] {
+        let dir = TempDir::new().unwrap();
+        // It never answers, ends neither with its input nor when asked to, and has a child that does the same.
+        let stubborn = "trap '' TERM; sleep 300 & echo $! > child; echo $$ > leader; sleep 300; sleep 300";
+        let limit = if interrupted { "50s" } else { "1s" };
+        let child = command(&["tools", "--timeout", limit, "--", "sh", "-c", stubborn], dir.path()).spawn().unwrap();
+        let pid = pid_of(&child);
+        let told = |name: &str| std::fs::read_to_string(dir.path().join(name)).ok()?.trim().parse().ok();
+        while told("leader").is_none() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        if interrupted {
+            kill_process(pid, Signal::INT).unwrap();
+        }
+        assert_eq!(end(child).await.code, Some(1));
+        for name in ["leader", "child"] {
+            let pid = Pid::from_raw(told(name).unwrap()).unwrap();
+            // Whoever adopted it may take a moment to notice its end.
+            let gone = async {
+                while test_kill_process(pid).is_ok() {
+                    tokio::task::yield_now().await
+                }
+            };
+            timeout(Duration::from_secs(5), gone).await.unwrap_or_else(|_| panic!("{name} is still there"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_reader_that_has_enough_is_no_failure() {
+    let dir = TempDir::new().unwrap();
+    let mut child = command(&["call", "big", "bytes=3000000", "--", MOONGATE, "mock"], dir.path()).spawn().unwrap();
+    drop(child.stdout.take());
+    let ran = end(child).await;
+    assert_eq!((ran.code, &*ran.err), (Some(0), ""));
+}
+
+// === over HTTP ===
+
+#[tokio::test]
+async fn servers_of_both_eras_are_reached_by_url() {
+    for revision in [Revision::V2025_03_26, Revision::V2025_11_25, Revision::V2026_07_28] {
+        let script = MockScript { revisions: vec![revision], ..MockScript::standard() };
+        let mock = serve_http(script, "127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let called = run(&["call", "add", "a=1", "b=2.5", "--url", &mock.url]).await;
+        assert_eq!((called.code, &*called.out), (Some(0), "3.5\n"), "{}", called.err);
+        // An argument that has to be sent as a header, too.
+        let called = run(&["call", "region", r#"{"region":"eu"}"#, "--url", &mock.url]).await;
+        assert_eq!((called.code, &*called.out), (Some(0), "eu\n"), "{}", called.err);
+        let called = run(&["call", "counter", "--protocol", revision.date(), "--url", &mock.url]).await;
+        assert_eq!(called.code, Some(0), "{}", called.err);
+        let counters = mock.counters();
+        assert_eq!(counters.deleted, counters.sessions, "every session was ended");
+        mock.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_reached_is_told() {
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let ran = run(&["tools", "--url", &format!("http://{nobody}/mcp")]).await;
+    assert_eq!((ran.code, &*ran.out), (Some(1), ""));
+    assert!(ran.err.contains("cannot connect") && ran.err.contains("moongate serve"), "{}", ran.err);
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/mcp", silent.local_addr().unwrap());
+    let ran = run(&["tools", "--timeout", "300ms", "--url", &url]).await;
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.err.contains("did not answer within 300ms (--timeout)"), "{}", ran.err);
+}
+
+#[tokio::test]
+async fn a_gateway_is_used_with_its_key() {
+    let gateway = RunningGateway::start().await;
+    let called = gateway.run(&["call", "std__add", "a=1", "b=2"]).await;
+    assert_eq!((called.code, &*called.out), (Some(0), "3\n"), "{}", called.err);
+    let called = gateway.run(&["call", "std__progress", "steps=2"]).await;
+    assert!(called.err.contains("progress 2/2"), "{}", called.err);
+    let called = gateway.run(&["call", "std__echo", r#"{"z":1.0, "b":1e5}"#]).await;
+    assert_eq!(called.out, "{\"z\":1.0, \"b\":1e5}\n");
+    assert_eq!(gateway.run(&["read", "mock://item/7"]).await.out, "item 7\n");
+    assert_eq!(gateway.run(&["get", "std__greet", "name=Ada"]).await.out, "[user]\nPlease greet Ada warmly.\n");
+    let unknown = gateway.run(&["call", "add", "a=1", "b=2"]).await;
+    assert_eq!(unknown.code, Some(1));
+    assert!(unknown.err.contains("did you mean \"std__add\"?"), "{}", unknown.err);
+    let crashed = gateway.run(&["call", "std__crash", "--timeout", "30s"]).await;
+    assert_eq!(crashed.code, Some(1));
+    assert!(crashed.out.contains("exited with status 3"), "{crashed:?}");
+
+    let wrong = gateway.run(&["tools", "--key", "mg_wrong"]).await;
+    assert_eq!((wrong.code, &*wrong.out), (Some(1), ""));
+    assert!(wrong.err.contains("HTTP status 401") && wrong.err.contains("MOONGATE_KEY"), "{}", wrong.err);
+    let elsewhere = gateway.url.replace("/mcp", "/mcp/nothing");
+    let ran = run(&["tools", "--key", KEY, "--url", &elsewhere]).await;
+    assert!(ran.err.contains("404") && ran.err.contains("/mcp/NAME"), "{}", ran.err);
+    let health = run(&["health", "--admin", &gateway.admin]).await;
+    assert_eq!((health.code, &*health.out), (Some(0), ""), "{}", health.err);
+    let admin = gateway.admin.clone();
+    gateway.stop().await;
+    assert_eq!(run(&["health", "--admin", &admin]).await.code, Some(1));
+}
+
+#[tokio::test]
+async fn a_tool_whose_server_is_away_is_told_as_that() {
+    let gateway = RunningGateway::start().await;
+    let ran = async |tool: &str| {
+        let mut command = command(&["call", tool, "--url", &gateway.url], gateway.dir.path());
+        command.env("MOONGATE_KEY", KEY).env("MOONGATE_GATEWAY__ADMIN", &gateway.admin);
+        end(command.spawn().unwrap()).await
+    };
+    let away = ran("off__echo").await;
+    assert_eq!(away.code, Some(1), "{}", away.err);
+    assert!(away.err.contains("the server \"off\" is away (disabled)"), "{}", away.err);
+    assert!(!away.err.contains("Unknown tool") && !away.err.contains("no tool"), "{}", away.err);
+    let unknown = ran("std__nothing").await;
+    assert!(unknown.err.contains("Unknown tool"), "{}", unknown.err);
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn one_server_of_the_config_is_talked_to_directly() {
+    let dir = TempDir::new().unwrap();
+    let config = format!(
+        "[servers.std]\ncommand = {MOONGATE:?}\nargs = [\"mock\"]\ntools = {{ deny = [\"*\"] }}\n\
+         [servers.off]\ncommand = \"nothing\"\nenabled = false\n[servers.other]\nurl = \"${{UNSET_VARIABLE}}\"\n"
+    );
+    std::fs::write(dir.path().join("moongate.toml"), config).unwrap();
+    let called = run_in(dir.path(), &["call", "add", "a=1", "b=2", "--server", "std"]).await;
+    assert_eq!((called.code, &*called.out), (Some(0), "3\n"), "{}", called.err);
+    let called = run(&["tools", "--server=std", "-c", dir.path().join("moongate.toml").to_str().unwrap()]).await;
+    assert!(called.out.starts_with("TOOL"), "{}", called.err);
+    for (name, wrong) in [("off", "disabled"), ("nope", "--server"), ("other", "UNSET_VARIABLE")] {
+        let ran = run_in(dir.path(), &["tools", "--server", name]).await;
+        assert_eq!((ran.code, &*ran.out), (Some(2), ""), "{name}");
+        assert!(ran.err.contains(wrong), "{}", ran.err);
+    }
+}
+
+// === the other commands ===
+
+#[tokio::test]
+async fn every_command_has_its_exit_codes() {
+    let dir = TempDir::new().unwrap();
+    std::fs::write(dir.path().join("good.toml"), "[servers.a]\ncommand = \"a\"\n").unwrap();
+    std::fs::write(dir.path().join("bad.toml"), "[gateway]\nlisen = \"a\"\n").unwrap();
+    for (args, code, out, err) in [
+        (&["--version"][..], 0, concat!("moongate ", env!("CARGO_PKG_VERSION"), "\n"), ""),
+        (&["check", "-c", "good.toml"], 0, "", "fine; 1 server"),
+        (&["check", "--print", "-c", "good.toml"], 0, "\"command\": \"a\"", "fine"),
+        (&["check", "-c", "bad.toml"], 2, "", "lisen"),
+        (&["check", "-c", "none.toml"], 2, "", "none.toml"),
+        (&["check", "--nonsense"], 2, "", "--nonsense"),
+        (&["serve", "-c", "bad.toml"], 2, "", "lisen"),
+        (&["serve", "-c", "good.toml", "--only", "b"], 2, "", "--only"),
+        (&["schema"], 0, "\"$schema\"", ""),
+        (&["key", "new", "laptop"], 0, "mg_", "hash = \"sha256:"),
+        (&["key", "new", ""], 2, "", "1 to 64"),
+        (&["key"], 2, "", "Usage"),
+        (&["health", "--admin", "127.0.0.1:1"], 1, "", "127.0.0.1:1"),
+        (&["mock", "none.toml"], 2, "", "none.toml"),
+    ] {
+        let ran = run_in(dir.path(), args).await;
+        assert_eq!(ran.code, Some(code), "{args:?}: {}", ran.err);
+        assert!(ran.out.contains(out) && ran.err.contains(err), "{args:?}: {ran:?}");
+        assert!(!out.is_empty() || ran.out.is_empty(), "{args:?}: {ran:?}");
+    }
+    let schema = run(&["schema"]).await.out;
+    assert!(serde_json::from_str::<serde_json::Value>(&schema).is_ok());
+    assert_eq!(run(&["key", "new", "laptop"]).await.out.lines().count(), 1);
+}
+
+#[tokio::test]
+async fn a_gateway_outlives_the_reader_of_its_messages() {
+    let dir = TempDir::new().unwrap();
+    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let (listen, admin) = (free(), free());
+    let mut command = command(&["serve", "--listen", &listen], dir.path());
+    let mut child = command.env("MOONGATE_GATEWAY__ADMIN", &admin).spawn().unwrap();
+    drop(child.stderr.take());
+    let ready = async { while run(&["health", "--admin", &admin]).await.code != Some(0) {} };
+    timeout(LONG, ready).await.expect("it becomes ready");
+    kill_process(pid_of(&child), Signal::TERM).unwrap();
+    assert_eq!(timeout(LONG, child.wait()).await.unwrap().unwrap().code(), Some(0));
+}
+
+#[tokio::test]
+async fn every_command_explains_itself() {
+    let help = run(&["--help"]).await;
+    let (_, commands) = help.out.split_once("Commands:\n").unwrap();
+    let names = commands.lines().map_while(|line| line.split_whitespace().next());
+    let names: Vec<&str> = names.filter(|name| *name != "help").collect();
+    for verb in ["serve", "check", "tools", "call", "resources", "read", "prompts", "get", "mock"] {
+        assert!(names.contains(&verb), "{names:?}");
+    }
+    for name in names {
+        let help = run(&[name, "--help"]).await;
+        assert_eq!((help.code, &*help.err), (Some(0), ""), "{name}");
+        assert!(help.out.contains("Usage: moongate"), "{name}: {}", help.out);
+        assert!(help.out.lines().next().is_some_and(|line| line.len() > 10), "{name}: {}", help.out);
+    }
+}

@@ -1,0 +1,640 @@
+//! Configs as users write them: the examples, every kind of mistake with the exact message for it, and layers.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use moongate::auth::{AdminRole, MetricsAccess};
+use moongate::cli;
+use moongate::config::{
+    self, ConfigProblems, ErrorTolerance, LoadOptions, LoadedConfig, Plan, ProblemKind, ProblemOrigin,
+};
+use moongate::front::ListenAddress;
+use moongate::upstream::{ConnectTarget, ServerSettings, SharingMode};
+
+mod clients;
+
+fn address(text: &str) -> ListenAddress {
+    ListenAddress::Tcp(text.parse().unwrap())
+}
+
+const REVISIONS: &[&str] = &["2001-01-01", "2002-02-02"];
+
+fn variables(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+fn load(paths: &[PathBuf], env: &[(&str, &str)]) -> Result<LoadedConfig, ConfigProblems> {
+    let options =
+        LoadOptions { paths: paths.to_vec(), env: variables(env), revisions: REVISIONS, ..Default::default() };
+    config::load(&options)
+}
+
+/// Writes texts to files of a directory that is gone afterwards, and loads them over one another.
+fn load_texts(files: &[(&str, &str)], env: &[(&str, &str)]) -> Result<LoadedConfig, ConfigProblems> {
+    let directory = tempfile::tempdir().unwrap();
+    let paths: Vec<PathBuf> = files
+        .iter()
+        .map(|(name, text)| {
+            let path = directory.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        })
+        .collect();
+    load(&paths, env)
+}
+
+#[track_caller]
+fn plan(files: &[(&str, &str)], env: &[(&str, &str)]) -> Plan {
+    load_texts(files, env).unwrap_or_else(|problems| panic!("{problems}")).plan
+}
+
+fn files_in(directory: &str) -> Vec<PathBuf> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join(directory);
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let mut paths: Vec<PathBuf> = entries
+        .filter(|path| path.extension().is_some_and(|it| it == "toml" || it == "yaml" || it == "json"))
+        .collect();
+    paths.sort();
+    paths
+}
+
+#[test]
+fn every_example_loads() {
+    let paths = files_in("config");
+    assert!(paths.len() >= 4, "{paths:?}");
+    for path in paths {
+        let loaded = load(std::slice::from_ref(&path), &[("MOONGATE_KEY", "a-long-enough-test-key")])
+            .unwrap_or_else(|problems| panic!("{problems}"));
+        let client = path.ends_with("from-a-client.json");
+        assert!(client || loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+    }
+}
+
+#[test]
+fn the_full_example_shows_the_defaults() {
+    let full = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/full.toml");
+    let mut shown = load(&[full], &[]).unwrap().plan;
+    assert_eq!(shown.views.len(), 1);
+    shown.views.clear();
+    shown.disabled.clear();
+    assert_eq!(shown, load(&[], &[]).unwrap().plan);
+}
+
+#[test]
+fn the_full_example_has_every_key() {
+    let full = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/full.toml");
+    let text = std::fs::read_to_string(full).unwrap();
+    let schema: serde_json::Value = serde_json::from_str(&config::json_schema()).unwrap();
+    let spellings = ["disabled", "isActive", "keys"];
+    for definition in schema["$defs"].as_object().unwrap().values() {
+        for (key, rule) in definition["properties"].as_object().into_iter().flatten() {
+            if rule["description"].as_str().is_some_and(|text| text.starts_with("The same as")) {
+                continue;
+            }
+            assert!(spellings.contains(&key.as_str()) || text.contains(&format!("{key} = ")), "{key}");
+        }
+    }
+}
+
+/// Each file of `tests/config/invalid` and the whole text that is printed for it, in the `.txt` beside it. Set
+/// `UPDATE_EXPECTED` to write those anew.
+#[test]
+fn every_mistake_is_explained() {
+    let paths = files_in("tests/config/invalid");
+    assert!(paths.len() >= 20, "{}", paths.len());
+    for path in paths {
+        let shown = load(
+            std::slice::from_ref(&path),
+            &[("SHORT", "abc"), ("TOKEN", "leaked-value-5"), ("SCHEME", "leaked:secret")],
+        );
+        let problems = shown.expect_err(&path.display().to_string());
+        let directory = format!("{}/", path.parent().unwrap().display());
+        let text = problems.to_string().replace(&directory, "");
+        assert!(!text.contains("leaked"), "{}: {text}", path.display());
+        let expected = path.with_extension("txt");
+        if std::env::var_os("UPDATE_EXPECTED").is_some() {
+            std::fs::write(&expected, &text).unwrap();
+        }
+        let expected = std::fs::read_to_string(&expected).unwrap_or_default();
+        assert!(text == expected, "{} shows\n{text}\ninstead of\n{expected}", path.display());
+    }
+}
+
+/// Loads as at the start of a gateway.
+fn load_at_start(text: &str, name: &str) -> Result<LoadedConfig, ConfigProblems> {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join(name);
+    std::fs::write(&path, text).unwrap();
+    let tolerance = ErrorTolerance::PerServer;
+    config::load(&LoadOptions { paths: vec![path], revisions: REVISIONS, tolerance, ..Default::default() })
+}
+
+#[test]
+fn at_the_start_a_problem_in_an_entry_costs_that_server() {
+    let text = "[gateway]\ndrain = '1s'\n[servers.good]\ncommand = 'a'\n\
+        [servers.unset]\nurl = 'https://a.example/'\nheaders = { A = '${NOT_SET}' }\n\
+        [servers.typo]\ncommand = 't'\ntols = { deny = ['delete_*'] }\n[servers.nowhere]\n\
+        [servers.'two words']\ncommand = 'a'\n[servers.off]\ncommand = 'a'\nenabled = false\ncolour = 'red'\n\
+        [views.v]\nservers = ['typo', 'good']\n";
+    assert!(load_texts(&[("a.toml", text)], &[]).is_err(), "a reload and `check` refuse it");
+    let loaded = load_at_start(text, "moongate.toml").unwrap_or_else(|problems| panic!("{problems}"));
+    let failed: Vec<(&str, &str)> = loaded
+        .plan
+        .servers
+        .iter()
+        .filter_map(|server| match &server.connect {
+            ConnectTarget::Misconfigured { reason } => Some((server.name.as_str(), reason.as_str())),
+            _ => None,
+        })
+        .collect();
+    let names: Vec<&str> = failed.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, ["nowhere", "two-words", "typo", "unset"]);
+    assert!(failed[2].1.contains("unknown key `tols`") && failed[2].1.contains("moongate.toml:10"), "{failed:?}");
+    assert!(failed[3].1.contains("NOT_SET is not set"), "{failed:?}");
+    assert_eq!((loaded.plan.servers.len(), loaded.plan.disabled.as_slice()), (5, &["off".to_owned()][..]));
+    assert_eq!(loaded.failed.len(), 5, "what is wrong with a disabled one is told, too: {:?}", loaded.failed);
+}
+
+#[test]
+fn at_the_start_a_problem_of_the_gateway_s_own_stops_it() {
+    for own in [
+        "[gateway]\nlisen = '127.0.0.1:1'",
+        "[gateway]\npublic_url = '${NOT_SET}'",
+        "[defaults]\ntimeout = '${NOT_SET}'",
+        "[[auth.keys]]\nname = 'k'\nkey = '${NOT_SET}'",
+        "[views.v]\nservers = ['nobody']",
+        "servers = 5",
+        "[servers.a",
+    ] {
+        assert!(load_at_start(&format!("{own}\n"), "moongate.toml").is_err(), "{own}");
+    }
+}
+
+#[test]
+fn words_that_are_no_levels_of_the_log_are_mistakes() {
+    for (word, level) in
+        [("verbose", "debug"), ("warning", "warn"), ("none", "off"), ("info,moongate=verbose", "debug")]
+    {
+        let problems = load_texts(&[("a.toml", &format!("[telemetry]\nlog = '{word}'\n"))], &[]).unwrap_err();
+        assert_eq!(problems.errors[0].fix, format!("did you mean `{level}`?"), "{word}");
+    }
+    assert!(load_texts(&[("a.toml", "[telemetry]\nlog = 'loud'\n")], &[]).is_err());
+    assert_eq!(plan(&[("a.toml", "[telemetry]\nlog = 'info,hyper=warn'\n")], &[]).log.filter, "info,hyper=warn");
+}
+
+#[test]
+fn a_config_that_others_may_write_is_warned_of() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.toml");
+    std::fs::write(&path, "[servers.a]\ncommand = 'a'\n").unwrap();
+    let mode = |path: &Path, mode: u32| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    let warnings = || load(std::slice::from_ref(&path), &[]).unwrap().warnings;
+    mode(&path, 0o640);
+    assert_eq!(warnings(), []);
+    mode(&path, 0o666);
+    let [warning] = &warnings()[..] else { panic!("{:?}", warnings()) };
+    assert!(warning.message.starts_with("everybody on this machine may write"), "{warning:?}");
+    assert!(warning.fix.starts_with("chmod go-w"), "{warning:?}");
+    mode(&path, 0o600);
+    mode(directory.path(), 0o777);
+    assert!(warnings()[0].message.contains("may replace"), "{:?}", warnings());
+    mode(directory.path(), 0o1777);
+    assert_eq!(warnings(), []);
+}
+
+#[test]
+fn packages_without_a_version_are_advised_against() {
+    let advice = |command: &str, args: &str| {
+        let text = format!("[servers.a]\ncommand = '{command}'\nargs = {args}\n");
+        let loaded = load_texts(&[("a.toml", &text)], &[]).unwrap();
+        loaded.advice.into_iter().map(|it| format!("{}: {}", it.message, it.fix)).collect::<Vec<_>>()
+    };
+    for (command, args, package) in [
+        ("npx", "['-y', '@s/files', '/data']", "@s/files@1.2.3"),
+        ("/usr/bin/npx", "['-y', 'files@latest']", "files@1.2.3"),
+        ("uvx", "['--from', 'git-server', 'run']", "git-server==1.2.3"),
+        ("uv", "['tool', 'run', 'git-server']", "git-server==1.2.3"),
+    ] {
+        let found = advice(command, args);
+        assert!(found.len() == 1 && found[0].contains(package), "{command} {args}: {found:?}");
+    }
+    for (command, args) in
+        [("npx", "['-y', '@s/files@2.0.1']"), ("uvx", "['git-server@2.1']"), ("uvx", "['a==1']"), ("node", "['npx']")]
+    {
+        assert_eq!(advice(command, args), Vec::<String>::new(), "{command} {args}");
+    }
+}
+
+#[test]
+fn dollars_that_nothing_replaces_are_told() {
+    let text = "[servers.a]\ncommand = 'sh'\nargs = ['-c', 'echo $HOME']\nenv = { A = '$HOME', B = '$$HOME', C = '5$', D = '${X:-1}' }\n";
+    let loaded = load_texts(&[("a.toml", text)], &[]).unwrap();
+    let [advice] = &loaded.advice[..] else { panic!("{:?}", loaded.advice) };
+    assert_eq!(advice.message, "`servers.a.env.A` has `$HOME`, which is not replaced");
+    assert!(loaded.warnings.is_empty(), "it is said by `check`, not at each start");
+}
+
+#[test]
+fn an_empty_config_warns() {
+    for text in ["", "[gateway]\ndrain = '1s'\n", "[servers]\n"] {
+        let warnings = load_texts(&[("a.toml", text)], &[]).unwrap().warnings;
+        assert!(warnings.len() == 1 && warnings[0].message.starts_with("no server is configured"), "{warnings:?}");
+    }
+    let empty = load_texts(&[("a.json", r#"{ "mcpServers": {} }"#)], &[]).unwrap();
+    assert_eq!(empty.warnings.len(), 1);
+    assert!(load(&[], &[]).unwrap().warnings.is_empty(), "without a file a demo is served");
+    assert!(
+        load_texts(&[("a.toml", "[servers.a]\ncommand = 'a'\nenabled = false\n")], &[]).unwrap().warnings.is_empty()
+    );
+}
+
+const TOML: &str = r#"
+[gateway]
+listen = ["127.0.0.1:1", "[::1]:1"]
+allowed_hosts = ["a.example"]
+[defaults]
+timeout = "1m30s"
+[servers.a]
+url = "https://a.example/mcp"
+headers = { Authorization = "Bearer ${TOKEN}" }
+tools = { deny = ["x_*"], rename = { b = "c" } }
+max_message = 1048576
+[servers.b]
+command = "b"
+args = ["1", "--flag"]
+env = { X = "1" }
+enabled = true
+[views.v]
+servers = ["a"]
+[[auth.keys]]
+name = "k"
+hash = "sha256:0f0e0d0c0b0a09080706050403020100ffeeddccbbaa99887766554433221100"
+views = ["v", "b"]
+expires = 2099-01-01
+"#;
+
+const YAML: &str = r#"
+gateway:
+  listen: ["127.0.0.1:1", "[::1]:1"]
+  allowed_hosts: [a.example]
+x-shared: &shared
+  enabled: true
+defaults:
+  timeout: 1m30s
+servers:
+  a:
+    url: https://a.example/mcp
+    headers: { Authorization: "Bearer ${TOKEN}" }
+    tools:
+      deny: ["x_*"]
+      rename: { b: c }
+    max_message: 1048576
+  b:
+    <<: *shared
+    command: b
+    args: ["1", --flag]
+    env: { X: "1" }
+views:
+  v: { servers: [a] }
+auth:
+  keys:
+    - name: k
+      hash: sha256:0f0e0d0c0b0a09080706050403020100ffeeddccbbaa99887766554433221100
+      views: [v, b]
+      expires: 2099-01-01
+limits:
+"#;
+
+const JSON: &str = r#"{
+  // One line,
+  "gateway": { "listen": ["127.0.0.1:1", "[::1]:1"], "allowed_hosts": ["a.example"] },
+  /* or several. */
+  "defaults": { "timeout": "1m30s" },
+  "servers": {
+    "a": {
+      "url": "https://a.example/mcp",
+      "headers": { "Authorization": "Bearer ${TOKEN}" },
+      "tools": { "deny": ["x_*"], "rename": { "b": "c" } },
+      "max_message": 1048576,
+    },
+    "b": { "command": "b", "args": ["1", "--flag"], "env": { "X": "1" }, "enabled": true, "cwd": null },
+  },
+  "views": { "v": { "servers": ["a"] } },
+  "auth": { "keys": [{
+    "name": "k",
+    "hash": "sha256:0f0e0d0c0b0a09080706050403020100ffeeddccbbaa99887766554433221100",
+    "views": ["v", "b"],
+    "expires": "2099-01-01T00:00:00Z",
+  }] },
+}"#;
+
+#[test]
+fn all_formats_give_the_same_plan() {
+    let env = [("TOKEN", "secret")];
+    let toml = plan(&[("a.toml", TOML)], &env);
+    assert_eq!(toml, plan(&[("a.yaml", YAML)], &env));
+    assert_eq!(toml, plan(&[("a.json", JSON)], &env));
+    assert_eq!((toml.servers.len(), toml.views.len(), toml.keys.len()), (2, 1, 1));
+    assert_eq!(toml.servers[0].timeout, Duration::from_secs(90));
+    assert_eq!(toml.servers[0].max_message, 1 << 20);
+    assert!(!toml.servers[0].tools.allows_name("x_y") && toml.servers[0].tools.allows_name("y"));
+    let ConnectTarget::Http { headers, .. } = &toml.servers[0].connect else { panic!("{:?}", toml.servers[0].connect) };
+    assert_eq!(headers[0].1.to_str().unwrap(), "Bearer secret");
+    assert!(headers[0].1.is_sensitive());
+    assert!(!format!("{toml:?}").contains("secret"));
+}
+
+#[test]
+fn all_spellings_of_servers_give_the_same_plan() {
+    let ours = plan(&[("a.toml", "[servers.a]\nurl = 'https://a.example/'\n[servers.b]\ncommand = 'b'\n")], &[]);
+    for text in [
+        r#"{ "mcpServers": { "a": { "serverUrl": "https://a.example/" }, "b": { "command": "b" } } }"#,
+        r#"{ "mcp": { "servers": { "a": { "type": "http", "httpUrl": "https://a.example/" }, "b": { "type": "stdio", "command": "b" } } } }"#,
+        r#"{ "servers": { "a": { "url": "https://a.example/" } }, "mcpServers": { "b": { "command": "b", "disabled": false } } }"#,
+        r#"{ "mcpServers": { "a": { "type": "streamable-http", "url": "https://a.example/" } }, "mcp": { "servers": { "b": { "command": "b" } } } }"#,
+        r#"{ "inputs": [], "editor.fontSize": 12, "mcpServers": { "a": { "type": "streamableHttp", "url": "https://a.example/" }, "b": { "command": "b", "autoApprove": [] }, "c": { "command": "c", "disabled": true } } }"#,
+    ] {
+        let plan = plan(&[("a.json", text)], &[]);
+        assert_eq!(plan.disabled.len(), usize::from(text.contains("\"disabled\": true")), "{text}");
+        assert_eq!(ours, Plan { disabled: Vec::new(), ..plan }, "{text}");
+    }
+    let toml = "[mcp.servers.a]\nurl = 'https://a.example/'\n[mcpServers.b]\ncommand = 'b'\n";
+    assert_eq!(ours, plan(&[("a.toml", toml)], &[]));
+}
+
+#[test]
+fn later_files_override_earlier_ones() {
+    let base = "[gateway]\ndrain = '1s'\nallowed_hosts = ['a', 'b']\n[servers.a]\ncommand = 'a'\nargs = ['1', '2']\nenv = { A = '1', B = '2' }\n";
+    let over = r#"{ "gateway": { "allowed_hosts": ["c"] }, "mcpServers": { "a": { "env": { "B": "3" }, "args": ["9"] }, "b": { "command": "b" } } }"#;
+    let plan = plan(&[("base.toml", base), ("over.json", over)], &[]);
+    assert_eq!(plan.drain, Duration::from_secs(1), "what the later file does not say stays");
+    assert_eq!(plan.allowed_hosts, ["c"], "lists are replaced");
+    let ConnectTarget::Stdio { args, env, .. } = &plan.servers[0].connect else { panic!("{plan:?}") };
+    assert_eq!(args, &["9"]);
+    let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    assert_eq!(env, &[pair("A", "1"), pair("B", "3")], "tables merge");
+    assert_eq!(plan.servers.len(), 2);
+}
+
+#[test]
+fn the_environment_overrides_files_and_flags_override_the_environment() {
+    let text = "[gateway]\nlisten = '127.0.0.1:1'\n[servers.My-Server]\ncommand = 'a'\n";
+    let env = [
+        ("MOONGATE_GATEWAY__LISTEN", "127.0.0.1:2"),
+        ("MOONGATE_GATEWAY__ALLOWED_HOSTS", "a.example, b.example"),
+        ("MOONGATE_GATEWAY__ADMIN", "false"),
+        ("MOONGATE_NAMES__MAX_LENGTH", "64"),
+        ("MOONGATE_SERVERS__MY_SERVER__TITLE", "0123"),
+        ("MOONGATE_SERVERS__MY_SERVER__SHARE", "session"),
+        ("MOONGATE_SERVERS__OTHER__URL", "https://other.example/mcp"),
+        ("MOONGATE_SERVERS__OTHER__HEADERS", r#"{"X-Key": "${KEY}"}"#),
+        ("MOONGATE_CONFIG", "elsewhere"),
+        ("MOONGATE_SERVICE_HOST", "10.0.0.1"),
+        ("KEY", "one$two"),
+    ];
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.toml");
+    std::fs::write(&path, text).unwrap();
+    let mut options =
+        LoadOptions { paths: vec![path], env: variables(&env), revisions: REVISIONS, ..Default::default() };
+    let plan = config::load(&options).unwrap_or_else(|problems| panic!("{problems}")).plan;
+    assert_eq!(plan.listen, [address("127.0.0.1:2")]);
+    assert_eq!(plan.allowed_hosts, ["a.example", "b.example"]);
+    assert_eq!((plan.admin.as_ref(), plan.names.max_length), (None, 64));
+    assert_eq!(plan.servers[0].title.as_deref(), Some("0123"), "a text stays a text");
+    assert_eq!(plan.servers[0].share, SharingMode::Session);
+    let ConnectTarget::Http { headers, .. } = &plan.servers[1].connect else { panic!("{plan:?}") };
+    assert_eq!(headers[0].1.to_str().unwrap(), "one$two");
+
+    options.listen = vec!["127.0.0.1:3".to_owned(), "localhost:0".to_owned()];
+    options.only = vec!["other".to_owned()];
+    let plan = config::load(&options).unwrap().plan;
+    assert_eq!(plan.listen, [address("127.0.0.1:3"), address("127.0.0.1:0")]);
+    assert_eq!(plan.servers.iter().map(|server| server.name.as_str()).collect::<Vec<_>>(), ["other"]);
+}
+
+#[test]
+fn problems_of_variables_and_flags_name_them() {
+    let env = [
+        ("MOONGATE_GATEWAY__LISTEN", "0.0.0.0:80"),
+        ("MOONGATE_GATEWAY__DRAIN", "30"),
+        ("MOONGATE_GATWAY__ADMIN", "off"),
+        ("MOONGATE_LIMITS__SESSIONS", "many"),
+        ("MOONGATE_LIMITS_BODY", "4MiB"),
+    ];
+    let mut options = LoadOptions { env: variables(&env), only: vec!["x".to_owned()], ..Default::default() };
+    let problems = config::load(&options).unwrap_err();
+    let found: Vec<(ProblemKind, ProblemOrigin)> =
+        problems.errors.iter().map(|it| (it.kind, it.origin.clone())).collect();
+    let variable = |name: &str| ProblemOrigin::Variable(name.to_owned());
+    assert_eq!(
+        found,
+        [
+            (ProblemKind::Value, variable("MOONGATE_GATEWAY__DRAIN")),
+            (ProblemKind::Conflict, variable("MOONGATE_GATEWAY__LISTEN")),
+            (ProblemKind::UnknownKey, variable("MOONGATE_GATWAY__ADMIN")),
+            (ProblemKind::Type, variable("MOONGATE_LIMITS__SESSIONS")),
+            (ProblemKind::Conflict, ProblemOrigin::Flag("--only".to_owned())),
+        ],
+        "{problems}"
+    );
+    assert_eq!(problems.warnings.len(), 1);
+    assert!(problems.to_string().contains("write MOONGATE_LIMITS__BODY"), "{problems}");
+    options.env.clear();
+    options.only.clear();
+    options.listen = vec!["nowhere".to_owned()];
+    let problems = config::load(&options).unwrap_err();
+    assert_eq!(problems.errors[0].origin, ProblemOrigin::Flag("--listen".to_owned()));
+}
+
+#[test]
+fn what_only_an_unused_server_needs_may_be_missing() {
+    let text = "[servers.a]\ncommand = 'a'\n[servers.b]\nurl = 'https://${HOST}/mcp'\n";
+    assert!(load_texts(&[("a.toml", text)], &[]).is_err());
+    assert_eq!(plan(&[("a.toml", &format!("{text}enabled = false\n"))], &[]).servers.len(), 1);
+    let env = [("MOONGATE_SERVERS__B__ENABLED", "false")];
+    assert_eq!(plan(&[("a.toml", text)], &env).servers.len(), 1);
+}
+
+#[test]
+fn secrets_come_from_variables_and_files_and_are_not_shown() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("token"), "from-a-file\n").unwrap();
+    let text = "[servers.a]\nurl = 'https://a.example/${PART:-mcp}?k=hidden-1'\nheaders = { A = '${file:token}', B = 'hidden-2' }\n\
+        [servers.b]\ncommand = 'b'\nargs = ['--token', 'hidden-3', '--api-key=hidden-4', '$${LITERAL}']\nenv = { S = '${S}' }\n\
+        [[auth.keys]]\nname = 'k'\nkey = '${K}'\n";
+    let path = directory.path().join("a.toml");
+    std::fs::write(&path, text).unwrap();
+    let loaded = load(&[path], &[("S", "hidden-5"), ("K", "hidden-6-hidden-6-hidden-6")]).unwrap();
+    let ConnectTarget::Http { headers, url, .. } = &loaded.plan.servers[0].connect else { panic!() };
+    assert_eq!(headers[0].1.to_str().unwrap(), "from-a-file");
+    assert_eq!(url.path(), "/mcp");
+    let ConnectTarget::Stdio { args, .. } = &loaded.plan.servers[1].connect else { panic!() };
+    assert_eq!(args[3], "${LITERAL}");
+    let printed = loaded.print();
+    assert!(!printed.contains("hidden") && !printed.contains("from-a-file"), "{printed}");
+    assert!(printed.contains("${LITERAL}") && printed.contains("\"timeout\": \"60s\""), "{printed}");
+}
+
+#[test]
+fn what_check_prints_is_a_config() {
+    let first = load_texts(&[("a.toml", TOML)], &[("TOKEN", "secret")]).unwrap();
+    let printed = first.print();
+    let again = plan(&[("a.json", &printed.replace("\"X\": \"***\"", "\"X\": \"1\""))], &[]);
+    assert_eq!(again.servers[1].connect, first.plan.servers[1].connect);
+    assert_eq!(again.servers[1].timeout, first.plan.servers[1].timeout);
+    assert_eq!((again.limits, again.names), (first.plan.limits, first.plan.names));
+}
+
+#[test]
+fn a_revision_can_be_forced_if_it_is_spoken() {
+    let text = |revision: &str| format!("[servers.a]\ncommand = 'a'\nprotocol = '{revision}'\n");
+    let protocol = |revision: &str| plan(&[("a.toml", &text(revision))], &[]).servers[0].protocol.clone();
+    assert_eq!(protocol("auto"), None);
+    assert_eq!(protocol(REVISIONS[0]).as_deref(), Some(REVISIONS[0]));
+    assert!(load_texts(&[("a.toml", &text("2020-01-01"))], &[]).is_err());
+}
+
+#[test]
+fn files_that_cannot_be_read_are_named() {
+    let problems = load(&["/nowhere/a.toml".into()], &[]).unwrap_err().to_string();
+    assert!(problems.contains("--> /nowhere/a.toml\n") && problems.contains("it does not exist"), "{problems}");
+    let deep = format!("x-a = {}{}", "[".repeat(100_000), "]".repeat(100_000));
+    for (name, text) in
+        [("a.toml", deep.clone()), ("a.yaml", deep.replace(" =", ":")), ("a.json", deep.replace("x-a =", ""))]
+    {
+        assert_eq!(load_texts(&[(name, &text)], &[]).unwrap_err().errors.len(), 1, "{name}");
+    }
+    let problems = load_texts(&[("a.conf", "x = 1")], &[]).unwrap_err().to_string();
+    assert!(problems.contains("name it .toml, .yaml or .json"), "{problems}");
+}
+
+#[test]
+fn check_says_by_its_exit_code_whether_a_config_can_be_used() {
+    let check = |path: &str| {
+        let config = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join(path)];
+        cli::check::run(&cli::check::CheckArgs { config, ..cli::check::CheckArgs::default() }, REVISIONS)
+    };
+    assert_eq!(check("config/minimal.toml"), ExitCode::SUCCESS);
+    assert_eq!(check("tests/config/invalid/units.toml"), ExitCode::from(2));
+}
+
+#[test]
+fn a_config_is_found() {
+    let (here, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let env = variables(&[("XDG_CONFIG_HOME", home.path().to_str().unwrap())]);
+    let find = || config::search(here.path(), &env);
+    std::fs::create_dir(home.path().join("moongate")).unwrap();
+    std::fs::write(home.path().join("moongate/moongate.yaml"), "").unwrap();
+    assert_eq!(find(), Some(home.path().join("moongate/moongate.yaml")));
+    std::fs::write(here.path().join("moongate.json"), "{}").unwrap();
+    assert_eq!(find(), Some(here.path().join("moongate.json")));
+    std::fs::write(here.path().join("moongate.toml"), "").unwrap();
+    assert_eq!(find(), Some(here.path().join("moongate.toml")));
+}
+
+#[test]
+fn empty_files_are_empty_configs() {
+    let nothing = load(&[], &[]).unwrap().plan;
+    for name in ["a.toml", "a.yaml", "a.json"] {
+        assert_eq!(plan(&[(name, "")], &[]), nothing, "{name}");
+    }
+}
+
+#[test]
+fn the_schema_describes_the_keys() {
+    let schema: serde_json::Value = serde_json::from_str(&config::json_schema()).unwrap();
+    assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
+    assert_eq!(schema["additionalProperties"], false);
+    for key in ["gateway", "names", "defaults", "servers", "mcpServers", "views", "auth", "limits", "telemetry"] {
+        assert!(schema["properties"][key].is_object(), "{key}");
+    }
+    assert_eq!(schema["$defs"]["Gateway"]["properties"]["drain"]["default"], "30s");
+    assert!(schema["$defs"]["Server"]["properties"]["timeout"].is_object(), "what all servers have is in each");
+    assert!(!config::json_schema().contains("null"));
+}
+
+mod layers {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        /// The strongest layer that says something wins; what none says is the default.
+        #[test]
+        fn the_strongest_wins(first in proptest::option::of(24..128_u64), second in proptest::option::of(24..128_u64), variable in proptest::option::of(24..128_u64)) {
+            let text = |value: Option<u64>| value.map_or(String::new(), |value| format!("[names]\nmax_length = {value}\n"));
+            let value = variable.map(|value| value.to_string());
+            let env: Vec<(&str, &str)> = value.iter().map(|value| ("MOONGATE_NAMES__MAX_LENGTH", value.as_str())).collect();
+            let plan = plan(&[("a.toml", &text(first)), ("b.toml", &text(second))], &env);
+            let expected = variable.or(second).or(first).unwrap_or(45);
+            prop_assert_eq!(plan.names.max_length as u64, expected);
+        }
+
+        /// Whatever the text is, there is a plan or there are problems that can be shown.
+        #[test]
+        fn no_text_panics(text in "(\\[servers\\.[a-z]{1,3}\\]\n|[a-z]{1,8} = (\"[^\"\n]{0,9}\"|[0-9]{1,4}|\\[\\]|\\{\\})\n|\\PC{0,12}\n){0,6}") {
+            for name in ["a.toml", "a.yaml", "a.json"] {
+                if let Err(problems) = load_texts(&[(name, &text)], &[]) {
+                    prop_assert!(!problems.to_string().is_empty());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn an_open_admin_listener_is_warned_of_once_and_needs_no_other_config() {
+    let container = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/docker.toml");
+    // As the images start it. The key of commands is no setting.
+    let image = [
+        ("MOONGATE_KEY", "a-long-enough-test-key"),
+        ("MOONGATE_ADMIN_KEY", "another-long-enough-key"),
+        ("MOONGATE_GATEWAY__LISTEN", "0.0.0.0:8080"),
+        ("MOONGATE_GATEWAY__ADMIN", "0.0.0.0:9090"),
+    ];
+    let loaded = load(std::slice::from_ref(&container), &image).unwrap();
+    let warnings: Vec<String> = loaded.warnings.iter().map(|warning| warning.render("warning")).collect();
+    assert!(warnings.len() == 1 && warnings[0].contains("`admin.keys`"), "{warnings:?}");
+    assert!(warnings[0].contains("0.0.0.0:9090"), "{warnings:?}");
+    let keys = "[servers.a]\ncommand = \"a\"\n[gateway]\nadmin = \"0.0.0.0:9090\"\n[[admin.keys]]\nname = \"me\"\nkey = \"a-long-enough-test-key\"";
+    let loaded = load_texts(&[("a.toml", keys)], &[("MOONGATE_ADMIN__METRICS", "key")]).unwrap();
+    let plan = loaded.plan.admin_access;
+    assert_eq!((plan.keys[0].role, plan.metrics), (AdminRole::View, MetricsAccess::Key));
+    assert!(loaded.warnings[0].render("warning").contains("plain text"), "{:?}", loaded.warnings);
+}
+
+#[test]
+fn a_proxy_and_authorities_come_from_the_server_or_the_defaults() {
+    use moongate::link::proxy::ProxyChoice;
+    let directory = tempfile::tempdir().unwrap();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let own = rcgen::CertificateParams::new(["mcp.test".to_owned()]).unwrap().self_signed(&key).unwrap();
+    std::fs::write(directory.path().join("ca.pem"), own.pem()).unwrap();
+    let path = directory.path().join("a.toml");
+    let text = "[defaults]\nproxy = \"user:leaked@proxy.test:3128\"\nca = \"ca.pem\"\n\
+        [servers.a]\nurl = \"https://a.test/mcp\"\n\
+        [servers.b]\nurl = \"wss://b.test/mcp\"\nproxy = \"none\"\n\
+        [servers.c]\nurl = \"http://c.test/mcp\"\nproxy = \"http://${WHO}@other.test\"\n\
+        [servers.d]\ncommand = \"npx\"\nargs = [\"one@1\"]\n";
+    std::fs::write(&path, text).unwrap();
+    let loaded = load(std::slice::from_ref(&path), &[("WHO", "user:leaked")]).unwrap();
+    let network = |at: usize| match &loaded.plan.servers[at].connect {
+        ConnectTarget::Http { network, .. } => network,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(format!("{:?}", network(0).proxy), "Fixed(the proxy proxy.test:3128 (from defaults.proxy))");
+    assert!(network(0).ca.is_some() && network(0).ca == network(1).ca);
+    assert_eq!(network(1).proxy, ProxyChoice::Direct);
+    assert_eq!(format!("{:?}", network(2).proxy), "Fixed(the proxy other.test:80 (from servers.c.proxy))");
+    assert!(
+        !loaded.print().contains("leaked") && !format!("{:?}", loaded.plan).contains("leaked"),
+        "{}",
+        loaded.print()
+    );
+    assert!(loaded.files.contains(&directory.path().join("ca.pem")), "a change of the file is seen");
+}

@@ -1,0 +1,27 @@
+//! What goes wrong with servers and with connections, through the mock, for clients of both eras: it costs the calls
+//! that it concerns, says why, and leaves everything else as it was.
+
+mod cancel;
+mod child;
+mod clients;
+mod disk;
+mod floods;
+mod framing;
+mod hostile;
+mod limits;
+mod links;
+mod parked;
+mod http1;
+mod pipe;
+mod raw;
+mod reconnect;
+mod resume;
+mod rig;
+mod rows;
+mod sse;
+mod stream;
+mod supervise;
+mod table;
+mod tcp;
+mod tasks;
+mod web;

@@ -1,0 +1,26 @@
+//! Black-box tests: a gateway, its servers and its clients, over real sockets.
+//!
+//! One module for each area. `harness` starts gateways, and `wire` has clients that spell each revision literally.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod cli;
+mod config;
+mod deploy;
+mod examples;
+mod faults;
+mod fronts;
+mod fuzz_corpus;
+mod golden;
+mod harness;
+mod interop;
+mod limits;
+mod mock;
+mod pairs;
+mod readme;
+mod reload;
+mod restart;
+mod sim;
+mod soak;
+mod users;
+mod wire;

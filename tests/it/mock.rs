@@ -1,0 +1,11 @@
+//! The mock server, driven by hand: raw lines and raw HTTP, at every revision.
+
+mod asks;
+mod client;
+mod during;
+mod faults;
+mod http;
+mod links;
+mod scripts;
+mod stdio;
+mod streams;

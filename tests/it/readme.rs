@@ -1,0 +1,290 @@
+//! The README and the pages below `docs/` are true: every block in them is run, loaded or used as a client would.
+
+mod prose;
+mod reference;
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use moongate::config::{self, LoadOptions};
+use moongate::revision::SUPPORTED;
+
+const MOONGATE: &str = env!("CARGO_BIN_EXE_moongate");
+
+/// A fenced block: its language and its text.
+struct FencedBlock {
+    language: String,
+    text: String,
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
+}
+
+/// The README, and then the guides and the reference, by path.
+fn pages() -> Vec<(String, String)> {
+    let mut paths = vec!["README.md".to_owned()];
+    for folder in ["docs/guides", "docs/reference"] {
+        let entries = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap();
+        paths.extend(entries.map(|entry| format!("{folder}/{}", entry.unwrap().file_name().to_str().unwrap())));
+    }
+    paths[1..].sort();
+    assert!(paths.len() > 15, "the pages were found");
+    paths
+        .into_iter()
+        .map(|path| {
+            let text = read(&path);
+            (path, text)
+        })
+        .collect()
+}
+
+fn blocks() -> Vec<FencedBlock> {
+    let blocks: Vec<FencedBlock> = pages().iter().flat_map(|(_, text)| blocks_of(text)).collect();
+    assert!(blocks.len() >= 40, "the blocks were found: {}", blocks.len());
+    blocks
+}
+
+fn blocks_of(text: &str) -> Vec<FencedBlock> {
+    let mut blocks = Vec::new();
+    let mut open: Option<FencedBlock> = None;
+    for line in text.lines() {
+        match (line.strip_prefix("```"), open.take()) {
+            (Some(language), None) => open = Some(FencedBlock { language: language.to_owned(), text: String::new() }),
+            (Some(_), Some(block)) => blocks.push(block),
+            (None, Some(mut block)) => {
+                block.text.push_str(line);
+                block.text.push('\n');
+                open = Some(block);
+            }
+            (None, None) => {}
+        }
+    }
+    blocks
+}
+
+fn of(language: &str) -> Vec<FencedBlock> {
+    blocks().into_iter().filter(|block| block.language == language).collect()
+}
+
+/// A gateway with its demo server, as the README's first command starts it, on free ports.
+struct DemoGateway {
+    process: Child,
+    said: String,
+    gateway: SocketAddr,
+    admin: SocketAddr,
+    tcp: SocketAddr,
+    _dir: tempfile::TempDir,
+}
+
+impl DemoGateway {
+    fn start() -> DemoGateway {
+        let dir = tempfile::tempdir().unwrap();
+        let mut process = Command::new(MOONGATE)
+            .current_dir(dir.path())
+            .env("MOONGATE_GATEWAY__LISTEN", r#"["127.0.0.1:0", "tcp:127.0.0.1:0"]"#)
+            .env("MOONGATE_GATEWAY__ADMIN", "127.0.0.1:0")
+            .env("XDG_CONFIG_HOME", dir.path())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut reader = BufReader::new(process.stderr.take().unwrap());
+        let mut said = String::new();
+        while !said.contains("metrics and health on") {
+            assert!(reader.read_line(&mut said).unwrap() > 0, "it started: {said}");
+        }
+        // The rest is drained, so that it never blocks on its log.
+        std::thread::spawn(move || reader.read_to_end(&mut Vec::new()));
+        let address = |mark: &str| {
+            let rest = said.split(mark).nth(1).unwrap();
+            rest.split(['/', '\n', ' ', ',']).next().unwrap().parse().unwrap()
+        };
+        let demo = DemoGateway {
+            gateway: address("listening on http://"),
+            admin: address("health on http://"),
+            tcp: address("listening on tcp:"),
+            process,
+            said,
+            _dir: dir,
+        };
+        // A reader is slower than a script: by the time of the next command, the demo server is connected.
+        let ready = "for n in $(seq 200); do curl -sf http://127.0.0.1:9090/api/v1/status | grep -q '\"ready\"' && exit; sleep 0.1; done; exit 1";
+        assert!(demo.run(ready).0, "the demo server connects");
+        demo
+    }
+
+    /// Runs a block with `sh`, with the README's addresses replaced by ours and `moongate`, `claude` and `nc` on the path.
+    fn run(&self, script: &str) -> (bool, String) {
+        let tools = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(MOONGATE, tools.path().join("moongate")).unwrap();
+        write_program(&tools.path().join("claude"), CLAUDE);
+        write_program(&tools.path().join("nc"), NC);
+        let path = format!("{}:{}", tools.path().display(), std::env::var("PATH").unwrap());
+        // The commands go to the default ports where they name no others.
+        let named = |line: &str| match line.strip_prefix("moongate ").and_then(|rest| rest.split(' ').next()) {
+            Some("tools" | "call") => format!("{line} --url http://{}/mcp", self.gateway),
+            Some("status" | "reload" | "restart") => format!("{line} --admin {}", self.admin),
+            Some("check") if line.contains("--plan") => format!("{line} --admin {}", self.admin),
+            _ => line.to_owned(),
+        };
+        let script: Vec<String> = script.lines().map(named).collect();
+        let script = script.join("\n").replace("127.0.0.1:8080", &self.gateway.to_string());
+        let script = script.replace("127.0.0.1:9090", &self.admin.to_string());
+        let script = script.replace("127.0.0.1 9100", &format!("127.0.0.1 {}", self.tcp.port()));
+        let output = Command::new("timeout")
+            .args(["60", "bash", "-euo", "pipefail", "-c", &script])
+            .current_dir(tools.path())
+            .env("PATH", path)
+            .output()
+            .unwrap();
+        let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        (output.status.success(), text)
+    }
+}
+
+impl Drop for DemoGateway {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn write_program(path: &PathBuf, text: &str) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// What `claude mcp add --transport http NAME URL [--header H]` comes to: an `initialize` with those headers.
+const CLAUDE: &str = r#"#!/usr/bin/env bash
+set -euo pipefail
+[ "$1 $2 $3 $4" = "mcp add --transport http" ] || { echo "other arguments: $*"; exit 1; }
+url=$6; shift 6
+headers=()
+while [ $# -gt 0 ]; do [ "$1" = "--header" ]; headers+=(-H "$2"); shift 2; done
+curl -sf "$url" "${headers[@]}" -H "content-type: application/json" -H "accept: application/json, text/event-stream" \
+  -d '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}'
+"#;
+
+/// What `nc -N HOST PORT` comes to, for one line and its answer.
+const NC: &str = r#"#!/usr/bin/env bash
+set -euo pipefail
+[ "$1" = "-N" ] || { echo "other arguments: $*"; exit 1; }
+exec 3<>"/dev/tcp/$2/$3"
+cat >&3
+read -r answer <&3
+case "$answer" in *'"result"'*) echo "$answer" ;; *) echo "no result: $answer"; exit 1 ;; esac
+"#;
+
+#[test]
+fn the_first_command_says_what_the_readme_says() {
+    let first = of("sh").remove(0);
+    assert_eq!(first.text.trim(), "cargo run", "the first command runs the binary of this crate, without arguments");
+    let demo = DemoGateway::start();
+    let shown = of("text").remove(0).text.replace("127.0.0.1:8080", &demo.gateway.to_string());
+    let shown = shown.replace("127.0.0.1:9090", &demo.admin.to_string());
+    for line in shown.lines() {
+        assert!(demo.said.contains(line), "{line:?} is not in {:?}", demo.said);
+    }
+}
+
+#[test]
+fn every_command_works() {
+    let demo = DemoGateway::start();
+    let mut ran = 0;
+    let mut failed = Vec::new();
+    for block in of("sh") {
+        let script = match block.text.trim() {
+            "cargo run" => continue,
+            // This test is part of it.
+            "./test.sh" => {
+                assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join("test.sh").exists());
+                continue;
+            }
+            // No Docker engine here; the script that builds and runs both images does it with this Dockerfile.
+            text if text.starts_with("docker ") => {
+                let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+                assert!(root.join("Dockerfile").exists() && root.join("deploy/build-and-try.sh").exists());
+                continue;
+            }
+            // With the config that stands before it; what it starts is fetched from registries when it is used.
+            "moongate check\nmoongate serve" => {
+                let config = &of("toml").remove(0).text;
+                format!("cat > moongate.toml <<'END'\n{config}END\nmoongate check")
+            }
+            text => text.to_owned(),
+        };
+        let (success, text) = demo.run(&script);
+        ran += 1;
+        if !success {
+            failed.push(format!("{script}\n{text}"));
+        }
+    }
+    assert!(ran >= 15, "commands were run: {ran}");
+    assert!(failed.is_empty(), "{}", failed.join("\n---\n"));
+}
+
+#[test]
+fn every_config_loads() {
+    let configs = of("toml");
+    assert!(configs.len() >= 15, "configs were found: {}", configs.len());
+    for block in configs {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("moongate.toml");
+        let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let files = [
+            ("cert.pem", pair.cert.pem()),
+            ("key.pem", pair.signing_key.serialize_pem()),
+            ("company-ca.pem", pair.cert.pem()),
+        ];
+        let mut text = block.text.clone();
+        for (name, pem) in files {
+            std::fs::write(dir.path().join(name), pem).unwrap();
+            // Those of `gateway.tls` are looked for where the gateway was started.
+            text = text.replace(&format!("= \"{name}\""), &format!("= \"{}\"", dir.path().join(name).display()));
+        }
+        std::fs::write(&path, text).unwrap();
+        let env = [("PROXY_PASSWORD".to_owned(), "p".to_owned())].into();
+        let options = LoadOptions { paths: vec![path], env, revisions: &SUPPORTED, ..LoadOptions::default() };
+        if let Err(problems) = config::load(&options) {
+            panic!("{}\n{problems}", block.text);
+        }
+    }
+}
+
+const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}"#;
+
+#[test]
+fn every_client_entry_leads_to_the_gateway() {
+    let demo = DemoGateway::start();
+    let entries = of("json");
+    assert_eq!(entries.len(), 4, "Cursor and VS Code; `moongate stdio`, alone and as a bridge");
+    for block in entries {
+        let entry: serde_json::Value = serde_json::from_str(&block.text).unwrap();
+        let servers = entry.get("mcpServers").or_else(|| entry.get("servers")).unwrap();
+        let server = &servers["moongate"];
+        let script = match server["url"].as_str() {
+            Some(url) => format!("claude mcp add --transport http moongate {url}"),
+            None => {
+                let args = server["args"].as_array().unwrap().iter().map(|arg| arg.as_str().unwrap());
+                let command =
+                    [server["command"].as_str().unwrap()].into_iter().chain(args).collect::<Vec<_>>().join(" ");
+                format!("echo '{INITIALIZE}' | {command}")
+            }
+        };
+        let (success, text) = demo.run(&script);
+        assert!(success && text.contains("protocolVersion"), "{text}");
+    }
+}
+
+#[test]
+fn prometheus_is_pointed_at_the_metrics() {
+    let demo = DemoGateway::start();
+    let yaml = of("yaml").remove(0).text;
+    let target = yaml.lines().find_map(|line| line.trim().strip_prefix("- targets: [\"")?.strip_suffix("\"]")).unwrap();
+    // The path that Prometheus takes when none is given.
+    let (success, text) = demo.run(&format!("curl -sf http://{target}/metrics"));
+    assert!(success && text.contains("moongate_build_info"), "{text}");
+}

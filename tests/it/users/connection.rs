@@ -1,0 +1,402 @@
+//! Connecting to servers, and what their failures look like to a client: complaints 3, 7, 12, 13, 16.
+
+use moongate::mock::{FaultAction, FaultRule};
+use serde_json::json;
+use tokio::net::TcpListener;
+
+use crate::harness::{
+    Client, ERAS, Era, Gateway, Setup, Stream, holds, lasting_port, legacy, mock_at, modern, only, serve, until, within,
+};
+
+#[tokio::test]
+async fn users_03_a_bad_server_holds_up_nobody_and_says_why() {
+    let good = serve(only(legacy(), &["echo"])).await;
+    let stuck = serve(legacy().with_fault(FaultRule::on("tools/list", FaultAction::Hang))).await;
+    // Accepts connections and never answers.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let refusing = nobody.local_addr().unwrap();
+    drop(nobody);
+    let gateway = Setup::new()
+        .with("defaults", "start_timeout = \"300ms\"\nlist_timeout = \"300ms\"")
+        .http("good", &good.url)
+        .http("stuck", &stuck.url)
+        .http("silent", &format!("http://{}/mcp", silent.local_addr().unwrap()))
+        .http("refusing", &format!("http://{refusing}/mcp"))
+        .with("servers.missing", "command = \"moongate-has-no-such-program\"")
+        .start()
+        .await;
+    gateway.ready(&["good"]).await;
+    for era in ERAS {
+        let client = gateway.client(era).await;
+        assert_eq!(client.tools().await, ["good__echo"], "{era:?}");
+        assert_eq!(client.call("good__echo", json!({"a": 1})).await.text(), r#"{"a":1}"#);
+    }
+    let reasons = [
+        ("stuck", "degraded", "servers.stuck.list_timeout"),
+        ("silent", "backing_off", "servers.silent.start_timeout"),
+        ("refusing", "backing_off", "Connection refused"),
+        ("missing", "failed", "command not found: moongate-has-no-such-program"),
+    ];
+    for (server, state, reason) in reasons {
+        let status = gateway.state(server, state).await;
+        assert!(status["reason"].as_str().unwrap().contains(reason), "{status}");
+    }
+}
+
+/// What an endpoint says of a server that never came up: the instructions, and `_meta` of each empty list.
+async fn told(url: &str, era: Era) -> (String, Vec<String>) {
+    let mut client = Client::open(url, era).await;
+    let introduction = match era {
+        Era::Legacy => client.initialize().await.result(),
+        Era::Modern => client.request("server/discover", json!({})).await.result(),
+    };
+    let mut reasons = Vec::new();
+    for list in ["tools/list", "prompts/list", "resources/list", "resources/templates/list"] {
+        let meta = &client.request(list, json!({})).await.result()["_meta"];
+        reasons.extend(meta["moongate/unavailable"].as_str().map(str::to_owned));
+    }
+    (introduction["instructions"].as_str().unwrap_or_default().to_owned(), reasons)
+}
+
+#[tokio::test]
+async fn an_endpoint_whose_server_never_came_up_says_why() {
+    let good = serve(only(legacy(), &["echo"])).await;
+    let dies = "echo 'fatal: token=hush-0815 is no license' >&2; exit 1";
+    let gateway = Setup::new()
+        .http("good", &good.url)
+        .with("servers.missing", "command = \"moongate-has-no-such-program\"\ndescription = \"About it.\"")
+        .with("servers.unset", "url = \"https://a.example/${NOT_SET_0815}\"")
+        .with("servers.typo", "command = \"x\"\ntols = {}")
+        .with("servers.dies", &format!("command = \"sh\"\nargs = [\"-c\", {dies:?}]"))
+        .spawn()
+        .await;
+    let expected = [
+        ("missing", "failed", "command not found: moongate-has-no-such-program"),
+        ("unset", "failed", "NOT_SET_0815"),
+        ("typo", "failed", "`tols`"),
+        ("dies", "backing_off", "is no license"),
+        ("good", "ready", ""),
+    ];
+    for (server, state, reason) in expected {
+        until("it is in that state", || async { (gateway.status(server).await["state"] == state).then_some(()) }).await;
+        for era in ERAS {
+            let (instructions, reasons) = told(&format!("{}/{server}", gateway.mcp()), era).await;
+            if server == "good" {
+                assert_eq!((instructions.as_str(), reasons), ("", Vec::new()), "{era:?}");
+                continue;
+            }
+            assert_eq!(reasons.len(), 4, "{server}: {reasons:?}");
+            for text in reasons.iter().chain([&instructions]) {
+                let begin = format!("Server \"{server}\" is not connected");
+                assert!(text.contains(&begin) && text.contains(reason), "{server}: {text}");
+                assert!(!text.contains("hush") && !text.trim().contains('\n') || server == "missing", "{text}");
+            }
+            assert_eq!(instructions.starts_with("About it."), server == "missing", "{instructions}");
+        }
+    }
+    // Where others are up, the list is not empty for that reason.
+    for era in ERAS {
+        assert_eq!(told(&gateway.mcp(), era).await.1, Vec::<String>::new());
+    }
+}
+
+#[tokio::test]
+async fn an_endpoint_says_no_longer_why_once_its_server_is_there() {
+    let address = ([127, 0, 0, 1], lasting_port()).into();
+    let gateway = Setup::new().http("late", &format!("http://{address}/mcp")).start().await;
+    gateway.state("late", "backing_off").await;
+    let url = gateway.url("/mcp/late");
+    let mut streams = Vec::new();
+    for era in ERAS {
+        assert_eq!(told(&url, era).await.1.len(), 4);
+        streams.push(Client::open(&url, era).await.listen().await);
+    }
+    let _mock = mock_at(only(legacy(), &["echo"]), address).await;
+    for mut stream in streams {
+        within("the change is told", stream.notification("notifications/tools/list_changed")).await;
+    }
+    for era in ERAS {
+        assert_eq!(told(&url, era).await, (String::new(), Vec::new()));
+    }
+}
+
+#[tokio::test]
+async fn users_03_initialize_and_lists_never_ask_a_server() {
+    let mock = serve(only(legacy(), &["echo"])).await;
+    let gateway = Setup::new().http("a", &mock.url).start().await;
+    gateway.ready(&["a"]).await;
+    mock.set_fault(FaultRule::on("*", FaultAction::Hang));
+    for era in ERAS {
+        let client = gateway.client(era).await;
+        assert_eq!(client.tools().await, ["a__echo"]);
+        assert!(client.request("prompts/list", json!({})).await.names().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn users_07_what_repeating_cannot_mend_is_parked() {
+    let locked = serve(legacy().with_fault(FaultRule::on(
+        "*",
+        FaultAction::Status {
+            status: 401,
+            headers: [("www-authenticate".to_owned(), "Bearer".to_owned())].into(),
+            body: String::new(),
+            content_type: None,
+        },
+    )))
+    .await;
+    let gateway = Setup::new().http("locked", &locked.url).start().await;
+    let status = gateway.state("locked", "needs_login").await;
+    assert!(status["next_attempt_seconds"].as_f64().unwrap() > 60.0, "{status}");
+    let asked = locked.counters().total();
+    // Calls do not wake it: they fail at once, and the host is left alone.
+    for era in ERAS {
+        let client = gateway.client(era).await;
+        let calls = (0..20).map(|_| async { client.request("resources/read", json!({"uri": "x:y"})).await.error() });
+        futures_util::future::join_all(calls).await;
+    }
+    assert_eq!(locked.counters().total(), asked);
+}
+
+#[tokio::test]
+async fn users_07_credentials_that_are_no_longer_good_are_told_in_the_state_and_a_refused_call_is_not() {
+    let refuse = |on: &str, status: u16| {
+        let (headers, body) = ([("www-authenticate".to_owned(), "Bearer".to_owned())].into(), String::new());
+        FaultRule::on(on, FaultAction::Status { status, headers, body, content_type: None })
+    };
+    for script in [legacy(), modern()] {
+        let mock = serve(script).await;
+        let gateway = Setup::new().http("a", &mock.url).start().await;
+        gateway.ready(&["a"]).await;
+        let clients = [gateway.client(ERAS[0]).await, gateway.client(ERAS[1]).await];
+        // What one tool does not let us do says nothing of the server.
+        mock.set_fault(refuse("tools/call:sleep", 403));
+        for client in &clients {
+            let failure = client.call("a__sleep", json!({"ms": 0})).await.failure();
+            assert!(failure.contains("HTTP status 403") && failure.contains("credentials"), "{failure}");
+            assert_eq!(client.call("a__add", json!({"a": 1, "b": 2})).await.text(), "3");
+        }
+        assert_eq!(gateway.status("a").await["state"], "ready");
+    }
+    for (script, status) in [(legacy(), 401), (modern(), 403)] {
+        let mock = serve(script).await;
+        let gateway = Setup::new().http("a", &mock.url).start().await;
+        gateway.ready(&["a"]).await;
+        let client = gateway.client(Era::Legacy).await;
+        mock.set_fault(refuse("*", status));
+        let failure = client.call("a__sleep", json!({"ms": 0})).await.failure();
+        assert!(failure.contains(&format!("HTTP status {status}")), "{failure}");
+        let told = gateway.state("a", "needs_login").await;
+        assert!(told["reason"].as_str().unwrap().contains("credentials are missing or refused"), "{told}");
+        // Its tools are still listed, and whoever gave it good ones restarts it.
+        assert!(client.tools().await.contains(&"a__add".to_owned()));
+        mock.clear_faults();
+        assert_eq!(gateway.order("/api/v1/servers/a/restart").await.status, 200);
+        assert_eq!(client.call("a__add", json!({"a": 1, "b": 2})).await.text(), "3");
+    }
+}
+
+#[tokio::test]
+async fn users_07_calls_while_a_server_is_away_cause_one_attempt_and_find_it_when_it_is_back() {
+    let mock = serve(only(legacy(), &["echo"])).await;
+    let address = mock.addr.unwrap();
+    let gateway = Setup::new().with("defaults", "connect_timeout = \"10s\"").http("a", &mock.url).start().await;
+    gateway.ready(&["a"]).await;
+    holds("the gateway listens", || mock.listeners() > 0).await;
+    mock.stop().await;
+    let client = gateway.client(Era::Modern).await;
+    gateway.state("a", "backing_off").await;
+    let attempts = || gateway.metric("moongate_server_reconnects_total{mcp_server=\"a\"}");
+    let before = attempts().await.unwrap_or_default();
+    let waiting = (0..50).map(|n| {
+        let client = client.clone();
+        async move { client.call("a__echo", json!({"n": n})).await.text() }
+    });
+    let waiting = tokio::spawn(futures_util::future::join_all(waiting));
+    until("an attempt was made", || async { (attempts().await.unwrap_or_default() > before).then_some(()) }).await;
+    let mock = mock_at(only(legacy(), &["echo"]), address).await;
+    let answers = waiting.await.unwrap();
+    assert_eq!(answers.len(), 50);
+    assert_eq!(mock.counters().of("initialize"), 1, "one connection for all that waited");
+    assert_eq!(mock.counters().of("tools/call"), 50);
+    assert!(attempts().await.unwrap() - before < 20.0, "a handful of attempts, not one for each call");
+}
+
+#[tokio::test]
+async fn users_12_the_error_of_a_slow_call_names_the_setting() {
+    for script in [legacy(), modern()] {
+        let mock = serve(script).await;
+        let gateway = Setup::new().http("a", &mock.url).with("servers.a", "timeout = \"200ms\"").start().await;
+        gateway.ready(&["a"]).await;
+        for era in ERAS {
+            let client = gateway.client(era).await;
+            let failure = client.call("a__sleep", json!({"ms": 60_000})).await.failure();
+            assert!(failure.contains("servers.a.timeout") && failure.contains("200ms"), "{failure}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn users_12_a_call_to_a_server_that_is_not_up_names_the_setting() {
+    let mock = serve(legacy()).await;
+    let gateway = Setup::new().http("a", &mock.url).with("servers.a", "connect_timeout = \"200ms\"").start().await;
+    gateway.ready(&["a"]).await;
+    mock.stop().await;
+    let client = gateway.client(Era::Modern).await;
+    client.call("a__echo", json!({})).await.failure();
+    gateway.state("a", "backing_off").await;
+    let failure = client.call("a__echo", json!({})).await.failure();
+    assert!(failure.contains("the next attempt is in") && failure.contains("Connection refused"), "{failure}");
+    // One that an attempt is under way to is waited for, so long.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/mcp", silent.local_addr().unwrap());
+    let gateway = Setup::new().http("a", &url).with("servers.a", "connect_timeout = \"200ms\"").start().await;
+    let client = Client::open(&gateway.url("/mcp/a"), Era::Modern).await;
+    let reply = client.request("resources/read", json!({"uri": "x:y"})).await;
+    let message = reply.error()["message"].as_str().unwrap().to_owned();
+    assert!(message.contains("servers.a.connect_timeout") && message.contains("200ms"), "{message}");
+}
+
+#[test]
+fn users_12_a_duration_without_a_unit_is_a_config_error() {
+    let problems = Setup::new().http("a", "http://127.0.0.1:1/mcp").with("servers.a", "timeout = \"30\"").load();
+    let text = problems.unwrap_err().to_string();
+    assert!(text.contains("servers.a.timeout") && text.contains("30s"), "{text}");
+}
+
+/// Every way in which a server behind HTTP fails a call, and a word of how the gateway says so.
+fn failures() -> Vec<(&'static str, FaultAction, &'static str)> {
+    let status = |status: u16, body: &str| FaultAction::Status {
+        status,
+        headers: Default::default(),
+        body: body.to_owned(),
+        content_type: Some("text/html".to_owned()),
+    };
+    vec![
+        ("401", status(401, ""), "401"),
+        ("403", status(403, "no"), "403"),
+        ("429", status(429, "slow down"), "429"),
+        ("500", status(500, "<h1>oops</h1>"), "500"),
+        ("502", status(502, "<html>bad gateway</html>"), "502"),
+        ("HTML over 200", status(200, "<html>maintenance</html>"), "text/html"),
+        ("nothing over 200", FaultAction::Body { text: String::new() }, "broke the protocol"),
+        ("no JSON", FaultAction::Body { text: "oops".to_owned() }, "broke the protocol"),
+        ("a reset", FaultAction::Reset, "not available"),
+        ("a closed connection", FaultAction::Close, "not available"),
+        ("a cut stream", FaultAction::Cut, "without an answer"),
+        ("another content type", FaultAction::ContentType { value: "text/plain".to_owned() }, "text/plain"),
+        ("another's id", FaultAction::WrongId, "broke the protocol"),
+    ]
+}
+
+#[tokio::test]
+async fn users_13_a_failing_server_is_a_readable_result_over_http_200() {
+    for script in [legacy(), modern()] {
+        let mock = serve(script).await;
+        let gateway = Setup::new().http("shop", &mock.url).start().await;
+        gateway.ready(&["shop"]).await;
+        for era in ERAS {
+            let client = gateway.client(era).await;
+            for (what, act, word) in failures() {
+                // A tool that says nothing of being repeatable.
+                mock.set_fault(FaultRule::on("tools/call:sleep", act).times(1));
+                let reply = client.call("shop__sleep", json!({})).await;
+                let failure = reply.failure();
+                assert!(failure.contains("\"shop\"") && failure.contains(word), "{era:?}, {what}: {failure}");
+                assert!(!reply.headers.contains_key("www-authenticate"), "{what}");
+                mock.clear_faults();
+                let next = client.call("shop__echo", json!({"still": "here"})).await;
+                assert_eq!(next.text(), r#"{"still":"here"}"#, "{era:?}, after {what}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn users_13_other_methods_get_a_json_rpc_error_over_http_200() {
+    let mock = serve(legacy()).await;
+    let gateway = Setup::new().http("shop", &mock.url).start().await;
+    gateway.ready(&["shop"]).await;
+    for era in ERAS {
+        let client = gateway.client(era).await;
+        mock.set_fault(FaultRule::on(
+            "resources/read",
+            FaultAction::Status {
+                status: 502,
+                headers: Default::default(),
+                body: "<html>".to_owned(),
+                content_type: None,
+            },
+        ));
+        let reply = client.request("resources/read", json!({"uri": "mock://static/text"})).await;
+        assert_eq!(reply.status, 200);
+        let message = reply.error()["message"].as_str().unwrap().to_owned();
+        assert!(message.contains("\"shop\"") && message.contains("502"), "{message}");
+    }
+}
+
+async fn patient() -> (moongate::mock::MockHandle, Gateway) {
+    let mock = serve(legacy()).await;
+    let gateway = Setup::new().with("gateway", "keep_alive = \"50ms\"").http("a", &mock.url).start().await;
+    gateway.ready(&["a"]).await;
+    (mock, gateway)
+}
+
+#[tokio::test]
+async fn users_16_a_long_call_is_kept_alive() {
+    let (_mock, gateway) = patient().await;
+    for era in ERAS {
+        let client = gateway.client(era).await;
+        let call = json!({"name": "a__sleep", "arguments": {"ms": 1000}});
+        let response = client.start(7, "tools/call", call).await;
+        assert_eq!(response.headers()["x-accel-buffering"], "no");
+        assert!(response.headers()["cache-control"].to_str().unwrap().contains("no-cache"));
+        let mut stream = Stream::new(response);
+        let mut comments = 0;
+        let answer = loop {
+            let event = stream.next().await.unwrap();
+            if event.starts_with(':') {
+                comments += 1;
+            } else if !event.ends_with("data: ") {
+                break event;
+            }
+        };
+        assert!(comments >= 3, "{era:?}: {comments} comments");
+        assert!(answer.contains("slept 1000 ms") && answer.contains("\"id\":7"), "{answer}");
+        assert_eq!(stream.next().await, None);
+    }
+}
+
+#[tokio::test]
+async fn users_16_streams_are_kept_alive_and_a_second_get_replaces_the_first() {
+    let (mock, gateway) = patient().await;
+    for era in ERAS {
+        let client = gateway.client(era).await;
+        let mut first = client.listen().await;
+        for _ in 0..3 {
+            while !first.next().await.unwrap().starts_with(':') {}
+        }
+        if era == Era::Modern {
+            continue;
+        }
+        let mut second = client.listen().await;
+        while first.next().await.is_some() {}
+        holds("the gateway listens", || mock.listeners() > 0).await;
+        mock.change_tools_and_notify(&[crate::harness::tool("fresh")]);
+        second.notification("notifications/tools/list_changed").await;
+    }
+}
+
+#[tokio::test]
+async fn users_16_a_client_without_streams_gets_its_answer_all_the_same() {
+    let (_mock, gateway) = patient().await;
+    let client: Client = gateway.client(Era::Legacy).await;
+    let call = crate::harness::body_of(3, "tools/call", json!({"name": "a__sleep", "arguments": {"ms": 200}}));
+    let headers = client.headers().into_iter().filter(|(name, _)| *name != "accept").collect::<Vec<_>>();
+    let mut headers: Vec<(&str, &str)> = headers.iter().map(|(n, v)| (*n, v.as_str())).collect();
+    headers.push(("accept", "application/json"));
+    let reply = client.http.send("POST", &client.url, &headers, call).await;
+    assert_eq!(reply.header("content-type"), "application/json");
+    assert_eq!(reply.text(), "slept 200 ms");
+}

@@ -1,0 +1,111 @@
+//! The pages of apps, where the tool that names one and its server are not alone.
+
+use moongate::mock::{ContentPreset, MockScript};
+use serde_json::{Value, json};
+
+use crate::harness::{ERAS, Setup, holds, legacy, modern, serve, tool};
+
+/// A server with one tool that names a page, which has this text and is in no list.
+fn with_page(script: MockScript, uri: &str, text: &str) -> MockScript {
+    let tool = json!({"name": "show", "inputSchema": {"type": "object"}, "_meta": {"ui": {"resourceUri": uri}}});
+    let contents = [(uri.to_owned(), json!(text))].into();
+    MockScript { preset: ContentPreset::Empty, tools: vec![tool], contents, ..script }
+}
+
+/// That a server has resources at all.
+fn listing(mut script: MockScript, uri: &str) -> MockScript {
+    script.resources.push(json!({"uri": uri, "name": uri}));
+    script
+}
+
+fn page_of(list: &Value, tool: &str) -> String {
+    let tools = list["tools"].as_array().unwrap();
+    let tool = tools.iter().find(|t| t["name"] == tool).unwrap_or_else(|| panic!("no {tool} in {list}"));
+    tool["_meta"]["ui"]["resourceUri"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_denied_page_is_read_by_nobody_and_never_taken_from_another_server() {
+    for script in [legacy(), modern()] {
+        let a = serve(listing(with_page(script.clone(), "ui://page", "a's"), "x://a")).await;
+        let b = serve(listing(with_page(script, "ui://page", "b's"), "x://b")).await;
+        let gateway = Setup::new()
+            .http("a", &a.url)
+            .http("b", &b.url)
+            .with("servers.b", "resources = { deny = [\"ui://*\"] }")
+            .start()
+            .await;
+        gateway.ready(&["a", "b"]).await;
+        for era in ERAS {
+            let client = gateway.client(era).await;
+            let list = client.request("tools/list", json!({})).await.result();
+            let (theirs, denied) = (page_of(&list, "a__show"), page_of(&list, "b__show"));
+            assert_eq!((theirs.as_str(), denied.as_str()), ("ui://page", "ui://moongate/b/page"));
+            let read = client.request("resources/read", json!({"uri": theirs})).await.result();
+            assert_eq!(read["contents"][0]["text"], "a's");
+            client.request("resources/read", json!({"uri": denied})).await.error();
+        }
+        assert_eq!(b.counters().of("resources/read"), 0, "it was not even asked");
+    }
+}
+
+#[tokio::test]
+async fn a_page_that_a_tool_names_takes_no_uri_from_a_server_that_lists_it() {
+    let a = serve(with_page(legacy(), "ui://page", "a's")).await;
+    let b = serve(listing(with_page(legacy(), "ui://page", "b's"), "ui://page")).await;
+    let gateway = Setup::new().http("a", &a.url).http("b", &b.url).start().await;
+    gateway.ready(&["a", "b"]).await;
+    for era in ERAS {
+        let client = gateway.client(era).await;
+        let list = client.request("tools/list", json!({})).await.result();
+        for (tool, uri, text) in [("a__show", "ui://moongate/a/page", "a's"), ("b__show", "ui://page", "b's")] {
+            assert_eq!(page_of(&list, tool), uri);
+            let read = client.request("resources/read", json!({"uri": uri})).await.result();
+            assert_eq!((&read["contents"][0]["uri"], &read["contents"][0]["text"]), (&json!(uri), &json!(text)));
+        }
+        assert_eq!(client.request("resources/list", json!({})).await.names(), ["ui://page"]);
+    }
+}
+
+#[tokio::test]
+async fn a_tool_may_not_give_its_page_a_name_outside_of_pages() {
+    let a = serve(with_page(legacy(), "x://secret", "a's")).await;
+    let b = serve(listing(with_page(legacy(), "ui://page", "b's"), "x://b")).await;
+    let gateway = Setup::new().http("a", &a.url).http("b", &b.url).start().await;
+    gateway.ready(&["a", "b"]).await;
+    let client = gateway.client(ERAS[0]).await;
+    client.request("resources/read", json!({"uri": "x://secret"})).await.error();
+    assert_eq!(a.counters().of("resources/read"), 0);
+}
+
+/// Ext-apps, 2026-01-26, Resource Discovery: "Servers MAY omit UI-only resources from `resources/list` and
+/// `notifications/resources/list_changed`".
+#[tokio::test]
+async fn a_page_that_comes_with_a_tool_changes_no_list_of_resources() {
+    let with = with_page(legacy(), "ui://page", "a's");
+    let a = serve(MockScript { tools: vec![tool("plain")], prompts: vec![json!({"name": "p"})], ..with.clone() }).await;
+    let gateway = Setup::new().http("a", &a.url).start().await;
+    gateway.ready(&["a"]).await;
+    holds("the gateway listens", || a.listeners() > 0).await;
+    for era in ERAS {
+        let client = gateway.client(era).await;
+        let mut stream = client.listen().await;
+        a.change_tools_and_notify(&with.tools);
+        stream.notification("notifications/tools/list_changed").await;
+        let read = client.request("resources/read", json!({"uri": "ui://page"})).await.result();
+        assert_eq!(read["contents"][0]["text"], "a's");
+        // Back again, and something else after it: nothing was said in between.
+        a.change_tools_and_notify(&[tool("plain")]);
+        stream.notification("notifications/tools/list_changed").await;
+        a.set_prompts(&[json!({"name": format!("{era:?}")})]);
+        a.notify_list("prompts");
+        let methods = ["notifications/resources/list_changed", "notifications/prompts/list_changed"];
+        let next = loop {
+            let message = stream.message().await.unwrap();
+            if methods.iter().any(|method| message["method"] == *method) {
+                break message;
+            }
+        };
+        assert_eq!(next["method"], methods[1]);
+    }
+}

@@ -1,0 +1,144 @@
+//! Subscriptions at servers that offer none, or say so and serve them all the same.
+
+use futures_util::future::join_all;
+use moongate::mock::{FaultAction, FaultRule, MockHandle, MockScript};
+use serde_json::{Value, json};
+
+use crate::harness::{Client, ERAS, Era, Gateway, Setup, Stream, legacy, modern, serve, until, within};
+
+const WATCHED: &str = "mock://watched";
+
+/// The same server, which says this of its resources.
+fn saying(script: MockScript, resources: Value) -> MockScript {
+    MockScript { capabilities: Some(json!({"tools": {}, "resources": resources})), ..script }
+}
+
+/// The standard server in the words of the Python SDK 1.x, which says `false` whatever handlers there are.
+fn denying() -> MockScript {
+    saying(legacy(), json!({"subscribe": false, "listChanged": false}))
+}
+
+async fn behind(script: MockScript) -> (MockHandle, Gateway) {
+    let mock = serve(script).await;
+    let gateway = Setup::new().http("a", &mock.url).start().await;
+    gateway.ready(&["a"]).await;
+    (mock, gateway)
+}
+
+fn asked(mock: &MockHandle) -> u64 {
+    mock.counters().of("resources/subscribe")
+}
+
+/// What a modern client is told that it is subscribed to.
+async fn honoured(stream: &mut Stream) -> Value {
+    let method = "notifications/subscriptions/acknowledged";
+    within("it is told", stream.notification(method)).await["params"]["notifications"].clone()
+}
+
+/// Touches the resource until the stream tells of it.
+async fn hears(client: &Client, stream: &mut Stream) {
+    let touching = async {
+        loop {
+            client.call("a__touch", json!({"uri": WATCHED})).await.text();
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    };
+    tokio::select! {
+        _ = within("it is told", stream.notification("notifications/resources/updated")) => {}
+        () = touching => {}
+    }
+}
+
+fn is_plain(error: &Value) {
+    assert_eq!(error["code"], -32601, "{error}");
+    assert_eq!(error["message"], "Server \"a\" offers no subscriptions to its resources");
+}
+
+#[tokio::test]
+async fn a_server_that_offers_no_subscriptions_is_named() {
+    let denied = json!({"subscribe": false});
+    for script in [saying(legacy(), json!({})), saying(modern(), json!({})), saying(modern(), denied)] {
+        let (mock, gateway) = behind(script).await;
+        let client = gateway.client(Era::Legacy).await;
+        is_plain(&client.request("resources/subscribe", json!({"uri": WATCHED})).await.error());
+        let mut stream = gateway.client(Era::Modern).await.subscribe(WATCHED).await;
+        assert_eq!(honoured(&mut stream).await, json!({}));
+        assert_eq!(asked(&mock), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_denies_subscriptions_and_serves_them_is_tried_once() {
+    for era in ERAS {
+        let (mock, gateway) = behind(denying()).await;
+        let client = gateway.client(era).await;
+        let mut stream = client.subscribe(WATCHED).await;
+        if era == Era::Modern {
+            assert_eq!(honoured(&mut stream).await, json!({"resourceSubscriptions": [WATCHED]}));
+        }
+        assert_eq!(asked(&mock), 1);
+        hears(&client, &mut stream).await;
+        // From then on as anywhere else, and nobody is asked twice for the same.
+        let other = gateway.client(Era::Legacy).await;
+        let mut heard = other.subscribe(WATCHED).await;
+        hears(&other, &mut heard).await;
+        assert_eq!(asked(&mock), 1);
+        // Also in the next session.
+        mock.drop_sessions();
+        other.call("a__echo", json!({})).await.text();
+        hears(&other, &mut heard).await;
+        assert_eq!(asked(&mock), 2);
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_denies_subscriptions_and_means_it_is_asked_once_for_all() {
+    let refused = FaultAction::Error { code: -32601, message: "Method not found".to_owned() };
+    for era in ERAS {
+        let script = denying()
+            .with_fault(FaultRule::on("resources/subscribe", FaultAction::Delay { ms: 300 }))
+            .with_fault(FaultRule::on("resources/subscribe", refused.clone()));
+        let (mock, gateway) = behind(script).await;
+        // Whoever asks meanwhile waits for the same answer.
+        let clients = join_all((0..8).map(|_| gateway.client(Era::Legacy))).await;
+        let first = gateway.client(era).await;
+        let asking = clients.iter().map(|client| client.request("resources/subscribe", json!({"uri": WATCHED})));
+        let (others, ()) = tokio::join!(join_all(asking), async {
+            if era == Era::Modern {
+                assert_eq!(honoured(&mut first.subscribe(WATCHED).await).await, json!({}));
+            } else {
+                is_plain(&first.request("resources/subscribe", json!({"uri": WATCHED})).await.error());
+            }
+        });
+        for reply in others {
+            is_plain(&reply.error());
+        }
+        is_plain(&clients[0].request("resources/subscribe", json!({"uri": "mock://static/text"})).await.error());
+        assert_eq!(asked(&mock), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_inside_of_a_4xx_counts_as_well() {
+    let body = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32601,"message":"Method not found"}}"#;
+    let (headers, content_type) = (Default::default(), Some("application/json".to_owned()));
+    let refused = FaultAction::Status { status: 400, headers, body: body.to_owned(), content_type };
+    let (mock, gateway) = behind(denying().with_fault(FaultRule::on("resources/subscribe", refused))).await;
+    let client = gateway.client(Era::Legacy).await;
+    for _ in 0..3 {
+        is_plain(&client.request("resources/subscribe", json!({"uri": WATCHED})).await.error());
+    }
+    assert_eq!(asked(&mock), 1);
+}
+
+#[tokio::test]
+async fn what_a_server_says_of_one_resource_says_nothing_of_others() {
+    let (mock, gateway) = behind(denying()).await;
+    let client = Client::open(&gateway.url("/mcp/a"), Era::Legacy).await;
+    let unknown = client.request("resources/subscribe", json!({"uri": "b://c"})).await.error();
+    assert_eq!(unknown["code"], -32002, "{unknown}");
+    let other = gateway.client(Era::Legacy).await;
+    let mut stream = other.subscribe(WATCHED).await;
+    until("it is asked for", || async { (asked(&mock) == 2).then_some(()) }).await;
+    hears(&other, &mut stream).await;
+}
