@@ -25,7 +25,6 @@ use crate::front::{
     ConnectionLimit, ConnectionService, InheritedSockets, ListenAddress, ServerTls, SharedServerState, SocketSettings,
     fast_path,
 };
-use crate::selfwake::SelfWake;
 
 /// Maximum number of concurrent streams of one HTTP/2 connection.
 const H2_STREAMS: u32 = 256;
@@ -137,7 +136,7 @@ impl ServerListener {
     ) {
         let speaking = Arc::new(HttpConfig::new(&settings));
         let closing = Arc::new(AtomicBool::new(false));
-        let service = service.closing_when(closing.clone());
+        let service = service.closing_when(closing.clone()).with_head_max(settings.head);
         let ServerListener { socket, outlives_process: stays, tls, .. } = self;
         let start = |stream: AcceptedStream, place: Arc<ConnectionSlot>| {
             let (speaking, service, draining) = (speaking.clone(), service.for_peer(stream.peer()), draining.clone());
@@ -202,6 +201,7 @@ pub async fn serve_connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static
     draining: CancellationToken,
 ) {
     let (speaking, place) = (Arc::new(HttpConfig::new(settings)), Arc::new(ConnectionSlot::new()));
+    let service = service.with_head_max(settings.head);
     let connection = ClientConnection { http: speaking, service, draining, slot: place.clone() };
     place.run(connection.serve_connection(stream)).await;
 }
@@ -241,7 +241,7 @@ impl ClientConnection {
         let Some(rest) = fast_path::serve(stream, terms).await else { return };
         let is_h2 = rest.is_h2();
         let builder = if is_h2 { &self.http.http2 } else { &self.http.http1 };
-        let service = self.service.with_head_max(self.http.head).in_slot(self.slot.clone());
+        let service = self.service.in_slot(self.slot.clone());
         let mut connection = pin!(builder.serve_connection(TokioIo::new(rest), service));
         let mut told = pin!(async {
             self.draining.cancelled().await;
@@ -250,31 +250,27 @@ impl ClientConnection {
         // hyper closes idle HTTP/1 connections itself. HTTP/2 pings would keep a connection open for ever.
         let mut idle = is_h2.then(|| IdleTimeout::new(self.slot.clone(), self.http.read_timeout));
         let mut ending = None;
-        // A request's body and its reader are in this one task and wake each other.
-        let wake = SelfWake::default();
         poll_fn(|cx| {
-            wake.poll(cx, |cx| {
-                // A client that disconnects is no event: its requests ended with it.
+            // A client that disconnects is no event: its requests ended with it.
+            if connection.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(());
+            }
+            if ending.is_none() {
+                let is_idle = idle.as_mut().is_some_and(|idle| idle.poll(cx).is_ready()) || self.slot.must_leave();
+                if !is_idle && told.as_mut().poll(cx).is_pending() {
+                    return Poll::Pending;
+                }
+                ending = Some(is_idle.then(|| LeaveTimeout::new(&self.slot)));
+                // The shutdown has to be polled to take effect: it may close an idle connection at once.
+                connection.as_mut().graceful_shutdown();
                 if connection.as_mut().poll(cx).is_ready() {
                     return Poll::Ready(());
                 }
-                if ending.is_none() {
-                    let is_idle = idle.as_mut().is_some_and(|idle| idle.poll(cx).is_ready()) || self.slot.must_leave();
-                    if !is_idle && told.as_mut().poll(cx).is_pending() {
-                        return Poll::Pending;
-                    }
-                    ending = Some(is_idle.then(|| LeaveTimeout::new(&self.slot)));
-                    // The shutdown has to be polled to take effect: it may close an idle connection at once.
-                    connection.as_mut().graceful_shutdown();
-                    if connection.as_mut().poll(cx).is_ready() {
-                        return Poll::Ready(());
-                    }
-                }
-                match &mut ending {
-                    Some(Some(patience)) => patience.poll(cx),
-                    _ => Poll::Pending,
-                }
-            })
+            }
+            match &mut ending {
+                Some(Some(patience)) => patience.poll(cx),
+                _ => Poll::Pending,
+            }
         })
         .await;
     }

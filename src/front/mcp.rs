@@ -6,7 +6,6 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use axum::BoxError;
 use axum::body::Body as AxumBody;
 use axum::extract::{Path, Request, State};
 use axum::response::Response;
@@ -19,11 +18,11 @@ use tokio::time::Instant;
 
 use crate::auth::AuthError;
 use crate::body::Body;
-use crate::front::lazy_timeout::within;
-use crate::front::service::endpoint;
+use crate::front::endpoint_path::endpoint_name;
 use crate::front::{PeerAddress, ServerState, SharedServerState, SlotRequest, json, not_found, small_response};
 use crate::json::ByteString;
 use crate::jsonrpc::{RpcMessage, RpcPayload};
+use crate::lazy_timer::DeadlineElapsed;
 use crate::model::{Error, McpErrorKind, Principal};
 use crate::revision::{self, BodyHint, McpRequest, RequestHead};
 use crate::telemetry::Metrics;
@@ -66,53 +65,24 @@ pub(super) async fn sse_one_endpoint(
     }
 }
 
+/// Answers a request in the given dialect, or in the one that the request is written in.
 async fn serve_route(
     fronts: &SharedServerState,
     name: &str,
-    mut request: Request,
+    request: Request,
     dialect: Option<&'static dyn revision::Dialect>,
 ) -> Response {
-    let place = request.extensions_mut().remove::<Arc<SlotRequest>>();
-    serve_as(&fronts.load_full(), name, request, (None, place.as_deref()), dialect).await.map(AxumBody::new)
-}
-
-/// Answers a request to an endpoint. `peer` is its client, if no extension names it. `place` is its connection's slot.
-pub(super) async fn serve<B>(
-    front: &ServerState,
-    name: &str,
-    request: http::Request<B>,
-    peer: Option<PeerAddress>,
-    place: Option<&SlotRequest>,
-) -> http::Response<Body>
-where
-    B: http_body::Body + Send,
-    B::Data: Send,
-    B::Error: Into<BoxError>,
-{
-    serve_as(front, name, request, (peer, place), None).await
-}
-
-/// Answers a request in the given dialect, or in the one that the request is written in.
-async fn serve_as<B>(
-    front: &ServerState,
-    name: &str,
-    request: http::Request<B>,
-    (peer, place): (Option<PeerAddress>, Option<&SlotRequest>),
-    dialect: Option<&'static dyn revision::Dialect>,
-) -> http::Response<Body>
-where
-    B: http_body::Body + Send,
-    B::Data: Send,
-    B::Error: Into<BoxError>,
-{
-    let received = Instant::now();
-    let (head, body) = request.into_parts();
+    let (received, front) = (Instant::now(), fronts.load_full());
+    let (mut head, body) = request.into_parts();
+    let place = head.extensions.remove::<Arc<SlotRequest>>();
+    let peer = head.extensions.get::<PeerAddress>().copied();
     let principal = front.keys.authenticate(&head.headers);
     if let (Ok(_), Some(place)) = (&principal, place) {
         place.admit();
     }
     let arrived = AuthenticatedRequest { principal, head, peer, received };
-    catch_panic(&front.downstream.metrics, handle(front, name, arrived, read(front, body), dialect)).await
+    let serving = handle(&front, name, arrived, read(&front, body), dialect);
+    catch_panic(&front.downstream.metrics, serving).await.map(AxumBody::new)
 }
 
 /// Answers a request to an endpoint whose body has arrived.
@@ -125,7 +95,7 @@ pub(super) async fn serve_buffered(
     received: Instant,
 ) -> http::Response<Body> {
     let path = head.uri.path_and_query().cloned();
-    let name = path.as_ref().and_then(|path| endpoint(path.path())).unwrap_or_default();
+    let name = path.as_ref().and_then(|path| endpoint_name(path.path())).unwrap_or_default();
     let arrived = AuthenticatedRequest { principal, head, peer, received };
     let body = if body.len() > front.limits.body { Err(too_large(front)) } else { Ok(body) };
     catch_panic(&front.downstream.metrics, handle(front, name, arrived, std::future::ready(body), None)).await
@@ -166,7 +136,6 @@ async fn handle(
     let principal = match principal {
         Ok(principal) => principal,
         Err(denied) => {
-            let peer = peer.or_else(|| head.extensions.get::<PeerAddress>().copied());
             front.refused_keys.log(peer.map(|PeerAddress(address)| address), &denied);
             return unauthorized(front, &denied);
         }
@@ -239,18 +208,14 @@ fn inbound(
 }
 
 /// Reads the body within its limits.
-async fn read<B>(front: &ServerState, body: B) -> Result<Bytes, Error>
-where
-    B: http_body::Body,
-    B::Error: Into<BoxError>,
-{
-    let limit = front.limits.body;
-    let reading = Limited::new(body, limit).collect();
-    match within(front.limits.read_timeout, reading).await {
-        Some(Ok(collected)) => Ok(collected.to_bytes()),
-        Some(Err(e)) if e.is::<http_body_util::LengthLimitError>() => Err(too_large(front)),
-        Some(Err(_)) => Err(Error::new(McpErrorKind::InvalidRequest, "The body broke off")),
-        None => Err(body_timed_out(front)),
+async fn read(front: &ServerState, body: AxumBody) -> Result<Bytes, Error> {
+    let reading = Limited::new(body, front.limits.body).collect();
+    let until = Instant::now() + front.limits.read_timeout;
+    match front.downstream.timers.timeout_at(until, reading).await {
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Err(e)) if e.is::<http_body_util::LengthLimitError>() => Err(too_large(front)),
+        Ok(Err(_)) => Err(Error::new(McpErrorKind::InvalidRequest, "The body broke off")),
+        Err(DeadlineElapsed) => Err(body_timed_out(front)),
     }
 }
 

@@ -1,7 +1,7 @@
-//! Service of one connection: from a request to the routes. Owns the choice between the router and the fast path.
+//! Service of one connection: from a request to the routes. Owns the choice between the routes and the fast path.
 //!
-//! Does not answer requests (`mcp.rs`). Invariant: the fast path is taken only where the origin check has nothing to
-//! add, and it ends in the same function as the router.
+//! Does not answer requests. Invariant: the fast path is taken only where the origin check has nothing to add, and it
+//! ends in the same function as the routes.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
@@ -14,16 +14,17 @@ use axum::Router;
 use axum::body::Body as AxumBody;
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, Version, header};
+use http::{HeaderMap, HeaderValue, Request, Response, Uri, Version, header};
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 use tower::ServiceExt;
 
-use crate::body::Body;
 use crate::front::connection_limit::{ConnectionSlot, SlotRequest};
+use crate::front::endpoint_path::endpoint_name;
 use crate::front::h2_stall::StallTimeoutBody;
+use crate::front::head_limit::HeadLimit;
 use crate::front::origin::has_several_hosts;
-use crate::front::{ServerState, SharedServerState, mcp, small_response};
+use crate::front::{ServerState, SharedServerState};
 
 /// Request handler of a connection.
 #[derive(Clone)]
@@ -36,8 +37,6 @@ pub struct ConnectionService {
     /// True if each response must announce the end of its connection.
     closing: Arc<AtomicBool>,
     peer: Option<PeerAddress>,
-    /// Maximum size of an HTTP/1 request head, in bytes.
-    head_max: usize,
     /// Slot of this connection.
     slot: Option<Arc<ConnectionSlot>>,
 }
@@ -70,28 +69,17 @@ impl From<EitherBody> for GuardedBody {
     }
 }
 
-/// Response body of the fast path or of a route.
+/// Response body of a route.
 enum EitherBody {
-    /// Body of an endpoint.
-    Mcp(Body),
-    /// Body of a route.
     Route(AxumBody),
-    /// Either body over HTTP/2, where only the detector notices that its client stopped reading.
+    /// Body over HTTP/2, where only the detector notices that its client stopped reading.
     Watched(StallTimeoutBody),
 }
 
 impl ConnectionService {
     /// Creates the service from the routes and, for clients, the endpoints' state.
     pub fn new(router: Router, state: Option<SharedServerState>, local: bool) -> Self {
-        ConnectionService {
-            router,
-            state,
-            local,
-            closing: Arc::default(),
-            peer: None,
-            head_max: usize::MAX,
-            slot: None,
-        }
+        ConnectionService { router, state, local, closing: Arc::default(), peer: None, slot: None }
     }
 
     /// Returns the flag that makes connections end with their next response.
@@ -101,7 +89,7 @@ impl ConnectionService {
 
     /// Returns the state that serves a simple POST, if it goes to an endpoint and needs no origin check.
     pub(super) fn fast_path_state(&self, head: &Parts, known: &mut AcceptedHost) -> Option<Arc<ServerState>> {
-        endpoint(head.uri.path())?;
+        endpoint_name(head.uri.path())?;
         let front = self.state.as_ref()?.load_full();
         let same = known.state.as_ptr() == Arc::as_ptr(&front) && known.host.as_ref() == head.headers.get(header::HOST);
         let only_host = same && !has_several_hosts(&head.headers);
@@ -129,25 +117,15 @@ impl ConnectionService {
         ConnectionService { closing, ..self }
     }
 
-    /// Refuses larger heads. hyper has room for more, and judges only heads that arrive in parts.
+    /// Refuses larger heads of HTTP/1, before any route sees them.
     pub(super) fn with_head_max(self, head_max: usize) -> Self {
-        ConnectionService { head_max, ..self }
+        let limit = HeadLimit { head_max, state: self.state.clone() };
+        ConnectionService { router: limit.apply_to(self.router), ..self }
     }
 
     /// Reports the connection's requests to this slot.
     pub(super) fn in_slot(self, place: Arc<ConnectionSlot>) -> Self {
         ConnectionService { slot: Some(place), ..self }
-    }
-
-    /// Answers a request whose head is too large. The rest of the request is unknown.
-    fn refuse_head(&self) -> Response<GuardedBody> {
-        if let Some(fronts) = &self.state {
-            fronts.load().downstream.metrics.refused.with_label_values(&["head"]).inc();
-        }
-        let message = format!("The head of the request is larger than {} bytes (limits.head)", self.head_max);
-        let mut response = small_response(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "head_too_large", &message);
-        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-        response.map(|body| EitherBody::Mcp(body).into())
     }
 
     /// Returns a counter of responses that their client did not read.
@@ -166,35 +144,10 @@ impl ConnectionService {
     }
 }
 
-/// Returns the endpoint that a path names: `/mcp` or `/mcp/{name}`, with or without a slash at the end, as the routes
-/// do.
-pub(super) fn endpoint(path: &str) -> Option<&str> {
-    let rest = path.strip_prefix("/mcp")?;
-    if rest.is_empty() || rest == "/" {
-        return Some("");
-    }
-    let name = rest.strip_prefix('/')?;
-    let name = name.strip_suffix('/').unwrap_or(name);
-    let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
-    (plain && !name.is_empty()).then_some(name)
-}
-
 /// True if the origin check would let the request pass unchanged.
 fn needs_no_origin_check(front: &ServerState, local: bool, headers: &HeaderMap, uri: &Uri) -> bool {
     let plain = !headers.contains_key(header::ORIGIN) && !has_several_hosts(headers);
     plain && (local || front.hosts.accepts_request(headers, uri).is_ok())
-}
-
-/// Returns the size of a request's head as its client wrote it, in bytes. Spaces around values are lost by then.
-fn head_size<B>(request: &Request<B>) -> usize {
-    let target = request.uri().path_and_query().map_or(1, |target| target.as_str().len());
-    let authority = request.uri().authority().map_or(0, |authority| authority.as_str().len());
-    let line = request.method().as_str().len() + target + authority + " HTTP/1.1\r\n\r\n ".len();
-    line + request
-        .headers()
-        .iter()
-        .map(|(name, value)| name.as_str().len() + value.len() + ": \r\n".len())
-        .sum::<usize>()
 }
 
 /// Adds the end of the connection to a response if the connection is closing. HTTP/2 has GOAWAY for that.
@@ -231,27 +184,8 @@ impl hyper::service::Service<Request<Incoming>> for ConnectionService {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let closing = self.closing.clone();
-        // HTTP/2 limits heads by itself (SETTINGS_MAX_HEADER_LIST_SIZE).
-        if request.version() <= Version::HTTP_11 && head_size(&request) > self.head_max {
-            let response = self.refuse_head();
-            return Box::pin(std::future::ready(Ok(response)));
-        }
         // The slot stays in use until the response is sent: the body holds this too.
         let place = self.slot.as_ref().map(|place| Arc::new(place.begin()));
-        if let Some(fronts) = &self.state
-            && endpoint(request.uri().path()).is_some()
-            && let front = fronts.load_full()
-            && needs_no_origin_check(&front, self.local, request.headers(), request.uri())
-        {
-            let peer = self.peer;
-            return Box::pin(async move {
-                let path = request.uri().path_and_query().cloned();
-                let name = path.as_ref().and_then(|path| endpoint(path.path())).unwrap_or_default();
-                let version = request.version();
-                let response = mcp::serve(&front, name, request, peer, place.as_deref()).await.map(EitherBody::Mcp);
-                Ok(with_connection_close(watch_if_h2(response, version, Some(&front), place), version, &closing))
-            });
-        }
         let (router, front, mut request) = (self.router.clone(), self.state.as_ref().map(|f| f.load_full()), request);
         if let Some(peer) = self.peer {
             request.extensions_mut().insert(peer);
@@ -274,7 +208,6 @@ impl http_body::Body for GuardedBody {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         match &mut self.get_mut().body {
-            EitherBody::Mcp(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
             EitherBody::Route(body) => Pin::new(body).poll_frame(cx),
             EitherBody::Watched(body) => Pin::new(body).poll_frame(cx),
         }
@@ -282,7 +215,6 @@ impl http_body::Body for GuardedBody {
 
     fn is_end_stream(&self) -> bool {
         match &self.body {
-            EitherBody::Mcp(body) => body.is_end_stream(),
             EitherBody::Route(body) => body.is_end_stream(),
             EitherBody::Watched(body) => body.is_end_stream(),
         }
@@ -290,27 +222,8 @@ impl http_body::Body for GuardedBody {
 
     fn size_hint(&self) -> SizeHint {
         match &self.body {
-            EitherBody::Mcp(body) => body.size_hint(),
             EitherBody::Route(body) => body.size_hint(),
             EitherBody::Watched(body) => body.size_hint(),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::endpoint;
-
-    #[test]
-    fn paths_name_endpoints_as_the_routes_do() {
-        for (path, name) in [("/mcp", ""), ("/mcp/", ""), ("/mcp/a", "a"), ("/mcp/a-b_1/", "a-b_1")] {
-            assert_eq!(endpoint(path), Some(name), "{path}");
-        }
-        for path in ["/", "/mcpx", "/mcp/a/b", "/mcp//", "/mcp///", "/mcp/a//", "/mcp//a", "/mcp/.well-known/x"] {
-            assert_eq!(endpoint(path), None, "{path}");
-        }
-        for path in ["/mcp/a%20b", "/MCP", "/metrics"] {
-            assert_eq!(endpoint(path), None, "{path}");
         }
     }
 }

@@ -35,10 +35,10 @@ use tokio::time::Instant;
 use crate::body::Body;
 use crate::json::{ByteString, JsonObject, RawJson};
 use crate::jsonrpc::{MalformedMessage, RequestId, RpcMessage, RpcPayload};
+use crate::lazy_timer::TimerPool;
 use crate::model::{Error, McpErrorKind, Principal, Server};
 use crate::session::{ParkedCalls, Sessions, StateSealer};
 use crate::telemetry::Metrics;
-use crate::timer_pool::TimerPool;
 
 pub use attribution::InputRecord;
 pub use correlation::PendingCalls;

@@ -11,12 +11,12 @@ use futures_util::future::{Either, select};
 
 use crate::json::RawJson;
 use crate::jsonrpc::RpcError;
+use crate::lazy_timer::TimerPool;
 use crate::link::{Link, LinkError, ProbeState};
 use crate::model::Server;
 use crate::revision::side_traffic::SideTraffic;
 use crate::revision::{PendingCalls, legacy, v2026_07_28};
 use crate::telemetry::Metrics;
-use crate::timer_pool::TimerPool;
 
 /// Options for connecting to a server.
 #[derive(Clone)]

@@ -13,11 +13,11 @@ use tokio::sync::mpsc;
 use tokio::time::{Duration, Instant};
 
 use crate::body::Body;
+use crate::lazy_timer::TimerPool;
 use crate::model::{Error, Exchange, ExchangeEvent, InputRequired, Notification, Outcome};
 use crate::revision::json_response;
 use crate::sse;
 use crate::telemetry::{CountGuard, Metrics};
-use crate::timer_pool::TimerPool;
 
 /// Encoder of one exchange's events for a revision.
 pub(super) trait ResponseEncoder: Send + 'static {

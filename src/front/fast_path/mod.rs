@@ -23,8 +23,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http::request::Parts;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
-use tokio::task::coop;
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::CachedIdentity;
@@ -32,6 +31,7 @@ use crate::front::connection_limit::{ConnectionSlot, SlotRequest};
 use crate::front::fast_path::rewind::H2_PREFACE;
 use crate::front::service::{AcceptedHost, ConnectionService};
 use crate::front::{PeerAddress, ServerState, mcp};
+use crate::lazy_timer::LazyTimer;
 
 pub(super) use rewind::Rewind;
 
@@ -94,11 +94,8 @@ where
             if terms.slot.must_leave() {
                 return Poll::Ready(NextRequest::Closed);
             }
-            if over || timer.poll(cx, until, again).is_ready() {
-                Poll::Ready(connection.on_timeout())
-            } else {
-                Poll::Pending
-            }
+            let timed_out = if again { timer.poll_until(cx, until) } else { timer.poll_again_until(cx, until) };
+            if over || timed_out.is_ready() { Poll::Ready(connection.on_timeout()) } else { Poll::Pending }
         });
         let request = match next.await {
             NextRequest::Request(request) => request,
@@ -280,33 +277,5 @@ struct ClientGone;
 impl From<io::Error> for ClientGone {
     fn from(_: io::Error) -> Self {
         ClientGone
-    }
-}
-
-/// Timer that is set anew for each request and rarely fires. It may fire too early, and only then is set to the time it
-/// is needed for.
-#[derive(Default)]
-struct LazyTimer(Option<Pin<Box<Sleep>>>);
-
-impl LazyTimer {
-    /// Waits until `until`. `again` is false at the first poll of a wait: a timer that is set need not be polled before
-    /// it wakes.
-    fn poll(&mut self, cx: &mut Context<'_>, until: Instant, again: bool) -> Poll<()> {
-        let mut is_new = false;
-        let sleep = self.0.get_or_insert_with(|| {
-            is_new = true;
-            Box::pin(tokio::time::sleep_until(until))
-        });
-        if !again && !is_new && !sleep.is_elapsed() {
-            return Poll::Pending;
-        }
-        loop {
-            // With its cooperative budget spent, the task would only be woken again and the timer would not be set.
-            ready!(pin!(coop::unconstrained(sleep.as_mut())).poll(cx));
-            if sleep.deadline() >= until {
-                return Poll::Ready(());
-            }
-            sleep.as_mut().reset(until);
-        }
     }
 }

@@ -1,27 +1,67 @@
-//! Pool of timers for deadlines that are set for every call and hardly ever pass.
+//! Timers for deadlines that are set for every request and hardly ever pass.
 //!
-//! Owns [`TimerPool`], which reuses timers that are already armed. The runtime keeps its timers in one structure under
-//! one lock, and each call would add and remove two or three. A pooled timer may fire early for its new user, who then
-//! arms it for the right time. Does not know what it waits for. Invariant: a [`PooledTimer`] never completes early.
+//! Owns [`LazyTimer`], which stays armed from one deadline to the next, and [`TimerPool`], which passes armed timers on.
+//! Does not know what it waits for. Invariant: no timer completes early.
+//!
+//! The runtime keeps its timers in one structure under one lock, and each call would add and remove two or three. A
+//! timer that is armed already may fire early for its new deadline. Only then is it armed for the right time.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
+use tokio::task::coop;
 use tokio::time::{Instant, Sleep};
 
 /// Limit of spare timers. Each holds its last waker until it fires.
 const SPARE_MAX: usize = 256;
 
+/// Timer that is armed when it is first waited for, and stays armed for the next deadline.
+#[derive(Debug, Default)]
+pub struct LazyTimer(Option<Pin<Box<Sleep>>>);
+
+impl LazyTimer {
+    /// Waits until `until`.
+    pub fn poll_until(&mut self, cx: &mut Context<'_>, until: Instant) -> Poll<()> {
+        let sleep = self.0.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
+        // A later deadline needs no new entry in the runtime. An earlier one does: the timer would be late.
+        if sleep.deadline() > until {
+            sleep.as_mut().reset(until);
+        }
+        loop {
+            // With its cooperative budget spent, the task would only be woken again and the timer would not be set.
+            ready!(pin!(coop::unconstrained(sleep.as_mut())).poll(cx));
+            if sleep.deadline() >= until {
+                return Poll::Ready(());
+            }
+            sleep.as_mut().reset(until);
+        }
+    }
+
+    /// Begins to wait until `until`, as the task that waited before. A timer that is armed need not be polled: it wakes
+    /// that task.
+    pub fn poll_again_until(&mut self, cx: &mut Context<'_>, until: Instant) -> Poll<()> {
+        match &self.0 {
+            Some(sleep) if !sleep.is_elapsed() && sleep.deadline() <= until => Poll::Pending,
+            _ => self.poll_until(cx, until),
+        }
+    }
+
+    /// True if the timer will fire.
+    fn is_armed(&self) -> bool {
+        self.0.as_ref().is_some_and(|sleep| !sleep.is_elapsed())
+    }
+}
+
 /// Armed timers that no task waits for.
 #[derive(Debug, Default)]
-pub struct TimerPool(Mutex<Vec<Pin<Box<Sleep>>>>);
+pub struct TimerPool(Mutex<Vec<LazyTimer>>);
 
 /// Future that completes at a given time.
 pub struct PooledTimer {
     until: Instant,
-    timer: Option<Pin<Box<Sleep>>>,
+    timer: Option<LazyTimer>,
     pool: Arc<TimerPool>,
 }
 
@@ -56,7 +96,7 @@ impl TimerPool {
         .await
     }
 
-    fn take_spare(&self) -> Option<Pin<Box<Sleep>>> {
+    fn take_spare(&self) -> Option<LazyTimer> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 }
@@ -65,26 +105,15 @@ impl Future for PooledTimer {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let PooledTimer { until, timer, pool: home } = &mut *self;
-        let timer = timer.get_or_insert_with(|| match home.take_spare() {
-            // A timer that fires earlier can be re-armed for later without a new entry; a later one would be late.
-            Some(timer) if timer.deadline() <= *until => timer,
-            _ => Box::pin(tokio::time::sleep_until(*until)),
-        });
-        loop {
-            ready!(timer.as_mut().poll(cx));
-            if timer.deadline() >= *until {
-                return Poll::Ready(());
-            }
-            timer.as_mut().reset(*until);
-        }
+        let PooledTimer { until, timer, pool } = &mut *self;
+        timer.get_or_insert_with(|| pool.take_spare().unwrap_or_default()).poll_until(cx, *until)
     }
 }
 
 impl Drop for PooledTimer {
     fn drop(&mut self) {
         // A timer that has fired is of no use to others.
-        let Some(timer) = self.timer.take().filter(|timer| !timer.is_elapsed()) else { return };
+        let Some(timer) = self.timer.take().filter(LazyTimer::is_armed) else { return };
         let mut kept = self.pool.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Over the limit the timer is dropped, which removes it from the runtime.
         if kept.len() < SPARE_MAX {
@@ -133,6 +162,22 @@ mod tests {
         for task in others.collect::<Vec<_>>() {
             task.await.unwrap();
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_timer_serves_one_deadline_after_another() {
+        let (second, start) = (Duration::from_secs(1), Instant::now());
+        let mut timer = LazyTimer::default();
+        for n in [2, 3, 1, 4, 5, 9] {
+            // Each wait but the last is given up half-way.
+            let until = start + second * n;
+            let first = poll_fn(|cx| Poll::Ready(timer.poll_again_until(cx, until))).await;
+            assert!(first.is_pending() && timer.is_armed());
+        }
+        poll_fn(|cx| timer.poll_until(cx, start + second * 9)).await;
+        assert_eq!(start.elapsed(), second * 9);
+        poll_fn(|cx| timer.poll_again_until(cx, start + second * 9)).await;
+        assert_eq!((start.elapsed(), timer.is_armed()), (second * 9, false), "it was over already");
     }
 
     /// Work that is always ready, like a socket that is written to faster than it is read.
