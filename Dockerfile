@@ -20,18 +20,27 @@ RUN if [ "$(uname -m)" = aarch64 ]; then \
 # The dependencies first, as a layer of their own: they take minutes and change seldom. The cache mount holds only
 # downloads, so a builder that starts with an empty one is slower and nothing else.
 COPY Cargo.toml Cargo.lock ARCHITECTURE.md ./
+COPY crates/jsonrpc/Cargo.toml crates/jsonrpc/
+COPY crates/mock/Cargo.toml crates/mock/
+COPY crates/model/Cargo.toml crates/model/
+COPY crates/random/Cargo.toml crates/random/
+COPY crates/session/Cargo.toml crates/session/
+COPY crates/telemetry/Cargo.toml crates/telemetry/
+COPY crates/testing/Cargo.toml crates/testing/
 RUN --mount=type=cache,id=moongate-crates,target=/usr/local/cargo/registry \
     mkdir -p src benches/gateway \
     && echo 'fn main() {}' > src/main.rs \
     && echo 'fn main() {}' > benches/gateway/main.rs \
     && : > src/lib.rs \
+    && for crate in crates/*; do mkdir "$crate/src" && : > "$crate/src/lib.rs"; done \
     && cargo build --locked --release --bin moongate \
-    && rm -r src
+    && rm -r src crates
 COPY config config
+COPY crates crates
 COPY src src
 # A copied file keeps its age, and cargo would take it for older than the stand-in built above.
 RUN --mount=type=cache,id=moongate-crates,target=/usr/local/cargo/registry \
-    touch src/main.rs src/lib.rs \
+    touch src/main.rs src/lib.rs crates/*/src/lib.rs \
     && cargo build --locked --release --bin moongate
 
 # ---- what both images start from ----

@@ -1,16 +1,15 @@
 #![doc = include_str!("../ARCHITECTURE.md")]
 
+pub use moongate_jsonrpc::{json, message as jsonrpc, sse};
+pub use moongate_session::store;
+pub use {
+    moongate_mock as mock, moongate_model as model, moongate_random as random, moongate_session as session,
+    moongate_telemetry as telemetry,
+};
+
 // In reading order. Each module may use only the ones above it; `tests/tidy.rs` checks that.
-pub mod random;
-pub mod json;
-pub mod jsonrpc;
-pub mod sse;
 pub mod body;
 pub mod lazy_timer;
-pub mod model;
-pub mod telemetry;
-pub mod store;
-pub mod session;
 pub mod policy;
 pub mod link;
 pub mod auth;
@@ -20,6 +19,5 @@ pub mod gateway;
 pub mod front;
 pub mod admin;
 pub mod config;
-pub mod mock;
 pub mod app;
 pub mod cli;

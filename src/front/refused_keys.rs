@@ -65,7 +65,7 @@ mod tests {
     use std::net::Ipv6Addr;
 
     use super::*;
-    use crate::telemetry::logs::testing::capture;
+    use moongate_testing::logs::capture;
 
     #[tokio::test(start_paused = true)]
     async fn an_address_has_a_line_a_second_with_the_cause() {

@@ -334,11 +334,12 @@ mod tests {
     use super::*;
     use crate::gateway::{Gateway, GatewaySettings, NameRules};
     use crate::link::reaper::Reaper;
-    use crate::model::{Server as _, testing};
+    use crate::model::Server as _;
     use crate::policy::{ANONYMOUS, AccessTable};
     use crate::telemetry::CallLog;
     use crate::telemetry::Metrics;
     use crate::upstream::{ConnectTarget, ServerSettings, UpstreamContext};
+    use moongate_testing as testing;
 
     fn gateway() -> Arc<Gateway> {
         let connect = ConnectTarget::Stdio { command: "none".to_owned(), args: Vec::new(), env: Vec::new(), cwd: None };

@@ -255,7 +255,7 @@ mod tests {
     use tokio::io::AsyncWriteExt;
 
     use super::*;
-    use crate::telemetry::logs::testing::{Captured, capture};
+    use moongate_testing::logs::{Captured, capture};
 
     fn of(text: &str) -> Option<String> {
         let lines: Vec<String> = text.lines().map(str::to_owned).collect();

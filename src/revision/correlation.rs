@@ -495,7 +495,7 @@ mod tests {
     fn caller() -> Caller {
         Caller {
             capabilities: ClientCapabilities { sample: true, ..ClientCapabilities::default() },
-            ..(*crate::model::testing::caller(1, None)).clone()
+            ..(*moongate_testing::caller(1, None)).clone()
         }
     }
 
@@ -506,7 +506,7 @@ mod tests {
         let ask = r#"{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{}}"#;
         let ask = RpcMessage::parse(&Bytes::from_static(ask.as_bytes())).unwrap();
         let open = |session: &str, sample| {
-            let caller = crate::model::testing::caller(1, Some(session));
+            let caller = moongate_testing::caller(1, Some(session));
             calls.open(
                 &Caller {
                     capabilities: ClientCapabilities { sample, ..ClientCapabilities::default() },
@@ -542,7 +542,7 @@ mod tests {
         let ask = RpcMessage::parse(&Bytes::from_static(ask.as_bytes())).unwrap();
         let caller = |session: &str| {
             let principal = if session == "other" { 2 } else { 1 };
-            let caller = crate::model::testing::caller(principal, Some(session));
+            let caller = moongate_testing::caller(principal, Some(session));
             Caller {
                 capabilities: ClientCapabilities { sample: true, ..ClientCapabilities::default() },
                 ..(*caller).clone()
@@ -590,7 +590,7 @@ mod tests {
         let ask = RpcMessage::parse(&Bytes::from_static(json.as_bytes())).unwrap();
         let RpcMessage::Request(request) = ask.clone() else { unreachable!() };
         let able = |id| {
-            let caller = crate::model::testing::caller(id, None);
+            let caller = moongate_testing::caller(id, None);
             Caller {
                 capabilities: ClientCapabilities { sample: true, ..ClientCapabilities::default() },
                 ..(*caller).clone()
@@ -618,7 +618,7 @@ mod tests {
     async fn who_gives_up_many_calls_is_not_forgotten() {
         let calls = PendingCalls::default();
         let able = |session: &str| {
-            let caller = crate::model::testing::caller(1, Some(session));
+            let caller = moongate_testing::caller(1, Some(session));
             Caller {
                 capabilities: ClientCapabilities { sample: true, ..ClientCapabilities::default() },
                 ..(*caller).clone()
@@ -646,7 +646,7 @@ mod tests {
         let ask = r#"{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{}}"#;
         let ask = RpcMessage::parse(&Bytes::from_static(ask.as_bytes())).unwrap();
         let able = |id| {
-            let caller = crate::model::testing::caller(id, None);
+            let caller = moongate_testing::caller(id, None);
             Caller {
                 capabilities: ClientCapabilities { sample: true, ..ClientCapabilities::default() },
                 ..(*caller).clone()
@@ -655,12 +655,12 @@ mod tests {
         let open = |caller: &Caller| calls.open(caller, LogInterest::Never, CallTarget::default());
         let (first, second) = (open(&able(1)), open(&able(1)));
         assert_eq!([find(&ask), find(&ask)], [Some(first.id), Some(second.id)], "each in its turn");
-        let unable = crate::model::testing::caller(2, None);
+        let unable = moongate_testing::caller(2, None);
         let other = open(&unable);
         assert_eq!(find(&ask), None, "it could be about the other principal's call");
         assert!(calls.has_other_clients(&able(1)) && calls.has_other_clients(&unable));
         drop((first, second));
-        assert!(!calls.has_other_clients(&crate::model::testing::caller(3, None)), "neither of the two can be asked");
+        assert!(!calls.has_other_clients(&moongate_testing::caller(3, None)), "neither of the two can be asked");
         drop(other);
         let record = InputRecord::default();
         let calls = PendingCalls::with_record(record.clone());

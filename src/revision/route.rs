@@ -52,7 +52,7 @@ mod tests {
     #[test]
     fn what_needs_no_client_is_answered_at_once() {
         let calls = PendingCalls::default();
-        let caller = crate::model::testing::caller(1, Some("a"));
+        let caller = moongate_testing::caller(1, Some("a"));
         // With and without an open call.
         for _ in 0..2 {
             let MessageRoute::Answer(pong) = route(&calls, r#"{"jsonrpc":"2.0","id":"p","method":"ping"}"#) else {

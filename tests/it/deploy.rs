@@ -42,7 +42,7 @@ fn the_images_are_built_with_the_version_that_the_crate_asks_for() {
 fn the_images_build_has_every_file_that_the_sources_include() {
     let ignore = std::fs::read_to_string(root().join(".dockerignore")).unwrap();
     let given: Vec<&str> = ignore.lines().filter_map(|line| line.strip_prefix('!')).collect();
-    let mut files = vec![root().join("src")];
+    let mut files = vec![root().join("src"), root().join("crates")];
     let mut included = 0;
     while let Some(path) = files.pop() {
         if path.is_dir() {

@@ -54,7 +54,7 @@ pub(super) fn suggested_level(filter: &str) -> Option<&'static str> {
 /// Whether some part of the filter sets a level.
 pub(super) fn has_level(filter: &str) -> bool {
     // Our own logs alone, at every level.
-    let own = |part: &str| part == "moongate" || part.starts_with("moongate::");
+    let own = |part: &str| part == "moongate" || part.starts_with("moongate::") || part.starts_with("moongate_");
     parts(filter).any(|part| is_level(part.rsplit_once('=').map_or(part, |(_, level)| level.trim())) || own(part))
 }
 

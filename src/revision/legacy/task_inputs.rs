@@ -515,7 +515,7 @@ mod tests {
         };
         let (opened, _) = tokio::join!(legacy::open(&link, &calls, &hello), opening);
         let server = legacy::LegacyConnection::attach(link, calls, hello, opened.unwrap());
-        let caller = crate::model::testing::caller(1, Some("s"));
+        let caller = moongate_testing::caller(1, Some("s"));
         let task = ByteString::literal("t");
         let mut end = server.call(&caller, Call::for_task(TaskMethod::Result, &task));
         let (event, ()) = tokio::join!(tokio::time::timeout(Duration::from_secs(20), end.next_event()), async {

@@ -289,9 +289,10 @@ mod tests {
     use super::*;
     use crate::json::{JsonObject, RawJson};
     use crate::jsonrpc::RpcError;
-    use crate::model::{Call, LogFilter, McpMethod, testing};
+    use crate::model::{Call, LogFilter, McpMethod};
     use crate::upstream::testing::{dialing, settings};
     use crate::upstream::{ServerSettings, Upstream, UpstreamState};
+    use moongate_testing as testing;
 
     #[tokio::test(start_paused = true)]
     async fn the_notifications_of_a_call_are_bounded_and_its_answer_comes() {

@@ -128,7 +128,8 @@ fn is_safe(call: &Call) -> bool {
 mod tests {
     use super::*;
     use crate::json::JsonObject;
-    use crate::model::{McpErrorKind, testing};
+    use crate::model::McpErrorKind;
+    use moongate_testing as testing;
 
     fn error(again: Retryable) -> Error {
         Error { retryable: again, ..Error::new(McpErrorKind::ServerRefused, "HTTP status 503") }

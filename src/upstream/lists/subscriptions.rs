@@ -271,7 +271,8 @@ mod tests {
 
     use super::*;
     use crate::json::{JsonObject, RawJson};
-    use crate::model::{Call, Exchange, ItemKind, NotificationStream, ServerCapabilities, ServerDescription, testing};
+    use crate::model::{Call, Exchange, ItemKind, NotificationStream, ServerCapabilities, ServerDescription};
+    use moongate_testing as testing;
 
     /// Server whose streams are scripted by the test.
     #[derive(Default)]

@@ -577,9 +577,10 @@ mod tests {
 
     use super::*;
     use crate::json::{JsonObject, RawJson};
-    use crate::model::{Outcome, TaskStatus, testing};
+    use crate::model::{Outcome, TaskStatus};
     use crate::upstream::memory::{MemoryServer, ServerBehaviour, call};
     use crate::upstream::{ServerStart, SharingMode};
+    use moongate_testing as testing;
 
     fn key(text: &str) -> ByteString {
         ByteString::from(text)

@@ -152,9 +152,10 @@ mod tests {
 
     use super::*;
     use crate::json::{JsonObject, RawJson};
-    use crate::model::{Call, Caller, Error, ItemKind, McpMethod, Outcome, testing};
+    use crate::model::{Call, Caller, Error, ItemKind, McpMethod, Outcome};
     use crate::upstream::testing::{ServerSide, dialing, settings};
     use crate::upstream::{ServerSettings, ServerStart, SharingMode, Upstream, UpstreamState};
+    use moongate_testing as testing;
 
     const SOON: Duration = Duration::from_secs(2);
 

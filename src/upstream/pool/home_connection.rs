@@ -90,7 +90,7 @@ pub(in crate::upstream) fn input_is_ambiguous(active: &UpstreamConnection) -> bo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::testing;
+    use moongate_testing as testing;
 
     #[test]
     fn who_was_first_on_the_main_connection_stays() {

@@ -142,7 +142,7 @@ pub(in crate::upstream) fn is_about_task(call: &Call) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::testing;
+    use moongate_testing as testing;
 
     #[test]
     fn who_must_not_meet_gets_another_connection() {

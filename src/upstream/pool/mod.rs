@@ -478,9 +478,9 @@ fn can_request_input(active: &UpstreamConnection, era: Era) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::testing;
     use crate::upstream::memory::{MemoryServer, ServerBehaviour, tool};
     use crate::upstream::open_call;
+    use moongate_testing as testing;
 
     #[tokio::test(start_paused = true)]
     async fn of_two_sessions_that_find_a_pipe_empty_one_stays() {

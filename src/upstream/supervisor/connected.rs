@@ -580,10 +580,11 @@ mod tests {
 
     use super::*;
     use crate::json::{ByteString, JsonObject, RawJson};
-    use crate::model::{Call, McpMethod, testing};
+    use crate::model::{Call, McpMethod};
     use crate::upstream::testing::{
         ChangingServer, ScriptedAnswer, ScriptedRequest, dialing, dialing_http, settings, settings_http,
     };
+    use moongate_testing as testing;
 
     /// HTTP server with sessions.
     #[derive(Default)]

@@ -120,9 +120,10 @@ mod tests {
     use tokio::time::Instant;
 
     use crate::json::{ByteString, JsonObject, RawJson};
-    use crate::model::{Call, Caller, ClientCapabilities, Error, ExchangeEvent, McpMethod, Outcome, testing};
+    use crate::model::{Call, Caller, ClientCapabilities, Error, ExchangeEvent, McpMethod, Outcome};
     use crate::upstream::testing::{ServerSide, dialing, settings};
     use crate::upstream::{PingSettings, ServerSettings, SharingMode, Upstream, UpstreamState};
+    use moongate_testing as testing;
 
     const MINUTE: Duration = Duration::from_secs(60);
 

@@ -1,0 +1,144 @@
+//! Running calls: notifications and input requests, then exactly one end.
+//!
+//! Owns the stream of events of one call. Does not know who runs it. Invariant: the last event is `Done`, and it comes
+//! exactly once.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures_util::{Stream, StreamExt, stream};
+use tokio::sync::oneshot;
+
+use crate::{Error, InputKind, Notification, TaskState};
+use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
+use moongate_jsonrpc::message::RpcError;
+
+/// Event of a running call.
+pub enum ExchangeEvent {
+    /// Notification about the call.
+    Notification(Notification),
+    /// Input from the client that the server needs before it can continue.
+    InputRequired(InputRequired),
+    /// End of the call: always present, always last, never twice.
+    Done(Result<Outcome, Error>),
+}
+
+/// Result of a call.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// Result members, without those that a revision adds.
+    pub result: JsonObject,
+    /// Permission of the server to cache the result.
+    pub cache_hint: Option<CacheHint>,
+    /// Task that the call became or was about. The result then holds the members around it.
+    pub task: Option<Box<TaskState>>,
+}
+
+/// Permission to cache a result: for how long, and for whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct CacheHint {
+    /// Milliseconds for which the result is fresh.
+    pub ttl_ms: u64,
+    /// True if principals may share the result.
+    pub public: bool,
+}
+
+/// Input that a server needs from the client.
+pub struct InputRequired {
+    /// Requests by the server's keys. Empty only if nothing but the state is to be returned.
+    pub requests: Vec<(ByteString, InputRequest)>,
+    /// Holder of the state meanwhile.
+    pub state: RequestState,
+    /// Requesting server, once the gateway knows it.
+    pub server: Option<ByteString>,
+    /// Channel for the responses. Dropped if the client will not respond.
+    pub responder: oneshot::Sender<InputResponses>,
+}
+
+/// Holder of an exchange's state while the client provides input.
+#[derive(Clone, Debug)]
+pub enum RequestState {
+    /// The server waits, so the exchange must stay open until the input arrives.
+    HeldByServer,
+    /// The server kept no state beyond this value, so the exchange may end.
+    CarriedByClient(Option<RawJson>),
+}
+
+/// Request for input from the client.
+#[derive(Clone, Debug)]
+pub struct InputRequest {
+    /// Kind of input, as far as it is known.
+    pub kind: InputKind,
+    /// Method of the request.
+    pub method: ByteString,
+    /// Params, unchanged.
+    pub params: JsonObject,
+}
+
+/// Responses of the client, by the server's keys.
+pub type InputResponses = Vec<(ByteString, Result<JsonObject, RpcError>)>;
+
+/// Running call. Dropping it cancels the call.
+pub struct Exchange {
+    events: Pin<Box<dyn Stream<Item = ExchangeEvent> + Send>>,
+}
+
+impl Exchange {
+    /// Creates an exchange from a stream. The stream should end in [`ExchangeEvent::Done`]; any other end is reported
+    /// as a failure of the gateway.
+    pub fn new(events: impl Stream<Item = ExchangeEvent> + Send + 'static) -> Self {
+        Exchange { events: Box::pin(events) }
+    }
+
+    /// Creates an exchange that is finished.
+    pub fn ready(end: Result<Outcome, Error>) -> Self {
+        Exchange::new(stream::once(std::future::ready(ExchangeEvent::Done(end))))
+    }
+
+    /// Creates an exchange that starts once `start` resolves.
+    pub fn start_with(start: impl Future<Output = Exchange> + Send + 'static) -> Self {
+        // Nothing starts before the first poll, so an exchange that is dropped unread costs nothing.
+        Exchange::new(stream::once(start).flatten())
+    }
+
+    /// Returns the next event. Must not be called after [`ExchangeEvent::Done`].
+    pub async fn next_event(&mut self) -> ExchangeEvent {
+        // A stream without an end must not leave the caller waiting: the call fails instead.
+        self.events.next().await.unwrap_or_else(|| ExchangeEvent::Done(Err(Error::internal("the exchange broke off"))))
+    }
+
+    /// Puts events in front that were read already.
+    pub fn prepend(self, events: Vec<ExchangeEvent>) -> Self {
+        // The common case keeps its stream and needs no new allocation.
+        if events.is_empty() { self } else { Exchange::new(stream::iter(events).chain(self.events)) }
+    }
+
+    /// Changes each event with `change`.
+    pub fn map(self, change: impl FnMut(ExchangeEvent) -> ExchangeEvent + Send + 'static) -> Self {
+        Exchange::new(self.events.map(change))
+    }
+
+    /// Waits for the end. Input requests are dropped, which refuses them.
+    pub async fn outcome(mut self) -> Result<Outcome, Error> {
+        loop {
+            // Dropping an input request closes its channel, which the server's side takes for a refusal.
+            if let ExchangeEvent::Done(end) = self.next_event().await {
+                return end;
+            }
+        }
+    }
+}
+
+impl Stream for Exchange {
+    type Item = ExchangeEvent;
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<ExchangeEvent>> {
+        self.events.as_mut().poll_next(cx)
+    }
+}
+
+impl Outcome {
+    /// Creates an outcome without a cache hint.
+    pub fn from_result(result: JsonObject) -> Self {
+        Outcome { result, cache_hint: None, task: None }
+    }
+}

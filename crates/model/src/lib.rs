@@ -1,0 +1,21 @@
+//! Neutral model between downstream and upstream: calls and events, independent of revisions.
+//!
+//! Owns the types that downstream dialects, the gateway and upstream connections exchange. No IO, no clock, no HTTP, no
+//! revision dates. Invariant: no type here can tell a stateful peer from a stateless one.
+
+mod call;
+mod error;
+mod exchange;
+mod server;
+mod task;
+
+pub use call::{
+    Call, Caller, ClientCapabilities, Continuation, DeferredCheck, InputKind, ItemKind, LogFilter, LogLevel, McpMethod,
+    Principal,
+};
+pub use error::{Error, ErrorOrigin, McpErrorKind, Retryable};
+pub use exchange::{
+    CacheHint, Exchange, ExchangeEvent, InputRequest, InputRequired, InputResponses, Outcome, RequestState,
+};
+pub use server::{Notification, NotificationStream, Server, ServerCapabilities, ServerDescription, SubscriptionFilter};
+pub use task::{TaskCapabilities, TaskMethod, TaskMode, TaskState, TaskStatus};

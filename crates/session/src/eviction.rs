@@ -1,0 +1,49 @@
+//! Room for a new session in a full table.
+//!
+//! Owns the choice of the session that ends for it. Does not count (`open` compares with `limits.sessions`). Invariant:
+//! a principal's own sessions go first, then those of the principal with the most. Sleeping sessions go before awake
+//! ones.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::{Session, Sessions};
+use moongate_jsonrpc::json::ByteString;
+
+type SessionTable = HashMap<ByteString, Arc<Session>>;
+
+impl Sessions {
+    /// Evicts one session for another. Returns false if all are in use.
+    pub(super) fn make_room(&self, table: &mut SessionTable, principal: u32) -> bool {
+        if self.evict_longest_idle(table, principal) {
+            return true;
+        }
+        self.principal_with_most(table).is_some_and(|most| self.evict_longest_idle(table, most))
+            || self.evict_persisted(None)
+    }
+
+    /// Finds the principal with the most sessions, sleeping ones included.
+    fn principal_with_most(&self, table: &SessionTable) -> Option<u32> {
+        let mut counts = self.persisted.count_by_principal();
+        for session in table.values() {
+            *counts.entry(session.principal.id).or_default() += 1;
+        }
+        counts.into_iter().max_by_key(|(id, count)| (*count, *id)).map(|(id, _)| id)
+    }
+
+    /// Evicts the longest idle session of a principal. Returns false if all of them are in use.
+    fn evict_longest_idle(&self, table: &mut SessionTable, principal: u32) -> bool {
+        if self.evict_persisted(Some(principal)) {
+            return true;
+        }
+        let idle = table.values().filter(|session| session.principal.id == principal && session.is_idle());
+        let oldest =
+            idle.min_by_key(|session| session.used_ms.load(Ordering::Relaxed)).map(|session| session.id.clone());
+        let oldest = oldest.and_then(|id| table.remove(&id));
+        if let Some(session) = &oldest {
+            session.end();
+        }
+        oldest.is_some()
+    }
+}

@@ -1,0 +1,125 @@
+//! Byte budget that all sessions share, in fair parts.
+//!
+//! Owns the counting. Does not know what the bytes are for (`resumption.rs`, `outbox.rs`). Invariant: the sum stays
+//! within the total, and no principal can fill it. The more a principal has, the more must be free for it to get more.
+//! A newcomer finds room without taking it from anybody.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use moongate_model::Principal;
+use moongate_telemetry::GaugeHandle;
+
+/// Maximum ratio of a principal's bytes to the free bytes. One principal alone gets eight ninths, two get eight
+/// seventeenths each, and so on.
+const MAX_SHARE: usize = 8;
+
+/// Byte budget of all sessions.
+pub(super) struct FairByteBudget {
+    total: usize,
+    used: AtomicUsize,
+    gauge: GaugeHandle,
+    /// Bytes of each principal that has sessions.
+    each: Mutex<HashMap<u32, Weak<AtomicUsize>>>,
+}
+
+/// Share of one session. All sessions of its principal use the same counter.
+pub(super) struct PrincipalShare {
+    budget: Arc<FairByteBudget>,
+    own: Arc<AtomicUsize>,
+}
+
+impl FairByteBudget {
+    pub(super) fn new(total: usize, gauge: GaugeHandle) -> Arc<Self> {
+        Arc::new(FairByteBudget { total, used: AtomicUsize::new(0), gauge, each: Mutex::default() })
+    }
+
+    /// Returns a session's share. Anonymous callers cannot be told apart, so each session counts as a principal.
+    pub(super) fn share(self: &Arc<Self>, principal: &Principal) -> PrincipalShare {
+        let own = if principal.id == Principal::ANONYMOUS { Arc::default() } else { self.counter_of(principal.id) };
+        PrincipalShare { budget: self.clone(), own }
+    }
+
+    fn counter_of(&self, principal: u32) -> Arc<AtomicUsize> {
+        let mut each = self.each.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(own) = each.get(&principal).and_then(Weak::upgrade) {
+            return own;
+        }
+        // Removes the entries of principals whose sessions have ended.
+        each.retain(|_, own| own.strong_count() > 0);
+        let own = Arc::default();
+        each.insert(principal, Arc::downgrade(&own));
+        own
+    }
+}
+
+impl PrincipalShare {
+    /// Reserves bytes. Returns false if the total, or the principal's share, has no room.
+    pub(super) fn try_reserve(&self, size: usize) -> bool {
+        // Not atomic with the total: concurrent sessions may exceed the share of their principal, but never the total.
+        let own = self.own.load(Ordering::Relaxed);
+        let fits = |used: usize| {
+            let sum = used.checked_add(size)?;
+            let free = self.budget.total.checked_sub(sum)?;
+            (own.saturating_add(size) <= free.saturating_mul(MAX_SHARE)).then_some(sum)
+        };
+        let taken = self.budget.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok();
+        if taken {
+            self.own.fetch_add(size, Ordering::Relaxed);
+            self.budget.gauge.add(i64::try_from(size).unwrap_or(i64::MAX));
+        }
+        taken
+    }
+
+    pub(super) fn release(&self, size: usize) {
+        self.own.fetch_sub(size, Ordering::Relaxed);
+        self.budget.used.fetch_sub(size, Ordering::AcqRel);
+        self.budget.gauge.sub(i64::try_from(size).unwrap_or(i64::MAX));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use moongate_telemetry::Metrics;
+
+    fn principal(id: u32) -> Principal {
+        Principal { name: format!("p{id}"), id }
+    }
+
+    fn fill(share: &PrincipalShare) -> usize {
+        (0..).take_while(|_| share.try_reserve(10)).count() * 10
+    }
+
+    #[test]
+    fn nobody_fills_it_and_who_comes_later_gets_room() {
+        let budget = FairByteBudget::new(9000, Metrics::new().outbox_bytes.clone());
+        let (first, again, second) =
+            (budget.share(&principal(1)), budget.share(&principal(1)), budget.share(&principal(2)));
+        let most = fill(&first);
+        assert_eq!(most, 8000);
+        assert_eq!(fill(&again), 0, "another session of the same principal is not somebody else");
+        let late = fill(&second);
+        assert!(late >= 800, "{late}");
+        // As the first returns what exceeds its share, both get the same.
+        for _ in 0..2000 {
+            first.release(10);
+            fill(&second);
+            fill(&first);
+        }
+        let (one, two) = (first.own.load(Ordering::Relaxed), second.own.load(Ordering::Relaxed));
+        assert!(one.abs_diff(two) <= 900, "{one}, {two}");
+        assert!(budget.used.load(Ordering::Relaxed) <= 9000);
+        assert_eq!(budget.gauge.get(), i64::try_from(one + two).unwrap());
+    }
+
+    #[test]
+    fn sessions_of_nobody_in_particular_are_told_apart() {
+        let budget = FairByteBudget::new(900, Metrics::new().outbox_bytes.clone());
+        let (one, two) =
+            (budget.share(&principal(Principal::ANONYMOUS)), budget.share(&principal(Principal::ANONYMOUS)));
+        assert_eq!(fill(&one), 800);
+        assert!(fill(&two) >= 80);
+    }
+}

@@ -1,0 +1,362 @@
+//! State kept for clients between their requests: legacy sessions, and exchanges that wait for input responses.
+//!
+//! Owns the session table, its limit and its clock. Parked calls and sealed state have files of their own. Does not
+//! know how a session is encoded on the wire. Invariant: a session serves only the principal and the endpoint that it
+//! was opened for. Everything kept for it ends with it.
+
+pub mod store;
+mod fair_budget;
+mod persisted;
+mod task_results;
+mod outbox;
+mod parked;
+mod sealed_state;
+mod resumption;
+mod eviction;
+mod sleeping;
+mod session;
+mod subscription;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use base64::Engine;
+use bytes::Bytes;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::fair_budget::FairByteBudget;
+use crate::store::StateStore;
+use moongate_jsonrpc::json::{ByteString, JsonObject};
+use moongate_jsonrpc::message::{RequestId, RpcError};
+use moongate_model::{Caller, Error, McpErrorKind, NotificationStream, Principal};
+use moongate_telemetry::{CounterHandle, Metrics};
+
+pub use outbox::Outbox;
+pub use parked::{OpenInput, OpenInputRequest, ParkedCall, ParkedCallSettings, ParkedCalls, Ticket};
+pub use persisted::{PrincipalFingerprint, PrincipalFingerprints, RestoredFrom, SessionDigest, SessionRecord, digest};
+pub use resumption::{GET_STREAM, NextEvent, ReplaySettings, ResumptionBuffer, ResumptionReader, parse_id};
+pub use sealed_state::{SealBinding, SealError, StateSealer};
+pub use session::{OpenCall, SessionActivityGuard};
+pub use subscription::SessionSubscription;
+pub use task_results::{TaskResult, TaskResults};
+
+/// Maximum number of server requests that may wait for the client's response, for each session.
+const PENDING_MAX: usize = 64;
+/// Maximum number of open URL elicitations. The oldest is dropped for another.
+const ELICITATIONS_MAX: usize = 64;
+/// Maximum number of calls that one session may have open.
+const CALLS_MAX: usize = 1000;
+/// Maximum number of tasks that a session is notified of. The most recent ones stay.
+const TASKS_MAX: usize = 64;
+
+/// Table of all sessions.
+pub struct Sessions {
+    /// Results of calls that were requested as tasks.
+    pub task_results: TaskResults,
+    table: Mutex<HashMap<ByteString, Arc<Session>>>,
+    settings: ArcSwap<SessionSettings>,
+    metrics: Arc<Metrics>,
+    resumption: Arc<resumption::SharedResumption>,
+    outboxes: Arc<FairByteBudget>,
+    dropped_messages: CounterHandle,
+    epoch: Instant,
+    /// Sessions of a previous process, and sleeping ones, whose clients have not come back yet.
+    persisted: persisted::PersistedSessionTable,
+    store: StateStore,
+}
+
+/// Limits of sessions.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SessionSettings {
+    /// Maximum number of sessions.
+    pub max: usize,
+    /// Idle time without requests and streams after which a session ends.
+    pub idle: Duration,
+    /// Limits of their resumption buffers.
+    pub replay: ReplaySettings,
+    /// Maximum bytes queued for one session's GET stream.
+    pub outbox: usize,
+    /// Maximum bytes queued for the GET streams of all sessions together.
+    pub outbox_total: usize,
+    /// Maximum number of resources that one session may subscribe to.
+    pub subscriptions: usize,
+}
+
+/// Session of one client.
+pub struct Session {
+    /// Session id: a secret of 256 bits.
+    pub id: ByteString,
+    /// Principal that opened the session.
+    pub principal: Arc<Principal>,
+    /// Endpoint that the session was opened on.
+    pub scope: ByteString,
+    /// Caller as the session knows it, with its capabilities and its log level.
+    pub caller: ArcSwap<Caller>,
+    /// Messages for the session's GET stream.
+    pub outbox: Outbox,
+    /// Events sent on its streams.
+    pub resumption: Arc<ResumptionBuffer>,
+    /// Stream for every message to the client, where the transport has only one.
+    pub shared_stream: Option<SharedStream>,
+    /// Cancelled when the session ends.
+    pub ended: CancellationToken,
+    epoch: Instant,
+    subscriptions_max: usize,
+    used_ms: AtomicU64,
+    activities: AtomicU64,
+    next_request: AtomicU64,
+    pending: Mutex<HashMap<u64, PendingResponse>>,
+    calls: Mutex<Vec<(RequestId, CancellationToken)>>,
+    subscriptions: Mutex<HashMap<ByteString, SessionSubscription>>,
+    tasks: Mutex<VecDeque<ByteString>>,
+    stream: Mutex<CancellationToken>,
+    elicitations: Mutex<VecDeque<ByteString>>,
+    /// Notifications of a stream that broke off. They stay subscribed until the client comes back.
+    retained_notifications: Mutex<Option<NotificationStream>>,
+    /// True if `retained_notifications` has already received one.
+    has_unread_changes: AtomicBool,
+    /// True if the client may have missed changes and has not been notified.
+    pending_catch_up: AtomicBool,
+    /// Persisted row of the session, if it has one.
+    row: Option<persisted::SessionRowHandle>,
+    /// Responses that a previous process did not deliver: stream numbers and requests.
+    lost_requests: Mutex<HashMap<u64, RequestId>>,
+}
+
+/// Single stream for all messages to a client.
+#[derive(Clone)]
+pub struct SharedStream {
+    /// Queue for framed messages.
+    pub out: mpsc::Sender<Bytes>,
+    /// Frames one message.
+    pub frame: fn(&[u8]) -> Bytes,
+}
+
+/// Outcome of a subscribe request.
+pub enum SubscribeOutcome {
+    /// New subscription.
+    New(SessionSubscription),
+    /// Existing subscription.
+    Already(SessionSubscription),
+    /// Too many subscriptions in this session.
+    TooMany,
+}
+
+/// Channel for the client's response to one request.
+type PendingResponse = oneshot::Sender<Result<JsonObject, RpcError>>;
+
+impl Sessions {
+    /// Creates an empty table.
+    pub fn new(settings: SessionSettings, metrics: Arc<Metrics>) -> Self {
+        Sessions::persistent(settings, metrics, StateStore::memory(), PrincipalFingerprints::new())
+    }
+
+    /// Creates an empty table whose sessions outlive the process. `owners` are the fingerprints of the principals.
+    pub fn persistent(
+        settings: SessionSettings,
+        metrics: Arc<Metrics>,
+        store: StateStore,
+        owners: PrincipalFingerprints,
+    ) -> Self {
+        let resumption = resumption::SharedResumption::new(settings.replay.clone(), metrics.clone());
+        let task_results = TaskResults::new(metrics.clone());
+        let outboxes = FairByteBudget::new(settings.outbox_total, metrics.outbox_bytes.clone());
+        let dropped_messages = metrics.dropped.with_label_values(&["outbox"]);
+        let persisted = persisted::PersistedSessionTable::new(owners, store.is_persistent());
+        let (table, epoch) = (Mutex::default(), Instant::now());
+        let settings = ArcSwap::from_pointee(settings);
+        Sessions {
+            table,
+            settings,
+            metrics,
+            resumption,
+            outboxes,
+            dropped_messages,
+            task_results,
+            epoch,
+            persisted,
+            store,
+        }
+    }
+
+    /// Opens a session.
+    ///
+    /// A full table evicts the longest idle session of the same principal, or of the principal with the most. Fails if
+    /// all of those are in use.
+    pub fn open(&self, caller: Caller, scope: ByteString, pipe: Option<SharedStream>) -> Result<Arc<Session>, Error> {
+        let principal = caller.principal.clone();
+        let session = self.make(new_id(), caller, scope, pipe, None);
+        let max = self.settings.load().max;
+        let mut table = lock(&self.table);
+        // The limit counts sleeping sessions too, since their clients may come back at any time.
+        if table.len() + self.persisted.len() >= max && !self.make_room(&mut table, principal.id) {
+            self.metrics.refused.with_label_values(&["sessions"]).inc();
+            return Err(Error::new(
+                McpErrorKind::Overloaded,
+                format!("There are {max} sessions, and no more are allowed (limits.sessions)"),
+            ));
+        }
+        table.insert(session.id.clone(), session.clone());
+        self.count(&table);
+        // Persisted outside the lock, which every request needs.
+        drop(table);
+        session.persist();
+        Ok(session)
+    }
+
+    fn make(
+        &self,
+        id: ByteString,
+        caller: Caller,
+        scope: ByteString,
+        pipe: Option<SharedStream>,
+        rest: Option<&sleeping::SleepState>,
+    ) -> Arc<Session> {
+        // A restored session keeps its token: tasks that wait for its end hold clones of it.
+        let ended = rest.map_or_else(CancellationToken::new, |rest| rest.ended.clone());
+        let caller = match rest {
+            Some(rest) => rest.restore_caller(caller),
+            None => caller,
+        };
+        let principal = caller.principal.clone();
+        let caller = Caller { session: Some(id.clone()), ended: ended.clone(), ..caller };
+        let settings = self.settings.load();
+        Arc::new(Session {
+            outbox: Outbox::new(settings.outbox, self.outboxes.share(&principal), self.dropped_messages.clone()),
+            resumption: Arc::new(match rest {
+                Some(rest) => ResumptionBuffer::resume_from(self.resumption.clone(), &principal, rest.resume_position),
+                None => ResumptionBuffer::new(self.resumption.clone(), &principal, self.persisted.process_number()),
+            }),
+            // A session that ends with its stream need not outlive the process.
+            row: if pipe.is_none() { self.persisted.row(&id, &principal, &self.store) } else { None },
+            id,
+            principal,
+            scope,
+            caller: ArcSwap::from_pointee(caller),
+            subscriptions_max: settings.subscriptions,
+            shared_stream: pipe,
+            ended,
+            epoch: self.epoch,
+            used_ms: AtomicU64::new(self.now_ms()),
+            activities: AtomicU64::new(0),
+            // Request ids continue after sleep: a late response must not match a new request.
+            next_request: AtomicU64::new(rest.map_or(1, |rest| rest.next_request)),
+            pending: Mutex::default(),
+            calls: Mutex::default(),
+            subscriptions: Mutex::default(),
+            tasks: Mutex::default(),
+            stream: Mutex::default(),
+            elicitations: Mutex::default(),
+            retained_notifications: Mutex::default(),
+            has_unread_changes: AtomicBool::new(false),
+            pending_catch_up: AtomicBool::new(rest.is_some_and(|rest| rest.pending_catch_up)),
+            lost_requests: Mutex::default(),
+        })
+    }
+
+    fn count(&self, table: &HashMap<ByteString, Arc<Session>>) {
+        let asleep = self.persisted.len();
+        self.metrics.sessions.set(i64::try_from(table.len() + asleep).unwrap_or(i64::MAX));
+        self.metrics.sessions_asleep.set(i64::try_from(asleep).unwrap_or(i64::MAX));
+    }
+
+    /// Finds a session. Another principal or endpoint gets the same `None` as an unknown id.
+    pub fn find(&self, id: &str, principal: &Principal, scope: &ByteString) -> Option<Arc<Session>> {
+        let session = lock(&self.table).get(id.as_bytes()).cloned()?;
+        // A session of another principal looks like none: an id must not reveal that it exists.
+        let owned = *session.principal == *principal && session.scope == *scope;
+        owned.then(|| {
+            session.mark_active();
+            session
+        })
+    }
+
+    /// Closes a session.
+    pub fn close(&self, session: &Session) {
+        let mut table = lock(&self.table);
+        table.remove(&session.id);
+        self.count(&table);
+        drop(table);
+        session.end();
+    }
+
+    /// Changes the maximum number, the idle time, and the subscription limit of new sessions. Limits of resumption
+    /// buffers stay as they were.
+    pub fn adjust(&self, max: usize, idle: Duration, subscriptions: usize) {
+        let before = (**self.settings.load()).clone();
+        self.settings.store(Arc::new(SessionSettings { max, idle, subscriptions, ..before }));
+    }
+
+    /// Ends the sessions whose principal or endpoint is no longer allowed. Returns their number.
+    pub fn retain(&self, allowed: impl Fn(&Principal, &str) -> bool) -> usize {
+        let mut table = lock(&self.table);
+        let ended: Vec<_> = table.extract_if(|_, s| !allowed(&s.principal, &s.scope)).map(|(_, s)| s).collect();
+        let dormant = self.retain_persisted(allowed);
+        self.count(&table);
+        drop(table);
+        ended.iter().for_each(|session| session.end());
+        ended.len() + dormant
+    }
+
+    /// Ends the sessions that have been idle for too long. Returns their number.
+    pub fn expire_idle(&self) -> usize {
+        self.task_results.evict_expired();
+        let now = self.now_ms();
+        let time = self.settings.load().idle;
+        let idle = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let mut table = lock(&self.table);
+        let before = table.len();
+        table.retain(|_, session| {
+            session.resumption.evict_expired();
+            let keep = !session.is_idle() || now.saturating_sub(session.used_ms.load(Ordering::Relaxed)) < idle;
+            match keep {
+                true => session.persist_last_use(time),
+                false => session.end(),
+            }
+            keep
+        });
+        let dormant = self.persisted.expire(time, now, &self.store);
+        self.count(&table);
+        before - table.len() + dormant
+    }
+
+    /// Expires sessions and puts them to sleep, until it is dropped. `must_stay` returns true for a session that has to
+    /// stay awake.
+    pub async fn expire_forever(self: Arc<Self>, must_stay: impl Fn(&ByteString) -> bool) {
+        // Ten seconds at most, since sleep and the expiry of streams depend on this clock, too.
+        let mut clock = tokio::time::interval(self.settings.load().idle.min(Duration::from_secs(10)));
+        loop {
+            clock.tick().await;
+            let reaped = self.expire_idle();
+            self.sleep_unused(&must_stay);
+            if reaped > 0 {
+                tracing::debug!(reaped, "idle sessions ended");
+            }
+        }
+    }
+
+    /// Ends every session's stream, for the drain. The sessions stay.
+    pub fn end_streams(&self) {
+        for session in lock(&self.table).values() {
+            lock(&session.stream).cancel();
+        }
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.epoch.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+fn new_id() -> ByteString {
+    let bytes: [u8; 32] = moongate_random::random_bytes();
+    ByteString::from(base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(bytes))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

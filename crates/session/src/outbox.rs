@@ -1,0 +1,151 @@
+//! Messages that wait for a session's GET stream.
+//!
+//! Owns the queue and its bounds. Does not send them. Invariant: bounded in number and bytes, for one session and for
+//! all. The oldest makes room, and a message without room counts as dropped.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use tokio::sync::Notify;
+
+use crate::fair_budget::PrincipalShare;
+use moongate_jsonrpc::json::ByteString;
+use moongate_telemetry::CounterHandle;
+
+/// Maximum number of messages queued while no stream is open. The oldest goes first.
+const MESSAGES_MAX: usize = 256;
+
+/// Bounded queue with one reader at a time.
+pub struct Outbox {
+    queued: Mutex<OutboxMessages>,
+    added: Notify,
+    bytes_max: usize,
+    share: PrincipalShare,
+    dropped: CounterHandle,
+}
+
+#[derive(Default)]
+struct OutboxMessages {
+    messages: VecDeque<OutboxMessage>,
+    bytes: usize,
+}
+
+struct OutboxMessage {
+    message: Bytes,
+    /// Resource that the message is about, if it is only for its subscribers.
+    about: Option<ByteString>,
+}
+
+impl Outbox {
+    pub(super) fn new(bytes_max: usize, share: PrincipalShare, dropped: CounterHandle) -> Self {
+        Outbox { queued: Mutex::default(), added: Notify::new(), bytes_max, share, dropped }
+    }
+
+    /// Queues a message. Returns true if one was dropped: an old one, or this one if there is no room at all.
+    pub fn push(&self, message: Bytes, about: Option<ByteString>) -> bool {
+        let mut waiting = self.lock();
+        let size = message.len();
+        let mut gone = 0;
+        let fits = size <= self.bytes_max
+            && loop {
+                let full = waiting.messages.len() >= MESSAGES_MAX || waiting.bytes + size > self.bytes_max;
+                if !full && self.share.try_reserve(size) {
+                    break true;
+                }
+                if self.pop(&mut waiting).is_none() {
+                    break false;
+                }
+                gone += 1;
+            };
+        if fits {
+            waiting.bytes += size;
+            waiting.messages.push_back(OutboxMessage { message, about });
+        } else {
+            gone += 1;
+        }
+        drop(waiting);
+        self.dropped.inc_by(gone);
+        self.added.notify_one();
+        gone > 0
+    }
+
+    /// Returns true if no message is queued.
+    pub(super) fn is_empty(&self) -> bool {
+        self.lock().messages.is_empty()
+    }
+
+    /// Removes the queued messages about a resource.
+    pub(super) fn remove_about(&self, about: &ByteString) {
+        let mut waiting = self.lock();
+        let before = waiting.bytes;
+        waiting.messages.retain(|waiting| waiting.about.as_ref() != Some(about));
+        waiting.bytes = waiting.messages.iter().map(|waiting| waiting.message.len()).sum();
+        self.share.release(before - waiting.bytes);
+    }
+
+    /// Waits for the next message.
+    pub async fn next(&self) -> Bytes {
+        loop {
+            if let Some(next) = self.pop(&mut self.lock()) {
+                return next.message;
+            }
+            // `notify_one` leaves a permit, so a message pushed before this wait is not missed.
+            self.added.notified().await;
+        }
+    }
+
+    fn pop(&self, waiting: &mut OutboxMessages) -> Option<OutboxMessage> {
+        let first = waiting.messages.pop_front()?;
+        waiting.bytes -= first.message.len();
+        self.share.release(first.message.len());
+        Some(first)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, OutboxMessages> {
+        self.queued.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Outbox {
+    fn drop(&mut self) {
+        // The shared budget outlives the session.
+        let bytes = self.lock().bytes;
+        self.share.release(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::fair_budget::FairByteBudget;
+    use moongate_model::Principal;
+    use moongate_telemetry::Metrics;
+
+    #[tokio::test]
+    async fn it_is_bounded_in_bytes_and_the_oldest_makes_room() {
+        let metrics = Metrics::new();
+        let budget = FairByteBudget::new(10_000, metrics.outbox_bytes.clone());
+        let share = budget.share(&Principal { name: "p".to_owned(), id: 1 });
+        let dropped = metrics.dropped.with_label_values(&["outbox"]);
+        let outbox = Outbox::new(100, share, dropped.clone());
+        let of = |byte: u8, size: usize| Bytes::from(vec![byte; size]);
+        assert!(!outbox.push(of(1, 40), Some(ByteString::literal("a"))) && !outbox.push(of(2, 60), None));
+        assert_eq!(metrics.outbox_bytes.get(), 100);
+        assert!(outbox.push(of(3, 10), None), "the oldest one makes room");
+        assert_eq!((metrics.outbox_bytes.get(), dropped.get()), (70, 1));
+        assert!(outbox.push(of(4, 101), None), "what is larger than all has no room");
+        assert_eq!((metrics.outbox_bytes.get(), dropped.get()), (70, 2));
+        assert_eq!(outbox.next().now_or_never().unwrap()[0], 2);
+        outbox.push(of(5, 20), Some(ByteString::literal("b")));
+        outbox.remove_about(&ByteString::literal("b"));
+        assert_eq!(outbox.next().now_or_never().unwrap()[0], 3);
+        assert!(outbox.next().now_or_never().is_none());
+        assert_eq!(metrics.outbox_bytes.get(), 0);
+        outbox.push(of(6, 30), None);
+        drop(outbox);
+        assert_eq!(metrics.outbox_bytes.get(), 0);
+    }
+}

@@ -1,0 +1,305 @@
+//! Parked calls: exchanges whose server waits for input while the client is away.
+//!
+//! Owns the table, its limit and its clock. Does not know how a client finds its exchange again: it gives out only a
+//! [`Ticket`]. Invariant: an exchange is returned once, to the principal that it was parked for. An expired one is
+//! dropped, which cancels it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
+
+use moongate_jsonrpc::json::{ByteString, JsonObject};
+use moongate_model::{Exchange, InputRequest, InputResponses, Principal};
+use moongate_telemetry::Metrics;
+
+/// Name of one parked exchange. Random, so that none can be guessed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ticket(pub [u8; 16]);
+
+/// Exchange whose server waits for input responses.
+pub struct ParkedCall {
+    /// Exchange. Nobody reads it meanwhile, so the server's messages wait in its bounded queues.
+    pub exchange: Exchange,
+    /// Open input requests. Never empty.
+    pub inputs: Vec<OpenInput>,
+}
+
+/// Input requests that get their responses together.
+pub struct OpenInput {
+    /// Requests of this round.
+    pub requests: Vec<OpenInputRequest>,
+    /// Channel for the responses.
+    pub responses: oneshot::Sender<InputResponses>,
+}
+
+/// Input request, with its response as soon as there is one.
+pub struct OpenInputRequest {
+    /// Key that the client responds under. Unique within the exchange.
+    pub exposed_key: ByteString,
+    /// Key of the server.
+    pub key: ByteString,
+    /// Input request of the server.
+    pub request: InputRequest,
+    /// Response of the client.
+    pub response: Option<JsonObject>,
+}
+
+/// Limits of parked calls.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ParkedCallSettings {
+    /// Maximum number of parked calls.
+    pub max: usize,
+    /// Time after which an unclaimed exchange is cancelled.
+    pub life: Duration,
+}
+
+/// Table of parked calls.
+pub struct ParkedCalls {
+    table: Mutex<HashMap<Ticket, ParkedEntry>>,
+    settings: ArcSwap<ParkedCallSettings>,
+    metrics: Arc<Metrics>,
+    changed: Notify,
+}
+
+struct ParkedEntry {
+    parked: ParkedCall,
+    principal: Arc<Principal>,
+    until: Instant,
+}
+
+impl ParkedCalls {
+    /// Creates an empty table.
+    pub fn new(settings: ParkedCallSettings, metrics: Arc<Metrics>) -> Self {
+        let settings = ArcSwap::from_pointee(settings);
+        ParkedCalls { table: Mutex::default(), settings, metrics, changed: Notify::new() }
+    }
+
+    /// Returns the time that an exchange waits.
+    pub fn time_to_live(&self) -> Duration {
+        self.settings.load().life
+    }
+
+    /// Parks an exchange until it is claimed or expires.
+    ///
+    /// Where there are too many, the oldest of the principal with the most makes room. An absent user never costs
+    /// another principal its place. Returns `None` if the limit is zero.
+    pub fn park(&self, principal: Arc<Principal>, parked: ParkedCall) -> Option<Ticket> {
+        if self.settings.load().max == 0 {
+            return None;
+        }
+        let ticket = Ticket(moongate_random::random_bytes());
+        self.insert(ticket, principal, parked);
+        Some(ticket)
+    }
+
+    fn insert(&self, ticket: Ticket, principal: Arc<Principal>, parked: ParkedCall) {
+        let until = Instant::now() + self.settings.load().life;
+        let mut table = self.lock();
+        let evicted = if table.len() >= self.settings.load().max { oldest(&table) } else { None };
+        let evicted = evicted.and_then(|oldest| table.remove(&oldest));
+        table.insert(ticket, ParkedEntry { parked, principal, until });
+        self.count(&table);
+        // The evicted exchange is dropped after the lock is released: that cancels it, which may take a while.
+        drop(table);
+        if evicted.is_some() {
+            self.metrics.refused.with_label_values(&["parked"]).inc();
+        }
+        // Wakes `expire_forever`, which may sleep until a later time.
+        self.changed.notify_one();
+    }
+
+    /// Takes an exchange out of the table.
+    pub fn take(&self, ticket: &Ticket, principal: &Principal) -> Option<ParkedCall> {
+        let mut table = self.lock();
+        // A foreign ticket stays parked, and looks like an unknown one.
+        if *table.get(ticket)?.principal != *principal {
+            return None;
+        }
+        let entry = table.remove(ticket)?;
+        self.count(&table);
+        // The expiry task may be a moment behind.
+        (entry.until > Instant::now()).then_some(entry.parked)
+    }
+
+    /// Parks an exchange again under its ticket, after its client sent something that is no response. Its time and its
+    /// place start anew.
+    pub fn repark(&self, ticket: Ticket, principal: Arc<Principal>, parked: ParkedCall) {
+        self.insert(ticket, principal, parked);
+    }
+
+    /// Drops expired exchanges for as long as it runs. At the end it drops all.
+    pub async fn expire_forever(self: Arc<Self>) {
+        loop {
+            let next = self.lock().values().map(|entry| entry.until).min();
+            let expired = async {
+                match next {
+                    Some(next) => tokio::time::sleep_until(next).await,
+                    // An empty table waits for `changed` alone.
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = expired => self.expire(),
+                () = self.changed.notified() => {}
+            }
+        }
+    }
+
+    /// Changes the limits, for exchanges parked from now on.
+    pub fn adjust(&self, settings: ParkedCallSettings) {
+        self.settings.store(Arc::new(settings));
+    }
+
+    /// Cancels the exchanges of principals that no longer exist.
+    pub fn retain(&self, known: impl Fn(&Principal) -> bool) {
+        let mut table = self.lock();
+        let gone: Vec<ParkedEntry> = table.extract_if(|_, entry| !known(&entry.principal)).map(|(_, e)| e).collect();
+        self.count(&table);
+        drop(table);
+        // Dropping an exchange cancels it, which may take a while.
+        drop(gone);
+    }
+
+    /// Cancels all parked exchanges.
+    pub fn clear(&self) {
+        // Dropped after the lock is released: dropping an exchange cancels it.
+        let all = std::mem::take(&mut *self.lock());
+        self.count(&HashMap::new());
+        drop(all);
+    }
+
+    fn expire(&self) {
+        let now = Instant::now();
+        // Dropped after the lock is released: dropping an exchange cancels it, which may take a while.
+        let mut expired = Vec::new();
+        let mut table = self.lock();
+        let late: Vec<Ticket> = table.iter().filter(|(_, e)| e.until <= now).map(|(ticket, _)| *ticket).collect();
+        expired.extend(late.iter().filter_map(|ticket| table.remove(ticket)));
+        self.count(&table);
+        drop(table);
+        self.metrics.parked_expired.inc_by(expired.len() as u64);
+    }
+
+    fn count(&self, table: &HashMap<Ticket, ParkedEntry>) {
+        self.metrics.parked.set(i64::try_from(table.len()).unwrap_or(i64::MAX));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Ticket, ParkedEntry>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Finds the longest parked exchange of the principal with the most.
+fn oldest(table: &HashMap<Ticket, ParkedEntry>) -> Option<Ticket> {
+    let mut counts: HashMap<u32, usize> = HashMap::new();
+    for entry in table.values() {
+        *counts.entry(entry.principal.id).or_default() += 1;
+    }
+    let (most, _) = counts.into_iter().max_by_key(|(id, count)| (*count, *id))?;
+    let theirs = table.iter().filter(|(_, entry)| entry.principal.id == most);
+    theirs.min_by_key(|(_, entry)| entry.until).map(|(ticket, _)| *ticket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use moongate_model::{Error, InputKind, McpErrorKind, Outcome};
+
+    fn principal(id: u32) -> Arc<Principal> {
+        Arc::new(Principal { name: format!("p{id}"), id })
+    }
+
+    fn parked() -> (ParkedCall, oneshot::Receiver<InputResponses>) {
+        let (answer, answers) = oneshot::channel();
+        let question = InputRequest {
+            kind: InputKind::Roots,
+            method: ByteString::literal("roots/list"),
+            params: JsonObject::new(),
+        };
+        let request = OpenInputRequest {
+            exposed_key: ByteString::literal("input-1"),
+            key: ByteString::literal("request"),
+            request: question,
+            response: None,
+        };
+        let end = Err(Error::new(McpErrorKind::Cancelled, "test"));
+        let exchange = Exchange::ready(end.map(|()| Outcome::default()));
+        (ParkedCall { exchange, inputs: vec![OpenInput { requests: vec![request], responses: answer }] }, answers)
+    }
+
+    fn parking(max: usize) -> Arc<ParkedCalls> {
+        let settings = ParkedCallSettings { max, life: Duration::from_secs(60) };
+        Arc::new(ParkedCalls::new(settings, Arc::new(Metrics::new())))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_exchange_is_given_back_once_to_its_principal() {
+        let parking = parking(10);
+        let (exchange, _answers) = parked();
+        let ticket = parking.park(principal(1), exchange).unwrap();
+        assert!(parking.take(&ticket, &principal(2)).is_none());
+        assert_eq!(parking.metrics.parked.get(), 1);
+        assert!(parking.take(&ticket, &principal(1)).is_some());
+        assert!(parking.take(&ticket, &principal(1)).is_none());
+        assert_eq!(parking.metrics.parked.get(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_put_back_is_bounded_too() {
+        let parking = parking(1);
+        tokio::spawn(parking.clone().expire_forever());
+        let (first, first_answers) = parked();
+        let ticket = parking.park(principal(1), first).unwrap();
+        let first = parking.take(&ticket, &principal(1)).unwrap();
+        let (second, second_answers) = parked();
+        parking.park(principal(1), second).unwrap();
+        parking.repark(ticket, principal(1), first);
+        assert_eq!(parking.metrics.parked.get(), 1);
+        assert!(second_answers.await.is_err(), "the older one made room");
+        // The expiry task may have seen an empty table meanwhile.
+        let first = parking.take(&ticket, &principal(1)).unwrap();
+        tokio::time::sleep(Duration::from_secs(200)).await;
+        parking.repark(ticket, principal(1), first);
+        let dropped = tokio::time::timeout(Duration::from_secs(61), first_answers).await;
+        assert!(dropped.expect("it is kept for ever").is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_nobody_fetches_is_dropped_at_its_time() {
+        let parking = parking(10);
+        let expiring = tokio::spawn(parking.clone().expire_forever());
+        let (exchange, answers) = parked();
+        let ticket = parking.park(principal(1), exchange).unwrap();
+        tokio::time::sleep(Duration::from_secs(59)).await;
+        assert_eq!(parking.metrics.parked.get(), 1);
+        assert!(answers.await.is_err(), "dropping it tells the server's side that no answer comes");
+        assert_eq!(parking.metrics.parked_expired.get(), 1);
+        assert!(parking.take(&ticket, &principal(1)).is_none());
+        expiring.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_parks_most_makes_room() {
+        let parking = parking(3);
+        let mut tickets = Vec::new();
+        let mut kept = Vec::new();
+        for id in [1, 2, 2] {
+            let (exchange, answers) = parked();
+            tickets.push(parking.park(principal(id), exchange).unwrap());
+            kept.push(answers);
+            tokio::time::advance(Duration::from_millis(1)).await;
+        }
+        let (exchange, answers) = parked();
+        kept.push(answers);
+        parking.park(principal(1), exchange).unwrap();
+        assert!(parking.take(&tickets[1], &principal(2)).is_none(), "the oldest of the one with the most");
+        assert!(parking.take(&tickets[0], &principal(1)).is_some());
+        assert!(parking.take(&tickets[2], &principal(2)).is_some());
+        let none = ParkedCalls::new(ParkedCallSettings { max: 0, life: Duration::ZERO }, Arc::new(Metrics::new()));
+        assert!(none.park(principal(1), parked().0).is_none());
+    }
+}

@@ -1,0 +1,487 @@
+//! Sessions that outlive the process: how they are persisted and restored.
+//!
+//! Owns their rows in the store, and the table of sessions whose clients have not come back since a restart or sleep
+//! (`sleeping.rs`). Does not know session ids: a row is found by the digest of the id that a client presents.
+//! Invariant: a session is restored only for its own credentials and endpoint, and only before it expires.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use crate::sleeping::SleepState;
+use crate::store::{StateStore, StoreTable, StoredState, unix_now};
+use crate::{Session, Sessions, lock};
+use moongate_jsonrpc::json::{ByteString, RawJson};
+use moongate_jsonrpc::message::RequestId;
+use moongate_model::{Caller, LogFilter, LogLevel, Principal};
+
+/// Key of a session's row: SHA-256 of its id, which is a secret of 256 bits.
+pub type SessionDigest = [u8; 32];
+/// Identity of a principal across processes. Made from its credentials, not from its place in the config.
+pub type PrincipalFingerprint = [u8; 16];
+/// Fingerprint of each principal, by its id.
+pub type PrincipalFingerprints = HashMap<u32, PrincipalFingerprint>;
+
+/// Returns the digest of a session's id.
+pub fn digest(id: &str) -> SessionDigest {
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, id.as_bytes());
+    digest.as_ref().try_into().expect("SHA-256 has 32 bytes")
+}
+
+/// Persisted form of a session. Has no id, no headers, and no message of its client.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SessionRecord {
+    owner: PrincipalFingerprint,
+    scope: String,
+    /// Last use, in seconds since 1970.
+    used: u64,
+    /// Revision of the client.
+    pub revision: String,
+    /// Capabilities that the client declared.
+    pub capabilities: RawJson,
+    /// Name and version of the client.
+    pub info: Option<RawJson>,
+    /// Log level that the client asked for.
+    log: Option<String>,
+    /// Resources that the session is subscribed to.
+    pub subscriptions: Vec<String>,
+    /// Tasks that the session made.
+    tasks: Vec<String>,
+    /// Streams with a response still to come: their numbers, and the ids of the requests.
+    owed: Vec<(u64, RawJson)>,
+}
+
+impl SessionRecord {
+    /// Returns the client's log filter.
+    pub fn log(&self) -> LogFilter {
+        let level = self.log.as_deref().and_then(LogLevel::from_name);
+        level.map_or(LogFilter::ServerDecides, LogFilter::AtLeast)
+    }
+
+    fn is_expired(&self, idle: Duration) -> bool {
+        unix_now().saturating_sub(self.used) >= idle.as_secs().max(1)
+    }
+
+    /// Returns the bytes of the smaller parts on the heap.
+    pub(super) fn heap_bytes(&self) -> usize {
+        let tasks: usize = self.tasks.iter().map(|task| task.len() + size_of::<String>()).sum();
+        let owed: usize = self.owed.iter().map(|(_, id)| id.bytes().len() + size_of::<(u64, RawJson)>()).sum();
+        self.scope.len() + self.revision.len() + self.log.as_ref().map_or(0, String::len) + tasks + owed
+    }
+}
+
+/// Entry of one session in the table.
+#[derive(Clone, Debug)]
+pub(super) struct PersistedEntry {
+    pub(super) record: SessionRecord,
+    /// State of a sleeping session. A session of a previous process has only the record.
+    pub(super) sleep_state: Option<Box<SleepState>>,
+}
+
+impl PersistedEntry {
+    fn is_expired(&self, idle: Duration, now_ms: u64) -> bool {
+        match &self.sleep_state {
+            Some(rest) => Duration::from_millis(now_ms.saturating_sub(rest.used_ms)) >= idle,
+            None => self.record.is_expired(idle),
+        }
+    }
+
+    /// Cancels the token that signals the session's end.
+    fn close(&self) {
+        if let Some(rest) = &self.sleep_state {
+            rest.ended.cancel();
+        }
+    }
+}
+
+/// Source of a restored session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RestoredFrom {
+    /// Table of active sessions: another request restored it first.
+    AlreadyActive,
+    /// Memory: the session was asleep.
+    FromMemory,
+    /// Store: a previous process left the session.
+    FromPreviousProcess,
+}
+
+/// Persisted row of a session.
+pub(super) struct SessionRowHandle {
+    digest: SessionDigest,
+    owner: PrincipalFingerprint,
+    store: StateStore,
+    /// Last use that was written, in seconds since 1970.
+    written: AtomicU64,
+}
+
+impl SessionRowHandle {
+    pub(super) fn remove(&self) {
+        remove(&self.digest, &self.store);
+    }
+}
+
+fn remove(digest: &SessionDigest, store: &StateStore) {
+    store.remove(StoreTable::Sessions, digest.to_vec());
+}
+
+/// Sessions that wait for their clients.
+pub(super) struct PersistedSessionTable {
+    table: Mutex<HashMap<SessionDigest, PersistedEntry>>,
+    fingerprints: ArcSwap<PrincipalFingerprints>,
+    run: AtomicU64,
+    restored: watch::Sender<bool>,
+}
+
+impl PersistedSessionTable {
+    /// Creates an empty table. `waits` is true if sessions of a previous process are still to be loaded.
+    pub(super) fn new(owners: PrincipalFingerprints, waits: bool) -> Self {
+        let restored = watch::Sender::new(!waits);
+        let fingerprints = ArcSwap::from_pointee(owners);
+        PersistedSessionTable { table: Mutex::default(), fingerprints, run: AtomicU64::new(0), restored }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        lock(&self.table).len()
+    }
+
+    pub(super) fn process_number(&self) -> u64 {
+        self.run.load(Ordering::Relaxed)
+    }
+
+    /// Returns the fingerprint of a principal.
+    pub(super) fn fingerprint(&self, principal: &Principal) -> Option<PrincipalFingerprint> {
+        self.fingerprints.load().get(&principal.id).copied()
+    }
+
+    /// Counts the waiting sessions of each principal, by its id.
+    pub(super) fn count_by_principal(&self) -> HashMap<u32, usize> {
+        let ids: HashMap<PrincipalFingerprint, u32> =
+            self.fingerprints.load().iter().map(|(id, owner)| (*owner, *id)).collect();
+        let mut counts = HashMap::new();
+        for entry in lock(&self.table).values() {
+            if let Some(id) = ids.get(&entry.record.owner) {
+                *counts.entry(*id).or_default() += 1;
+            }
+        }
+        counts
+    }
+
+    /// Adds a sleeping session.
+    pub(super) fn add(&self, digest: SessionDigest, entry: PersistedEntry) {
+        lock(&self.table).insert(digest, entry);
+    }
+
+    /// Returns the row handle of a session. Returns `None` without persistence.
+    pub(super) fn row(&self, id: &str, principal: &Principal, store: &StateStore) -> Option<SessionRowHandle> {
+        let owner = self.fingerprint(principal).filter(|_| store.is_persistent())?;
+        Some(SessionRowHandle { digest: digest(id), owner, store: store.clone(), written: AtomicU64::new(0) })
+    }
+
+    /// Removes expired sessions. Returns their number.
+    pub(super) fn expire(&self, idle: Duration, now_ms: u64, store: &StateStore) -> usize {
+        let mut table = lock(&self.table);
+        let over: Vec<(SessionDigest, PersistedEntry)> =
+            table.extract_if(|_, entry| entry.is_expired(idle, now_ms)).collect();
+        for (digest, entry) in &over {
+            entry.close();
+            remove(digest, store);
+        }
+        // A hash table keeps its capacity after removals, so the memory is returned here.
+        if !over.is_empty() {
+            table.shrink_to_fit();
+        }
+        over.len()
+    }
+}
+
+impl Sessions {
+    /// Loads the sessions of a previous process, within the limits of this one.
+    pub fn load_persisted(&self, contents: &mut StoredState) {
+        self.persisted.run.store(contents.run, Ordering::Relaxed);
+        let mut records = Vec::new();
+        let (settings, owners) = (self.settings.load_full(), self.persisted.fingerprints.load_full());
+        for (key, row) in contents.take(StoreTable::Sessions) {
+            let digest = SessionDigest::try_from(&key[..]).ok();
+            let record = serde_json::from_slice::<SessionRecord>(&row).ok();
+            // Expired sessions, and those of removed keys, can never be restored.
+            let record = record.filter(|r| !r.is_expired(settings.idle) && owners.values().any(|o| *o == r.owner));
+            match digest.zip(record) {
+                Some(found) => records.push(found),
+                None => self.store.remove(StoreTable::Sessions, key),
+            }
+        }
+        // Most recently used first: the limit cuts off the oldest.
+        records.sort_by_key(|(_, record)| std::cmp::Reverse(record.used));
+        let table = lock(&self.table);
+        let room = settings.max.saturating_sub(table.len() + self.persisted.len());
+        for (digest, _) in records.drain(room.min(records.len())..) {
+            remove(&digest, &self.store);
+        }
+        tracing::debug!(sessions = records.len(), "sessions of an earlier run can go on");
+        let left = records.into_iter().map(|(digest, record)| (digest, PersistedEntry { record, sleep_state: None }));
+        lock(&self.persisted.table).extend(left);
+        self.count(&table);
+    }
+
+    /// Marks loading as done. From now on an unknown session does not exist.
+    pub fn mark_restored(&self) {
+        self.persisted.restored.send_replace(true);
+    }
+
+    /// Returns true if an unknown session does not exist. Until then a previous process may have left it.
+    pub fn is_restored(&self) -> bool {
+        *self.persisted.restored.borrow()
+    }
+
+    /// Waits until [`is_restored`](Self::is_restored) holds.
+    pub async fn until_restored(&self) {
+        let _ = self.persisted.restored.subscribe().wait_for(|restored| *restored).await;
+    }
+
+    /// Returns the record of a persisted or sleeping session. Another principal or endpoint gets `None`.
+    pub fn persisted_record(&self, id: &str, principal: &Principal, scope: &ByteString) -> Option<SessionRecord> {
+        let table = lock(&self.persisted.table);
+        // Usually no session waits: this saves the digest.
+        if table.is_empty() {
+            return None;
+        }
+        let (idle, now) = (self.settings.load().idle, self.now_ms());
+        let record = &table.get(&digest(id)).filter(|entry| !entry.is_expired(idle, now))?.record;
+        let owned = self.persisted.fingerprints.load().get(&principal.id) == Some(&record.owner)
+            && record.scope == scope.as_str();
+        owned.then(|| record.clone())
+    }
+
+    /// Restores a session that sleeps, or that a previous process left.
+    pub fn restore_session(
+        &self,
+        id: &str,
+        caller: Caller,
+        scope: ByteString,
+        record: &SessionRecord,
+    ) -> Option<(Arc<Session>, RestoredFrom)> {
+        let mut table = lock(&self.table);
+        // Another request of the same client may have been first.
+        if let Some(session) = table.get(id.as_bytes()) {
+            return Some((session.clone(), RestoredFrom::AlreadyActive));
+        }
+        let entry = lock(&self.persisted.table).remove(&digest(id))?;
+        let session = self.make(ByteString::from(id), caller, scope, None, entry.sleep_state.as_deref());
+        lock(&session.tasks).extend(record.tasks.iter().map(|task| ByteString::from(task.as_str())));
+        let owed = record.owed.iter().filter_map(|(number, id)| Some((*number, RequestId::from_raw(id.clone())?)));
+        lock(&session.lost_requests).extend(owed);
+        table.insert(session.id.clone(), session.clone());
+        drop(table);
+        let woken =
+            if entry.sleep_state.is_some() { RestoredFrom::FromMemory } else { RestoredFrom::FromPreviousProcess };
+        // Nobody saw the changes between the two processes.
+        session.pending_catch_up.fetch_or(woken == RestoredFrom::FromPreviousProcess, Ordering::Relaxed);
+        Some((session, woken))
+    }
+
+    /// Evicts the longest idle waiting session, of one principal or of all. Returns false if there is none.
+    pub(super) fn evict_persisted(&self, principal: Option<u32>) -> bool {
+        let mut table = lock(&self.persisted.table);
+        let owner = principal.map(|id| self.persisted.fingerprints.load().get(&id).copied());
+        let meant = table.iter().filter(|(_, entry)| owner.is_none_or(|owner| owner == Some(entry.record.owner)));
+        let oldest = meant.min_by_key(|(_, entry)| entry.record.used).map(|(digest, _)| *digest);
+        let Some(digest) = oldest else { return false };
+        if let Some(entry) = table.remove(&digest) {
+            entry.close();
+        }
+        remove(&digest, &self.store);
+        true
+    }
+
+    /// Replaces the fingerprints of the principals.
+    pub fn set_fingerprints(&self, owners: PrincipalFingerprints) {
+        self.persisted.fingerprints.store(Arc::new(owners));
+    }
+
+    /// Removes the waiting sessions whose principal or endpoint is no longer allowed. Returns their number.
+    pub(super) fn retain_persisted(&self, allowed: impl Fn(&Principal, &str) -> bool) -> usize {
+        let owners = self.persisted.fingerprints.load();
+        let of = |owner: &PrincipalFingerprint| owners.iter().find(|(_, known)| *known == owner).map(|(id, _)| *id);
+        let stays = |record: &SessionRecord| {
+            let principal = of(&record.owner).map(|id| Principal { name: String::new(), id });
+            principal.is_some_and(|principal| allowed(&principal, &record.scope))
+        };
+        let mut table = lock(&self.persisted.table);
+        let over: Vec<(SessionDigest, PersistedEntry)> = table.extract_if(|_, entry| !stays(&entry.record)).collect();
+        drop(table);
+        for (digest, entry) in &over {
+            entry.close();
+            remove(digest, &self.store);
+        }
+        over.len()
+    }
+
+    /// Persists the current state of all sessions.
+    pub fn persist_all(&self) {
+        for session in lock(&self.table).values() {
+            session.persist();
+        }
+    }
+
+    /// Returns true if a previous process left a session with this digest.
+    pub fn is_persisted(&self, digest: &SessionDigest) -> bool {
+        lock(&self.persisted.table).contains_key(digest)
+    }
+}
+
+impl Session {
+    /// Queues a write of the session's current state.
+    pub fn persist(&self) {
+        let Some(row) = self.row.as_ref().filter(|row| row.store.is_persistent() && !self.ended.is_cancelled()) else {
+            return;
+        };
+        let record = self.record(row.owner);
+        row.written.store(record.used, Ordering::Relaxed);
+        match serde_json::to_vec(&record) {
+            Ok(json) => row.store.put(StoreTable::Sessions, row.digest.to_vec(), json),
+            Err(e) => tracing::warn!("a session cannot be kept for a restart: {e}"),
+        }
+    }
+
+    /// Returns the session's current state in its persisted form.
+    pub(super) fn record(&self, owner: PrincipalFingerprint) -> SessionRecord {
+        let caller = self.caller.load();
+        let texts = |texts: &mut dyn Iterator<Item = &ByteString>| texts.map(ByteString::to_string).collect::<Vec<_>>();
+        SessionRecord {
+            owner,
+            scope: self.scope.to_string(),
+            // Wall clock: the next process has another epoch.
+            used: unix_now().saturating_sub(self.idle_time().as_secs()),
+            revision: caller.revision.to_owned(),
+            capabilities: caller.declared_capabilities.clone(),
+            info: caller.client_info.clone(),
+            log: match caller.log_filter {
+                LogFilter::AtLeast(level) => Some(level.name().to_owned()),
+                LogFilter::ServerDecides | LogFilter::Nothing => None,
+            },
+            subscriptions: texts(&mut lock(&self.subscriptions).keys()),
+            tasks: texts(&mut lock(&self.tasks).iter()),
+            owed: self.resumption.unanswered().into_iter().map(|(number, id)| (number, id.raw().clone())).collect(),
+        }
+    }
+
+    /// Persists the last use, unless the stored one is recent enough: within an eighth of the idle time.
+    pub(super) fn persist_last_use(&self, idle: Duration) {
+        let Some(row) = &self.row else { return };
+        let used = unix_now().saturating_sub(self.idle_time().as_secs());
+        if used.saturating_sub(row.written.load(Ordering::Relaxed)) > idle.as_secs() / 8 {
+            self.persist();
+        }
+    }
+
+    fn idle_time(&self) -> Duration {
+        // An open activity counts as a use now.
+        if !self.is_idle() {
+            return Duration::ZERO;
+        }
+        self.epoch.elapsed().saturating_sub(Duration::from_millis(self.used_ms.load(Ordering::Relaxed)))
+    }
+
+    /// Takes the request whose response a previous process did not deliver on this stream.
+    pub fn take_lost_request(&self, stream: u64) -> Option<RequestId> {
+        self.lost_requests.lock().unwrap_or_else(PoisonError::into_inner).remove(&stream)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::{ReplaySettings, SessionSettings};
+    use moongate_telemetry::Metrics;
+    use moongate_testing as testing;
+
+    const IDLE: Duration = Duration::from_secs(60);
+
+    fn settings(max: usize) -> SessionSettings {
+        let replay = ReplaySettings { bytes: 1000, total: 1000, events: 10, time: IDLE };
+        SessionSettings { max, idle: IDLE, outbox: 1000, outbox_total: 1000, subscriptions: 10, replay }
+    }
+
+    fn row(n: u8, owner: u8, used: u64) -> (Bytes, Bytes) {
+        let record = SessionRecord {
+            owner: [owner; 16],
+            scope: "files".to_owned(),
+            used,
+            revision: "2025-11-25".to_owned(),
+            capabilities: RawJson::literal(r#"{"roots":{ }}"#),
+            info: None,
+            log: Some("error".to_owned()),
+            subscriptions: vec!["a://1".to_owned()],
+            tasks: vec!["t".to_owned()],
+            owed: vec![(7, RawJson::literal("3"))],
+        };
+        (Bytes::copy_from_slice(&digest(&n.to_string())), serde_json::to_vec(&record).unwrap().into())
+    }
+
+    fn sessions(max: usize, rows: Vec<(Bytes, Bytes)>) -> Sessions {
+        let owners = PrincipalFingerprints::from([(1, [1; 16]), (2, [2; 16])]);
+        let sessions = Sessions::persistent(settings(max), Arc::new(Metrics::new()), StateStore::memory(), owners);
+        sessions.load_persisted(&mut StoredState::of(1, StoreTable::Sessions, rows));
+        sessions
+    }
+
+    fn find(sessions: &Sessions, id: &str, principal: u32, scope: &'static str) -> Option<SessionRecord> {
+        sessions.persisted_record(id, &Principal { name: "any".to_owned(), id: principal }, &ByteString::literal(scope))
+    }
+
+    #[tokio::test]
+    async fn a_session_comes_back_for_its_owner_and_its_endpoint_only() {
+        let sessions = sessions(10, vec![row(1, 1, unix_now())]);
+        assert!(find(&sessions, "1", 2, "files").is_none(), "another's");
+        assert!(find(&sessions, "1", 1, "").is_none(), "another endpoint");
+        assert!(find(&sessions, "2", 1, "files").is_none(), "another id");
+        let record = find(&sessions, "1", 1, "files").unwrap();
+        assert_eq!(record.capabilities, RawJson::literal(r#"{"roots":{ }}"#), "as it was spelled");
+        assert_eq!(record.log(), LogFilter::AtLeast(LogLevel::Error));
+        let caller = || (*testing::caller(1, None)).clone();
+        let (session, first) = sessions.restore_session("1", caller(), ByteString::literal("files"), &record).unwrap();
+        assert!(first == RestoredFrom::FromPreviousProcess && session.has_task(&ByteString::literal("t")));
+        assert_eq!((session.take_lost_request(7), session.take_lost_request(7)), (Some(RequestId::number(3)), None));
+        let (again, first) = sessions.restore_session("1", caller(), ByteString::literal("files"), &record).unwrap();
+        assert!(first == RestoredFrom::AlreadyActive && Arc::ptr_eq(&session, &again), "two requests at once");
+        assert!(find(&sessions, "1", 1, "files").is_none());
+        assert!(sessions.find("1", &session.principal, &ByteString::literal("files")).is_some());
+        sessions.close(&session);
+        assert!(
+            sessions.restore_session("1", caller(), ByteString::literal("files"), &record).is_none(),
+            "what ended stays so"
+        );
+    }
+
+    #[tokio::test]
+    async fn what_is_too_old_or_of_no_key_or_no_session_does_not_come_back() {
+        let now = unix_now();
+        let broken = (Bytes::copy_from_slice(&digest("4")), Bytes::from_static(b"{"));
+        let sessions = sessions(10, vec![row(1, 1, now - 61), row(2, 3, now), row(3, 1, now), broken]);
+        assert!(find(&sessions, "1", 1, "files").is_none() && find(&sessions, "2", 1, "files").is_none());
+        assert!(find(&sessions, "3", 1, "files").is_some());
+        assert_eq!(sessions.metrics.sessions.get(), 1);
+    }
+
+    #[tokio::test]
+    async fn the_cap_holds_and_the_last_used_stay() {
+        let now = unix_now();
+        let sessions = sessions(2, vec![row(1, 1, now - 30), row(2, 1, now - 10), row(3, 2, now - 20)]);
+        assert!(find(&sessions, "1", 1, "files").is_none());
+        // A waiting session of the same principal makes room.
+        sessions.open((*testing::caller(1, None)).clone(), ByteString::literal(""), None).unwrap();
+        assert!(find(&sessions, "2", 1, "files").is_none() && find(&sessions, "3", 2, "files").is_some());
+        // This principal has no waiting session. The principal with the most has to make room, and its session is in
+        // use.
+        sessions.open((*testing::caller(1, None)).clone(), ByteString::literal(""), None).unwrap();
+        assert!(find(&sessions, "3", 2, "files").is_some(), "not another's");
+        assert_eq!(sessions.metrics.sessions.get(), 2);
+    }
+}

@@ -1,0 +1,608 @@
+//! Resumption buffer: events sent to a client, retained so that it can come back for them.
+//!
+//! Owns stream and event numbers, and the retained events. Does not know how an id is encoded in a header. Invariant:
+//! each event is retained in one stream of one session, within that session's limits and the shared ones. Evicted
+//! responses are known to be missing.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::fair_budget::{FairByteBudget, PrincipalShare};
+use moongate_jsonrpc::message::RequestId;
+use moongate_jsonrpc::sse;
+use moongate_model::Principal;
+use moongate_telemetry::Metrics;
+
+/// Number of the session's GET stream.
+pub const GET_STREAM: u64 = 0;
+/// Maximum number of streams that one session may have. The oldest ended one makes room.
+const STREAMS_MAX: usize = 1000;
+/// Bits for events within one process number. Each process has numbers of its own, so an id never means two events. A
+/// process number is its start time in milliseconds. Each millisecond leaves room for this many bits of events.
+const RUN_SHIFT: u32 = 22;
+/// Interval between two checks of a stream without a reader.
+const UNREAD_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Limits of the resumption buffer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReplaySettings {
+    /// Maximum bytes for one session.
+    pub bytes: usize,
+    /// Maximum bytes for all sessions together.
+    pub total: usize,
+    /// Maximum number of events for one session.
+    pub events: usize,
+    /// Retention time of an event, and of a stream that waits for its client. A stream's time runs from the moment that
+    /// nobody reads it, and again from its end.
+    pub time: Duration,
+}
+
+/// State that the buffers of all sessions share.
+pub(super) struct SharedResumption {
+    settings: ReplaySettings,
+    budget: Arc<FairByteBudget>,
+    metrics: Arc<Metrics>,
+}
+
+impl SharedResumption {
+    pub(super) fn new(settings: ReplaySettings, metrics: Arc<Metrics>) -> Arc<Self> {
+        let budget = FairByteBudget::new(settings.total, metrics.replay_bytes.clone());
+        Arc::new(SharedResumption { settings, budget, metrics })
+    }
+}
+
+/// Streams of one session.
+pub struct ResumptionBuffer {
+    shared: Arc<SharedResumption>,
+    share: PrincipalShare,
+    events: Mutex<RetainedEvents>,
+    /// Last number of earlier lives of this session. New numbers begin behind it.
+    base: u64,
+}
+
+#[derive(Default)]
+struct RetainedEvents {
+    streams: BTreeMap<u64, BufferedStream>,
+    /// Stream numbers in order of arrival, with one entry for each event.
+    order: VecDeque<u64>,
+    bytes: usize,
+    /// Last number that was given to a stream.
+    last: u64,
+}
+
+struct BufferedStream {
+    /// Number, bytes and time of each retained event, in order.
+    events: VecDeque<(u64, Bytes, Instant)>,
+    /// Number of the last event.
+    last: u64,
+    /// Request that this stream responds to, if any.
+    request: Option<RequestId>,
+    ended: Option<Instant>,
+    /// True if the response arrived and was evicted.
+    is_evicted: bool,
+    added: Arc<Notify>,
+    /// Cancelled when another reader takes over the stream.
+    reader: CancellationToken,
+    /// Time since which nobody has read the stream.
+    unread_since: Option<Instant>,
+}
+
+/// Next step of a stream's reader.
+pub enum NextEvent {
+    /// Framed event.
+    Event(Bytes),
+    /// Evicted response to this request.
+    Evicted(RequestId),
+    /// End of the stream, or another reader has taken over.
+    End,
+}
+
+/// Position of a session's numbers. The session has no event and no open stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ResumePosition {
+    base: u64,
+    /// Last number of a stream.
+    stream: u64,
+    /// Last event of the session's GET stream, if that stream was begun.
+    get_stream: Option<u64>,
+}
+
+impl ResumptionBuffer {
+    /// Resumes from a session's stored position.
+    pub(super) fn resume_from(shared: Arc<SharedResumption>, principal: &Principal, numbers: ResumePosition) -> Self {
+        let ResumePosition { base, stream, get_stream: own } = numbers;
+        let mut kept = RetainedEvents { last: stream, ..RetainedEvents::default() };
+        // The GET stream continues its numbers: its client may come back with the last id.
+        if let Some(last) = own {
+            kept.streams.insert(GET_STREAM, BufferedStream { last, ..BufferedStream::new(None) });
+        }
+        let share = shared.budget.share(principal);
+        ResumptionBuffer { share, shared, events: Mutex::new(kept), base }
+    }
+
+    /// Returns the position of the numbers. Returns `None` while there is anything that a client could come back for.
+    pub(super) fn resume_position(&self) -> Option<ResumePosition> {
+        let kept = self.lock();
+        let only_own = kept.streams.keys().all(|number| *number == GET_STREAM) && kept.order.is_empty();
+        let own = kept.streams.get(&GET_STREAM).map(|stream| stream.last);
+        only_own.then_some(ResumePosition { base: self.base, stream: kept.last, get_stream: own })
+    }
+
+    /// Creates an empty buffer. `run` numbers this process among those that share a store.
+    pub(super) fn new(shared: Arc<SharedResumption>, principal: &Principal, run: u64) -> Self {
+        let base = run << RUN_SHIFT;
+        let share = shared.budget.share(principal);
+        ResumptionBuffer {
+            share,
+            shared,
+            events: Mutex::new(RetainedEvents { last: base, ..RetainedEvents::default() }),
+            base,
+        }
+    }
+
+    /// Returns true if a previous process sent this event. All that followed in its stream went with that process.
+    pub fn is_from_previous_process(&self, (number, after): (u64, u64)) -> bool {
+        // The GET stream has the same number in every process, so the event decides. Other streams have numbers of
+        // their own.
+        if number == GET_STREAM { after < self.base } else { number <= self.base }
+    }
+
+    /// Returns the streams whose response is still to come, each with its request.
+    pub fn unanswered(&self) -> Vec<(u64, RequestId)> {
+        let kept = self.lock();
+        let open = kept.streams.iter().filter(|(_, stream)| stream.ended.is_none());
+        open.filter_map(|(number, stream)| Some((*number, stream.request.clone()?))).collect()
+    }
+
+    fn get_stream(&self) -> BufferedStream {
+        BufferedStream { last: self.base, ..BufferedStream::new(None) }
+    }
+
+    /// Begins the stream that responds to a request. Returns its number, and a token that is cancelled when another
+    /// reader takes over.
+    ///
+    /// Returns `None` if the session has too many streams.
+    pub fn begin(&self, request: &RequestId) -> Option<(u64, CancellationToken)> {
+        let mut kept = self.lock();
+        if kept.streams.len() >= STREAMS_MAX {
+            // Only ended streams make room: an open one still owes its response.
+            let oldest = kept.streams.iter().filter(|(_, s)| s.ended.is_some()).min_by_key(|(_, s)| s.ended);
+            let oldest = oldest.map(|(number, _)| *number)?;
+            self.remove(&mut kept, oldest);
+        }
+        kept.last += 1;
+        let (number, stream) = (kept.last, BufferedStream::new(Some(request.clone())));
+        let reader = stream.reader.clone();
+        kept.streams.insert(number, stream);
+        Some((number, reader))
+    }
+
+    /// Frames a message as the next event of a stream, and retains it. `last` means that no event follows.
+    pub fn add(&self, number: u64, message: &[u8], last: bool) -> Bytes {
+        let mut kept = self.lock();
+        if number == GET_STREAM {
+            kept.streams.entry(GET_STREAM).or_insert_with(|| self.get_stream());
+        }
+        // Without its stream the event is sent, but cannot be resumed.
+        let Some(stream) = kept.streams.get_mut(&number) else { return sse::encode_event(message) };
+        stream.last += 1;
+        let event = (stream.last, sse::encode_event_with_id(message, &id(number, stream.last)), Instant::now());
+        let frame = event.1.clone();
+        if last {
+            stream.ended = Some(Instant::now());
+        }
+        let fits = self.make_room(&mut kept, frame.len());
+        // Looked up again: `make_room` needs the whole table in between.
+        if let Some(stream) = kept.streams.get_mut(&number) {
+            if fits {
+                stream.events.push_back(event);
+            } else {
+                stream.is_evicted |= last;
+            }
+            stream.added.notify_one();
+        }
+        if fits {
+            kept.bytes += frame.len();
+            kept.order.push_back(number);
+        } else {
+            self.shared.metrics.replay_dropped.inc();
+        }
+        frame
+    }
+
+    /// Returns the priming event of a stream: an id without data, so that the client can come back from the start.
+    pub fn priming_event(&self, number: u64, retry: Duration) -> Bytes {
+        let last = self.lock().streams.get(&number).map_or(self.base, |stream| stream.last);
+        // A request's stream begins at 0, so that its client can come back to the first event. The GET stream begins at
+        // its current position.
+        let at = if number == GET_STREAM { last } else { 0 };
+        sse::encode_priming_event(&id(number, at), retry)
+    }
+
+    /// Ends a stream that has no response.
+    pub fn end(&self, number: u64) {
+        if let Some(stream) = self.lock().streams.get_mut(&number) {
+            stream.ended.get_or_insert_with(Instant::now);
+            stream.added.notify_one();
+        }
+    }
+
+    /// Reads a stream from behind an event on. The reader before this one stops.
+    ///
+    /// Returns `None` if the stream is evicted, or the event never existed.
+    pub fn read(self: &Arc<Self>, number: u64, after: u64) -> Option<ResumptionReader> {
+        let mut kept = self.lock();
+        // A position behind the last event was never given out.
+        let stream = kept.streams.get_mut(&number).filter(|stream| after <= stream.last)?;
+        let token = CancellationToken::new();
+        std::mem::replace(&mut stream.reader, token.clone()).cancel();
+        stream.unread_since = None;
+        let added = stream.added.clone();
+        drop(kept);
+        Some(ResumptionReader { buffer: self.clone(), number, after, token, added })
+    }
+
+    /// Returns the position of the session's GET stream.
+    pub fn get_stream_position(&self) -> u64 {
+        self.lock().streams.get(&GET_STREAM).map_or(self.base, |stream| stream.last)
+    }
+
+    /// Returns the first retained event of the session's GET stream behind `after`.
+    pub fn get_stream_event(&self, after: u64) -> Option<(u64, Bytes)> {
+        self.lock().streams.get(&GET_STREAM)?.event_after(after)
+    }
+
+    /// Marks a stream as unread, unless another reader took over from the owner of this token.
+    pub fn mark_unread(&self, number: u64, reader: &CancellationToken) {
+        if let Some(stream) = self.lock().streams.get_mut(&number)
+            && !reader.is_cancelled()
+        {
+            stream.unread_since = Some(Instant::now());
+        }
+    }
+
+    /// Waits until a stream has been unread for the full retention time, and removes it.
+    pub async fn expire_unread(self: Arc<Self>, number: u64) {
+        let time = self.shared.settings.time;
+        loop {
+            // Short sleeps, because a reader may come and go meanwhile, and start the time anew.
+            tokio::time::sleep(time.min(UNREAD_CHECK_INTERVAL)).await;
+            let mut kept = self.lock();
+            let Some(stream) = kept.streams.get(&number) else { return };
+            if stream.unread_since.is_some_and(|since| since.elapsed() >= time) {
+                self.remove(&mut kept, number);
+                return;
+            }
+        }
+    }
+
+    /// Removes events that are older than the retention time.
+    pub(super) fn evict_expired(&self) {
+        let mut kept = self.lock();
+        let time = self.shared.settings.time;
+        let first = |kept: &RetainedEvents| {
+            let stream = kept.streams.get(kept.order.front()?)?;
+            stream.events.front().map(|(_, _, at)| *at)
+        };
+        // Events are in order of time, so the oldest is always first.
+        while first(&kept).is_some_and(|at| at.elapsed() >= time) && self.drop_oldest(&mut kept) {}
+        let old = |stream: &BufferedStream| stream.ended.is_some_and(|at| at.elapsed() >= time);
+        let over: Vec<u64> = kept.streams.iter().filter(|(_, s)| old(s)).map(|(number, _)| *number).collect();
+        for number in over {
+            self.remove(&mut kept, number);
+        }
+    }
+
+    /// Makes room for an event by evicting the oldest events of this session. Returns false if there is no room.
+    fn make_room(&self, kept: &mut RetainedEvents, size: usize) -> bool {
+        let settings = &self.shared.settings;
+        // An event that can never fit must not evict all others.
+        if size > settings.bytes || size > settings.total || settings.events == 0 {
+            return false;
+        }
+        while kept.bytes + size > settings.bytes || kept.order.len() >= settings.events || !self.share.try_reserve(size)
+        {
+            if !self.drop_oldest(kept) {
+                return false;
+            }
+            self.shared.metrics.replay_dropped.inc();
+        }
+        true
+    }
+
+    /// Evicts the oldest event. Returns false if there is none.
+    fn drop_oldest(&self, kept: &mut RetainedEvents) -> bool {
+        let Some(number) = kept.order.pop_front() else { return false };
+        let Some(stream) = kept.streams.get_mut(&number) else { return true };
+        let Some((_, event, _)) = stream.events.pop_front() else { return true };
+        // The response is the last event: an ended stream without events has lost it.
+        stream.is_evicted |= stream.events.is_empty() && stream.ended.is_some();
+        kept.bytes -= event.len();
+        self.share.release(event.len());
+        true
+    }
+
+    fn remove(&self, kept: &mut RetainedEvents, number: u64) {
+        let Some(stream) = kept.streams.remove(&number) else { return };
+        let size = stream.events.iter().map(|(_, event, _)| event.len()).sum();
+        kept.order.retain(|other| *other != number);
+        kept.bytes -= size;
+        self.share.release(size);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, RetainedEvents> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for ResumptionBuffer {
+    fn drop(&mut self) {
+        // The shared budget outlives the session.
+        let bytes = self.lock().bytes;
+        self.share.release(bytes);
+    }
+}
+
+/// Encodes an event id. 2025-11-25/basic/transports.mdx, Resumability and Redelivery: "Event IDs SHOULD encode
+/// sufficient information to identify the originating stream".
+fn id(stream: u64, event: u64) -> String {
+    format!("{stream}-{event}")
+}
+
+/// Parses the stream and the event that an id names.
+pub fn parse_id(id: &str) -> Option<(u64, u64)> {
+    let number = |text: &str| text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten();
+    let (stream, event) = id.split_once('-')?;
+    Some((number(stream)?, number(event)?))
+}
+
+impl BufferedStream {
+    fn new(request: Option<RequestId>) -> Self {
+        BufferedStream {
+            events: VecDeque::new(),
+            last: 0,
+            request,
+            ended: None,
+            is_evicted: false,
+            added: Arc::default(),
+            reader: CancellationToken::new(),
+            unread_since: None,
+        }
+    }
+
+    fn event_after(&self, after: u64) -> Option<(u64, Bytes)> {
+        let (number, event, _) = self.events.iter().find(|(number, _, _)| *number > after)?;
+        Some((*number, event.clone()))
+    }
+}
+
+/// Reader of one stream.
+pub struct ResumptionReader {
+    buffer: Arc<ResumptionBuffer>,
+    number: u64,
+    after: u64,
+    token: CancellationToken,
+    added: Arc<Notify>,
+}
+
+impl ResumptionReader {
+    /// Waits for the next event.
+    pub async fn next(&mut self) -> NextEvent {
+        loop {
+            if self.token.is_cancelled() {
+                return NextEvent::End;
+            }
+            if let Some(next) = self.ready() {
+                return next;
+            }
+            tokio::select! {
+                () = self.added.notified() => {}
+                () = self.token.cancelled() => {}
+            }
+        }
+    }
+
+    fn ready(&mut self) -> Option<NextEvent> {
+        let kept = self.buffer.lock();
+        let Some(stream) = kept.streams.get(&self.number) else { return Some(NextEvent::End) };
+        if let Some((number, event)) = stream.event_after(self.after) {
+            self.after = number;
+            return Some(NextEvent::Event(event));
+        }
+        stream.ended?;
+        // Reported once: `after` then stands at the last event, so the next read does not report it again.
+        let behind = std::mem::replace(&mut self.after, stream.last) < stream.last;
+        Some(match &stream.request {
+            Some(request) if stream.is_evicted && behind => NextEvent::Evicted(request.clone()),
+            _ => NextEvent::End,
+        })
+    }
+}
+
+impl Drop for ResumptionReader {
+    fn drop(&mut self) {
+        self.buffer.mark_unread(self.number, &self.token);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings() -> ReplaySettings {
+        ReplaySettings { bytes: 400, total: 1000, events: 10, time: Duration::from_secs(60) }
+    }
+
+    fn who() -> Principal {
+        Principal { name: "p".to_owned(), id: 1 }
+    }
+
+    fn kept(shared: &SharedResumption) -> usize {
+        usize::try_from(shared.metrics.replay_bytes.get()).unwrap()
+    }
+
+    fn shared(settings: ReplaySettings) -> Arc<SharedResumption> {
+        SharedResumption::new(settings, Arc::new(Metrics::new()))
+    }
+
+    fn text(next: NextEvent) -> String {
+        match next {
+            NextEvent::Event(event) => String::from_utf8(event.to_vec()).unwrap(),
+            NextEvent::Evicted(_) => "lost".to_owned(),
+            NextEvent::End => "end".to_owned(),
+        }
+    }
+
+    #[tokio::test]
+    async fn ids_of_an_earlier_run_are_known_as_such() {
+        let (first, second) = (
+            ResumptionBuffer::new(shared(settings()), &who(), 1),
+            ResumptionBuffer::new(shared(settings()), &who(), 2),
+        );
+        let last_id = |frame: Bytes| {
+            let text = String::from_utf8(frame.to_vec()).unwrap();
+            parse_id(text.split("id: ").nth(1).unwrap().lines().next().unwrap()).unwrap()
+        };
+        let begin = |replay: &ResumptionBuffer| replay.begin(&RequestId::number(7)).unwrap().0;
+        let (one, two) = (begin(&first), begin(&second));
+        assert_eq!(first.unanswered(), [(one, RequestId::number(7))]);
+        for replay in [&first, &second] {
+            let number = if std::ptr::eq(replay, &first) { one } else { two };
+            for stream in [GET_STREAM, number] {
+                let ids = [replay.priming_event(stream, Duration::ZERO), replay.add(stream, b"{}", false)].map(last_id);
+                for id in ids {
+                    assert!(!replay.is_from_previous_process(id), "{id:?}");
+                    assert_eq!(second.is_from_previous_process(id), std::ptr::eq(replay, &first), "{id:?}");
+                    assert!(!first.is_from_previous_process(id), "{id:?}");
+                }
+            }
+        }
+        first.add(one, b"[]", true);
+        assert!(first.unanswered().is_empty());
+        let forgetful = ResumptionBuffer::new(shared(settings()), &who(), 0);
+        assert!(
+            !forgetful.is_from_previous_process((GET_STREAM, u64::MAX)) && !forgetful.is_from_previous_process((1, 0))
+        );
+    }
+
+    #[tokio::test]
+    async fn a_stream_is_read_from_behind_an_event_on() {
+        let replay = Arc::new(ResumptionBuffer::new(shared(settings()), &who(), 0));
+        let (one, _) = replay.begin(&RequestId::number(7)).unwrap();
+        let (two, _) = replay.begin(&RequestId::number(8)).unwrap();
+        assert_eq!(&replay.priming_event(one, Duration::from_secs(1))[..], b"id: 1-0\nretry: 1000\ndata: \n\n");
+        assert_eq!(&replay.add(one, b"{}", false)[..], b"event: message\nid: 1-1\ndata: {}\n\n");
+        replay.add(two, b"[2]", false);
+        replay.add(one, b"[1]", true);
+        let mut reader = replay.read(one, 1).unwrap();
+        assert_eq!(text(reader.next().await), "event: message\nid: 1-2\ndata: [1]\n\n", "its own stream's only");
+        assert_eq!(text(reader.next().await), "end");
+        // An event that was never sent cannot have been received.
+        assert!(replay.read(one, 3).is_none() && replay.read(9, 0).is_none());
+        // A later reader continues, and the one before it ends.
+        let mut first = replay.read(two, 1).unwrap();
+        let mut second = replay.read(two, 1).unwrap();
+        assert_eq!(text(first.next().await), "end");
+        replay.add(two, b"[3]", true);
+        assert!(text(second.next().await).contains("[3]"));
+        assert_eq!(text(second.next().await), "end");
+    }
+
+    #[tokio::test]
+    async fn what_does_not_fit_is_known_to_be_lost() {
+        let shared = shared(settings());
+        let replay = Arc::new(ResumptionBuffer::new(shared.clone(), &who(), 0));
+        let large = vec![b'1'; 401];
+        let (number, _) = replay.begin(&RequestId::number(7)).unwrap();
+        replay.add(number, b"0", false);
+        replay.add(number, &large, true);
+        let mut reader = replay.read(number, 0).unwrap();
+        assert!(text(reader.next().await).contains("data: 0"));
+        assert_eq!(text(reader.next().await), "lost");
+        assert_eq!(text(reader.next().await), "end");
+        // The response was retained, and evicted for later ones.
+        let (old, _) = replay.begin(&RequestId::number(8)).unwrap();
+        replay.add(old, b"8", true);
+        let (new, _) = replay.begin(&RequestId::number(9)).unwrap();
+        for _ in 0..20 {
+            replay.add(new, b"9", false);
+        }
+        assert_eq!(text(replay.read(old, 0).unwrap().next().await), "lost");
+        // A client that already has the response gets no error.
+        assert_eq!(text(replay.read(old, 1).unwrap().next().await), "end");
+        assert!(replay.lock().bytes <= 400 && replay.lock().order.len() <= 10);
+        assert_eq!(kept(&shared), replay.lock().bytes);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_sessions_share_one_total_and_give_it_back() {
+        let shared = shared(ReplaySettings { total: 500, ..settings() });
+        let sessions: Vec<_> = (0..4).map(|_| Arc::new(ResumptionBuffer::new(shared.clone(), &who(), 0))).collect();
+        for replay in &sessions {
+            let (number, _) = replay.begin(&RequestId::number(1)).unwrap();
+            for _ in 0..5 {
+                replay.add(number, &[b'1'; 50], false);
+            }
+            replay.end(number);
+            assert!(kept(&shared) <= 500);
+        }
+        tokio::time::advance(Duration::from_secs(61)).await;
+        sessions[0].evict_expired();
+        assert!(sessions[0].lock().streams.is_empty());
+        // The session's GET stream never ends, but its events expire too.
+        sessions[0].add(GET_STREAM, b"{}", false);
+        assert!(sessions[0].get_stream_event(0).is_some());
+        tokio::time::advance(Duration::from_secs(61)).await;
+        sessions[0].evict_expired();
+        assert!(sessions[0].get_stream_event(0).is_none() && sessions[0].get_stream_position() == 1);
+        assert_eq!(sessions[0].lock().bytes, 0);
+        drop(sessions);
+        assert_eq!(kept(&shared), 0);
+        assert_eq!(shared.metrics.replay_bytes.get(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_is_waited_for_for_ever() {
+        let replay = Arc::new(ResumptionBuffer::new(shared(settings()), &who(), 0));
+        let (number, live) = replay.begin(&RequestId::number(1)).unwrap();
+        replay.mark_unread(number, &live);
+        let start = Instant::now();
+        replay.clone().expire_unread(number).await;
+        assert!((60..63).contains(&start.elapsed().as_secs()));
+        assert!(replay.read(number, 0).is_none());
+        // A stream with a reader does not expire.
+        let (number, live) = replay.begin(&RequestId::number(2)).unwrap();
+        replay.mark_unread(number, &live);
+        let reader = replay.read(number, 0).unwrap();
+        let waiting = tokio::time::timeout(Duration::from_secs(300), replay.clone().expire_unread(number));
+        assert!(waiting.await.is_err());
+        drop(reader);
+        replay.clone().expire_unread(number).await;
+    }
+
+    #[test]
+    fn ids_name_a_stream_and_an_event() {
+        assert_eq!(parse_id("3-17"), Some((3, 17)));
+        for id in ["", "3", "-", "3-", "-3", "+3-1", "3-1-2", " 3-1", "x-1", "99999999999999999999-1"] {
+            assert_eq!(parse_id(id), None, "{id:?}");
+        }
+    }
+
+    #[test]
+    fn a_session_has_so_many_streams() {
+        let replay = ResumptionBuffer::new(shared(settings()), &who(), 0);
+        for n in 0..STREAMS_MAX as u64 {
+            replay.begin(&RequestId::number(n)).unwrap();
+        }
+        assert!(replay.begin(&RequestId::number(0)).is_none());
+        replay.end(5);
+        assert!(replay.begin(&RequestId::number(0)).is_some(), "one that ended makes room");
+        assert!(replay.lock().streams.len() == STREAMS_MAX && !replay.lock().streams.contains_key(&5));
+    }
+}

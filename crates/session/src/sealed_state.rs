@@ -1,0 +1,201 @@
+//! Sealed state: handed to a client, and brought back by it.
+//!
+//! Owns the key and the format. Does not know what the state says. Invariant: only state that this gateway sealed for
+//! the same caller and request opens, and only before it expires. Outside, nothing of it can be read or changed.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use aws_lc_rs::aead::{AES_256_GCM_SIV, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use aws_lc_rs::digest::{Context, SHA256};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use tokio::time::Instant;
+
+/// Digest of the caller and the request that sealed state belongs to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct SealBinding([u8; 32]);
+
+impl SealBinding {
+    /// Digests the parts. Their lengths are part of the digest, so boundaries count.
+    pub fn of(parts: &[&[u8]]) -> Self {
+        let mut context = Context::new(&SHA256);
+        for part in parts {
+            // Lengths keep apart parts that would read the same in a row.
+            context.update(&(part.len() as u64).to_be_bytes());
+            context.update(part);
+        }
+        SealBinding(context.finish().as_ref().try_into().expect("SHA-256 has 32 bytes"))
+    }
+}
+
+/// Cause of refused state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SealError {
+    /// Changed, sealed by another gateway, or sealed by a previous process whose key was not persisted.
+    Foreign,
+    /// Sealed for another caller, or for a request at another endpoint.
+    OtherCaller,
+    /// Sealed for another request.
+    OtherRequest,
+    /// Expired.
+    Expired,
+}
+
+impl SealError {
+    /// Returns the value of the label `reason`.
+    pub fn label(self) -> &'static str {
+        match self {
+            SealError::Foreign => "foreign",
+            SealError::OtherCaller => "other_caller",
+            SealError::OtherRequest => "other_request",
+            SealError::Expired => "expired",
+        }
+    }
+}
+
+/// Seals and opens state.
+pub struct StateSealer {
+    /// Key, made on first use unless a previous process left one. Most gateways never need it.
+    key: OnceLock<LessSafeKey>,
+    epoch: Instant,
+    /// Milliseconds from 1970 to `epoch`. An expiry time must mean the same in the next process.
+    began_ms: u64,
+}
+
+impl Default for StateSealer {
+    fn default() -> Self {
+        let began_ms = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or_default();
+        StateSealer { key: OnceLock::new(), epoch: Instant::now(), began_ms }
+    }
+}
+
+/// Length of the sealed header: expiry time (8 bytes), the caller's and the request's binding.
+const HEADER_LEN: usize = 8 + 32 + 32;
+
+impl StateSealer {
+    /// Seals `plain` for `caller` and `request`. It expires after `life`.
+    pub fn seal(&self, caller: SealBinding, request: SealBinding, plain: &[u8], life: Duration) -> String {
+        // A random nonce is safe: AES-GCM-SIV (RFC 8452) tolerates the repetition of one.
+        let nonce: [u8; NONCE_LEN] = moongate_random::random_bytes();
+        let mut sealed = Vec::with_capacity(HEADER_LEN + plain.len() + 16);
+        sealed.extend_from_slice(&self.now_ms().saturating_add(millis(life)).to_be_bytes());
+        sealed.extend_from_slice(&caller.0);
+        sealed.extend_from_slice(&request.0);
+        sealed.extend_from_slice(plain);
+        let nonce_of = Nonce::assume_unique_for_key(nonce);
+        self.key().seal_in_place_append_tag(nonce_of, Aad::empty(), &mut sealed).expect("state fits into memory");
+        let mut whole = Vec::with_capacity(NONCE_LEN + sealed.len());
+        whole.extend_from_slice(&nonce);
+        whole.extend_from_slice(&sealed);
+        URL_SAFE_NO_PAD.encode(whole)
+    }
+
+    /// Opens what [`StateSealer::seal`] returned.
+    pub fn open(&self, caller: SealBinding, request: SealBinding, sealed: &str) -> Result<Vec<u8>, SealError> {
+        let mut whole = URL_SAFE_NO_PAD.decode(sealed).map_err(|_| SealError::Foreign)?;
+        let (nonce, sealed) = whole.split_at_mut_checked(NONCE_LEN).ok_or(SealError::Foreign)?;
+        let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| SealError::Foreign)?;
+        let plain = self.key().open_in_place(nonce, Aad::empty(), sealed).map_err(|_| SealError::Foreign)?;
+        let (head, plain) = plain.split_at_checked(HEADER_LEN).ok_or(SealError::Foreign)?;
+        let (end, bindings) = head.split_at(8);
+        // No comparison in constant time is needed: the seal authenticates the bindings, so nobody can choose them.
+        if bindings[..32] != caller.0 {
+            return Err(SealError::OtherCaller);
+        }
+        if bindings[32..] != request.0 {
+            return Err(SealError::OtherRequest);
+        }
+        let end = u64::from_be_bytes(end.try_into().expect("it was split at 8"));
+        if self.now_ms() > end {
+            return Err(SealError::Expired);
+        }
+        Ok(plain.to_vec())
+    }
+
+    /// Restores a persisted key. Has no effect if something was sealed already, since that has to open.
+    pub fn restore(&self, key: &[u8; 32]) {
+        self.key.get_or_init(|| less_safe(key));
+    }
+
+    fn key(&self) -> &LessSafeKey {
+        self.key.get_or_init(|| less_safe(&moongate_random::random_bytes()))
+    }
+
+    fn now_ms(&self) -> u64 {
+        // Monotonic within a process: setting the clock back extends no state.
+        self.began_ms.saturating_add(millis(self.epoch.elapsed()))
+    }
+}
+
+fn less_safe(key: &[u8; 32]) -> LessSafeKey {
+    LessSafeKey::new(UnboundKey::new(&AES_256_GCM_SIV, key).expect("the key has 256 bits"))
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn binding(text: &str) -> SealBinding {
+        SealBinding::of(&[text.as_bytes()])
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_opens_only_for_what_it_was_sealed_for() {
+        let seal = StateSealer::default();
+        let (caller, request) = (binding("a"), binding("tools/call"));
+        let sealed = seal.seal(caller, request, b"state", Duration::from_secs(10));
+        assert_eq!(seal.open(caller, request, &sealed).as_deref(), Ok(&b"state"[..]));
+        assert_eq!(seal.open(binding("b"), request, &sealed), Err(SealError::OtherCaller));
+        assert_eq!(seal.open(caller, binding("prompts/get"), &sealed), Err(SealError::OtherRequest));
+        assert_eq!(StateSealer::default().open(caller, request, &sealed), Err(SealError::Foreign));
+        tokio::time::advance(Duration::from_secs(11)).await;
+        assert_eq!(seal.open(caller, request, &sealed), Err(SealError::Expired));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_kept_key_opens_what_an_earlier_run_sealed() {
+        let (earlier, later) = (StateSealer::default(), StateSealer::default());
+        earlier.restore(&[7; 32]);
+        later.restore(&[7; 32]);
+        let sealed = earlier.seal(binding("a"), binding("b"), b"state", Duration::from_secs(10));
+        assert_eq!(later.open(binding("a"), binding("b"), &sealed).as_deref(), Ok(&b"state"[..]));
+        later.restore(&[8; 32]);
+        assert!(later.open(binding("a"), binding("b"), &sealed).is_ok(), "the key in use stays");
+        tokio::time::advance(Duration::from_secs(11)).await;
+        assert_eq!(later.open(binding("a"), binding("b"), &sealed), Err(SealError::Expired));
+    }
+
+    #[test]
+    fn parts_of_a_binding_do_not_run_together() {
+        assert!(SealBinding::of(&[b"ab", b"c"]) != SealBinding::of(&[b"a", b"bc"]));
+        assert!(SealBinding::of(&[b"ab"]) != SealBinding::of(&[b"ab", b""]));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_else_opens(plain in proptest::collection::vec(any::<u8>(), 0..200), at in any::<usize>(), flip in 1u8..) {
+            let seal = StateSealer::default();
+            let (caller, request) = (binding("a"), binding("b"));
+            let sealed = seal.seal(caller, request, &plain, Duration::from_secs(1));
+            prop_assert_eq!(seal.open(caller, request, &sealed), Ok(plain));
+            let mut bytes = URL_SAFE_NO_PAD.decode(&sealed).unwrap();
+            let at = at % bytes.len();
+            bytes[at] ^= flip;
+            prop_assert_eq!(seal.open(caller, request, &URL_SAFE_NO_PAD.encode(&bytes)), Err(SealError::Foreign));
+            bytes.truncate(at);
+            prop_assert_eq!(seal.open(caller, request, &URL_SAFE_NO_PAD.encode(&bytes)), Err(SealError::Foreign));
+        }
+
+        #[test]
+        fn garbage_is_refused(text in ".{0,300}") {
+            prop_assert_eq!(StateSealer::default().open(binding("a"), binding("b"), &text), Err(SealError::Foreign));
+        }
+    }
+}

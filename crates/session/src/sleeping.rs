@@ -1,0 +1,325 @@
+//! Sleeping sessions: the small part of an idle session that stays in memory, and its way back.
+//!
+//! Owns the choice of the sessions that sleep. Does not know how a session is found again (`persisted.rs`). Invariant:
+//! sleep loses nothing that a client could still get. A session that holds such a thing stays awake.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::{FutureExt, StreamExt, stream};
+use tokio::task::unconstrained;
+use tokio_util::sync::CancellationToken;
+
+use crate::persisted::{PersistedEntry, SessionDigest, SessionRecord, digest};
+use crate::resumption::ResumePosition;
+use crate::{Session, Sessions, lock};
+use moongate_jsonrpc::json::ByteString;
+use moongate_model::Caller;
+
+/// Idle time without stream, call or input request after which a session sleeps.
+const SLEEP_TIME: Duration = Duration::from_secs(60);
+/// Maximum memory of a sleeping session, in bytes. A session that would need more stays awake.
+const ASLEEP_MAX: usize = 1024;
+/// Memory of one entry beside its contents: its place in the table, small allocations and the token.
+const ENTRY_COST: usize = 2 * size_of::<(SessionDigest, PersistedEntry)>() + size_of::<SleepState>() + 160;
+
+/// Parts of a sleeping session that a restart would lose.
+#[derive(Clone, Debug)]
+pub(super) struct SleepState {
+    /// Token of the session's end. Tasks that wait for it keep waiting.
+    pub(super) ended: CancellationToken,
+    pub(super) headers: Vec<(ByteString, ByteString)>,
+    pub(super) next_request: u64,
+    pub(super) resume_position: ResumePosition,
+    /// True if a subscription ended with the sleep, so that list changes may be missed.
+    pub(super) pending_catch_up: bool,
+    /// Last use, on the session table's clock.
+    pub(super) used_ms: u64,
+}
+
+impl Sessions {
+    /// Puts idle sessions to sleep, except those that must stay. Returns their number. Both clocks count: time during
+    /// which the machine was suspended makes nobody idle.
+    pub fn sleep_unused(&self, must_stay: &dyn Fn(&ByteString) -> bool) -> usize {
+        let now = self.now_ms();
+        let rested = |session: &Session| {
+            let used = session.used_ms.load(Ordering::Relaxed);
+            Duration::from_millis(now.saturating_sub(used)) >= SLEEP_TIME && session.can_sleep()
+        };
+        let unused: Vec<Arc<Session>> = lock(&self.table).values().filter(|session| rested(session)).cloned().collect();
+        let mut asleep = 0;
+        for session in unused {
+            // Called without the table's lock, because `must_stay` looks through all servers.
+            if must_stay(&session.id) || session.has_unread_notifications() {
+                continue;
+            }
+            asleep += usize::from(self.put_to_sleep(&session, &rested));
+        }
+        if asleep > 0 {
+            let mut table = lock(&self.table);
+            // A hash table keeps its capacity after removals.
+            table.shrink_to_fit();
+            self.count(&table);
+        }
+        asleep
+    }
+
+    fn put_to_sleep(&self, session: &Arc<Session>, rested: &dyn Fn(&Session) -> bool) -> bool {
+        let mut table = lock(&self.table);
+        // Only the table and this function hold the session. Other lookups wait for the table's lock.
+        let known = table.get(&session.id).is_some_and(|known| Arc::ptr_eq(known, session));
+        if !known || Arc::strong_count(session) > 2 || !rested(session) || session.has_unread_notifications() {
+            return false;
+        }
+        let owner = self.persisted.fingerprint(&session.principal);
+        let Some((owner, numbers)) = owner.zip(session.resumption.resume_position()) else { return false };
+        let rest = SleepState {
+            ended: session.ended.clone(),
+            headers: session.caller.load().forwarded_headers.clone(),
+            next_request: session.next_request.load(Ordering::Relaxed),
+            resume_position: numbers,
+            pending_catch_up: session.pending_catch_up.load(Ordering::Relaxed)
+                || lock(&session.retained_notifications).is_some(),
+            used_ms: session.used_ms.load(Ordering::Relaxed),
+        };
+        let record = session.record(owner);
+        // A large entry would save no memory.
+        if ENTRY_COST + record.size() + rest.size() > ASLEEP_MAX {
+            return false;
+        }
+        session.persist();
+        let entry = PersistedEntry { record, sleep_state: Some(Box::new(rest)) };
+        self.persisted.add(digest(&session.id), entry);
+        table.remove(&session.id);
+        true
+    }
+}
+
+impl SleepState {
+    fn size(&self) -> usize {
+        self.headers.iter().map(|(name, value)| name.len() + value.len() + 2 * size_of::<ByteString>()).sum()
+    }
+
+    /// Restores the caller, with the token of its session's end.
+    pub(super) fn restore_caller(&self, caller: Caller) -> Caller {
+        Caller { forwarded_headers: self.headers.clone(), ..caller }
+    }
+}
+
+impl SessionRecord {
+    /// Returns the bytes on the heap.
+    fn size(&self) -> usize {
+        let texts = |texts: &[String]| texts.iter().map(|text| text.len() + size_of::<String>()).sum::<usize>();
+        let info = self.info.as_ref().map_or(0, |info| info.bytes().len());
+        self.capabilities.bytes().len() + info + texts(&self.subscriptions) + self.heap_bytes()
+    }
+}
+
+impl Session {
+    /// Returns true if nothing is open, unread or subscribed.
+    fn can_sleep(&self) -> bool {
+        // Requests whose sender stopped waiting keep no session awake.
+        lock(&self.pending).retain(|_, sender| !sender.is_closed());
+        self.shared_stream.is_none()
+            && !self.ended.is_cancelled()
+            && self.is_idle()
+            && lock(&self.pending).is_empty()
+            && lock(&self.calls).is_empty()
+            && lock(&self.subscriptions).is_empty()
+            && lock(&self.elicitations).is_empty()
+            && lock(&self.lost_requests).is_empty()
+            && self.outbox.is_empty()
+            && self.resumption.resume_position().is_some()
+    }
+
+    /// Returns true if the retained notifications hold one that the client has not seen.
+    fn has_unread_notifications(&self) -> bool {
+        let mut listener = lock(&self.retained_notifications);
+        let Some(mut notices) = listener.take() else { return false };
+        // Found once, it stays found. Looking again would only wrap the stream once more.
+        if !self.has_unread_changes.load(Ordering::Relaxed) {
+            // Unconstrained, because a spent cooperative budget would make a ready stream look empty.
+            let heard = unconstrained(notices.stream.next()).now_or_never().flatten();
+            if let Some(first) = heard {
+                self.has_unread_changes.store(true, Ordering::Relaxed);
+                notices.stream = stream::once(std::future::ready(first)).chain(notices.stream).boxed();
+            }
+        }
+        *listener = Some(notices);
+        self.has_unread_changes.load(Ordering::Relaxed)
+    }
+
+    /// Takes the flag that the client may have missed changes, in a previous process or during sleep.
+    pub fn take_pending_catch_up(&self) -> bool {
+        self.pending_catch_up.swap(false, Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::persisted::RestoredFrom;
+    use crate::store::StateStore;
+    use crate::{GET_STREAM, PrincipalFingerprints, ReplaySettings, SessionSettings, SubscribeOutcome};
+    use moongate_jsonrpc::json::RawJson;
+    use moongate_model::{Notification, NotificationStream, SubscriptionFilter};
+    use moongate_telemetry::Metrics;
+    use moongate_testing as testing;
+
+    const IDLE: Duration = Duration::from_secs(600);
+
+    fn sessions() -> Sessions {
+        let replay = ReplaySettings { bytes: 1000, total: 1000, events: 10, time: Duration::from_secs(30) };
+        let settings =
+            SessionSettings { max: 10, idle: IDLE, outbox: 1000, outbox_total: 1000, subscriptions: 10, replay };
+        let owners = PrincipalFingerprints::from([(1, [1; 16]), (2, [2; 16])]);
+        let sessions = Sessions::persistent(settings, Arc::new(Metrics::new()), StateStore::memory(), owners);
+        sessions.mark_restored();
+        sessions
+    }
+
+    fn open(sessions: &Sessions) -> ByteString {
+        let mut caller = (*testing::caller(1, None)).clone();
+        caller.forwarded_headers = vec![(ByteString::literal("x-tenant"), ByteString::literal("t"))];
+        sessions.open(caller, ByteString::literal("files"), None).unwrap().id.clone()
+    }
+
+    fn listener(heard: Vec<Notification>) -> NotificationStream {
+        let stream = stream::iter(heard).chain(stream::pending()).boxed();
+        NotificationStream { acknowledged: SubscriptionFilter::default(), stream, established: None }
+    }
+
+    async fn rest(sessions: &Sessions) -> usize {
+        tokio::time::advance(SLEEP_TIME).await;
+        sessions.expire_idle();
+        sessions.sleep_unused(&|_| false)
+    }
+
+    fn wake(sessions: &Sessions, id: &ByteString) -> Option<(Arc<Session>, RestoredFrom)> {
+        let caller = (*testing::caller(1, None)).clone();
+        let record = sessions.persisted_record(id, &caller.principal, &ByteString::literal("files"))?;
+        sessions.restore_session(id, caller, ByteString::literal("files"), &record)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_that_nobody_uses_sleeps_and_comes_back_as_it_was() {
+        let sessions = sessions();
+        let id = open(&sessions);
+        let session = sessions.find(&id, &testing::caller(1, None).principal, &ByteString::literal("files")).unwrap();
+        session.retain_notifications(listener(Vec::new()));
+        session.resumption.add(GET_STREAM, b"{}", false);
+        let (position, asked) = (session.resumption.get_stream_position(), session.expect_response().unwrap().0);
+        let ended = session.ended.clone();
+        assert_eq!(rest(&sessions).await, 0, "somebody holds it");
+        drop(session);
+        assert_eq!(sessions.sleep_unused(&|_| true), 0, "it has a connection of its own");
+        assert_eq!(sessions.sleep_unused(&|_| false), 1);
+        assert!(sessions.find(&id, &testing::caller(1, None).principal, &ByteString::literal("files")).is_none());
+        assert!(lock(&sessions.table).is_empty());
+        sessions.expire_idle();
+        assert_eq!((sessions.metrics.sessions.get(), sessions.metrics.sessions_asleep.get()), (1, 1));
+        // Neither another principal nor another endpoint finds it.
+        let other = testing::caller(2, None).principal.clone();
+        assert!(sessions.persisted_record(&id, &other, &ByteString::literal("files")).is_none());
+        let (awake, woken) = wake(&sessions, &id).unwrap();
+        assert!(woken == RestoredFrom::FromMemory && awake.take_pending_catch_up() && !awake.take_pending_catch_up());
+        assert_eq!(awake.resumption.get_stream_position(), position);
+        assert_eq!(awake.caller.load().forwarded_headers.len(), 1);
+        assert_ne!(awake.expect_response().unwrap().0, asked, "no id is used twice");
+        assert!(!ended.is_cancelled());
+        sessions.close(&awake);
+        assert!(ended.is_cancelled(), "who waits for its end hears of it");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_client_could_still_get_keeps_its_session_awake() {
+        let sessions = sessions();
+        let find = |id: &ByteString| {
+            sessions.find(id, &testing::caller(1, None).principal, &ByteString::literal("files")).unwrap()
+        };
+        type Keep = dyn Fn(&Arc<Session>);
+        let keeps: [&Keep; 6] = [
+            &|session| {
+                session.outbox.push(Bytes::from_static(b"{}"), None);
+            },
+            &|session| {
+                session.retain_notifications(listener(vec![Notification::ListChanged(moongate_model::ItemKind::Tools)]))
+            },
+            &|session| assert!(matches!(session.subscribe(&ByteString::literal("a://1")), SubscribeOutcome::New(_))),
+            &|session| session.elicitation_opened("page"),
+            &|session| drop(session.resumption.begin(&moongate_jsonrpc::message::RequestId::number(1))),
+            // Larger than an entry may be.
+            &|session| {
+                let large = RawJson::string(&"x".repeat(ASLEEP_MAX));
+                session.caller.rcu(|caller| Caller { client_info: Some(large.clone()), ..(**caller).clone() });
+            },
+        ];
+        for (n, keep) in keeps.iter().enumerate() {
+            let id = open(&sessions);
+            keep(&find(&id));
+            assert_eq!((rest(&sessions).await, rest(&sessions).await), (0, 0), "{n}");
+            let session = find(&id);
+            if n == 1 {
+                let mut kept = session.take_retained_notifications().unwrap();
+                assert!(kept.stream.next().now_or_never().flatten().is_some(), "what it heard is still there");
+            }
+            sessions.close(&session);
+        }
+        // An open call, and a server's request.
+        let id = open(&sessions);
+        let (busy, question) = (find(&id).begin_activity(), find(&id).expect_response().unwrap().1);
+        assert_eq!(rest(&sessions).await, 0);
+        drop(busy);
+        assert_eq!(rest(&sessions).await, 0);
+        drop(question);
+        assert_eq!(rest(&sessions).await, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_sleeping_session_ends_with_its_time_its_key_and_for_others() {
+        let sessions = sessions();
+        let id = open(&sessions);
+        assert_eq!(rest(&sessions).await, 1);
+        tokio::time::advance(IDLE - SLEEP_TIME - Duration::from_secs(1)).await;
+        assert_eq!(sessions.expire_idle(), 0);
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert!(wake(&sessions, &id).is_none(), "its time is over");
+        assert_eq!(sessions.expire_idle(), 1);
+        let id = open(&sessions);
+        assert_eq!(rest(&sessions).await, 1);
+        assert_eq!(sessions.retain(|principal, _| principal.id != 1), 1);
+        assert!(wake(&sessions, &id).is_none());
+        // The longest idle of the sleeping sessions makes room.
+        let first = open(&sessions);
+        tokio::time::advance(Duration::from_secs(5)).await;
+        for _ in 0..9 {
+            open(&sessions);
+        }
+        assert_eq!(rest(&sessions).await, 10);
+        open(&sessions);
+        assert!(wake(&sessions, &first).is_none());
+        assert_eq!(sessions.metrics.sessions.get(), 10);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_has_the_most_gives_way_also_while_it_sleeps() {
+        let sessions = sessions();
+        let first = open(&sessions);
+        tokio::time::advance(Duration::from_secs(5)).await;
+        for _ in 0..8 {
+            open(&sessions);
+        }
+        assert_eq!(rest(&sessions).await, 9);
+        // The other principal's only session is awake and idle, and the table is full.
+        let of =
+            |id: u32| sessions.open((*testing::caller(id, None)).clone(), ByteString::literal("files"), None).unwrap();
+        let only = of(2).id.clone();
+        drop(of(3));
+        assert!(sessions.find(&only, &testing::caller(2, None).principal, &ByteString::literal("files")).is_some());
+        assert!(wake(&sessions, &first).is_none(), "the longest unused of the one that has the most");
+        assert_eq!(lock(&sessions.table).len(), 2);
+    }
+}

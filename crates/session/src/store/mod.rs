@@ -1,0 +1,420 @@
+//! State that outlives the process: rows of bytes in a few tables.
+//!
+//! Owns the queue of changes, the task that writes them, and the handling of failed writes. Does not know what a row
+//! says. Invariant: nobody waits for a write. A failing disk costs only the rows that it was to keep.
+
+mod embedded;
+mod open_file;
+mod writer;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+
+use moongate_telemetry::Metrics;
+
+/// Maximum bytes of queued changes. Changes beyond it are dropped.
+const QUEUED_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Cost of a change beside its bytes.
+const CHANGE_COST: usize = 128;
+
+/// Table of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StoreTable {
+    /// Keys that the gateway made for itself.
+    Secrets,
+    /// Lists of servers, by server name.
+    Catalog,
+    /// Sessions of clients, by a digest of their ids.
+    Sessions,
+    /// Sessions at servers that belong to one client's session. Their key is the client session's digest and the
+    /// server's name.
+    Leases,
+}
+
+impl StoreTable {
+    /// List of every table.
+    pub const ALL: [StoreTable; 4] =
+        [StoreTable::Secrets, StoreTable::Catalog, StoreTable::Sessions, StoreTable::Leases];
+}
+
+/// Settings of the store.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StoreSettings {
+    /// File of the store. `None`: nothing outlives the process.
+    pub file: Option<PathBuf>,
+    /// True if the gateway must not run without the store.
+    pub required: bool,
+    /// True if there is no file only because there is no directory for one.
+    pub has_no_directory: bool,
+    /// True if the file is lost with the process, because nobody will find it again.
+    pub is_temporary: bool,
+}
+
+/// Rows by key.
+pub type StoredRows = Vec<(Bytes, Bytes)>;
+/// Change of one row: its table and key, and the new value. `None` removes the row.
+pub type RowChange = ((StoreTable, Bytes), Option<Bytes>);
+
+/// State left by a previous process.
+#[derive(Debug, Default)]
+pub struct StoredState {
+    /// Number of this process, larger than those of all earlier ones.
+    pub run: u64,
+    rows: [StoredRows; 4],
+}
+
+impl StoredState {
+    /// Creates a state with the rows of one table, for tests.
+    #[cfg(test)]
+    pub(crate) fn of(run: u64, table: StoreTable, rows: StoredRows) -> Self {
+        let mut contents = StoredState { run, ..StoredState::default() };
+        contents.rows[table as usize] = rows;
+        contents
+    }
+
+    /// Takes out the rows of a table.
+    pub fn take(&mut self, table: StoreTable) -> StoredRows {
+        std::mem::take(&mut self.rows[table as usize])
+    }
+}
+
+/// Failure of the store.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// Locked by another process.
+    #[error("another process uses it")]
+    Locked,
+    /// Corrupt contents.
+    #[error("{0}")]
+    Corrupt(String),
+    /// Refused by the operating system.
+    #[error("{0}")]
+    Unusable(String),
+}
+
+/// Backend that holds rows. Its methods may block.
+pub trait StoreBackend: Send + 'static {
+    /// Reads all rows.
+    fn load(&mut self) -> Result<StoredState, StoreError>;
+
+    /// Applies changes, all or none of them. After a failure the backend is not used again.
+    fn write(&mut self, changes: &[RowChange]) -> Result<(), StoreError>;
+}
+
+/// Phase of the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StorePhase {
+    /// Being opened.
+    Opening,
+    /// Locked by another process. The store opens once that process releases the file.
+    Locked,
+    /// Open. Its contents can be taken.
+    Open,
+    /// Disabled, with the cause unless this is intended.
+    Disabled(Option<String>),
+    /// Closed.
+    Closed,
+}
+
+/// Handle to the store.
+#[derive(Clone)]
+pub struct StateStore(Arc<StoreInner>);
+
+struct StoreInner {
+    /// True while changes are accepted.
+    is_persistent: AtomicBool,
+    queued: Mutex<QueuedChanges>,
+    added: Notify,
+    phase: watch::Sender<StorePhase>,
+    contents: Mutex<Option<StoredState>>,
+    closing: CancellationToken,
+    metrics: Arc<Metrics>,
+}
+
+/// Changes that are not written yet. A later change to a row replaces the earlier one.
+#[derive(Default)]
+struct QueuedChanges {
+    changes: HashMap<(StoreTable, Bytes), Option<Bytes>>,
+    bytes: usize,
+}
+
+impl QueuedChanges {
+    /// Queues a change. Returns false if there is no room.
+    fn add(&mut self, (key, value): RowChange) -> bool {
+        let cost = cost(&key, value.as_ref());
+        let before = self.changes.get(&key).map_or(0, |value| self::cost(&key, value.as_ref()));
+        // A change that replaces a queued one costs only the difference.
+        if self.bytes - before + cost > QUEUED_BYTES_MAX {
+            return false;
+        }
+        self.bytes = self.bytes - before + cost;
+        self.changes.insert(key, value);
+        true
+    }
+}
+
+fn cost(key: &(StoreTable, Bytes), value: Option<&Bytes>) -> usize {
+    CHANGE_COST + key.1.len() + value.map_or(0, Bytes::len)
+}
+
+impl StateStore {
+    /// Creates a store that keeps nothing beyond the process.
+    pub fn memory() -> Self {
+        StateStore::new(Arc::new(Metrics::new()), StorePhase::Disabled(None))
+    }
+
+    /// Starts the task that opens the store and writes its changes.
+    pub fn open(settings: StoreSettings, metrics: Arc<Metrics>) -> Self {
+        let Some(file) = settings.file else {
+            let why = "neither gateway.state_dir nor the environment names a directory for it";
+            return StateStore::new(metrics, StorePhase::Disabled(settings.has_no_directory.then(|| why.to_owned())));
+        };
+        let store = StateStore::new(metrics, StorePhase::Opening);
+        // A temporary file has no reader after this process.
+        let goes = settings.is_temporary.then(|| file.clone());
+        tokio::spawn(writer::run(store.0.clone(), goes, move || {
+            let opened = embedded::EmbeddedStore::open(&file)?;
+            Ok(Box::new(opened) as Box<dyn StoreBackend>)
+        }));
+        store
+    }
+
+    fn new(metrics: Arc<Metrics>, phase: StorePhase) -> Self {
+        StateStore(Arc::new(StoreInner {
+            is_persistent: AtomicBool::new(!matches!(phase, StorePhase::Disabled(_))),
+            queued: Mutex::default(),
+            added: Notify::new(),
+            phase: watch::Sender::new(phase),
+            contents: Mutex::default(),
+            closing: CancellationToken::new(),
+            metrics,
+        }))
+    }
+
+    /// Returns true if rows are persisted, so that making one is worth it.
+    pub fn is_persistent(&self) -> bool {
+        self.0.is_persistent.load(Ordering::Relaxed)
+    }
+
+    /// Queues a write of a row.
+    pub fn put(&self, table: StoreTable, key: impl Into<Bytes>, value: impl Into<Bytes>) {
+        self.change(((table, key.into()), Some(value.into())));
+    }
+
+    /// Queues the removal of a row.
+    pub fn remove(&self, table: StoreTable, key: impl Into<Bytes>) {
+        self.change(((table, key.into()), None));
+    }
+
+    fn change(&self, change: RowChange) {
+        if !self.is_persistent() {
+            return;
+        }
+        let mut waiting = self.0.lock();
+        if !waiting.add(change) {
+            self.0.metrics.store_dropped.inc();
+        }
+        self.0.count(&waiting);
+        drop(waiting);
+        self.0.added.notify_one();
+    }
+
+    /// Subscribes to the phase of the store.
+    pub fn phase(&self) -> watch::Receiver<StorePhase> {
+        self.0.phase.subscribe()
+    }
+
+    /// Takes the state of the previous process. Returns it once, as soon as the store is open.
+    pub fn take_contents(&self) -> Option<StoredState> {
+        self.0.contents.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Writes the queued changes and releases the file, so that another process can open it. Later changes are dropped.
+    pub async fn close(&self) {
+        self.0.closing.cancel();
+        let mut phase = self.0.phase.subscribe();
+        let closed = phase.wait_for(|phase| matches!(phase, StorePhase::Closed | StorePhase::Disabled(_)));
+        // A disk that hangs must not keep the process from ending.
+        if tokio::time::timeout(writer::CLOSE_TIMEOUT, closed).await.is_err() {
+            tracing::warn!("the state could not be written to its end within {:?}", writer::CLOSE_TIMEOUT);
+        }
+    }
+}
+
+impl StoreInner {
+    fn lock(&self) -> MutexGuard<'_, QueuedChanges> {
+        self.queued.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn count(&self, waiting: &QueuedChanges) {
+        self.metrics.store_waiting.set(i64::try_from(waiting.changes.len()).unwrap_or(i64::MAX));
+    }
+
+    /// Stops persistence and drops the queued changes.
+    fn give_up(&self, phase: StorePhase) {
+        self.is_persistent.store(false, Ordering::Relaxed);
+        let mut waiting = self.lock();
+        // Nobody will write the queue any more.
+        *waiting = QueuedChanges::default();
+        self.count(&waiting);
+        drop(waiting);
+        self.metrics.store_open.set(0);
+        self.phase.send_replace(phase);
+    }
+}
+
+/// Returns the seconds since 1970. State that outlives the process cannot be timed by the process's own clock.
+pub fn unix_now() -> u64 {
+    u64::try_from(jiff::Timestamp::now().as_second()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Backend that fails as often as it is told to.
+    struct Flaky {
+        failures: Arc<Mutex<u32>>,
+        rows: Arc<Mutex<Vec<RowChange>>>,
+    }
+
+    impl StoreBackend for Flaky {
+        fn load(&mut self) -> Result<StoredState, StoreError> {
+            Ok(StoredState::default())
+        }
+
+        fn write(&mut self, changes: &[RowChange]) -> Result<(), StoreError> {
+            let mut failures = self.failures.lock().unwrap();
+            if *failures > 0 {
+                *failures -= 1;
+                return Err(StoreError::Unusable("no space left on device".to_owned()));
+            }
+            self.rows.lock().unwrap().extend_from_slice(changes);
+            Ok(())
+        }
+    }
+
+    async fn until(mut done: impl FnMut() -> bool) {
+        tokio::time::timeout(Duration::from_secs(20), async {
+            while !done() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await
+        .expect("it takes too long");
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_costs_only_time() {
+        let metrics = Arc::new(Metrics::new());
+        let store = StateStore::new(metrics.clone(), StorePhase::Opening);
+        let (failures, rows) = (Arc::new(Mutex::new(2)), Arc::new(Mutex::new(Vec::new())));
+        tokio::spawn(writer::run(store.0.clone(), None, {
+            let (failures, rows) = (failures.clone(), rows.clone());
+            move || Ok(Box::new(Flaky { failures: failures.clone(), rows: rows.clone() }) as Box<dyn StoreBackend>)
+        }));
+        store.put(StoreTable::Sessions, "a", "1");
+        until(|| metrics.store_errors.get() == 1).await;
+        store.put(StoreTable::Sessions, "a", "2");
+        store.put(StoreTable::Sessions, "b", "3");
+        until(|| rows.lock().unwrap().len() == 2).await;
+        let mut rows: Vec<_> =
+            rows.lock().unwrap().iter().map(|((_, key), value)| (key.clone(), value.clone())).collect();
+        rows.sort();
+        let of = |key, value| (Bytes::from_static(key), Some(Bytes::from_static(value)));
+        assert_eq!(rows, [of(b"a", b"2"), of(b"b", b"3")], "the last word on each row, once");
+        assert_eq!(metrics.store_errors.get(), 2);
+        assert_eq!(metrics.store_waiting.get(), 0);
+        store.close().await;
+        store.put(StoreTable::Sessions, "c", "4");
+        assert_eq!(metrics.store_waiting.get(), 0, "nothing is kept after the end");
+    }
+
+    #[tokio::test]
+    async fn what_waits_is_bounded() {
+        let store = StateStore::new(Arc::new(Metrics::new()), StorePhase::Opening);
+        let large = Bytes::from(vec![0; QUEUED_BYTES_MAX / 2]);
+        store.put(StoreTable::Catalog, "a", large.clone());
+        store.put(StoreTable::Catalog, "b", large.clone());
+        assert_eq!(store.0.metrics.store_dropped.get(), 1);
+        store.put(StoreTable::Catalog, "a", large);
+        assert_eq!(store.0.metrics.store_dropped.get(), 1, "it takes the place of the other");
+        assert_eq!(store.0.metrics.store_waiting.get(), 1);
+    }
+
+    #[tokio::test]
+    async fn one_process_has_it_at_a_time_and_the_next_one_gets_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = StoreSettings { file: Some(dir.path().join("state/state.redb")), ..StoreSettings::default() };
+        let open = || StateStore::open(settings.clone(), Arc::new(Metrics::new()));
+        let first = open();
+        first.phase().wait_for(|phase| *phase == StorePhase::Open).await.unwrap();
+        let run = first.take_contents().unwrap().run;
+        let second = open();
+        second.phase().wait_for(|phase| *phase == StorePhase::Locked).await.unwrap();
+        first.put(StoreTable::Sessions, "a", "1");
+        second.put(StoreTable::Sessions, "b", "2");
+        first.close().await;
+        second.phase().wait_for(|phase| *phase == StorePhase::Open).await.unwrap();
+        let mut contents = second.take_contents().unwrap();
+        assert_eq!((contents.run > run, contents.take(StoreTable::Sessions)), (true, vec![("a".into(), "1".into())]));
+        second.close().await;
+        let third = open();
+        third.phase().wait_for(|phase| *phase == StorePhase::Open).await.unwrap();
+        assert_eq!(third.take_contents().unwrap().take(StoreTable::Sessions).len(), 2);
+        third.close().await;
+    }
+
+    #[tokio::test]
+    async fn a_file_that_nobody_finds_again_goes_with_the_process() {
+        let dir = tempfile::tempdir().unwrap();
+        for fleeting in [true, false] {
+            let file = dir.path().join("state-0.redb");
+            let settings =
+                StoreSettings { file: Some(file.clone()), is_temporary: fleeting, ..StoreSettings::default() };
+            let store = StateStore::open(settings, Arc::new(Metrics::new()));
+            store.phase().wait_for(|phase| *phase == StorePhase::Open).await.unwrap();
+            assert!(file.exists());
+            store.close().await;
+            assert_eq!(file.exists(), !fleeting);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_no_store_is_set_aside() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("state.redb");
+        std::fs::write(&file, "this is no database, but longer than a page's head".repeat(100)).unwrap();
+        let store = StateStore::open(
+            StoreSettings { file: Some(file.clone()), ..StoreSettings::default() },
+            Arc::new(Metrics::new()),
+        );
+        store.phase().wait_for(|phase| *phase == StorePhase::Open).await.unwrap();
+        assert!(dir.path().join("state.redb.broken").exists());
+        store.put(StoreTable::Secrets, "a", "1");
+        store.close().await;
+        use std::os::unix::fs::PermissionsExt as _;
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[tokio::test]
+    async fn a_place_that_cannot_be_used_is_said() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("file"), "").unwrap();
+        let file = Some(dir.path().join("file/state.redb"));
+        let store = StateStore::open(StoreSettings { file, ..StoreSettings::default() }, Arc::new(Metrics::new()));
+        let mut phase = store.phase();
+        let absent = phase.wait_for(|phase| matches!(phase, StorePhase::Disabled(Some(_)))).await.unwrap().clone();
+        assert!(format!("{absent:?}").contains("file"), "{absent:?}");
+        assert!(!store.is_persistent());
+        store.close().await;
+    }
+}

@@ -1,0 +1,111 @@
+//! Call log: one structured line for each call. Owns which calls are logged and the fields of a line.
+//!
+//! Does not follow calls (`gateway`). Invariant: a line has names, sizes and times, never an argument or a result.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use crate::{CallEnding, logs};
+use moongate_jsonrpc::json::RawJson;
+
+/// Maximum length of a client's text in a line, in characters.
+const CLIENT_TEXT_MAX: usize = 100;
+
+/// Selection of the calls that are logged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CallLog {
+    /// No calls.
+    Off,
+    /// Calls that failed, and tools that returned an error.
+    #[default]
+    Errors,
+    /// Every call.
+    All,
+}
+
+/// Selection that can change at run time.
+#[derive(Debug, Default)]
+pub struct CallLogSwitch(AtomicU8);
+
+impl CallLogSwitch {
+    /// Creates a switch with its first selection.
+    pub fn new(calls: CallLog) -> Self {
+        CallLogSwitch(AtomicU8::new(calls as u8))
+    }
+
+    /// Changes the selection for calls that end from now on.
+    pub fn set(&self, calls: CallLog) {
+        self.0.store(calls as u8, Ordering::Relaxed);
+    }
+
+    /// True if any call is logged.
+    pub fn is_on(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != CallLog::Off as u8
+    }
+
+    /// True if successful and cancelled calls are logged as well.
+    pub fn is_for_all(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == CallLog::All as u8
+    }
+
+    /// True if a call with this ending is logged.
+    pub fn records(&self, ending: CallEnding) -> bool {
+        self.is_for_all() || ending.is_error() && self.is_on()
+    }
+}
+
+/// Facts about a finished call.
+pub struct CallRecord<'a> {
+    /// Method, if the protocol defines it.
+    pub method: &'a str,
+    /// Name of the principal in the config.
+    pub principal: &'a str,
+    /// Client's own description, from `clientInfo`.
+    pub client: Option<&'a RawJson>,
+    /// Revision that the client speaks.
+    pub revision: &'a str,
+    /// Endpoint of the client. Empty for the one of all servers.
+    pub endpoint: &'a str,
+    /// Server of the call. Empty if it reached none.
+    pub server: &'a str,
+    /// Tool or prompt. Empty if there is none.
+    pub tool: &'a str,
+    /// Outcome in a word: `ok`, or the kind of failure.
+    pub outcome: &'a str,
+    /// JSON-RPC code of an error response.
+    pub code: &'a str,
+    /// Time from the call's arrival to its end.
+    pub duration: Duration,
+    /// Size of the params, in bytes.
+    pub request_bytes: usize,
+    /// Size of the result, in bytes.
+    pub response_bytes: usize,
+}
+
+impl CallRecord<'_> {
+    /// Writes the log line.
+    pub fn write(&self) {
+        // A client or a server chose these texts, so they are cut and kept within one line.
+        let cut = |text: &str| logs::one_line(text).chars().take(CLIENT_TEXT_MAX).collect::<String>();
+        let client = self.client.and_then(RawJson::as_object).map(|info| {
+            let said = |key| info.get_string(key).map(|text| cut(&text)).unwrap_or_default();
+            format!("{} {}", said("name"), said("version")).trim().to_owned()
+        });
+        tracing::info!(
+            target: "moongate::calls",
+            method = self.method,
+            principal = self.principal,
+            client = client.unwrap_or_default(),
+            revision = self.revision,
+            endpoint = if self.endpoint.is_empty() { "/mcp" } else { self.endpoint },
+            server = self.server,
+            tool = cut(self.tool),
+            outcome = self.outcome,
+            code = self.code,
+            duration_ms = self.duration.as_micros() as f64 / 1000.0,
+            request_bytes = self.request_bytes as u64,
+            response_bytes = self.response_bytes as u64,
+            "call ended"
+        );
+    }
+}

@@ -1,0 +1,196 @@
+//! Handles to the operation histograms, cached for each item. Owns the series that each meter has used.
+//!
+//! Does not time calls (`gateway`). Invariant: a call looks up no label, which would cost measurable time, and each
+//! meter has a bounded number of series.
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use prometheus::{Histogram, HistogramVec};
+
+use crate::Metrics;
+
+/// Maximum number of failure series of one meter at each hop. Further kinds share one series. In months, a gateway
+/// meets every kind of failure at every tool: without a bound each of them would be another series.
+const FAILURES_MAX: usize = 16;
+/// Ending of all failures beyond that bound.
+const OTHER: CallEnding = CallEnding { error: "_OTHER", code: "" };
+
+/// Ending of a call, as metrics and logs name it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallEnding {
+    /// Kind of failure. Empty for success.
+    pub error: &'static str,
+    /// JSON-RPC code that the client got. Empty if it got a result.
+    pub code: &'static str,
+}
+
+impl CallEnding {
+    /// Ending of a successful call.
+    pub const FINE: CallEnding = CallEnding { error: "", code: "" };
+
+    /// True if the call failed.
+    pub fn is_error(self) -> bool {
+        !self.error.is_empty()
+    }
+}
+
+/// Exchange of one call with its server.
+#[derive(Clone, Copy, Debug)]
+pub struct ServerHop {
+    /// Revision that the server was called in. Empty if the call did not get that far.
+    pub revision: &'static str,
+    /// Time from sending the call to its response.
+    pub time: Duration,
+}
+
+/// Meter of one item of the catalogue, or of one method.
+pub struct CallMeter {
+    metrics: Arc<Metrics>,
+    method: String,
+    server: String,
+    tool: String,
+    used_series: RwLock<KnownSeries>,
+}
+
+/// Series that were used so far.
+#[derive(Default)]
+struct KnownSeries {
+    server_operation: Vec<OperationSeries>,
+    client_operation: Vec<OperationSeries>,
+}
+
+struct OperationSeries {
+    revision: &'static str,
+    ending: CallEnding,
+    histogram: Histogram,
+}
+
+/// Factory of meters for one registry.
+#[derive(Clone)]
+pub struct MeterFactory(pub Arc<Metrics>);
+
+impl MeterFactory {
+    /// Creates a meter. `server` and `tool` are empty if there is none.
+    pub fn meter(&self, method: &str, server: &str, tool: &str) -> CallMeter {
+        CallMeter {
+            metrics: self.0.clone(),
+            method: method.to_owned(),
+            server: server.to_owned(),
+            tool: tool.to_owned(),
+            used_series: RwLock::default(),
+        }
+    }
+}
+
+impl CallMeter {
+    /// Records a finished call: its total time and the server's part of it. `revision` is the client's.
+    pub fn record(&self, revision: &'static str, ending: CallEnding, total: Duration, hop: Option<ServerHop>) {
+        // A call to no item was routed to no server that the labels could name.
+        let hop = hop.filter(|_| !self.server.is_empty());
+        {
+            // Under the shared lock: almost every call finds its series here.
+            let known = self.used_series.read().unwrap_or_else(PoisonError::into_inner);
+            if let Some(client) = find(&known.server_operation, revision, ending)
+                && let Some(server) = hop.map_or(Some(None), |hop| {
+                    find(&known.client_operation, hop.revision, ending).map(|server| Some((server, hop.time)))
+                })
+            {
+                return self.observe(client, server, total);
+            }
+        }
+        let mut known = self.used_series.write().unwrap_or_else(PoisonError::into_inner);
+        let KnownSeries { server_operation, client_operation } = &mut *known;
+        let client = self.series(&self.metrics.server_operation, server_operation, revision, ending);
+        let server = hop
+            .map(|hop| (self.series(&self.metrics.client_operation, client_operation, hop.revision, ending), hop.time));
+        self.observe(client, server, total);
+    }
+
+    fn observe(&self, client: &Histogram, server: Option<(&Histogram, Duration)>, total: Duration) {
+        client.observe(total.as_secs_f64());
+        if let Some((server, time)) = server {
+            server.observe(time.as_secs_f64());
+            self.metrics.overhead.observe(total.saturating_sub(time).as_secs_f64());
+        }
+    }
+
+    fn series<'a>(
+        &self,
+        family: &HistogramVec,
+        known: &'a mut Vec<OperationSeries>,
+        revision: &'static str,
+        ending: CallEnding,
+    ) -> &'a Histogram {
+        let at = position(known, revision, ending).unwrap_or_else(|| {
+            // Only failures are bounded. Successes have one series for each revision.
+            let is_full = ending.is_error() && known.iter().filter(|s| s.ending.is_error()).count() >= FAILURES_MAX;
+            let (revision, ending) = if is_full { ("", OTHER) } else { (revision, ending) };
+            let labels = [self.method.as_str(), &self.server, &self.tool, ending.error, ending.code, revision];
+            known.push(OperationSeries { revision, ending, histogram: family.with_label_values(&labels) });
+            known.len() - 1
+        });
+        &known[at].histogram
+    }
+}
+
+fn find<'a>(known: &'a [OperationSeries], revision: &str, ending: CallEnding) -> Option<&'a Histogram> {
+    position(known, revision, ending).map(|at| &known[at].histogram)
+}
+
+/// Returns the index of a series. A failure beyond the bound gets the index of the shared one.
+fn position(known: &[OperationSeries], revision: &str, ending: CallEnding) -> Option<usize> {
+    let own = known.iter().position(|s| s.ending == ending && s.revision == revision);
+    own.or_else(|| if ending.is_error() { known.iter().position(|s| s.ending == OTHER) } else { None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn series(metrics: &Metrics, with: &str) -> Vec<String> {
+        let text = String::from_utf8(metrics.render()).unwrap();
+        let count = |line: &&str| line.contains("operation_duration_seconds_count") && line.contains(with);
+        text.lines().filter(count).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn both_hops_carry_their_revision_the_failure_and_its_code() {
+        let metrics = Arc::new(Metrics::new());
+        let meter = MeterFactory(metrics.clone()).meter("tools/call", "a", "a__echo");
+        let hop = Some(ServerHop { revision: "old", time: Duration::from_millis(1) });
+        let refused = CallEnding { error: "-32602", code: "-32602" };
+        meter.record("new", CallEnding::FINE, Duration::from_millis(2), hop);
+        meter.record("new", refused, Duration::from_millis(2), hop);
+        let of = |name: &str, labels: &[&str]| {
+            let lines = series(&metrics, name);
+            lines.iter().filter(|line| labels.iter().all(|label| line.contains(label))).count()
+        };
+        for (error, code) in [("error_type=\"\"", "code=\"\""), ("error_type=\"-32602\"", "code=\"-32602\"")] {
+            assert_eq!(of("mcp_server_operation", &[error, code, "version=\"new\""]), 1);
+            assert_eq!(of("mcp_client_operation", &[error, code, "version=\"old\""]), 1);
+        }
+    }
+
+    #[test]
+    fn failures_of_one_tool_make_a_bounded_number_of_series() {
+        const KINDS: [&str; 12] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
+        let metrics = Arc::new(Metrics::new());
+        let meter = MeterFactory(metrics.clone()).meter("tools/call", "a", "a__echo");
+        for revision in ["1", "2", "3", "4", "5"] {
+            let hop = Some(ServerHop { revision, time: Duration::ZERO });
+            for error in KINDS {
+                for _ in 0..2 {
+                    meter.record(revision, CallEnding { error, code: "" }, Duration::ZERO, hop);
+                }
+            }
+            meter.record(revision, CallEnding::FINE, Duration::ZERO, hop);
+        }
+        for hop in ["mcp_server_operation", "mcp_client_operation"] {
+            let lines = series(&metrics, hop);
+            assert_eq!(lines.len(), 5 + FAILURES_MAX + 1, "{lines:?}");
+            let all: u64 = lines.iter().filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum();
+            assert_eq!(all, 5 * (12 * 2 + 1), "none is lost");
+        }
+    }
+}
