@@ -20,6 +20,7 @@ RUN if [ "$(uname -m)" = aarch64 ]; then \
 # The dependencies first, as a layer of their own: they take minutes and change seldom. The cache mount holds only
 # downloads, so a builder that starts with an empty one is slower and nothing else.
 COPY Cargo.toml Cargo.lock ARCHITECTURE.md ./
+COPY crates/http1/Cargo.toml crates/http1/
 COPY crates/jsonrpc/Cargo.toml crates/jsonrpc/
 COPY crates/mock/Cargo.toml crates/mock/
 COPY crates/model/Cargo.toml crates/model/

@@ -15,12 +15,12 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use moongate_http1::{PoolLimits, RequestTemplate};
 
 use crate::link::connect_timeout::ConnectTimeout;
 use crate::link::http_error::unreachable_error;
 use crate::link::http_settings::HttpSettings;
-use crate::link::http1::RequestTemplate;
-use crate::link::pool::{PlainPool, PoolConnector, PoolLimits};
+use crate::link::plain_client::{PlainClient, PlainConnector};
 use crate::link::proxy::ProxyAddress;
 use crate::link::response_body::ResponseBody;
 use crate::link::tcp_connector::{KEEPALIVE, tcp_connector};
@@ -35,9 +35,9 @@ const POOL_IDLE_TIME: Duration = Duration::from_secs(50);
 #[derive(Clone)]
 pub(super) enum HttpClient {
     /// HTTP/1.1 without TLS.
-    Plain(Arc<PlainPool>),
+    Plain(Arc<PlainClient>),
     /// HTTP/1.1 without TLS to a proxy that forwards each request.
-    Forward(Arc<PlainPool>, Box<ProxyAddress>),
+    Forward(Arc<PlainClient>, Box<ProxyAddress>),
     /// TLS, with the HTTP version that ALPN selects.
     Tls(Box<TlsPool>),
 }
@@ -52,19 +52,19 @@ impl HttpClient {
         let HttpSettings { url, socket, proxy, connect_timeout, dial, .. } = settings;
         let limits = PoolLimits { idle: POOL_IDLE, idle_time: POOL_IDLE_TIME };
         if let Some(path) = socket {
-            let connector = PoolConnector::Unix(path.to_owned(), *connect_timeout);
-            return Ok(HttpClient::Plain(PlainPool::new(connector, to_uri(url)?, limits)));
+            let connector = PlainConnector::Unix(path.to_owned(), *connect_timeout);
+            return Ok(HttpClient::Plain(PlainClient::new(connector, to_uri(url)?, limits)));
         }
         if let Some(dial) = dial {
-            return Ok(HttpClient::Plain(PlainPool::new(PoolConnector::Memory(dial.clone()), to_uri(url)?, limits)));
+            return Ok(HttpClient::Plain(PlainClient::new(PlainConnector::Memory(dial.clone()), to_uri(url)?, limits)));
         }
         let (tcp, proxy) = (tcp_connector(*connect_timeout), proxy.clone());
         if url.scheme() == "https" {
             return Ok(HttpClient::Tls(Box::new(over_tls(tcp, proxy, *connect_timeout, tls))));
         }
         let connector = ProxyConnector::forwarding(tcp, proxy.clone());
-        let connector = PoolConnector::Tcp(ConnectTimeout::new(connector, *connect_timeout).through(proxy.as_ref()));
-        let plain = PlainPool::new(connector, to_uri(url)?, limits);
+        let connector = PlainConnector::Tcp(ConnectTimeout::new(connector, *connect_timeout).through(proxy.as_ref()));
+        let plain = PlainClient::new(connector, to_uri(url)?, limits);
         Ok(match proxy {
             Some(proxy) => HttpClient::Forward(plain, Box::new(proxy)),
             None => HttpClient::Plain(plain),
@@ -104,7 +104,7 @@ impl HttpClient {
 #[derive(Clone)]
 pub(super) enum HttpEndpoint {
     /// Over our own connections.
-    Plain(Arc<PlainPool>, Arc<RequestTemplate>),
+    Plain(Arc<PlainClient>, Arc<RequestTemplate>),
     /// Over a general client, with the common headers.
     Tls(Box<TlsPool>, Box<(Uri, HeaderMap)>),
 }
@@ -164,7 +164,7 @@ impl HttpEndpoint {
                 }
                 // Boxed: the future is large, and TLS is not the hot path.
                 let answer = Box::pin(pool.request(request)).await;
-                Ok(answer.map_err(|e| unreachable_error(&e, common.0.host()))?.map(ResponseBody::from))
+                Ok(answer.map_err(|e| unreachable_error(&e, common.0.host()))?.map(ResponseBody::Tls))
             }
         }
     }

@@ -3,8 +3,9 @@
 //! Owns the translation of two HTTP clients' errors. Does not read responses (`status_error`). Invariant: a violation
 //! of HTTP is never reported as a closed connection.
 
+use moongate_http1::ConnectionError;
+
 use crate::link::error_chain::error_chain;
-use crate::link::http1::ConnectionError;
 use crate::link::{LinkError, connect_hints};
 
 /// Converts the failure of one of our own connections; `what` names the broken part.

@@ -24,7 +24,7 @@ pub(super) struct SimplePost {
 
 /// Parses the request that `bytes` begin with, if it is simple. Simple is a POST of HTTP/1.1 to a path without a query,
 /// with one length, and without headers that concern the connection.
-pub(super) fn parse_simple_post(bytes: &[u8], head_max: usize) -> Option<SimplePost> {
+pub(super) fn decode_simple_post(bytes: &[u8], head_max: usize) -> Option<SimplePost> {
     // The cheapest test first: most connections that are not simple fail here.
     if !bytes.starts_with(b"POST /") {
         return None;
@@ -84,13 +84,13 @@ mod tests {
     use super::*;
 
     fn is_plain(text: &str) -> bool {
-        parse_simple_post(text.as_bytes(), 1024).is_some()
+        decode_simple_post(text.as_bytes(), 1024).is_some()
     }
 
     #[test]
     fn a_plain_request_is_read_whole() {
         let text = "POST /mcp HTTP/1.1\r\nHost: a:1\r\nX-Two:  1 \r\nx-two: 2\r\nContent-Length: 3\r\n\r\n{}!more";
-        let SimplePost { head, size, length } = parse_simple_post(text.as_bytes(), 1024).unwrap();
+        let SimplePost { head, size, length } = decode_simple_post(text.as_bytes(), 1024).unwrap();
         assert_eq!((&text[size..], length), ("{}!more", 3));
         assert_eq!((head.method, head.uri.path(), head.version), (Method::POST, "/mcp", Version::HTTP_11));
         assert_eq!(head.headers.len(), 4);

@@ -3,11 +3,9 @@
 //! RFC 9110, section 6.6.1: "An origin server with a clock MUST generate a Date header field in all 2xx (Successful),
 //! 3xx (Redirection), and 4xx (Client Error) responses". Invariant: a cached date is used for at most 900 ms.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
-
-use crate::store::unix_now;
 
 /// Time for which a formatted date is current.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(900);
@@ -23,8 +21,7 @@ impl DateCache {
     /// Returns the date as of `now`.
     pub(super) fn now(&mut self, now: Instant) -> &str {
         if self.formatted_at.is_none_or(|spelled| now.saturating_duration_since(spelled) > REFRESH_INTERVAL) {
-            let time = jiff::Timestamp::from_second(i64::try_from(unix_now()).unwrap_or(0)).unwrap_or_default();
-            (self.formatted_at, self.value) = (Some(now), time.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string());
+            (self.formatted_at, self.value) = (Some(now), httpdate::fmt_http_date(SystemTime::now()));
         }
         &self.value
     }
@@ -41,6 +38,6 @@ mod tests {
         let first = dates.now(now).to_owned();
         assert!(first.len() == 29 && first.ends_with(" GMT") && &first[3..5] == ", ", "{first}");
         assert_eq!(dates.now(now), first);
-        assert!(jiff::fmt::rfc2822::parse(&first).is_ok(), "{first}");
+        assert!(httpdate::parse_http_date(&first).is_ok(), "{first}");
     }
 }

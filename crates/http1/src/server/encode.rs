@@ -8,11 +8,22 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
+use futures_util::Stream;
 use http::{Response, StatusCode};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::body::{Body, BodyStream};
-use crate::front::fast_path::{ClientGone, FastPathConnection};
+use crate::server::connection::{ClientGone, Persistence, ServerConnection};
+
+/// Body of a response to send.
+pub enum SendBody {
+    /// Buffers that are sent one after another, with their length.
+    Whole(VecDeque<Bytes>),
+    /// Chunks that are still to come.
+    Chunks(Chunks),
+}
+
+/// Stream of chunks that ends with the response.
+type Chunks = Pin<Box<dyn Stream<Item = Bytes> + Send>>;
 
 /// Maximum size of a part that is copied into one buffer instead of sent as it lies, in bytes.
 const COALESCED_MAX: usize = 4096;
@@ -21,11 +32,11 @@ const QUEUED_MAX: usize = 16 * 1024;
 /// Maximum number of parts in one vectored write.
 const WRITE_SLICES: usize = 8;
 
-/// Writes a response. `closing` marks the last one of its connection.
-pub(super) async fn write_response<S>(
-    connection: &mut FastPathConnection<'_, S>,
-    response: Response<Body>,
-    closing: bool,
+/// Writes a response.
+pub(super) async fn write_response<S, T>(
+    connection: &mut ServerConnection<S, T>,
+    response: Response<SendBody>,
+    persistence: Persistence,
     date: &str,
 ) -> Result<(), ClientGone>
 where
@@ -45,16 +56,16 @@ where
         date,
         "\r\n",
     ]);
-    if closing {
+    if persistence == Persistence::Close {
         put(&["connection: close\r\n"]);
     }
     match &body {
-        Body::Parts(_) if bare => {}
-        Body::Parts(parts) => {
+        SendBody::Whole(_) if bare => {}
+        SendBody::Whole(parts) => {
             let length: usize = parts.iter().map(Bytes::len).sum();
             put(&["content-length: ", itoa::Buffer::new().format(length), "\r\n"]);
         }
-        Body::Stream(_) => put(&["transfer-encoding: chunked\r\n"]),
+        SendBody::Chunks(_) => put(&["transfer-encoding: chunked\r\n"]),
     }
     for (name, value) in &head.headers {
         for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
@@ -63,8 +74,8 @@ where
     }
     text.extend_from_slice(b"\r\n");
     let mut out = match body {
-        Body::Parts(parts) => ResponseWriter::whole(text, parts),
-        Body::Stream(chunks) => {
+        SendBody::Whole(parts) => ResponseWriter::whole(text, parts),
+        SendBody::Chunks(chunks) => {
             let queue = SendQueue { queued: text.len(), parts: VecDeque::from([text.into()]) };
             ResponseWriter { queue, chunks: Some(chunks), is_flushed: false }
         }
@@ -76,7 +87,7 @@ where
 struct ResponseWriter {
     queue: SendQueue,
     /// Stream of the chunks still to come.
-    chunks: Option<BodyStream>,
+    chunks: Option<Chunks>,
     is_flushed: bool,
 }
 
@@ -90,9 +101,9 @@ impl ResponseWriter {
         ResponseWriter { queue: SendQueue { parts, queued }, chunks: None, is_flushed: false }
     }
 
-    fn poll<S>(
+    fn poll<S, T>(
         &mut self,
-        connection: &mut FastPathConnection<'_, S>,
+        connection: &mut ServerConnection<S, T>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), ClientGone>>
     where

@@ -6,12 +6,6 @@
 //! A general client keeps a buffer for each direction and a channel to the task that drives it. That costs some 18 KiB
 //! more for each waiting call, and 13,000 instructions more for each call.
 
-mod body;
-mod chunked;
-mod head;
-mod request;
-mod http_io;
-
 use std::io;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
@@ -20,33 +14,16 @@ use std::task::{Context, Poll, ready};
 use http::Response;
 use tokio::io::{AsyncRead, ReadBuf};
 
-pub(super) use body::BodyDecoder;
-pub(super) use http_io::HttpIo;
-pub(super) use request::{EncodedRequest, RequestTemplate};
+use crate::client::decode_body::BodyDecoder;
+use crate::client::decode_head;
+use crate::client::encode::EncodedRequest;
+use crate::client::http_io::HttpIo;
+use crate::error::{ConnectionError, ParseError};
 
 /// Limit of one read, in bytes. The buffer is on the stack, only for the duration of the read.
-const READ_SIZE: usize = 16 * 1024;
+pub(super) const READ_SIZE: usize = 16 * 1024;
 /// Limit of interim responses (1xx) before the final one.
 const INTERIM_MAX: usize = 16;
-
-/// Violation of HTTP/1.1 in a response.
-#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
-#[error("{0}")]
-pub(super) struct ParseError(&'static str);
-
-/// Reason for a missing or incomplete response.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum ConnectionError {
-    /// The connection failed.
-    #[error("{0}")]
-    Io(#[from] io::Error),
-    /// The server closed the connection before the response was complete.
-    #[error("the server closed the connection {0}")]
-    Closed(&'static str),
-    /// The response is not HTTP/1.1, or is ambiguous.
-    #[error("the answer cannot be read as HTTP/1.1: {0}")]
-    Parse(#[from] ParseError),
-}
 
 /// Reason for a failed exchange.
 pub(super) enum SendError {
@@ -56,19 +33,19 @@ pub(super) enum SendError {
 }
 
 /// Client side of one connection.
-pub(super) struct HttpConnection {
-    stream: HttpIo,
+pub(super) struct ClientConnection {
+    pub(super) stream: HttpIo,
     /// Request that is not fully sent yet.
     request: Option<Box<EncodedRequest>>,
     /// Error that stopped the rest of the request.
     send_error: Option<io::Error>,
     /// True if the connection can carry another request, as far as is known.
-    keep_alive: bool,
+    pub(super) keep_alive: bool,
 }
 
-impl HttpConnection {
+impl ClientConnection {
     pub(super) fn new(stream: HttpIo) -> Self {
-        HttpConnection { stream, request: None, send_error: None, keep_alive: true }
+        ClientConnection { stream, request: None, send_error: None, keep_alive: true }
     }
 
     /// Sends a request and waits for the head of its response. The body follows on this connection.
@@ -95,7 +72,7 @@ impl HttpConnection {
 
     /// Sends as much of the rest of the request as the connection accepts. A server may respond early and refuse the
     /// rest; that response counts. Fails if no byte was sent at all.
-    fn poll_send_rest(&mut self, cx: &mut Context<'_>) -> Result<(), (Box<EncodedRequest>, io::Error)> {
+    pub(super) fn poll_send_rest(&mut self, cx: &mut Context<'_>) -> Result<(), (Box<EncodedRequest>, io::Error)> {
         let Some(request) = &mut self.request else { return Ok(()) };
         match request.poll_send(Pin::new(&mut self.stream), cx) {
             Poll::Pending => Ok(()),
@@ -146,7 +123,7 @@ impl HttpConnection {
     }
 
     /// Reads available bytes and passes them to `take`. An empty slice is the end.
-    fn poll_read<T>(&mut self, cx: &mut Context<'_>, take: impl FnOnce(&[u8]) -> T) -> Poll<io::Result<T>> {
+    pub(super) fn poll_read<T>(&mut self, cx: &mut Context<'_>, take: impl FnOnce(&[u8]) -> T) -> Poll<io::Result<T>> {
         let mut space = [const { MaybeUninit::uninit() }; READ_SIZE];
         let mut buffer = ReadBuf::uninit(&mut space);
         ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer))?;
@@ -183,15 +160,15 @@ impl HeadReader {
             let seen = held.len().saturating_sub(2);
             held.extend_from_slice(bytes);
             // A parse from the start at every piece would make a head sent byte by byte quadratic.
-            if held.len() < self.parse_at && !head::may_end(&held[seen..]) {
+            if held.len() < self.parse_at && !decode_head::may_end(&held[seen..]) {
                 self.buffered = held;
                 return Ok(None);
             }
             bytes = &held;
         }
         loop {
-            let Some((head, length)) = head::parse(bytes)? else {
-                self.parse_at = (bytes.len() * 2).min(head::HEAD_MAX + 1);
+            let Some((head, length)) = decode_head::parse(bytes)? else {
+                self.parse_at = (bytes.len() * 2).min(decode_head::HEAD_MAX + 1);
                 self.buffered = bytes.to_vec();
                 return Ok(None);
             };
@@ -223,14 +200,15 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
+    use crate::client::encode::RequestTemplate;
 
     /// Returns both ends of a connection.
-    async fn pair() -> (HttpConnection, TcpStream) {
+    async fn pair() -> (ClientConnection, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (server, _) = listener.accept().await.unwrap();
         server.set_nodelay(true).unwrap();
-        (HttpConnection::new(HttpIo::Tcp(client)), server)
+        (ClientConnection::new(HttpIo::Tcp(client)), server)
     }
 
     fn request(body: usize) -> Box<EncodedRequest> {
@@ -239,7 +217,7 @@ mod tests {
     }
 
     /// Returns the status and text of a response, or the error.
-    async fn answer(connection: &mut HttpConnection, request: Box<EncodedRequest>) -> Result<(u16, String), String> {
+    async fn answer(connection: &mut ClientConnection, request: Box<EncodedRequest>) -> Result<(u16, String), String> {
         let failed = |failure| match failure {
             SendError::NotSent(_, error) => format!("unsent: {error}"),
             SendError::Broken(broken) => broken.to_string(),
@@ -262,7 +240,7 @@ mod tests {
     }
 
     /// Runs a server that reads one request, writes `pieces` one after another, and closes if told to.
-    async fn meet(pieces: Vec<Vec<u8>>, close: bool) -> (Result<(u16, String), String>, HttpConnection, TcpStream) {
+    async fn meet(pieces: Vec<Vec<u8>>, close: bool) -> (Result<(u16, String), String>, ClientConnection, TcpStream) {
         let (mut connection, mut server) = pair().await;
         let serving = async move {
             let _ = server.read(&mut [0; 4096]).await.unwrap();
@@ -323,7 +301,7 @@ mod tests {
     async fn answers_that_break_off_or_are_wrong_say_so_and_end_the_connection() {
         const WRONG: &str = "the answer cannot be read as HTTP/1.1: ";
         let interim = "HTTP/1.1 100 Continue\r\n\r\n".repeat(INTERIM_MAX + 1);
-        let long = format!("HTTP/1.1 200 OK\r\nA: {}", "b".repeat(head::HEAD_MAX));
+        let long = format!("HTTP/1.1 200 OK\r\nA: {}", "b".repeat(decode_head::HEAD_MAX));
         for (text, why) in [
             ("", "the server closed the connection without an answer".to_owned()),
             ("HTTP/1.1 2", "the server closed the connection within the head of the answer".to_owned()),

@@ -12,14 +12,15 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use tokio::io::AsyncWrite;
 
 /// Common part of all requests to one endpoint, encoded once.
-pub(in crate::link) struct RequestTemplate {
+pub struct RequestTemplate {
     path: String,
     /// Headers with their encoded lines.
     lines: Vec<(HeaderName, Vec<u8>)>,
 }
 
 impl RequestTemplate {
-    pub(in crate::link) fn new(path: String, headers: &HeaderMap) -> Self {
+    /// Encodes the headers that all requests share.
+    pub fn new(path: String, headers: &HeaderMap) -> Self {
         let lines = headers.iter().map(|(name, value)| {
             let mut line = Vec::new();
             put(&mut line, name, value);
@@ -29,7 +30,7 @@ impl RequestTemplate {
     }
 
     /// Encodes a request, with a JSON body if the method is POST. The last of several headers of one name counts.
-    pub(in crate::link) fn request(
+    pub fn request(
         &self,
         method: &Method,
         accept: &str,
@@ -57,8 +58,7 @@ impl RequestTemplate {
         for part in ["accept: ", accept, "\r\n"] {
             head.extend_from_slice(part.as_bytes());
         }
-        // RFC 9110, section 8.6: "A user agent SHOULD send Content-Length in a request when the method defines a
-        // meaning
+        // RFC 9110, section 8.6: "A user agent SHOULD send Content-Length in a request when the method defines a meaning
         // for enclosed content".
         if *method == Method::POST {
             head.extend_from_slice(b"content-type: application/json\r\ncontent-length: ");
@@ -77,7 +77,7 @@ fn put(head: &mut Vec<u8>, name: &HeaderName, value: &HeaderValue) {
 }
 
 /// Encoded request and its progress.
-pub(in crate::link) struct EncodedRequest {
+pub struct EncodedRequest {
     head: Vec<u8>,
     body: Bytes,
     sent: usize,

@@ -6,117 +6,94 @@
 //! A pool for many hosts with a task for each connection would cost more than the rest of the gateway: three look-ups
 //! and some ten wakes for each call.
 
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use http::{Response, Uri};
+use http::Response;
 use tokio::time::Instant;
-use tower::ServiceExt;
 
-use crate::link::connect_hints::unreachable;
-use crate::link::connect_timeout::ConnectTimeout;
-use crate::link::http_error::connection_error;
-use crate::link::http1::{ConnectionError, EncodedRequest, HttpConnection, HttpIo, SendError};
-use crate::link::proxy::ProxyAddress;
-use crate::link::response_body::ResponseBody;
-use crate::link::tunnel::ProxyConnector;
-use crate::link::unix_connector::connect_unix;
-use crate::link::{LinkError, PipeDialer};
+use crate::client::connection::{ClientConnection, SendError};
+use crate::client::encode::EncodedRequest;
+use crate::client::http_io::HttpIo;
+use crate::client::pooled_body::PooledBody;
+use crate::error::ConnectionError;
 
 /// Idle time after which the kernel is asked whether a connection is still open. Before that, the state known to the
 /// runtime suffices and costs nothing.
 const PEEK_AFTER: Duration = Duration::from_millis(5);
 
 /// Idle connections of one server.
-pub(super) struct PlainPool {
-    connector: PoolConnector,
-    target: Uri,
+pub struct ClientPool {
     limits: PoolLimits,
     idle: Mutex<IdleConnections>,
 }
 
-/// Connector of the pool.
-pub(super) enum PoolConnector {
-    Tcp(ConnectTimeout<ProxyConnector>),
-    /// To the Unix socket at this path, within this time.
-    Unix(PathBuf, Duration),
-    /// To a server in memory.
-    Memory(PipeDialer),
-}
-
 /// Limits of idle connections: their number and their idle time.
 #[derive(Clone, Copy)]
-pub(super) struct PoolLimits {
-    pub(super) idle: usize,
-    pub(super) idle_time: Duration,
+pub struct PoolLimits {
+    /// Maximum number of idle connections.
+    pub idle: usize,
+    /// Maximum time that a connection stays idle.
+    pub idle_time: Duration,
+}
+
+/// Reason for a failed request. `E` is the connector's error.
+#[derive(Debug)]
+pub enum RequestError<E> {
+    /// No connection could be opened.
+    Connect(E),
+    /// The connection broke.
+    Broken(ConnectionError),
 }
 
 #[derive(Default)]
 struct IdleConnections {
     /// Idle connections with the time of their last use, the oldest first.
-    connections: Vec<(Instant, Box<HttpConnection>)>,
+    connections: Vec<(Instant, Box<ClientConnection>)>,
     /// True while a task evicts idle connections.
     has_evictor: bool,
 }
 
-impl PlainPool {
-    pub(super) fn new(connector: PoolConnector, target: Uri, limits: PoolLimits) -> Arc<Self> {
-        Arc::new(PlainPool { connector, target, limits, idle: Mutex::default() })
+impl ClientPool {
+    /// Creates an empty pool.
+    pub fn new(limits: PoolLimits) -> Arc<Self> {
+        Arc::new(ClientPool { limits, idle: Mutex::default() })
     }
 
-    /// Sends a request, over an idle connection if there is one.
-    pub(super) async fn request(
+    /// Sends a request over an idle connection, or over a new one from `connect`.
+    pub async fn request<F, E>(
         self: &Arc<Self>,
         mut request: Box<EncodedRequest>,
-    ) -> Result<Response<ResponseBody>, LinkError> {
-        loop {
-            let (mut connection, is_kept) = match self.checkout() {
-                Some(connection) => (connection, true),
-                // Boxed: connecting is rare, and its future is large.
-                None => (Box::pin(self.connect()).await?, false),
-            };
-            let broken = match connection.exchange(request).await {
-                Ok(response) => return Ok(response.map(|body| ResponseBody::new(body, connection, self.clone()))),
-                // The server closed the idle connection. Each round removes one, so the loop ends.
-                Err(SendError::NotSent(unsent, _)) if is_kept => {
-                    request = unsent;
-                    continue;
-                }
-                Err(SendError::NotSent(_, error)) => ConnectionError::Io(error),
-                Err(SendError::Broken(broken)) => broken,
-            };
-            return Err(connection_error(&broken, "the connection broke"));
-        }
-    }
-
-    /// Returns the proxy that forwards requests to the server.
-    pub(super) fn forward_proxy(&self) -> Option<&ProxyAddress> {
-        match &self.connector {
-            PoolConnector::Tcp(tcp) => tcp.inner().forward_proxy(),
-            PoolConnector::Unix(..) | PoolConnector::Memory(_) => None,
-        }
-    }
-
-    async fn connect(&self) -> Result<Box<HttpConnection>, LinkError> {
-        let wire = match &self.connector {
-            PoolConnector::Tcp(tcp) => {
-                let connected = tcp.clone().oneshot(self.target.clone()).await;
-                HttpIo::Tcp(connected.map_err(|e| unreachable(&*e, self.target.host()))?.into_inner())
+        connect: impl FnOnce() -> F,
+    ) -> Result<Response<PooledBody>, RequestError<E>>
+    where
+        F: Future<Output = Result<HttpIo, E>>,
+    {
+        // The server may have closed an idle connection. Each round removes one, so the loop ends.
+        while let Some(mut connection) = self.checkout() {
+            match connection.exchange(request).await {
+                Ok(response) => return Ok(response.map(|body| PooledBody::new(body, connection, self.clone()))),
+                Err(SendError::NotSent(unsent, _)) => request = unsent,
+                Err(SendError::Broken(error)) => return Err(RequestError::Broken(error)),
             }
-            PoolConnector::Unix(path, limit) => HttpIo::Unix(connect_unix(path, *limit).await?),
-            PoolConnector::Memory(dial) => HttpIo::from(dial()?),
-        };
-        Ok(Box::new(HttpConnection::new(wire)))
+        }
+        // Boxed: connecting is rare, and its future is large.
+        let io = Box::pin(connect()).await.map_err(RequestError::Connect)?;
+        let mut connection = Box::new(ClientConnection::new(io));
+        match connection.exchange(request).await {
+            Ok(response) => Ok(response.map(|body| PooledBody::new(body, connection, self.clone()))),
+            Err(SendError::NotSent(_, error)) => Err(RequestError::Broken(ConnectionError::Io(error))),
+            Err(SendError::Broken(error)) => Err(RequestError::Broken(error)),
+        }
     }
 
     /// Takes the most recently used connection that is still open.
-    fn checkout(&self) -> Option<Box<HttpConnection>> {
+    fn checkout(&self) -> Option<Box<ClientConnection>> {
         loop {
             // Last in, first out: the rest of the pool grows old and is evicted.
             let (since, connection) = self.lock().connections.pop()?;
             let idle = since.elapsed();
-            let is_sure = |connection: &HttpConnection| idle < PEEK_AFTER || connection.peek_is_open();
+            let is_sure = |connection: &ClientConnection| idle < PEEK_AFTER || connection.peek_is_open();
             if idle < self.limits.idle_time && connection.is_ready() && is_sure(&connection) {
                 return Some(connection);
             }
@@ -124,7 +101,7 @@ impl PlainPool {
     }
 
     /// Returns a connection to the pool after its response was read, if it can take another request.
-    pub(super) fn checkin(self: &Arc<Self>, connection: Box<HttpConnection>) {
+    pub(super) fn checkin(self: &Arc<Self>, connection: Box<ClientConnection>) {
         if !connection.is_ready() {
             return;
         }
@@ -142,7 +119,7 @@ impl PlainPool {
     /// Closes connections that are too old or that the server closed. False if none is left.
     fn evict_idle(&self) -> bool {
         let mut idle = self.lock();
-        let stands = |(since, connection): &(Instant, Box<HttpConnection>)| {
+        let stands = |(since, connection): &(Instant, Box<ClientConnection>)| {
             since.elapsed() < self.limits.idle_time && connection.is_ready()
         };
         idle.connections.retain(stands);
@@ -156,7 +133,7 @@ impl PlainPool {
 }
 
 // A weak reference, so that the task does not keep the pool alive.
-async fn run_evictor(pool: Weak<PlainPool>, idle_time: Duration) {
+async fn run_evictor(pool: Weak<ClientPool>, idle_time: Duration) {
     loop {
         tokio::time::sleep(idle_time).await;
         if !pool.upgrade().is_some_and(|pool| pool.evict_idle()) {
@@ -167,23 +144,25 @@ async fn run_evictor(pool: Weak<PlainPool>, idle_time: Duration) {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::net::SocketAddr;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use bytes::{Bytes, BytesMut};
     use http::{HeaderMap, Method};
-    use hyper_util::client::legacy::connect::HttpConnector;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpStream};
     use tokio::sync::mpsc;
 
     use super::*;
-    use crate::link::http1::RequestTemplate;
+    use crate::client::encode::RequestTemplate;
 
     const WHOLE: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
     /// Server that gives each request on a connection the next of `answers`, and closes after the last.
     struct PoolTestServer {
-        pool: Arc<PlainPool>,
+        pool: Arc<ClientPool>,
+        address: SocketAddr,
         opened: Arc<AtomicUsize>,
         /// Receives an item for each connection that the client closed.
         closed: mpsc::Receiver<()>,
@@ -191,7 +170,7 @@ mod tests {
 
     async fn server(answers: &'static [&'static str], limits: PoolLimits) -> PoolTestServer {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let target = format!("http://{}/mcp", listener.local_addr().unwrap()).parse().unwrap();
+        let address = listener.local_addr().unwrap();
         let opened = Arc::new(AtomicUsize::new(0));
         let (gone, closed) = mpsc::channel(16);
         let count = opened.clone();
@@ -212,16 +191,7 @@ mod tests {
                 });
             }
         });
-        let tcp = HttpConnector::new();
-        PoolTestServer {
-            pool: PlainPool::new(
-                PoolConnector::Tcp(ConnectTimeout::new(ProxyConnector::forwarding(tcp, None), Duration::from_secs(10))),
-                target,
-                limits,
-            ),
-            opened,
-            closed,
-        }
+        PoolTestServer { pool: ClientPool::new(limits), address, opened, closed }
     }
 
     const LIMITS: PoolLimits = PoolLimits { idle: 4, idle_time: Duration::from_secs(60) };
@@ -230,15 +200,20 @@ mod tests {
         RequestTemplate::new("/mcp".to_owned(), &HeaderMap::new()).request(&Method::GET, "*/*", &[], Bytes::new())
     }
 
-    async fn read(answer: Result<Response<ResponseBody>, LinkError>) -> BytesMut {
+    async fn read(answer: Result<Response<PooledBody>, RequestError<io::Error>>) -> BytesMut {
         let (mut body, mut all) = (answer.unwrap().into_body(), BytesMut::new());
         while body.fill(&mut all).await.unwrap() {}
         all
     }
 
     impl PoolTestServer {
+        async fn send(&self) -> Result<Response<PooledBody>, RequestError<io::Error>> {
+            let connect = || async { TcpStream::connect(self.address).await.map(HttpIo::Tcp) };
+            self.pool.request(request(), connect).await
+        }
+
         async fn ask(&self) -> BytesMut {
-            read(self.pool.request(request()).await).await
+            read(self.send().await).await
         }
 
         fn opened(&self) -> usize {
@@ -274,7 +249,7 @@ mod tests {
     #[tokio::test]
     async fn an_answer_that_is_given_up_ends_its_connection() {
         let mut server = server(&["HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nok", WHOLE], LIMITS).await;
-        let answer = server.pool.request(request()).await.unwrap();
+        let answer = server.send().await.unwrap();
         drop(answer);
         server.closed.recv().await.unwrap();
         assert!(server.pool.lock().connections.is_empty());
@@ -285,8 +260,8 @@ mod tests {
         // The second request of the connection gets half a response.
         let server = server(&[WHOLE, "HTTP/1.1 200"], LIMITS).await;
         assert_eq!(server.ask().await, "ok");
-        let broken = server.pool.request(request()).await;
-        assert!(matches!(broken, Err(LinkError::Closed(_))));
+        let broken = server.send().await;
+        assert!(matches!(broken, Err(RequestError::Broken(ConnectionError::Closed(_)))));
         assert_eq!(server.opened(), 1);
     }
 
@@ -294,7 +269,7 @@ mod tests {
     async fn idle_connections_are_few_and_end() {
         let limits = PoolLimits { idle: 2, idle_time: Duration::from_millis(200) };
         let mut server = server(&[WHOLE; 20], limits).await;
-        let answers = futures_util::future::join_all((0..5).map(|_| server.pool.request(request()))).await;
+        let answers = futures_util::future::join_all((0..5).map(|_| server.send())).await;
         assert_eq!(server.opened(), 5);
         futures_util::future::join_all(answers.into_iter().map(read)).await;
         assert!(server.pool.lock().connections.len() <= 2);

@@ -12,17 +12,23 @@ use rustix::net::RecvFlags;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::link::{MemoryPipe, PipeReader, PipeWriter};
+/// Reading end of a pipe in memory.
+type PipeReader = Box<dyn AsyncRead + Send + Unpin>;
+/// Writing end of a pipe in memory.
+type PipeWriter = Box<dyn AsyncWrite + Send + Unpin>;
 
 /// Byte stream below a connection.
-pub(in crate::link) enum HttpIo {
+pub enum HttpIo {
+    /// TCP connection.
     Tcp(TcpStream),
+    /// Connection to a Unix socket.
     Unix(UnixStream),
+    /// Pipe in memory.
     Memory(Box<MemoryIo>),
 }
 
 /// Pipe in memory.
-pub(in crate::link) struct MemoryIo {
+pub struct MemoryIo {
     reader: Mutex<WatchedReader>,
     writer: PipeWriter,
 }
@@ -33,8 +39,8 @@ struct WatchedReader {
     unexpected_data: bool,
 }
 
-impl From<MemoryPipe> for HttpIo {
-    fn from((reader, writer): MemoryPipe) -> Self {
+impl From<(PipeReader, PipeWriter)> for HttpIo {
+    fn from((reader, writer): (PipeReader, PipeWriter)) -> Self {
         HttpIo::Memory(Box::new(MemoryIo {
             reader: Mutex::new(WatchedReader { reader, unexpected_data: false }),
             writer,

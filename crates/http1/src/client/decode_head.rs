@@ -1,6 +1,6 @@
 //! Response heads: status, headers and body framing.
 //!
-//! Owns the parsing of heads and the choice of the framing. Does not read bodies (`body`). Invariant: a head that two
+//! Owns the parsing of heads and the choice of the framing. Does not read bodies (`decode_body`). Invariant: a head that two
 //! recipients could frame differently is an error. One would take for a response what the other takes for a body.
 
 use std::mem::MaybeUninit;
@@ -9,7 +9,7 @@ use http::header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use httparse::{ParserConfig, Status};
 
-use crate::link::http1::ParseError;
+use crate::error::ParseError;
 
 /// Limit of a head, in bytes.
 pub(super) const HEAD_MAX: usize = 64 * 1024;

@@ -10,12 +10,13 @@ use std::task::{Context, Poll, ready};
 use bytes::{BufMut, Bytes, BytesMut};
 use tokio::io::AsyncReadExt;
 
-use crate::link::http1::chunked::ChunkedDecoder;
-use crate::link::http1::head::BodyFraming;
-use crate::link::http1::{ConnectionError, HttpConnection, ParseError, READ_SIZE};
+use crate::client::chunked::ChunkedDecoder;
+use crate::client::connection::{ClientConnection, READ_SIZE};
+use crate::client::decode_head::BodyFraming;
+use crate::error::{ConnectionError, ParseError};
 
 /// Decoder of one body.
-pub(in crate::link) struct BodyDecoder {
+pub(crate) struct BodyDecoder {
     remaining: BodyRemaining,
     /// Decoded bytes that were not taken yet.
     buffered: Bytes,
@@ -44,7 +45,7 @@ impl BodyDecoder {
     }
 
     /// True if the whole body was read from the connection.
-    pub(in crate::link) fn is_read(&self) -> bool {
+    pub(crate) fn is_read(&self) -> bool {
         match &self.remaining {
             BodyRemaining::Length(left) => *left == 0,
             BodyRemaining::Chunks(chunks) => chunks.is_finished(),
@@ -53,12 +54,12 @@ impl BodyDecoder {
     }
 
     /// True if no bytes are left to take.
-    pub(in crate::link) fn is_finished(&self) -> bool {
+    pub(crate) fn is_finished(&self) -> bool {
         self.buffered.is_empty() && self.is_read()
     }
 
     /// Returns the number of bytes left to take, if the head states it.
-    pub(in crate::link) fn length(&self) -> Option<u64> {
+    pub(crate) fn length(&self) -> Option<u64> {
         let ahead = self.buffered.len() as u64;
         match &self.remaining {
             BodyRemaining::Length(left) => Some(ahead.saturating_add(*left)),
@@ -67,14 +68,14 @@ impl BodyDecoder {
     }
 
     /// Takes the bytes that were read already.
-    pub(in crate::link) fn take_buffered(&mut self) -> Bytes {
+    pub(crate) fn take_buffered(&mut self) -> Bytes {
         std::mem::take(&mut self.buffered)
     }
 
     /// Appends the next bytes to `out`. False at the end of the body.
-    pub(in crate::link) fn poll_fill(
+    pub(crate) fn poll_fill(
         &mut self,
-        connection: &mut HttpConnection,
+        connection: &mut ClientConnection,
         cx: &mut Context<'_>,
         out: &mut BytesMut,
     ) -> Poll<Result<bool, ConnectionError>> {
@@ -134,7 +135,7 @@ impl BodyRemaining {
 /// Reads directly into the target buffer. False if the connection ended.
 fn read_exactly(
     left: &mut u64,
-    connection: &mut HttpConnection,
+    connection: &mut ClientConnection,
     cx: &mut Context<'_>,
     out: &mut BytesMut,
 ) -> Poll<io::Result<bool>> {
@@ -153,7 +154,7 @@ fn read_exactly(
 /// Reads and decodes available bytes. False if the connection ended.
 fn read_some(
     left: &mut BodyRemaining,
-    connection: &mut HttpConnection,
+    connection: &mut ClientConnection,
     cx: &mut Context<'_>,
     out: &mut BytesMut,
 ) -> Poll<Result<bool, ConnectionError>> {

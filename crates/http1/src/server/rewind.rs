@@ -21,7 +21,7 @@ const READ_AHEAD_MAX: usize = 16 * 1024;
 ///
 /// While a pipelined request waits behind the running one, hyper does not read. It would not notice a disconnect then.
 /// So each of its flushes reads ahead, unless its own last read is still pending.
-pub(in crate::front) struct Rewind<S> {
+pub struct Rewind<S> {
     stream: S,
     ahead: BytesMut,
     /// True if a read of hyper's own is pending, so that hyper notices whatever arrives.
@@ -37,7 +37,7 @@ impl<S> Rewind<S> {
     }
 
     /// True if the client speaks HTTP/2.
-    pub(in crate::front) fn is_h2(&self) -> bool {
+    pub fn is_h2(&self) -> bool {
         self.is_h2
     }
 }

@@ -5,7 +5,7 @@
 
 use bytes::BytesMut;
 
-use crate::link::http1::ParseError;
+use crate::error::ParseError;
 
 /// Limit of a chunk-size line with its extensions, in bytes.
 const LINE_MAX: u16 = 4096;
