@@ -21,6 +21,7 @@ RUN if [ "$(uname -m)" = aarch64 ]; then \
 # downloads, so a builder that starts with an empty one is slower and nothing else.
 COPY Cargo.toml Cargo.lock ARCHITECTURE.md ./
 COPY crates/http1/Cargo.toml crates/http1/
+COPY crates/access/Cargo.toml crates/access/
 COPY crates/jsonrpc/Cargo.toml crates/jsonrpc/
 COPY crates/mock/Cargo.toml crates/mock/
 COPY crates/model/Cargo.toml crates/model/

@@ -1,5 +1,6 @@
 #![doc = include_str!("../ARCHITECTURE.md")]
 
+pub use moongate_access::{auth, policy};
 pub use moongate_jsonrpc::{json, message as jsonrpc, sse};
 pub use moongate_session::store;
 pub use {
@@ -10,9 +11,7 @@ pub use {
 // In reading order. Each module may use only the ones above it; `tests/tidy.rs` checks that.
 pub mod body;
 pub mod lazy_timer;
-pub mod policy;
 pub mod link;
-pub mod auth;
 pub mod revision;
 pub mod upstream;
 pub mod gateway;

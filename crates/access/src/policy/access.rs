@@ -7,8 +7,8 @@ use std::collections::HashSet;
 
 use aws_lc_rs::hmac;
 
-use crate::model::Principal;
 use crate::policy::GlobList;
+use moongate_model::Principal;
 
 /// Access of one principal.
 #[derive(Clone, Debug)]

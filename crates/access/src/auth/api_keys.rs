@@ -11,8 +11,8 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
 
 use crate::auth::{KeyHash, KeySettings};
-use crate::model::Principal;
 use crate::policy::{ANONYMOUS, AccessTable, PrincipalAccess};
+use moongate_model::Principal;
 
 /// Keys that open the gateway. Without any, every caller is admitted, and the gateway listens on loopback only.
 pub struct ApiKeys {
