@@ -5,6 +5,8 @@
 
 mod client;
 mod error;
+#[cfg(test)]
+mod round_trip;
 mod server;
 
 pub use client::{ClientPool, EncodedRequest, HttpIo, MemoryIo, PoolLimits, PooledBody, RequestError, RequestTemplate};

@@ -11,6 +11,8 @@ use crate::error::ParseError;
 const LINE_MAX: u16 = 4096;
 /// Limit of the trailer section, in bytes.
 const TRAILER_MAX: u16 = 16 * 1024;
+/// Limit of lines in the trailer section, as for headers.
+const TRAILER_LINES_MAX: u8 = 100;
 /// Limit of hexadecimal digits in a chunk size: more would overflow 64 bits.
 const DIGITS_MAX: u8 = 16;
 
@@ -23,6 +25,8 @@ pub(super) struct ChunkedDecoder {
     digits: u8,
     /// Length of the current line or trailer so far.
     line_length: u16,
+    /// Lines of the trailer so far.
+    trailer_lines: u8,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,8 +39,10 @@ enum ChunkState {
     Data,
     DataReturn,
     DataEnd,
+    /// Start of a line of the trailer.
     Line,
-    Trailer,
+    TrailerName,
+    TrailerValue,
     TrailerEnd,
     LastEnd,
     Finished,
@@ -44,7 +50,7 @@ enum ChunkState {
 
 impl ChunkedDecoder {
     pub(super) fn new() -> Self {
-        ChunkedDecoder { state: ChunkState::Size, remaining: 0, digits: 0, line_length: 0 }
+        ChunkedDecoder { state: ChunkState::Size, remaining: 0, digits: 0, line_length: 0, trailer_lines: 0 }
     }
 
     pub(super) fn is_finished(&self) -> bool {
@@ -98,11 +104,7 @@ impl ChunkedDecoder {
             (ChunkState::DataEnd, b'\n') => Ok(ChunkState::Size),
             (ChunkState::DataReturn | ChunkState::DataEnd, _) => Err(ParseError("a chunk is longer than its size")),
             (ChunkState::Line, b'\r') => Ok(ChunkState::LastEnd),
-            (ChunkState::Line | ChunkState::Trailer, b'\n') => {
-                Err(ParseError("a line of the trailer ends in a line feed alone"))
-            }
-            (ChunkState::Trailer, b'\r') => Ok(ChunkState::TrailerEnd),
-            (ChunkState::Line | ChunkState::Trailer, _) => self.extend_line(TRAILER_MAX, ChunkState::Trailer),
+            (ChunkState::Line | ChunkState::TrailerName | ChunkState::TrailerValue, _) => self.trailer(byte),
             (ChunkState::TrailerEnd, b'\n') => Ok(ChunkState::Line),
             (ChunkState::LastEnd, b'\n') => Ok(ChunkState::Finished),
             (ChunkState::SizeEnd | ChunkState::TrailerEnd | ChunkState::LastEnd, _) => {
@@ -110,6 +112,26 @@ impl ChunkedDecoder {
             }
             (ChunkState::Data | ChunkState::Finished, _) => Ok(self.state),
         }
+    }
+
+    /// Checks one byte of a trailer line. The line is ignored, but it has to be a header: RFC 9112, section 7.1.2 has
+    /// "trailer-section = *( field-line CRLF )".
+    fn trailer(&mut self, byte: u8) -> Result<ChunkState, ParseError> {
+        let next = match (self.state, byte) {
+            (_, b'\n') => return Err(ParseError("a line of the trailer ends in a line feed alone")),
+            (ChunkState::TrailerValue, b'\r') => return Ok(ChunkState::TrailerEnd),
+            (ChunkState::TrailerValue, b'\t' | b' '..=b'~' | 0x80..) => ChunkState::TrailerValue,
+            (ChunkState::TrailerName, b':') => ChunkState::TrailerValue,
+            (ChunkState::Line | ChunkState::TrailerName, byte) if is_token(byte) => ChunkState::TrailerName,
+            _ => return Err(ParseError("a line of the trailer is no header")),
+        };
+        if self.state == ChunkState::Line {
+            self.trailer_lines += 1;
+            if self.trailer_lines > TRAILER_LINES_MAX {
+                return Err(ParseError("the trailer has more than 100 lines"));
+            }
+        }
+        self.extend_line(TRAILER_MAX, next)
     }
 
     fn digit(&mut self, byte: u8) -> Result<ChunkState, ParseError> {
@@ -132,6 +154,11 @@ impl ChunkedDecoder {
             true => Err(ParseError("the trailer is longer than 16 KiB")),
         }
     }
+}
+
+/// True for a byte of a token (RFC 9110, section 5.6.2), as in names of headers.
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 #[cfg(test)]
@@ -204,6 +231,11 @@ mod tests {
             ("0\r\n\n", "a line of the trailer ends in a line feed alone"),
             ("0\r\nA: b\n\r\n", "a line of the trailer ends in a line feed alone"),
             ("0\r\nA: b\rC\r\n\r\n", "a carriage return stands alone"),
+            ("0\r\nno field\r\n\r\n", "a line of the trailer is no header"),
+            ("0\r\nA : b\r\n\r\n", "a line of the trailer is no header"),
+            ("0\r\n: b\r\n\r\n", "a line of the trailer is no header"),
+            ("0\r\nA: b\r\n c\r\n\r\n", "a line of the trailer is no header"),
+            ("0\r\nA: \x01\r\n\r\n", "a line of the trailer is no header"),
             ("0\r\n\r!", "a carriage return stands alone"),
         ] {
             assert_eq!(decode_all_ways(bytes.as_bytes()), Err(why), "{bytes:?}");
@@ -220,8 +252,12 @@ mod tests {
         let long = extension(usize::from(LINE_MAX));
         assert_eq!(decode(&[long.as_bytes()]), Err("the extensions of a chunk are longer than 4 KiB"));
         let trailer = |lines| format!("0\r\n{}\r\n", "A: b\r\n".repeat(lines));
-        assert_eq!(decode(&[trailer(4096).as_bytes()]), Ok((vec![], 4096 * 6 + 5, true)));
-        assert_eq!(decode(&[trailer(4097).as_bytes()]), Err("the trailer is longer than 16 KiB"));
+        assert_eq!(decode(&[trailer(100).as_bytes()]), Ok((vec![], 100 * 6 + 5, true)));
+        assert_eq!(decode(&[trailer(101).as_bytes()]), Err("the trailer has more than 100 lines"));
+        let trailer = |length: usize| format!("0\r\nA:{}\r\n\r\n", "b".repeat(length - 2));
+        let longest = usize::from(TRAILER_MAX);
+        assert_eq!(decode(&[trailer(longest).as_bytes()]), Ok((vec![], longest + 7, true)));
+        assert_eq!(decode(&[trailer(longest + 1).as_bytes()]), Err("the trailer is longer than 16 KiB"));
     }
 
     #[test]

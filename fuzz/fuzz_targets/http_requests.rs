@@ -1,0 +1,4 @@
+//! See `requests` in `src/http1.rs`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| moongate_fuzz::requests(data));
