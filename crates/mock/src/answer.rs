@@ -1,7 +1,7 @@
-//! HTTP responses, as the mock builds them.
+//! HTTP responses of the mock.
 //!
-//! Owns status, headers and whole bodies. Does not own streams. Invariant: a header that the script spells wrongly is
-//! left out rather than turned into something else.
+//! Owns status, headers and whole bodies. Does not own streams. Invariant: a script's header that is not valid HTTP is
+//! left out, never changed.
 
 use std::io;
 
@@ -9,13 +9,13 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, combinators::UnsyncBoxBody};
 
-/// A body: whole or streamed; its error breaks the connection.
+/// Body of a response, whole or streamed. An error in it breaks the connection.
 pub(super) type HttpBody = UnsyncBoxBody<Bytes, io::Error>;
 
-/// How an HTTP request ends.
+/// Reply to an HTTP request.
 pub(super) enum HttpReply {
     Response(Response<HttpBody>),
-    /// Without a response: the connection ends.
+    /// End of the connection without a response.
     Broken {
         reset: bool,
     },

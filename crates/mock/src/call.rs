@@ -1,7 +1,7 @@
-//! One request while it is being answered.
+//! Call: one request while it is answered.
 //!
-//! Owns what a tool may do before it answers: notify, log, ask. Does not own the methods. Invariant: an ask that the
-//! caller did not declare is not made.
+//! Owns what a tool may do before it answers: progress, logs, input requests. Does not own the methods. Invariant: it
+//! never sends an input request that the client did not declare a capability for, unless a script says so.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,22 +16,23 @@ use super::{
     wire::{self, ResultBody, RpcFailure, WireRequest},
 };
 
-/// How long the server waits for the answer to an ask.
+/// Time limit for the client's response to an input request.
 const INPUT_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Log levels, mildest first.
 pub(super) const LEVELS: [&str; 8] = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
 
-/// Why a method has no result.
+/// Reason why a method has no result.
 #[derive(Debug)]
 pub(super) enum CallStop {
-    /// A JSON-RPC error.
+    /// JSON-RPC error.
     Fail(RpcFailure),
-    /// A tool result that is an error.
+    /// Tool result with `isError`.
     Failed(String),
-    /// The caller has to answer something first (modern): requests by key, and whether it is given a state.
+    /// Input requests by key, which the caller has to answer first (modern). The flag says if it also gets a
+    /// `requestState`.
     InputRequired(Value, bool),
-    /// The server goes down.
+    /// Crash of the server.
     Crash,
 }
 
@@ -43,21 +44,21 @@ impl From<RpcFailure> for CallStop {
 
 pub(super) type CallOutcome = Result<ResultBody, CallStop>;
 
-/// A request, its caller, and the way back.
+/// Request with its caller and the channel for the response.
 pub(super) struct MockCall {
     pub(super) server: Arc<MockServer>,
     pub(super) revision: Revision,
     pub(super) capabilities: Value,
     pub(super) client: Value,
-    /// None for a modern caller, and for a legacy one of a server without sessions.
+    /// Session of the caller. `None` for modern callers, and for legacy callers of a server without sessions.
     pub(super) session: Option<Arc<MockSession>>,
-    /// The headers it came with; none when it did not come over HTTP.
+    /// HTTP headers of the request. `None` on other transports.
     pub(super) headers: Option<Vec<(String, String)>>,
     pub(super) request: WireRequest,
-    /// What a modern caller has answered so far, by key.
+    /// Input responses of a modern caller so far, by key.
     pub(super) input_responses: Value,
     pub(super) out: mpsc::Sender<OutgoingFrame>,
-    /// The task that it runs in, if it does.
+    /// Task that the call runs in, if any.
     pub(super) task: Option<Arc<MockTask>>,
 }
 
@@ -74,33 +75,35 @@ impl MockCall {
         self.argument(key).as_u64().unwrap_or(default)
     }
 
-    /// Sends a message before the answer. Waits when the caller does not read.
+    /// Sends a message before the response. Waits while the caller does not read.
     pub(super) async fn send_message(&self, message: String) {
-        // A caller that has gone hears nothing; whether the call goes on is the transport's to decide.
+        // A disconnected caller gets nothing. The transport decides if the call goes on.
         let _ = self.out.send(OutgoingFrame::Message(message)).await;
     }
 
-    /// Reports progress, to a caller that gave a token.
+    /// Reports progress to a caller that gave a token.
     pub(super) async fn progress(&self, done: u64, total: u64) {
         let token = self.request.meta("progressToken");
         if token.is_null() {
             return;
         }
         let mut params = json!({"progressToken": token, "progress": done, "total": total});
+        // The member `message` is new in 2025-03-26.
         if self.revision >= Revision::V2025_03_26 {
             params["message"] = json!(format!("step {done} of {total}"));
         }
         self.send_message(wire::notification("notifications/progress", &params)).await;
     }
 
-    /// Logs, to a caller that wants this level.
+    /// Sends a log message to a caller that wants this level.
     pub(super) async fn log(&self, level: &str, data: &Value) {
+        // 2026-07-28 has no `logging/setLevel`: a request without `logLevel` in its `_meta` gets no log messages.
         let floor = match (&self.session, self.revision.is_modern()) {
             (_, true) => match self.request.meta("io.modelcontextprotocol/logLevel").as_str() {
                 Some(level) => level.to_owned(),
                 None => return,
             },
-            // A client that set no level leaves it to the server: this one sends everything.
+            // A client that set no level leaves the choice to the server. This one sends everything.
             (Some(session), false) => super::record::lock(&session.log).clone().unwrap_or_else(|| "debug".into()),
             (None, false) => "debug".into(),
         };
@@ -121,7 +124,8 @@ impl MockCall {
             params["mode"] = json!("form");
         }
         let caps = &self.capabilities["elicitation"];
-        // An empty object means forms, for those that knew nothing else.
+        // "An empty capabilities object is equivalent to declaring support for `form` mode only" (2025-11-25,
+        // client/elicitation).
         let able = caps.is_object() && (caps["form"].is_object() || !caps["url"].is_object());
         self.check_declared(able, Revision::V2025_06_18, json!({"elicitation": {"form": {}}}))?;
         self.request_input(key, "elicitation/create", params).await
@@ -131,6 +135,7 @@ impl MockCall {
     pub(super) async fn elicit_url(&self, key: &str, url: &str) -> Result<Value, CallStop> {
         let mut params = json!({"mode": "url", "message": "Please open this page.", "url": url});
         let id = format!("page-{}", self.server.next_number());
+        // 2026-07-28 has neither `elicitationId` nor the notification below: the client retries the call.
         if !self.revision.is_modern() {
             params["elicitationId"] = json!(id);
         }
@@ -138,7 +143,7 @@ impl MockCall {
         self.check_declared(able, Revision::V2025_11_25, json!({"elicitation": {"url": {}}}))?;
         let answer = self.request_input(key, "elicitation/create", params).await?;
         if !self.revision.is_modern() {
-            // The user is quick.
+            // No page exists, so the elicitation completes at once.
             self.send_message(wire::notification("notifications/elicitation/complete", &json!({"elicitationId": id})))
                 .await;
         }
@@ -181,7 +186,7 @@ impl MockCall {
         Err(CallStop::Failed(format!("the client did not declare the capability this needs: {required}")))
     }
 
-    /// The same call, inside a task, saying what it says there.
+    /// Returns a copy of the call that runs inside a task and sends its messages there.
     pub(super) fn inside_task(&self, task: &Arc<MockTask>, out: mpsc::Sender<OutgoingFrame>) -> Self {
         Self {
             server: self.server.clone(),
@@ -198,6 +203,7 @@ impl MockCall {
     }
 
     async fn request_input(&self, key: &str, method: &str, params: Value) -> Result<Value, CallStop> {
+        // An answer that came before the task was made is used as it is. The task asks for all others itself.
         if let (Some(task), true) = (&self.task, self.input_responses[key].is_null()) {
             return task.request_input(self, key, method, params).await;
         }
@@ -210,7 +216,7 @@ impl MockCall {
         self.request(method, params).await
     }
 
-    /// Sends the caller a request, and waits for its result (legacy).
+    /// Sends a request to the client and waits for its result (legacy).
     pub(super) async fn request(&self, method: &str, params: Value) -> Result<Value, CallStop> {
         let Some(session) = &self.session else {
             return Err(CallStop::Failed("cannot ask a client that has no session".into()));

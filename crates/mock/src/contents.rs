@@ -1,7 +1,7 @@
-//! What a mock server offers: the definitions of its tools, resources, templates and prompts.
+//! Contents of a mock server: the definitions of its tools, resources, templates and prompts.
 //!
-//! Owns the lists. Does not own what calling them does. Invariant: a definition the script gives as text leaves as
-//! that text; one of ours leaves with the members the revision knows.
+//! Owns the lists. Does not own the behaviour behind them. Invariant: a definition that the script gives as text leaves
+//! as that text; a built-in one has only members that the revision knows.
 
 use serde_json::{Value, json};
 
@@ -10,21 +10,21 @@ use super::{
     script::{ContentPreset, GeneratedTools, MockScript},
 };
 
-/// One entry of a list.
+/// Entry of a list.
 #[derive(Debug, Clone)]
 pub(super) struct ListItem {
-    /// Its name or URI; empty where the definition has none.
+    /// Name or URI, empty if the definition has none.
     pub(super) key: String,
-    /// The definition.
+    /// Definition of the entry.
     pub(super) def: ItemDefinition,
 }
 
-/// A definition.
+/// Definition of an item.
 #[derive(Debug, Clone)]
 pub(super) enum ItemDefinition {
-    /// Ours: spelled for each revision.
+    /// Built-in definition, encoded for each revision.
     Ours(Value),
-    /// The script's: sent as it is.
+    /// Definition of the script, sent as written.
     Verbatim(String),
 }
 
@@ -33,24 +33,24 @@ impl ListItem {
         Self { key: def[key].as_str().unwrap_or_default().to_owned(), def: ItemDefinition::Ours(def) }
     }
 
-    /// An entry of the script: an object, or a string of JSON.
+    /// Reads an entry of the script: an object, or a string of JSON.
     pub(super) fn from_script(key: &str, value: &Value) -> Self {
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let name = serde_json::from_str::<Value>(&text).ok().and_then(|v| v[key].as_str().map(str::to_owned));
         Self { key: name.unwrap_or_default(), def: ItemDefinition::Verbatim(text) }
     }
 
-    /// A tool that only has a name.
+    /// Tool with a name and no arguments.
     pub(super) fn tool(name: &str, description: &str) -> Self {
         Self::ours("name", tool(name, description, json!({})))
     }
 
-    /// A prompt that only has a name.
+    /// Prompt with a name and no arguments.
     pub(super) fn prompt(name: &str, description: &str) -> Self {
         Self::ours("name", json!({"name": name, "description": description}))
     }
 
-    /// The definition as this revision spells it.
+    /// Encodes the definition for this revision.
     pub(super) fn encode(&self, revision: Revision) -> String {
         let value = match &self.def {
             ItemDefinition::Verbatim(text) => return text.clone(),
@@ -68,7 +68,7 @@ impl ListItem {
         value.to_string()
     }
 
-    /// The definition, for reading; null when it is not JSON.
+    /// Definition as a value. Null if it is not JSON.
     pub(super) fn value(&self) -> Value {
         match &self.def {
             ItemDefinition::Ours(value) => value.clone(),
@@ -77,7 +77,7 @@ impl ListItem {
     }
 }
 
-/// All four lists.
+/// Lists of tools, resources, templates and prompts.
 #[derive(Debug, Clone, Default)]
 pub(super) struct MockContents {
     pub(super) tools: Vec<ListItem>,
@@ -106,6 +106,7 @@ impl MockContents {
 
 fn tool(name: &str, description: &str, properties: Value) -> Value {
     let required: Vec<&String> =
+        // An argument with a default may be left out, so it is not required.
         properties.as_object().into_iter().flatten().filter(|(_, v)| v["default"].is_null()).map(|(k, _)| k).collect();
     let mut schema = json!({"type": "object", "properties": properties});
     if !required.is_empty() {
@@ -127,14 +128,14 @@ fn generated(family: &GeneratedTools, n: u32) -> ListItem {
     ListItem::ours("name", tool(&name, &text, json!({"value": property})))
 }
 
-/// A schema whose value may be left out.
+/// Adds a default to a schema, so that the value may be left out.
 fn or(schema: &Value, value: Value) -> Value {
     let mut schema = schema.clone();
     schema["default"] = value;
     schema
 }
 
-/// Tools that answer, notify or ask.
+/// Tools that answer, notify or send input requests.
 fn polite() -> Vec<Value> {
     let (text, int) = (json!({"type": "string"}), json!({"type": "integer", "minimum": 0}));
     let number = json!({"type": "number"});
@@ -168,7 +169,7 @@ fn polite() -> Vec<Value> {
     ]
 }
 
-/// Tools that do something to the server, tell of it, or misbehave.
+/// Tools that change the server, report on it, or misbehave.
 fn rough() -> Vec<Value> {
     let (text, int) = (json!({"type": "string"}), json!({"type": "integer", "minimum": 0}));
     let region = json!({"type": "string", "x-mcp-header": "Region"});
@@ -233,6 +234,7 @@ fn demo() -> MockContents {
         tool("now", "Tell the current date and time (UTC).", json!({})),
         tool("ask_name", "Ask the user for their name, then greet them. Shows elicitation.", json!({})),
     ];
+    // A client may skip its confirmation for a tool that only reads, so the first try is smooth.
     for tool in &mut tools {
         tool["annotations"] = json!({"readOnlyHint": true, "openWorldHint": false});
     }

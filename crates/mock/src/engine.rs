@@ -1,7 +1,7 @@
-//! From a request to its answer.
+//! Engine: leads a request to its response.
 //!
-//! Owns the order of things: faults before the method, spelling after it. Does not own transports or methods.
-//! Invariant: every request ends in exactly one `Final`, unless its task is aborted.
+//! Owns the order of the steps: faults, then the method, then encoding. Does not own transports or methods. Invariant:
+//! every request ends in exactly one `Final`, unless its task is aborted.
 
 use serde_json::{Value, json};
 use tokio::{
@@ -18,7 +18,7 @@ use super::{
     wire::{ResultBody, RpcFailure},
 };
 
-/// Answers a request under these faults; `ready` is its outcome where the transport already knows it.
+/// Answers a request under these faults. `ready` is its outcome if the transport knows it already.
 pub(super) async fn answer_call(call: &MockCall, ready: Option<CallOutcome>, acts: Vec<FaultAction>) -> RequestEnd {
     let mut after = Vec::new();
     let mut fixed = ready;
@@ -48,6 +48,7 @@ async fn before(call: &MockCall, act: FaultAction) -> FaultOutcome {
     match act {
         FaultAction::Delay { ms } => sleep(Duration::from_millis(ms)).await,
         FaultAction::Hang => std::future::pending().await,
+        // Over HTTP the exit code is ignored, and the client sees a reset.
         FaultAction::Exit { code } => return FaultOutcome::Ended(RequestEnd::Broken { reset: true, exit: Some(code) }),
         FaultAction::Close => return FaultOutcome::Ended(RequestEnd::Broken { reset: false, exit: None }),
         FaultAction::Reset => return FaultOutcome::Ended(RequestEnd::Broken { reset: true, exit: None }),
@@ -59,6 +60,7 @@ async fn before(call: &MockCall, act: FaultAction) -> FaultOutcome {
                 ResultBody::verbatim(&json).ok_or_else(|| RpcFailure::new(-32603, "the script's result is no object"));
             return FaultOutcome::Answered(body.map_err(CallStop::Fail));
         }
+        // Without headers the call came over a pipe, which has no HTTP status.
         FaultAction::Status { .. } if call.headers.is_none() => {}
         FaultAction::Status { status, headers, body, content_type } => {
             let mut headers: Vec<_> = headers.into_iter().collect();
@@ -73,6 +75,7 @@ async fn before(call: &MockCall, act: FaultAction) -> FaultOutcome {
                 body: text.replace("{id}", &call.request.id),
             });
         }
+        // A receiver that has gone ends the call elsewhere, so every send below ignores its result.
         FaultAction::Garbage { text } => {
             let text = filled(call, &text);
             let _ = call.out.send(OutgoingFrame::Raw(format!("{text}\n").into_bytes())).await;
@@ -92,6 +95,7 @@ async fn before(call: &MockCall, act: FaultAction) -> FaultOutcome {
         FaultAction::DropSessions => {
             call.server.drop_sessions(None);
         }
+        // These faults change the response itself, which does not exist yet.
         act @ (FaultAction::ContentType { .. }
         | FaultAction::Cut
         | FaultAction::WrongId
@@ -103,13 +107,14 @@ async fn before(call: &MockCall, act: FaultAction) -> FaultOutcome {
     FaultOutcome::Passed
 }
 
-/// A text of the script's, about this call.
+/// Fills the placeholders of a script's text with this call's id and progress token.
 fn filled(call: &MockCall, text: &str) -> String {
     let token = call.request.meta("progressToken").to_string();
     text.replace("{id}", &call.request.id).replace("{token}", &token)
 }
 
-/// Writes so many bytes that are no line, then a line break.
+/// Writes this many bytes without a line break, then a line break.
+// Parts of 64 KiB: the fault may ask for gigabytes, and a reader with a limit stops long before that.
 async fn unending(call: &MockCall, bytes: usize) {
     const PART: usize = 64 * 1024;
     let mut left = bytes;
@@ -123,7 +128,7 @@ async fn unending(call: &MockCall, bytes: usize) {
     let _ = call.out.send(OutgoingFrame::Raw(b"\n".to_vec())).await;
 }
 
-/// Writes so many bytes to stderr, in lines.
+/// Writes this many bytes to stderr, in lines.
 pub(super) async fn flood(bytes: usize) {
     let line = format!("{}\n", "stderr ".repeat(11));
     let mut stderr = tokio::io::stderr();
@@ -156,6 +161,7 @@ async fn dispatch(call: &MockCall) -> CallOutcome {
             None => legacy::method(call),
         },
     };
+    // Only tools have results with `isError`. Any other method reports a failure as a JSON-RPC error.
     match outcome {
         Err(CallStop::Failed(text)) if call.request.method == "tools/call" => {
             Ok(tools::text(&text).put("isError", &json!(true)))

@@ -1,17 +1,17 @@
-//! Server-sent events, in every spelling that the standard allows.
+//! Server-sent events, in every form that the standard allows.
 //!
-//! Owns the bytes of an event. Does not know what is in it. Invariant: whoever reads events as the standard says gets
-//! the same message from every spelling.
+//! Owns the bytes of an event. Does not know its content. Invariant: a reader that follows the standard gets the same
+//! message from every form.
 
 use bytes::Bytes;
 
 use super::script::{NewlineStyle, SseRules};
 
-/// An event of one message, in as many pieces as the script says.
+/// Encodes a message as one event, in as many pieces as the script asks for.
 pub(super) fn event(sse: &SseRules, id: Option<&str>, message: &str) -> Vec<Bytes> {
     let mut lines = vec!["event: message".to_owned()];
     lines.extend(id.map(|id| format!("id: {id}")));
-    // JSON allows a line break after its first brace or bracket, so it may be spread over lines there.
+    // JSON allows a line break after its first brace or bracket, and SSE joins `data` lines with one.
     let message = match (sse.split, message.starts_with(['{', '['])) {
         (true, true) => format!("{}\n{}", &message[..1], &message[1..]),
         _ => message.to_owned(),
@@ -20,12 +20,12 @@ pub(super) fn event(sse: &SseRules, id: Option<&str>, message: &str) -> Vec<Byte
     pieces(sse, lines)
 }
 
-/// An event of another name.
+/// Encodes an event with another name.
 pub(super) fn named(sse: &SseRules, name: &str, data: &str) -> Vec<Bytes> {
     pieces(sse, vec![format!("event: {name}"), format!("data: {data}")])
 }
 
-/// A comment, and an event without data, which no client may take for a message.
+/// Encodes a comment and an event without data. No client may take either for a message.
 pub(super) fn prime(sse: &SseRules, id: Option<&str>) -> Vec<Bytes> {
     let mut all = pieces(sse, vec![": hello".to_owned()]);
     let mut lines: Vec<String> = id.map(|id| format!("id: {id}")).into_iter().collect();
@@ -48,5 +48,6 @@ fn pieces(sse: &SseRules, lines: Vec<String>) -> Vec<Bytes> {
     if sse.chunk == 0 {
         return vec![whole];
     }
+    // Pieces may cut a character or a line end in half, as TCP does. Readers have to join them.
     (0..whole.len()).step_by(sse.chunk).map(|at| whole.slice(at..whole.len().min(at + sse.chunk))).collect()
 }

@@ -1,48 +1,48 @@
-//! What goes wrong, and when.
+//! Faults: what goes wrong, and when.
 //!
-//! Owns the words for faults and the counting of their turns. Does not own doing them: the engine and the transports
-//! do. Invariant: a fault strikes only the requests it names, after those it lets pass, as often as it says.
+//! Owns the names of faults and their counters. Does not carry them out: the engine and the transports do. Invariant: a
+//! fault strikes only the requests it names, after those it lets pass, as often as it says.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// A fault: which requests it strikes, and how.
+/// Fault: the requests that it strikes, and its action.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct FaultRule {
-    /// A method, `tools/call:NAME` for one tool, or `*`.
+    /// Method, `tools/call:NAME` for one tool, or `*`.
     #[serde(default = "FaultRule::everything")]
     pub on: String,
-    /// Lets so many requests pass first.
+    /// Requests that pass before the first strike.
     #[serde(default)]
     pub after: u64,
-    /// Strikes so many times; 0 for always.
+    /// Number of strikes. 0 means always.
     #[serde(default)]
     pub times: u64,
-    /// What it does.
+    /// Action on a strike.
     #[serde(flatten)]
     pub act: FaultAction,
 }
 
-/// What a fault does. Over stdio the ones about HTTP do nothing.
+/// Action of a fault. Those about HTTP do nothing over stdio.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case", deny_unknown_fields)]
 #[allow(missing_docs, reason = "fields are explained with their variant")]
 pub enum FaultAction {
-    /// Answers `ms` milliseconds late.
+    /// Delays the response by `ms` milliseconds.
     Delay { ms: u64 },
-    /// Never answers.
+    /// Sends no response, ever.
     Hang,
-    /// Exits with `code` (default 3) instead of answering; over HTTP the connection is reset.
+    /// Exits with `code` (default 3) instead of answering. Over HTTP it resets the connection.
     Exit {
         #[serde(default = "FaultAction::three")]
         code: i32,
     },
     /// Answers with this JSON-RPC error.
     Error { code: i64, message: String },
-    /// Answers with this result: JSON text, sent as written.
+    /// Answers with this result, JSON text sent as written.
     Result { json: String },
-    /// Answers with this HTTP status, and nothing of JSON-RPC unless `body` is.
+    /// Answers with this HTTP status. Without `body` there is no JSON-RPC in the response.
     Status {
         status: u16,
         #[serde(default)]
@@ -52,37 +52,37 @@ pub enum FaultAction {
         #[serde(default)]
         content_type: Option<String>,
     },
-    /// Answers with this body as `application/json` over HTTP 200; over stdio, with this line. `{id}` in it is the
-    /// request's id as it was written.
+    /// Answers with this body as `application/json` over HTTP 200, or with this line over stdio. `{id}` stands for the
+    /// request's id as written.
     Body { text: String },
-    /// Answers correctly, but calls it this content type.
+    /// Answers correctly under this content type.
     ContentType { value: String },
     /// Closes the connection instead of answering.
     Close,
     /// Resets the connection instead of answering.
     Reset,
-    /// Begins a stream of events and ends it without the answer.
+    /// Begins an event stream and ends it without the response.
     Cut,
-    /// Answers another id than the one asked.
+    /// Answers with another id than the request's.
     WrongId,
     /// Answers twice.
     Duplicate,
     /// Adds `bytes` bytes of padding to the result.
     Huge { bytes: usize },
-    /// Writes this text (a line of its own) to stdout before the answer; `{id}` in it is the request's id, `{token}` its
-    /// progress token.
+    /// Writes this text as one line to stdout before the response. `{id}` stands for the request's id, `{token}` for
+    /// its progress token.
     Garbage { text: String },
-    /// Writes these bytes, each a character up to U+00FF, to stdout before the answer, and no line break after them;
-    /// `{id}` in it is the request's id.
+    /// Writes these bytes to stdout before the response, without a line break after them. Each character up to U+00FF
+    /// is one byte. `{id}` stands for the request's id.
     Bytes { text: String },
-    /// Writes `bytes` bytes without a line break to stdout, and then one, before the answer.
+    /// Writes `bytes` bytes without a line break to stdout, then a line break, before the response.
     Unending { bytes: usize },
-    /// Writes this text `count` times, each a message of its own, before the answer; `{id}` in it is the request's id,
-    /// `{token}` its progress token and `{n}` the message's number, from 1.
+    /// Writes this text `count` times before the response, each time as a message. `{id}` stands for the request's id,
+    /// `{token}` for its progress token, `{n}` for the message's number from 1.
     Flood { text: String, count: u64 },
     /// Forgets every session first.
     DropSessions,
-    /// Writes `bytes` bytes to stderr before the answer.
+    /// Writes `bytes` bytes to stderr before the response.
     Stderr { bytes: usize },
 }
 
@@ -97,20 +97,20 @@ impl FaultRule {
         "*".into()
     }
 
-    /// A fault that strikes every request of this method (see [`Fault::on`]).
+    /// Creates a fault that strikes every request of this method (see [`FaultRule::on`]).
     #[must_use]
     pub fn on(method: &str, act: FaultAction) -> Self {
         Self { on: method.into(), after: 0, times: 0, act }
     }
 
-    /// The same, letting `n` requests pass first.
+    /// Lets `n` requests pass first.
     #[must_use]
     pub fn after(mut self, n: u64) -> Self {
         self.after = n;
         self
     }
 
-    /// The same, striking `n` times only.
+    /// Strikes `n` times only.
     #[must_use]
     pub fn times(mut self, n: u64) -> Self {
         self.times = n;
@@ -118,6 +118,7 @@ impl FaultRule {
     }
 
     fn names(&self, method: &str, tool: Option<&str>) -> bool {
+        // Only `tools/call` has targets. No method name has a colon in it.
         match self.on.split_once(':') {
             Some((m, t)) => m == method && Some(t) == tool,
             None => self.on == "*" || self.on == method,
@@ -125,7 +126,7 @@ impl FaultRule {
     }
 }
 
-/// Faults and how often each has been met.
+/// Faults, each with the number of requests that matched it.
 #[derive(Debug, Default)]
 pub(super) struct ArmedFaults(Vec<(FaultRule, u64)>);
 
@@ -142,7 +143,7 @@ impl ArmedFaults {
         self.0.clear();
     }
 
-    /// The faults that strike this request, in the order of the script.
+    /// Counts this request, and returns the faults that strike it in the order of the script.
     pub(super) fn strike(&mut self, method: &str, tool: Option<&str>) -> Vec<FaultAction> {
         let mut acts = Vec::new();
         for (fault, met) in &mut self.0 {

@@ -1,6 +1,6 @@
-//! A mock server from outside: starting it inside a test, looking at it, changing it while it runs.
+//! Handle of a mock server: starts it inside a test, inspects it, changes it while it runs.
 //!
-//! Owns the listeners' life. Does not own what is served. Invariant: a handle that goes takes its server along.
+//! Owns the listeners' life. Does not own what is served. Invariant: a dropped handle stops its server.
 
 use std::{fs::File, io, net::SocketAddr, path::PathBuf, sync::Arc};
 
@@ -21,28 +21,29 @@ use super::{
     wire, ws,
 };
 
-/// A mock server that runs until its handle goes.
+/// Mock server that runs until its handle drops.
 pub struct MockHandle {
-    /// The URL of the endpoint; for others than HTTP, the address.
+    /// URL of the endpoint, or the address for transports other than HTTP.
     pub url: String,
-    /// The address it listens on; none for a Unix socket.
+    /// Listening address. `None` for a Unix socket.
     pub addr: Option<SocketAddr>,
     server: Arc<MockServer>,
     accepting: JoinHandle<()>,
 }
 
-/// Serves Streamable HTTP on `addr` (port 0: the system picks), at the path `/mcp`.
+/// Serves Streamable HTTP on `addr` at the path `/mcp`. With port 0 the system picks one.
 ///
 /// # Errors
-/// When it cannot listen there.
+/// Fails when it cannot listen there.
 pub async fn serve_http(script: MockScript, addr: SocketAddr) -> io::Result<MockHandle> {
     serve_http_recording(script, addr, None, None).await
 }
 
-/// The same, as a process of its own: with a file for what is received, and a program for grandchildren.
+/// Serves Streamable HTTP like [`serve_http`], for a process of its own. Adds a file for what it receives, and a
+/// program for grandchildren.
 ///
 /// # Errors
-/// When it cannot listen there.
+/// Fails when it cannot listen there.
 pub async fn serve_http_recording(
     script: MockScript,
     addr: SocketAddr,
@@ -56,18 +57,18 @@ pub async fn serve_http_recording(
     Ok(MockHandle { url: format!("http://{addr}{}", http::PATH), addr: Some(addr), server, accepting })
 }
 
-/// Serves lines of JSON-RPC on every TCP connection, each a client of its own.
+/// Serves lines of JSON-RPC on TCP. Each connection is a client of its own.
 ///
 /// # Errors
-/// When it cannot listen there.
+/// Fails when it cannot listen there.
 pub async fn serve_tcp(script: MockScript, addr: SocketAddr, record: Option<File>) -> io::Result<MockHandle> {
     over_tcp(script, addr, record, lines, |addr| addr.to_string()).await
 }
 
-/// Serves WebSocket on `addr`, at the path `/mcp`: JSON-RPC in text frames, each connection a client of its own.
+/// Serves WebSocket on `addr` at the path `/mcp`, JSON-RPC in text frames. Each connection is a client of its own.
 ///
 /// # Errors
-/// When it cannot listen there.
+/// Fails when it cannot listen there.
 pub async fn serve_ws(script: MockScript, addr: SocketAddr, record: Option<File>) -> io::Result<MockHandle> {
     let begin = |server: &Arc<MockServer>, stream: TcpStream| {
         let (open, server) = (PipeConnection::open(server), server.clone());
@@ -79,7 +80,7 @@ pub async fn serve_ws(script: MockScript, addr: SocketAddr, record: Option<File>
     over_tcp(script, addr, record, begin, |addr| format!("ws://{addr}{}", http::PATH)).await
 }
 
-/// Accepts TCP connections, and begins something with each.
+/// Accepts TCP connections, and calls `begin` with each.
 async fn over_tcp(
     script: MockScript,
     addr: SocketAddr,
@@ -96,7 +97,7 @@ async fn over_tcp(
         loop {
             tokio::select! {
                 accepted = listener.accept() => if let Ok((stream, _)) = accepted {
-                    // Small messages are the rule here, and a delay on them would be measured as somebody else's.
+                    // Most messages are small. Nagle's delay would be measured as the gateway's.
                     let _ = stream.set_nodelay(true);
                     begin(&shared, stream);
                 },
@@ -107,10 +108,10 @@ async fn over_tcp(
     Ok(MockHandle { url: url(addr), addr: Some(addr), server, accepting })
 }
 
-/// Serves lines of JSON-RPC on every connection to a Unix socket at `path`, which must not exist.
+/// Serves lines of JSON-RPC on a Unix socket at `path`, which must not exist.
 ///
 /// # Errors
-/// When it cannot listen there.
+/// Fails when it cannot listen there.
 #[cfg(unix)]
 pub async fn serve_unix(script: MockScript, path: PathBuf, record: Option<File>) -> io::Result<MockHandle> {
     let listener = tokio::net::UnixListener::bind(&path)?;
@@ -125,7 +126,7 @@ pub async fn serve_unix(script: MockScript, path: PathBuf, record: Option<File>)
                 _ = stop.wait_for(|stop| *stop) => break,
             }
         }
-        // A socket file that stays would refuse the next start.
+        // A socket file that stays would make the next bind fail.
         let _ = std::fs::remove_file(path);
     });
     Ok(MockHandle { url, addr: None, server, accepting })
@@ -135,70 +136,70 @@ fn lines<S: AsyncRead + AsyncWrite + Send + 'static>(server: &Arc<MockServer>, s
     let (open, server) = (PipeConnection::open(server), server.clone());
     let (reader, writer) = tokio::io::split(stream);
     tokio::spawn(async move {
-        // How a connection ends is the client's business, or a fault we were asked for.
+        // A connection ends when its client wants, or by a fault of the script.
         let _ = pipe::serve(server, BufReader::new(reader), writer).await;
         drop(open);
     });
 }
 
 impl MockHandle {
-    /// What it has counted so far.
+    /// Counters so far.
     #[must_use]
     pub fn counters(&self) -> RecordCounters {
         self.server.record.counters()
     }
 
-    /// The last requests, oldest first (at most 64), with all their headers and their body.
+    /// Last requests, oldest first (at most 64), with all headers and the body.
     #[must_use]
     pub fn recorded_requests(&self) -> Vec<RecordedRequest> {
         self.server.record.requests()
     }
 
-    /// The last request whose body names this method.
+    /// Last request whose body names this method.
     #[must_use]
     pub fn last_request(&self, method: &str) -> Option<RecordedRequest> {
         let names = |s: &RecordedRequest| serde_json::from_str::<Value>(&s.body).is_ok_and(|v| v["method"] == method);
         self.recorded_requests().into_iter().rev().find(names)
     }
 
-    /// Forgets what it has counted and seen.
+    /// Clears the counters and the recorded requests.
     pub fn reset_record(&self) {
         self.server.record.clear();
     }
 
-    /// Replaces its tools (objects, or strings of JSON sent as they are), and tells nobody.
+    /// Replaces its tools (objects, or strings of JSON sent as written). Notifies no listener.
     pub fn set_tools(&self, tools: &[Value]) {
         lock(&self.server.contents).tools = tools.iter().map(|t| ListItem::from_script("name", t)).collect();
     }
 
-    /// Replaces its tools, and tells who listens; gives how many were told.
+    /// Replaces its tools and notifies the listeners. Returns how many it notified.
     pub fn change_tools_and_notify(&self, tools: &[Value]) -> usize {
         self.set_tools(tools);
         self.notify_list("tools")
     }
 
-    /// Replaces its resources, and tells nobody.
+    /// Replaces its resources. Notifies no listener.
     pub fn set_resources(&self, resources: &[Value]) {
         lock(&self.server.contents).resources = resources.iter().map(|r| ListItem::from_script("uri", r)).collect();
     }
 
-    /// Replaces its prompts, and tells nobody.
+    /// Replaces its prompts. Notifies no listener.
     pub fn set_prompts(&self, prompts: &[Value]) {
         lock(&self.server.contents).prompts = prompts.iter().map(|p| ListItem::from_script("name", p)).collect();
     }
 
-    /// Says that `tools`, `prompts` or `resources` changed; gives how many were told.
+    /// Notifies that `tools`, `prompts` or `resources` changed. Returns how many listeners got it.
     pub fn notify_list(&self, list: &str) -> usize {
         let known = ["tools", "prompts", "resources"].into_iter().find(|known| *known == list);
         known.map_or(0, |list| self.server.publish(&ChangeNotice::List(list)))
     }
 
-    /// Says that a resource changed; gives how many subscribers were told.
+    /// Notifies that a resource changed. Returns how many subscribers got it.
     pub fn notify_resource(&self, uri: &str) -> usize {
         self.server.publish(&ChangeNotice::Resource(uri.to_owned()))
     }
 
-    /// Sends a request to every legacy session that listens, outside of any call; gives how many were asked.
+    /// Sends a request to every legacy session that listens, outside of any call. Returns how many got it.
     pub fn request_sessions(&self, method: &str, params: &Value) -> usize {
         let sessions: Vec<String> = lock(&self.server.sessions).keys().cloned().collect();
         let ask = |id: &String| {
@@ -208,25 +209,25 @@ impl MockHandle {
         sessions.iter().filter(|id| ask(id)).count()
     }
 
-    /// Sends a text as a message to every legacy session that listens, valid or not; gives how many were told.
+    /// Sends a text as a message to every legacy session that listens, valid or not. Returns how many got it.
     pub fn send_to_sessions(&self, text: &str) -> usize {
         let sessions: Vec<String> = lock(&self.server.sessions).keys().cloned().collect();
         sessions.iter().filter(|id| self.server.send_to_session(id, text.to_owned())).count()
     }
 
-    /// Streams and pipes that would hear a notice now: wait for one before changing anything.
+    /// Streams and pipes that would get a notification now. Wait for one before you change anything.
     #[must_use]
     pub fn listeners(&self) -> usize {
         self.server.listeners()
     }
 
-    /// Legacy sessions that are open over HTTP now, the streams of HTTP+SSE among them; over sockets, the connections.
+    /// Legacy sessions open over HTTP and streams of HTTP+SSE. Over sockets, the connections.
     #[must_use]
     pub fn sessions(&self) -> usize {
         lock(&self.server.sessions).len() + self.server.pairs.len() + self.server.pipes()
     }
 
-    /// Forgets every session, as a restart would; gives how many there were.
+    /// Forgets every session, as a restart would. Returns how many there were.
     pub fn drop_sessions(&self) -> usize {
         self.server.drop_sessions(None)
     }
@@ -246,10 +247,10 @@ impl MockHandle {
         lock(&self.server.faults).clear();
     }
 
-    /// Stops, and waits until the port is free. Modern subscriptions are ended politely.
+    /// Stops the server and waits until the port is free. Modern subscriptions get a proper end.
     pub async fn stop(mut self) {
         self.server.stop.send_replace(true);
-        // It ends by itself; a panic in it was printed.
+        // The accept loop ends by itself. A panic in it has been printed.
         let _ = (&mut self.accepting).await;
     }
 }

@@ -1,7 +1,7 @@
-//! The headers that mirror a modern request.
+//! Headers that mirror a modern request.
 //!
-//! Owns comparing them with the body. Does not own what the body means. Invariant: a header and a body that differ
-//! never reach a method.
+//! Owns their comparison with the body. Does not own the meaning of the body. Invariant: a request whose headers and
+//! body differ never reaches a method.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as B64};
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ use super::{
 
 /// Checks the version, then every header that the request must carry.
 pub(super) fn check(server: &MockServer, asked: &ReceivedRequest, request: &WireRequest) -> Result<(), RpcFailure> {
-    // The supported versions are named in every refusal: a legacy client may have nothing else to show its user.
+    // Every refusal names the supported versions: a legacy client may have nothing else to show its user.
     let mismatch = |text: String| {
         let text = format!("Header mismatch: {text} (supported versions: {})", server.supported());
         RpcFailure::new(-32020, text).data(json!({"supported": server.supported()})).status(400)
@@ -36,6 +36,7 @@ pub(super) fn check(server: &MockServer, asked: &ReceivedRequest, request: &Wire
     if method != request.method {
         return Err(mismatch(format!("Mcp-Method is '{method}', but the body says '{}'", request.method)));
     }
+    // Each of these methods has its target in the header `Mcp-Name`.
     let source = match request.method.as_str() {
         "tools/call" | "prompts/get" => Some("name"),
         "resources/read" => Some("uri"),
@@ -48,6 +49,8 @@ pub(super) fn check(server: &MockServer, asked: &ReceivedRequest, request: &Wire
             return Err(mismatch(format!("Mcp-Name is '{name}', but the body says '{body}'")));
         }
     }
+    // "Any server that processes the message body MUST validate that encoded header values ... match the corresponding
+    // values in the request body" (2026-07-28, basic/transports/streamable-http).
     for (header, value) in modern::parameter_headers(server, request) {
         let sent = asked.header(&header).map(decoded).transpose().map_err(mismatch)?;
         if !agree(sent.as_deref(), value.as_ref()) {
@@ -70,6 +73,7 @@ fn decoded(value: &str) -> Result<String, String> {
 
 fn agree(header: Option<&str>, body: Option<&Value>) -> bool {
     match (header, body) {
+        // An argument without a value must have no header, and the other way round.
         (None, None) => true,
         (Some(header), Some(Value::String(body))) => header == body,
         (Some(header), Some(Value::Bool(body))) => header == body.to_string(),

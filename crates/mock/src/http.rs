@@ -1,7 +1,7 @@
-//! Streamable HTTP: the listener, and what is decided before a body is read.
+//! Streamable HTTP: the listener, and the checks before a message is read.
 //!
 //! Owns connections and the three HTTP methods. Does not own JSON-RPC. Invariant: every request is recorded before it
-//! is judged.
+//! is checked.
 
 use std::{
     io,
@@ -36,12 +36,12 @@ use super::{
     wire::RpcFailure,
 };
 
-/// The largest body read.
+/// Limit of a body in bytes.
 const BODY_MAX: usize = 64 << 20;
-/// The path of the endpoint.
+/// Path of the endpoint.
 pub(super) const PATH: &str = "/mcp";
 
-/// A request as the rest of the mock sees it.
+/// HTTP request, as the rest of the mock sees it.
 pub(super) struct ReceivedRequest {
     pub(super) headers: Vec<(String, String)>,
     pub(super) body: Bytes,
@@ -66,13 +66,14 @@ pub(super) async fn serve(server: Arc<MockServer>, listener: TcpListener) {
     let room = Arc::new(Semaphore::new(server.script.http.connections));
     let mut stop = server.stop.subscribe();
     loop {
+        // The permit comes before the accept, so connections above the limit wait in the kernel's queue.
         let Ok(permit) = room.clone().acquire_owned().await else { return };
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             _ = stop.wait_for(|stop| *stop) => return,
         };
         let Ok((stream, _)) = accepted else {
-            // Out of descriptors, most likely: waiting is all that helps.
+            // The cause is most likely a lack of descriptors. Only waiting helps.
             sleep(Duration::from_millis(10)).await;
             continue;
         };
@@ -86,7 +87,7 @@ pub(super) async fn serve(server: Arc<MockServer>, listener: TcpListener) {
 }
 
 async fn connection(server: Arc<MockServer>, stream: TcpStream) {
-    // Small frames are the rule here, and a delay on them would be measured as somebody else's.
+    // Most frames are small. Nagle's delay would be measured as the gateway's.
     let _ = stream.set_nodelay(true);
     let loopback = stream.local_addr().is_ok_and(|address| address.ip().is_loopback());
     let reset = Arc::new(AtomicBool::new(false));
@@ -99,11 +100,11 @@ async fn connection(server: Arc<MockServer>, stream: TcpStream) {
     let serving = http1::Builder::new().serve_connection(io, service);
     tokio::pin!(serving);
     tokio::select! {
-        // How a connection ends is the client's business, or a fault we were asked for.
+        // A connection ends when its client wants, or by a fault of the script.
         _ = serving.as_mut() => return,
         _ = stop.wait_for(|stop| *stop) => {}
     }
-    // Streams say goodbye by themselves; who is idle is let go.
+    // Streams end by themselves when the server stops. Idle connections are closed.
     serving.as_mut().graceful_shutdown();
     let _ = tokio::time::timeout(Duration::from_millis(200), serving).await;
 }
@@ -120,6 +121,7 @@ async fn answer(
         .iter()
         .map(|(n, v)| (n.as_str().to_owned(), String::from_utf8_lossy(v.as_bytes()).into_owned()))
         .collect();
+    // The whole body is read before any check, so that a refusal does not reset a client that still writes.
     let Ok(body) = Limited::new(body, BODY_MAX).collect().await else {
         return Ok(answer::status(413));
     };
@@ -145,6 +147,7 @@ async fn answer(
     };
     match reply {
         HttpReply::Response(response) => Ok(response),
+        // Hyper has no way to end a connection without a response, so an error of the service does it.
         HttpReply::Broken { reset: hard } => {
             reset.store(hard, Ordering::Relaxed);
             Err(io::ErrorKind::ConnectionReset.into())
@@ -152,7 +155,7 @@ async fn answer(
     }
 }
 
-/// What is refused whatever it says.
+/// Refuses a request by its path, method and headers alone.
 fn refusal(
     server: &MockServer,
     method: &Method,
@@ -186,7 +189,8 @@ fn refusal(
         ["localhost", "127.0.0.1", "[::1]"].contains(&host)
     };
     let foreign = asked.header("origin").is_some_and(|origin| !local(origin.split("://").nth(1).unwrap_or_default()));
-    // Against DNS rebinding: a page that was told that its name is this machine still says its name.
+    // Protection against DNS rebinding: a page whose name was pointed at this machine still sends its own name.
+    // Streamable HTTP: "Servers MUST validate the `Origin` header" (2025-11-25, basic/transports).
     if foreign || loopback && asked.header("host").is_some_and(|host| !local(host)) {
         return Some(answer::status(403));
     }
@@ -197,6 +201,7 @@ fn refusal(
     if path != PATH {
         return None;
     }
+    // DELETE has no body in its response, so it need not accept anything.
     let events = *method != Method::DELETE && !asked.accepts("text/event-stream");
     if events || (*method == Method::POST && !asked.accepts("application/json")) {
         let fail = RpcFailure::new(-32000, "Not Acceptable: the client must accept what this method answers with");
@@ -205,7 +210,7 @@ fn refusal(
     None
 }
 
-/// Faults on `GET` and `DELETE`, which are no JSON-RPC methods.
+/// Applies faults to `GET` and `DELETE`, which are not JSON-RPC methods.
 async fn strike_request(server: &MockServer, method: &str) -> Option<HttpReply> {
     for act in server.strike(method, None) {
         match act {
@@ -232,6 +237,7 @@ async fn get(server: &Arc<MockServer>, asked: &ReceivedRequest) -> HttpReply {
         return reply;
     }
     let http = &server.script.http;
+    // "or else return HTTP 405 Method Not Allowed" where there is no stream to offer (2025-11-25, basic/transports).
     let refused = http.get.or((server.legacy().is_none() || !http.session).then_some(405));
     if let Some(status) = refused {
         return HttpReply::Response(answer::status(status));
@@ -240,6 +246,7 @@ async fn get(server: &Arc<MockServer>, asked: &ReceivedRequest) -> HttpReply {
         Ok(session) => session,
         Err(fail) => return HttpReply::Response(answer::json(fail.status, fail.response(None), None)),
     };
+    // Only a POST's stream resumes. A GET stream starts anew, since its messages were sent already.
     if let Some(last) = asked.header("last-event-id").and_then(stream::EventPosition::parse).filter(|_| http.sse.ids)
         && last.post
     {
@@ -275,7 +282,7 @@ async fn delete(server: &Arc<MockServer>, asked: &ReceivedRequest) -> HttpReply 
     })
 }
 
-/// A TCP connection that can be told to end with a reset.
+/// TCP connection that can end with a reset.
 struct ResettableSocket {
     inner: TcpStream,
     reset: Arc<AtomicBool>,
@@ -284,7 +291,7 @@ struct ResettableSocket {
 impl Drop for ResettableSocket {
     fn drop(&mut self) {
         if self.reset.load(Ordering::Relaxed) {
-            // Without it the end is only a polite one; the fault is weaker, not wrong.
+            // Without it the end is an orderly one. The fault is weaker then, not wrong.
             let _ = self.inner.set_zero_linger();
         }
     }
@@ -306,6 +313,7 @@ impl AsyncWrite for ResettableSocket {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // A FIN before the reset would look like an orderly end.
         if self.reset.load(Ordering::Relaxed) {
             return Poll::Ready(Ok(()));
         }

@@ -1,7 +1,7 @@
-//! HTTP+SSE, the transport of 2024-11-05: a stream of events for one direction, POSTs for the other.
+//! HTTP+SSE, the transport of 2024-11-05: an event stream in one direction, POSTs in the other.
 //!
-//! Owns both ends of the pair, joined to a pipe of lines. Does not own what the lines say. Invariant: when the stream
-//! ends, so does the pipe, and its POSTs find nobody.
+//! Owns both ends of the transport, joined to a pipe of lines. Does not read the lines. Invariant: when the stream
+//! ends, the pipe ends too, and its POSTs get a 404.
 
 use std::{collections::HashMap, io, sync::Arc};
 
@@ -23,16 +23,16 @@ use super::{
     server::MockServer,
 };
 
-/// Where a client opens its stream.
+/// Path where a client opens its stream.
 pub(super) const OPEN: &str = "/sse";
-/// Where it then sends its messages.
+/// Path for the client's messages.
 pub(super) const SEND: &str = "/message";
 /// Bytes between the two ends that nobody has read.
 const BUFFER: usize = 1 << 16;
-/// Pairs at once.
+/// Limit of open streams.
 const SESSIONS_MAX: usize = 4096;
 
-/// The ends that POSTs write to, by session.
+/// Ends that POSTs write to, by session.
 #[derive(Default)]
 pub(super) struct HttpSseSessions(std::sync::Mutex<HashMap<String, Arc<Mutex<DuplexStream>>>>);
 
@@ -42,7 +42,7 @@ impl HttpSseSessions {
     }
 }
 
-/// Forgets a pair when its stream goes.
+/// Guard that forgets a session when its stream drops.
 struct HttpSseGuard {
     server: Arc<MockServer>,
     id: String,
@@ -54,7 +54,7 @@ impl Drop for HttpSseGuard {
     }
 }
 
-/// Opens a pair: its first event says where to send.
+/// Opens a stream. Its first event names the URI for messages.
 pub(super) fn open(server: &Arc<MockServer>) -> Response<HttpBody> {
     let id = seal::random_name();
     let (input, reader) = tokio::io::duplex(BUFFER);
@@ -65,10 +65,11 @@ pub(super) fn open(server: &Arc<MockServer>) -> Response<HttpBody> {
     }
     all.insert(id.clone(), Arc::new(Mutex::new(input)));
     drop(all);
-    // It ends with either end; there is nobody to tell how.
+    // The pipe ends with either end, and nobody waits for its result.
     tokio::spawn(pipe::serve(server.clone(), BufReader::new(reader), writer));
     let path = server.script.http.endpoint.as_deref().unwrap_or(SEND);
     let mut first = events::named(&server.script.http.sse, "endpoint", &format!("{path}?sessionId={id}"));
+    // Reversed, so that `pop` takes the pieces in order.
     first.reverse();
     let state = (first, BufReader::new(output).split(b'\n'), HttpSseGuard { server: server.clone(), id });
     let stream = stream::unfold(state, |(mut ready, mut lines, open)| async move {
@@ -87,16 +88,17 @@ pub(super) fn open(server: &Arc<MockServer>) -> Response<HttpBody> {
     response
 }
 
-/// Takes a message for the pair that the query names.
+/// Takes a message for the session that the query names.
 pub(super) async fn send(server: &MockServer, query: Option<&str>, body: &Bytes) -> Response<HttpBody> {
     let id = query.and_then(|q| q.split('&').find_map(|one| one.strip_prefix("sessionId=")));
     let found = id.and_then(|id| lock(&server.pairs.0).get(id).cloned());
     let Some(input) = found else {
         return answer::status(404);
     };
-    // Between the tokens of JSON a line break may be any space, and within them there is none.
+    // Line breaks in JSON stand only between tokens, where a space means the same.
     let mut line: Vec<u8> = body.iter().map(|b| if matches!(b, b'\n' | b'\r') { b' ' } else { *b }).collect();
     line.push(b'\n');
+    // The lock keeps two POSTs from mixing their lines.
     match input.lock().await.write_all(&line).await {
         Ok(()) => answer::with_headers(202, [], "Accepted".into()),
         Err(_) => answer::status(404),

@@ -1,6 +1,6 @@
-//! How the legacy revisions spell things: `initialize`, sessions, `ping`, levels, subscriptions.
+//! Legacy revisions: `initialize`, sessions, `ping`, log levels, subscriptions.
 //!
-//! Owns what only revisions up to 2025-11-25 have. Does not own transports. Invariant: a session is opened in a
+//! Owns the parts that only revisions up to 2025-11-25 have. Does not own transports. Invariant: a session has a
 //! revision that the script names.
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::{
     wire::{ResultBody, RpcFailure},
 };
 
-/// Opens a session. The caller has checked that the server speaks a legacy revision.
+/// Opens a session. Fails if the server speaks no legacy revision.
 pub(super) fn initialize(
     server: &Arc<MockServer>,
     params: &Value,
@@ -27,6 +27,7 @@ pub(super) fn initialize(
     if !params["capabilities"].is_object() || !params["clientInfo"]["name"].is_string() {
         return Err(RpcFailure::params("`capabilities` and `clientInfo` are required"));
     }
+    // "Otherwise, the server MUST respond with another protocol version it supports" (2025-11-25, basic/lifecycle).
     let known = Revision::of(asked).filter(|r| !r.is_modern() && server.speaks(*r));
     let session = Arc::new(MockSession::new(seal::random_name(), known.unwrap_or(newest), params));
     let mut body = ResultBody::new()
@@ -39,12 +40,12 @@ pub(super) fn initialize(
     Ok((session, body))
 }
 
-/// What the server says of itself.
+/// Name and version of the server, as `serverInfo`.
 pub(super) fn info(server: &MockServer) -> Value {
     json!({"name": server.script.name, "version": server.script.version})
 }
 
-/// What the server announces to this revision.
+/// Capabilities that the server announces to this revision.
 pub(super) fn capabilities(server: &MockServer, revision: Revision) -> Value {
     if let Some(given) = &server.script.capabilities {
         return given.clone();
@@ -57,7 +58,7 @@ pub(super) fn capabilities(server: &MockServer, revision: Revision) -> Value {
     if !contents.prompts.is_empty() {
         all["prompts"] = json!({"listChanged": true});
     }
-    // In 2024-11-05 completion existed without a capability to announce it.
+    // In 2024-11-05 completion had no capability.
     if revision >= Revision::V2025_03_26 && !(contents.prompts.is_empty() && contents.templates.is_empty()) {
         all["completions"] = json!({});
     }
@@ -71,7 +72,7 @@ pub(super) fn capabilities(server: &MockServer, revision: Revision) -> Value {
     all
 }
 
-/// The methods that only legacy revisions have.
+/// Answers the methods that only legacy revisions have.
 pub(super) fn method(call: &MockCall) -> CallOutcome {
     let params = &call.request.params;
     match call.request.method.as_str() {
@@ -79,12 +80,14 @@ pub(super) fn method(call: &MockCall) -> CallOutcome {
         "logging/setLevel" => {
             let level = params["level"].as_str().filter(|l| LEVELS.contains(l));
             let level = level.ok_or_else(|| RpcFailure::params("`level` is not one of the eight levels"))?;
+            // A server without sessions has no place for a level. It accepts the request and sends everything.
             if let Some(session) = &call.session {
                 *lock(&session.log) = Some(level.to_owned());
             }
         }
         "resources/subscribe" => {
             let uri = params["uri"].as_str().ok_or_else(|| RpcFailure::params("`uri` is missing"))?;
+            // Reading the contents checks that the resource exists.
             super::resources::contents(call, uri).ok_or_else(|| super::resources::missing(call, uri))?;
             if !call.session.as_ref().is_some_and(|s| s.subscribe(uri)) {
                 return Err(RpcFailure::new(-32603, "cannot subscribe: no session, or too many subscriptions").into());

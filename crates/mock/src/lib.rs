@@ -1,8 +1,7 @@
-//! A scriptable MCP server: the fake that tests talk to, and what people test their clients with.
+//! Scriptable MCP server. Tests talk to it, and people try their own clients with it.
 //!
-//! Owns an implementation of every revision that is apart from the gateway's, so that a mistake made there is not
-//! made here too. Does not own anything the gateway uses. Invariant: unless its script asks for a fault, it does what
-//! the revision says.
+//! Owns an implementation of every revision. Does not share code with the gateway, so one mistake cannot hide in both.
+//! Invariant: without a fault in its script, it does what the revision says.
 
 mod answer;
 mod call;
@@ -53,15 +52,15 @@ pub use self::handle::serve_unix;
 
 use std::{fs::File, path::PathBuf};
 
-/// Serves stdin and stdout as the process that this is; gives the exit code.
+/// Serves stdin and stdout in this process, and returns the exit code.
 ///
 /// # Errors
-/// When its input cannot be read.
+/// Fails when its input cannot be read.
 pub async fn serve_stdio(script: MockScript, record: Option<File>, program: Option<PathBuf>) -> anyhow::Result<i32> {
     stdio::serve(script, record::RequestRecord::to_file(record), program).await
 }
 
-/// Does nothing for ten minutes, whatever SIGTERM says: what a stubborn grandchild runs.
+/// Idles for ten minutes and ignores SIGTERM. A stubborn grandchild runs this.
 pub async fn idle() {
     process::idle().await;
 }

@@ -1,7 +1,7 @@
-//! The four lists, in pages.
+//! Pages of the four lists.
 //!
-//! Owns cursors, honest or not. Does not own what is listed. Invariant: an honest list shows each entry once, in the
-//! order of the contents.
+//! Owns cursors, honest or not. Does not own the items. Invariant: an honest list shows each item once, in the order of
+//! the contents.
 
 use serde_json::{Value, json};
 
@@ -42,6 +42,7 @@ fn page(call: &MockCall, key: &str, items: &[ListItem]) -> CallOutcome {
             .ok_or_else(|| RpcFailure::params(format!("Invalid cursor: {cursor}")))?,
         _ => return Err(RpcFailure::params("Invalid cursor: not a string").into()),
     };
+    // An endless cursor counts on beyond the last page, which it shows again.
     let shown = asked.min(pages - 1);
     let next = match list.cursor {
         CursorMode::Honest => (asked + 1 < pages).then_some(asked + 1),

@@ -1,7 +1,7 @@
-//! How 2026-07-28 spells things: `_meta` on every request, `server/discover`, `subscriptions/listen`, input required.
+//! 2026-07-28: `_meta` on every request, `server/discover`, `subscriptions/listen`, input requests in results.
 //!
-//! Owns what only the stateless revision has, headers apart. Does not own transports. Invariant: nothing is kept
-//! between two requests; what has to be is sealed and handed out.
+//! Owns the parts that only the stateless revision has, apart from headers. Does not own transports. Invariant: nothing
+//! is kept between two requests; state leaves sealed, with the client.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -24,20 +24,20 @@ const LEVEL: &str = "io.modelcontextprotocol/logLevel";
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 const SERVER: &str = "io.modelcontextprotocol/serverInfo";
 
-/// Whether the request claims to be modern.
+/// True if the request claims to be modern.
 pub(super) fn is_modern(request: &WireRequest) -> bool {
     !request.meta(VERSION).is_null()
 }
 
-/// The error for a version that this server does not speak.
+/// Error for a version that this server does not speak.
 pub(super) fn unsupported(server: &MockServer, requested: &str) -> RpcFailure {
     let data = json!({"supported": server.supported(), "requested": requested});
     RpcFailure::new(-32022, "Unsupported protocol version").data(data).status(400)
 }
 
-/// The revision and the capabilities that the request carries.
+/// Reads the revision and the capabilities that the request carries.
 pub(super) fn check(server: &MockServer, request: &WireRequest) -> Result<(Revision, Value), RpcFailure> {
-    // The supported versions are named in every refusal: a legacy client may have nothing else to show its user.
+    // Every refusal names the supported versions: a legacy client may have nothing else to show its user.
     let missing = |what: &str| {
         let text = format!("Invalid params: `_meta` lacks `{what}` (supported versions: {})", server.supported());
         RpcFailure::params(text).data(json!({"supported": server.supported()})).status(400)
@@ -57,16 +57,16 @@ pub(super) fn check(server: &MockServer, request: &WireRequest) -> Result<(Revis
     Ok((revision, caps.clone()))
 }
 
-/// What the caller has answered so far, from the state it hands back and the answers it brings.
+/// Collects the caller's responses so far, from its `requestState` and its `inputResponses`.
 pub(super) fn input_responses(server: &MockServer, request: &WireRequest) -> Result<Value, RpcFailure> {
     let params = &request.params;
-    // What answers a task is no retry.
+    // A `tasks/update` carries responses for a task, so it is no retry of a call.
     if request.method.starts_with("tasks/") {
         return Ok(json!({}));
     }
     let mut answers = match &params["requestState"] {
         Value::Null if params["inputResponses"].is_null() => return Ok(json!({})),
-        // Answers without the state that went with the questions answer nothing: it asks again.
+        // A flow with state trusts no responses without it. It sends its requests again.
         Value::Null if scenario::flow_of(server, request).is_some_and(|flow| flow.state) => return Ok(json!({})),
         Value::Null if scenario::flow_of(server, request).is_some() => json!({}),
         Value::String(sealed) => server.seal.open(&describe(request), sealed).map_err(RpcFailure::params)?,
@@ -76,21 +76,23 @@ pub(super) fn input_responses(server: &MockServer, request: &WireRequest) -> Res
             ));
         }
     };
+    // Responses of this retry come last: the client may correct an earlier one.
     for (key, value) in params["inputResponses"].as_object().into_iter().flatten() {
         answers[key] = value.clone();
     }
     Ok(answers)
 }
 
-/// What a sealed state belongs to: the method, its target, and a digest of the arguments.
+/// Describes the request that a sealed state belongs to: method, target, and a digest of the arguments.
 fn describe(request: &WireRequest) -> String {
+    // The digest need not resist attacks: the seal around it is an HMAC.
     let mut hasher = DefaultHasher::new();
     request.params["arguments"].to_string().hash(&mut hasher);
     let target = request.params["name"].as_str().or(request.params["uri"].as_str()).unwrap_or_default();
     format!("{} {target} {:x}", request.method, hasher.finish())
 }
 
-/// The result that asks the caller for something.
+/// Result that asks the caller for input.
 pub(super) fn input_required(call: &MockCall, requests: &Value, state: bool) -> ResultBody {
     let body = ResultBody::new().put("resultType", &json!("input_required")).put("inputRequests", requests);
     if !state {
@@ -100,7 +102,7 @@ pub(super) fn input_required(call: &MockCall, requests: &Value, state: bool) -> 
     body.put("requestState", &json!(state))
 }
 
-/// A result with the members that every modern result has.
+/// Adds the members that every modern result has.
 pub(super) fn encode_result(call: &MockCall, body: ResultBody) -> ResultBody {
     let complete = !body.has("resultType");
     let mut body = if complete { body.put("resultType", &json!("complete")) } else { body };
@@ -110,6 +112,7 @@ pub(super) fn encode_result(call: &MockCall, body: ResultBody) -> ResultBody {
         body = body.put("_meta", &meta);
     }
     let method = call.request.method.as_str();
+    // An incomplete result must not be cached: it belongs to one call.
     let cacheable = method == "server/discover" || method == "resources/read" || method.ends_with("/list");
     if complete && cacheable && !body.has("ttlMs") {
         let list = &call.server.script.list;
@@ -118,7 +121,7 @@ pub(super) fn encode_result(call: &MockCall, body: ResultBody) -> ResultBody {
     body
 }
 
-/// The methods that only modern revisions have.
+/// Answers the methods that only modern revisions have.
 pub(super) async fn method(call: &MockCall) -> CallOutcome {
     match call.request.method.as_str() {
         "server/discover" => {
@@ -142,6 +145,7 @@ async fn listen(call: &MockCall) -> CallOutcome {
     }
     let offered = legacy::capabilities(&call.server, call.revision);
     let mut filter = json!({});
+    // The acknowledged filter has only what the capabilities offer.
     for list in ["tools", "prompts", "resources"] {
         let key = format!("{list}ListChanged");
         if asked[&key] == true && offered[list]["listChanged"] == true {
@@ -160,14 +164,14 @@ async fn listen(call: &MockCall) -> CallOutcome {
         return Err(RpcFailure::new(-32603, "too many listeners").into());
     };
     let mut stop = call.server.stop.subscribe();
-    // Ends only when the server does: the client ends it by going away.
+    // The call ends only when the server stops. A client ends it by closing the stream.
     let _ = stop.wait_for(|stop| *stop).await;
     let ended = json!({"_meta": meta, "requestId": id, "reason": "the server is shutting down"});
     call.send_message(wire::notification("notifications/cancelled", &ended)).await;
     Ok(ResultBody::new().put("_meta", &meta))
 }
 
-/// The headers that a `tools/call` must carry for the arguments that its tool marks: name and expected value.
+/// Lists the headers that a `tools/call` must carry for its marked arguments, with the expected values.
 pub(super) fn parameter_headers(server: &MockServer, request: &WireRequest) -> Vec<(String, Option<Value>)> {
     let Some(name) = request.tool() else { return Vec::new() };
     let contents = lock(&server.contents);
@@ -180,6 +184,7 @@ pub(super) fn parameter_headers(server: &MockServer, request: &WireRequest) -> V
 fn marked(schema: &Value, value: &Value, found: &mut Vec<(String, Option<Value>)>) {
     for (key, property) in schema["properties"].as_object().into_iter().flatten() {
         let value = &value[key];
+        // Header names are case-insensitive, and hyper gives them in lower case.
         if let Some(header) = property["x-mcp-header"].as_str() {
             found.push((
                 format!("mcp-param-{}", header.to_ascii_lowercase()),

@@ -1,6 +1,6 @@
-//! One pipe of lines: stdin and stdout, a TCP connection, a Unix socket.
+//! Pipe of lines: stdin and stdout, a TCP connection, or a Unix socket.
 //!
-//! Owns reading lines, answering them side by side, and writing lines. Does not own the process. Invariant: a line is
+//! Owns reading lines, answering them concurrently, and writing lines. Does not own the process. Invariant: a line is
 //! written whole.
 
 use std::{
@@ -26,20 +26,20 @@ use super::{
     wire::{self, IncomingMessage, ParsedInput, RpcFailure, WireRequest},
 };
 
-/// The longest line read.
+/// Limit of a line in bytes.
 const LINE_MAX: usize = 64 << 20;
 /// Frames that wait to be written.
 const QUEUE: usize = 256;
 
-/// How long answers may take once the input has ended.
+/// Time for open responses once the input has ended.
 const EOF_GRACE: Duration = Duration::from_millis(500);
 
-/// Why a pipe ended.
+/// Reason why a pipe ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum PipeEnd {
-    /// Its input did.
+    /// End of the input.
     Eof,
-    /// A fault: the process is to exit with this code, where there is one.
+    /// Fault. The process exits with this code, if there is one.
     Broken(Option<i32>),
 }
 
@@ -72,7 +72,8 @@ where
             pipe.receive(&line);
         }
     }
-    // Answers that are nearly there still go out: `printf … | moongate mock` is a way to use this.
+    // Responses that are nearly done still go out: `printf … | moongate mock` is a use of this program.
+    // The session's listener holds a sender, which would keep the writer waiting for the whole time.
     *lock(&pipe.session) = None;
     drop(pipe);
     Ok(timeout(EOF_GRACE, writing).await.ok().and_then(Result::ok).unwrap_or(PipeEnd::Eof))
@@ -91,6 +92,7 @@ async fn read_line<R: AsyncBufRead + Unpin>(reader: &mut R, line: &mut Vec<u8>) 
         if end.is_some() {
             return Ok(true);
         }
+        // Without a limit a client could fill the memory with one line.
         if line.len() > LINE_MAX {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a line is too long"));
         }
@@ -113,6 +115,7 @@ async fn write<W: AsyncWrite + Unpin>(
             OutgoingFrame::Final(RequestEnd::Nothing) => continue,
             OutgoingFrame::Final(RequestEnd::Broken { exit, .. }) => return PipeEnd::Broken(exit),
         };
+        // Flush when the queue is empty: one system call serves a burst of lines.
         if written.is_err() || (frames.is_empty() && writer.flush().await.is_err()) {
             return PipeEnd::Eof;
         }
@@ -150,6 +153,7 @@ impl LinePipe {
     }
 
     fn batch(self: &Arc<Self>, all: Vec<IncomingMessage>) {
+        // Batches exist only in 2025-03-26: "Remove support for JSON-RPC batching" (2025-06-18, changelog).
         let batches = lock(&self.session).as_ref().is_some_and(|(s, _)| s.revision == Revision::V2025_03_26);
         if !batches {
             return self.refuse(&RpcFailure::new(-32600, "Invalid Request: batches are not part of this revision"));
@@ -166,11 +170,11 @@ impl LinePipe {
         }
     }
 
-    /// Answers requests in a task of their own, in one line where they came in one.
+    /// Answers requests in a task of their own. A batch gets one line.
     fn start(self: &Arc<Self>, requests: Vec<WireRequest>, batch: bool) {
         let pipe = self.clone();
         let ids: Vec<String> = requests.iter().map(|r| r.id.clone()).collect();
-        // Admission is in the order of the lines, so that what follows `initialize` finds its session.
+        // Admission follows the order of the lines, so a request after `initialize` finds its session.
         let admitted: Vec<_> = requests.into_iter().map(|request| self.admit(request)).collect();
         let task = tokio::spawn(async move {
             let mut ends = join_all(admitted.into_iter().map(|(call, ready)| async move {
@@ -179,7 +183,7 @@ impl LinePipe {
             }))
             .await;
             let end = if batch { together(ends) } else { ends.pop().unwrap_or(RequestEnd::Nothing) };
-            // Nobody is left to tell when the writer has gone.
+            // A writer that has gone leaves nobody to tell.
             let _ = pipe.out.send(OutgoingFrame::Final(end)).await;
         });
         for id in ids {
@@ -189,10 +193,11 @@ impl LinePipe {
 
     fn refuse(self: &Arc<Self>, fail: &RpcFailure) {
         self.server.record.count(|c| c.stray += 1);
+        // The reader must not wait for the writer: a client may write without reading.
         let _ = self.out.try_send(OutgoingFrame::Message(fail.response(None)));
     }
 
-    /// Takes what needs no answer.
+    /// Handles messages that need no response.
     fn take(self: &Arc<Self>, incoming: IncomingMessage) {
         let server = &self.server;
         match incoming {
@@ -210,6 +215,7 @@ impl LinePipe {
                     _ => {}
                 }
             }
+            // A response counts only for the session of this pipe, and only for a request that is open.
             IncomingMessage::Response { id, outcome } => {
                 let session = lock(&self.session).as_ref().map(|(s, _)| s.clone());
                 if !session.is_some_and(|s| s.deliver_response(&id, outcome)) {
@@ -224,13 +230,14 @@ impl LinePipe {
     fn initialized(&self) {
         if let Some((session, listening)) = lock(&self.session).as_mut() {
             session.ready.store(true, Ordering::Relaxed);
+            // A second `initialized` must not register a second listener.
             if listening.is_none() {
                 *listening = self.server.listen(ListenTarget::Session(session.clone()), self.out.clone(), None);
             }
         }
     }
 
-    /// Finds out who calls, in which revision, or why not.
+    /// Finds the caller and the revision of a request, or the error that it gets.
     fn admit(&self, request: WireRequest) -> (MockCall, Option<CallOutcome>) {
         let server = &self.server;
         server.record.method(&request.method);
@@ -261,7 +268,7 @@ impl LinePipe {
                     (call.revision, call.capabilities, call.input_responses) = (revision, caps, answers);
                     None
                 }
-                // Without sessions `ping` is the one thing that both eras may send first.
+                // Without sessions `ping` is the one request that both eras may send first.
                 Err(_) if request.method == "ping" && server.legacy().is_some() => None,
                 Err(fail) => Some(Err(fail.into())),
             };
@@ -283,6 +290,7 @@ impl LinePipe {
     }
 
     fn initialize(&self, call: &mut MockCall) -> CallOutcome {
+        // The lock is held to the end, so two `initialize` cannot both open a session.
         let mut held = lock(&self.session);
         if held.as_ref().is_some_and(|(s, _)| s.ready.load(Ordering::Relaxed)) {
             return Err(RpcFailure::new(-32600, "Invalid Request: already initialized").into());
@@ -295,13 +303,14 @@ impl LinePipe {
     }
 }
 
-/// The answers to a batch, as one.
+/// Joins the responses to a batch into one.
 pub(super) fn together(ends: Vec<RequestEnd>) -> RequestEnd {
     let mut texts = Vec::new();
     for end in ends {
         match end {
             RequestEnd::Answer { text, .. } => texts.push(text),
             RequestEnd::Nothing => {}
+            // A fault that ends the connection ends it for the whole batch.
             other => return other,
         }
     }

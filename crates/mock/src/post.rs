@@ -1,7 +1,7 @@
-//! POST: which era a message belongs to, whose it is, and the way to its answer.
+//! POST: finds the era and session of a message, and starts its requests.
 //!
-//! Owns admission over HTTP. Does not own the answer's form on the wire. Invariant: a modern request is judged by its
-//! body and headers alone; a legacy one by its session.
+//! Owns admission over HTTP. Does not own the wire form of the response. Invariant: a modern request is judged by its
+//! body and headers alone, a legacy one by its session.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -42,12 +42,13 @@ fn refuse(fail: RpcFailure) -> HttpReply {
     HttpReply::Response(answer::json(fail.status, fail.response(None), None))
 }
 
-/// The session that the headers name.
+/// Finds the session that the headers name.
 pub(super) fn session(server: &MockServer, asked: &ReceivedRequest) -> Result<Arc<MockSession>, RpcFailure> {
     let id = asked.header("mcp-session-id");
     let id = id.ok_or_else(|| RpcFailure::new(-32000, "Bad Request: Mcp-Session-Id header is required").status(400))?;
     let lost = || RpcFailure::new(-32001, "Session not found").status(server.script.http.lost_session);
     let session = server.session(id).ok_or_else(lost)?;
+    // The header `MCP-Protocol-Version` is new in 2025-06-18.
     if session.revision >= Revision::V2025_06_18 {
         let version = asked.header("mcp-protocol-version");
         let missing = version.is_none() && server.script.http.strict;
@@ -58,7 +59,7 @@ pub(super) fn session(server: &MockServer, asked: &ReceivedRequest) -> Result<Ar
     Ok(session)
 }
 
-/// The refusal of a version header, in the words of servers that know nothing of later revisions.
+/// Error for a version header, as servers without the modern revision word it.
 fn unsupported(server: &MockServer, version: Option<&str>) -> RpcFailure {
     let dates: Vec<_> = Revision::LEGACY.iter().filter(|r| server.speaks(**r)).map(|r| r.date()).collect();
     let text = format!(
@@ -69,10 +70,10 @@ fn unsupported(server: &MockServer, version: Option<&str>) -> RpcFailure {
     RpcFailure::new(-32000, text).status(400)
 }
 
-/// Takes notifications and responses.
+/// Handles notifications and responses.
 async fn take_messages(server: &Arc<MockServer>, asked: &ReceivedRequest, all: Vec<IncomingMessage>) -> HttpReply {
     let mut legacy = None;
-    // A modern notification carries no session; neither does anything sent to a server without them.
+    // A modern notification carries no session. No message does at a server without sessions.
     if server.legacy().is_some() && server.script.http.session {
         match session(server, asked) {
             Ok(session) => legacy = Some(session),
@@ -114,6 +115,7 @@ async fn take_messages(server: &Arc<MockServer>, asked: &ReceivedRequest, all: V
 }
 
 async fn batch(server: &Arc<MockServer>, asked: &ReceivedRequest, all: Vec<IncomingMessage>) -> HttpReply {
+    // Batches exist only in 2025-03-26: "Remove support for JSON-RPC batching" (2025-06-18, changelog).
     let known = asked.header("mcp-session-id").and_then(|id| server.session(id)).map(|s| s.revision);
     let sessionless = !server.script.http.session && server.speaks(Revision::V2025_03_26);
     if known != Some(Revision::V2025_03_26) && !sessionless {
@@ -123,6 +125,8 @@ async fn batch(server: &Arc<MockServer>, asked: &ReceivedRequest, all: Vec<Incom
     for one in all {
         match one {
             IncomingMessage::Request(request) if request.method == "initialize" => {
+                // "The initialize request MUST NOT be part of a JSON-RPC batch" (2025-03-26,
+                // basic/lifecycle).
                 return refuse(RpcFailure::new(-32600, "Invalid Request: `initialize` in a batch").status(400));
             }
             IncomingMessage::Request(request) => asks.push(request),
@@ -137,13 +141,14 @@ async fn batch(server: &Arc<MockServer>, asked: &ReceivedRequest, all: Vec<Incom
     }
 }
 
-/// Starts one request, or the requests of a batch, and answers with what they say.
+/// Starts one request or the requests of a batch, and responds with their frames.
 async fn requests(server: &Arc<MockServer>, asked: &ReceivedRequest, all: Vec<WireRequest>, batch: bool) -> HttpReply {
     let (out, frames) = mpsc::channel(QUEUE);
     let mut origin = ResponseOrigin { unanswered: all.len(), batch, ..ResponseOrigin::default() };
     for request in all {
         server.record.method(&request.method);
         let acts = server.strike(&request.method, request.tool());
+        // The fault has to strike before admission looks for the session.
         if acts.iter().any(|a| matches!(a, FaultAction::DropSessions)) {
             server.drop_sessions(None);
         }
@@ -152,9 +157,10 @@ async fn requests(server: &Arc<MockServer>, asked: &ReceivedRequest, all: Vec<Wi
         let (modern, session) = (call.revision.is_modern(), call.session.clone());
         let task = tokio::spawn(async move {
             let end = engine::answer_call(&call, ready, acts).await;
-            // The client may have gone: then nobody waits for it.
+            // A client that disconnected does not wait for it.
             let _ = call.out.send(OutgoingFrame::Final(end)).await;
         });
+        // A modern request ends with its connection. A legacy one ends by `notifications/cancelled`.
         if modern {
             origin.cancel_on_drop = Some(stream::CancelOnDrop::new(server, id, task.abort_handle()));
         } else if let Some(session) = &session {
@@ -165,13 +171,14 @@ async fn requests(server: &Arc<MockServer>, asked: &ReceivedRequest, all: Vec<Wi
         }
         origin.session = session;
     }
+    // The tasks hold the other senders, so the channel closes when the last one ends.
     drop(out);
     stream::respond(server, frames, origin).await
 }
 
 type AdmittedCall = (MockCall, Option<CallOutcome>, Option<Arc<MockSession>>);
 
-/// Finds out who calls, in which revision, or why not.
+/// Finds the caller and the revision of a request, or the error that it gets.
 fn admit(
     server: &Arc<MockServer>,
     asked: &ReceivedRequest,
@@ -232,7 +239,7 @@ fn admit(
     }
 }
 
-/// The revision of a legacy request to a server without sessions: the header's, or the one that had no header.
+/// Finds the revision of a legacy request to a server without sessions: the header's, or one that had no header.
 fn sessionless(server: &MockServer, asked: &ReceivedRequest, call: &mut MockCall) -> Result<(), RpcFailure> {
     let newest = call.revision;
     call.revision = match asked.header("mcp-protocol-version") {
@@ -240,13 +247,14 @@ fn sessionless(server: &MockServer, asked: &ReceivedRequest, call: &mut MockCall
             let known = Revision::of(version).filter(|r| !r.is_modern() && server.speaks(*r));
             known.ok_or_else(|| unsupported(server, Some(version)))?
         }
+        // "the server SHOULD assume protocol version `2025-03-26`" without the header (2025-06-18, basic/transports).
         _ if server.speaks(Revision::V2025_03_26) => Revision::V2025_03_26,
         _ => newest,
     };
     Ok(())
 }
 
-/// Which era a request belongs to. A server of one era takes everything for its own.
+/// True if a request is modern. A server of one era takes every request for its own.
 fn is_modern(server: &MockServer, asked: &ReceivedRequest, request: &WireRequest) -> bool {
     if server.legacy().is_none() {
         return true;

@@ -1,7 +1,7 @@
-//! The mock as a process: signals, and children of its own.
+//! Mock as a process: signals, and child processes.
 //!
-//! Owns what only a process can do. Does not own its streams. Invariant: an idle grandchild ends by itself in the
-//! end.
+//! Owns the behaviour that only a process has. Does not own its streams. Invariant: an idle grandchild ends by itself
+//! after ten minutes.
 
 use std::{io, path::Path, process::Stdio};
 
@@ -10,15 +10,16 @@ use tokio::{
     time::{Duration, sleep},
 };
 
-/// How long a grandchild stays, unless it is killed.
+/// Lifetime of a grandchild that nobody kills.
 const IDLE: Duration = Duration::from_secs(600);
 
-/// Starts this program as an idle process that ignores SIGTERM, and gives its id. With `hold` it keeps our output
-/// open, so that whoever waits for its end waits for the grandchild too.
+/// Starts this program as an idle process that ignores SIGTERM, and returns its id. With `hold` it keeps our output
+/// open, so that a reader of our output waits for the grandchild too.
 pub(super) fn grandchild(program: &Path, hold: bool) -> io::Result<u32> {
     let output = || if hold { Stdio::inherit() } else { Stdio::null() };
     let child = Command::new(program)
         .args(["mock", "--idle"])
+        // Without input of its own it cannot take bytes that belong to its parent.
         .stdin(Stdio::null())
         .stdout(output())
         .stderr(output())
@@ -26,18 +27,18 @@ pub(super) fn grandchild(program: &Path, hold: bool) -> io::Result<u32> {
     Ok(child.id().unwrap_or(0))
 }
 
-/// Does nothing for a while, whatever SIGTERM says.
+/// Sleeps for ten minutes and ignores SIGTERM.
 pub(super) async fn idle() {
     ignore_sigterm();
     sleep(IDLE).await;
 }
 
-/// Takes SIGTERM and does nothing about it.
+/// Ignores SIGTERM.
 pub(super) fn ignore_sigterm() {
     #[cfg(unix)]
     {
         use tokio::signal::unix::{SignalKind, signal};
-        // Once a handler is there the default, to die, is not; nobody needs to read it.
+        // A handler replaces the default, which is to die. Nobody needs to read the signal.
         if let Ok(mut term) = signal(SignalKind::terminate()) {
             tokio::spawn(async move { while term.recv().await.is_some() {} });
         }

@@ -1,7 +1,7 @@
 //! Prompts and completion.
 //!
-//! Owns what prompts say and what arguments complete to. Does not own the list. Invariant: an argument that is
-//! required and missing is an error, never an empty text.
+//! Owns the texts of prompts and the values of completion. Does not own the list. Invariant: a required argument that
+//! is missing is an error, never an empty text.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ use super::{
     wire::{ResultBody, RpcFailure},
 };
 
-/// What the standard arguments complete to.
+/// Values that complete the standard arguments.
 const NAMES: [&str; 4] = ["Ada", "Alan", "Barbara", "Edsger"];
 
 pub(super) async fn get(call: &MockCall) -> CallOutcome {
@@ -30,6 +30,7 @@ pub(super) async fn get(call: &MockCall) -> CallOutcome {
         description @ Value::String(_) => ResultBody::new().put("description", description),
         _ => ResultBody::new(),
     };
+    // After the check of arguments: a flow must not hide a missing one.
     if let Some(flow) = scenario::flow_of(&call.server, &call.request) {
         return scenario::run_flow(call, flow).await;
     }

@@ -1,7 +1,7 @@
-//! What a mock server has seen.
+//! Record of what a mock server received.
 //!
-//! Owns the counters and the record of the last requests. Does not decide anything. Invariant: it is bounded: the
-//! oldest entries make room.
+//! Owns the counters and the last requests. Does not decide anything. Invariant: it is bounded, and the oldest entries
+//! make room.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -12,35 +12,35 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-/// Requests, cancellations and stray messages kept.
+/// Limit of recorded requests and cancellations.
 const RECORDED_MAX: usize = 64;
-/// Bytes kept of a body.
+/// Bytes of a body that are recorded.
 const RECORDED_BODY_MAX: usize = 1 << 20;
 /// Methods counted by name.
 const METHODS_MAX: usize = 256;
 
-/// One HTTP request or one line, as it came.
+/// HTTP request or line, as received.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RecordedRequest {
-    /// The HTTP method; `LINE` over stdio.
+    /// HTTP method, or `LINE` over stdio.
     pub http_method: String,
-    /// The path and query.
+    /// Path and query.
     pub path: String,
-    /// Every header, in order, names in lower case.
+    /// Headers in order, with names in lower case.
     pub headers: Vec<(String, String)>,
-    /// The body; of a very long one, the first MiB.
+    /// Body. A longer one is cut after the first MiB.
     pub body: String,
 }
 
 impl RecordedRequest {
-    /// The first header of this name.
+    /// First header of this name.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_str())
     }
 }
 
-/// The counters at one moment.
+/// Counters at one moment.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct RecordCounters {
     /// Requests and notifications received, by method.
@@ -51,20 +51,20 @@ pub struct RecordCounters {
     pub sessions: u64,
     /// Sessions ended by DELETE.
     pub deleted: u64,
-    /// Ids of requests that were cancelled (JSON text): by notification, or by closing the response (modern HTTP).
+    /// Ids of cancelled requests (JSON text). Clients cancel by notification, or by closing the response (modern HTTP).
     pub cancelled: VecDeque<String>,
     /// Responses to no request of ours, and messages that are not JSON-RPC.
     pub stray: u64,
 }
 
 impl RecordCounters {
-    /// How often this method was received.
+    /// Number of requests and notifications of this method.
     #[must_use]
     pub fn of(&self, method: &str) -> u64 {
         self.methods.get(method).copied().unwrap_or(0)
     }
 
-    /// How many requests and notifications were received.
+    /// Number of all requests and notifications.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.methods.values().sum()
@@ -78,7 +78,7 @@ pub(super) struct RequestRecord {
     file: Option<Mutex<File>>,
 }
 
-/// Locks; a panic elsewhere does not spoil what a counter says.
+/// Locks a mutex. A panic elsewhere does not spoil what it holds.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -94,6 +94,7 @@ impl RequestRecord {
 
     pub(super) fn method(&self, method: &str) {
         self.count(|c| {
+            // Clients choose the names, so their number is bounded.
             let known = c.methods.contains_key(method) || c.methods.len() < METHODS_MAX;
             *c.methods.entry(if known { method } else { "(others)" }.to_owned()).or_default() += 1;
         });
@@ -109,11 +110,11 @@ impl RequestRecord {
     }
 
     pub(super) fn add_request(&self, mut seen: RecordedRequest) {
-        // What comes over HTTP+SSE is seen again as a line, and written then.
+        // A POST of HTTP+SSE is seen again as a line, and written then.
         let again = seen.path.starts_with(super::http_sse::SEND);
         if let Some(file) = self.file.as_ref().filter(|_| !again) {
-            // A record that cannot be written is the test's to notice; the server goes on.
-            // In one piece: several processes may append to one file.
+            // A record that cannot be written is the test's to notice, so the server goes on.
+            // One write for each line: several processes may append to one file.
             let _ = lock(file).write_all(format!("{}\n", seen.body).as_bytes());
         }
         if seen.body.len() > RECORDED_BODY_MAX {

@@ -1,7 +1,7 @@
-//! Reading resources.
+//! Contents of resources.
 //!
-//! Owns the contents of resources. Does not own their list. Invariant: a URI that is neither listed nor matches a
-//! template is not found, in the words of the revision.
+//! Owns reading resources. Does not own their list. Invariant: a URI that is not listed and fits no template is not
+//! found, with the revision's error code.
 
 use serde_json::{Value, json};
 
@@ -15,6 +15,7 @@ use super::{
 pub(super) async fn read(call: &MockCall) -> CallOutcome {
     let uri = call.request.params["uri"].as_str().ok_or_else(|| RpcFailure::params("`uri` is missing"))?;
     let contents = match uri {
+        // A modern caller retries the read with its response. A legacy one answers while the read runs.
         "mock://private" if known(call, uri) => {
             let answer = call.elicit("who", "Who wants to read this?").await?;
             json!({"uri": uri, "mimeType": "application/json", "text": answer.to_string()})
@@ -24,7 +25,7 @@ pub(super) async fn read(call: &MockCall) -> CallOutcome {
     Ok(ResultBody::new().put("contents", &json!([contents])))
 }
 
-/// The contents of a resource that needs nothing from its reader.
+/// Contents of a resource that needs no input from its reader.
 pub(super) fn contents(call: &MockCall, uri: &str) -> Option<Value> {
     let plain = |text: &str| json!({"uri": uri, "mimeType": "text/plain", "text": text});
     if let Some(contents) = scripted(call, uri) {
@@ -39,7 +40,7 @@ pub(super) fn contents(call: &MockCall, uri: &str) -> Option<Value> {
         return None;
     }
     Some(match uri {
-        // The bytes 0 to 255, so that every one of them has to arrive.
+        // All bytes from 0 to 255, so a test sees if each of them arrives.
         "mock://static/blob" => json!({"uri": uri, "mimeType": "application/octet-stream", "blob": every_byte()}),
         "mock://static/text" => plain("Hello, wörld.\nA second line."),
         "demo://about" => plain("This is the demonstration server of Moongate: it shows that everything works."),
@@ -47,7 +48,7 @@ pub(super) fn contents(call: &MockCall, uri: &str) -> Option<Value> {
     })
 }
 
-/// What the script has under this URI, or under that of a template that it matches.
+/// Contents that the script has for this URI, or for a template that the URI fits.
 fn scripted(call: &MockCall, uri: &str) -> Option<Value> {
     let all = &call.server.script.contents;
     let (contents, variables) = match all.get(uri) {
@@ -80,6 +81,7 @@ fn templated(call: &MockCall) -> bool {
 }
 
 pub(super) fn missing(call: &MockCall, uri: &str) -> RpcFailure {
+    // 2026-07-28 changed "resource not found" from -32002 to -32602 (changelog).
     let code = if call.revision.is_modern() { -32602 } else { -32002 };
     RpcFailure::new(code, "Resource not found").data(json!({"uri": uri}))
 }

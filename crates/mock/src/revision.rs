@@ -1,11 +1,11 @@
-//! The five revisions, as the mock knows them.
+//! Revisions of the protocol, as the mock knows them.
 //!
-//! Owns their dates and their order, apart from the gateway's own table, so that a mistake there is not repeated
-//! here. Does not own what differs between them. Invariant: they compare by age.
+//! Owns their dates and order. Does not share the gateway's own table, so one mistake cannot hide in both. Invariant:
+//! revisions compare by age.
 
 use serde::{Deserialize, Serialize};
 
-/// A revision of the protocol.
+/// Revision of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "each is its date")]
 pub enum Revision {
@@ -22,14 +22,14 @@ pub enum Revision {
 }
 
 impl Revision {
-    /// All of them, oldest first.
+    /// Revisions, oldest first.
     pub const ALL: [Self; 5] =
         [Self::V2024_11_05, Self::V2025_03_26, Self::V2025_06_18, Self::V2025_11_25, Self::V2026_07_28];
 
-    /// Those with an `initialize` handshake.
+    /// Revisions with an `initialize` handshake.
     pub const LEGACY: [Self; 4] = [Self::V2024_11_05, Self::V2025_03_26, Self::V2025_06_18, Self::V2025_11_25];
 
-    /// Its date, as it is written on the wire.
+    /// Date of the revision, as on the wire.
     #[must_use]
     pub const fn date(self) -> &'static str {
         match self {
@@ -41,13 +41,13 @@ impl Revision {
         }
     }
 
-    /// The revision of this date.
+    /// Finds the revision of this date.
     #[must_use]
     pub fn of(date: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|r| r.date() == date)
     }
 
-    /// Whether it has no handshake and no sessions.
+    /// True if the revision has no handshake and no sessions.
     #[must_use]
     pub fn is_modern(self) -> bool {
         self >= Self::V2026_07_28

@@ -1,7 +1,7 @@
-//! Flows: what a tool or a prompt does, step by step, as the script tells it.
+//! Flows: scripted steps of a tool or a prompt.
 //!
-//! Owns the steps, the placeholders in results, and whether an answer is one. Does not own how an ask is spelled: that
-//! is the call's. Invariant: one flow means the same in every revision.
+//! Owns the steps, the placeholders in results, and the check of input responses. Does not encode input requests: the
+//! call does. Invariant: one flow means the same in every revision.
 
 use std::collections::BTreeMap;
 
@@ -18,15 +18,16 @@ use super::{
     wire::{ResultBody, RpcFailure, WireRequest},
 };
 
-/// What a tool or a prompt does.
+/// Flow of a tool or a prompt.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ScriptedFlow {
-    /// Whether a modern caller gets a sealed `requestState` with what it is asked. Without it, its answers alone count.
+    /// True if a modern caller gets a sealed `requestState` with its input requests. Without it only its responses
+    /// count.
     pub state: bool,
-    /// What it does, in this order. A modern retry goes on after the last ask that was answered in full.
+    /// Steps, in order. A modern retry continues after the last input request that was answered in full.
     pub steps: Vec<FlowStep>,
-    /// The result. In its texts `{arguments.NAME}` and `{answers.KEY.…}` stand for what they name.
+    /// Result. In its texts, `{arguments.NAME}` and `{answers.KEY.…}` stand for what they name.
     pub result: Value,
 }
 
@@ -36,56 +37,56 @@ impl Default for ScriptedFlow {
     }
 }
 
-/// One thing that a flow does.
+/// Step of a flow.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FlowStep {
-    /// Asks the caller, all of these at once, by key.
+    /// Sends these input requests together, by key.
     Ask(BTreeMap<String, FlowRequest>),
-    /// Reports progress: done, of how much.
+    /// Reports progress: done, then total.
     Progress(u64, u64),
-    /// Logs at a level.
+    /// Sends a log message at this level.
     Log(String, Value),
-    /// Waits, in milliseconds.
+    /// Waits this many milliseconds.
     WaitMs(u64),
-    /// Adds to a list (`tools` or `prompts`), and says so.
+    /// Adds an entry to a list (`tools` or `prompts`), and notifies the listeners.
     Change(String),
 }
 
-/// A request to the caller.
+/// Input request for the caller.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FlowRequest {
-    /// `elicitation/create`, `sampling/createMessage` or `roots/list`.
+    /// Method: `elicitation/create`, `sampling/createMessage` or `roots/list`.
     pub method: String,
-    /// Its params.
+    /// Params of the request.
     #[serde(default)]
     pub params: Value,
-    /// What happens if the caller did not declare that it can answer.
+    /// Policy for a caller that did not declare the capability.
     #[serde(default)]
     pub unable: UndeclaredPolicy,
 }
 
-/// What becomes of a question that the caller did not declare it can answer.
+/// Policy for an input request whose capability the caller did not declare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum UndeclaredPolicy {
-    /// The call fails.
+    /// Fails the call.
     #[default]
     Fail,
-    /// The question is not asked, or not missed if it is refused.
+    /// Skips the request. A refusal of it does not fail the call.
     Skip,
-    /// It is asked all the same where that is possible (legacy): a rude server. Modern ones fail.
+    /// Sends the request anyway to a legacy client, as a rude server would. A modern call fails.
     Ask,
 }
 
-/// The flow that answers this request.
+/// Finds the flow that answers this request.
 pub(super) fn flow_of<'a>(server: &'a MockServer, request: &WireRequest) -> Option<&'a ScriptedFlow> {
     let named = matches!(request.method.as_str(), "tools/call" | "prompts/get");
     named.then(|| server.script.flows.get(request.params["name"].as_str()?)).flatten()
 }
 
-/// Does what the flow says; gives its result.
+/// Runs the flow and returns its result.
 pub(super) async fn run_flow(call: &MockCall, flow: &ScriptedFlow) -> CallOutcome {
     let mut answers = if call.input_responses.is_object() { call.input_responses.clone() } else { json!({}) };
     let answered = |step: &FlowStep| match step {
@@ -93,6 +94,7 @@ pub(super) async fn run_flow(call: &MockCall, flow: &ScriptedFlow) -> CallOutcom
         _ => false,
     };
     let modern = call.revision.is_modern();
+    // A modern retry runs the whole call again. Steps before the last answered request would be repeated.
     let done = flow.steps.iter().rposition(|step| modern && answered(step)).unwrap_or(0);
     for step in &flow.steps[done..] {
         match step {
@@ -111,7 +113,7 @@ pub(super) async fn run_flow(call: &MockCall, flow: &ScriptedFlow) -> CallOutcom
     Ok(ResultBody::verbatim(&text).ok_or_else(|| RpcFailure::new(-32603, "the script's result is no object"))?)
 }
 
-/// Modern: what is not answered yet is asked for together.
+/// Collects the input requests that a modern caller has not answered yet, to send them together.
 fn collect(
     call: &MockCall,
     flow: &ScriptedFlow,
@@ -133,7 +135,7 @@ fn collect(
     if settled { Ok(()) } else { Err(CallStop::InputRequired(open, flow.state)) }
 }
 
-/// Legacy: one request for each, all on their way before any is answered.
+/// Sends one request for each entry to a legacy caller, all before any response.
 async fn request_inputs(
     call: &MockCall,
     all: &BTreeMap<String, FlowRequest>,
@@ -159,7 +161,7 @@ fn params(ask: &FlowRequest) -> Value {
     if ask.params.is_object() { ask.params.clone() } else { json!({}) }
 }
 
-/// The member of the capabilities that a question needs, what that looks like, and since when there is such a thing.
+/// Returns the capability that an input request needs, and the first revision that has it.
 fn required_capability(ask: &FlowRequest) -> (Value, Revision) {
     match (ask.method.as_str(), ask.params["mode"].as_str()) {
         ("sampling/createMessage", _) => (json!({"sampling": {}}), Revision::V2024_11_05),
@@ -177,7 +179,7 @@ fn declared(call: &MockCall, ask: &FlowRequest) -> bool {
         (_, Some("url")) => caps["elicitation"]["url"].is_object(),
         _ => {
             let caps = &caps["elicitation"];
-            // An empty object means forms, for those that knew nothing else.
+            // An empty object declares form mode only (2025-11-25, client/elicitation).
             caps.is_object() && (caps["form"].is_object() || !caps["url"].is_object())
         }
     }
@@ -192,7 +194,7 @@ fn check_declared(call: &MockCall, ask: &FlowRequest) -> Result<(), CallStop> {
     call.check_declared(declared(call, ask), since, required)
 }
 
-/// Whether this answers that question: a result of its method, and a form with what it demands.
+/// True if the response fits the request: a result of its method, and a form with its required fields.
 fn fits(ask: &FlowRequest, answer: &Value) -> bool {
     match ask.method.as_str() {
         "sampling/createMessage" => {
@@ -221,7 +223,7 @@ fn form_fits(schema: &Value, content: &Value) -> bool {
     })
 }
 
-/// The value with the placeholders in its texts filled; one that names nothing stays as it is.
+/// Fills the placeholders in the texts of a value. One that names nothing stays as it is.
 pub(super) fn filled(value: &Value, known: &Value) -> Value {
     match value {
         Value::String(text) => Value::String(filled_text(text, known)),
@@ -236,6 +238,7 @@ fn filled_text(text: &str, known: &Value) -> String {
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('{') {
         let Some((path, behind)) = after.split_once('}') else { break };
+        // The path becomes a JSON pointer, so arrays may be indexed too.
         let pointer = format!("/{}", path.replace('.', "/"));
         let Some(found) = known.pointer(&pointer).filter(|found| !found.is_null()) else {
             out.push_str(before);
@@ -251,7 +254,7 @@ fn filled_text(text: &str, known: &Value) -> String {
     out
 }
 
-/// The variables of a template of URIs that this URI gives, each a part between slashes; none if it does not match.
+/// Matches a URI against a template, a variable for each part between slashes. Returns the variables.
 pub(super) fn matched(template: &str, uri: &str) -> Option<Value> {
     let (parts, given) = (template.split('/'), uri.split('/'));
     if parts.clone().count() != given.clone().count() {
@@ -269,7 +272,7 @@ pub(super) fn matched(template: &str, uri: &str) -> Option<Value> {
     Some(variables)
 }
 
-/// Whether a template of the script's lists is this one.
+/// True if the server lists this template.
 pub(super) fn listed(server: &MockServer, template: &str) -> bool {
     lock(&server.contents).templates.iter().any(|one| one.key == template)
 }

@@ -1,7 +1,7 @@
-//! The script: everything a mock server is told before it starts.
+//! Script: everything a mock server knows before it starts.
 //!
-//! Owns the file format (TOML or JSON, the same keys) and its defaults. Does not own what the words do: that is the
-//! engine's and the transports'. Invariant: `Script::default()` is a well-behaved server with nothing to offer.
+//! Owns the file format (TOML or JSON, with the same keys) and its defaults. Does not act on them: the engine and the
+//! transports do. Invariant: `MockScript::default()` is a well-behaved server with no contents.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -10,56 +10,56 @@ use serde_json::Value;
 
 use super::{fault::FaultRule, revision::Revision, scenario::ScriptedFlow};
 
-/// What a mock server offers and how it behaves.
+/// Script of a mock server: its contents and its behaviour.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MockScript {
-    /// The name it gives itself.
+    /// Name in `serverInfo`.
     pub name: String,
-    /// The version it gives itself.
+    /// Version in `serverInfo`.
     pub version: String,
     /// Instructions for the model, sent by `initialize` and `server/discover`.
     pub instructions: Option<String>,
-    /// The revisions it speaks; all of them when the file says nothing.
+    /// Revisions that the server speaks. Default: all of them.
     pub revisions: Vec<Revision>,
-    /// The contents it starts from.
+    /// Contents to start from.
     pub preset: ContentPreset,
-    /// Capabilities to announce, verbatim, instead of those of the contents.
+    /// Capabilities to announce verbatim, instead of those that follow from the contents.
     pub capabilities: Option<Value>,
-    /// Extensions to announce beside those of the contents: their settings by identifier.
+    /// Extensions to announce besides, as settings by identifier.
     pub extensions: BTreeMap<String, Value>,
-    /// The same, of what is not standard.
+    /// Experimental capabilities to announce besides, by name.
     pub experimental: BTreeMap<String, Value>,
-    /// More tools: objects, or strings of JSON that are sent exactly as written, valid or not.
+    /// More tools: objects, or strings of JSON sent exactly as written, valid or not.
     pub tools: Vec<Value>,
-    /// Tools made by number.
+    /// Families of generated tools.
     pub generate: Vec<GeneratedTools>,
-    /// Which built-in tool answers for a tool of another name. A listed tool without behaviour echoes.
+    /// Built-in tool that answers, by the name of a listed tool. A listed tool without behaviour echoes.
     pub behave: BTreeMap<String, String>,
-    /// Fixed results by tool name: objects, or strings of JSON that are sent exactly as written.
+    /// Fixed results by tool name: objects, or strings of JSON sent exactly as written.
     pub answers: BTreeMap<String, Value>,
-    /// More resources, as tools are given.
+    /// More resources, written like tools.
     pub resources: Vec<Value>,
-    /// More resource templates, as tools are given.
+    /// More resource templates, written like tools.
     pub templates: Vec<Value>,
-    /// More prompts, as tools are given.
+    /// More prompts, written like tools.
     pub prompts: Vec<Value>,
-    /// What tools and prompts do, by name, step by step.
+    /// Steps of tools and prompts, by name.
     pub flows: BTreeMap<String, ScriptedFlow>,
-    /// Contents by resource URI, for the resources above: a text, or an object with `text` or `blob` and `mimeType`.
-    /// Under the URI of a template, its `{variables}` are filled.
+    /// Contents by URI for the resources above: a text, or an object with `text` or `blob` and `mimeType`. Under the
+    /// URI of a template, its `{variables}` are filled.
     pub contents: BTreeMap<String, Value>,
-    /// Which tools run as tasks, by name, and how.
+    /// Tools that run as tasks, by name, with their rules.
     pub tasks: BTreeMap<String, TaskRule>,
-    /// How lists are cut into pages.
+    /// Pages of lists.
     pub list: ListRules,
-    /// What only HTTP can do.
+    /// Behaviour over HTTP.
     pub http: HttpRules,
-    /// What only a process can do.
+    /// Behaviour as a process on stdio.
     pub stdio: StdioRules,
-    /// What goes wrong, and when.
+    /// Faults, in the order in which they strike.
     pub faults: Vec<FaultRule>,
-    /// The secret that seals `requestState`; made up at start when absent, so that a restart forgets.
+    /// Secret that seals `requestState`. Without it each start makes a new one, so a restart forgets the old state.
     pub state_key: Option<String>,
 }
 
@@ -93,32 +93,32 @@ impl Default for MockScript {
     }
 }
 
-/// Contents that need no writing.
+/// Contents that need no script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ContentPreset {
-    /// Nothing but what the script adds.
+    /// Only what the script adds.
     #[default]
     Empty,
     /// Every feature of the protocol, each behind a tool, a resource or a prompt.
     Standard,
-    /// A few friendly things, for a first look.
+    /// Few friendly items for a first look.
     Demo,
 }
 
-/// A family of tools that differ in their number only.
+/// Family of tools that differ only in their number.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GeneratedTools {
-    /// How many.
+    /// Number of tools.
     pub count: u32,
-    /// The name, in which `{n}` is the number, from 0.
+    /// Name, in which `{n}` is the number from 0.
     #[serde(default = "GeneratedTools::pattern")]
     pub name: String,
-    /// How many levels its input schema is deep.
+    /// Depth of the input schema, in levels.
     #[serde(default)]
     pub depth: u32,
-    /// How many bytes its description is long, at least.
+    /// Least length of the description, in bytes.
     #[serde(default)]
     pub describe: u32,
 }
@@ -129,21 +129,21 @@ impl GeneratedTools {
     }
 }
 
-/// How a tool runs as a task.
+/// Rules for a tool that runs as a task.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TaskRule {
-    /// Whether it runs in no other way. (What the tool's definition says of it is the definition's business.)
+    /// True if the tool runs only as a task. The tool's own definition says this to clients separately.
     pub required: bool,
-    /// How often clients should look at it, in milliseconds.
+    /// Interval between polls that clients are told, in milliseconds.
     pub poll_ms: u64,
-    /// For how long it is kept, in milliseconds; for ever when absent. A client's wish comes first.
+    /// Lifetime in milliseconds, endless if absent. A `ttl` from the client wins.
     pub ttl_ms: Option<u64>,
     /// Asks the user for a name before the task is made, under this key.
     pub ask_first: Option<String>,
-    /// Tells its session of each change of its status (2025-11-25).
+    /// Notifies its session of each change of status (2025-11-25).
     pub tell: bool,
-    /// Asks its session at once (2025-11-25), instead of waiting for `tasks/result`.
+    /// Sends input requests to its session at once (2025-11-25), instead of waiting for `tasks/result`.
     pub eager: bool,
 }
 
@@ -153,17 +153,17 @@ impl Default for TaskRule {
     }
 }
 
-/// How lists are cut into pages.
+/// Pages of lists, and their freshness.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ListRules {
-    /// Items a page; 0 for a single page.
+    /// Items in a page. 0 means one page.
     pub page_size: usize,
-    /// Where the cursors lead.
+    /// Target of the cursors.
     pub cursor: CursorMode,
-    /// Freshness announced to modern clients, in milliseconds.
+    /// `ttlMs` announced to modern clients, in milliseconds.
     pub ttl_ms: u64,
-    /// `public` or `private`, announced to modern clients.
+    /// `cacheScope` announced to modern clients: `public` or `private`.
     pub cache_scope: String,
 }
 
@@ -173,49 +173,49 @@ impl Default for ListRules {
     }
 }
 
-/// Where the cursors of lists lead.
+/// Target of the cursors of lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CursorMode {
-    /// To the end.
+    /// Cursors lead to the end.
     Honest,
-    /// From the last page back to the first.
+    /// Cursor of the last page leads back to the first.
     Loop,
-    /// From the last page to itself, under ever new names.
+    /// Cursor of the last page leads to that page again, under ever new names.
     Endless,
 }
 
-/// What only HTTP can do.
+/// Behaviour over HTTP.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HttpRules {
-    /// How a request is answered.
+    /// Form of responses.
     pub answer: AnswerMode,
-    /// Whether legacy clients are given a session.
+    /// True if legacy clients get a session.
     pub session: bool,
-    /// What a request of an unknown session meets: 404, 400, or 200 for a JSON-RPC error over HTTP 200.
+    /// HTTP status for a request of an unknown session: 404, 400, or 200 with a JSON-RPC error.
     pub lost_session: u16,
-    /// The status that refuses GET, instead of a stream.
+    /// HTTP status that refuses GET, instead of a stream.
     pub get: Option<u16>,
-    /// The status that refuses DELETE, instead of ending the session.
+    /// HTTP status that refuses DELETE, instead of the end of the session.
     pub delete: Option<u16>,
-    /// Serves Streamable HTTP, at `/mcp`.
+    /// Serves Streamable HTTP at `/mcp`.
     pub streamable: bool,
-    /// Serves HTTP+SSE too, at `/sse`, if it speaks 2024-11-05.
+    /// Serves HTTP+SSE as well, at `/sse`, if it speaks 2024-11-05.
     pub pair: bool,
-    /// What it says over HTTP+SSE of where messages go, in front of `?sessionId=...`, instead of its own path.
+    /// URI of the `endpoint` event over HTTP+SSE, in front of `?sessionId=...`. Default: its own path.
     pub endpoint: Option<String>,
-    /// Requests sent to the client as soon as it opens its GET stream, by method.
+    /// Methods of requests that the client gets as soon as it opens its GET stream.
     pub early: Vec<String>,
-    /// How server-sent events are spelled.
+    /// Form of server-sent events.
     pub sse: SseRules,
-    /// The bearer token without which everything is a 401.
+    /// Bearer token. Requests without it get a 401.
     pub bearer: Option<String>,
-    /// The `WWW-Authenticate` header of that 401.
+    /// `WWW-Authenticate` header of that 401.
     pub challenge: Option<String>,
-    /// Refuses what the specification says a client must not send (Accept, Content-Type, Origin).
+    /// Refuses what clients must not send by the specification (Accept, Content-Type, Origin).
     pub strict: bool,
-    /// Connections at once; more wait.
+    /// Limit of connections. More of them wait.
     pub connections: usize,
 }
 
@@ -240,37 +240,37 @@ impl Default for HttpRules {
     }
 }
 
-/// How a request is answered over HTTP.
+/// Form of responses over HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AnswerMode {
-    /// One JSON object, unless something has to be said before the answer.
+    /// JSON object, or a stream if a message comes before the response.
     Auto,
-    /// Always one JSON object; whatever comes before the answer is lost.
+    /// JSON object in any case. Messages before the response are lost.
     Json,
-    /// Always a stream of events.
+    /// Event stream in any case.
     Sse,
 }
 
-/// How server-sent events are spelled: every spelling here is allowed by the standard.
+/// Form of server-sent events. The standard allows every form here.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SseRules {
-    /// How lines end.
+    /// Line ends.
     pub newline: NewlineStyle,
-    /// Bytes a chunk; 0 for one chunk an event.
+    /// Bytes in a chunk. 0 means one chunk for each event.
     pub chunk: usize,
     /// Spreads each message over several `data` lines.
     pub split: bool,
-    /// Gives legacy events ids, and answers `Last-Event-ID`.
+    /// Gives legacy events ids, and serves `Last-Event-ID`.
     pub ids: bool,
     /// Opens each stream with a comment and an event without data.
     pub prime: bool,
-    /// Cuts a legacy stream of a POST after so many events; what follows waits for `Last-Event-ID`. 0 for never.
+    /// Cuts a legacy POST stream after this many events. The rest waits for `Last-Event-ID`. 0 means never.
     pub cut_after: usize,
-    /// Cuts each legacy stream of a POST that way after its first event, the one without data (needs `ids` and `prime`).
+    /// Cuts each legacy POST stream after its first event, the one without data (needs `ids` and `prime`).
     pub poll: bool,
-    /// How long clients shall wait before they come back, in milliseconds, said with the event without data. 0: not said.
+    /// Reconnection delay in milliseconds, sent as `retry` with the event without data. 0 sends none.
     pub retry_ms: u64,
 }
 
@@ -289,7 +289,7 @@ impl Default for SseRules {
     }
 }
 
-/// How the lines of an event end.
+/// End of the lines of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NewlineStyle {
@@ -301,38 +301,38 @@ pub enum NewlineStyle {
     Crlf,
 }
 
-/// What only a process can do.
+/// Behaviour as a process on stdio.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StdioRules {
-    /// Waits so long before it reads anything, in milliseconds.
+    /// Delay in milliseconds before it reads anything.
     pub start_ms: u64,
-    /// Exits with this code before it reads anything.
+    /// Exit code at once, before it reads anything.
     pub exit_at_start: Option<i32>,
-    /// Exits with code 4 once so many requests were answered; 0 for never.
+    /// Limit of responses, after which it exits with code 4. 0 means none.
     pub exit_after: u64,
-    /// Written to stdout before anything else.
+    /// Line for stdout before anything else.
     pub banner: Option<String>,
-    /// Bytes written to stderr at start.
+    /// Bytes for stderr at start.
     pub stderr_flood: usize,
-    /// Starts a process of its own at start, which ignores SIGTERM.
+    /// Starts a process at start, which ignores SIGTERM.
     pub grandchild: bool,
     /// Ignores SIGTERM.
     pub ignore_sigterm: bool,
-    /// Stays when its input ends.
+    /// Keeps running when its input ends.
     pub ignore_eof: bool,
-    /// Answers what was cancelled all the same.
+    /// Answers cancelled requests anyway.
     pub ignore_cancelled: bool,
 }
 
 impl MockScript {
-    /// Every feature of the protocol: what tests start from.
+    /// Script with every feature of the protocol. Most tests start from it.
     #[must_use]
     pub fn standard() -> Self {
         Self { preset: ContentPreset::Standard, ..Self::default() }
     }
 
-    /// A small friendly server.
+    /// Script of a small, friendly server.
     #[must_use]
     pub fn demo() -> Self {
         Self {
@@ -343,24 +343,24 @@ impl MockScript {
         }
     }
 
-    /// The same script, speaking these revisions only.
+    /// Limits the script to these revisions.
     #[must_use]
     pub fn speaking(mut self, revisions: &[Revision]) -> Self {
         self.revisions = revisions.to_vec();
         self
     }
 
-    /// The same script with one more fault.
+    /// Adds a fault to the script.
     #[must_use]
     pub fn with_fault(mut self, fault: FaultRule) -> Self {
         self.faults.push(fault);
         self
     }
 
-    /// Reads a script from TOML text, or from JSON text when it opens with a brace.
+    /// Reads a script from TOML text, or from JSON text if it opens with a brace.
     ///
     /// # Errors
-    /// When the text is neither, or has a key that is not known.
+    /// Fails when the text is neither, or has an unknown key.
     pub fn parse(text: &str) -> anyhow::Result<Self> {
         let script: Self = match text.trim_start().starts_with('{') {
             true => serde_json::from_str(text)?,
@@ -373,7 +373,7 @@ impl MockScript {
     /// Reads a script from a file.
     ///
     /// # Errors
-    /// When the file cannot be read, or is not a script.
+    /// Fails when the file cannot be read, or is not a script.
     pub fn load(path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path).map_err(|e| anyhow::anyhow!("{}: {e}", path.display()))?;
         Self::parse(&text).map_err(|e| anyhow::anyhow!("{}: {e:#}", path.display()))

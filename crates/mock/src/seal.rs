@@ -1,27 +1,27 @@
-//! `requestState`: what a modern server hands to its client to be handed back.
+//! Seal of `requestState`, the state that a modern client carries between two requests.
 //!
-//! Owns sealing and opening it. Does not know what is in it. Invariant: what was not sealed by this key, or was
-//! changed, or is too old, does not open.
+//! Owns sealing and opening. Does not know the content. Invariant: state of another key, changed state and old state do
+//! not open.
 
 use aws_lc_rs::{hmac, rand};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as B64};
 use serde_json::{Value, json};
 
-/// How long a sealed state opens.
+/// Lifetime of a sealed state in seconds.
 const TTL_SECONDS: i64 = 600;
 
 pub(super) struct RequestStateSeal(hmac::Key);
 
 impl RequestStateSeal {
-    /// The seal of this secret, or of one made up.
+    /// Creates the seal of this secret, or of a random one.
     pub(super) fn new(secret: Option<&str>) -> Self {
         let mut random = [0_u8; 32];
-        // Without randomness the seal is weaker, not wrong: this server guards nothing.
+        // Without randomness the seal is weaker, not wrong. This server guards nothing.
         let _ = rand::fill(&mut random);
         Self(hmac::Key::new(hmac::HMAC_SHA256, secret.map_or(&random, str::as_bytes)))
     }
 
-    /// Seals `value` for a request described by `of`.
+    /// Seals `value` for the request that `of` describes.
     pub(super) fn seal(&self, of: &str, value: &Value) -> String {
         let until = jiff::Timestamp::now().as_second() + TTL_SECONDS;
         let text = json!({"of": of, "until": until, "value": value}).to_string();
@@ -29,11 +29,12 @@ impl RequestStateSeal {
         format!("{}.{}", B64.encode(text), B64.encode(tag.as_ref()))
     }
 
-    /// Opens what was sealed for the same request.
+    /// Opens a state that was sealed for the same request.
     pub(super) fn open(&self, of: &str, sealed: &str) -> Result<Value, &'static str> {
         let (text, tag) = sealed.split_once('.').ok_or("requestState is not one of ours")?;
         let text = B64.decode(text).map_err(|_| "requestState is not one of ours")?;
         let tag = B64.decode(tag).map_err(|_| "requestState is not one of ours")?;
+        // Verify before parsing: the text is the client's until the tag proves otherwise.
         hmac::verify(&self.0, &text, &tag).map_err(|_| "requestState failed its integrity check")?;
         let state: Value = serde_json::from_slice(&text).map_err(|_| "requestState is not one of ours")?;
         if state["of"] != of {
@@ -46,7 +47,7 @@ impl RequestStateSeal {
     }
 }
 
-/// An unguessable name, for a session.
+/// Returns a name for a session that cannot be guessed.
 pub(super) fn random_name() -> String {
     let mut random = [0_u8; 18];
     let _ = rand::fill(&mut random);

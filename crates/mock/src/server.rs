@@ -1,7 +1,7 @@
-//! A mock server: what its transports and calls share.
+//! State of one mock server, shared by its transports and calls.
 //!
-//! Owns the live contents, faults, sessions and listeners. Does not own a connection. Invariant: whatever it holds
-//! for a client is bounded and goes when the session or the listener goes.
+//! Owns the live contents, faults, sessions and listeners. Does not own a connection. Invariant: everything it holds
+//! for a client is bounded, and ends with the session or the listener.
 
 use std::{
     collections::HashMap,
@@ -28,49 +28,49 @@ use super::{
     wire,
 };
 
-/// Sessions at once; any other is forgotten for a new one.
+/// Limit of sessions. Above it, a new session evicts another one.
 const SESSIONS_MAX: usize = 16_384;
-/// Listeners at once; more are refused.
+/// Limit of listeners. Above it, new ones are refused.
 const LISTENERS_MAX: usize = 16_384;
 
-/// What a call or a listener sends to its transport.
+/// Frame that a call or a listener sends to its transport.
 #[derive(Debug)]
 pub(super) enum OutgoingFrame {
-    /// A message before the answer.
+    /// Message before the response.
     Message(String),
-    /// Something that is not a message, written as it is where the transport allows.
+    /// Bytes that are no message, written unchanged where the transport allows it.
     Raw(Vec<u8>),
-    /// The end of a request.
+    /// End of a request.
     Final(RequestEnd),
 }
 
-/// How a request ends.
+/// End of a request, as the transport carries it out.
 #[derive(Debug)]
 pub(super) enum RequestEnd {
-    /// With a response, under the HTTP status that the revision asks for.
+    /// Response, under the HTTP status that the revision asks for.
     Answer { text: String, status: u16, twice: bool, content_type: Option<String> },
-    /// With an HTTP response that is not JSON-RPC.
+    /// HTTP response that is not JSON-RPC.
     Http { status: u16, headers: Vec<(String, String)>, body: String },
-    /// With nothing.
+    /// Silence: the request gets no response.
     Nothing,
-    /// With the end of the connection; and of the process, with this code, where there is one.
+    /// End of the connection. A process also exits with this code, if there is one.
     Broken { reset: bool, exit: Option<i32> },
 }
 
-/// Something that listeners may want to know.
+/// Change that listeners may have asked for.
 #[derive(Debug, Clone)]
 pub(super) enum ChangeNotice {
-    /// A list changed: `tools`, `prompts` or `resources`.
+    /// Changed list: `tools`, `prompts` or `resources`.
     List(&'static str),
-    /// A resource changed.
+    /// Changed resource.
     Resource(String),
 }
 
-/// Who hears notices.
+/// Receiver of change notifications.
 pub(super) enum ListenTarget {
-    /// A legacy session: its pipe or GET stream.
+    /// Legacy session, on its pipe or GET stream.
     Session(Arc<MockSession>),
-    /// A modern `subscriptions/listen`, by its id and what it asked for.
+    /// Modern `subscriptions/listen`, with its request id and the filter it asked for.
     Subscription { id: String, filter: Value },
 }
 
@@ -84,7 +84,7 @@ pub(super) struct MockServer {
     pub(super) script: MockScript,
     pub(super) record: RequestRecord,
     pub(super) seal: RequestStateSeal,
-    /// The program to start as a grandchild; none inside another program.
+    /// Program to start as a grandchild. `None` inside another program.
     pub(super) program: Option<PathBuf>,
     pub(super) contents: Mutex<MockContents>,
     pub(super) faults: Mutex<ArmedFaults>,
@@ -122,7 +122,7 @@ impl MockServer {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The newest legacy revision it speaks.
+    /// Newest legacy revision that the server speaks.
     pub(super) fn legacy(&self) -> Option<Revision> {
         self.script.revisions.iter().copied().filter(|r| !r.is_modern()).max()
     }
@@ -135,7 +135,7 @@ impl MockServer {
         self.script.revisions.iter().any(|r| r.is_modern())
     }
 
-    /// The dates of its revisions, newest first.
+    /// Dates of its revisions, newest first.
     pub(super) fn supported(&self) -> Value {
         let mut all = self.script.revisions.clone();
         all.sort_unstable_by(|a, b| b.cmp(a));
@@ -149,6 +149,7 @@ impl MockServer {
     pub(super) fn add_session(&self, session: &Arc<MockSession>) {
         let mut all = lock(&self.sessions);
         if all.len() >= SESSIONS_MAX {
+            // A fake may forget any session: the map has no order, and no test opens this many.
             let any = all.keys().next().cloned().unwrap_or_default();
             all.remove(&any);
         }
@@ -161,7 +162,7 @@ impl MockServer {
         lock(&self.sessions).get(id).cloned()
     }
 
-    /// Forgets one session, or all; their streams end.
+    /// Forgets one session, or all of them. Their streams end.
     pub(super) fn drop_sessions(&self, id: Option<&str>) -> usize {
         let goes = |s: &MockSession| id.is_none_or(|id| s.id == id);
         let mut all = lock(&self.sessions);
@@ -169,12 +170,13 @@ impl MockServer {
         all.retain(|_, s| !goes(s));
         let gone = before - all.len();
         drop(all);
+        // Dropping a listener's sender ends the stream that reads from it.
         lock(&self.listeners).retain(|l| !matches!(&l.target, ListenTarget::Session(s) if goes(s)));
         gone
     }
 
-    /// Registers a listener until the returned guard goes; none when there are too many. `first` comes before any
-    /// notice.
+    /// Registers a listener until the returned guard drops. `None` above the limit. `first` is sent before any
+    /// notification.
     pub(super) fn listen(
         self: &Arc<Self>,
         ear: ListenTarget,
@@ -185,6 +187,7 @@ impl MockServer {
         if all.len() >= LISTENERS_MAX {
             return None;
         }
+        // Still under the lock: the acknowledgement must leave before any notification.
         if let Some(first) = first {
             out.try_send(OutgoingFrame::Message(first)).ok()?;
         }
@@ -201,11 +204,13 @@ impl MockServer {
         lock(&self.listeners).len()
     }
 
-    /// Tells whoever asked for it. A legacy session hears it once, on its newest stream.
+    /// Sends a notification to every listener that asked for it. A legacy session gets it once, on its newest stream.
     pub(super) fn publish(&self, notice: &ChangeNotice) -> usize {
         let all = lock(&self.listeners);
         let mut heard = HashMap::new();
         let mut told = 0;
+        // Newest first. Streamable HTTP: "The server MUST send each of its JSON-RPC messages on only one of the
+        // connected streams" (2025-11-25, basic/transports).
         for listener in all.iter().rev() {
             let message = match &listener.target {
                 ListenTarget::Session(session) if session.is_subscribed_to(notice) => {
@@ -219,20 +224,20 @@ impl MockServer {
                 }
                 _ => continue,
             };
-            // A listener that does not read loses notices, not the server.
+            // A listener that does not read loses notifications. The server does not wait for it.
             told += usize::from(listener.out.try_send(OutgoingFrame::Message(message)).is_ok());
         }
         told
     }
 
-    /// Sends a message to a session outside of any call: on its newest stream.
+    /// Sends a message to a session on its newest stream, outside of any call.
     pub(super) fn send_to_session(&self, session: &str, message: String) -> bool {
         let all = lock(&self.listeners);
         let newest = all.iter().rev().find(|l| matches!(&l.target, ListenTarget::Session(s) if s.id == session));
         newest.is_some_and(|l| l.out.try_send(OutgoingFrame::Message(message)).is_ok())
     }
 
-    /// Adds a tool or a prompt that nobody has seen, and says so.
+    /// Adds a tool or a prompt with a new name, and notifies the listeners.
     pub(super) fn change(&self, list: &'static str) -> String {
         let mut contents = lock(&self.contents);
         let items = if list == "prompts" { &mut contents.prompts } else { &mut contents.tools };
@@ -246,7 +251,7 @@ impl MockServer {
     }
 }
 
-/// An open connection that is a pipe; it counts until it goes.
+/// Open pipe connection, counted until it drops.
 pub(super) struct PipeConnection(Arc<MockServer>);
 
 impl PipeConnection {
@@ -263,7 +268,7 @@ impl Drop for PipeConnection {
     }
 }
 
-/// Ends a listener when it goes.
+/// Registration of a listener, which ends when it drops.
 pub(super) struct ListenGuard {
     server: Arc<MockServer>,
     number: u64,

@@ -1,7 +1,7 @@
-//! A legacy session: what an `initialize` opened.
+//! Legacy session: the state that an `initialize` opened.
 //!
-//! Owns what the server remembers of one client. Does not own its streams. Invariant: an ask has one answer, from the
-//! session that was asked.
+//! Owns the state kept for one client. Does not own its streams. Invariant: an input request takes one response, from
+//! the session that got the request.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -16,14 +16,14 @@ use tokio::{sync::oneshot, task::AbortHandle};
 
 use super::{record::lock, revision::Revision, server::ChangeNotice};
 
-/// Asks that wait for an answer, and URIs subscribed, a session.
+/// Limits of a session: input requests that wait for a response, and subscribed URIs.
 const PENDING_MAX: usize = 1024;
-/// Requests running at once, a session or pipe; more are not answered.
+/// Limit of running requests in a session or pipe. More of them get no response.
 const RUNNING_MAX: usize = 4096;
-/// Events kept for `Last-Event-ID`, a session.
+/// Events stored for `Last-Event-ID` in a session.
 const REPLAY_MAX: usize = 256;
 
-/// An answer to an ask: a result or an error.
+/// Response of a client to an input request: a result or an error.
 pub(super) type ClientResponse = Result<Value, Value>;
 
 pub(super) struct MockSession {
@@ -40,7 +40,7 @@ pub(super) struct MockSession {
     pending_requests: Mutex<HashMap<String, oneshot::Sender<ClientResponse>>>,
 }
 
-/// An event that may be asked for again: the stream it belongs to, its number there, the message, whether it ends it.
+/// Event for resumption: its stream, its number there, its message, and a mark for the last one.
 #[derive(Debug, Clone)]
 pub(super) struct StoredEvent {
     pub(super) stream: u64,
@@ -68,6 +68,7 @@ impl MockSession {
 
     pub(super) fn is_subscribed_to(&self, notice: &ChangeNotice) -> bool {
         match notice {
+            // Legacy clients get list changes without a subscription. Only resources have one.
             ChangeNotice::List(_) => true,
             ChangeNotice::Resource(uri) => lock(&self.subscribed).contains(uri),
         }
@@ -81,9 +82,10 @@ impl MockSession {
         }
     }
 
-    /// Expects an answer to the ask of this id.
+    /// Registers an input request by its id. `None` above the limit.
     pub(super) fn expect_response(&self, id: &str) -> Option<oneshot::Receiver<ClientResponse>> {
         let mut asks = lock(&self.pending_requests);
+        // A call that ended no longer waits, so its entry must not count.
         asks.retain(|_, waiting| !waiting.is_closed());
         if asks.len() >= PENDING_MAX {
             return None;
@@ -93,7 +95,7 @@ impl MockSession {
         Some(rx)
     }
 
-    /// Hands over an answer; false when nobody asked.
+    /// Delivers a response. False if no request waits for it.
     pub(super) fn deliver_response(&self, id: &str, reply: ClientResponse) -> bool {
         lock(&self.pending_requests).remove(id).is_some_and(|waiting| waiting.send(reply).is_ok())
     }
@@ -114,6 +116,7 @@ pub(super) struct RunningRequests(Mutex<HashMap<String, AbortHandle>>);
 impl RunningRequests {
     pub(super) fn add(&self, id: &str, task: AbortHandle) {
         let mut all = lock(&self.0);
+        // Finished tasks leave no trace of their own: they are removed here.
         all.retain(|_, task| !task.is_finished());
         if all.len() >= RUNNING_MAX {
             task.abort();
@@ -122,7 +125,7 @@ impl RunningRequests {
         all.insert(id.to_owned(), task);
     }
 
-    /// Stops a request; false when it is not running.
+    /// Cancels a request. False if it is not running.
     pub(super) fn cancel(&self, id: &str) -> bool {
         lock(&self.0).remove(id).is_some_and(|task| {
             let running = !task.is_finished();

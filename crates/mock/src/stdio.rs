@@ -1,7 +1,7 @@
-//! The mock over stdin and stdout.
+//! Mock over stdin and stdout.
 //!
-//! Owns the life of the process: how it starts, what it survives, how it ends. Does not own the lines. Invariant: a
-//! well-behaved script ends with its input.
+//! Owns the life of the process: its start, the signals it survives, its exit code. Does not own the lines. Invariant:
+//! a well-behaved script ends with its input.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -19,7 +19,7 @@ use super::{
     server::MockServer,
 };
 
-/// Serves stdin and stdout until one of them ends; gives the exit code.
+/// Serves stdin and stdout until one of them ends, and returns the exit code.
 pub(super) async fn serve(script: MockScript, record: RequestRecord, program: Option<PathBuf>) -> anyhow::Result<i32> {
     let server = MockServer::new(script, record, program);
     let stdio = server.script.stdio.clone();
@@ -41,6 +41,7 @@ pub(super) async fn serve(script: MockScript, record: RequestRecord, program: Op
     }
     let (reader, writer) = (BufReader::new(tokio::io::stdin()), BufWriter::new(tokio::io::stdout()));
     let ended = pipe::serve(Arc::clone(&server), reader, writer).await?;
+    // A stubborn server has to be killed: it ignores the orderly end of its input.
     if stdio.ignore_eof && ended == PipeEnd::Eof {
         std::future::pending::<()>().await;
     }

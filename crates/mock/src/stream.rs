@@ -1,7 +1,7 @@
-//! From frames to an HTTP response: one JSON object, or a stream of events.
+//! HTTP response of a POST or GET: one JSON object, or an event stream.
 //!
-//! Owns the choice between them, resumption, and noticing that a modern client has gone. Does not own spelling an
-//! event. Invariant: a message leaves on one stream only, once, unless `Last-Event-ID` asks for it again.
+//! Owns the choice between them, resumption, and the signal that a modern client disconnected. Does not encode events.
+//! Invariant: a message leaves once, on one stream, unless `Last-Event-ID` asks for it again.
 
 use std::{
     collections::VecDeque,
@@ -30,22 +30,22 @@ use super::{
     session::{MockSession, StoredEvent},
 };
 
-/// Where the frames of a response come from.
+/// Origin of the frames of a response.
 #[derive(Default)]
 pub(super) struct ResponseOrigin {
     /// Requests that have not ended.
     pub(super) unanswered: usize,
-    /// Whether the answers belong in an array.
+    /// True if the responses belong in an array.
     pub(super) batch: bool,
-    /// The session that `initialize` opened.
+    /// Session that `initialize` opened.
     pub(super) opened: Option<String>,
-    /// The session that asked (legacy).
+    /// Session that sent the request (legacy).
     pub(super) session: Option<Arc<MockSession>>,
-    /// Notices that the client has gone (modern).
+    /// Guard that cancels when the client disconnects (modern).
     pub(super) cancel_on_drop: Option<CancelOnDrop>,
 }
 
-/// Stops a request when its response is dropped before its end: the modern way to cancel.
+/// Guard that stops a request when its response drops before its end. Modern clients cancel this way.
 pub(super) struct CancelOnDrop {
     server: Arc<MockServer>,
     id: String,
@@ -68,7 +68,7 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// An event id: the kind and number of its stream, and its number there.
+/// Event id: the kind and number of its stream, and its number there.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EventPosition {
     pub(super) post: bool,
@@ -95,6 +95,7 @@ pub(super) async fn respond(
 ) -> HttpReply {
     let http = &server.script.http;
     let at_once = http.answer == AnswerMode::Sse && http.sse.prime;
+    // Frames decide the form: a stream is needed only if a message comes before the response.
     let (mut ends, mut before) = (Vec::new(), VecDeque::new());
     while !at_once && before.is_empty() {
         match frames.recv().await {
@@ -105,10 +106,10 @@ pub(super) async fn respond(
                     break;
                 }
             }
-            // One JSON object has no room for what comes before it.
+            // One JSON object has no room for messages before it.
             Some(_) if http.answer == AnswerMode::Json => {}
             Some(frame) => before.push_back(frame),
-            // Cancelled: there is nothing to say, but HTTP wants a response.
+            // The request was cancelled and has no response, but HTTP needs one.
             None => {
                 origin.unanswered = 0;
                 break;
@@ -116,6 +117,7 @@ pub(super) async fn respond(
         }
     }
     if before.is_empty() && !at_once {
+        // The response is complete, so its drop is no cancellation.
         if let Some(gone) = &origin.cancel_on_drop {
             gone.ended.store(true, Ordering::Relaxed);
         }
@@ -125,7 +127,7 @@ pub(super) async fn respond(
             RequestEnd::Http { status, headers, body } => {
                 return HttpReply::Response(answer::with_headers(status, headers, body));
             }
-            // A status of its own has to be said before a stream could begin.
+            // HTTP sends the status first, so a stream could not carry another status than 200.
             RequestEnd::Answer { text, status, content_type, twice }
                 if status != 200 || http.answer != AnswerMode::Sse =>
             {
@@ -151,7 +153,7 @@ pub(super) async fn respond(
     HttpReply::Response(stream.response(opened))
 }
 
-/// Answers a GET: what the server has to say outside of calls.
+/// Answers a GET with the messages that the server sends outside of calls.
 pub(super) fn listening(
     server: &Arc<MockServer>,
     session: Arc<MockSession>,
@@ -162,7 +164,7 @@ pub(super) fn listening(
         .response(None)
 }
 
-/// Answers a GET with `Last-Event-ID`: the rest of a stream that a POST began.
+/// Answers a GET with `Last-Event-ID` by the rest of a POST's stream.
 pub(super) fn replay(server: &Arc<MockServer>, session: &Arc<MockSession>, last: EventPosition) -> Response<HttpBody> {
     EventWriter::new(server, FrameSource::Replay { session: session.clone(), last }, VecDeque::new()).response(None)
 }
@@ -173,11 +175,11 @@ enum FrameSource {
     Replay { session: Arc<MockSession>, last: EventPosition },
 }
 
-/// A stream of events that is being written.
+/// Event stream that is being written.
 struct EventWriter {
     server: Arc<MockServer>,
     source: FrameSource,
-    /// Frames that came before the stream was decided on.
+    /// Frames that came before the choice of a stream.
     early_frames: VecDeque<OutgoingFrame>,
     /// Pieces of events that are ready to leave.
     ready: VecDeque<Bytes>,
@@ -229,6 +231,7 @@ impl EventWriter {
 
     async fn next(&mut self) -> Option<io::Result<Bytes>> {
         loop {
+            // Ready pieces leave before an error, so a broken stream still delivers what came before it.
             if let Some(bytes) = self.ready.pop_front() {
                 return Some(Ok(bytes));
             }
@@ -237,6 +240,7 @@ impl EventWriter {
                 self.ended = true;
                 return Some(Err(io::ErrorKind::ConnectionReset.into()));
             }
+            // The rest of a cut stream comes by `Last-Event-ID`, so its events need ids.
             let cut = self.sse().cut_after as u64;
             let cuts = cut > 0 && self.sse().ids && self.sent >= cut && matches!(self.source, FrameSource::Post { .. });
             let polls =
@@ -272,14 +276,14 @@ impl EventWriter {
                         self.ended = event.last;
                         return Some(OutgoingFrame::Message(event.message));
                     }
-                    // The rest is still being made, elsewhere: looking again is simple, and this is a mock.
+                    // Another task still produces the rest. Polling is simple, and this is a mock.
                     sleep(Duration::from_millis(5)).await;
                 }
             }
         }
     }
 
-    /// The id of the next event, where events have one; counts it.
+    /// Returns the id of the next event if events have ids. Counts the event if `count` is set.
     fn mark(&mut self, count: bool) -> Option<EventPosition> {
         self.sent += u64::from(count);
         let post = match &self.source {
@@ -295,7 +299,7 @@ impl EventWriter {
         match frame {
             OutgoingFrame::Message(text) => self.event(&text, false),
             OutgoingFrame::Raw(bytes) => {
-                // Events that are no messages: a comment and an event whose data is no JSON.
+                // The fault's text becomes an event whose data need not be JSON.
                 let text = String::from_utf8_lossy(&bytes).trim_end().to_owned();
                 self.ready.extend(events::event(self.sse(), None, &text));
             }
@@ -317,6 +321,7 @@ impl EventWriter {
                         }
                     }
                     RequestEnd::Broken { .. } => self.broken = true,
+                    // Headers have left already, so a status of its own has no place.
                     RequestEnd::Nothing | RequestEnd::Http { .. } => {}
                 }
                 self.ended |= last && !self.broken;
@@ -326,6 +331,7 @@ impl EventWriter {
 
     fn event(&mut self, text: &str, last: bool) {
         let mark = self.mark(true);
+        // A replayed event is stored already.
         if let (Some(mark), Some(session)) = (mark, self.session().filter(|_| !self.replays())) {
             let message = text.to_owned();
             session.store_event(StoredEvent { stream: mark.stream, number: mark.number, message, last });
@@ -347,15 +353,17 @@ impl EventWriter {
 }
 
 impl Drop for EventWriter {
-    /// A legacy client that goes away cancels nothing: what is left of its stream is kept for it.
+    /// Stores the rest of an unfinished stream. "Disconnection SHOULD NOT be interpreted as the client cancelling its
+    /// request" (2025-11-25, basic/transports).
     fn drop(&mut self) {
         let unfinished = !self.ended && self.sse().ids;
         let FrameSource::Post { frames, origin } = &mut self.source else { return };
         let (true, Some(session)) = (unfinished, origin.session.clone()) else { return };
-        // Never read again here: the channel is only a way to take the real one out.
+        // The new channel is never read. It only takes the place of the real one.
         let (_, never) = tokio::sync::mpsc::channel(1);
         let (mut frames, mut left) = (std::mem::replace(frames, never), origin.unanswered);
         let (stream, mut number, before) = (self.number, self.sent, std::mem::take(&mut self.early_frames));
+        // A runtime that is shutting down drops streams too, and has no place for a task.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         runtime.spawn(async move {
             let mut before = before;

@@ -1,7 +1,7 @@
-//! Tasks, in both spellings: those of 2025-11-25 and those of the later extension.
+//! Tasks in both wire forms: those of 2025-11-25 and those of the later extension.
 //!
-//! Owns the tasks of a server and what is said of them. Does not own what runs in them: that is the tools'. Invariant: a
-//! task that is over stays as it ended.
+//! Owns the tasks of a server and their status messages. Does not own the work in them: the tools do. Invariant: a
+//! finished task keeps its final status.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -25,19 +25,19 @@ use super::{
     wire::{self, ResultBody, RpcFailure},
 };
 
-/// Tasks at once; any other makes room for a new one.
+/// Limit of tasks. Above it, a new task evicts another one.
 const TASKS_MAX: usize = 4096;
-/// Frames that wait for whoever attends a task.
+/// Frames that wait for the reader of `tasks/result`.
 const QUEUE: usize = 64;
-/// The later extension.
+/// Identifier of the later extension.
 const EXTENSION: &str = "io.modelcontextprotocol/tasks";
-/// What names the task of a message (2025-11-25).
+/// Key in `_meta` that names the task of a message (2025-11-25).
 const RELATED: &str = "io.modelcontextprotocol/related-task";
 
-/// The tasks of a server, by id.
+/// Tasks of a server, by id.
 pub(super) type TaskTable = Mutex<HashMap<String, Arc<MockTask>>>;
 
-/// One task.
+/// Task of a tool call.
 pub(super) struct MockTask {
     id: String,
     rule: TaskRule,
@@ -57,7 +57,7 @@ struct MockTaskState {
     work: Option<AbortHandle>,
 }
 
-/// What a server with tasks adds to its capabilities.
+/// Adds the server's task capabilities for this revision.
 pub(super) fn announce(server: &MockServer, revision: Revision, all: &mut Value) {
     if server.script.tasks.is_empty() {
         return;
@@ -69,7 +69,7 @@ pub(super) fn announce(server: &MockServer, revision: Revision, all: &mut Value)
     }
 }
 
-/// The tool's call as a task, if it is to be one.
+/// Starts the tool's call as a task, if it should be one.
 pub(super) async fn create(call: &MockCall, tool: &str) -> Result<Option<ResultBody>, CallStop> {
     let rule = call.server.script.tasks.get(tool);
     if call.revision.is_modern() {
@@ -77,6 +77,7 @@ pub(super) async fn create(call: &MockCall, tool: &str) -> Result<Option<ResultB
             None => Ok(None),
             Some(rule) if declared(call) => start(call, rule).await.map(Some),
             Some(rule) if rule.required => Err(undeclared().into()),
+            // Without the client's declaration the tool runs as a plain call, unless its rule requires a task.
             Some(_) => Ok(None),
         };
     }
@@ -86,6 +87,8 @@ pub(super) async fn create(call: &MockCall, tool: &str) -> Result<Option<ResultB
     match (rule, call.request.params["task"].is_object()) {
         (Some(rule), true) => start(call, rule).await.map(Some),
         (Some(rule), false) if rule.required => {
+            // 2025-11-25 answers -32601 for a call that forgets the task, and for a task that the tool does not
+            // support.
             Err(RpcFailure::new(-32601, format!("{tool} runs only as a task")).into())
         }
         (None, true) => Err(RpcFailure::new(-32601, format!("{tool} does not run as a task")).into()),
@@ -126,6 +129,7 @@ async fn start(call: &MockCall, rule: &TaskRule) -> Result<ResultBody, CallStop>
     });
     let mut all = lock(&call.server.tasks);
     if all.len() >= TASKS_MAX {
+        // Any task may go: no test makes this many.
         let any = all.keys().next().cloned().unwrap_or_default();
         all.remove(&any);
     }
@@ -133,6 +137,7 @@ async fn start(call: &MockCall, rule: &TaskRule) -> Result<ResultBody, CallStop>
     drop(all);
     let spelled = task.spelled();
     let work = tokio::spawn(work(call.inside_task(&task, forward_frames(&call.server, &task)), task.clone()));
+    // The work may finish before this line. Aborting a finished task does nothing.
     lock(&task.state).work = Some(work.abort_handle());
     Ok(if task.legacy {
         ResultBody::new().put("task", &spelled)
@@ -141,7 +146,7 @@ async fn start(call: &MockCall, rule: &TaskRule) -> Result<ResultBody, CallStop>
     })
 }
 
-/// What the work says goes to whoever waits for the task, and otherwise to its session.
+/// Forwards the work's messages to the reader of `tasks/result`, or else to the task's session.
 fn forward_frames(server: &Arc<MockServer>, task: &Arc<MockTask>) -> mpsc::Sender<OutgoingFrame> {
     let (out, mut frames) = mpsc::channel(QUEUE);
     let (server, task) = (server.clone(), task.clone());
@@ -149,6 +154,7 @@ fn forward_frames(server: &Arc<MockServer>, task: &Arc<MockTask>) -> mpsc::Sende
         while let Some(frame) = frames.recv().await {
             let attended = lock(&task.state).attendant.clone();
             match (frame, attended, &task.session) {
+                // A reader that disconnected loses its messages, as any client does.
                 (frame, Some(out), _) => drop(out.send(frame).await),
                 (OutgoingFrame::Message(text), None, Some(session)) => drop(server.send_to_session(session, text)),
                 _ => {}
@@ -164,10 +170,11 @@ async fn work(call: MockCall, task: Arc<MockTask>) {
         Ok(body) => Ok(body.text()),
         Err(CallStop::Failed(text)) => Ok(tools::text(&text).put("isError", &json!(true)).text()),
         Err(CallStop::Fail(fail)) => Err(fail),
+        // A task returns input requests in its status, so this outcome means a mistake in the mock.
         Err(CallStop::InputRequired(..)) => Err(RpcFailure::new(-32603, "a task asks in another way")),
         Err(CallStop::Crash) => Err(RpcFailure::new(-32603, "a task takes nobody down")),
     };
-    // The later spelling keeps `failed` for JSON-RPC errors.
+    // The extension has `failed` only for JSON-RPC errors. A result with `isError` is `completed` there.
     let is_error = |text: &String| serde_json::from_str::<Value>(text).is_ok_and(|v| v["isError"] == true);
     let failed = match &end {
         Ok(text) => task.legacy && is_error(text),
@@ -177,7 +184,7 @@ async fn work(call: MockCall, task: Arc<MockTask>) {
 }
 
 impl MockTask {
-    /// Moves to a status, unless the task is over, and says so.
+    /// Moves the task to a status and notifies its session. Does nothing if the task is finished.
     fn turn(&self, server: &MockServer, status: &'static str, also: impl FnOnce(&mut MockTaskState)) {
         let mut state = lock(&self.state);
         if is_finished(state.status) {
@@ -201,7 +208,7 @@ impl MockTask {
             ttl: self.rule.ttl_ms, poll: self.rule.poll_ms})
     }
 
-    /// The task with what it asks and what it came to.
+    /// Task in the extension's full form, with its input requests and its result or error.
     fn detailed(&self) -> ResultBody {
         let mut body = flat(&self.spelled());
         let state = lock(&self.state);
@@ -217,7 +224,7 @@ impl MockTask {
         }
     }
 
-    /// Asks from inside the task.
+    /// Sends an input request from inside the task.
     pub(super) async fn request_input(
         &self,
         call: &MockCall,
@@ -229,6 +236,7 @@ impl MockTask {
             return self.request_session(call, method, params).await;
         }
         let (answer, answered) = oneshot::channel();
+        // "Each request key in `inputRequests` MUST be unique over the lifetime of a single task" (SEP-2663).
         let key = format!("{key}-{}", call.server.next_number());
         let request = json!({"method": method, "params": params});
         self.turn(&call.server, "input_required", |state| {
@@ -245,7 +253,8 @@ impl MockTask {
         }
     }
 
-    /// On the stream of `tasks/result`, once there is one; at once on the session's own if the rule says so.
+    /// Sends an input request on the stream of `tasks/result`, or at once on the session's own stream if the rule is
+    /// eager.
     async fn request_session(&self, call: &MockCall, method: &str, mut params: Value) -> Result<Value, CallStop> {
         let Some(session) = &call.session else { return Err(CallStop::Failed("there is no session to ask".into())) };
         let number = call.server.next_number();
@@ -253,10 +262,14 @@ impl MockTask {
         let Some(reply) = session.expect_response(&id) else {
             return Err(CallStop::Failed("too many asks are open".into()));
         };
+        // "All requests, notifications, and responses related to a task MUST include the
+        // `io.modelcontextprotocol/related-task` key in their `_meta` field" (2025-11-25, basic/utilities/tasks).
         params["_meta"][RELATED] = json!({"taskId": self.id});
         let request = wire::request(&id, method, &params);
         let key = format!("{number:08}");
         self.turn(&call.server, "input_required", |state| {
+            // The entry marks the task as waiting. The response comes through the session, so its channel is never
+            // used.
             state.pending_requests.insert(key.clone(), (Value::Null, oneshot::channel().0));
         });
         if self.rule.eager {
@@ -269,6 +282,7 @@ impl MockTask {
         lock(&self.state).pending_requests.remove(&key);
         self.resumed(call);
         match reply {
+            // The same MUST binds the client's response, and a gateway in between must not lose it.
             Ok(Ok(result)) if result["_meta"][RELATED]["taskId"] != self.id.as_str() => {
                 Err(CallStop::Failed(format!("the answer does not name the task: {result}")))
             }
@@ -285,6 +299,7 @@ impl MockTask {
 
     async fn until_attended(&self) {
         loop {
+            // Subscribe before the check, or a change between the two would be missed.
             let changed = self.changed.notified();
             if lock(&self.state).attendant.is_some() {
                 return;
@@ -306,10 +321,11 @@ fn find(call: &MockCall) -> Result<Arc<MockTask>, RpcFailure> {
     let id = call.request.params["taskId"].as_str().ok_or_else(|| RpcFailure::params("`taskId` is missing"))?;
     let task = lock(&call.server.tasks).get(id).cloned();
     let legacy = !call.revision.is_modern();
+    // A task is found only in the form that it was made in: ids of one form mean nothing in the other.
     task.filter(|task| task.legacy == legacy).ok_or_else(|| RpcFailure::params(format!("Task not found: {id}")))
 }
 
-/// The methods of the later extension; `None` if it is none of them.
+/// Answers the methods of the later extension. `None` if the method is none of them.
 pub(super) fn modern(call: &MockCall) -> Option<CallOutcome> {
     let known = matches!(call.request.method.as_str(), "tasks/get" | "tasks/update" | "tasks/cancel");
     if !known || call.server.script.tasks.is_empty() {
@@ -333,6 +349,7 @@ pub(super) fn modern(call: &MockCall) -> Option<CallOutcome> {
             }
             ResultBody::new()
         }
+        // `tasks/cancel` has an empty result here. The client polls `tasks/get` for the status.
         _ => {
             cancel(call, &task);
             ResultBody::new()
@@ -349,7 +366,7 @@ fn cancel(call: &MockCall, task: &MockTask) {
     });
 }
 
-/// The methods of 2025-11-25; `None` if it is none of them.
+/// Answers the methods of 2025-11-25. `None` if the method is none of them.
 pub(super) async fn legacy(call: &MockCall) -> Option<CallOutcome> {
     let known = matches!(call.request.method.as_str(), "tasks/get" | "tasks/result" | "tasks/list" | "tasks/cancel");
     if !known || call.server.script.tasks.is_empty() || call.revision != Revision::V2025_11_25 {
@@ -377,15 +394,19 @@ pub(super) async fn legacy(call: &MockCall) -> Option<CallOutcome> {
 }
 
 async fn result(call: &MockCall, task: &MockTask) -> CallOutcome {
+    // The newest reader gets the task's messages, so a client may reconnect.
     lock(&task.state).attendant = Some(call.out.clone());
     task.changed.notify_waiters();
     loop {
+        // Subscribe before the check, or a change between the two would be missed.
         let changed = task.changed.notified();
         let (status, end) = {
             let state = lock(&task.state);
             (state.status, state.end.clone())
         };
         match end {
+            // "it MUST block the response until the task reaches a terminal status" (2025-11-25,
+            // basic/utilities/tasks).
             _ if !is_finished(status) => changed.await,
             Some(Ok(text)) => {
                 let body =
@@ -400,7 +421,7 @@ async fn result(call: &MockCall, task: &MockTask) -> CallOutcome {
     }
 }
 
-/// The tasks of the session, in pages.
+/// Lists the tasks of the session, in pages.
 fn list(call: &MockCall) -> CallOutcome {
     let session = call.session.as_ref().map(|s| s.id.clone());
     let mut tasks: Vec<_> = lock(&call.server.tasks).values().filter(|t| t.session == session).cloned().collect();

@@ -1,7 +1,7 @@
-//! What the tools do.
+//! Behaviour of the tools.
 //!
 //! Owns the behaviour behind each tool's name. Does not own their definitions. Invariant: a tool that is not listed
-//! cannot be called; one that is listed without behaviour echoes.
+//! cannot be called, and a listed tool without behaviour echoes.
 
 use std::sync::atomic::Ordering;
 
@@ -23,11 +23,12 @@ use super::{
     wire::{ResultBody, RpcFailure},
 };
 
-/// The longest text that `big` returns.
+/// Limit of the text that `big` returns, in bytes.
 const BIG_TEXT_MAX: u64 = 256 << 20;
 
 pub(super) async fn call(call: &MockCall) -> CallOutcome {
     let name = call.request.params["name"].as_str().ok_or_else(|| RpcFailure::params("`name` is missing"))?;
+    // Calls look at the live list, since a test may change the tools while the server runs.
     if !lock(&call.server.contents).tools.iter().any(|t| t.key == name) {
         return Err(RpcFailure::params(format!("Unknown tool: {name}")).into());
     }
@@ -37,7 +38,7 @@ pub(super) async fn call(call: &MockCall) -> CallOutcome {
     behave(call, name).await
 }
 
-/// What the tool does, whether in a task or not.
+/// Runs the tool, inside a task or not.
 pub(super) async fn behave(call: &MockCall, name: &str) -> CallOutcome {
     if let Some(answer) = call.server.script.answers.get(name) {
         let text = answer.as_str().map_or_else(|| answer.to_string(), str::to_owned);
@@ -48,6 +49,7 @@ pub(super) async fn behave(call: &MockCall, name: &str) -> CallOutcome {
     if let Some(flow) = scenario::flow_of(&call.server, &call.request) {
         return scenario::run_flow(call, flow).await;
     }
+    // The script may give a tool of another name the behaviour of a built-in one.
     let name = call.server.script.behave.get(name).map_or(name, String::as_str);
     match name {
         "elicit" | "elicit_url" | "elicit_twice" | "ask_both" | "ask_mixed" | "ask_name" | "sample"
@@ -58,15 +60,15 @@ pub(super) async fn behave(call: &MockCall, name: &str) -> CallOutcome {
     }
 }
 
-/// A result of one text.
+/// Result with one text.
 pub(super) fn text(text: &str) -> ResultBody {
     ResultBody::new().put("content", &json!([{"type": "text", "text": text}]))
 }
 
-/// A result of JSON: as text, and as structured content where the revision has it.
+/// Result of a JSON object: as text, and as structured content if the revision has it.
 fn structured(call: &MockCall, raw: String) -> ResultBody {
     let body = text(&raw);
-    // Before 2026-07-28 only an object was allowed; what is passed here always is one.
+    // Before 2026-07-28 structured content must be an object. All callers pass one.
     if call.revision >= Revision::V2025_06_18 { body.raw("structuredContent", raw) } else { body }
 }
 
@@ -76,6 +78,7 @@ async fn plain(call: &MockCall, name: &str) -> CallOutcome {
             let number =
                 |key| call.argument(key).as_f64().ok_or_else(|| RpcFailure::params(format!("`{key}` is no number")));
             let sum = match (call.argument("a").as_i64(), call.argument("b").as_i64()) {
+                // Integers stay integers: 42 and 42.0 are different texts.
                 (Some(a), Some(b)) if a.checked_add(b).is_some() => json!(a + b),
                 _ => json!(number("a")? + number("b")?),
             };
@@ -96,6 +99,7 @@ async fn plain(call: &MockCall, name: &str) -> CallOutcome {
         "progress" => {
             let (steps, ms) = (call.number_argument("steps", 3), call.number_argument("ms", 1));
             for step in 1..=steps {
+                // A step waits before it reports, so a test can act between two reports.
                 sleep(Duration::from_millis(ms)).await;
                 call.progress(step, steps).await;
             }
@@ -116,6 +120,7 @@ async fn plain(call: &MockCall, name: &str) -> CallOutcome {
         }
         "region" => Ok(text(call.text_argument("region", ""))),
         "now" => Ok(text(&jiff::Timestamp::now().to_string())),
+        // Not from the parsed value: an echo proves that the bytes of the arguments arrived unchanged.
         _ => Ok(structured(call, call.request.raw_param("arguments").unwrap_or_else(|| "{}".into()))),
     }
 }
@@ -131,6 +136,7 @@ async fn asking(call: &MockCall, name: &str) -> CallOutcome {
             json!({"first": first, "second": second})
         }
         "ask_both" => {
+            // Both at once: a legacy client has to answer two open requests, a modern one gets both in one result.
             let both = tokio::join!(call.elicit("first", "Your first name?"), call.elicit("last", "Your last name?"));
             json!({"first": both.0?, "last": both.1?})
         }
@@ -139,6 +145,7 @@ async fn asking(call: &MockCall, name: &str) -> CallOutcome {
             json!({"name": name?, "sample": sample?})
         }
         "sample_tools" => call.sample_with_tools("Look around.").await?,
+        // Error -32042 exists only in 2025-11-25.
         "needs_page" if call.argument("done") == true || call.revision != Revision::V2025_11_25 => {
             return Ok(text("the page was read"));
         }
@@ -162,6 +169,7 @@ fn stateful(call: &MockCall, name: &str) -> CallOutcome {
     let server = &call.server;
     Ok(match name {
         "counter" => {
+            // A count of the session shows if two calls shared one. Servers without sessions count all calls.
             let counter = call.session.as_ref().map_or(&server.counter, |s| &s.counter);
             text(&(counter.fetch_add(1, Ordering::Relaxed) + 1).to_string())
         }
@@ -176,12 +184,14 @@ fn stateful(call: &MockCall, name: &str) -> CallOutcome {
             let resource = resources::contents(call, uri).ok_or_else(|| resources::missing(call, uri))?;
             let link = json!({"type": "resource_link", "uri": uri, "name": "linked", "mimeType": resource["mimeType"]});
             let embedded = json!({"type": "resource", "resource": resource});
+            // Resource links are new in 2025-06-18.
             let known = call.revision >= Revision::V2025_06_18;
             ResultBody::new().put("content", &if known { json!([link, embedded]) } else { json!([embedded]) })
         }
         "whoami" => {
             let mut headers = json!({});
             for (name, value) in call.headers.iter().flatten() {
+                // A header may come more than once, and the test has to see each value.
                 headers[name] = match &headers[name] {
                     Value::String(before) => json!(format!("{before}, {value}")),
                     _ => json!(value),
@@ -202,6 +212,7 @@ fn stateful(call: &MockCall, name: &str) -> CallOutcome {
 async fn rough(call: &MockCall, name: &str) -> CallOutcome {
     match name {
         "crash" => {
+            // The text on stderr is there so that a test can find it in the gateway's log.
             let mut stderr = tokio::io::stderr();
             let _ = stderr.write_all(b"boom\n").await;
             let _ = stderr.flush().await;
@@ -210,10 +221,11 @@ async fn rough(call: &MockCall, name: &str) -> CallOutcome {
         "hang" => std::future::pending().await,
         "big" => {
             let bytes = call.number_argument("bytes", 0).min(BIG_TEXT_MAX);
-            // The bound makes it fit a usize everywhere.
+            // The limit makes it fit a usize on every platform.
             Ok(text(&"x".repeat(usize::try_from(bytes).unwrap_or(0))))
         }
         "garbage" => {
+            // A banner, half a message, bytes that are not UTF-8, and an empty line.
             for line in
                 [&b"mock server 1.0 (c) nobody\n"[..], b"{\"jsonrpc\":\"2.0\",\"id\n", b"\xff\xfe\x00\x01\n", b"\n"]
             {

@@ -1,12 +1,12 @@
 //! JSON-RPC as the mock reads and writes it.
 //!
-//! Owns the shapes of messages and errors, and results that keep the spelling of what is put in them. Does not know
-//! any method. Invariant: an id and a raw value leave exactly as they came.
+//! Owns the shapes of messages and errors, and results that keep their members as written. Does not know any method.
+//! Invariant: an id and a raw value leave exactly as they came.
 
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 
-/// A message, or what is wrong with it.
+/// Message, or the error that it gets.
 #[derive(Debug)]
 pub(super) enum IncomingMessage {
     Request(WireRequest),
@@ -15,14 +15,14 @@ pub(super) enum IncomingMessage {
     Broken(RpcFailure),
 }
 
-/// What one body or line holds.
+/// Content of a body or line.
 #[derive(Debug)]
 pub(super) enum ParsedInput {
     One(IncomingMessage),
     Batch(Vec<IncomingMessage>),
 }
 
-/// A request; its id and params as they were written.
+/// Request with its id and params as written.
 #[derive(Debug, Clone)]
 pub(super) struct WireRequest {
     pub(super) id: String,
@@ -32,18 +32,18 @@ pub(super) struct WireRequest {
 }
 
 impl WireRequest {
-    /// The tool that a `tools/call` calls.
+    /// Tool that a `tools/call` names.
     pub(super) fn tool(&self) -> Option<&str> {
         (self.method == "tools/call").then(|| self.params["name"].as_str()).flatten()
     }
 
-    /// A member of the params, as it was written.
+    /// Member of the params, as written.
     pub(super) fn raw_param(&self, key: &str) -> Option<String> {
         let all: std::collections::HashMap<String, Box<RawValue>> = serde_json::from_str(&self.raw).ok()?;
         all.get(key).map(|raw| raw.get().to_owned())
     }
 
-    /// A reserved member of `params._meta`.
+    /// Reserved member of `params._meta`.
     pub(super) fn meta(&self, key: &str) -> &Value {
         &self.params["_meta"][key]
     }
@@ -59,7 +59,7 @@ struct MessageShape {
     error: Option<Value>,
 }
 
-/// Reads one body or line.
+/// Parses one body or line.
 pub(super) fn parse(bytes: &[u8]) -> ParsedInput {
     let bad = |e: serde_json::Error| {
         ParsedInput::One(IncomingMessage::Broken(RpcFailure::new(-32700, format!("Parse error: {e}"))))
@@ -88,6 +88,7 @@ fn read(text: &str) -> IncomingMessage {
     if shape.jsonrpc.as_deref() != Some("2.0") {
         return invalid("`jsonrpc` must be \"2.0\"".into());
     }
+    // "Requests MUST include a string or integer ID. Unlike base JSON-RPC, the ID MUST NOT be `null`" (basic/index).
     let id = shape.id.map(|raw| raw.get().to_owned());
     if id.as_deref().is_some_and(|id| !id.starts_with(['"', '-']) && !id.starts_with(|c: char| c.is_ascii_digit())) {
         return invalid("`id` must be a string or a number".into());
@@ -107,7 +108,7 @@ fn read(text: &str) -> IncomingMessage {
     }
 }
 
-/// A JSON-RPC error, and the HTTP status that goes with it where the revision asks for one.
+/// JSON-RPC error with its HTTP status, where the revision asks for one.
 #[derive(Debug, Clone)]
 pub(super) struct RpcFailure {
     pub(super) code: i64,
@@ -135,17 +136,18 @@ impl RpcFailure {
         self
     }
 
-    /// The response; an id that could not be read is null.
+    /// Encodes the response. `id` is null if the request's could not be read.
     pub(super) fn response(&self, id: Option<&str>) -> String {
         let mut error = json!({"code": self.code, "message": self.message});
         if let Some(data) = &self.data {
             error["data"] = data.clone();
         }
+        // Not by `json!`: the id has to leave as it was written, 1.0 or 1e3 too.
         format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, id.unwrap_or("null"))
     }
 }
 
-/// A result: members in order, each as JSON text.
+/// Result: its members in order, each as JSON text.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ResultBody(Vec<(String, String)>);
 
@@ -154,8 +156,9 @@ impl ResultBody {
         Self::default()
     }
 
-    /// The members of an object, as they were written.
+    /// Takes the members of an object as written. `None` if the text is no object.
     pub(super) fn verbatim(text: &str) -> Option<Self> {
+        // The map of values has the order of the members, the map of raw texts has their bytes.
         let all: serde_json::Map<String, Value> = serde_json::from_str(text).ok()?;
         let mut raw: std::collections::HashMap<String, Box<RawValue>> = serde_json::from_str(text).ok()?;
         Some(Self(all.into_iter().filter_map(|(k, _)| raw.remove(&k).map(|v| (k, v.get().to_owned()))).collect()))

@@ -1,7 +1,7 @@
-//! WebSocket: a message in each text frame, joined to a pipe of lines.
+//! WebSocket: one message in each text frame, joined to a pipe of lines.
 //!
-//! Owns the handshake and the frames. Does not own what the messages say. Invariant: a fault ends the connection without
-//! a closing frame, anything else with one.
+//! Owns the handshake and the frames. Does not read the messages. Invariant: a fault ends the connection without a
+//! close frame, and every other end sends one.
 
 use std::sync::Arc;
 
@@ -26,11 +26,11 @@ use super::{
     server::MockServer,
 };
 
-/// The largest message read.
+/// Limit of a message in bytes.
 const MESSAGE_MAX: usize = 64 << 20;
 /// Bytes between the two ends that nobody has read.
 const BUFFER: usize = 1 << 16;
-/// What both sides have to agree on.
+/// Subprotocol that both sides have to name.
 const SUBPROTOCOL: &str = "mcp";
 
 /// Serves one connection until it ends.
@@ -38,7 +38,7 @@ pub(super) async fn connection(server: Arc<MockServer>, stream: TcpStream) {
     let config = WebSocketConfig::default().max_message_size(Some(MESSAGE_MAX)).max_frame_size(Some(MESSAGE_MAX));
     #[allow(clippy::result_large_err, reason = "the library's signature")]
     let judge = |asked: &Request<()>, answer: Response<()>| check_upgrade(&server, asked, answer);
-    // Who is refused has been told.
+    // A refused client has its response already.
     let Ok(socket) = accept_hdr_async_with_config(stream, judge, Some(config)).await else { return };
     let (mut sink, mut frames) = socket.split();
     let (mut input, reader) = tokio::io::duplex(BUFFER);
@@ -47,7 +47,7 @@ pub(super) async fn connection(server: Arc<MockServer>, stream: TcpStream) {
     let incoming = async {
         while let Some(Ok(frame)) = frames.next().await {
             let Message::Text(text) = frame else { continue };
-            // Between the tokens of JSON a line break may be any space, and within them there is none.
+            // Line breaks in JSON stand only between tokens, where a space means the same.
             let line = text.replace(['\n', '\r'], " ") + "\n";
             if input.write_all(line.as_bytes()).await.is_err() {
                 return;
@@ -67,6 +67,7 @@ pub(super) async fn connection(server: Arc<MockServer>, stream: TcpStream) {
         () = incoming => true,
         () = outgoing => false,
     };
+    // The end of its input ends the pipe, so `serving` below returns.
     drop(input);
     if left || matches!(serving.await, Ok(Ok(PipeEnd::Broken(_)))) {
         return;
@@ -75,7 +76,7 @@ pub(super) async fn connection(server: Arc<MockServer>, stream: TcpStream) {
     let _ = sink.send(Message::Close(Some(goodbye))).await;
 }
 
-/// Whether a handshake is taken.
+/// Accepts or refuses a handshake.
 #[allow(clippy::result_large_err, reason = "the library's signature")]
 fn check_upgrade(
     server: &MockServer,
@@ -103,6 +104,7 @@ fn check_upgrade(
     if server.script.http.bearer.is_some() && server.script.http.bearer != bearer {
         return refuse(401, "the bearer token is missing or wrong");
     }
+    // The specification has no WebSocket transport. SDKs agree on the subprotocol `mcp`.
     if !offered.split(',').any(|one| one.trim() == SUBPROTOCOL) {
         return refuse(400, "the client does not offer the subprotocol `mcp`");
     }
