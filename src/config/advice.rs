@@ -1,7 +1,7 @@
 //! Advice on a config that works.
 //!
-//! Looks for what works and is probably not meant, or not safe. Does not refuse anything. Invariant: what is found here
-//! changes nothing of the plan.
+//! Looks for settings that work and are probably not meant, or not safe. Does not refuse anything. Invariant: the plan
+//! stays the same.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path as FilePath;
@@ -9,7 +9,7 @@ use std::path::Path as FilePath;
 use super::problem::{ProblemCollector, ProblemKind};
 use super::tree::{ConfigNode, ConfigPath, ConfigValue, SourceSpan};
 
-/// Programs that fetch a package and run it: the program, the words after it, and how a version is written.
+/// Programs that fetch a package and run it: the program, the words after it, and the sign before a version.
 const RUNNERS: [(&str, &[&str], &str); 7] = [
     ("npx", &[], "@"),
     ("bunx", &[], "@"),
@@ -20,9 +20,9 @@ const RUNNERS: [(&str, &[&str], &str); 7] = [
     ("pipx", &["run"], "=="),
 ];
 
-/// Flags of those that name the package.
+/// Flags of these programs that name the package.
 const PACKAGE_FLAGS: [&str; 4] = ["--package", "-p", "--from", "--spec"];
-/// Flags of those with a value that is no package.
+/// Flags of these programs whose value is not the package.
 const VALUE_FLAGS: [&str; 10] = [
     "--with",
     "--python",
@@ -36,14 +36,14 @@ const VALUE_FLAGS: [&str; 10] = [
     "--index",
 ];
 
-/// Warns of a file that somebody else may write: whoever can may start programs as the gateway's user.
+/// Warns of a file that others may write. Writers of a config can start programs as the gateway's user.
 pub(super) fn warn_of_permissions(path: &FilePath, source: usize, faults: &mut ProblemCollector) {
     let Ok(file) = std::fs::metadata(path) else { return };
     let place = SourceSpan { source, start: 0, end: 0 };
     let shown = path.display();
     let who = match file.mode() {
         mode if mode & 0o002 != 0 => Some("everybody on this machine"),
-        // Many systems give each user a group of the same number, which nobody else is in.
+        // Many systems give each user a group of the same number, with no other member.
         mode if mode & 0o020 != 0 && file.gid() != file.uid() && file.gid() != 0 => Some("everybody in its group"),
         _ => None,
     };
@@ -52,7 +52,7 @@ pub(super) fn warn_of_permissions(path: &FilePath, source: usize, faults: &mut P
         faults.warn(ProblemKind::Value, place, message, format!("chmod go-w {shown}"));
     }
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(FilePath::new("."));
-    // In a directory like /tmp nobody may replace the files of others.
+    // The sticky bit, as on /tmp, keeps others from replacing the file.
     if std::fs::metadata(parent).is_ok_and(|parent| parent.mode() & 0o1002 == 0o002) {
         let message = format!("everybody on this machine may replace {shown}, and with it start programs here");
         faults.warn(ProblemKind::Value, place, message, format!("chmod o-w {}", parent.display()));
@@ -72,9 +72,10 @@ pub(super) fn advise_on_servers(tree: &ConfigNode, faults: &mut ProblemCollector
     }
 }
 
-/// A package of which whatever is newest is run.
+/// Warns of a package without a version: each start may run a new one.
 fn package(server: &ConfigNode, path: &ConfigPath, faults: &mut ProblemCollector) {
     let Some(command) = server.child("command").and_then(ConfigNode::as_text) else { return };
+    // A path and the suffixes of Windows do not change the program.
     let program = command.rsplit('/').next().unwrap_or(command);
     let program = program.strip_suffix(".cmd").or(program.strip_suffix(".exe")).unwrap_or(program);
     let args: Vec<&ConfigNode> = match server.child("args").map(|args| &args.value) {
@@ -95,7 +96,7 @@ fn package(server: &ConfigNode, path: &ConfigPath, faults: &mut ProblemCollector
     faults.about(path).warn(ProblemKind::Value, args[at].span, message, fix);
 }
 
-/// Which word names the package.
+/// Finds the word that names the package.
 fn package_at(words: &[&str], first: usize) -> Option<usize> {
     let mut at = first;
     while let Some(word) = words.get(at) {
@@ -110,14 +111,14 @@ fn package_at(words: &[&str], first: usize) -> Option<usize> {
     None
 }
 
-/// Whether a word names one version of a package, or no package of a registry.
+/// True if a word names one version of a package, or is not from a registry.
 fn is_pinned(word: &str) -> bool {
     if word.is_empty() || word.starts_with(['.', '/', '~', '$']) || word.contains("${") || word.starts_with("file:") {
         return true;
     }
     let version = match word.split_once("==") {
         Some((_, version)) => Some(version),
-        // A scope begins with the same character, and so does what stands before a host.
+        // A scope begins with `@` as well, and a user stands before `@` in a URL.
         None => {
             word.rsplit_once(['@', '#']).filter(|(name, rest)| !name.is_empty() && !rest.contains('/')).map(|it| it.1)
         }
@@ -125,7 +126,7 @@ fn is_pinned(word: &str) -> bool {
     version.is_some_and(|version| !version.is_empty() && !matches!(version, "latest" | "next" | "*" | "main"))
 }
 
-/// `$NAME`, which shells and some clients replace, and nobody here.
+/// Warns of `$NAME`, which shells and some clients replace and Moongate does not.
 fn variable(node: &ConfigNode, path: &ConfigPath, faults: &mut ProblemCollector) {
     let Some(text) = node.as_text() else { return };
     let plain = text.replace("$$", "");

@@ -1,14 +1,14 @@
-//! A config against the schema: keys, types, ranges.
+//! Check of a config against the schema: keys, types, ranges.
 //!
-//! Owns what can be said about each value by itself. Does not look at values together (`resolve`). Invariant: what is
-//! left in the tree after the check can be read as a `File`, so that everything else is checked in the same run.
+//! Owns the checks of single values. Does not compare values (`resolve`). Invariant: the tree after the check can be
+//! read as a `ConfigFile`, so one run finds the other problems too.
 
 use super::file::UNAVAILABLE;
 use super::problem::{ProblemCollector, ProblemKind};
 use super::schema::{ConfigSchema, SchemaRule};
 use super::tree::{ConfigNode, ConfigPath, ConfigValue};
 
-/// Checks the whole tree. Whatever is wrong is reported and taken out.
+/// Checks the whole tree. Reports wrong values and removes them.
 pub(super) fn check_tree(tree: &mut ConfigNode, faults: &mut ProblemCollector) {
     SchemaCheck { faults }.node(tree, ConfigSchema::read().root(), &ConfigPath::root());
 }
@@ -18,12 +18,13 @@ struct SchemaCheck<'a> {
 }
 
 impl SchemaCheck<'_> {
-    /// Whether the node may stay.
+    /// Checks a node. False if it must be removed.
     fn node(&mut self, node: &mut ConfigNode, rule: SchemaRule, path: &ConfigPath) -> bool {
-        // Something was wrong with it before, and was reported then.
+        // Another step reported this value already, and made it null.
         if node.value == ConfigValue::Null {
             return false;
         }
+        // Before the type check: a setting of another version should not be called a mistake.
         if let Some(fix) = unavailable(path, node) {
             let message = match node.as_text() {
                 Some(text) if !node.expanded => format!("`{path} = {text:?}` is not available in this version"),
@@ -45,7 +46,7 @@ impl SchemaCheck<'_> {
                 for (i, item) in items.iter_mut().enumerate() {
                     kept &= self.node(item, rule, &path.item(i)) || matches!(item.value, ConfigValue::Table(_));
                 }
-                // Without one of its items a list would mean something else.
+                // A list without one of its items could mean something else, so it goes as a whole.
                 kept
             }
             _ => self.scalar(node, *rule, path),
@@ -64,6 +65,7 @@ impl SchemaCheck<'_> {
         table.retain(|name, child| {
             let path = path.key(name);
             match rule.key(name) {
+                // A wrong child goes alone. The rest of the table is checked in the same run.
                 Some(rule) => self.node(child, rule, &path),
                 None => {
                     self.unknown_key(name, child, rule, &path);
@@ -76,6 +78,7 @@ impl SchemaCheck<'_> {
 
     fn unknown_key(&mut self, name: &str, child: &ConfigNode, rule: SchemaRule, path: &ConfigPath) {
         let top = path.0.len() == 1;
+        // Keys with `x-` are free for notes and anchors, and `$schema` is for editors.
         if top && (name.starts_with("x-") || name == "$schema") {
             return;
         }
@@ -91,6 +94,7 @@ impl SchemaCheck<'_> {
         let keys = rule.keys().unwrap_or_default();
         let fix = match nearest(name, &keys) {
             Some(known) => format!("did you mean `{known}`?"),
+            // A long list of keys would hide the message.
             None if keys.len() > 12 => "remove it; `moongate schema` prints all keys that there are".to_owned(),
             None => format!("remove it; known here are {}", listed(&keys)),
         };
@@ -121,6 +125,7 @@ impl SchemaCheck<'_> {
         match &node.value {
             ConfigValue::Text(text) => {
                 if let Some(words) = rule.words().filter(|words| !words.contains(&text.as_str())) {
+                    // An expanded value may be a secret, so no message quotes it.
                     let shown = if node.expanded { "that value".to_owned() } else { format!("{text:?}") };
                     let fix = match nearest(text, &words).filter(|_| !node.expanded) {
                         Some(word) => format!("did you mean `{word}`?"),
@@ -178,7 +183,7 @@ fn type_name(name: &str) -> &'static str {
     }
 }
 
-/// What to do instead, if this is a key or value that this version does not have.
+/// Finds the advice for a key or value that this version does not have.
 fn unavailable(path: &ConfigPath, node: &ConfigNode) -> Option<&'static str> {
     let mut steps = path.steps();
     // The defaults of all servers have the keys of one.
@@ -195,12 +200,12 @@ fn unavailable(path: &ConfigPath, node: &ConfigNode) -> Option<&'static str> {
     found.map(|(_, _, fix)| *fix)
 }
 
-/// Whether a text is this value, or a URL of this scheme.
+/// True if a text is this value, or a URL of this scheme.
 fn is_value(text: &str, value: &str) -> bool {
     text.strip_prefix(value).is_some_and(|rest| rest.is_empty() || rest.starts_with("://"))
 }
 
-/// The word that was probably meant.
+/// Finds the word that was probably meant.
 pub(super) fn nearest<'a>(text: &str, words: &[&'a str]) -> Option<&'a str> {
     let plain = |word: &str| -> String {
         word.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
@@ -208,16 +213,17 @@ pub(super) fn nearest<'a>(text: &str, words: &[&'a str]) -> Option<&'a str> {
     let written = plain(text);
     let distances = words.iter().map(|word| (strsim::osa_distance(&written, &plain(word)), *word));
     let (distance, word) = distances.min_by_key(|(distance, _)| *distance)?;
+    // One mistake in three letters, but never more than three.
     let close = (word.len().min(text.len()) / 3).clamp(1, 3);
     (distance <= close && !written.is_empty()).then_some(word)
 }
 
-/// "`a`, `b` and `c`".
+/// Joins words: "`a`, `b` and `c`".
 pub(super) fn listed(words: &[&str]) -> String {
     joined(words, "and")
 }
 
-/// "`a`, `b` or `c`".
+/// Joins words: "`a`, `b` or `c`".
 pub(super) fn alternatives(words: &[&str]) -> String {
     joined(words, "or")
 }

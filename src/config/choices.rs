@@ -1,6 +1,6 @@
 //! Values that keys of a config file choose from.
 //!
-//! Owns their spellings, as `file` owns the keys. Does not judge what they mean together (`resolve`). Invariant: a word that
+//! Owns their written forms, as `file` owns the keys. Does not check them together (`resolve`). Invariant: a word that
 //! is not here is an error.
 
 use schemars::JsonSchema;

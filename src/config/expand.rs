@@ -1,8 +1,8 @@
-//! `${VAR}`, `${VAR:-default}` and `${file:/path}` in values.
+//! Expansion of `${VAR}`, `${VAR:-default}` and `${file:/path}` in values.
 //!
-//! Owns finding and replacing references, after parsing, so that no value can change the config's structure. Does not
-//! read the process's environment: it is given. Invariant: what was put in is never expanded again, and never quoted
-//! in a message.
+//! Owns the search and replacement of references, after parsing, so that no value can change the config's structure.
+//! Does not read the environment of the process: callers pass it. Invariant: a replaced value is never expanded again,
+//! and no message quotes it.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,32 +13,32 @@ use super::redact::sounds_secret;
 use super::source::ConfigSources;
 use super::tree::{ConfigNode, ConfigPath, ConfigValue};
 
-/// What a reference may lead to.
+/// Sources of references.
 pub(super) struct ReferenceLookup<'a> {
     pub(super) env: &'a BTreeMap<String, String>,
     pub(super) sources: &'a ConfigSources,
-    /// The files that texts name, whether they are there or not.
+    /// Files that texts name, even if they do not exist.
     pub(super) files: RefCell<Vec<PathBuf>>,
 }
 
-/// A text with its references replaced.
+/// Text with its references replaced.
 #[derive(Debug, Default, PartialEq)]
 struct ExpandedText {
     text: String,
-    /// There was a reference.
+    /// True if the text had a reference.
     has_reference: bool,
-    /// One led to a file, or to a variable that sounds like a secret.
+    /// True if a reference led to a file, or to a variable that sounds like a secret.
     secret: bool,
 }
 
-/// Why a reference leads nowhere: what is wrong, and how to put it right.
+/// Problem of a reference that leads nowhere, and its fix.
 #[derive(Debug, PartialEq)]
 struct DanglingReference {
     message: String,
     fix: String,
 }
 
-/// Expands all texts under `node`; where `skip` says so, a subtree is left alone.
+/// Expands all texts under `node`. Leaves alone the subtrees that `skip` selects.
 pub(super) fn expand(
     node: &mut ConfigNode,
     path: &ConfigPath,
@@ -52,6 +52,7 @@ pub(super) fn expand(
     match &mut node.value {
         ConfigValue::Text(text) => {
             let directory = lookup.sources.directory(node.span);
+            // Missing files count too: a watch has to notice when they appear.
             lookup.files.borrow_mut().extend(files(text, directory));
             match expand_text(text, lookup.env, directory) {
                 Ok(expanded) => {
@@ -62,7 +63,7 @@ pub(super) fn expand(
                 Err(problem) => {
                     let message = format!("`{path}`: {}", problem.message);
                     faults.about(path).error(ProblemKind::Reference, node.span, message, problem.fix);
-                    // Nothing more is to be said about this value.
+                    // One problem for each value is enough.
                     node.value = ConfigValue::Null;
                 }
             }
@@ -104,6 +105,7 @@ fn expand_text(
             out.has_reference = true;
             out.secret |= found.secret;
             rest = &after[end + 1..];
+        // A lone dollar sign is text, as in `100$`.
         } else {
             out.text.push('$');
         }
@@ -112,7 +114,7 @@ fn expand_text(
     Ok(out)
 }
 
-/// The brace that closes a reference: defaults may hold references themselves.
+/// Finds the brace that closes a reference. A default may hold references itself.
 fn closing_brace(text: &str) -> Option<usize> {
     let mut depth = 0_usize;
     let mut before = ' ';
@@ -133,6 +135,7 @@ fn reference(
     env: &BTreeMap<String, String>,
     directory: Option<&FilePath>,
 ) -> Result<ExpandedText, DanglingReference> {
+    // Every file counts as a secret: that is what people keep in files of their own.
     if let Some(path) = inside.strip_prefix("file:") {
         return Ok(ExpandedText { text: read_file(path, directory)?, has_reference: true, secret: true });
     }
@@ -145,6 +148,7 @@ fn reference(
     if name.is_empty() || !plain || name.starts_with(|c: char| c.is_ascii_digit()) {
         return Err(not_a_name(name));
     }
+    // Configs of editors have these references. An error about a missing variable would not help.
     if name.starts_with("workspaceFolder") && !env.contains_key(name) {
         return Err(DanglingReference {
             message: format!("`${{{name}}}` is the folder that is open in an editor, and a gateway has none"),
@@ -153,7 +157,7 @@ fn reference(
     }
     let secret = sounds_secret(name);
     match (env.get(name), default) {
-        // As in a shell, an empty variable counts as unset where there is a default.
+        // As in a shell, `:-` treats an empty variable as unset.
         (Some(value), None) => Ok(ExpandedText { text: value.clone(), has_reference: true, secret }),
         (Some(value), Some(_)) if !value.is_empty() => {
             Ok(ExpandedText { text: value.clone(), has_reference: true, secret })
@@ -183,13 +187,13 @@ fn not_a_name(name: &str) -> DanglingReference {
     }
 }
 
-/// The files that a text names, and perhaps some that it only seems to.
+/// Lists the files that a text names. An escaped reference may add one that it does not.
 fn files(text: &str, directory: Option<&FilePath>) -> Vec<PathBuf> {
     let named = text.split("${file:").skip(1).filter_map(|rest| rest.split('}').next());
     named.map(|path| relative_to(path, directory)).collect()
 }
 
-/// A path in a file is relative to that file.
+/// Resolves a path relative to the file that names it.
 pub(super) fn relative_to(path: &str, directory: Option<&FilePath>) -> PathBuf {
     directory.map_or_else(|| PathBuf::from(path), |directory| directory.join(path))
 }
@@ -200,11 +204,12 @@ fn read_file(path: &str, directory: Option<&FilePath>) -> Result<String, Danglin
         message: format!("the file {} cannot be read: {}", path.display(), reason(&error)),
         fix: "create it as UTF-8 text that the gateway's user may read, or correct the path".to_owned(),
     })?;
+    // Editors end a file with a line break, which belongs to no secret.
     let text = text.strip_suffix('\n').unwrap_or(&text);
     Ok(text.strip_suffix('\r').unwrap_or(text).to_owned())
 }
 
-/// Why a file cannot be read, without the system's error number.
+/// Reason why a file cannot be read, without the system's error number.
 pub(super) fn reason(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::NotFound => "it does not exist".to_owned(),

@@ -1,17 +1,17 @@
 //! Servers whose entries have problems.
 //!
-//! Puts a server that fails, with its reason, in the place of each. Does not decide how much a problem costs (`load`).
-//! Invariant: nothing of an entry with a problem is used, so that no rule of it can be half there.
+//! Replaces each of them by a server that always fails, with its reason. Does not decide the cost of a problem
+//! (`load`). Invariant: nothing of an entry with a problem is used, so no rule of it is half there.
 
 use super::plan::Plan;
 use super::problem::{ConfigProblem, ProblemOrigin};
 use super::server_names;
 use crate::upstream::{ConnectTarget, ServerSettings};
 
-/// Problems of one server that its reason quotes.
+/// Limit of problems that a server's reason quotes.
 const QUOTED_MAX: usize = 3;
 
-/// Replaces each enabled server of the problems by one that fails.
+/// Replaces each enabled server that has a problem by one that fails.
 pub(super) fn replace_failed_servers(plan: &mut Plan, problems: &[ConfigProblem]) {
     let mut names: Vec<&str> = problems.iter().filter_map(|problem| problem.server.as_deref()).collect();
     names.sort_unstable();
@@ -22,13 +22,14 @@ pub(super) fn replace_failed_servers(plan: &mut Plan, problems: &[ConfigProblem]
         let own: Vec<&ConfigProblem> =
             problems.iter().filter(|problem| problem.server.as_deref() == Some(name)).collect();
         let connect = ConnectTarget::Misconfigured { reason: reason(&own) };
+        // The name itself may be the problem, and clients still have to see the server.
         let name = server_names::unused_name(name, |name| plan.servers.iter().any(|server| server.name == name));
         plan.servers.push(ServerSettings::new(name, connect));
     }
     plan.servers.sort_by(|a, b| a.name.cmp(&b.name));
 }
 
-/// The problems in one line, for the status.
+/// Joins the problems into one line for the status.
 fn reason(problems: &[&ConfigProblem]) -> String {
     let told = problems.iter().take(QUOTED_MAX).map(|problem| {
         let place = match &problem.origin {

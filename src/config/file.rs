@@ -1,8 +1,8 @@
-//! The keys of a config file.
+//! Keys of the config file.
 //!
-//! Owns the one description of every key, its type, its default and its range: the JSON Schema, the check for unknown
-//! keys, the reading of the environment and the built-in defaults all come from here. Does not judge values that only
-//! make sense together (`resolve`). Invariant: a key that is not here does not exist.
+//! Owns the one description of each key: its type, default and range. The JSON Schema, the check for unknown keys,
+//! the environment and the built-in defaults come from it. Does not check values together (`resolve`). Invariant: a key
+//! that is not here does not exist.
 
 use std::collections::BTreeMap;
 
@@ -284,7 +284,7 @@ pub(super) struct Common {
 }
 
 impl Common {
-    /// What holds where a config says nothing.
+    /// Built-in defaults of the settings that every server has.
     pub(super) fn built_in() -> Self {
         let everything = || Some(Items { allow: Some(vec!["*".to_owned()]), ..Items::default() });
         Common {
@@ -436,7 +436,7 @@ impl Default for Limits {
             outbox: "1MiB".into(),
             outbox_total: "64MiB".into(),
             subscriptions: 1000,
-            // All streams and calls of clients that have a connection for each, and some more.
+            // Enough for the limits of streams and calls, if each has a connection of its own.
             connections: 16_384,
             admin_connections: 256,
             head: "64KiB".into(),
@@ -468,8 +468,8 @@ impl Default for Telemetry {
     }
 }
 
-/// Keys and values that Moongate is to have, but this version does not: the path (`*` for any name or index), the
-/// value if only that one is missing, and what to do instead.
+/// Keys and values of Moongate's design that this version does not have. Each has its path (`*` for any name or index),
+/// the value if only that one is missing, and a fix.
 pub(super) const UNAVAILABLE: &[(&str, Option<&str>, &str)] = &[
     ("gateway.state", Some("redis"), "use \"embedded\"; sessions are not shared between gateways"),
     ("gateway.discovery", None, "remove it; every endpoint lists all its tools"),

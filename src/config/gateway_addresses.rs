@@ -1,7 +1,7 @@
-//! Where the gateway of a config listens, for commands that talk to it.
+//! Addresses of a config's gateway, for commands that talk to it.
 //!
-//! Reads `gateway.listen`, `admin` and `tls` alone. Does not look at servers and keys: what they refer to may be set for
-//! the gateway and not for whoever asks. Invariant: nothing is taken of a `gateway` table that has a problem.
+//! Owns reading `gateway.listen`, `admin` and `tls` alone. Does not look at servers and keys, whose references may be
+//! set only for the gateway. Invariant: a `gateway` table with a problem gives no address.
 
 use std::path::PathBuf;
 
@@ -12,24 +12,24 @@ use super::tree::{ConfigNode, ConfigPath};
 use super::{ErrorTolerance, LoadOptions, check, expand_all, file, merge, read_layers};
 use crate::front::ListenAddress;
 
-/// Where a gateway listens.
+/// Addresses of a gateway.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GatewayAddresses {
-    /// Where clients connect.
+    /// Addresses for clients.
     pub listen: Vec<ListenAddress>,
-    /// Where operators connect; `None`: nowhere.
+    /// Address for operators. `None` if there is none.
     pub admin: Option<ListenAddress>,
-    /// The certificate that the addresses of `listen` show.
+    /// Certificate of the addresses in `listen`.
     pub certificate: Option<PathBuf>,
 }
 
-/// Reads where the gateway of a config listens.
+/// Reads the addresses of a config's gateway.
 ///
 /// Fails with the problems of the files themselves, and of the `gateway` table.
 pub fn gateway_addresses(options: &LoadOptions<'_>) -> Result<GatewayAddresses, ConfigProblems> {
     let (mut faults, mut sources) = (ProblemCollector::default(), ConfigSources::default());
     let layers = read_layers(options, &mut sources, &mut faults)?;
-    // What is wrong elsewhere concerns the gateway, and not the way to it.
+    // Problems elsewhere are the gateway's concern. Here only its address matters.
     let mut faults = ProblemCollector::default();
     let mut merged = merge::merge(&layers).unwrap_or_else(|_| ConfigNode::table(super::SourceSpan::BUILT_IN));
     if let Some(table) = merged.as_table_mut() {
@@ -59,9 +59,9 @@ pub fn gateway_addresses(options: &LoadOptions<'_>) -> Result<GatewayAddresses, 
     }
 }
 
-/// The options for that: only what says where the files and the environment are.
+/// Options for reading only the gateway's addresses.
 impl LoadOptions<'_> {
-    /// Options of a config that is only asked where its gateway is.
+    /// Creates options with only the files and the environment.
     pub fn of_files(paths: Vec<PathBuf>, env: std::collections::BTreeMap<String, String>) -> Self {
         LoadOptions { paths, env, tolerance: ErrorTolerance::PerServer, ..LoadOptions::default() }
     }

@@ -1,7 +1,7 @@
-//! The keys of a config file that say who may connect.
+//! Keys of the config that decide who may connect.
 //!
-//! Owns their types and defaults, as `file` does for all others. Does not judge values (`resolve`). Invariant: nothing here
-//! is a default that lets anybody in.
+//! Owns their types and defaults, as `file` does for all others. Does not check values (`resolve`). Invariant: no
+//! default here lets anybody in.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,8 +1,7 @@
-//! Defaults, files, environment and flags, one over the other.
+//! Merge of defaults, files, environment and flags.
 //!
-//! Owns reading the environment and the flags into trees, and the merging, which figment does; the only file that names
-//! it. Does not check anything. Invariant: tables merge, everything else is replaced; every value keeps the place of
-//! the layer that it came from.
+//! Owns trees of the environment and the flags, and the merge itself (by figment, which no other file names). Does not
+//! check values. Invariant: tables merge, every other value is replaced, and each value keeps the place of its layer.
 
 use std::collections::BTreeMap;
 
@@ -17,13 +16,13 @@ use super::schema::{ConfigSchema, SchemaRule};
 use super::source::FileFormat;
 use super::tree::{ConfigNode, ConfigValue, SourceSpan};
 
-/// What a variable must start with to be a setting.
+/// Prefix of variables that are settings.
 const PREFIX: &str = "MOONGATE_";
 
-/// Variables that look like settings of a section and belong to commands.
+/// Variables that look like settings of a section, but belong to commands.
 const COMMAND_VARIABLES: [&str; 1] = ["ADMIN_KEY"];
 
-/// One layer, as figment sees it.
+/// Layer of the config in figment's form.
 struct ConfigLayer<'a>(&'a ConfigNode);
 
 impl Provider for ConfigLayer<'_> {
@@ -42,7 +41,7 @@ impl Provider for ConfigLayer<'_> {
 
 /// Merges layers, weakest first, over the built-in defaults.
 ///
-/// Fails with what figment says; no layer gives it a reason to.
+/// Fails with figment's message. No layer gives it a reason to.
 pub(super) fn merge(layers: &[ConfigNode]) -> Result<ConfigNode, String> {
     let built_in = Figment::from(Serialized::defaults(ConfigFile::default()));
     let merged = layers.iter().fold(built_in, |figment, layer| figment.merge(ConfigLayer(layer)));
@@ -64,7 +63,7 @@ fn to_figment(node: &ConfigNode) -> Merged {
     }
 }
 
-/// Gives a merged value its place: that of the strongest layer that has one here.
+/// Gives a merged value the place of the strongest layer that has it.
 fn locate(merged: Merged, layers: &[&ConfigNode]) -> ConfigNode {
     let (place, key) = layers.last().map_or((SourceSpan::BUILT_IN, SourceSpan::BUILT_IN), |node| (node.span, node.key));
     let below = |step: &str| layers.iter().filter_map(|layer| layer.child(step)).collect::<Vec<_>>();
@@ -81,6 +80,7 @@ fn locate(merged: Merged, layers: &[&ConfigNode]) -> ConfigNode {
         }
         Merged::Empty(..) => ConfigValue::Null,
         Merged::Dict(_, dict) => {
+            // Nulls are absent options of the built-in defaults. Parsers drop those of a config.
             let entries = dict.into_iter().filter(|(_, value)| !matches!(value, Merged::Empty(..)));
             ConfigValue::Table(
                 entries
@@ -99,10 +99,10 @@ fn locate(merged: Merged, layers: &[&ConfigNode]) -> ConfigNode {
     ConfigNode { key, ..ConfigNode::new(value, place) }
 }
 
-/// The settings in the environment, and the names of their variables: places are indexes into them.
+/// Reads the settings in the environment. Returns their tree and the variables' names, which places index.
 ///
-/// `known` is the layers below: names of servers and views are matched with theirs, because a variable's name cannot
-/// hold everything that such a name can.
+/// `known` has the layers below. Names of servers and views are matched with theirs, since a variable's name cannot
+/// hold every character.
 pub(super) fn environment(
     env: &BTreeMap<String, String>,
     source: usize,
@@ -119,6 +119,7 @@ pub(super) fn environment(
         };
         let lower = rest.to_ascii_lowercase();
         let place = SourceSpan { source, start: names.len(), end: names.len() };
+        // One underscore instead of two is the usual mistake. Other variables are none of our business.
         if !lower.contains("__") && !sections.contains(&lower.as_str()) {
             let section = lower.split('_').next().filter(|section| sections.contains(section));
             if let Some((section, (_, after))) = section.zip(rest.split_once('_')) {
@@ -137,7 +138,7 @@ pub(super) fn environment(
     (tree, names)
 }
 
-/// A variable on its way into the tree.
+/// Environment variable on its way into the tree.
 struct EnvVariable<'a> {
     text: &'a str,
     place: SourceSpan,
@@ -145,7 +146,7 @@ struct EnvVariable<'a> {
 }
 
 impl EnvVariable<'_> {
-    /// Puts the value where the steps lead to.
+    /// Puts the value where the steps lead.
     fn put(&mut self, node: &mut ConfigNode, steps: &[&str], rule: Option<SchemaRule>, known: &[&ConfigNode]) {
         let Some((step, rest)) = steps.split_first() else {
             *node = value(self.text, rule, self.place, self.faults);
@@ -164,7 +165,7 @@ impl EnvVariable<'_> {
     }
 }
 
-/// The key that a part of a variable's name means.
+/// Finds the key that a part of a variable's name means.
 fn key_for_variable(step: &str, rule: Option<SchemaRule>, known: &[&ConfigNode]) -> String {
     let fixed = rule.and_then(SchemaRule::keys).into_iter().flatten().map(str::to_owned);
     let given = known.iter().filter_map(|layer| layer.as_table()).flat_map(|table| table.keys().cloned());
@@ -172,7 +173,7 @@ fn key_for_variable(step: &str, rule: Option<SchemaRule>, known: &[&ConfigNode])
     fixed.chain(given).find(same).unwrap_or_else(|| step.to_ascii_lowercase())
 }
 
-/// A variable's text as the type that the setting has.
+/// Reads a variable's text as the type of the setting.
 fn value(text: &str, rule: Option<SchemaRule>, place: SourceSpan, faults: &mut ProblemCollector) -> ConfigNode {
     let types: Vec<&str> = rule.map(|rule| rule.choices()).into_iter().flatten().flat_map(SchemaRule::types).collect();
     let may_be = |name: &str| types.contains(&name);
@@ -191,6 +192,7 @@ fn value(text: &str, rule: Option<SchemaRule>, place: SourceSpan, faults: &mut P
         "true" if may_be("boolean") => ConfigValue::Bool(true),
         "false" if may_be("boolean") => ConfigValue::Bool(false),
         _ => match trimmed.parse() {
+            // A number may be meant as text, so the schema decides.
             Ok(number) if may_be("integer") => ConfigValue::Int(number),
             _ if may_be("array") && !may_be("string") => {
                 let items = trimmed.split(',').map(str::trim).filter(|item| !item.is_empty());
@@ -209,6 +211,7 @@ fn value(text: &str, rule: Option<SchemaRule>, place: SourceSpan, faults: &mut P
     };
     ConfigNode::new(value, place)
 }
+// A variable has no lines, so every part of its value gets the variable's place.
 
 fn move_to(node: &mut ConfigNode, place: SourceSpan) {
     (node.span, node.key) = (place, place);
@@ -219,13 +222,14 @@ fn move_to(node: &mut ConfigNode, place: SourceSpan) {
     }
 }
 
-/// The settings that flags give.
+/// Builds the tree of the settings that flags give.
 pub(super) fn flags(listen: &[String], place: SourceSpan) -> ConfigNode {
     let mut tree = ConfigNode::table(place);
     if listen.is_empty() {
         return tree;
     }
     let items =
+        // Flags are not expanded: the shell has done that. Doubled dollar signs survive the expansion.
         listen.iter().map(|address| ConfigNode::new(ConfigValue::Text(address.replace('$', "$$")), place)).collect();
     let mut gateway = ConfigNode::table(place);
     if let Some(table) = gateway.as_table_mut() {

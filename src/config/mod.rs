@@ -1,9 +1,9 @@
-//! The config file: read, checked all at once, resolved into a [`Plan`].
+//! Config: files, environment and flags become a [`Plan`].
 //!
-//! Owns the way from files, environment and flags to a plan: each source is read into a tree with places (`parse`),
-//! clients' forms become ours (`client_formats`), figment merges the layers (`layers`), references are replaced
-//! (`expand`), keys and types are checked against the schema (`check`), and values become settings (`resolve`). Does
-//! not start anything. Invariant: there is a plan only if there is no problem, and then every problem was looked for.
+//! Owns the steps: each source becomes a tree with places (`parse`), forms of clients become ours (`client_formats`),
+//! and figment merges the layers (`merge`). References are replaced (`expand`), keys and types are checked against the
+//! schema (`check`), and values become settings (`resolve`). Does not start anything. Invariant: a plan has no
+//! problems, except those that cost only the servers they name.
 
 mod advice;
 mod check;
@@ -43,64 +43,64 @@ use problem::ProblemCollector;
 use source::{ConfigSources, FileFormat};
 use tree::{ConfigNode, ConfigValue, SourceSpan};
 
-/// The flags are one source, after all others; these are the places of its names.
+/// Source number of the flags, after all others. The places below stand for their names.
 const FLAGS: usize = usize::MAX - 1;
 const LISTEN_PLACE: SourceSpan = SourceSpan { source: FLAGS, start: 0, end: 0 };
 const ONLY_PLACE: SourceSpan = SourceSpan { source: FLAGS, start: 1, end: 1 };
 
-/// Where a config comes from.
+/// Sources of a config, and options for reading it.
 #[derive(Clone, Debug, Default)]
 pub struct LoadOptions<'a> {
-    /// Files, weakest first. Empty: no file; see [`search`].
+    /// Config files, weakest first. Empty for none, see [`search`].
     pub paths: Vec<PathBuf>,
-    /// The environment: for `MOONGATE_*` settings, and for references in values.
+    /// Environment, for `MOONGATE_*` settings and for references in values.
     pub env: BTreeMap<String, String>,
-    /// `--listen`: replaces `gateway.listen`, unless empty.
+    /// Addresses of `--listen`, which replace `gateway.listen` unless empty.
     pub listen: Vec<String>,
-    /// `--only`: servers to use, whatever else is configured; all if empty.
+    /// Servers of `--only`. All servers if empty.
     pub only: Vec<String>,
-    /// The protocol revisions that a server can be made to speak, as `protocol` names them.
+    /// Protocol revisions that a server can be made to speak, as `protocol` names them.
     pub revisions: &'a [&'a str],
-    /// How much a problem in one server's entry costs.
+    /// Cost of a problem in one server's entry.
     pub tolerance: ErrorTolerance,
 }
 
-/// How much of a config a problem in one server's entry costs.
+/// Cost of a problem in one server's entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ErrorTolerance {
-    /// All of it: a reload with any problem changes nothing, and `check` refuses it.
+    /// Whole config: a reload with a problem changes nothing, and `check` refuses it.
     #[default]
     None,
-    /// That server: a gateway starts with the others.
+    /// Only that server: a gateway starts with the others.
     PerServer,
 }
 
-/// A config that can be run.
+/// Config that can run.
 #[derive(Clone, Debug)]
 pub struct LoadedConfig {
-    /// What to run.
+    /// Settings to run with.
     pub plan: Plan,
-    /// What works, but probably not as meant.
+    /// Settings that work, but probably not as meant.
     pub warnings: Vec<ConfigProblem>,
-    /// What works, and could be safer or is not meant: for whoever looks at the config, not for each start.
+    /// Settings that work and could be safer. For a person who checks the config, not for each start.
     pub advice: Vec<ConfigProblem>,
-    /// Problems that cost only the servers that they name; see [`Tolerance::PerServer`].
+    /// Problems that cost only the servers they name (see [`ErrorTolerance::PerServer`]).
     pub failed: Vec<ConfigProblem>,
-    /// The files that were read, weakest first.
+    /// Files that were read, weakest first.
     pub sources: Vec<PathBuf>,
-    /// Those, and the files that values refer to.
+    /// Files that were read, and files that values refer to.
     pub files: Vec<PathBuf>,
     resolved: serde_json::Value,
 }
 
 impl LoadedConfig {
-    /// Whether another one says the same.
+    /// True if both configs resolve to the same values.
     pub fn is_same(&self, other: &LoadedConfig) -> bool {
         self.resolved == other.resolved
     }
 
-    /// The merged config with all defaults and references resolved, as JSON (which is a config itself); secrets are
-    /// replaced by `***`.
+    /// Prints the merged config as JSON, with defaults and references resolved. It is a config itself. Secrets become
+    /// `***`.
     pub fn print(&self) -> String {
         let mut text = serde_json::to_string_pretty(&self.resolved).expect("a JSON value can be written");
         text.push('\n');
@@ -110,8 +110,7 @@ impl LoadedConfig {
 
 /// Reads and checks a config.
 ///
-/// Fails with every problem that there is, not only the first; only a file that cannot be parsed hides the problems of
-/// what it means.
+/// Fails with all problems, not only the first. A file that cannot be parsed hides the problems in its values.
 pub fn load(options: &LoadOptions<'_>) -> Result<LoadedConfig, ConfigProblems> {
     let mut faults = ProblemCollector::default();
     let mut sources = ConfigSources::default();
@@ -122,13 +121,15 @@ pub fn load(options: &LoadOptions<'_>) -> Result<LoadedConfig, ConfigProblems> {
     });
     let mut files = options.paths.clone();
     let mut advice = ProblemCollector::default();
+    // Before references are replaced: advice is about the text that somebody wrote.
     advice::advise_on_servers(&merged, &mut advice);
     files.extend(expand_all(&mut merged, options, &sources, &mut faults));
+    // The resolver needs the whole tree for places, so the check works on a copy.
     let mut checked = merged.clone();
     check::check_tree(&mut checked, &mut faults);
     let json = checked.to_json(&|_, _| false);
     let file: file::ConfigFile = serde_json::from_value(json).unwrap_or_else(|error| {
-        // The check lets through only what the keys' types accept.
+        // The check keeps only values that the types of the keys accept.
         broken(&mut faults, &error.to_string());
         file::ConfigFile::default()
     });
@@ -142,6 +143,7 @@ pub fn load(options: &LoadOptions<'_>) -> Result<LoadedConfig, ConfigProblems> {
         files: &mut files,
     };
     let mut plan = resolver.plan(&file);
+    // A start without any file serves the demo, so no server is missing there.
     if let Some(last) = options.paths.len().checked_sub(1)
         && faults.errors.is_empty()
         && file.servers.is_empty()
@@ -157,6 +159,7 @@ pub fn load(options: &LoadOptions<'_>) -> Result<LoadedConfig, ConfigProblems> {
         return Err(ConfigProblems { files, ..problems });
     }
     failed_servers::replace_failed_servers(&mut plan, &problems.errors);
+    // A referenced value may be secret, although its key does not sound so.
     let mut resolved = merged.to_json(&|path, node| {
         node.secret || node.as_text().is_some_and(|text| redact::is_secret(path, text, before(&merged, path)))
     });
@@ -166,7 +169,7 @@ pub fn load(options: &LoadOptions<'_>) -> Result<LoadedConfig, ConfigProblems> {
     Ok(LoadedConfig { plan, warnings, advice, failed, sources: options.paths.clone(), files, resolved })
 }
 
-/// All layers, weakest first. Fails where a file cannot be read at all.
+/// Reads all layers, weakest first. Fails if a file cannot be read or parsed.
 fn read_layers(
     options: &LoadOptions<'_>,
     sources: &mut ConfigSources,
@@ -176,7 +179,7 @@ fn read_layers(
     for path in &options.paths {
         layers.extend(read(path, sources, faults));
     }
-    // What is left of such a file would only lead to problems that are none.
+    // The rest of such a file would only lead to problems that are none.
     if layers.len() < options.paths.len() || faults.errors.iter().any(|fault| fault.kind == ProblemKind::Syntax) {
         return Err(ConfigProblems { files: options.paths.clone(), ..std::mem::take(faults).finish(sources) });
     }
@@ -188,15 +191,15 @@ fn read_layers(
     Ok(layers)
 }
 
-/// Reports what cannot happen: saying so is better than running with less.
+/// Reports an internal mistake. An error is better than a gateway that runs with less than its config.
 fn broken(faults: &mut ProblemCollector, error: &str) {
     let fix = "please report this as a bug";
     faults.error(ProblemKind::Type, SourceSpan::BUILT_IN, format!("the config cannot be put together: {error}"), fix);
 }
 
-/// One file as a layer; nothing if it cannot be read.
+/// Reads one file as a layer. `None` if it cannot be read.
 fn read(path: &Path, sources: &mut ConfigSources, faults: &mut ProblemCollector) -> Option<ConfigNode> {
-    // Editors on Windows put a mark in front of UTF-8.
+    // Editors on Windows put a byte order mark in front of UTF-8.
     let text = std::fs::read_to_string(path).map(|text| text.trim_start_matches('\u{feff}').to_owned());
     let index = sources.file(path, text.as_ref().cloned().unwrap_or_default());
     let whole = SourceSpan { source: index, start: 0, end: 0 };
@@ -214,6 +217,7 @@ fn read(path: &Path, sources: &mut ConfigSources, faults: &mut ProblemCollector)
         return None;
     };
     let mut tree = parse::parse(format, &text, index, faults);
+    // Secrets are noted before the next problem could show a line of this file.
     sources.set_secrets(index, &tree);
     if tree.as_table().is_none() {
         let message = format!("the file must be a table of settings, but is {}", tree.kind());
@@ -225,14 +229,15 @@ fn read(path: &Path, sources: &mut ConfigSources, faults: &mut ProblemCollector)
     Some(tree)
 }
 
-/// Replaces references, except those of servers that are not used: what only they need may be missing. Gives the files
-/// that are referred to.
+/// Replaces references, and returns the files they name. Skips unused servers, whose variables and files may be
+/// missing.
 fn expand_all(
     tree: &mut ConfigNode,
     options: &LoadOptions<'_>,
     sources: &ConfigSources,
     faults: &mut ProblemCollector,
 ) -> Vec<PathBuf> {
+    // `expand` changes the tree while `unused` reads it.
     let before = tree.clone();
     let unused = |path: &tree::ConfigPath| match path.steps().as_slice() {
         ["servers", name] => !is_used(&before, name, &options.only),
@@ -243,7 +248,7 @@ fn expand_all(
     lookup.files.into_inner()
 }
 
-/// Whether a server is to run: it is enabled, and among those asked for.
+/// True if a server should run: it is enabled, and `--only` does not leave it out.
 fn is_used(tree: &ConfigNode, name: &str, only: &[String]) -> bool {
     let says = |path: &[&str]| match tree.at(&tree::ConfigPath::of(path)).map(|node| &node.value) {
         Some(ConfigValue::Bool(value)) => Some(*value),
@@ -253,7 +258,7 @@ fn is_used(tree: &ConfigNode, name: &str, only: &[String]) -> bool {
     enabled && (only.is_empty() || only.iter().any(|other| other == name))
 }
 
-/// Doubles every dollar sign: what is printed is not to be expanded a second time.
+/// Doubles every dollar sign, so that the printed config is not expanded again.
 fn escape(value: &mut serde_json::Value) {
     match value {
         serde_json::Value::String(text) => *text = text.replace('$', "$$"),
@@ -263,7 +268,7 @@ fn escape(value: &mut serde_json::Value) {
     }
 }
 
-/// The item before the one at a path, if that is in a list.
+/// Item before the one at a path, if that is in a list.
 fn before<'a>(tree: &'a ConfigNode, path: &tree::ConfigPath) -> Option<&'a str> {
     let (last, list) = path.0.split_last()?;
     let index: usize = last.strip_prefix('[')?.strip_suffix(']')?.parse().ok()?;

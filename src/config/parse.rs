@@ -1,7 +1,7 @@
-//! TOML, YAML and JSON into the same tree.
+//! Parsers of TOML, YAML and JSON into one tree.
 //!
-//! Owns the three parsers; the only file that names them. Does not know which keys exist. Invariant: equal configs in
-//! any format give equal trees, and a key that has nothing as its value is as good as absent.
+//! Owns the three parsers, which no other file names. Does not know which keys exist. Invariant: equal configs in any
+//! format give equal trees, and a null value counts as absent.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,12 +14,12 @@ use super::problem::{ProblemCollector, ProblemKind};
 use super::source::FileFormat;
 use super::tree::{ConfigNode, ConfigValue, SourceSpan};
 
-/// Deeper nesting than this is refused: no config needs it, and parsers that call themselves run out of stack.
+/// Limit of nesting. No config needs more, and recursive parsers run out of stack.
 const DEPTH_MAX: usize = 32;
-/// What is said of that.
+/// Message and fix for a file above that limit.
 const TOO_DEEP: (&str, &str) = ("nested too deeply", "no setting is nested this deeply; remove it");
 
-/// Reads one file. What cannot be parsed is reported; the rest, if there is a rest, is returned.
+/// Reads one file. Reports syntax errors, and returns the rest of the file, if there is one.
 pub(super) fn parse(format: FileFormat, text: &str, source: usize, faults: &mut ProblemCollector) -> ConfigNode {
     let reader = FileParser { text, source };
     match format {
@@ -43,7 +43,7 @@ impl FileParser<'_> {
         self.span(0, 0)
     }
 
-    /// Adds an entry to a table. A second entry of the same name is reported.
+    /// Adds an entry to a table. Reports a second entry of the same name.
     fn add(
         &self,
         table: &mut BTreeMap<String, ConfigNode>,
@@ -55,11 +55,13 @@ impl FileParser<'_> {
         node.key = key;
         if table.contains_key(name) {
             faults.error(ProblemKind::Conflict, key, format!("`{name}` is there twice"), "keep one of the two");
+        // A null in YAML or JSON is an absent key: TOML cannot write it.
         } else if node.value != ConfigValue::Null {
             table.insert(name.to_owned(), node);
         }
     }
 
+    // The parser goes on after an error, so one run reports them all.
     fn toml(&self, faults: &mut ProblemCollector) -> ConfigNode {
         let (table, errors) = DeTable::parse_recoverable(self.text);
         for error in errors {
@@ -90,6 +92,7 @@ impl FileParser<'_> {
             DeValue::String(text) => ConfigValue::Text(text.clone().into_owned()),
             DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {
                 Ok(number) => ConfigValue::Int(number),
+                // Too large for any setting. The check reports it, at its place.
                 Err(_) => ConfigValue::Float(f64::INFINITY),
             },
             DeValue::Float(number) => ConfigValue::Float(number.as_str().parse().unwrap_or(f64::NAN)),
@@ -107,7 +110,7 @@ impl FileParser<'_> {
     }
 
     fn json(&self, faults: &mut ProblemCollector) -> ConfigNode {
-        // The parser has no limit of its own, and would run out of stack.
+        // The parser has no limit of its own, and could run out of stack.
         if let Some(at) = too_deep(self.text) {
             faults.error(ProblemKind::Syntax, self.span(at, at + 1), TOO_DEEP.0, TOO_DEEP.1);
             return ConfigNode::table(self.whole_span());
@@ -158,12 +161,14 @@ impl FileParser<'_> {
         let options = serde_saphyr::options! { budget: serde_saphyr::budget! { max_depth: DEPTH_MAX } };
         match serde_saphyr::from_str_with_options::<serde_saphyr::Spanned<YamlValue>>(self.text, options) {
             Ok(tree) => match self.yaml_value(tree, faults, 0) {
+                // An empty file is an empty config.
                 ConfigNode { value: ConfigValue::Null, .. } => ConfigNode::table(self.whole_span()),
                 node => node,
             },
             Err(error) => {
                 let place = error.location().map_or(self.whole_span(), |location| self.yaml_span(location));
                 match yaml_message(&error) {
+                    // The library has no error kind for this, only its text.
                     message if message.starts_with("budget breached: Depth") => {
                         faults.error(ProblemKind::Syntax, place, TOO_DEEP.0, TOO_DEEP.1);
                     }
@@ -187,7 +192,7 @@ impl FileParser<'_> {
         let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
         let start = match span.byte_offset() {
             Some(start) => number(start),
-            // Only character positions are known: count them.
+            // Only the position in characters is known, so count them.
             None => self.text.char_indices().nth(number(span.offset())).map_or(self.text.len(), |(at, _)| at),
         };
         let length = number(span.byte_len().unwrap_or_else(|| span.len()));
@@ -205,6 +210,7 @@ impl FileParser<'_> {
     ) -> ConfigNode {
         let place = self.yaml_span(spanned.referenced);
         let value = match spanned.value {
+            // The parser has this limit too. This function calls itself, so it does not rely on that.
             _ if depth > DEPTH_MAX => {
                 faults.error(ProblemKind::Syntax, place, TOO_DEEP.0, TOO_DEEP.1);
                 ConfigValue::Null
@@ -227,11 +233,11 @@ impl FileParser<'_> {
     }
 }
 
-/// Where JSON with comments is nested too deeply.
+/// Finds the place where JSON with comments is nested too deeply.
 fn too_deep(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let (mut at, mut depth) = (0, 0_usize);
-    // The bytes up to the end of a comment, or of the text.
+    // Skips to the end of a comment, or of the text.
     let past = |from: usize, end: &str| text.get(from..).and_then(|rest| rest.find(end)).map(|found| from + found);
     while at < bytes.len() {
         match bytes[at] {
@@ -240,6 +246,7 @@ fn too_deep(text: &str) -> Option<usize> {
             quote @ (b'"' | b'\'') => {
                 at += 1;
                 while at < bytes.len() && bytes[at] != quote {
+                    // An escaped quote does not end the string.
                     at += if bytes[at] == b'\\' { 2 } else { 1 };
                 }
             }
@@ -253,7 +260,7 @@ fn too_deep(text: &str) -> Option<usize> {
     None
 }
 
-/// The error without its place, which is shown separately.
+/// Takes the place out of an error. It is shown separately.
 fn yaml_message(error: &serde_saphyr::Error) -> String {
     let text = error.without_snippet().to_string();
     let line = text.lines().next().unwrap_or_default();
@@ -262,7 +269,7 @@ fn yaml_message(error: &serde_saphyr::Error) -> String {
         Some((place, rest)) if place.starts_with("line ") => rest,
         _ => line,
     };
-    // The rest of that message is for programmers.
+    // The rest of that message is advice for programmers.
     decapitalised(line.split(", set ").next().unwrap_or_default())
 }
 
@@ -271,7 +278,7 @@ fn decapitalised(text: &str) -> String {
     chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
 }
 
-/// A YAML value of any type.
+/// YAML value of any type.
 enum YamlValue {
     Scalar(ConfigValue),
     List(Vec<serde_saphyr::Spanned<YamlValue>>),
@@ -302,7 +309,7 @@ impl<'de> Visitor<'de> for YamlVisitor {
     }
 
     fn visit_u64<E>(self, value: u64) -> Result<YamlValue, E> {
-        // Beyond any setting's range either way.
+        // Outside of every setting's range. The check reports it.
         Ok(YamlValue::Scalar(i64::try_from(value).map_or(ConfigValue::Float(f64::INFINITY), ConfigValue::Int)))
     }
 

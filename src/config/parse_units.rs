@@ -1,7 +1,7 @@
-//! Durations and sizes with their units.
+//! Durations, sizes and rates with their units.
 //!
-//! Owns how they are written. Does not know which range a setting allows. Invariant: a duration without a unit is
-//! never guessed at.
+//! Owns their written form. Does not know the range of a setting. Invariant: a duration without a unit is an error,
+//! never a guess.
 
 use std::time::Duration;
 
@@ -19,14 +19,15 @@ const SIZE_UNITS: [(&str, u64); 7] = [
     ("gib", 1 << 30),
 ];
 
-/// The longest duration that is accepted: longer ones mean "never", and timers cannot hold all of them.
+/// Limit of a duration: ten years in milliseconds. Longer ones mean "never", and timers overflow.
 const DURATION_MAX: u64 = 10 * 365 * 86_400_000;
 
-/// Reads `30s`, `1m30s`, `500ms`: numbers with `d`, `h`, `m`, `s` or `ms`, larger units first, each at most once.
+/// Reads `30s`, `1m30s` or `500ms`: numbers with `d`, `h`, `m`, `s` or `ms`, larger units first, each at most once.
 ///
-/// Fails with what is wrong, as the rest of a sentence about the value.
+/// Fails with the end of a sentence about the value.
 pub fn duration(text: &str) -> Result<Duration, &'static str> {
     let text = text.trim();
+    // The most frequent mistake gets its own message.
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
         return Err("has no unit");
     }
@@ -37,6 +38,7 @@ pub fn duration(text: &str) -> Result<Duration, &'static str> {
         let place = units.iter().position(|(name, _)| *name == unit).ok_or("is not a duration")?;
         let number: u64 = number.parse().map_err(|_| "is not a duration")?;
         total = number.checked_mul(units[place].1).and_then(|ms| total.checked_add(ms)).ok_or("is too long")?;
+        // Only smaller units may follow, so no unit comes twice.
         (rest, units) = (next, &units[place + 1..]);
     }
     match total {
@@ -46,9 +48,9 @@ pub fn duration(text: &str) -> Result<Duration, &'static str> {
     }
 }
 
-/// Reads `4MiB`, `16KB`, `512`: a whole number of bytes, or of `B`, `KB`, `MB`, `GB`, `KiB`, `MiB`, `GiB`.
+/// Reads `4MiB`, `16KB` or `512`: a number of bytes, or of `B`, `KB`, `MB`, `GB`, `KiB`, `MiB`, `GiB`.
 ///
-/// Fails with what is wrong, as the rest of a sentence about the value.
+/// Fails with the end of a sentence about the value.
 pub(super) fn size(text: &str) -> Result<usize, &'static str> {
     let text = text.trim();
     let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
@@ -64,9 +66,9 @@ pub(super) fn size(text: &str) -> Result<usize, &'static str> {
     usize::try_from(bytes).map_err(|_| "is too large")
 }
 
-/// Reads `100/min`: a whole number in a `s`, `min`, `h` or `d`; `0` is none at all.
+/// Reads `100/min`: a whole number for each `s`, `min`, `h` or `d`. `0` means no limit.
 ///
-/// Fails with what is wrong, as the rest of a sentence about the value.
+/// Fails with the end of a sentence about the value.
 pub(super) fn rate(text: &str) -> Result<Option<RequestRate>, &'static str> {
     let (number, unit) = text.split_once('/').unwrap_or((text, ""));
     let count: u32 = number.trim().parse().map_err(|_| "is not a rate")?;

@@ -1,4 +1,5 @@
-//! A validated config, part by part: what `app` builds the gateway from.
+//! Plan: a validated config, from which `app` builds the gateway. Owns the settings of a run. Does not know files, keys
+//! or places. Invariant: each value has passed its checks.
 
 use std::time::Duration;
 
@@ -10,147 +11,147 @@ use crate::store::StoreSettings;
 use crate::telemetry::{CallLog, MemoryLimit};
 use crate::upstream::ServerSettings;
 
-/// Everything that a run of the gateway needs to know.
+/// Settings of one run of the gateway.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// Where clients connect; at least one.
+    /// Addresses for clients, at least one.
     pub listen: Vec<ListenAddress>,
-    /// Where metrics and health are served; `None` if switched off.
+    /// Address of metrics and health. `None` switches it off.
     pub admin: Option<ListenAddress>,
-    /// Who may use the admin listener.
+    /// Keys and rights of the admin listener.
     pub admin_access: AdminAccess,
-    /// How the sockets are opened.
+    /// Options of the sockets.
     pub sockets: SocketSettings,
-    /// Certificate and key of the listeners that have an address.
+    /// Certificate and key of the listeners with an address.
     pub tls: Option<TlsSettings>,
-    /// What clients see; its host is an allowed one.
+    /// URL that clients see. Its host is allowed.
     pub public_url: Option<url::Url>,
-    /// More values of `Host` that are accepted: exact, or `*.domain`; any port.
+    /// Further values of `Host` that are accepted: exact, or `*.domain`, with any port.
     pub allowed_hosts: Vec<String>,
     /// Browser origins that are accepted.
     pub allowed_origins: Vec<String>,
-    /// How long calls may go on after a stop was asked for.
+    /// Time for running calls after a stop.
     pub drain: Duration,
-    /// After this much silence a waiting answer becomes a stream, and a stream gets a comment.
+    /// Silence after which a waiting response becomes a stream, or a stream gets a comment.
     pub keep_alive: Duration,
-    /// Longest time for a user to answer what a server asks.
+    /// Time limit for a user's answer to an input request.
     pub ask_timeout: Duration,
-    /// When the config is read again.
+    /// Triggers of a reload.
     pub reload: ReloadSettings,
-    /// Where what outlives a restart is kept.
+    /// Storage for state that outlives a restart.
     pub state: StoreSettings,
-    /// How long a server's lists are kept without being confirmed.
+    /// Age limit of cached lists that the server has not confirmed.
     pub catalog_age: Duration,
-    /// How tools' input schemas are listed.
+    /// Form of tools' input schemas in lists.
     pub schema: SchemaStyle,
-    /// How names are exposed.
+    /// Rules for exposed names.
     pub names: NameSettings,
-    /// The enabled servers, sorted by name.
+    /// Enabled servers, sorted by name.
     pub servers: Vec<ServerSettings>,
-    /// Names of the servers that are switched off.
+    /// Names of disabled servers.
     pub disabled: Vec<String>,
-    /// Named subsets.
+    /// Named subsets of servers and tools.
     pub views: Vec<ViewSettings>,
-    /// API keys. Empty: no credentials are asked for (loopback only).
+    /// API keys. Without keys no credentials are needed (loopback only).
     pub keys: Vec<KeySettings>,
-    /// What clients can make grow.
+    /// Limits of everything that clients can make grow.
     pub limits: PlanLimits,
-    /// How to log.
+    /// Log settings.
     pub log: LogSettings,
 }
 
-/// When the config is read again.
+/// Triggers of a reload.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReloadSettings {
-    /// When one of its files changed.
+    /// True if a changed file triggers one.
     pub watch: bool,
-    /// How often it is looked at them.
+    /// Interval between looks at the files.
     pub interval: Duration,
-    /// On SIGHUP.
+    /// True if SIGHUP triggers one.
     pub signal: bool,
 }
 
-/// How names are exposed.
+/// Rules for exposed names.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NameSettings {
-    /// Between prefix and name.
+    /// Text between prefix and name.
     pub separator: String,
-    /// Longest exposed name, in bytes.
+    /// Limit of an exposed name in bytes.
     pub max_length: usize,
 }
 
-/// A named subset of servers and tools with its own path.
+/// View: a named subset of servers and tools with its own path.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ViewSettings {
-    /// The name in the path.
+    /// Name in the path.
     pub name: String,
-    /// Names of servers; `None`: all.
+    /// Names of servers. `None` means all.
     pub servers: Option<Vec<String>>,
     /// Exposed names of tools.
     pub tools: GlobList,
-    /// How tools' input schemas are listed, if not as everywhere.
+    /// Form of tools' input schemas, if the view has its own.
     pub schema: Option<SchemaStyle>,
 }
 
-/// What clients can make grow.
+/// Limits of everything that clients can make grow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlanLimits {
-    /// Requests of one principal in a time.
+    /// Request rate of one principal.
     pub rate: Option<RequestRate>,
-    /// Calls of one key at once.
+    /// Concurrent calls of one key.
     pub calls_per_key: usize,
-    /// Memory that the gateway may use, in bytes.
+    /// Memory limit of the gateway in bytes.
     pub memory: MemoryLimit,
     /// Sessions of legacy clients.
     pub sessions: usize,
-    /// How long an unused session is kept.
+    /// Idle time after which a session ends.
     pub session_idle: Duration,
     /// Open event streams.
     pub streams: usize,
-    /// Calls whose server waits while a stateless client is away to answer.
+    /// Parked calls: their server waits for a stateless client that comes back with input responses.
     pub parked: usize,
-    /// How long a connection stays open for one stream of a client that comes back for the rest.
+    /// Time limit of a connection for one stream, for clients that resume the rest.
     pub stream_time: Duration,
-    /// Events kept for one session whose client may come back, in bytes.
+    /// Bytes of resumable events in one session.
     pub replay: usize,
-    /// The same for all sessions together.
+    /// Bytes of resumable events in all sessions together.
     pub replay_total: usize,
-    /// The same for one session, as a number.
+    /// Number of resumable events in one session.
     pub replay_events: usize,
-    /// How long an answer waits for its client to come back.
+    /// Time that a response waits for its client to resume.
     pub replay_time: Duration,
-    /// Messages that wait for a session's own stream, in bytes.
+    /// Bytes of messages that wait for a session's GET stream.
     pub outbox: usize,
-    /// The same for all sessions together.
+    /// Bytes of such messages in all sessions together.
     pub outbox_total: usize,
-    /// Resources that one session or stream may subscribe to.
+    /// Subscribed resources of one session or stream.
     pub subscriptions: usize,
-    /// Connections at once, over all listeners.
+    /// Concurrent connections over all listeners.
     pub connections: usize,
-    /// Connections to the admin listener at once.
+    /// Concurrent connections to the admin listener.
     pub admin_connections: usize,
-    /// Largest head of a request, in bytes.
+    /// Limit of a request's head in bytes.
     pub head: usize,
-    /// Largest request body, in bytes.
+    /// Limit of a request's body in bytes.
     pub body: usize,
     /// Messages in one batch.
     pub batch: usize,
-    /// Longest URI that is looked up, in bytes.
+    /// Limit of a looked-up URI in bytes.
     pub uri: usize,
-    /// Calls at once, over all clients.
+    /// Concurrent calls over all clients.
     pub calls: usize,
-    /// Longest time to read a request's head and body.
+    /// Time limit for a request's head and body.
     pub read_timeout: Duration,
-    /// Longest time that a client may take nothing of what is there for it.
+    /// Time limit for a client that reads nothing of its response.
     pub write_timeout: Duration,
 }
 
-/// How to log.
+/// Log settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogSettings {
-    /// A filter such as `info` or `moongate=debug`.
+    /// Filter such as `info` or `moongate=debug`.
     pub filter: String,
-    /// One JSON object a line instead of text.
+    /// True for one JSON object a line instead of text.
     pub json: bool,
     /// Calls that are recorded.
     pub calls: CallLog,

@@ -1,7 +1,7 @@
-//! What is wrong with a config: collected while it is read, shown all at once.
+//! Problems of a config: collected while it is read, shown together.
 //!
-//! Owns the problems and how they look. Does not decide what is a problem. Invariant: nothing secret is in a problem:
-//! messages do not quote expanded values, and the line that is shown has its secrets covered.
+//! Owns the problems and their form. Does not look for problems. Invariant: a problem shows no secret: messages do not
+//! quote expanded values, and the shown line has its secrets redacted.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,87 +9,87 @@ use std::path::PathBuf;
 use super::source::ConfigSources;
 use super::tree::{ConfigPath, SourceSpan};
 
-/// What sort of problem it is.
+/// Kind of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProblemKind {
-    /// The file cannot be read, or is not TOML, YAML or JSON.
+    /// File that cannot be read, or is not TOML, YAML or JSON.
     Syntax,
-    /// A key that does not exist.
+    /// Key that does not exist.
     UnknownKey,
-    /// A value of the wrong type.
+    /// Value of the wrong type.
     Type,
-    /// A value that is not allowed.
+    /// Value that is not allowed.
     Value,
-    /// Something that is needed is not there.
+    /// Needed key or value that is not there.
     Missing,
     /// Settings that do not go together.
     Conflict,
-    /// A variable or a file that a value refers to does not exist.
+    /// Reference to a variable or file that does not exist.
     Reference,
-    /// A key or value that exists in Moongate's design, but not in this version.
+    /// Key or value of Moongate's design that this version does not have.
     Unavailable,
 }
 
-/// Where a problem is.
+/// Origin of a problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProblemOrigin {
-    /// In a file. Lines and columns count from one; columns are characters. Line 0: the file as a whole.
+    /// File. Lines and columns count from one, columns in characters. Line 0 is the file as a whole.
     File {
-        /// As it was given.
+        /// Path as given.
         path: PathBuf,
-        /// Line.
+        /// Line number.
         line: usize,
-        /// Column.
+        /// Column number.
         column: usize,
     },
-    /// In an environment variable.
+    /// Environment variable.
     Variable(String),
-    /// In a flag.
+    /// Flag of the command line.
     Flag(String),
-    /// In no place in particular.
+    /// No particular place.
     Nowhere,
 }
 
-/// The line that a problem is on.
+/// Line that a problem is on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceSnippet {
-    /// The line's text, secrets covered; only a part of a very long line.
+    /// Text of the line with secrets redacted. A very long line is cut.
     pub text: String,
     /// Characters before the problem.
     pub offset: usize,
-    /// Length of the problem in characters; at least one.
+    /// Length of the problem in characters, at least one.
     pub length: usize,
 }
 
-/// One problem.
+/// Problem of a config, ready to show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigProblem {
-    /// What sort of problem it is.
+    /// Kind of the problem.
     pub kind: ProblemKind,
-    /// Where it is.
+    /// Origin of the problem.
     pub origin: ProblemOrigin,
-    /// The line it is on, if it is in a file.
+    /// Line of the problem, if it is in a file.
     pub snippet: Option<SourceSnippet>,
-    /// What is wrong.
+    /// Message: the fact that is wrong.
     pub message: String,
-    /// How to put it right.
+    /// Fix: the way to correct it.
     pub fix: String,
-    /// The server whose entry it is in; `None`: the problem is the gateway's own.
+    /// Server whose entry has the problem. `None` for a problem of the gateway itself.
     pub server: Option<String>,
 }
 
-/// Everything that is wrong with a config, and what is merely odd about it.
+/// Errors and warnings of a config.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigProblems {
-    /// Why it cannot be used; at least one, in the order of the sources.
+    /// Errors, in the order of the sources. At least one.
     pub errors: Vec<ConfigProblem>,
-    /// What works, but probably not as meant.
+    /// Settings that work, but probably not as meant.
     pub warnings: Vec<ConfigProblem>,
-    /// The files that were read, and those that values refer to as far as that was seen: what to watch for a change.
+    /// Files to watch for a change: those that were read, and those that values refer to, as far as found.
     pub files: Vec<PathBuf>,
 }
 
-/// A problem while the config is still being read: its place is not resolved yet.
+/// Problem while the config is still being read. Its place is not resolved yet.
 #[derive(Clone, Debug)]
 pub(super) struct PlacedProblem {
     pub(super) kind: ProblemKind,
@@ -99,17 +99,17 @@ pub(super) struct PlacedProblem {
     pub(super) server: Option<String>,
 }
 
-/// The faults found so far.
+/// Problems found so far.
 #[derive(Debug, Default)]
 pub(super) struct ProblemCollector {
     pub(super) errors: Vec<PlacedProblem>,
     pub(super) warnings: Vec<PlacedProblem>,
-    /// Owner of the next fault.
+    /// Server that the next problem belongs to.
     server: Option<String>,
 }
 
 impl ProblemCollector {
-    /// Names the setting that the next fault is about: a fault in a server's entry is that server's.
+    /// Names the setting of the next problem. A problem in a server's entry belongs to that server.
     pub(super) fn about(&mut self, path: &ConfigPath) -> &mut Self {
         self.server = path.server().map(str::to_owned);
         self
@@ -137,7 +137,7 @@ impl ProblemCollector {
         self.warnings.push(PlacedProblem { kind, span: place, message: message.into(), fix: fix.into(), server });
     }
 
-    /// Resolves places; in the order of the sources, and each problem once.
+    /// Resolves places. Sorts by the order of the sources, and drops repeated problems.
     pub(super) fn finish(self, sources: &ConfigSources) -> ConfigProblems {
         let resolve = |mut faults: Vec<PlacedProblem>| {
             faults.sort_by_key(|fault| (fault.span.source, fault.span.start));
@@ -146,7 +146,7 @@ impl ProblemCollector {
                 let (origin, snippet) = sources.locate(fault.span, fault.kind);
                 let PlacedProblem { kind, message, fix, server, .. } = fault;
                 let problem = ConfigProblem { kind, origin, snippet, message, fix, server };
-                // After one error of syntax, a parser has more to say about the same place.
+                // After one syntax error, a parser often reports more about the same place.
                 let again = problem.kind == ProblemKind::Syntax
                     && problems
                         .last()
@@ -162,7 +162,7 @@ impl ProblemCollector {
 }
 
 impl ConfigProblem {
-    /// The problem as a person reads it, several lines, under a word such as `error`.
+    /// Renders the problem for a person, in several lines, under a word such as `error`.
     pub fn render(&self, word: &str) -> String {
         let mut out = format!("{word}: {}\n", self.message);
         let gutter = match (&self.origin, &self.snippet) {

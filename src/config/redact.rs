@@ -1,7 +1,6 @@
-//! Which parts of a config are secret, and covering them.
+//! Redaction of secrets in a config.
 //!
-//! Owns the judgement of what is secret by where it stands and what it looks like. Does not print. Invariant: when in
-//! doubt it is secret.
+//! Owns the judgement of secrets by place and by look. Does not print. Invariant: a value in doubt is secret.
 
 use std::ops::Range;
 
@@ -22,18 +21,19 @@ const WORDS: [&str; 11] = [
     "accesskey",
 ];
 
-/// Tables whose values are secret, in our form and in clients'.
+/// Tables whose values are secret, in our form and in those of clients.
 const SECRET_TABLES: [&str; 6] = ["headers", "env", "environment", "envs", "http_headers", "httpHeaders"];
-/// Lists of arguments, some of which are secret.
+/// Lists of arguments. Some arguments are secret.
 const ARGUMENTS: [&str; 3] = ["args", "arguments", "command"];
 
-/// Whether a name sounds like that of a secret.
+/// True if a name sounds like that of a secret.
 pub(super) fn sounds_secret(name: &str) -> bool {
+    // Case and separators say nothing: `apiKey`, `API_KEY` and `api-key` are one name.
     let plain: String = name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
     plain == "key" || WORDS.iter().any(|word| plain.contains(word)) || plain.ends_with("key")
 }
 
-/// Whether the text at a path is secret; `before` is the item before it in its list.
+/// True if the text at a path is secret. `before` is the item before it in its list.
 pub(super) fn is_secret(path: &ConfigPath, text: &str, before: Option<&str>) -> bool {
     if is_only_reference(text) {
         return false;
@@ -42,27 +42,30 @@ pub(super) fn is_secret(path: &ConfigPath, text: &str, before: Option<&str>) -> 
     let tables = steps.split_last().map_or(&[][..], |(_, tables)| tables);
     let inside = tables.iter().any(|table| SECRET_TABLES.contains(table))
         || matches!(steps.as_slice(), ["auth" | "admin", "keys", _, "key"]);
+    // `--token=x` names its secret itself, `--token x` in the item before.
     let argument = steps.iter().rev().nth(1).is_some_and(|list| ARGUMENTS.contains(list))
         && (text.split(['=', ':']).next().is_some_and(|name| name.len() < text.len() && sounds_secret(name))
             || before.is_some_and(|flag| flag.starts_with('-') && sounds_secret(flag)));
     let named = steps.iter().any(|step| WORDS.iter().any(|word| step.to_ascii_lowercase().contains(word)));
+    // A URL may have its secret in the query or before the host.
     let address = text
         .split_once("://")
         .is_some_and(|(_, rest)| rest.contains('?') || rest.split('/').next().is_some_and(|host| host.contains('@')));
-    // The URL of a proxy may have no scheme.
+    // URLs of proxies often have no scheme.
     let proxy = steps.last() == Some(&"proxy") && text.contains('@');
     inside || argument || named || address || proxy
 }
 
-/// Only names of variables, and nothing that could itself be a secret.
+/// True if the text has only names of variables, and no part that could be a secret.
 fn is_only_reference(text: &str) -> bool {
     let Some((before, rest)) = text.split_once("${") else { return text.is_empty() };
     let Some((name, after)) = rest.split_once('}') else { return false };
     let scheme = before.trim().to_ascii_lowercase();
+    // A default after `:-` is text of the file, so it may be a secret.
     after.is_empty() && !name.contains(":-") && matches!(scheme.as_str(), "" | "bearer" | "basic" | "token")
 }
 
-/// The places of all secret texts of one file.
+/// Collects the places of all secret texts of a file.
 pub(super) fn secret_places(tree: &ConfigNode) -> Vec<SourceSpan> {
     let mut places = Vec::new();
     collect(tree, &ConfigPath::root(), None, &mut places);
@@ -72,6 +75,7 @@ pub(super) fn secret_places(tree: &ConfigNode) -> Vec<SourceSpan> {
 fn collect(node: &ConfigNode, path: &ConfigPath, before: Option<&str>, places: &mut Vec<SourceSpan>) {
     match &node.value {
         ConfigValue::Text(text) if is_secret(path, text, before) => places.push(node.span),
+        // A secret of digits only is a number to the parser.
         ConfigValue::Int(number) if is_secret(path, &number.to_string(), before) => places.push(node.span),
         ConfigValue::List(items) => {
             for (i, item) in items.iter().enumerate() {
@@ -84,14 +88,14 @@ fn collect(node: &ConfigNode, path: &ConfigPath, before: Option<&str>, places: &
     }
 }
 
-/// Covers what is secret in a line that starts at byte `start`; every character stays where it is.
+/// Redacts the secrets of a line that starts at byte `start`. Each character keeps its column.
 pub(super) fn redact_line(line: &str, start: usize, secrets: &[Range<usize>]) -> String {
     let secret = |at: usize| secrets.iter().any(|range| range.contains(&(start + at)));
     line.char_indices().map(|(at, c)| if secret(at) && is_letter(c) { '*' } else { c }).collect()
 }
 
-/// Covers what may be secret in a line that could not be parsed: every long word after the first separator, or all
-/// of them if the line sounds secret.
+/// Redacts possible secrets of a line that could not be parsed. It covers long words after the first separator, and
+/// every word if the line sounds secret.
 pub(super) fn redact_unparsed(line: &str) -> String {
     let Some(from) = line.find([':', '=']) else { return cover_words(line, 16) };
     let (name, value) = line.split_at(from);

@@ -1,22 +1,23 @@
-//! The JSON Schema of the config file, and questions to it.
+//! JSON Schema of the config file, and queries on it.
 //!
-//! Owns the schema for editors and for the checks, which is what `file` derives. Does not walk a config (`check`).
-//! Invariant: the schema that editors get accepts whatever `load` accepts without a warning.
+//! Owns the schema for editors and for the checks, derived from `file`. Does not walk a config (`check`). Invariant:
+//! the schema for editors accepts every config that `load` accepts without a warning.
 
 use serde_json::{Value, json};
 
 use super::client_formats;
 
-/// What is derived from `file`, as text; a test compares the two. A gateway reads its config once: the code that derives
-/// the schema would be in its memory for as long as it runs.
+/// Schema derived from `file`, as text. A test compares the two. The code that derives it would stay in the gateway's
+/// memory, although it reads its config once.
 const DERIVED: &str = include_str!("schema.json");
 
-/// The JSON Schema (2020-12) of the config file, for editors.
+/// Returns the JSON Schema (2020-12) of the config file, for editors.
 pub fn json_schema() -> String {
     let mut schema = ConfigSchema::read().0;
     let servers = schema["properties"]["servers"].clone();
     let root = &mut schema["properties"];
     root["$schema"] = json!({ "type": "string", "description": "This schema, for editors." });
+    // A gateway also reads files of clients, so an editor must not mark their keys as mistakes.
     for name in client_formats::SERVER_MAPS {
         root[name] =
             json!({ "type": ["object", "array"], "description": "The servers of a client's file, in its form." });
@@ -41,27 +42,27 @@ pub fn json_schema() -> String {
     text
 }
 
-/// The schema that the checks ask. It is read for them and not kept: it would be the largest thing that a gateway keeps
-/// of its config.
+/// Schema for the checks. It is read for each check and not kept: it would be the largest part of a gateway's config in
+/// memory.
 pub(super) struct ConfigSchema(Value);
 
 impl ConfigSchema {
-    /// Reads it.
+    /// Parses the schema.
     pub(super) fn read() -> Self {
         ConfigSchema(serde_json::from_str(DERIVED).expect("a test reads it"))
     }
 
-    /// The rule for the whole file.
+    /// Rule for the whole file.
     pub(super) fn root(&self) -> SchemaRule<'_> {
         SchemaRule { value: &self.0, schema: &self.0 }
     }
 }
 
-/// A part of the schema: what one value must look like.
+/// Rule: the part of the schema for one value.
 #[derive(Clone, Copy)]
 pub(super) struct SchemaRule<'a> {
     value: &'a Value,
-    /// The whole, which parts refer to.
+    /// Whole schema, which parts refer to.
     schema: &'a Value,
 }
 
@@ -73,7 +74,7 @@ impl<'a> SchemaRule<'a> {
         }
     }
 
-    /// The rules of which one must hold; usually only one.
+    /// Rules of which one must hold. Usually there is only one.
     pub(super) fn choices(self) -> Vec<Self> {
         match self.value.get("anyOf").and_then(Value::as_array) {
             Some(choices) => choices.iter().map(|rule| self.of(rule)).collect(),
@@ -81,7 +82,7 @@ impl<'a> SchemaRule<'a> {
         }
     }
 
-    /// The names of the accepted types, as JSON Schema calls them.
+    /// Accepted types, in the words of JSON Schema.
     pub(super) fn types(self) -> Vec<&'a str> {
         match self.value.get("type") {
             Some(Value::String(name)) => vec![name],
@@ -91,12 +92,12 @@ impl<'a> SchemaRule<'a> {
         }
     }
 
-    /// The keys of a table; `None` if it has no fixed ones.
+    /// Keys of a table. `None` if they are free.
     pub(super) fn keys(self) -> Option<Vec<&'a str>> {
         Some(self.value.get("properties")?.as_object()?.keys().map(String::as_str).collect())
     }
 
-    /// The rule for the value of a key.
+    /// Rule for the value of a key.
     pub(super) fn key(self, name: &str) -> Option<Self> {
         match self.value.get("properties") {
             Some(properties) => properties.get(name).map(|rule| self.of(rule)),
@@ -104,21 +105,22 @@ impl<'a> SchemaRule<'a> {
         }
     }
 
-    /// The rule for the items of a list.
+    /// Rule for the items of a list.
     pub(super) fn items(self) -> Option<Self> {
         self.value.get("items").map(|rule| self.of(rule))
     }
 
-    /// The keys that must be there.
+    /// Keys that must be there.
     pub(super) fn required(self) -> Vec<&'a str> {
         self.value.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
     }
 
-    /// The only texts that are accepted.
+    /// Texts that are accepted. `None` if any text is.
     pub(super) fn words(self) -> Option<Vec<&'a str>> {
         if let Some(words) = self.value.get("enum").and_then(Value::as_array) {
             return Some(words.iter().filter_map(Value::as_str).collect());
         }
+        // An enum whose variants have descriptions is a `oneOf` of constants.
         let choices = self.value.get("oneOf")?.as_array()?;
         let words = choices.iter().flat_map(|choice| match choice.get("enum").and_then(Value::as_array) {
             Some(words) => words.iter().filter_map(Value::as_str).collect(),
@@ -127,12 +129,12 @@ impl<'a> SchemaRule<'a> {
         Some(words.collect())
     }
 
-    /// A number that stands in the schema, such as `minimum`.
+    /// Number in the schema, such as `minimum`.
     pub(super) fn number(self, name: &str) -> Option<i64> {
         self.value.get(name)?.as_i64()
     }
 
-    /// How such a value is written, as advice.
+    /// Advice on the written form of such a value.
     pub(super) fn advice(self) -> Option<&'a str> {
         self.value.get("x-write")?.as_str()
     }
@@ -147,7 +149,7 @@ mod tests {
     use super::super::file::ConfigFile;
     use super::*;
 
-    /// With `UPDATE_EXPECTED` set it writes the file anew instead.
+    /// Compares the file with the derived schema. With `UPDATE_EXPECTED` set it writes the file.
     #[test]
     fn the_file_is_what_is_derived() {
         let derived = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<ConfigFile>();
@@ -162,7 +164,7 @@ mod tests {
         assert!(DERIVED == derived, "{how}");
     }
 
-    /// Takes out what comes of optional fields (`null` is never written), and closes tables to unknown keys.
+    /// Removes the nulls of optional fields (no config writes `null`), and closes tables to unknown keys.
     fn tidy(schema: &mut Value) {
         match schema {
             Value::Array(items) => items.iter_mut().for_each(tidy),

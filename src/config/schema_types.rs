@@ -1,14 +1,14 @@
-//! Durations, rates and sizes as the file has them.
+//! Durations, rates and sizes in their written form.
 //!
-//! Owns their form in the schema. Does not read them (`units`). Invariant: what the pattern refuses is refused with the
-//! place in the file, before anything reads it.
+//! Owns their form in the schema. Does not read them (`parse_units`). Invariant: a value that its pattern refuses is
+//! refused with its place in the file.
 
 use std::borrow::Cow;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-/// A duration as it is written; read by `units`.
+/// Duration as written, read by `parse_units`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(transparent)]
 pub(super) struct DurationText(pub(super) String);
@@ -34,7 +34,7 @@ impl JsonSchema for DurationText {
     }
 }
 
-/// A rate as it is written; read by `units`.
+/// Rate as written, read by `parse_units`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(transparent)]
 pub(super) struct RateText(pub(super) String);
@@ -54,7 +54,7 @@ impl JsonSchema for RateText {
     }
 }
 
-/// A size as it is written; read by `units`.
+/// Size as written, read by `parse_units`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(untagged)]
 pub(super) enum SizeText {

@@ -1,17 +1,17 @@
-//! Names that servers can have.
+//! Names of servers.
 //!
-//! Judges a server's name, and makes a legal one of another. Does not rename anything. Invariant: a legal name is made
-//! of letters, digits, `-` and `_`, so that it can stand in paths and before names of tools.
+//! Owns the check of a server's name, and legal substitutes. Does not rename anything. Invariant: a legal name has only
+//! letters, digits, `-` and `_`, so it fits into paths and before names of tools.
 
-/// Longest name of a server.
+/// Limit of a server's name in characters.
 const NAME_MAX: usize = 64;
 
-/// Characters that an exposed name may have.
+/// True for characters that an exposed name may have.
 pub(super) fn is_name_character(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '_')
 }
 
-/// Why a server cannot be called so; `None`: it can.
+/// Returns the reason why a name is not legal. `None` if it is.
 pub(super) fn name_problem(name: &str) -> Option<&'static str> {
     Some(if name.is_empty() {
         "is empty"
@@ -21,6 +21,7 @@ pub(super) fn name_problem(name: &str) -> Option<&'static str> {
         "has characters other than letters, digits, `-` and `_`"
     } else if !name.starts_with(|c: char| c.is_ascii_alphanumeric()) {
         "does not start with a letter or digit"
+    // Two underscores separate prefix and name, and levels in names of variables.
     } else if name.contains("__") {
         "has two underscores in a row"
     } else {
@@ -28,7 +29,7 @@ pub(super) fn name_problem(name: &str) -> Option<&'static str> {
     })
 }
 
-/// A legal name that resembles another; `None`: nothing of that one can stay.
+/// Makes a legal name that resembles another. `None` if nothing of it can stay.
 pub(super) fn legal_name(name: &str) -> Option<String> {
     if name_problem(name).is_none() {
         return Some(name.to_owned());
@@ -38,9 +39,10 @@ pub(super) fn legal_name(name: &str) -> Option<String> {
     Some(legal).filter(|legal| !legal.is_empty())
 }
 
-/// A legal name that resembles another and is not taken.
+/// Makes a legal name that resembles another and is not taken.
 pub(super) fn unused_name(name: &str, is_taken: impl Fn(&str) -> bool) -> String {
     let legal = legal_name(name).unwrap_or_else(|| "server".to_owned());
+    // 56 characters leave room for the number.
     let numbered = (2_u32..).map(|number| format!("{legal:.56}-{number}"));
     std::iter::once(legal.clone()).chain(numbered).find(|name| !is_taken(name)).unwrap_or(legal)
 }

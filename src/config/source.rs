@@ -1,7 +1,7 @@
-//! Where a config comes from: files, environment, flags.
+//! Sources of a config: files, environment, flags.
 //!
-//! Owns the texts of the files, finding them, and turning places into lines and columns. Does not parse (`parse`).
-//! Invariant: a line is shown only with its secrets covered.
+//! Owns the texts of the files, the search for them, and line and column numbers. Does not parse (`parse`). Invariant:
+//! a line is shown only with its secrets redacted.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,10 +11,10 @@ use super::problem::{ProblemKind, ProblemOrigin, SourceSnippet};
 use super::tree::{ConfigNode, SourceSpan};
 use super::{LISTEN_PLACE, ONLY_PLACE, redact};
 
-/// A line longer than this is shown in part.
+/// Limit of a shown line in characters. Longer ones are cut.
 const LINE_WIDTH_MAX: usize = 120;
 
-/// How a file is written.
+/// Format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileFormat {
     Toml,
@@ -23,7 +23,7 @@ pub(super) enum FileFormat {
 }
 
 impl FileFormat {
-    /// By the file's extension.
+    /// Tells the format by the file's extension.
     pub(super) fn of(path: &Path) -> Option<Self> {
         match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
             "toml" => Some(FileFormat::Toml),
@@ -34,7 +34,7 @@ impl FileFormat {
     }
 }
 
-/// One source.
+/// Source of a part of the config.
 #[derive(Debug)]
 enum ConfigSource {
     File {
@@ -42,16 +42,16 @@ enum ConfigSource {
         text: String,
         secrets: Vec<Range<usize>>,
     },
-    /// Places are indexes into the names.
+    /// Environment variables. Places are indexes into the names.
     Variables(Vec<String>),
 }
 
-/// All sources, weakest first.
+/// Sources of a config, weakest first.
 #[derive(Debug, Default)]
 pub(super) struct ConfigSources(Vec<ConfigSource>);
 
 impl ConfigSources {
-    /// The index of the next source.
+    /// Returns the index of the next source.
     pub(super) fn next(&self) -> usize {
         self.0.len()
     }
@@ -65,14 +65,14 @@ impl ConfigSources {
         self.0.push(ConfigSource::Variables(names));
     }
 
-    /// Notes what must not be shown of a file.
+    /// Remembers the secret parts of a file.
     pub(super) fn set_secrets(&mut self, index: usize, tree: &ConfigNode) {
         if let Some(ConfigSource::File { secrets, .. }) = self.0.get_mut(index) {
             secrets.extend(redact::secret_places(tree).into_iter().map(|place| place.start..place.end));
         }
     }
 
-    /// The directory of a file.
+    /// Directory of a file.
     pub(super) fn directory(&self, place: SourceSpan) -> Option<&Path> {
         match self.0.get(place.source)? {
             ConfigSource::File { path, .. } => path.parent(),
@@ -80,7 +80,7 @@ impl ConfigSources {
         }
     }
 
-    /// The place in words, and the line.
+    /// Finds the origin of a place, and its line.
     pub(super) fn locate(&self, place: SourceSpan, kind: ProblemKind) -> (ProblemOrigin, Option<SourceSnippet>) {
         match self.0.get(place.source) {
             None if place == LISTEN_PLACE => (ProblemOrigin::Flag("--listen".to_owned()), None),
@@ -102,6 +102,7 @@ impl ConfigSources {
                 let offset = text[line_start..start].chars().count();
                 let length = text[start..end.min(line_end).max(start)].chars().count().max(1);
                 let mut shown = redact::redact_line(&text[line_start..line_end], line_start, secrets);
+                // Without a parsed tree nobody knows the secrets of the line, so every long word may be one.
                 if kind == ProblemKind::Syntax {
                     shown = redact::redact_unparsed(&shown);
                 }
@@ -112,8 +113,9 @@ impl ConfigSources {
     }
 }
 
-/// The part of a line around the problem.
+/// Cuts a line to the part around the problem.
 fn window(line: &str, offset: usize, length: usize) -> SourceSnippet {
+    // A control character in a config must not reach the terminal.
     let text: String = line.trim_end().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let total = text.chars().count();
     if total <= LINE_WIDTH_MAX {
@@ -129,6 +131,7 @@ fn window(line: &str, offset: usize, length: usize) -> SourceSnippet {
     SourceSnippet { text: format!("{}{part}{}", dots(before), dots(after)), offset: offset - from + shift, length }
 }
 
+// A parser may report a byte inside of a character.
 fn floor(text: &str, mut at: usize) -> usize {
     while !text.is_char_boundary(at) {
         at -= 1;
@@ -136,9 +139,9 @@ fn floor(text: &str, mut at: usize) -> usize {
     at
 }
 
-/// The first config file there is, in the places where one is looked for.
+/// Finds the first config file in the usual places.
 ///
-/// `directory` is where the gateway was started; `env` gives `XDG_CONFIG_HOME` and `HOME`.
+/// The gateway was started in `directory`. `env` gives `XDG_CONFIG_HOME` and `HOME`.
 pub fn search(directory: &Path, env: &BTreeMap<String, String>) -> Option<PathBuf> {
     let set = |name: &str| env.get(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let home = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")));

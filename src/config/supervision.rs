@@ -1,7 +1,7 @@
-//! The tables of a server's section that say how it is supervised.
+//! Tables in a server's section for its supervision.
 //!
-//! Owns their form in the file. Does not know their defaults (`file`) or what they become (`resolve`). Invariant: each key
-//! is optional, and says nothing where it is absent.
+//! Owns their form in the file. Does not know their defaults (`file`) or their meaning (`resolve`). Invariant: every
+//! key is optional, and an absent key sets nothing.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,13 +1,12 @@
-//! A config as a tree of values, each with the place it was written at.
+//! Tree of config values, each with the place where it was written.
 //!
-//! Owns the tree that every format is read into, paths through it, and its conversion to and from other value types.
-//! Does not know which keys exist (`file`) or how layers are merged (`layers`). Invariant: a node's place always
-//! points into the source that its value came from.
+//! Owns the tree for every format, paths through it, and its conversion to JSON. Does not know which keys exist
+//! (`file`), and does not merge layers (`merge`). Invariant: a node's place points into the source of its value.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Where something was written: bytes `start..end` of a source, by its index in `Sources`.
+/// Place of a text: bytes `start..end` of a source, by its index in `ConfigSources`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SourceSpan {
     pub(super) source: usize,
@@ -16,25 +15,25 @@ pub(super) struct SourceSpan {
 }
 
 impl SourceSpan {
-    /// The place of what nobody wrote.
+    /// Place of built-in values.
     pub(super) const BUILT_IN: SourceSpan = SourceSpan { source: usize::MAX, start: 0, end: 0 };
 }
 
-/// A value with its place.
+/// Value with its place.
 #[derive(Clone, Debug)]
 pub(super) struct ConfigNode {
     pub(super) value: ConfigValue,
-    /// Where the value is.
+    /// Place of the value.
     pub(super) span: SourceSpan,
-    /// Where its key is; the value's place for items of a list.
+    /// Place of the key. Items of a list have the value's place.
     pub(super) key: SourceSpan,
-    /// Holds something that was not written here (a variable, a file), so it is not quoted in messages.
+    /// True if a reference was replaced in the value (a variable, a file). Messages do not quote it.
     pub(super) expanded: bool,
-    /// Must not be shown at all.
+    /// True if the value must not be shown at all.
     pub(super) secret: bool,
 }
 
-/// What a node holds.
+/// Value of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ConfigValue {
     Null,
@@ -46,6 +45,7 @@ pub(super) enum ConfigValue {
     Table(BTreeMap<String, ConfigNode>),
 }
 
+// Equal values are equal wherever they were written.
 impl PartialEq for ConfigNode {
     fn eq(&self, other: &Self) -> bool {
         self.value == other.value
@@ -57,7 +57,7 @@ impl ConfigNode {
         ConfigNode { value, span, key: span, expanded: false, secret: false }
     }
 
-    /// An empty table.
+    /// Creates an empty table.
     pub(super) fn table(place: SourceSpan) -> Self {
         ConfigNode::new(ConfigValue::Table(BTreeMap::new()), place)
     }
@@ -83,7 +83,7 @@ impl ConfigNode {
         }
     }
 
-    /// The child that a step leads to.
+    /// Child that a step leads to.
     pub(super) fn child(&self, step: &str) -> Option<&ConfigNode> {
         match &self.value {
             ConfigValue::Table(table) => table.get(step),
@@ -92,12 +92,12 @@ impl ConfigNode {
         }
     }
 
-    /// The node at a path.
+    /// Node at a path.
     pub(super) fn at(&self, path: &ConfigPath) -> Option<&ConfigNode> {
         path.0.iter().try_fold(self, |node, step| node.child(step))
     }
 
-    /// The node at a path or, where that does not exist, the nearest one above it.
+    /// Node at a path, or the nearest one above it.
     pub(super) fn near(&self, path: &ConfigPath) -> &ConfigNode {
         let mut node = self;
         for step in &path.0 {
@@ -109,7 +109,7 @@ impl ConfigNode {
         node
     }
 
-    /// What kind of value this is, in words.
+    /// Type of the value, in words.
     pub(super) fn kind(&self) -> &'static str {
         match self.value {
             ConfigValue::Null => "nothing",
@@ -121,7 +121,7 @@ impl ConfigNode {
         }
     }
 
-    /// As JSON; `hide` decides what becomes `***`.
+    /// Converts to JSON. Values that `hide` selects become `***`.
     pub(super) fn to_json(&self, hide: &dyn Fn(&ConfigPath, &ConfigNode) -> bool) -> serde_json::Value {
         self.json_at(&ConfigPath::root(), hide)
     }
@@ -145,7 +145,7 @@ impl ConfigNode {
     }
 }
 
-/// The steps from the root to a node: keys, and `[n]` for items of lists.
+/// Path from the root to a node: keys, and `[n]` for items of lists.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ConfigPath(pub(super) Vec<String>);
 
@@ -154,7 +154,7 @@ impl ConfigPath {
         ConfigPath(Vec::new())
     }
 
-    /// A path of keys.
+    /// Creates a path of keys.
     pub(super) fn of(keys: &[&str]) -> Self {
         ConfigPath(keys.iter().map(|key| (*key).to_owned()).collect())
     }
@@ -169,7 +169,7 @@ impl ConfigPath {
         self.key(&format!("[{index}]"))
     }
 
-    /// The server whose entry the path leads into.
+    /// Server whose entry the path leads into.
     pub(super) fn server(&self) -> Option<&str> {
         match self.0.as_slice() {
             [servers, name, ..] if servers == "servers" => Some(name),
@@ -185,6 +185,7 @@ impl ConfigPath {
 impl fmt::Display for ConfigPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, step) in self.0.iter().enumerate() {
+            // A key such as "a.b" is shown in quotes, or it would look like two keys.
             let plain = step.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '$'));
             match index_of(step) {
                 Some(_) => f.write_str(step)?,

@@ -1,7 +1,7 @@
 //! Streamable HTTP: the listener, and the checks before a message is read.
 //!
-//! Owns connections and the three HTTP methods. Does not own JSON-RPC. Invariant: every request is recorded before it
-//! is checked.
+//! Owns connections and the three HTTP methods. Does not own JSON-RPC. Invariant: a request whose
+//! body arrives is recorded before it is checked.
 
 use std::{
     io,

@@ -1,7 +1,7 @@
 //! WebSocket: one message in each text frame, joined to a pipe of lines.
 //!
 //! Owns the handshake and the frames. Does not read the messages. Invariant: a fault ends the connection without a
-//! close frame, and every other end sends one.
+//! close frame, and a stop of the server sends one.
 
 use std::sync::Arc;
 

@@ -1,26 +1,26 @@
-//! Clients whose config files are read, and what tells their forms apart.
+//! Clients whose config files Moongate reads, and the marks of their formats.
 //!
-//! Owns the table of clients: units of numbers, spellings of references. Does not rewrite anything. Invariant: where a
-//! form does not say whose it is, nothing is guessed: numbers have no unit, and only `${...}` is a reference.
+//! Owns the table of clients: units of numbers, and styles of references. Does not rewrite anything. Invariant: an
+//! unknown client's file is not guessed at: numbers have no unit, and only `${...}` is a reference.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::super::tree::{ConfigNode, ConfigValue};
 
-/// What a number without a unit counts.
+/// Unit of a number in a client's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TimeUnit {
     Seconds,
     Milliseconds,
 }
 
-/// A spelling of references, beside `${...}`, that a client replaces.
+/// Style of references, besides `${...}`, that a client replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReferenceStyle {
     /// `$NAME`
     Dollar,
-    /// `$(echo $NAME)` and `$(cat FILE)`; other commands are not run.
+    /// `$(echo $NAME)` and `$(cat FILE)`. Other commands are not run.
     Shell,
     /// `%NAME%`
     Percent,
@@ -28,18 +28,18 @@ pub(super) enum ReferenceStyle {
     Braces,
     /// `${{ secrets.NAME }}`
     Secrets,
-    /// `{{NAME}}`, which stands for something of each user.
+    /// `{{NAME}}`, which differs for each user.
     PerUser,
 }
 
-/// A client's form of a config file.
+/// Format of a client's config file.
 #[derive(Debug, PartialEq)]
 pub(super) struct ClientFormat {
-    /// The client, as messages call it.
+    /// Name of the client in messages.
     pub(super) title: &'static str,
-    /// What a number as `timeout` counts; `None`: it has to be said.
+    /// Unit of a number as `timeout`. `None` if the config must name one.
     pub(super) unit: Option<TimeUnit>,
-    /// The references that it replaces.
+    /// References that the client replaces.
     pub(super) references: &'static [ReferenceStyle],
 }
 
@@ -50,9 +50,9 @@ const fn format(title: &'static str, unit: Option<TimeUnit>, references: &'stati
 use ReferenceStyle::{Braces, Dollar, PerUser, Percent, Secrets, Shell};
 use TimeUnit::{Milliseconds, Seconds};
 
-/// Our own form.
+/// Moongate's own format.
 pub(super) const OWN: ClientFormat = format("Moongate", None, &[]);
-/// The form that most clients share.
+/// Format that most clients share.
 pub(super) const SHARED: ClientFormat = format("the client", None, &[]);
 pub(super) const VS_CODE: ClientFormat = format("VS Code", None, &[]);
 pub(super) const CODEX: ClientFormat = format("Codex", Some(Seconds), &[]);
@@ -71,7 +71,7 @@ pub(super) const LIBRECHAT: ClientFormat = format("LibreChat", Some(Milliseconds
 pub(super) const FIVE_IRE: ClientFormat = format("5ire", None, &[]);
 pub(super) const WITSY: ClientFormat = format("Witsy", None, &[]);
 
-/// Parts of a file's path that say whose it is.
+/// Parts of a file's path that identify its client.
 const PATHS: [(&str, &ClientFormat); 12] = [
     ("cline_mcp_settings.json", &CLINE),
     ("/.cline/", &CLINE),
@@ -101,16 +101,16 @@ const ENTRY_KEYS: [(&str, &ClientFormat); 10] = [
     ("startup", &LIBRECHAT),
 ];
 
-/// The client by the path of its file.
+/// Identifies the client by the path of its file.
 pub(super) fn by_path(path: Option<&Path>) -> Option<&'static ClientFormat> {
     let path = format!("/{}", path?.to_string_lossy().replace('\\', "/"));
     PATHS.iter().find(|(part, _)| path.contains(part)).map(|(_, format)| *format)
 }
 
-/// The client by the keys that its entries have.
+/// Identifies the client by the keys of its entries.
 pub(super) fn by_entries(map: &BTreeMap<String, ConfigNode>) -> Option<&'static ClientFormat> {
     let has = |key: &str| map.values().filter_map(ConfigNode::as_table).any(|entry| entry.contains_key(key));
-    // `streamableHttp` is Cline's way to write it, and numbers there are seconds.
+    // Only Cline writes `streamableHttp`. Its numbers are seconds.
     let cline = map.values().any(|entry| {
         entry.child("type").and_then(ConfigNode::as_text) == Some("streamableHttp")
             && entry.child("autoApprove").is_some()
@@ -119,9 +119,10 @@ pub(super) fn by_entries(map: &BTreeMap<String, ConfigNode>) -> Option<&'static 
     known.or(cline.then_some(&CLINE))
 }
 
-/// The client of an `mcp` table with a server for each key.
+/// Identifies the client of an `mcp` table with a server for each key.
 pub(super) fn of_mcp_table(map: &BTreeMap<String, ConfigNode>, path: Option<&Path>) -> &'static ClientFormat {
     let types = ["stdio", "http", "sse"];
+    // Crush and OpenCode share the key. Only Crush has these types and `disabled_tools`.
     let crush = map.values().any(|entry| {
         let kind = entry.child("type").and_then(ConfigNode::as_text);
         kind.is_some_and(|kind| types.contains(&kind)) || entry.child("disabled_tools").is_some()
@@ -129,7 +130,7 @@ pub(super) fn of_mcp_table(map: &BTreeMap<String, ConfigNode>, path: Option<&Pat
     by_path(path).unwrap_or(if crush { &CRUSH } else { &OPENCODE })
 }
 
-/// Whether a table says how a server is reached.
+/// True if a table says how to reach a server.
 pub(super) fn is_server(node: &ConfigNode) -> bool {
     const WAYS: [&str; 10] =
         ["url", "command", "cmd", "uri", "serverUrl", "httpUrl", "server_url", "http_url", "baseUrl", "tcp"];

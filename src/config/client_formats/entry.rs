@@ -1,7 +1,7 @@
-//! One server's entry in a client's file, as ours.
+//! Conversion of a server's entry in a client's file into ours.
 //!
-//! Owns other names of our keys, and values that clients write in another form. Does not check values (`check`).
-//! Invariant: an entry with only our keys is left as it is.
+//! Owns aliases of our keys, and values in forms of clients. Does not check values (`check`). Invariant: an entry with
+//! only our keys stays as it is.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::ignored::IgnoredSettings;
 use super::references::{self, EditorInputs};
 use super::tools;
 
-/// Other names of our keys.
+/// Aliases of our keys.
 pub(in super::super) const ALIASES: [(&str, &str); 21] = [
     ("serverUrl", "url"),
     ("httpUrl", "url"),
@@ -37,7 +37,7 @@ pub(in super::super) const ALIASES: [(&str, &str); 21] = [
     ("tool_timeout", "timeout"),
 ];
 
-/// How clients say what a server is, and what that is here; nothing: the URL says it.
+/// Types of servers as clients write them, with ours. An empty text means that the URL decides.
 const TYPES: [(&str, &str); 16] = [
     ("stdio", "stdio"),
     ("STDIO", "stdio"),
@@ -57,7 +57,7 @@ const TYPES: [(&str, &str); 16] = [
     ("remote", ""),
 ];
 
-/// Keys that hold a time in a unit of their own, with ours.
+/// Keys with a time in a fixed unit, with our key.
 const TIMED: [(&str, &str, TimeUnit); 9] = [
     ("connectionTimeout", "connect_timeout", TimeUnit::Milliseconds),
     ("startup_timeout_sec", "start_timeout", TimeUnit::Seconds),
@@ -70,12 +70,12 @@ const TIMED: [(&str, &str, TimeUnit); 9] = [
     ("timeout_ms", "timeout", TimeUnit::Milliseconds),
 ];
 
-/// The accepted spellings of a server's type.
+/// Accepted names of a server's type.
 pub(in super::super) fn type_names() -> Vec<&'static str> {
     TYPES.iter().map(|(name, _)| *name).collect()
 }
 
-/// An entry on its way to our form.
+/// Entry of a server during its conversion.
 pub(super) struct ClientEntry<'a> {
     pub(super) path: &'a ConfigPath,
     pub(super) table: &'a mut BTreeMap<String, ConfigNode>,
@@ -87,7 +87,7 @@ pub(super) struct ClientEntry<'a> {
 }
 
 impl ClientEntry<'_> {
-    /// Rewrites it.
+    /// Converts the entry.
     pub(super) fn convert(mut self) {
         let foreign = *self.format != OWN;
         if foreign {
@@ -96,6 +96,7 @@ impl ClientEntry<'_> {
         self.lift("config");
         self.lift("transport");
         self.lift("requestOptions");
+        // After the tables are lifted: their keys may be aliases too.
         self.command_table();
         for (alias, key) in ALIASES {
             self.rename(alias, key);
@@ -106,11 +107,13 @@ impl ClientEntry<'_> {
         self.arguments_as_url();
         self.command(foreign);
         self.approvals();
+        // After the aliases: a time may have come under another name.
         tools::convert(self.path, self.table, self.faults);
         self.times(foreign);
         if foreign {
             self.scalars();
         }
+        // Last: every key that is left is unknown to the steps before.
         self.ignored.take_from(self.path, self.table, foreign);
     }
 
@@ -118,7 +121,7 @@ impl ClientEntry<'_> {
         self.faults.about(self.path).error(kind, place, message, fix);
     }
 
-    /// The client's references, as ours, in every text.
+    /// Rewrites the client's references in every text.
     fn references(&mut self) {
         for (key, node) in self.table.iter_mut() {
             let path = self.path.key(key);
@@ -126,7 +129,7 @@ impl ClientEntry<'_> {
         }
     }
 
-    /// What stands in a table of its own belongs to the entry.
+    /// Moves the keys of an inner table into the entry.
     fn lift(&mut self, key: &str) {
         if self.table.get(key).is_none_or(|node| node.as_table().is_none()) {
             return;
@@ -138,7 +141,7 @@ impl ClientEntry<'_> {
         }
     }
 
-    /// `command = { path, args, env }`.
+    /// Unpacks `command = { path, args, env }`.
     fn command_table(&mut self) {
         if self.table.get("command").is_none_or(|node| node.child("path").is_none()) {
             return;
@@ -160,6 +163,7 @@ impl ClientEntry<'_> {
                     there.entry(key).or_insert(node);
                 }
             }
+            // Some clients write the same URL under two names.
             (Some(there), value) if *there == value => {}
             _ => {
                 let what = if key == "url" { "two URLs".to_owned() } else { format!("`{key}` twice") };
@@ -169,7 +173,7 @@ impl ClientEntry<'_> {
         }
     }
 
-    /// Credentials that are the names of variables.
+    /// Turns credentials into headers and variables. Some clients give only the name of a variable.
     fn credentials(&mut self) {
         let mut headers: Vec<(String, ConfigNode)> = Vec::new();
         let mut env: Vec<(String, ConfigNode)> = Vec::new();
@@ -188,7 +192,7 @@ impl ClientEntry<'_> {
                 headers.extend(value.map(|value| (header, value)));
             }
         }
-        // Those of `env_vars` may be missing; those of `env_keys` are secrets that the server needs.
+        // Variables of `env_vars` may be missing. Those of `env_keys` are secrets that the server needs.
         for (key, default) in [("env_vars", ":-"), ("env_keys", "")] {
             let Some(ConfigNode { value: ConfigValue::List(names), .. }) = self.table.remove(key) else { continue };
             for node in names {
@@ -205,6 +209,7 @@ impl ClientEntry<'_> {
         let node = self.table.entry(key.to_owned()).or_insert_with(|| ConfigNode::table(place));
         let Some(table) = node.as_table_mut() else { return };
         for (name, node) in entries {
+            // Names of headers have no case, and an entry's own value wins.
             let there = table.keys().any(|other| other.eq_ignore_ascii_case(&name));
             if !there {
                 table.insert(name, node);
@@ -212,7 +217,7 @@ impl ClientEntry<'_> {
         }
     }
 
-    /// `disabled`, `isActive` and `state` become `enabled`.
+    /// Turns `disabled`, `isActive` and `state` into `enabled`.
     fn switch(&mut self) {
         if let Some(node) = self.table.get("state")
             && let Some(state @ ("enabled" | "disabled")) = node.as_text()
@@ -240,7 +245,7 @@ impl ClientEntry<'_> {
         }
     }
 
-    /// The types that clients know become ours; they also say `transport`.
+    /// Turns a client's types into ours. Clients also write them under `transport`.
     fn kind(&mut self, foreign: bool) {
         for key in ["type", "transport", "transportType"] {
             let Some(mut node) = self.table.remove(key) else { continue };
@@ -251,14 +256,15 @@ impl ClientEntry<'_> {
                 Some(meaning) => node.value = ConfigValue::Text(meaning.to_owned()),
                 None => {}
             }
-            // Our `transport` has no word for programs, and its `http` rules HTTP+SSE out, which clients' does not.
+            // Our `transport` has no word for programs. Its `http` also excludes HTTP+SSE, which a client's `http` does
+            // not.
             let as_type = key == "transportType" || meaning == Some("stdio") || (foreign && meaning.is_some());
             let key = if as_type { "type" } else { key };
             self.table.entry(key.to_owned()).or_insert(node);
         }
     }
 
-    /// One client keeps the arguments of a program in `url`.
+    /// Moves the arguments of a program from `url` to `args`. One client keeps them there.
     fn arguments_as_url(&mut self) {
         let is_program = self.table.contains_key("command") && !self.table.contains_key("args");
         if *self.format != WITSY || !is_program {
@@ -270,11 +276,12 @@ impl ClientEntry<'_> {
         self.table.insert("args".to_owned(), ConfigNode { value: ConfigValue::List(words), ..node });
     }
 
-    /// A command may be a list, or in clients' files one line.
+    /// Splits a command that is a list or, in clients' files, one line.
     fn command(&mut self, foreign: bool) {
         let Some(node) = self.table.get_mut("command") else { return };
         let words: Vec<ConfigNode> = match &mut node.value {
             ConfigValue::List(words) => std::mem::take(words),
+            // A path with spaces is one word if such a file exists.
             ConfigValue::Text(line) if foreign && line.trim().contains(char::is_whitespace) && !is_file(line) => {
                 let place = node.span;
                 split(line).into_iter().map(|word| ConfigNode::new(ConfigValue::Text(word), place)).collect()
@@ -295,11 +302,12 @@ impl ClientEntry<'_> {
         let args = self.table.entry("args".to_owned());
         let args = args.or_insert_with(|| ConfigNode { key, ..ConfigNode::new(ConfigValue::List(Vec::new()), place) });
         if let ConfigValue::List(args) = &mut args.value {
+            // The words of the command come before the arguments.
             args.splice(0..0, rest);
         }
     }
 
-    /// A table of tools that only says which calls the client's user approves.
+    /// Ignores a table of tools that only has the approvals of the client's user.
     fn approvals(&mut self) {
         let approves = |node: &ConfigNode| node.as_table().is_some_and(|tool| tool.contains_key("approval_mode"));
         let only_approves = |table: &BTreeMap<String, ConfigNode>| !table.is_empty() && table.values().all(approves);
@@ -310,7 +318,7 @@ impl ClientEntry<'_> {
         }
     }
 
-    /// Numbers become times with the client's unit.
+    /// Gives numbers the client's unit of time.
     fn times(&mut self, foreign: bool) {
         for (key, ours, unit) in TIMED {
             let Some(node) = self.table.remove(key) else { continue };
@@ -334,7 +342,7 @@ impl ClientEntry<'_> {
         }
     }
 
-    /// Numbers and switches as texts, where only texts make sense.
+    /// Turns numbers and booleans into text where only text makes sense.
     fn scalars(&mut self) {
         for key in ["env", "headers", "args"] {
             let Some(node) = self.table.get_mut(key) else { continue };
@@ -359,6 +367,7 @@ fn rewrite(
             Ok(rewritten) => *text = rewritten,
             Err((message, fix)) => {
                 faults.about(path).error(ProblemKind::Reference, node.span, format!("`{path}`: {message}"), fix);
+                // The problem is reported. A null keeps the check from reporting it again.
                 node.value = ConfigValue::Null;
             }
         },
@@ -375,7 +384,7 @@ fn rewrite(
     }
 }
 
-/// A number, or the text of one, as a time.
+/// Converts a number, or the text of one, into a time.
 fn with_unit(value: &ConfigValue, unit: TimeUnit) -> Option<ConfigValue> {
     let number = match value {
         #[allow(clippy::cast_precision_loss, reason = "no time is so long")]
@@ -388,6 +397,7 @@ fn with_unit(value: &ConfigValue, unit: TimeUnit) -> Option<ConfigValue> {
         TimeUnit::Seconds => number * 1000.0,
         TimeUnit::Milliseconds => number,
     };
+    // No config means a time above this bound, and such numbers lose digits.
     if !milliseconds.is_finite() || !(0.0..1e15).contains(&milliseconds) {
         return None;
     }
@@ -404,12 +414,12 @@ fn as_text(node: &mut ConfigNode) {
     }
 }
 
-/// Whether a program is called like this, white space included.
+/// True if a program has this name, white space included.
 fn is_file(line: &str) -> bool {
     line.contains('/') && std::path::Path::new(line).is_file()
 }
 
-/// The words of a command line, as a shell would take them apart, without anything else that a shell does.
+/// Splits a command line into words as a shell does, without any other work of a shell.
 fn split(line: &str) -> Vec<String> {
     let (mut words, mut word, mut open) = (Vec::new(), String::new(), false);
     let mut quote: Option<char> = None;
@@ -429,6 +439,7 @@ fn split(line: &str) -> Vec<String> {
             (c, None) => word.push(c),
         }
     }
+    // An open quote at the end counts as closed, and '' is an empty word.
     if open || !word.is_empty() {
         words.push(word);
     }

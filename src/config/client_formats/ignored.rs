@@ -1,7 +1,7 @@
-//! Settings of clients that mean nothing to a gateway.
+//! Settings of clients that have no meaning for a gateway.
 //!
-//! Owns their names, and says all of a file's in one warning. Does not judge values. Invariant: what restricts a server
-//! is never ignored (`tools`); a key that is in no list is an error (`check`).
+//! Owns their names, and one warning for all of a file's. Does not check values. Invariant: a restriction of a server
+//! is never ignored (`tools`), and a key in no list is an error (`check`).
 
 use std::collections::BTreeMap;
 
@@ -64,34 +64,34 @@ const CLIENT_KEYS: [&str; 52] = [
     "watchPaths",
 ];
 
-/// What is named of them; the rest is counted.
+/// Limit of keys that the warning names. It counts the rest.
 const NAMED_MAX: usize = 12;
 
-/// The settings of a file that mean nothing here.
+/// Settings of a file that have no meaning here.
 #[derive(Default)]
 pub(super) struct IgnoredSettings(Vec<(SourceSpan, String)>);
 
 impl IgnoredSettings {
-    /// Takes the client's own keys out of an entry.
+    /// Removes the client's own keys from an entry.
     pub(super) fn take_from(&mut self, path: &ConfigPath, table: &mut BTreeMap<String, ConfigNode>, foreign: bool) {
-        // In our own form it is a restriction, which is refused as long as it cannot be kept.
+        // In our own format `sandbox` is a restriction. It is refused, since this version cannot enforce it.
         for key in CLIENT_KEYS.into_iter().filter(|key| foreign || *key != "sandbox") {
             if let Some(node) = table.remove(key) {
                 self.add(node.key, path.key(key).to_string());
             }
         }
-        // What our own `connect` writes for clients that would otherwise log in by themselves.
+        // `moongate connect` writes `oauth = false` for clients that would otherwise start a login.
         if table.get("oauth").is_some_and(|node| node.value == super::super::tree::ConfigValue::Bool(false)) {
             table.remove("oauth");
         }
     }
 
-    /// Notes one.
+    /// Adds a setting.
     pub(super) fn add(&mut self, place: SourceSpan, what: String) {
         self.0.push((place, what));
     }
 
-    /// Says all of them at once.
+    /// Reports all of them in one warning.
     pub(super) fn report(mut self, title: &str, faults: &mut ProblemCollector) {
         self.0.sort_by_key(|(place, _)| place.start);
         let Some((place, _)) = self.0.first() else { return };
@@ -103,6 +103,7 @@ impl IgnoredSettings {
         let is_one = self.0.len() == 1;
         let (are, it) = if is_one { ("is a setting of", "means") } else { ("are settings of", "mean") };
         let message = format!("{}{more} {are} {title}, and {it} nothing here", named.join(", "));
+        // This one changes how the server behaves, so it gets its own fix.
         let env_file = self.0.iter().any(|(_, what)| what.ends_with(".envFile") || what.ends_with(".env_file"));
         let fix = match env_file {
             true => "put the variables of the file into `env`; remove the others to silence this",

@@ -1,7 +1,7 @@
-//! Files of MCP clients, read as ours.
+//! Config files of MCP clients, converted into ours.
 //!
-//! Owns the way from a client's file to `servers`: where its servers are (`wrappers`), whose form it is (`client`), and
-//! each entry (`entry`). Does not check values (`check`). Invariant: a file with only our spellings is left as it is.
+//! Owns the steps from a client's file to `servers`: find the servers (`wrappers`), identify the client (`client`),
+//! convert each entry (`entry`). Does not check values (`check`). Invariant: a file with only our keys stays as it is.
 
 mod client;
 mod entry;
@@ -27,11 +27,11 @@ use entry::ClientEntry as ServerEntry;
 use ignored::IgnoredSettings;
 use wrappers::ServerMap;
 
-/// Keys at the top of a file that hold a client's servers, beside `servers`.
+/// Keys at the top of a file that hold a client's servers, besides `servers`.
 pub(super) const SERVER_MAPS: [&str; 5] =
     ["mcpServers", "mcp_servers", "context_servers", "extensions", "amp.mcpServers"];
 
-/// Rewrites a client's file into ours; `file` is its path.
+/// Converts a client's file into ours. `file` is its path.
 pub(super) fn normalise(tree: &mut ConfigNode, file: Option<&FilePath>, faults: &mut ProblemCollector) {
     let Some(table) = tree.as_table_mut() else { return };
     let mut ignored = IgnoredSettings::default();
@@ -39,6 +39,7 @@ pub(super) fn normalise(tree: &mut ConfigNode, file: Option<&FilePath>, faults: 
     let maps = wrappers::take(table, file, asks.is_some(), &mut ignored);
     let client = maps.iter().map(|map| map.format).find(|format| **format != OWN);
     let switched = switched_off::take(table);
+    // Without a client's servers, an unknown key is a mistake in our own format.
     if client.is_some() {
         ignore_settings_of_client(table, &mut ignored);
     }
@@ -59,7 +60,7 @@ pub(super) fn normalise(tree: &mut ConfigNode, file: Option<&FilePath>, faults: 
     ignored.report(client.map_or("clients", |format| format.title), faults);
 }
 
-/// Says which variables stand for what an editor would ask for.
+/// Warns that variables stand for the inputs that an editor would ask for.
 fn report_inputs(place: Option<SourceSpan>, mut asked: Vec<String>, faults: &mut ProblemCollector) {
     asked.sort();
     asked.dedup();
@@ -74,12 +75,13 @@ fn report_inputs(place: Option<SourceSpan>, mut asked: Vec<String>, faults: &mut
     );
 }
 
-/// Servers of a client by names that they can have here.
+/// Gives servers of a client names that are legal here.
 fn renamed(map: ServerMap, faults: &mut ProblemCollector) -> ServerMap {
     if *map.format == OWN {
         return map;
     }
     let mut entries: BTreeMap<String, ConfigNode> = BTreeMap::new();
+    // Legal names first: they keep theirs, and substitutes avoid them.
     let (legal, other): (Vec<_>, Vec<_>) =
         map.entries.into_iter().partition(|(name, _)| server_names::name_problem(name).is_none());
     entries.extend(legal);
@@ -113,7 +115,7 @@ fn merge(table: &mut BTreeMap<String, ConfigNode>, map: ServerMap, faults: &mut 
     }
 }
 
-/// A client's file may hold its other settings too: whatever is not near one of our keys is left to it.
+/// Ignores other settings of a client in its file: every key that is not close to one of ours.
 fn ignore_settings_of_client(table: &mut BTreeMap<String, ConfigNode>, ignored: &mut IgnoredSettings) {
     let schema = ConfigSchema::read();
     let root = schema.root();
@@ -122,12 +124,12 @@ fn ignore_settings_of_client(table: &mut BTreeMap<String, ConfigNode>, ignored: 
         if name.starts_with("x-") || name == "$schema" {
             return true;
         }
-        // Our sections are tables: nothing else is a misspelt one.
+        // Our sections are tables. A key with another value is no misspelt section.
         let misspelt = || nearest(name, &keys).filter(|_| node.as_table().is_some());
         let known = if keys.contains(&name.as_str()) { Some(name.as_str()) } else { misspelt() };
         let ours = known.is_some_and(|known| match root.key(known).and_then(|rule| rule.keys()) {
             Some(keys) => shares_a_key(node, &keys),
-            // A table with a name for each: those of a client hold something else.
+            // Our tables of names hold tables. Those of clients hold other values.
             None => node.as_table().is_none_or(|table| table.values().all(|entry| entry.as_table().is_some())),
         });
         if !ours {
@@ -137,7 +139,7 @@ fn ignore_settings_of_client(table: &mut BTreeMap<String, ConfigNode>, ignored: 
     });
 }
 
-/// Whether a table has one of these keys, or one that is meant as such; an empty one is taken for ours.
+/// True if a table has one of these keys, or one that was probably meant. An empty table counts as ours.
 fn shares_a_key(node: &ConfigNode, keys: &[&str]) -> bool {
     let ConfigValue::Table(table) = &node.value else { return true };
     table.is_empty() || table.keys().any(|key| keys.contains(&key.as_str()) || nearest(key, keys).is_some())

@@ -1,19 +1,19 @@
-//! References in clients' files, as ours.
+//! References in clients' files, converted into ours.
 //!
-//! Rewrites each client's spellings to `${NAME}` and `${file:PATH}`. Does not look anything up (`expand`). Invariant: a
-//! spelling that the client does not replace is left as it is.
+//! Owns the conversion of each client's style to `${NAME}` and `${file:PATH}`. Does not resolve references (`expand`).
+//! Invariant: a style that the client does not replace stays as it is.
 
 use std::collections::BTreeMap;
 
 use super::client::ReferenceStyle;
 
-/// Why a text cannot be read here: what is wrong, and how to put it right.
+/// Problem of a reference that cannot be converted: message and fix.
 pub(super) type UnreadableReference = (String, &'static str);
 
-/// The inputs that an editor would ask for: their defaults, by their ids.
+/// Defaults of the inputs that an editor would ask for, by id.
 pub(super) type EditorInputs = BTreeMap<String, Option<String>>;
 
-/// A text with the client's references in our spelling; the variables that stand for inputs are added to `asked`.
+/// Converts the references in a text. Adds the variables that stand for inputs to `asked`.
 pub(super) fn rewrite(
     text: &str,
     styles: &[ReferenceStyle],
@@ -27,7 +27,7 @@ pub(super) fn rewrite(
         rest = &rest[at..];
         let (found, taken) = match one(rest, styles, inputs, asked)? {
             Some(found) => found,
-            // What is ours, or nothing, goes through as it is.
+            // Our own references and plain characters pass unchanged.
             None if rest.starts_with("$$") => ("$$".to_owned(), 2),
             None if rest.starts_with("${") => ("${".to_owned(), 2),
             None => (rest[..1].to_owned(), 1),
@@ -39,7 +39,7 @@ pub(super) fn rewrite(
     Ok(out)
 }
 
-/// The reference at the start of a text, as ours, and its length there.
+/// Converts the reference at the start of a text. Returns it with its length in the client's style.
 fn one(
     text: &str,
     styles: &[ReferenceStyle],
@@ -51,6 +51,7 @@ fn one(
         let name = variable(id);
         asked.push(name.clone());
         return Ok(Some(match inputs.get(id) {
+            // A default is plain text to the editor, so its dollar signs must survive our expansion.
             Some(Some(default)) => (format!("${{{name}:-{}}}", default.replace('$', "$$")), taken),
             _ => (format!("${{{name}}}"), taken),
         }));
@@ -81,6 +82,7 @@ fn one(
                 Ok(Some((format!("${{{}}}", name.trim_matches(['$', '{', '}'])), taken)))
             }
             ["cat", path] if !path.starts_with('-') => Ok(Some((format!("${{file:{path}}}"), taken))),
+            // A gateway that runs commands from a copied file would be a trap.
             _ => Err((
                 "a command in a value is not run here".to_owned(),
                 "use an environment variable, `${NAME}`, or a file, `${file:/path}`",
@@ -102,20 +104,20 @@ fn one(
     Ok(None)
 }
 
-/// The name of a variable that a text begins with; empty: none.
+/// Name of a variable at the start of a text, empty if there is none.
 fn name(text: &str) -> &str {
     let end = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(text.len());
     if text.starts_with(|c: char| c.is_ascii_digit()) { "" } else { &text[..end] }
 }
 
-/// What stands between two marks at the start of a text, and the length of all three.
+/// Text between two marks at the start of a text, and the length of all three.
 fn between<'a>(text: &'a str, open: &str, close: &str) -> Option<(&'a str, usize)> {
     let rest = text.strip_prefix(open)?;
     let end = rest.find(close)?;
     Some((&rest[..end], open.len() + end + close.len()))
 }
 
-/// The environment variable for an input.
+/// Name of the environment variable for an input.
 fn variable(id: &str) -> String {
     id.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect()
 }

@@ -1,6 +1,7 @@
-//! Servers and tools that a client's file switches off elsewhere than in their entry.
+//! Servers and tools that a client's file disables outside of their entry.
 //!
-//! Owns those lists of clients. Does not match names (`policy`). Invariant: what the client's user switched off stays so.
+//! Owns the lists where clients do so. Does not match names (`policy`). Invariant: what the client's user disabled
+//! stays disabled.
 
 use std::collections::BTreeMap;
 
@@ -12,17 +13,17 @@ pub(super) const LISTS: [&str; 3] = ["allowed", "excluded", "disabledMcpServers"
 
 type ClientTable = BTreeMap<String, ConfigNode>;
 
-/// What is switched off.
+/// Disabled servers and tools of a file.
 #[derive(Default)]
 pub(super) struct SwitchedOff {
-    /// The only servers that are on.
+    /// Servers that stay enabled. `None` if all do.
     allowed: Option<Vec<String>>,
     servers: Vec<String>,
-    /// Names with the server's in front, in the client's way.
+    /// Tools, with the server's name in front as the client writes it.
     tools: Vec<(String, ConfigNode)>,
 }
 
-/// Whether a table has lists of servers.
+/// True if a table has lists of servers.
 pub(super) fn has_lists(table: &ClientTable) -> bool {
     LISTS.iter().any(|name| table.contains_key(*name))
 }
@@ -63,7 +64,7 @@ fn texts(node: &ConfigNode) -> Vec<String> {
 }
 
 impl SwitchedOff {
-    /// Switches a server, or some of its tools, off.
+    /// Disables a server, or some of its tools.
     pub(super) fn apply(&self, name: &str, server: &mut ConfigNode) {
         let (key, place) = (server.key, server.span);
         let Some(table) = server.as_table_mut() else { return };
@@ -79,7 +80,7 @@ impl SwitchedOff {
     }
 }
 
-/// The tool of this server that a client's pattern over all tools is about.
+/// Finds the tool of this server that a client's pattern over all tools means.
 fn tool_of<'a>(pattern: &'a str, server: &str) -> Option<&'a str> {
     let plain = |text: &str| text.replace(|c: char| !c.is_ascii_alphanumeric(), "_");
     let (pattern, between) = match pattern.strip_prefix("mcp__") {
@@ -87,6 +88,7 @@ fn tool_of<'a>(pattern: &'a str, server: &str) -> Option<&'a str> {
         None => (pattern, "_"),
     };
     let start = format!("{}{between}", plain(server));
+    // Names of servers are ASCII by now, so `start` has as many bytes as characters.
     let head = pattern.char_indices().map(|(at, _)| at).chain([pattern.len()]).find(|at| *at == start.len());
     if let Some(at) = head
         && plain(&pattern[..at]) == plain(&start)
@@ -94,7 +96,7 @@ fn tool_of<'a>(pattern: &'a str, server: &str) -> Option<&'a str> {
     {
         return Some(&pattern[at..]);
     }
-    // The server itself, or everything that begins like it.
+    // The pattern means the server itself, or everything with its beginning.
     let everything = pattern.strip_suffix('*').is_some_and(|head| start.starts_with(&plain(head)));
     (everything || (between == "__" && plain(pattern) == plain(server))).then_some("*")
 }

@@ -1,14 +1,14 @@
-//! Tools that a client's user switched off or chose.
+//! Tools that a client's user disabled or chose.
 //!
-//! Turns clients' lists into `tools.deny` and `tools.allow`. Does not match names (`policy`). Invariant: what was
-//! switched off in the client is never callable through the gateway.
+//! Owns the conversion of clients' lists into `tools.deny` and `tools.allow`. Does not match names (`policy`).
+//! Invariant: a tool that is disabled in the client is never callable through the gateway.
 
 use std::collections::BTreeMap;
 
 use super::super::problem::{ProblemCollector, ProblemKind};
 use super::super::tree::{ConfigNode, ConfigPath, ConfigValue};
 
-/// Keys with tools that are switched off.
+/// Keys with disabled tools.
 const DENIED: [&str; 8] = [
     "disabledTools",
     "disabled_tools",
@@ -20,7 +20,7 @@ const DENIED: [&str; 8] = [
     "excludedTools",
 ];
 
-/// Keys with the only tools that there are.
+/// Keys with the only enabled tools.
 const ALLOWED: [&str; 8] = [
     "includeTools",
     "include_tools",
@@ -34,7 +34,7 @@ const ALLOWED: [&str; 8] = [
 
 /// Moves the lists of an entry into its `tools`.
 pub(super) fn convert(path: &ConfigPath, table: &mut BTreeMap<String, ConfigNode>, faults: &mut ProblemCollector) {
-    // A list as `tools` is what the entry may use.
+    // A list as `tools` names the tools that the entry may use.
     if table.get("tools").is_some_and(|node| matches!(node.value, ConfigValue::List(_)))
         && let Some(node) = table.remove("tools")
     {
@@ -43,7 +43,7 @@ pub(super) fn convert(path: &ConfigPath, table: &mut BTreeMap<String, ConfigNode
     for (keys, list) in [(DENIED, "deny"), (ALLOWED, "allow")] {
         for key in keys {
             let Some(node) = table.remove(key) else { continue };
-            // An empty list of this name means all of them.
+            // An empty list under this key means all tools.
             if key == "available_tools" && node.value == ConfigValue::List(Vec::new()) {
                 continue;
             }
@@ -52,7 +52,7 @@ pub(super) fn convert(path: &ConfigPath, table: &mut BTreeMap<String, ConfigNode
     }
 }
 
-/// Switches one tool of an entry off.
+/// Disables one tool of an entry.
 pub(super) fn deny(table: &mut BTreeMap<String, ConfigNode>, tool: &str, node: &ConfigNode) {
     let item = ConfigNode { value: ConfigValue::Text(tool.to_owned()), ..node.clone() };
     let list = ConfigNode { value: ConfigValue::List(vec![item]), ..node.clone() };
@@ -67,6 +67,7 @@ fn add(
     mut node: ConfigNode,
     faults: &mut ProblemCollector,
 ) {
+    // Some clients write the names in one text, with commas.
     if let ConfigValue::Text(text) = &node.value {
         let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
         let place = node.span;
@@ -89,6 +90,7 @@ fn add(
         },
         Some(_) => false,
     });
+    // Two lists of one kind add up. A value that is no list cannot be joined.
     if there != Some(true) {
         let message = format!("`{path}` says in two ways which tools there are");
         faults.about(path).error(ProblemKind::Conflict, key, message, "keep `tools.allow` and `tools.deny`");

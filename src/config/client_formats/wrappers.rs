@@ -1,7 +1,7 @@
-//! Where a client's file has its servers.
+//! Keys of a client's file that hold its servers.
 //!
-//! Owns the keys that hold them, and whose form each is. Does not rewrite an entry (`entry`). Invariant: what is taken out
-//! of the tree comes back as servers, or is named as ignored.
+//! Owns these keys, and the client that each belongs to. Does not convert an entry (`entry`). Invariant: everything
+//! taken out of the tree comes back as a server, or is named as ignored.
 
 use std::collections::BTreeMap;
 use std::path::Path as FilePath;
@@ -15,7 +15,7 @@ use super::references::EditorInputs;
 /// Types of entries that are parts of the client itself.
 const BUILT_IN: [&str; 5] = ["builtin", "platform", "frontend", "inline_python", "native"];
 
-/// The servers of one key of a file.
+/// Servers under one key of a file.
 pub(super) struct ServerMap {
     pub(super) format: &'static ClientFormat,
     pub(super) entries: BTreeMap<String, ConfigNode>,
@@ -25,7 +25,7 @@ pub(super) struct ServerMap {
 
 type NodeTable = BTreeMap<String, ConfigNode>;
 
-/// The inputs that an editor would ask for, and where they are.
+/// Reads the inputs that an editor would ask for, and their place.
 pub(super) fn inputs(table: &mut NodeTable) -> Option<(SourceSpan, EditorInputs)> {
     let own = table.remove("inputs");
     let nested = table.get_mut("mcp").and_then(ConfigNode::as_table_mut).and_then(|mcp| mcp.remove("inputs"));
@@ -47,7 +47,7 @@ pub(super) fn take(
     maps.extend(moongate_servers(table, file, asks));
     for key in super::SERVER_MAPS {
         let Some(node) = table.get(key) else { continue };
-        // Other programs call other things extensions.
+        // Other programs have other things under `extensions`.
         if key == "extensions" && !of_goose(node) {
             continue;
         }
@@ -65,11 +65,13 @@ pub(super) fn take(
             };
             match map(node, format) {
                 Ok(map) => maps.push(map),
+                // A value of the wrong type goes back, so that the check reports it.
                 Err(node) => drop(table.insert(key.to_owned(), node)),
             }
         }
     }
     maps.extend(of_mcp(table, file, ignored));
+    // Only as a last resort: such a file has no mark of a client at all.
     if maps.is_empty() {
         maps.extend(bare(table));
     }
@@ -79,7 +81,7 @@ pub(super) fn take(
     maps
 }
 
-/// `servers`, which is ours unless the file shows that it is an editor's.
+/// Takes `servers`. It is ours unless the file shows that it is an editor's.
 fn moongate_servers(table: &mut NodeTable, file: Option<&FilePath>, asks: bool) -> Option<ServerMap> {
     let node = table.get("servers")?;
     let list = matches!(node.value, ConfigValue::List(_));
@@ -87,6 +89,7 @@ fn moongate_servers(table: &mut NodeTable, file: Option<&FilePath>, asks: bool) 
     let json = file.and_then(FileFormat::of) == Some(FileFormat::Json);
     let format = match list {
         true => &client::FIVE_IRE,
+        // VS Code has `servers` in a file of its own, and `inputs` beside them.
         false if asks || (json && alone()) => &client::VS_CODE,
         false => &client::OWN,
     };
@@ -103,7 +106,7 @@ fn moongate_servers(table: &mut NodeTable, file: Option<&FilePath>, asks: bool) 
     }
 }
 
-/// A map of servers, or a list of them with their names inside.
+/// Reads a map of servers, or a list of them with their names inside.
 fn map(node: ConfigNode, format: &'static ClientFormat) -> Result<ServerMap, ConfigNode> {
     let (key, place) = (node.key, node.span);
     let entries = match node.value {
@@ -114,13 +117,13 @@ fn map(node: ConfigNode, format: &'static ClientFormat) -> Result<ServerMap, Con
     Ok(ServerMap { format, entries, key, place })
 }
 
-/// The items of a list by the names that they have inside.
+/// Maps the items of a list by the names inside them.
 fn named(items: Vec<ConfigNode>) -> NodeTable {
     let mut entries = NodeTable::new();
     for (i, mut item) in items.into_iter().enumerate() {
         let mut name = None;
         if let Some(table) = item.as_table_mut() {
-            // An item with a key of its own has its name for people.
+            // In an item with a `key`, `name` is the title for people.
             let keyed = table.contains_key("key");
             for key in ["key", "name", "id", "uuid"] {
                 if name.is_none() {
@@ -134,6 +137,7 @@ fn named(items: Vec<ConfigNode>) -> NodeTable {
         let name = name.filter(|name| !name.is_empty()).unwrap_or_else(|| format!("server-{}", i + 1));
         let mut free = name.clone();
         let mut number = 2_u32;
+        // Two servers may have one name in a list, and none may get lost.
         while entries.contains_key(&free) {
             free = format!("{name}-{number}");
             number += 1;
@@ -143,7 +147,7 @@ fn named(items: Vec<ConfigNode>) -> NodeTable {
     entries
 }
 
-/// The forms of `mcp`: `mcp.servers`, or a server for each of its keys.
+/// Reads the forms of `mcp`: `mcp.servers`, or a server for each key.
 fn of_mcp(table: &mut NodeTable, file: Option<&FilePath>, ignored: &mut IgnoredSettings) -> Vec<ServerMap> {
     let mut maps = Vec::new();
     if let Some(node) = table.remove("mcp.servers") {
@@ -155,6 +159,7 @@ fn of_mcp(table: &mut NodeTable, file: Option<&FilePath>, ignored: &mut IgnoredS
     let Some(mcp) = table.get_mut("mcp") else { return maps };
     let (key, place) = (mcp.key, mcp.span);
     let Some(inner) = mcp.as_table_mut() else { return maps };
+    // A server may itself be called "servers".
     if let Some(servers) = inner.get("servers").filter(|node| !is_server(node)) {
         let format = if matches!(servers.value, ConfigValue::List(_)) { &client::WITSY } else { &client::VS_CODE };
         if let Some(node) = inner.remove("servers") {
@@ -171,6 +176,7 @@ fn of_mcp(table: &mut NodeTable, file: Option<&FilePath>, ignored: &mut IgnoredS
         let format = client::of_mcp_table(&entries, file);
         maps.push(ServerMap { format, entries, key, place });
     }
+    // Without servers and without lists, `mcp` is not a client's.
     if maps.is_empty() && !super::switched_off::has_lists(inner) {
         return maps;
     }
@@ -187,7 +193,7 @@ fn of_mcp(table: &mut NodeTable, file: Option<&FilePath>, ignored: &mut IgnoredS
     maps
 }
 
-/// Servers without a key around them.
+/// Reads servers without a key around them.
 fn bare(table: &mut NodeTable) -> Option<ServerMap> {
     let named = |(key, node): (&String, &ConfigNode)| key == "$schema" || is_server(node);
     let first = table.iter().find(|(_, node)| is_server(node)).map(|(_, node)| (node.key, node.span))?;
@@ -200,7 +206,7 @@ fn bare(table: &mut NodeTable) -> Option<ServerMap> {
     Some(ServerMap { format: &client::SHARED, entries, key: first.0, place: first.1 })
 }
 
-/// Whether these extensions are servers, as Goose has them.
+/// True if these extensions are servers, as in Goose.
 fn of_goose(node: &ConfigNode) -> bool {
     let entries = node.as_table().map(|table| table.values().collect::<Vec<_>>()).unwrap_or_default();
     let goose = |entry: &&ConfigNode| {
@@ -210,7 +216,7 @@ fn of_goose(node: &ConfigNode) -> bool {
     !entries.is_empty() && entries.iter().all(goose)
 }
 
-/// Parts of the client itself, and what its own extensions bring, are no servers.
+/// Leaves out parts of the client itself, and servers that its extensions bring.
 fn leave_out_built_in(map: &mut ServerMap, ignored: &mut IgnoredSettings) {
     let zed = *map.format == client::ZED;
     if zed {

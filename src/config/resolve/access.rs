@@ -1,7 +1,7 @@
-//! The views and keys of a config.
+//! Views and keys of a config.
 //!
-//! Owns what they mean, and that the names in them exist. Does not check credentials (`auth`). Invariant: a view's name
-//! leads to that view and to nothing else.
+//! Owns their meaning, and checks that the names in them exist. Does not check credentials (`auth`). Invariant: a
+//! view's path leads to that view alone.
 
 use super::{PlanResolver, unknown_name_fix};
 use crate::auth::{KeyHash, KeySettings};
@@ -12,10 +12,10 @@ use crate::config::server_names::is_name_character;
 use crate::config::tree::ConfigPath;
 use crate::policy::GlobList;
 
-/// Names that a view cannot have: they are paths of their own.
+/// Names that a view cannot have: the gateway serves these paths itself.
 const RESERVED: [&str; 1] = ["sse"];
 
-/// A key shorter than this can be guessed.
+/// Length in bytes below which a key can be guessed.
 const SHORT: usize = 16;
 
 impl PlanResolver<'_> {
@@ -26,6 +26,7 @@ impl PlanResolver<'_> {
             self.view_name(name, &path);
             let servers = path.key("servers");
             for (i, server) in view.servers.iter().flatten().enumerate() {
+                // Names are checked against all servers: a disabled one may come back without a change of the view.
                 let names = self.server_names();
                 if !names.contains(&server.as_str()) {
                     let path = servers.item(i);
@@ -64,6 +65,7 @@ impl PlanResolver<'_> {
         for (i, key) in file.auth.keys.iter().enumerate() {
             let path = ConfigPath::of(&["auth", "keys"]).item(i);
             let Some(settings) = self.key(key, &path) else { continue };
+            // Logs and limits tell keys apart by name.
             if let Some(twin) = keys.iter().find(|other| other.name == settings.name) {
                 let message = format!("two keys are called {:?}", twin.name);
                 self.error(ProblemKind::Conflict, &path.key("name"), message, "give each key its own name");
@@ -97,6 +99,7 @@ impl PlanResolver<'_> {
             }
         }
         let expires = match expires {
+            // A mistake in the date has been reported. The key must not become one without an end.
             Some(expires) => Some(expires?),
             None => None,
         };
@@ -128,6 +131,7 @@ impl PlanResolver<'_> {
         let text = key?;
         let path = path.key("key");
         if text.is_empty() {
+            // The hash of an empty text would let in a client that sends an empty key.
             let message = format!("`{path}` is empty: whoever sends no key would have it");
             self.error(ProblemKind::Value, &path, message, "set it; `moongate key new NAME` prints a new key");
         } else if text.len() < SHORT {
@@ -144,6 +148,7 @@ impl PlanResolver<'_> {
     fn expires(&mut self, path: &ConfigPath, text: &str) -> Option<jiff::Timestamp> {
         let text = text.trim();
         let timestamp = text.parse::<jiff::Timestamp>().ok().or_else(|| {
+            // Only a whole date: a time without an offset would be ambiguous.
             let date = text.len() == 10;
             let date = date.then(|| text.parse::<jiff::civil::Date>().ok()).flatten()?;
             date.to_zoned(jiff::tz::TimeZone::UTC).ok().map(|zoned| zoned.timestamp())

@@ -1,7 +1,7 @@
-//! The keys of operators.
+//! Keys of operators.
 //!
-//! Owns what they mean, and the warning of a listener that others may reach. Does not check requests (`auth`).
-//! Invariant: no key opens both the endpoints and the admin listener.
+//! Owns their meaning, and the warning about a listener that other machines can reach. Does not check requests
+//! (`auth`). Invariant: no key opens both the endpoints and the admin listener.
 
 use super::PlanResolver;
 use crate::auth::{AdminAccess, AdminKey, AdminRole, KeySettings, MetricsAccess};
@@ -11,7 +11,7 @@ use crate::config::tree::ConfigPath;
 use crate::front::ListenAddress;
 
 impl PlanResolver<'_> {
-    /// `clients` are the keys of clients, `listener` is where operators connect.
+    /// Resolves the keys of operators. `clients` are the keys of clients, `listener` is the admin listener.
     pub(super) fn admin_access(
         &mut self,
         file: &ConfigFile,
@@ -50,6 +50,7 @@ impl PlanResolver<'_> {
             );
             (message, "add `[[admin.keys]]` (`moongate key new NAME --admin` prints an entry), or listen on 127.0.0.1")
         };
+        // A warning, not an error: scrapers of metrics often stand on other machines.
         let open = if metrics == MetricsAccess::Open { "; whoever reaches it can read the metrics" } else { "" };
         self.warn(&path, message + open, fix);
     }
@@ -65,6 +66,7 @@ impl PlanResolver<'_> {
                 self.error(ProblemKind::Conflict, &path.key("name"), message, "give each key its own name");
             }
             let admin = keys.iter().find(|other| other.hash.matches(&hash)).map(|other| &other.name);
+            // A client's key travels to many machines. It must not open the admin listener.
             let client = clients.iter().find(|other| other.hash.matches(&hash)).map(|other| &other.name);
             if let Some(twin) = admin.or(client) {
                 let message = format!("this is the same key as that of {twin:?}");

@@ -1,4 +1,6 @@
-//! Where the gateway listens: addresses, Unix sockets, sockets of the service manager, and TLS on them.
+//! Listeners of the gateway: addresses, Unix sockets, sockets of the service manager, and TLS. Owns their written form
+//! and the conflicts between them. Does not open a socket (`front`). Invariant: a TCP address that other machines
+//! can reach needs keys.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,10 +11,10 @@ use crate::config::problem::ProblemKind;
 use crate::config::tree::{ConfigPath, ConfigValue};
 use crate::front::{INHERITED, ListenAddress, SocketSettings, TCP_LINES, TlsSettings, UNIX};
 
-/// What fits into the address of a Unix socket, in bytes.
+/// Limit of the path of a Unix socket in bytes. On Linux the address has 108 with a zero at the end.
 const SOCKET_PATH_MAX: usize = 107;
 
-/// An address and a port; `localhost` is the one of IPv4.
+/// Parses an address and a port. `localhost` means the loopback address of IPv4.
 fn numeric(text: &str) -> Result<SocketAddr, std::net::AddrParseError> {
     match text.strip_prefix("localhost:") {
         Some(port) => format!("127.0.0.1:{port}").parse(),
@@ -45,7 +47,8 @@ impl PlanResolver<'_> {
             .map(ListenAddress::Tcp)
     }
 
-    /// An address for clients that write a message a line: a message has no place for a key.
+    /// Parses an address for clients that write one message a line. A message has no place for a key, so only loopback
+    /// is allowed.
     fn lines(&mut self, path: &ConfigPath, text: &str) -> Option<ListenAddress> {
         let fix = "write a loopback address and a port, such as \"tcp:127.0.0.1:9100\"";
         let Ok(address) = numeric(text) else {
@@ -77,7 +80,7 @@ impl PlanResolver<'_> {
         None
     }
 
-    /// The addresses of `listen` that can be read, and where each is written.
+    /// Returns the valid addresses of `listen`, each with the path where it is written.
     pub(in crate::config) fn addresses(&mut self, listen: &OneOrMore) -> Vec<(ConfigPath, ListenAddress)> {
         let path = ConfigPath::of(&["gateway", "listen"]);
         let texts: Vec<(ConfigPath, &String)> = match listen {
@@ -97,7 +100,7 @@ impl PlanResolver<'_> {
                 "name at least one address to listen on",
             );
         }
-        // Also true if there are keys with mistakes: those are reported by themselves.
+        // Keys with mistakes count too. They have their own errors.
         let keys = match self.tree.at(&ConfigPath::of(&["auth", "keys"])).map(|node| &node.value) {
             Some(ConfigValue::List(keys)) => !keys.is_empty(),
             written => written.is_some(),
@@ -114,6 +117,7 @@ impl PlanResolver<'_> {
                 let fix = "take it out, or the keys; a Unix socket (\"unix:/PATH\") is open to its owner alone";
                 self.error(ProblemKind::Conflict, &path, message, fix);
             }
+            // Port 0 lets the system pick, so two of them do not collide.
             let picked = address.socket().is_some_and(|address| address.port() == 0);
             let is_same = |other: &ListenAddress| {
                 *other == address || address.socket().is_some_and(|own| other.socket() == Some(own))
@@ -149,7 +153,7 @@ impl PlanResolver<'_> {
     }
 
     pub(super) fn sockets(&mut self, gateway: &Gateway) -> SocketSettings {
-        // The schema has seen to its digits; what stands for a variable was replaced since.
+        // The schema checked the digits, but not those of a replaced variable.
         let mode = u32::from_str_radix(&gateway.socket_mode, 8).ok().filter(|mode| *mode <= 0o777);
         let path = ConfigPath::of(&["gateway", "socket_mode"]);
         if mode.is_none() {
@@ -162,10 +166,11 @@ impl PlanResolver<'_> {
     pub(super) fn tls(&mut self, gateway: &Gateway) -> Option<TlsSettings> {
         let tls = gateway.tls.as_ref()?;
         let path = ConfigPath::of(&["gateway", "tls"]);
-        // What is missing was reported by the schema's check.
+        // The schema's check reported what is missing.
         let (cert, key) = (tls.cert.as_ref()?, tls.key.as_ref()?);
         let client_ca = tls.client_ca.as_ref().map(PathBuf::from);
         let settings = TlsSettings { cert: PathBuf::from(cert), key: PathBuf::from(key), client_ca };
+        // The files are read now, so that a mistake shows before the gateway starts.
         if let Err(problem) = settings.check() {
             let path = path.key(problem.setting);
             let fix = "name a PEM file that the gateway may read; certificate and key belong together";

@@ -1,13 +1,13 @@
 //! Levels of the log, and words that were meant as one.
 //!
-//! Judges the words of a log filter. Does not parse filters (`telemetry::logs`). Invariant: a filter without a level is
-//! refused, since a lone word that is no level names a module and switches all other logs off.
+//! Owns the check of the words in a log filter. Does not parse filters (`telemetry::logs`). Invariant: a filter without
+//! a level is refused: a lone word that is no level names a module and switches all other logs off.
 
 use crate::config::check::nearest;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// Words of other programs for a level, with ours.
+/// Words that other programs use for a level, with ours.
 const SYNONYMS: [(&str, &str); 25] = [
     ("warning", "warn"),
     ("warnings", "warn"),
@@ -36,13 +36,14 @@ const SYNONYMS: [(&str, &str); 25] = [
     ("emergency", "error"),
 ];
 
-/// The level that a part of the filter was probably meant as, if that part names none.
+/// Finds the level that a part of the filter was probably meant as. `None` if all parts are valid.
 pub(super) fn suggested_level(filter: &str) -> Option<&'static str> {
     parts(filter).find_map(|part| {
         let (word, lone) = match part.rsplit_once('=') {
             Some((_, level)) => (level.trim(), false),
             None => (part, true),
         };
+        // A lone word may name a module, and one with these characters surely does.
         if is_level(word) || (lone && word.contains([':', '[', '/'])) {
             return None;
         }
@@ -51,9 +52,9 @@ pub(super) fn suggested_level(filter: &str) -> Option<&'static str> {
     })
 }
 
-/// Whether some part of the filter sets a level.
+/// True if a part of the filter sets a level.
 pub(super) fn has_level(filter: &str) -> bool {
-    // Our own logs alone, at every level.
+    // A module of ours alone means its logs at every level.
     let own = |part: &str| part == "moongate" || part.starts_with("moongate::") || part.starts_with("moongate_");
     parts(filter).any(|part| is_level(part.rsplit_once('=').map_or(part, |(_, level)| level.trim())) || own(part))
 }
@@ -63,7 +64,7 @@ fn parts(filter: &str) -> impl Iterator<Item = &str> {
 }
 
 fn is_level(word: &str) -> bool {
-    // Levels may also be numbers, from `off` to `trace`.
+    // The filter also accepts numbers, from 0 for `off` to 5 for `trace`.
     let number = matches!(word, "0" | "1" | "2" | "3" | "4" | "5");
     number || LEVELS.iter().any(|level| level.eq_ignore_ascii_case(word))
 }

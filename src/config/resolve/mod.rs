@@ -1,8 +1,8 @@
-//! From the checked keys of a config to a plan.
+//! Resolver: the checked keys of a config become a plan.
 //!
-//! Owns what values mean, which are allowed, and what does not go together; `server` and `access` have the servers and
-//! the views and keys. Does not look at types and unknown keys (`check`). Invariant: no fault means that the plan can
-//! be run as it is.
+//! Owns the meaning of values, their ranges, and the conflicts between them. Submodules have the servers, views, keys,
+//! listeners and state. Does not check types and unknown keys (`check`). Invariant: without an error the plan can run
+//! as it is.
 
 mod access;
 mod admin;
@@ -28,25 +28,25 @@ use crate::policy::RequestRate;
 use crate::telemetry::{CallLog, MemoryLimit};
 use crate::upstream::ServerSettings;
 
-/// What is needed beside the keys.
+/// Inputs of the resolver besides the keys.
 pub(super) struct PlanResolver<'a> {
-    /// The merged tree before anything was taken out: for places, and for what was there at all.
+    /// Merged tree, before any value was removed. It has the places, and shows which keys were written.
     pub(super) tree: &'a ConfigNode,
     pub(super) faults: &'a mut ProblemCollector,
-    /// The protocol revisions that a server can be made to speak.
+    /// Protocol revisions that a server can be made to speak.
     pub(super) revisions: &'a [&'a str],
-    /// Only these servers are used, unless empty.
+    /// Servers of `--only`. All servers if empty.
     pub(super) only: &'a [String],
     /// Variables of the environment.
     pub(super) env: &'a BTreeMap<String, String>,
-    /// The config's files, for what is beside them.
+    /// Sources of the config, for paths relative to a file.
     pub(super) sources: &'a ConfigSources,
-    /// Files that settings name: to be watched as the config's own.
+    /// Files that settings name. They are watched like the config itself.
     pub(super) files: &'a mut Vec<PathBuf>,
 }
 
 impl<'a> PlanResolver<'a> {
-    /// The plan. It is of use only if no fault was reported.
+    /// Resolves the plan. It is valid only if no error was reported.
     pub(super) fn plan(mut self, file: &ConfigFile) -> Plan {
         let path = |keys: &[&str]| ConfigPath::of(keys);
         let names = self.names(file);
@@ -64,6 +64,7 @@ impl<'a> PlanResolver<'a> {
             catalog_age: self.duration(&path(&["gateway", "catalog_age"]), &file.gateway.catalog_age),
             schema: file.gateway.schema.style(),
             names,
+            // `ask_timeout` is one setting of the gateway, and each server's calls need it.
             servers: self.servers(file).into_iter().map(|server| ServerSettings { ask_timeout, ..server }).collect(),
             ask_timeout,
             disabled: disabled(file),
@@ -89,7 +90,7 @@ impl<'a> PlanResolver<'a> {
     /// Reports a problem with the value at a path.
     fn error(&mut self, kind: ProblemKind, path: &ConfigPath, message: impl Into<String>, fix: impl Into<String>) {
         let node = self.tree.near(path);
-        // A table has no useful extent: its key says where it is.
+        // A table may span the whole file, so its key marks the place.
         let place = if matches!(node.value, ConfigValue::Table(_)) { node.key } else { node.span };
         self.faults.about(path).error(kind, place, message, fix);
     }
@@ -111,12 +112,12 @@ impl<'a> PlanResolver<'a> {
         self.faults.about(path).warn(ProblemKind::Value, place, message, fix);
     }
 
-    /// Whether a key was written at all, even if what it holds is wrong.
+    /// True if a key was written, even with a wrong value.
     fn is_written(&self, path: &ConfigPath) -> bool {
         self.tree.at(path).is_some()
     }
 
-    /// The value at a path as a message may quote it.
+    /// Value at a path in the form in which a message may quote it.
     fn quoted_value(&self, path: &ConfigPath) -> String {
         match self.tree.at(path) {
             Some(node) if !node.expanded && !node.secret => match node.as_text() {
@@ -135,6 +136,7 @@ impl<'a> PlanResolver<'a> {
                 "is too long" => "use at most ten years".to_owned(),
                 _ => "write a duration such as \"30s\", \"1m30s\" or \"500ms\"".to_owned(),
             };
+            // An expanded value may be a secret, so the fix must not quote it either.
             let fix = if self.tree.at(path).is_some_and(|node| node.expanded) {
                 "write a duration such as \"30s\", \"1m30s\" or \"500ms\"".to_owned()
             } else {
@@ -147,6 +149,7 @@ impl<'a> PlanResolver<'a> {
 
     fn duration(&mut self, path: &ConfigPath, text: &DurationText) -> Duration {
         let before = self.faults.errors.len();
+        // A text that is no duration gives zero too, and has its error already.
         let duration = self.duration_or_zero(path, text);
         if duration.is_zero() && self.faults.errors.len() == before {
             self.error(ProblemKind::Value, path, format!("`{path}` cannot be zero"), "write at least \"1ms\"");
@@ -154,7 +157,7 @@ impl<'a> PlanResolver<'a> {
         duration
     }
 
-    /// A size of at least one KiB: less would not hold any message.
+    /// Reads a size of at least one KiB. A smaller one would not hold any message.
     fn size(&mut self, path: &ConfigPath, text: &SizeText) -> usize {
         self.size_from(path, text, 1, "1KiB")
     }
@@ -207,7 +210,7 @@ impl<'a> PlanResolver<'a> {
         Some(url)
     }
 
-    /// An absolute `http` or `https` URL without credentials.
+    /// Parses an absolute URL without credentials.
     fn url(&mut self, path: &ConfigPath, text: &str, schemes: &[&str]) -> Option<url::Url> {
         let example = "write a whole URL, such as \"https://example.com/mcp\"";
         let url = match url::Url::parse(text.trim()) {
@@ -231,6 +234,7 @@ impl<'a> PlanResolver<'a> {
             self.error(ProblemKind::Value, path, message, example);
             return None;
         }
+        // A URL shows up in logs and in the status, so credentials have no place in it.
         if !url.username().is_empty() || url.password().is_some() {
             let message = format!("`{path}`: credentials in a URL are not sent");
             self.error(ProblemKind::Value, path, message, "send them with `headers`, as `Authorization`");
@@ -253,6 +257,7 @@ impl<'a> PlanResolver<'a> {
                 self.error(ProblemKind::Value, &path, message, fix);
             }
         }
+        // Hosts are compared without regard to case.
         hosts.iter().map(|host| host.to_ascii_lowercase()).collect()
     }
 
@@ -261,7 +266,7 @@ impl<'a> PlanResolver<'a> {
         let mut out = Vec::new();
         for (i, text) in origins.iter().enumerate() {
             let origin = url::Url::parse(text).ok().filter(|url| url.path() == "/" && url.query().is_none());
-            // Of other schemes, such as those of browser extensions, the text itself is what the browser sends.
+            // Browsers send the origin of an extension as it is written. `url` gives none for such schemes.
             let origin =
                 origin.map(|url| url.origin()).filter(url::Origin::is_tuple).map(|it| it.ascii_serialization());
             let extension = text.split_once("://").is_some_and(|(scheme, host)| {
@@ -298,6 +303,7 @@ impl<'a> PlanResolver<'a> {
             rate: self.rate(&path("rate"), &limits.rate),
             calls_per_key: count(limits.calls_per_key),
             memory: match &limits.memory {
+                // Zero means no limit here. In other sizes it is a mistake.
                 None => MemoryLimit::Container,
                 Some(SizeText::Bytes(0)) => MemoryLimit::None,
                 Some(SizeText::Text(text)) if parse_units::size(text) == Ok(0) => MemoryLimit::None,
@@ -346,20 +352,20 @@ impl<'a> PlanResolver<'a> {
         LogSettings { filter, json: file.telemetry.log_format == LogFormat::Json, calls }
     }
 
-    /// `--only` names servers that there are.
+    /// Checks that the servers of `--only` exist.
     fn only_exist(&mut self) {
         let names = self.server_names();
         for name in self.only {
             if !names.contains(&name.as_str()) {
                 let fix = unknown_name_fix(name, &names, "servers");
-                // A flag's place is not in the tree.
+                // A flag has no place in the tree.
                 let place = super::ONLY_PLACE;
                 self.faults.error(ProblemKind::Conflict, place, format!("there is no server {name:?}"), fix);
             }
         }
     }
 
-    /// All servers of the config, used or not.
+    /// Names of all servers of the config, used or not.
     fn server_names(&self) -> Vec<&'a str> {
         self.names_in("servers")
     }
@@ -371,7 +377,7 @@ impl<'a> PlanResolver<'a> {
     }
 }
 
-/// What to do about a name that does not exist.
+/// Returns the fix for a name that does not exist.
 fn unknown_name_fix(name: &str, names: &[&str], what: &str) -> String {
     match nearest(name, names) {
         Some(known) => format!("did you mean `{known}`?"),
@@ -384,7 +390,7 @@ fn count(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
-/// The servers that say so themselves, or by the defaults.
+/// Names of the servers that are disabled by themselves or by the defaults.
 fn disabled(file: &ConfigFile) -> Vec<String> {
     let is_off = |server: &Server| server.common.enabled.or(file.defaults.enabled) == Some(false);
     file.servers.iter().filter(|(_, server)| is_off(server)).map(|(name, _)| name.clone()).collect()

@@ -1,7 +1,7 @@
-//! The network between the gateway and its servers: proxies and authorities.
+//! Network between the gateway and its servers: proxies and authorities.
 //!
-//! Owns the meaning of `proxy` and `ca`, of a server and of the defaults. Reads `ca` files, so that a changed one makes
-//! another plan. Invariant: no message quotes a proxy's credentials.
+//! Owns the meaning of `proxy` and `ca`, for a server and for the defaults. Does not connect. Invariant: no message
+//! quotes a proxy's credentials.
 
 use super::PlanResolver;
 use crate::config::expand::{reason, relative_to};
@@ -12,11 +12,11 @@ use crate::link::proxy::{ProxyAddress, ProxyChoice};
 use crate::link::trust::CaFile;
 use crate::upstream::NetworkSettings;
 
-/// `proxy`: no proxy, whatever the environment says.
+/// Value of `proxy` for no proxy, in spite of the environment.
 const NO_PROXY: &str = "none";
 
 impl PlanResolver<'_> {
-    /// Settings of a server, or of all that have none of their own.
+    /// Resolves the settings of a server, or of the defaults.
     pub(super) fn network(&mut self, path: &ConfigPath, own: &Common, base: &Common) -> NetworkSettings {
         let defaults = ConfigPath::of(&["defaults"]);
         let place = |is_own: bool| if is_own { path } else { &defaults };
@@ -45,6 +45,7 @@ impl PlanResolver<'_> {
 
     fn ca(&mut self, path: &ConfigPath, text: &str) -> Option<CaFile> {
         let file = relative_to(text, self.tree.at(path).and_then(|node| self.sources.directory(node.span)));
+        // The plan holds the file's content: a changed file makes another plan, and a reload notices it.
         self.files.push(file.clone());
         let read = match std::fs::read(&file) {
             Ok(pem) => CaFile::parse(&pem),

@@ -1,7 +1,7 @@
-//! The servers of a config.
+//! Servers of a config.
 //!
-//! Owns what a server's settings mean and what they take from the defaults. Does not connect to anything. Invariant: a
-//! server that is switched off is not looked at beyond its keys, so that what only it needs may be missing.
+//! Owns the meaning of a server's settings, and what it takes from the defaults. Does not connect. Invariant: a
+//! disabled server is checked only by its keys, so the variables and files that it needs may be missing.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -40,24 +40,24 @@ const RESERVED: [&str; 10] = [
     "keep-alive",
 ];
 
-/// The ways to reach a server, and the settings that belong to one of them.
+/// Ways to reach a server. The lists below have the settings of one way each.
 const CONNECT_KEYS: [&str; 4] = ["url", "command", "tcp", "unix"];
 const URL_ONLY: [&str; 6] = ["headers", "forward_headers", "transport", "auth", "proxy", "ca"];
 const PROGRAM_ONLY: [&str; 3] = ["args", "env", "cwd"];
 
-/// Longest path that fits into the address of a Unix socket, in bytes: on Linux 108 with a zero at the end, elsewhere
-/// a little less.
+/// Limit of the path of a Unix socket in bytes. On Linux the address has 108 with a zero at the end, elsewhere a little
+/// less.
 const SOCKET_PATH_MAX: usize = 103;
 
-/// `protocol`: the newest era that the server speaks, whoever calls.
+/// Value of `protocol` for the newest era of the server, in spite of the client's.
 const NEWEST: &str = "newest";
-/// Longest icon, in bytes: it goes to each client with the first answer.
+/// Limit of an icon in bytes. Each client gets it with the first response.
 const ICON_MAX: usize = 32 * 1024;
 
 impl PlanResolver<'_> {
     pub(super) fn servers(&mut self, file: &ConfigFile) -> Vec<ServerSettings> {
         let defaults = ConfigPath::of(&["defaults"]);
-        // Once for itself, so that a mistake in the defaults is reported once, and without any server.
+        // Separately, so that a mistake in the defaults is reported once, and even without a server.
         self.common("", &defaults, &file.defaults, None);
         self.network(&defaults, &file.defaults, &Common::default());
         let mut servers = Vec::new();
@@ -86,6 +86,7 @@ impl PlanResolver<'_> {
             *network = self.network(path, &server.common, defaults);
         }
         let common = self.common(name, path, &server.common, Some(defaults));
+        // Only the server's own `idle_stop`: the built-in defaults always have one.
         if server.common.idle_stop.is_some() && common.start == ServerStart::Eager {
             let key = path.key("idle_stop");
             let fix = "write `start = \"lazy\"` beside it, or remove it";
@@ -105,7 +106,8 @@ impl PlanResolver<'_> {
         })
     }
 
-    /// 2025-11-25/basic/index.mdx, `icons`: "Ensure that the icon URI is either a HTTPS or `data:` URI."
+    /// Checks an icon. 2025-11-25/basic/index.mdx, `icons`: "Ensure that the icon URI is either a HTTPS or `data:`
+    /// URI."
     fn icon(&mut self, path: &ConfigPath, icon: Option<&str>) -> Option<String> {
         let icon = icon?.trim();
         let lower = icon.to_ascii_lowercase();
@@ -123,10 +125,11 @@ impl PlanResolver<'_> {
         Some(icon.to_owned())
     }
 
-    /// The settings that every server has; `connect` stands in for the server's own.
+    /// Resolves the settings that every server has. `connect` is a placeholder here.
     fn common(&mut self, name: &str, path: &ConfigPath, own: &Common, defaults: Option<&Common>) -> ServerSettings {
         let empty = Common::default();
         let base = defaults.unwrap_or(&empty);
+        // Each key falls back on its own: a server that sets one takes all others from the defaults.
         let prefix = own.prefix.as_ref().or(base.prefix.as_ref());
         self.prefix(path, own.prefix.as_deref());
         let (share, protocol) = (own.share.or(base.share), self.protocol(path, own, base));
@@ -157,6 +160,7 @@ impl PlanResolver<'_> {
                 Some(FileStart::Eager) | None => ServerStart::Eager,
             },
             idle_stop: self.time(path, "idle_stop", &own.idle_stop, &base.idle_stop),
+            // The built-in defaults have every key. One is absent only if the check removed a wrong value.
             max_connections: count(own.max_connections.or(base.max_connections).unwrap_or_default()),
             backoff: self.backoff(path, own, base),
             attempts: attempts(own, base),
@@ -164,7 +168,7 @@ impl PlanResolver<'_> {
             ping: self.ping(path, own, base),
             websocket_ping: self.websocket_ping(path, own, base),
             timeout: self.time(path, "timeout", &own.timeout, &base.timeout),
-            // The gateway's, which is not known here.
+            // Set later: it is the gateway's setting.
             ask_timeout: Duration::ZERO,
             connect_timeout: self.time(path, "connect_timeout", &own.connect_timeout, &base.connect_timeout),
             start_timeout: self.time(path, "start_timeout", &own.start_timeout, &base.start_timeout),
@@ -187,6 +191,7 @@ impl PlanResolver<'_> {
 
     fn bytes(&mut self, path: &ConfigPath, key: &str, own: &Option<SizeText>, base: &Option<SizeText>) -> usize {
         match (own, base) {
+            // The problem belongs to where the value was written, which may be the defaults.
             (Some(own), _) => self.size(&path.key(key), own),
             (None, Some(base)) => self.size(&ConfigPath::of(&["defaults", key]), base),
             (None, None) => 0,
@@ -197,6 +202,7 @@ impl PlanResolver<'_> {
         let (own, base) = (own.backoff.clone().unwrap_or_default(), base.backoff.clone().unwrap_or_default());
         let min = self.part(path, ["backoff", "min"], &own.min, &base.min);
         let max = self.part(path, ["backoff", "max"], &own.max, &base.max);
+        // A `max` with a mistake is zero here, and has its error already.
         if min > max && !max.is_zero() {
             let path = path.key("backoff");
             let message = format!("`{path}`: the first pause is longer than the longest");
@@ -240,7 +246,7 @@ impl PlanResolver<'_> {
         WebSocketPing { interval, timeout: self.part(path, ["websocket_ping", "timeout"], &own.timeout, &base.timeout) }
     }
 
-    /// A duration in a table of a server's.
+    /// Resolves a duration in a table of a server.
     fn part(
         &mut self,
         path: &ConfigPath,
@@ -303,7 +309,7 @@ impl PlanResolver<'_> {
             None => ConfigPath::of(&["defaults", "protocol"]),
         };
         let text = own.protocol.as_ref().or(base.protocol.as_ref())?;
-        // `client` is what `auto` was called where it was no default.
+        // `client` is the former name of `auto`.
         if text == "auto" || text == "client" {
             return None;
         }
@@ -315,8 +321,9 @@ impl PlanResolver<'_> {
         Some(text.clone())
     }
 
-    /// How to reach the server: exactly one way.
+    /// Resolves how the server is reached. It must have exactly one way.
     fn connect(&mut self, server: &Server, path: &ConfigPath) -> Option<ConnectTarget> {
+        // Written keys count, not valid ones: a `url` with a mistake is still the way that was meant.
         let ways: Vec<&str> = CONNECT_KEYS.into_iter().filter(|key| self.is_written(&path.key(key))).collect();
         match ways[..] {
             [] => {
@@ -341,7 +348,7 @@ impl PlanResolver<'_> {
         }
     }
 
-    /// Settings that do not go with the way in which the server is reached.
+    /// Reports settings that belong to another way of reaching the server.
     fn belongs(&mut self, way: &str, server: &Server, path: &ConfigPath) {
         let (strange, owner, fix) = match way {
             "url" => (&PROGRAM_ONLY[..], "command", "remove it: a server with `url` is not started by the gateway"),
@@ -377,6 +384,7 @@ impl PlanResolver<'_> {
     }
 
     fn tcp(&mut self, path: &ConfigPath, text: &str) -> Option<ConnectTarget> {
+        // A host may be IPv6 in brackets, so the last colon separates the port.
         let parsed = text.trim().rsplit_once(':').and_then(|(host, port)| {
             let port = port.parse::<u16>().ok().filter(|port| *port > 0)?;
             Some((url::Host::parse(host).ok()?, port))
@@ -392,6 +400,7 @@ impl PlanResolver<'_> {
 
     fn unix(&mut self, path: &ConfigPath, text: &str) -> Option<ConnectTarget> {
         let wrong = if !text.starts_with('/') {
+            // A relative path would depend on the directory that the gateway was started in.
             Some((
                 "is not a whole path",
                 "write it from the root on, such as \"/run/notes.sock\"; `${HOME}` is your home",
@@ -418,6 +427,7 @@ impl PlanResolver<'_> {
                 format!("`{key}` is empty"),
                 "name the program that starts the server",
             );
+        // A path may have spaces, and other programs have none in their names.
         } else if command.contains(char::is_whitespace) && server.args.is_none() && !command.contains('/') {
             let message = format!("`{key}` is one program, not a line for a shell");
             self.error(ProblemKind::Value, &key, message, "put what follows the program's name into `args`");
@@ -450,6 +460,7 @@ impl PlanResolver<'_> {
             let name = self.header_name(&path, name);
             match HeaderValue::from_str(value) {
                 Ok(mut value) => {
+                    // Sensitive values stay out of debug output and out of HPACK's table.
                     value.set_sensitive(true);
                     headers.extend(name.map(|name| (name, value)));
                 }
@@ -472,7 +483,7 @@ impl PlanResolver<'_> {
         Some(ConnectTarget::Http { url, socket: None, transport, headers, forward_headers, network })
     }
 
-    /// What is spoken at a URL; its scheme has to agree.
+    /// Resolves the transport at a URL. It must agree with the URL's scheme.
     fn transport(&mut self, url: &url::Url, server: &Server, path: &ConfigPath) -> Option<HttpTransport> {
         let said = match (server.transport, server.kind) {
             (Some(Transport::Http), Some(ServerKind::Sse)) => {
@@ -485,7 +496,7 @@ impl PlanResolver<'_> {
             (Some(Transport::Ws), _) => Some((HttpTransport::WebSocket, "transport", "ws")),
             (_, Some(ServerKind::Sse)) => Some((HttpTransport::Sse, "type", "sse")),
             (_, Some(ServerKind::Ws)) => Some((HttpTransport::WebSocket, "type", "ws")),
-            // `type = "http"` is how clients write either: many of them try both.
+            // Clients write `type = "http"` for both HTTP transports, and many of them try both.
             _ => None,
         };
         let socket = matches!(url.scheme(), "ws" | "wss");
@@ -551,7 +562,7 @@ impl PlanResolver<'_> {
         }
     }
 
-    /// Compiles patterns; each that is none is reported.
+    /// Compiles patterns, and reports invalid ones.
     pub(super) fn patterns(&mut self, path: &ConfigPath, patterns: Option<&Vec<String>>) -> Option<GlobList> {
         let patterns = patterns?;
         for (i, pattern) in patterns.iter().enumerate() {
@@ -574,12 +585,12 @@ fn attempts(own: &Common, base: &Common) -> u32 {
     small(attempts(own).or(attempts(base)))
 }
 
-/// A number whose range was checked.
+/// Converts a number whose range was checked.
 fn small(number: Option<u64>) -> u32 {
     number.and_then(|number| u32::try_from(number).ok()).unwrap_or_default()
 }
 
-/// Patterns of the defaults, which were checked there.
+/// Compiles patterns of the defaults, which were checked there.
 fn globs(patterns: &Option<Vec<String>>) -> Option<GlobList> {
     patterns.as_ref().map(|patterns| GlobList::new(patterns).unwrap_or_default())
 }

@@ -1,4 +1,5 @@
-//! Where the state is kept.
+//! Place of the persisted state. Owns the name of its file and the usual directories. Does not open it (`store`).
+//! Invariant: gateways with different ports or sockets have different files.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,7 +12,7 @@ use crate::front::ListenAddress;
 use crate::store::StoreSettings;
 
 impl PlanResolver<'_> {
-    /// The file of the state. Gateways that listen in different places are different ones: each has its own.
+    /// Resolves the file of the state. Gateways with different listeners each have their own.
     pub(super) fn state(&mut self, gateway: &Gateway, listen: &[ListenAddress]) -> StoreSettings {
         let path = ConfigPath::of(&["gateway", "state_dir"]);
         let dir = match gateway.state_dir.as_deref().map(str::trim) {
@@ -34,14 +35,14 @@ impl PlanResolver<'_> {
                 }
                 StoreSettings { file, required: true, has_no_directory: false, is_temporary: place.is_none() }
             }
-            // On a port that the system picks nobody finds it again.
+            // On a port that the system picks, no client comes back after a restart.
             None if place.is_none() => StoreSettings::default(),
             None => StoreSettings { has_no_directory: file.is_none(), file, required: false, is_temporary: false },
         }
     }
 }
 
-/// What tells one place to listen from another, as part of a file's name; `None`: nobody finds it again.
+/// Names a listener as part of a file's name. `None` if clients cannot find it after a restart.
 fn place(address: &ListenAddress) -> Option<String> {
     match address {
         ListenAddress::Tcp(address) | ListenAddress::TcpLines(address) => {
@@ -52,7 +53,7 @@ fn place(address: &ListenAddress) -> Option<String> {
     }
 }
 
-/// The end of a text, as part of a file's name.
+/// Turns the end of a text into a part of a file's name.
 fn plain(text: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
     let length = text.chars().count();
@@ -66,10 +67,10 @@ fn with_home(dir: &str, env: &BTreeMap<String, String>) -> PathBuf {
     }
 }
 
-/// The service manager's directory, or the user's.
+/// Directory of the service manager, or else the user's.
 fn usual(env: &BTreeMap<String, String>) -> Option<PathBuf> {
     let set = |name: &str| env.get(name).map(String::as_str).filter(|value| value.starts_with('/'));
-    // systemd gives several with colons in between.
+    // systemd separates several directories by colons.
     let systemd = set("STATE_DIRECTORY").and_then(|dirs| dirs.split(':').next()).map(PathBuf::from);
     let xdg = || set("XDG_STATE_HOME").map(|dir| PathBuf::from(dir).join("moongate"));
     let home = || set("HOME").map(|home| PathBuf::from(home).join(".local/state/moongate"));
