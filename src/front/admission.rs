@@ -1,7 +1,7 @@
 //! Admission control: bounds that hold before a request starts anything. Owns the limits of memory, of calls in total
 //! and by key, and of request rates.
 //!
-//! Does not count calls (`gateway`). Invariant: a refused request has cost only its reading. Its error names the
+//! Does not count calls (`gateway`). Invariant: a refused request has cost only its reading. Its response names the
 //! setting that refused it and the time to retry.
 
 use std::collections::HashMap;

@@ -1,8 +1,8 @@
 //! Connection limit shared by one or more listeners. Owns the slots and chooses the connection that makes room for
 //! another.
 //!
-//! Does not accept, read or close connections: an evicted connection closes itself. Invariant: a connection with an
-//! admitted request is never evicted.
+//! Does not accept or read connections. An evicted connection closes itself, and is dropped if it takes longer than
+//! [`LEAVE_TIMEOUT`]. Invariant: a connection with an admitted request is never evicted.
 //!
 //! A request is admitted once its sender is known, or once the admin listener answers it. Requests that are not
 //! admitted cost their sender nothing. Without eviction they would hold the slots of clients that have a key.

@@ -1,7 +1,8 @@
 //! MCP endpoints over HTTP. Owns the way from a request to the dialect that answers it: key, admission, body.
 //!
-//! Does not read messages (`revision`) or check origins (`origin.rs`). Invariant: a body is read
-//! within its limits of size and time, and for a known key only, unless it came along with its head.
+//! Does not read messages (`revision`) or check origins (`origin.rs`). Invariant: a body is read within its limits of
+//! size and time, and for a known key only. The exception is a body of at most 64 KiB on the fast path, which is read
+//! before the key is checked.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;

@@ -1,6 +1,7 @@
 //! Checks of Host and Origin. Owns the defence against pages that make a browser talk to a local server, and CORS.
 //!
-//! Does not check keys. Invariant: a request with a foreign host or origin reaches no route.
+//! Does not check keys. Invariant: a request with a foreign host or origin reaches no route. On a Unix socket any host
+//! will do, since no browser connects there.
 //!
 //! 2026-07-28/basic/transports/streamable-http.mdx, Security: "Servers MUST validate the `Origin` header on all
 //! incoming connections to prevent DNS rebinding attacks."

@@ -1,7 +1,7 @@
 //! Findings about a catalogue, for its operator: unexpected names, patterns and schemas.
 //!
 //! Owns their form in the log and in the status. Does not look for them (`names.rs`, `unmatched_rules.rs`,
-//! `schemas.rs`). Invariant: the log has each finding once for as long as it holds.
+//! `schemas.rs`). Invariant: the log has each finding at most once for as long as it holds.
 
 use std::collections::HashSet;
 

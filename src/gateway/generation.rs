@@ -2,7 +2,7 @@
 //!
 //! Owns the servers, names, rules and endpoints of one moment, and the catalogue over them. Does not change servers
 //! (`reconfigure.rs`). Invariant: apart from its catalogue, a generation is only replaced as a whole. No request sees
-//! half of a change.
+//! servers, names or rules of two generations at once.
 
 use std::collections::HashMap;
 use std::ops::Deref;

@@ -1,7 +1,7 @@
 //! Calls in flight, in total and of each principal, and their end when the principal is revoked.
 //!
-//! Owns the counts, and the wakers of waiting calls. Does not know what calls do. Invariants: a call counts from its
-//! routing until its exchange is dropped. No part of its result is handed on once its principal is revoked.
+//! Owns the counts, and the wakers of waiting calls. Does not know what calls do. Invariants: a tracked call counts
+//! until its exchange is dropped. No part of its result is handed on once its principal is revoked.
 
 use std::collections::HashMap;
 use std::future::poll_fn;

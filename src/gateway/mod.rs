@@ -1,7 +1,7 @@
 //! Gateway: an MCP server made of MCP servers.
 //!
 //! Owns the servers, the catalogue and the endpoints over them. Does not know whether its client or a server keeps
-//! sessions. Invariant: every list comes from memory, and every call goes to exactly one server.
+//! sessions. Invariant: every list of items comes from memory, and every other call goes to one server at most.
 
 mod mcp_apps;
 mod catalog;

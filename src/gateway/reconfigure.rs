@@ -1,7 +1,7 @@
 //! Reconfiguration, from one generation to the next: servers that stay, come, go, or are replaced.
 //!
-//! Owns the replacement servers until they are ready. Does not read configs (`config`). Invariant: a server keeps
-//! serving until its replacement is ready. A server whose connection need not change is not touched.
+//! Owns the replacement servers until they are ready. Does not read configs (`config`). Invariant: a connected server
+//! keeps serving until its replacement is ready. A server whose connection need not change keeps it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;

@@ -13,7 +13,7 @@ use memchr::memmem;
 use crate::gateway::catalog::CatalogRoute;
 use crate::gateway::generation::ServerEntry;
 
-/// Maximum number of expressions in a template.
+/// Number of expressions at which a template is refused.
 const EXPRESSIONS_MAX: usize = 32;
 /// Maximum number of a server's templates that begin with an expression. Every URI has to be tried with each of them.
 pub(super) const OPEN_TEMPLATES_MAX: usize = 16;

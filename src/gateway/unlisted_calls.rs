@@ -1,7 +1,7 @@
 //! Calls of names that no list has: they may be newer than the list.
 //!
-//! Owns which servers are relisted for a name, and the second lookup. Does not decide the server of a name: the table
-//! does. Invariant: a name that may not be used takes the same path and time as one that does not exist.
+//! Owns which servers are relisted for a name, and the second lookup. Does not decide the server of a name: the
+//! catalogue does. Invariant: a name that may not be used takes the same path and time as one that does not exist.
 
 use std::sync::Arc;
 

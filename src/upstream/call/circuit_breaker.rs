@@ -1,6 +1,6 @@
-//! Circuit breaker of one server. Counts transport failures only: JSON-RPC errors are successes. Does not send or
-//! classify calls (`call`). Invariant: an answer of the server, an error included, never opens the breaker, and an
-//! open one lets through one probe.
+//! Circuit breaker of one server. Counts failures of the server as a whole: lost connections, timeouts, and refusals
+//! with `Retry-After`. Does not send or classify calls (`call`). Invariant: a JSON-RPC response, an error included,
+//! never opens the breaker, and an open one lets through one probe at a time.
 //!
 //! The breaker opens after failures in a row, at a high rate of failures, or when the server asks to wait
 //! (`Retry-After`). After a while, one probe call decides whether it closes.

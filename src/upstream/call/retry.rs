@@ -1,6 +1,6 @@
 //! Retry policy of calls, with a budget for each server. Owns the decision and the delay. Does not send (`call`).
-//! Invariant: a call that may have run is retried only if it is read-only or idempotent. A failing server gets at
-//! most a tenth of its calls (plus five) as retries.
+//! Invariant: a call that may have run is retried only if it is read-only or idempotent. Retries that may reach the
+//! server twice are at most a tenth of its successful calls, plus five.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

@@ -1,6 +1,6 @@
-//! Lists of one server, cached across restarts of the gateway. Owns the server's row in the store. Does not decide
-//! when a server is listed (`connected.rs`). Invariant: a row is used only for a server with the same settings that
-//! it was listed with.
+//! Lists of one server, cached across restarts of the gateway. Owns the server's row in the store. Does not decide when
+//! a server is listed (`connected.rs`). Invariant: a row is used only for a server with the settings (see [`digest`])
+//! that it was listed with.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,6 +1,6 @@
-//! Lists of a server, fetched page by page. Owns their limits and their merge into whole lists. Does not decide when
-//! to fetch (`connected.rs`). Invariant: a list is fetched as a whole or not at all, and a fetch ends, whatever
-//! cursors the server invents.
+//! Lists of a server, fetched page by page. Owns their limits and their merge into whole lists. Does not decide when to
+//! fetch (`connected.rs`). Invariant: an error on any page fails the whole list, and a fetch ends, whatever cursors the
+//! server invents. A list over its limits is cut, with a note.
 
 use std::collections::HashSet;
 use std::sync::Arc;

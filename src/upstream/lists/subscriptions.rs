@@ -1,6 +1,6 @@
 //! Subscriptions of single clients, and the notifications of their dedicated connections. Owns the count of
 //! subscriptions by owner. Does not know how clients subscribe. Invariant: a dedicated connection subscribes to what
-//! its owner wants, and its notifications reach no other client.
+//! its owner wants, and its notifications reach only the clients of that owner.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,6 +1,5 @@
 //! Era selection of one server. Owns what is known of its eras, and the era of the next shared connection. Does not
-//! dial (`pool`, `supervisor`). Invariant: a server that is known to speak only one era is never tried in the
-//! other.
+//! dial (`pool`, `supervisor`). Invariant: no client makes a server be tried in an era that it is known not to speak.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,6 +1,6 @@
 //! Home connections of clients at a server that sends input requests in the middle of calls. Owns which clients the
-//! shared connection belongs to. Does not open connections (`dedicated.rs`). Invariant: all clients of a principal
-//! without sessions have one home, which does not depend on other calls of the moment.
+//! shared connection belongs to. Does not open connections (`dedicated.rs`). Invariant: at any moment, all clients of a
+//! principal without sessions have the same home, whichever of their calls run.
 //!
 //! On a pipe, an input request of a legacy server names no call (`revision::PendingCalls`). At a server that is known
 //! to send them, a call does not begin where the request could belong to another client.

@@ -1,5 +1,6 @@
 //! Reconnect backoff of one server. Decides when the next attempt may start, and what may start it early. Does not
-//! connect or sleep. Invariant: at most [`BUDGET`] attempts in any [`WINDOW`], and there is always a next one.
+//! connect or sleep. Invariant: at most [`BUDGET`] attempts in any [`WINDOW`], and there is always a next one. An idle
+//! stop is no failure, and begins a new count.
 //!
 //! The last attempts are spread over the rest of the window. Short delays would spend all of them in a second. A
 //! server that is back a moment later would then wait for a minute.

@@ -1,6 +1,6 @@
-//! Health check of one connection. Owns when the server is pinged. Does not encode the ping: its revision does, and
-//! one that has no ping gets none. Invariant: only traffic from the server proves it alive, and none is given up
-//! before a call had its full time.
+//! Health check of one connection. Owns when the server is pinged. Does not encode the ping: its revision does, and one
+//! that has no ping gets none. Invariant: only traffic from the server proves it alive. While calls are open, it is not
+//! given up before one of them had its full time.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Supervisor of one server: its connect loop. Owns the order of attempts, delays and stops, and the published state.
 //! Does not choose delays (`backoff.rs`) or run the connected server (`connected.rs`). Invariant: one attempt at a
-//! time, within the backoff, and never a last one.
+//! time, within the backoff, and never a last one before the stop. A misconfigured server is not tried.
 
 pub(in crate::upstream) mod absence;
 pub(in crate::upstream) mod backoff;

@@ -1,6 +1,6 @@
 //! State reports of a connected server. Sets the state that lists and the circuit breaker stand for, and logs its
-//! changes. Does not list and does not call. Invariant: a change is logged once, and then at most once an hour
-//! (`state_log.rs`).
+//! changes. Does not list and does not call. Invariant: a lasting state is logged at most once an hour, and a flapping
+//! one a few times (`state_log.rs`).
 
 use tokio::time::Instant;
 

@@ -1,6 +1,6 @@
 //! Queries of the table of dedicated connections, and their common close. Owns no state of its own. Does not dial or
-//! wait for a dial (`dedicated.rs`). Invariant: a connection that is removed here is closed, or stays open as the
-//! shared one.
+//! wait for a dial (`dedicated.rs`). Invariant: a connection that is removed here is closed, unless it becomes the
+//! shared one or has no session to end.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
