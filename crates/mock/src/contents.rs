@@ -23,14 +23,14 @@ pub(super) struct ListItem {
 #[derive(Debug, Clone)]
 pub(super) enum ItemDefinition {
     /// Built-in definition, encoded for each revision.
-    Ours(Value),
+    BuiltIn(Value),
     /// Definition of the script, sent as written.
     Verbatim(String),
 }
 
 impl ListItem {
-    fn ours(key: &str, def: Value) -> Self {
-        Self { key: def[key].as_str().unwrap_or_default().to_owned(), def: ItemDefinition::Ours(def) }
+    fn built_in(key: &str, def: Value) -> Self {
+        Self { key: def[key].as_str().unwrap_or_default().to_owned(), def: ItemDefinition::BuiltIn(def) }
     }
 
     /// Reads an entry of the script: an object, or a string of JSON.
@@ -42,19 +42,19 @@ impl ListItem {
 
     /// Tool with a name and no arguments.
     pub(super) fn tool(name: &str, description: &str) -> Self {
-        Self::ours("name", tool(name, description, json!({})))
+        Self::built_in("name", tool(name, description, json!({})))
     }
 
     /// Prompt with a name and no arguments.
     pub(super) fn prompt(name: &str, description: &str) -> Self {
-        Self::ours("name", json!({"name": name, "description": description}))
+        Self::built_in("name", json!({"name": name, "description": description}))
     }
 
     /// Encodes the definition for this revision.
     pub(super) fn encode(&self, revision: Revision) -> String {
         let value = match &self.def {
             ItemDefinition::Verbatim(text) => return text.clone(),
-            ItemDefinition::Ours(value) => value,
+            ItemDefinition::BuiltIn(value) => value,
         };
         let mut value = value.clone();
         if let Some(object) = value.as_object_mut() {
@@ -71,7 +71,7 @@ impl ListItem {
     /// Definition as a value. Null if it is not JSON.
     pub(super) fn value(&self) -> Value {
         match &self.def {
-            ItemDefinition::Ours(value) => value.clone(),
+            ItemDefinition::BuiltIn(value) => value.clone(),
             ItemDefinition::Verbatim(text) => serde_json::from_str(text).unwrap_or_default(),
         }
     }
@@ -125,7 +125,7 @@ fn generated(family: &GeneratedTools, n: u32) -> ListItem {
     for level in 0..family.depth {
         property = json!({"type": "object", "properties": {format!("level_{level}"): property}, "default": {}});
     }
-    ListItem::ours("name", tool(&name, &text, json!({"value": property})))
+    ListItem::built_in("name", tool(&name, &text, json!({"value": property})))
 }
 
 /// Adds a default to a schema, so that the value may be left out.
@@ -136,7 +136,7 @@ fn or(schema: &Value, value: Value) -> Value {
 }
 
 /// Tools that answer, notify or send input requests.
-fn polite() -> Vec<Value> {
+fn well_behaved_tools() -> Vec<Value> {
     let (text, int) = (json!({"type": "string"}), json!({"type": "integer", "minimum": 0}));
     let number = json!({"type": "number"});
     let mut echo = tool("echo", "Returns its arguments, exactly as they were written.", json!({}));
@@ -170,7 +170,7 @@ fn polite() -> Vec<Value> {
 }
 
 /// Tools that change the server, report on it, or misbehave.
-fn rough() -> Vec<Value> {
+fn rough_tools() -> Vec<Value> {
     let (text, int) = (json!({"type": "string"}), json!({"type": "integer", "minimum": 0}));
     let region = json!({"type": "string", "x-mcp-header": "Region"});
     vec![
@@ -200,7 +200,7 @@ fn rough() -> Vec<Value> {
 
 fn standard() -> MockContents {
     MockContents {
-        tools: polite().into_iter().chain(rough()).map(|t| ListItem::ours("name", t)).collect(),
+        tools: well_behaved_tools().into_iter().chain(rough_tools()).map(|t| ListItem::built_in("name", t)).collect(),
         resources: [
             json!({"uri": "mock://static/text", "name": "text", "description": "Some text.", "mimeType": "text/plain"}),
             json!({"uri": "mock://static/blob", "name": "blob", "description": "Some bytes.", "mimeType": "application/octet-stream"}),
@@ -208,9 +208,9 @@ fn standard() -> MockContents {
             json!({"uri": "mock://watched", "name": "watched", "description": "Changes when touched.", "mimeType": "text/plain"}),
         ]
         .into_iter()
-        .map(|r| ListItem::ours("uri", r))
+        .map(|r| ListItem::built_in("uri", r))
         .collect(),
-        templates: vec![ListItem::ours(
+        templates: vec![ListItem::built_in(
             "uriTemplate",
             json!({"uriTemplate": "mock://item/{id}", "name": "item", "description": "An item by its id.", "mimeType": "text/plain"}),
         )],
@@ -221,7 +221,7 @@ fn standard() -> MockContents {
             json!({"name": "plain", "description": "A prompt without arguments."}),
         ]
         .into_iter()
-        .map(|p| ListItem::ours("name", p))
+        .map(|p| ListItem::built_in("name", p))
         .collect(),
     }
 }
@@ -242,9 +242,9 @@ fn demo() -> MockContents {
     let tour = json!({"name": "tour", "description": "A guided tour of the demonstration.",
         "arguments": [{"name": "language", "description": "The language to answer in.", "required": false}]});
     MockContents {
-        tools: tools.into_iter().map(|t| ListItem::ours("name", t)).collect(),
-        resources: vec![ListItem::ours("uri", about)],
+        tools: tools.into_iter().map(|t| ListItem::built_in("name", t)).collect(),
+        resources: vec![ListItem::built_in("uri", about)],
         templates: Vec::new(),
-        prompts: vec![ListItem::ours("name", tour)],
+        prompts: vec![ListItem::built_in("name", tour)],
     }
 }

@@ -23,7 +23,7 @@ pub(super) async fn answer_call(call: &MockCall, ready: Option<CallOutcome>, act
     let mut after = Vec::new();
     let mut fixed = ready;
     for act in acts {
-        match before(call, act).await {
+        match apply_fault(call, act).await {
             FaultOutcome::Passed => {}
             FaultOutcome::Ended(end) => return end,
             FaultOutcome::Answered(outcome) => fixed = Some(outcome),
@@ -44,7 +44,7 @@ enum FaultOutcome {
     AfterAnswer(FaultAction),
 }
 
-async fn before(call: &MockCall, act: FaultAction) -> FaultOutcome {
+async fn apply_fault(call: &MockCall, act: FaultAction) -> FaultOutcome {
     match act {
         FaultAction::Delay { ms } => sleep(Duration::from_millis(ms)).await,
         FaultAction::Hang => std::future::pending().await,
@@ -77,16 +77,16 @@ async fn before(call: &MockCall, act: FaultAction) -> FaultOutcome {
         }
         // A receiver that has gone ends the call elsewhere, so every send below ignores its result.
         FaultAction::Garbage { text } => {
-            let text = filled(call, &text);
+            let text = fill_placeholders(call, &text);
             let _ = call.out.send(OutgoingFrame::Raw(format!("{text}\n").into_bytes())).await;
         }
         FaultAction::Bytes { text } => {
-            let bytes = filled(call, &text).chars().filter_map(|byte| u8::try_from(byte).ok()).collect();
+            let bytes = fill_placeholders(call, &text).chars().filter_map(|byte| u8::try_from(byte).ok()).collect();
             let _ = call.out.send(OutgoingFrame::Raw(bytes)).await;
         }
         FaultAction::Unending { bytes } => unending(call, bytes).await,
         FaultAction::Flood { text, count } => {
-            let text = filled(call, &text);
+            let text = fill_placeholders(call, &text);
             for n in 1..=count {
                 let _ = call.out.send(OutgoingFrame::Message(text.replace("{n}", &n.to_string()))).await;
             }
@@ -108,7 +108,7 @@ async fn before(call: &MockCall, act: FaultAction) -> FaultOutcome {
 }
 
 /// Fills the placeholders of a script's text with this call's id and progress token.
-fn filled(call: &MockCall, text: &str) -> String {
+fn fill_placeholders(call: &MockCall, text: &str) -> String {
     let token = call.request.meta("progressToken").to_string();
     text.replace("{id}", &call.request.id).replace("{token}", &token)
 }
@@ -178,7 +178,7 @@ fn finish(call: &MockCall, outcome: CallOutcome, after: &[FaultAction]) -> Reque
     for act in after {
         match act {
             FaultAction::Cut => return RequestEnd::Nothing,
-            FaultAction::WrongId => id = wrong(&id),
+            FaultAction::WrongId => id = another_id(&id),
             FaultAction::Duplicate => twice = true,
             FaultAction::Huge { bytes } => padding = *bytes,
             FaultAction::ContentType { value } => content_type = Some(value.clone()),
@@ -204,7 +204,7 @@ fn encode_result(call: &MockCall, body: ResultBody) -> ResultBody {
     if call.revision.is_modern() { modern::encode_result(call, body) } else { body }
 }
 
-fn wrong(id: &str) -> String {
+fn another_id(id: &str) -> String {
     match serde_json::from_str(id) {
         Ok(Value::Number(n)) => (n.as_i64().unwrap_or(0) + 1_000_000).to_string(),
         _ => json!("an-id-nobody-used").to_string(),

@@ -62,7 +62,7 @@ pub async fn serve_http_recording(
 /// # Errors
 /// Fails when it cannot listen there.
 pub async fn serve_tcp(script: MockScript, addr: SocketAddr, record: Option<File>) -> io::Result<MockHandle> {
-    over_tcp(script, addr, record, lines, |addr| addr.to_string()).await
+    accept_tcp(script, addr, record, lines, |addr| addr.to_string()).await
 }
 
 /// Serves WebSocket on `addr` at the path `/mcp`, JSON-RPC in text frames. Each connection is a client of its own.
@@ -77,11 +77,11 @@ pub async fn serve_ws(script: MockScript, addr: SocketAddr, record: Option<File>
             drop(open);
         });
     };
-    over_tcp(script, addr, record, begin, |addr| format!("ws://{addr}{}", http::PATH)).await
+    accept_tcp(script, addr, record, begin, |addr| format!("ws://{addr}{}", http::PATH)).await
 }
 
 /// Accepts TCP connections, and calls `begin` with each.
-async fn over_tcp(
+async fn accept_tcp(
     script: MockScript,
     addr: SocketAddr,
     record: Option<File>,
@@ -202,11 +202,11 @@ impl MockHandle {
     /// Sends a request to every legacy session that listens, outside of any call. Returns how many got it.
     pub fn request_sessions(&self, method: &str, params: &Value) -> usize {
         let sessions: Vec<String> = lock(&self.server.sessions).keys().cloned().collect();
-        let ask = |id: &String| {
+        let send = |id: &String| {
             let request = wire::request(&format!("\"own-{}\"", self.server.next_number()), method, params);
             self.server.send_to_session(id, request)
         };
-        sessions.iter().filter(|id| ask(id)).count()
+        sessions.iter().filter(|id| send(id)).count()
     }
 
     /// Sends a text as a message to every legacy session that listens, valid or not. Returns how many got it.
@@ -224,7 +224,7 @@ impl MockHandle {
     /// Legacy sessions open over HTTP and streams of HTTP+SSE. Over sockets, the connections.
     #[must_use]
     pub fn sessions(&self) -> usize {
-        lock(&self.server.sessions).len() + self.server.pairs.len() + self.server.pipes()
+        lock(&self.server.sessions).len() + self.server.http_sse_sessions.len() + self.server.pipes()
     }
 
     /// Forgets every session, as a restart would. Returns how many there were.

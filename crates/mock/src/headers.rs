@@ -15,14 +15,14 @@ use super::{
 };
 
 /// Checks the version, then every header that the request must carry.
-pub(super) fn check(server: &MockServer, asked: &ReceivedRequest, request: &WireRequest) -> Result<(), RpcFailure> {
+pub(super) fn check(server: &MockServer, received: &ReceivedRequest, request: &WireRequest) -> Result<(), RpcFailure> {
     // Every refusal names the supported versions: a legacy client may have nothing else to show its user.
     let mismatch = |text: String| {
         let text = format!("Header mismatch: {text} (supported versions: {})", server.supported());
         RpcFailure::new(-32020, text).data(json!({"supported": server.supported()})).status(400)
     };
     let missing = |name: &str| mismatch(format!("the header {name} is missing"));
-    let version = asked.header("mcp-protocol-version").ok_or_else(|| missing("MCP-Protocol-Version"))?;
+    let version = received.header("mcp-protocol-version").ok_or_else(|| missing("MCP-Protocol-Version"))?;
     match request.meta(modern::VERSION) {
         Value::String(body) if body != version => {
             return Err(mismatch(format!("MCP-Protocol-Version is '{version}', but the body says '{body}'")));
@@ -32,7 +32,7 @@ pub(super) fn check(server: &MockServer, asked: &ReceivedRequest, request: &Wire
         }
         _ => {}
     }
-    let method = asked.header("mcp-method").ok_or_else(|| missing("Mcp-Method"))?;
+    let method = received.header("mcp-method").ok_or_else(|| missing("Mcp-Method"))?;
     if method != request.method {
         return Err(mismatch(format!("Mcp-Method is '{method}', but the body says '{}'", request.method)));
     }
@@ -44,7 +44,7 @@ pub(super) fn check(server: &MockServer, asked: &ReceivedRequest, request: &Wire
         _ => None,
     };
     if let Some(body) = source.and_then(|key| request.params[key].as_str()) {
-        let name = decoded(asked.header("mcp-name").ok_or_else(|| missing("Mcp-Name"))?).map_err(mismatch)?;
+        let name = decode(received.header("mcp-name").ok_or_else(|| missing("Mcp-Name"))?).map_err(mismatch)?;
         if name != body {
             return Err(mismatch(format!("Mcp-Name is '{name}', but the body says '{body}'")));
         }
@@ -52,15 +52,15 @@ pub(super) fn check(server: &MockServer, asked: &ReceivedRequest, request: &Wire
     // "Any server that processes the message body MUST validate that encoded header values ... match the corresponding
     // values in the request body" (2026-07-28, basic/transports/streamable-http).
     for (header, value) in modern::parameter_headers(server, request) {
-        let sent = asked.header(&header).map(decoded).transpose().map_err(mismatch)?;
-        if !agree(sent.as_deref(), value.as_ref()) {
+        let sent = received.header(&header).map(decode).transpose().map_err(mismatch)?;
+        if !matches_body(sent.as_deref(), value.as_ref()) {
             return Err(mismatch(format!("{header} is {sent:?}, but the body says {value:?}")));
         }
     }
     Ok(())
 }
 
-fn decoded(value: &str) -> Result<String, String> {
+fn decode(value: &str) -> Result<String, String> {
     let Some(inner) = value.strip_prefix("=?base64?").and_then(|v| v.strip_suffix("?=")) else {
         return match value.chars().all(|c| c == '\t' || (' '..='~').contains(&c)) {
             true => Ok(value.to_owned()),
@@ -71,7 +71,7 @@ fn decoded(value: &str) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|_| format!("'{value}' is not UTF-8"))
 }
 
-fn agree(header: Option<&str>, body: Option<&Value>) -> bool {
+fn matches_body(header: Option<&str>, body: Option<&Value>) -> bool {
     match (header, body) {
         // An argument without a value must have no header, and the other way round.
         (None, None) => true,

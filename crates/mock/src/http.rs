@@ -63,11 +63,11 @@ impl ReceivedRequest {
 
 /// Accepts connections until the server stops.
 pub(super) async fn serve(server: Arc<MockServer>, listener: TcpListener) {
-    let room = Arc::new(Semaphore::new(server.script.http.connections));
+    let slots = Arc::new(Semaphore::new(server.script.http.connections));
     let mut stop = server.stop.subscribe();
     loop {
         // The permit comes before the accept, so connections above the limit wait in the kernel's queue.
-        let Ok(permit) = room.clone().acquire_owned().await else { return };
+        let Ok(permit) = slots.clone().acquire_owned().await else { return };
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             _ = stop.wait_for(|stop| *stop) => return,
@@ -125,24 +125,24 @@ async fn answer(
     let Ok(body) = Limited::new(body, BODY_MAX).collect().await else {
         return Ok(answer::status(413));
     };
-    let asked = ReceivedRequest { headers, body: body.to_bytes() };
+    let received = ReceivedRequest { headers, body: body.to_bytes() };
     server.record.add_request(RecordedRequest {
         http_method: parts.method.to_string(),
         path: parts.uri.path_and_query().map(ToString::to_string).unwrap_or_default(),
-        headers: asked.headers.clone(),
-        body: String::from_utf8_lossy(&asked.body).into_owned(),
+        headers: received.headers.clone(),
+        body: String::from_utf8_lossy(&received.body).into_owned(),
     });
     let path = parts.uri.path();
-    let reply = match refusal(server, &parts.method, path, &asked, loopback) {
+    let reply = match refuse_by_head(server, &parts.method, path, &received, loopback) {
         Some(response) => HttpReply::Response(response),
         None if path == http_sse::OPEN => HttpReply::Response(http_sse::open(server)),
         None if path == http_sse::SEND => {
-            HttpReply::Response(http_sse::send(server, parts.uri.query(), &asked.body).await)
+            HttpReply::Response(http_sse::send(server, parts.uri.query(), &received.body).await)
         }
         None => match parts.method {
-            Method::POST => post::answer(server, asked).await,
-            Method::GET => get(server, &asked).await,
-            _ => delete(server, &asked).await,
+            Method::POST => post::answer(server, received).await,
+            Method::GET => get(server, &received).await,
+            _ => delete(server, &received).await,
         },
     };
     match reply {
@@ -156,24 +156,24 @@ async fn answer(
 }
 
 /// Refuses a request by its path, method and headers alone.
-fn refusal(
+fn refuse_by_head(
     server: &MockServer,
     method: &Method,
     path: &str,
-    asked: &ReceivedRequest,
+    received: &ReceivedRequest,
     loopback: bool,
 ) -> Option<Response<answer::HttpBody>> {
     let http = &server.script.http;
-    let paired = http.pair && server.speaks(Revision::V2024_11_05);
+    let has_http_sse = http.pair && server.speaks(Revision::V2024_11_05);
     match path {
         PATH if http.streamable => {}
-        http_sse::OPEN if paired && *method != Method::GET => return Some(answer::status(405)),
-        http_sse::SEND if paired && *method != Method::POST => return Some(answer::status(405)),
-        http_sse::OPEN | http_sse::SEND if paired => {}
+        http_sse::OPEN if has_http_sse && *method != Method::GET => return Some(answer::status(405)),
+        http_sse::SEND if has_http_sse && *method != Method::POST => return Some(answer::status(405)),
+        http_sse::OPEN | http_sse::SEND if has_http_sse => {}
         _ => return Some(answer::status(404)),
     }
     if let Some(bearer) = &http.bearer
-        && asked.header("authorization").and_then(|a| a.strip_prefix("Bearer ")) != Some(bearer)
+        && received.header("authorization").and_then(|a| a.strip_prefix("Bearer ")) != Some(bearer)
     {
         let challenge = http.challenge.clone().unwrap_or_else(|| "Bearer".into());
         return Some(answer::with_headers(401, [("www-authenticate".to_owned(), challenge)], String::new()));
@@ -188,13 +188,14 @@ fn refusal(
         let host = host.rsplit_once(':').map_or(host, |(h, port)| if port.ends_with(']') { host } else { h });
         ["localhost", "127.0.0.1", "[::1]"].contains(&host)
     };
-    let foreign = asked.header("origin").is_some_and(|origin| !local(origin.split("://").nth(1).unwrap_or_default()));
+    let foreign =
+        received.header("origin").is_some_and(|origin| !local(origin.split("://").nth(1).unwrap_or_default()));
     // Protection against DNS rebinding: a page whose name was pointed at this machine still sends its own name.
     // Streamable HTTP: "Servers MUST validate the `Origin` header" (2025-11-25, basic/transports).
-    if foreign || loopback && asked.header("host").is_some_and(|host| !local(host)) {
+    if foreign || loopback && received.header("host").is_some_and(|host| !local(host)) {
         return Some(answer::status(403));
     }
-    let json = asked.header("content-type").is_some_and(|t| t.split(';').next() == Some("application/json"));
+    let json = received.header("content-type").is_some_and(|t| t.split(';').next() == Some("application/json"));
     if *method == Method::POST && !json {
         return Some(answer::status(415));
     }
@@ -202,8 +203,8 @@ fn refusal(
         return None;
     }
     // DELETE has no body in its response, so it need not accept anything.
-    let events = *method != Method::DELETE && !asked.accepts("text/event-stream");
-    if events || (*method == Method::POST && !asked.accepts("application/json")) {
+    let events = *method != Method::DELETE && !received.accepts("text/event-stream");
+    if events || (*method == Method::POST && !received.accepts("application/json")) {
         let fail = RpcFailure::new(-32000, "Not Acceptable: the client must accept what this method answers with");
         return Some(answer::json(406, fail.response(None), None));
     }
@@ -231,7 +232,7 @@ async fn strike_request(server: &MockServer, method: &str) -> Option<HttpReply> 
     None
 }
 
-async fn get(server: &Arc<MockServer>, asked: &ReceivedRequest) -> HttpReply {
+async fn get(server: &Arc<MockServer>, received: &ReceivedRequest) -> HttpReply {
     server.record.method("GET");
     if let Some(reply) = strike_request(server, "GET").await {
         return reply;
@@ -242,12 +243,12 @@ async fn get(server: &Arc<MockServer>, asked: &ReceivedRequest) -> HttpReply {
     if let Some(status) = refused {
         return HttpReply::Response(answer::status(status));
     }
-    let session = match post::session(server, asked) {
+    let session = match post::session(server, received) {
         Ok(session) => session,
         Err(fail) => return HttpReply::Response(answer::json(fail.status, fail.response(None), None)),
     };
     // Only a POST's stream resumes. A GET stream starts anew, since its messages were sent already.
-    if let Some(last) = asked.header("last-event-id").and_then(stream::EventPosition::parse).filter(|_| http.sse.ids)
+    if let Some(last) = received.header("last-event-id").and_then(stream::EventPosition::parse).filter(|_| http.sse.ids)
         && last.post
     {
         return HttpReply::Response(stream::replay(server, &session, last));
@@ -263,7 +264,7 @@ async fn get(server: &Arc<MockServer>, asked: &ReceivedRequest) -> HttpReply {
     HttpReply::Response(stream::listening(server, session, frames, listening))
 }
 
-async fn delete(server: &Arc<MockServer>, asked: &ReceivedRequest) -> HttpReply {
+async fn delete(server: &Arc<MockServer>, received: &ReceivedRequest) -> HttpReply {
     server.record.method("DELETE");
     if let Some(reply) = strike_request(server, "DELETE").await {
         return reply;
@@ -272,7 +273,7 @@ async fn delete(server: &Arc<MockServer>, asked: &ReceivedRequest) -> HttpReply 
     if let Some(status) = http.delete.or((server.legacy().is_none() || !http.session).then_some(405)) {
         return HttpReply::Response(answer::status(status));
     }
-    HttpReply::Response(match post::session(server, asked) {
+    HttpReply::Response(match post::session(server, received) {
         Ok(session) => {
             server.drop_sessions(Some(&session.id));
             server.record.count(|c| c.deleted += 1);

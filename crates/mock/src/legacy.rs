@@ -23,12 +23,13 @@ pub(super) fn initialize(
     params: &Value,
 ) -> Result<(Arc<MockSession>, ResultBody), RpcFailure> {
     let newest = server.legacy().ok_or_else(|| RpcFailure::new(-32601, "Method not found: initialize"))?;
-    let asked = params["protocolVersion"].as_str().ok_or_else(|| RpcFailure::params("`protocolVersion` is missing"))?;
+    let requested =
+        params["protocolVersion"].as_str().ok_or_else(|| RpcFailure::params("`protocolVersion` is missing"))?;
     if !params["capabilities"].is_object() || !params["clientInfo"]["name"].is_string() {
         return Err(RpcFailure::params("`capabilities` and `clientInfo` are required"));
     }
     // "Otherwise, the server MUST respond with another protocol version it supports" (2025-11-25, basic/lifecycle).
-    let known = Revision::of(asked).filter(|r| !r.is_modern() && server.speaks(*r));
+    let known = Revision::of(requested).filter(|r| !r.is_modern() && server.speaks(*r));
     let session = Arc::new(MockSession::new(seal::random_name(), known.unwrap_or(newest), params));
     let mut body = ResultBody::new()
         .put("protocolVersion", &json!(session.revision.date()))

@@ -33,7 +33,7 @@ fn page(call: &MockCall, key: &str, items: &[ListItem]) -> CallOutcome {
     let list = &call.server.script.list;
     let size = if list.page_size == 0 { items.len().max(1) } else { list.page_size };
     let pages = items.len().div_ceil(size).max(1);
-    let asked = match &call.request.params["cursor"] {
+    let requested = match &call.request.params["cursor"] {
         Value::Null => 0,
         Value::String(cursor) => cursor
             .strip_prefix("page-")
@@ -43,11 +43,11 @@ fn page(call: &MockCall, key: &str, items: &[ListItem]) -> CallOutcome {
         _ => return Err(RpcFailure::params("Invalid cursor: not a string").into()),
     };
     // An endless cursor counts on beyond the last page, which it shows again.
-    let shown = asked.min(pages - 1);
+    let shown = requested.min(pages - 1);
     let next = match list.cursor {
-        CursorMode::Honest => (asked + 1 < pages).then_some(asked + 1),
-        CursorMode::Loop => Some((asked + 1) % pages),
-        CursorMode::Endless => Some(asked + 1),
+        CursorMode::Honest => (requested + 1 < pages).then_some(requested + 1),
+        CursorMode::Loop => Some((requested + 1) % pages),
+        CursorMode::Endless => Some(requested + 1),
     };
     let texts: Vec<String> = items.iter().skip(shown * size).take(size).map(|i| i.encode(call.revision)).collect();
     let mut body = ResultBody::new().raw(key, format!("[{}]", texts.join(",")));

@@ -139,8 +139,8 @@ pub(super) async fn method(call: &MockCall) -> CallOutcome {
 }
 
 async fn listen(call: &MockCall) -> CallOutcome {
-    let asked = &call.request.params["notifications"];
-    if !asked.is_object() {
+    let requested = &call.request.params["notifications"];
+    if !requested.is_object() {
         return Err(RpcFailure::params("`notifications` is missing").into());
     }
     let offered = legacy::capabilities(&call.server, call.revision);
@@ -148,19 +148,19 @@ async fn listen(call: &MockCall) -> CallOutcome {
     // The acknowledged filter has only what the capabilities offer.
     for list in ["tools", "prompts", "resources"] {
         let key = format!("{list}ListChanged");
-        if asked[&key] == true && offered[list]["listChanged"] == true {
+        if requested[&key] == true && offered[list]["listChanged"] == true {
             filter[&key] = json!(true);
         }
     }
-    if asked["resourceSubscriptions"].is_array() && offered["resources"]["subscribe"] == true {
-        filter["resourceSubscriptions"] = asked["resourceSubscriptions"].clone();
+    if requested["resourceSubscriptions"].is_array() && offered["resources"]["subscribe"] == true {
+        filter["resourceSubscriptions"] = requested["resourceSubscriptions"].clone();
     }
     let id: Value = serde_json::from_str(&call.request.id).unwrap_or_default();
     let meta = json!({SUBSCRIPTION: id});
     let acknowledged = json!({"_meta": meta, "notifications": filter});
     let first = wire::notification("notifications/subscriptions/acknowledged", &acknowledged);
-    let ear = ListenTarget::Subscription { id: call.request.id.clone(), filter };
-    let Some(_listening) = call.server.listen(ear, call.out.clone(), Some(first)) else {
+    let target = ListenTarget::Subscription { id: call.request.id.clone(), filter };
+    let Some(_listening) = call.server.listen(target, call.out.clone(), Some(first)) else {
         return Err(RpcFailure::new(-32603, "too many listeners").into());
     };
     let mut stop = call.server.stop.subscribe();
@@ -177,11 +177,11 @@ pub(super) fn parameter_headers(server: &MockServer, request: &WireRequest) -> V
     let contents = lock(&server.contents);
     let Some(tool) = contents.tools.iter().find(|t| t.key == name) else { return Vec::new() };
     let mut found = Vec::new();
-    marked(&tool.value()["inputSchema"], &request.params["arguments"], &mut found);
+    collect_marked(&tool.value()["inputSchema"], &request.params["arguments"], &mut found);
     found
 }
 
-fn marked(schema: &Value, value: &Value, found: &mut Vec<(String, Option<Value>)>) {
+fn collect_marked(schema: &Value, value: &Value, found: &mut Vec<(String, Option<Value>)>) {
     for (key, property) in schema["properties"].as_object().into_iter().flatten() {
         let value = &value[key];
         // Header names are case-insensitive, and hyper gives them in lower case.
@@ -191,6 +191,6 @@ fn marked(schema: &Value, value: &Value, found: &mut Vec<(String, Option<Value>)
                 (!value.is_null()).then(|| value.clone()),
             ));
         }
-        marked(property, value, found);
+        collect_marked(property, value, found);
     }
 }

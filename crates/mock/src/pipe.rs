@@ -147,7 +147,7 @@ impl LinePipe {
         });
         match wire::parse(line) {
             ParsedInput::One(IncomingMessage::Request(request)) => self.start(vec![request], false),
-            ParsedInput::One(other) => self.take(other),
+            ParsedInput::One(other) => self.handle_message(other),
             ParsedInput::Batch(all) => self.batch(all),
         }
     }
@@ -162,7 +162,7 @@ impl LinePipe {
         for one in all {
             match one {
                 IncomingMessage::Request(request) => requests.push(request),
-                other => self.take(other),
+                other => self.handle_message(other),
             }
         }
         if !requests.is_empty() {
@@ -182,7 +182,7 @@ impl LinePipe {
                 engine::answer_call(&call, ready, acts).await
             }))
             .await;
-            let end = if batch { together(ends) } else { ends.pop().unwrap_or(RequestEnd::Nothing) };
+            let end = if batch { join_batch(ends) } else { ends.pop().unwrap_or(RequestEnd::Nothing) };
             // A writer that has gone leaves nobody to tell.
             let _ = pipe.out.send(OutgoingFrame::Final(end)).await;
         });
@@ -198,7 +198,7 @@ impl LinePipe {
     }
 
     /// Handles messages that need no response.
-    fn take(self: &Arc<Self>, incoming: IncomingMessage) {
+    fn handle_message(self: &Arc<Self>, incoming: IncomingMessage) {
         let server = &self.server;
         match incoming {
             IncomingMessage::Notification { method, params } => {
@@ -253,11 +253,11 @@ impl LinePipe {
             task: None,
             request,
         };
-        let ready = self.caller(&mut call);
+        let ready = self.resolve_caller(&mut call);
         (call, ready)
     }
 
-    fn caller(&self, call: &mut MockCall) -> Option<CallOutcome> {
+    fn resolve_caller(&self, call: &mut MockCall) -> Option<CallOutcome> {
         let (server, request) = (&self.server, &call.request);
         let session = lock(&self.session).as_ref().map(|(s, _)| s.clone());
         let opens = request.method == "initialize" && server.legacy().is_some();
@@ -291,20 +291,20 @@ impl LinePipe {
 
     fn initialize(&self, call: &mut MockCall) -> CallOutcome {
         // The lock is held to the end, so two `initialize` cannot both open a session.
-        let mut held = lock(&self.session);
-        if held.as_ref().is_some_and(|(s, _)| s.ready.load(Ordering::Relaxed)) {
+        let mut current = lock(&self.session);
+        if current.as_ref().is_some_and(|(s, _)| s.ready.load(Ordering::Relaxed)) {
             return Err(RpcFailure::new(-32600, "Invalid Request: already initialized").into());
         }
         let (session, body) = legacy::initialize(&self.server, &call.request.params)?;
         call.revision = session.revision;
         self.server.record.count(|c| c.sessions += 1);
-        *held = Some((session, None));
+        *current = Some((session, None));
         Ok(body)
     }
 }
 
 /// Joins the responses to a batch into one.
-pub(super) fn together(ends: Vec<RequestEnd>) -> RequestEnd {
+pub(super) fn join_batch(ends: Vec<RequestEnd>) -> RequestEnd {
     let mut texts = Vec::new();
     for end in ends {
         match end {

@@ -26,15 +26,15 @@ use super::{
 /// Frames that wait for the client to read.
 const QUEUE: usize = 64;
 
-pub(super) async fn answer(server: &Arc<MockServer>, asked: ReceivedRequest) -> HttpReply {
-    match wire::parse(&asked.body) {
-        ParsedInput::One(IncomingMessage::Request(request)) => requests(server, &asked, vec![request], false).await,
+pub(super) async fn answer(server: &Arc<MockServer>, received: ReceivedRequest) -> HttpReply {
+    match wire::parse(&received.body) {
+        ParsedInput::One(IncomingMessage::Request(request)) => requests(server, &received, vec![request], false).await,
         ParsedInput::One(IncomingMessage::Broken(fail)) => {
             server.record.count(|c| c.stray += 1);
             refuse(fail.status(400))
         }
-        ParsedInput::One(other) => take_messages(server, &asked, vec![other]).await,
-        ParsedInput::Batch(all) => batch(server, &asked, all).await,
+        ParsedInput::One(other) => handle_messages(server, &received, vec![other]).await,
+        ParsedInput::Batch(all) => batch(server, &received, all).await,
     }
 }
 
@@ -43,14 +43,14 @@ fn refuse(fail: RpcFailure) -> HttpReply {
 }
 
 /// Finds the session that the headers name.
-pub(super) fn session(server: &MockServer, asked: &ReceivedRequest) -> Result<Arc<MockSession>, RpcFailure> {
-    let id = asked.header("mcp-session-id");
+pub(super) fn session(server: &MockServer, received: &ReceivedRequest) -> Result<Arc<MockSession>, RpcFailure> {
+    let id = received.header("mcp-session-id");
     let id = id.ok_or_else(|| RpcFailure::new(-32000, "Bad Request: Mcp-Session-Id header is required").status(400))?;
-    let lost = || RpcFailure::new(-32001, "Session not found").status(server.script.http.lost_session);
-    let session = server.session(id).ok_or_else(lost)?;
+    let unknown = || RpcFailure::new(-32001, "Session not found").status(server.script.http.lost_session);
+    let session = server.session(id).ok_or_else(unknown)?;
     // The header `MCP-Protocol-Version` is new in 2025-06-18.
     if session.revision >= Revision::V2025_06_18 {
-        let version = asked.header("mcp-protocol-version");
+        let version = received.header("mcp-protocol-version");
         let missing = version.is_none() && server.script.http.strict;
         if missing || version.is_some_and(|v| v != session.revision.date()) {
             return Err(unsupported(server, version));
@@ -71,13 +71,13 @@ fn unsupported(server: &MockServer, version: Option<&str>) -> RpcFailure {
 }
 
 /// Handles notifications and responses.
-async fn take_messages(server: &Arc<MockServer>, asked: &ReceivedRequest, all: Vec<IncomingMessage>) -> HttpReply {
+async fn handle_messages(server: &Arc<MockServer>, received: &ReceivedRequest, all: Vec<IncomingMessage>) -> HttpReply {
     let mut legacy = None;
     // A modern notification carries no session. No message does at a server without sessions.
     if server.legacy().is_some() && server.script.http.session {
-        match session(server, asked) {
+        match session(server, received) {
             Ok(session) => legacy = Some(session),
-            Err(fail) if !server.modern() || asked.header("mcp-session-id").is_some() => return refuse(fail),
+            Err(fail) if !server.modern() || received.header("mcp-session-id").is_some() => return refuse(fail),
             Err(_) => {}
         }
     }
@@ -114,14 +114,14 @@ async fn take_messages(server: &Arc<MockServer>, asked: &ReceivedRequest, all: V
     HttpReply::Response(answer::status(202))
 }
 
-async fn batch(server: &Arc<MockServer>, asked: &ReceivedRequest, all: Vec<IncomingMessage>) -> HttpReply {
+async fn batch(server: &Arc<MockServer>, received: &ReceivedRequest, all: Vec<IncomingMessage>) -> HttpReply {
     // Batches exist only in 2025-03-26: "Remove support for JSON-RPC batching" (2025-06-18, changelog).
-    let known = asked.header("mcp-session-id").and_then(|id| server.session(id)).map(|s| s.revision);
+    let known = received.header("mcp-session-id").and_then(|id| server.session(id)).map(|s| s.revision);
     let sessionless = !server.script.http.session && server.speaks(Revision::V2025_03_26);
     if known != Some(Revision::V2025_03_26) && !sessionless {
         return refuse(RpcFailure::new(-32600, "Invalid Request: batches are not part of this revision").status(400));
     }
-    let (mut asks, mut others) = (Vec::new(), Vec::new());
+    let (mut calls, mut others) = (Vec::new(), Vec::new());
     for one in all {
         match one {
             IncomingMessage::Request(request) if request.method == "initialize" => {
@@ -129,20 +129,25 @@ async fn batch(server: &Arc<MockServer>, asked: &ReceivedRequest, all: Vec<Incom
                 // basic/lifecycle).
                 return refuse(RpcFailure::new(-32600, "Invalid Request: `initialize` in a batch").status(400));
             }
-            IncomingMessage::Request(request) => asks.push(request),
+            IncomingMessage::Request(request) => calls.push(request),
             IncomingMessage::Broken(fail) => return refuse(fail.status(400)),
             other => others.push(other),
         }
     }
-    let taken = if others.is_empty() { None } else { Some(take_messages(server, asked, others).await) };
-    match (asks.is_empty(), taken) {
+    let handled = if others.is_empty() { None } else { Some(handle_messages(server, received, others).await) };
+    match (calls.is_empty(), handled) {
         (true, Some(reply)) => reply,
-        _ => requests(server, asked, asks, true).await,
+        _ => requests(server, received, calls, true).await,
     }
 }
 
 /// Starts one request or the requests of a batch, and responds with their frames.
-async fn requests(server: &Arc<MockServer>, asked: &ReceivedRequest, all: Vec<WireRequest>, batch: bool) -> HttpReply {
+async fn requests(
+    server: &Arc<MockServer>,
+    received: &ReceivedRequest,
+    all: Vec<WireRequest>,
+    batch: bool,
+) -> HttpReply {
     let (out, frames) = mpsc::channel(QUEUE);
     let mut origin = ResponseOrigin { unanswered: all.len(), batch, ..ResponseOrigin::default() };
     for request in all {
@@ -153,7 +158,7 @@ async fn requests(server: &Arc<MockServer>, asked: &ReceivedRequest, all: Vec<Wi
             server.drop_sessions(None);
         }
         let id = request.id.clone();
-        let (call, ready, opened) = admit(server, asked, request, &out);
+        let (call, ready, opened) = admit(server, received, request, &out);
         let (modern, session) = (call.revision.is_modern(), call.session.clone());
         let task = tokio::spawn(async move {
             let end = engine::answer_call(&call, ready, acts).await;
@@ -181,7 +186,7 @@ type AdmittedCall = (MockCall, Option<CallOutcome>, Option<Arc<MockSession>>);
 /// Finds the caller and the revision of a request, or the error that it gets.
 fn admit(
     server: &Arc<MockServer>,
-    asked: &ReceivedRequest,
+    received: &ReceivedRequest,
     request: WireRequest,
     out: &mpsc::Sender<OutgoingFrame>,
 ) -> AdmittedCall {
@@ -191,15 +196,15 @@ fn admit(
         capabilities: json!({}),
         client: request.meta(modern::CLIENT).clone(),
         session: None,
-        headers: Some(asked.headers.clone()),
+        headers: Some(received.headers.clone()),
         input_responses: Value::Null,
         out: out.clone(),
         task: None,
         request,
     };
     let request = &call.request;
-    if is_modern(server, asked, request) {
-        let known = headers::check(server, asked, request)
+    if is_modern(server, received, request) {
+        let known = headers::check(server, received, request)
             .and_then(|()| modern::check(server, request))
             .and_then(|known| Ok((known, modern::input_responses(server, request)?)));
         let ready = match known {
@@ -225,10 +230,10 @@ fn admit(
         };
     }
     if !server.script.http.session {
-        let ready = sessionless(server, asked, &mut call).err().map(|fail| Err(fail.into()));
+        let ready = sessionless(server, received, &mut call).err().map(|fail| Err(fail.into()));
         return (call, ready, None);
     }
-    match session(server, asked) {
+    match session(server, received) {
         Ok(session) => {
             (call.revision, call.capabilities, call.client) =
                 (session.revision, session.capabilities.clone(), session.client.clone());
@@ -240,9 +245,9 @@ fn admit(
 }
 
 /// Finds the revision of a legacy request to a server without sessions: the header's, or one that had no header.
-fn sessionless(server: &MockServer, asked: &ReceivedRequest, call: &mut MockCall) -> Result<(), RpcFailure> {
+fn sessionless(server: &MockServer, received: &ReceivedRequest, call: &mut MockCall) -> Result<(), RpcFailure> {
     let newest = call.revision;
-    call.revision = match asked.header("mcp-protocol-version") {
+    call.revision = match received.header("mcp-protocol-version") {
         Some(version) if newest >= Revision::V2025_06_18 => {
             let known = Revision::of(version).filter(|r| !r.is_modern() && server.speaks(*r));
             known.ok_or_else(|| unsupported(server, Some(version)))?
@@ -255,13 +260,13 @@ fn sessionless(server: &MockServer, asked: &ReceivedRequest, call: &mut MockCall
 }
 
 /// True if a request is modern. A server of one era takes every request for its own.
-fn is_modern(server: &MockServer, asked: &ReceivedRequest, request: &WireRequest) -> bool {
+fn is_modern(server: &MockServer, received: &ReceivedRequest, request: &WireRequest) -> bool {
     if server.legacy().is_none() {
         return true;
     }
     if !server.modern() || request.method == "initialize" {
         return false;
     }
-    let header = asked.header("mcp-protocol-version");
+    let header = received.header("mcp-protocol-version");
     modern::is_modern(request) || header.is_some_and(|v| Revision::of(v).is_none_or(Revision::is_modern))
 }

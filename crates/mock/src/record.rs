@@ -109,20 +109,20 @@ impl RequestRecord {
         });
     }
 
-    pub(super) fn add_request(&self, mut seen: RecordedRequest) {
+    pub(super) fn add_request(&self, mut request: RecordedRequest) {
         // A POST of HTTP+SSE is seen again as a line, and written then.
-        let again = seen.path.starts_with(super::http_sse::SEND);
-        if let Some(file) = self.file.as_ref().filter(|_| !again) {
+        let is_repeated = request.path.starts_with(super::http_sse::SEND);
+        if let Some(file) = self.file.as_ref().filter(|_| !is_repeated) {
             // A record that cannot be written is the test's to notice, so the server goes on.
             // One write for each line: several processes may append to one file.
-            let _ = lock(file).write_all(format!("{}\n", seen.body).as_bytes());
+            let _ = lock(file).write_all(format!("{}\n", request.body).as_bytes());
         }
-        if seen.body.len() > RECORDED_BODY_MAX {
-            let end = seen.body.floor_char_boundary(RECORDED_BODY_MAX);
-            seen.body.truncate(end);
+        if request.body.len() > RECORDED_BODY_MAX {
+            let end = request.body.floor_char_boundary(RECORDED_BODY_MAX);
+            request.body.truncate(end);
         }
         let mut all = lock(&self.requests);
-        all.push_back(seen);
+        all.push_back(request);
         if all.len() > RECORDED_MAX {
             all.pop_front();
         }

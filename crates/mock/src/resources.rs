@@ -54,11 +54,11 @@ fn scripted(call: &MockCall, uri: &str) -> Option<Value> {
     let (contents, variables) = match all.get(uri) {
         Some(contents) => (contents, json!({})),
         None => all.iter().find_map(|(template, contents)| {
-            let variables = scenario::matched(template, uri).filter(|found| *found != json!({}))?;
-            scenario::listed(&call.server, template).then_some((contents, variables))
+            let variables = scenario::match_template(template, uri).filter(|found| *found != json!({}))?;
+            scenario::lists_template(&call.server, template).then_some((contents, variables))
         })?,
     };
-    Some(match scenario::filled(contents, &variables) {
+    Some(match scenario::fill_placeholders(contents, &variables) {
         Value::String(text) => json!({"uri": uri, "mimeType": "text/plain", "text": text}),
         mut other => {
             other["uri"] = json!(uri);

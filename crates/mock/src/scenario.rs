@@ -90,7 +90,7 @@ pub(super) fn flow_of<'a>(server: &'a MockServer, request: &WireRequest) -> Opti
 pub(super) async fn run_flow(call: &MockCall, flow: &ScriptedFlow) -> CallOutcome {
     let mut answers = if call.input_responses.is_object() { call.input_responses.clone() } else { json!({}) };
     let answered = |step: &FlowStep| match step {
-        FlowStep::Ask(all) => all.iter().all(|(key, ask)| !answers[key].is_null() || skipped(call, ask)),
+        FlowStep::Ask(all) => all.iter().all(|(key, request)| !answers[key].is_null() || skipped(call, request)),
         _ => false,
     };
     let modern = call.revision.is_modern();
@@ -109,7 +109,7 @@ pub(super) async fn run_flow(call: &MockCall, flow: &ScriptedFlow) -> CallOutcom
         }
     }
     let known = json!({"arguments": call.request.params["arguments"], "answers": answers});
-    let text = filled(&flow.result, &known).to_string();
+    let text = fill_placeholders(&flow.result, &known).to_string();
     Ok(ResultBody::verbatim(&text).ok_or_else(|| RpcFailure::new(-32603, "the script's result is no object"))?)
 }
 
@@ -120,19 +120,19 @@ fn collect(
     all: &BTreeMap<String, FlowRequest>,
     answers: &Value,
 ) -> Result<(), CallStop> {
-    let mut open = json!({});
-    for (key, ask) in all.iter().filter(|(_, ask)| !skipped(call, ask)) {
-        check_declared(call, ask)?;
+    let mut missing = json!({});
+    for (key, request) in all.iter().filter(|(_, request)| !skipped(call, request)) {
+        check_declared(call, request)?;
         match &answers[key] {
-            Value::Null => open[key] = json!({"method": ask.method, "params": params(ask)}),
-            answer if !fits(ask, answer) => {
+            Value::Null => missing[key] = json!({"method": request.method, "params": params(request)}),
+            answer if !is_valid_response(request, answer) => {
                 return Err(RpcFailure::params(format!("the answer to `{key}` is none")).into());
             }
             _ => {}
         }
     }
-    let settled = open.as_object().is_none_or(serde_json::Map::is_empty);
-    if settled { Ok(()) } else { Err(CallStop::InputRequired(open, flow.state)) }
+    let settled = missing.as_object().is_none_or(serde_json::Map::is_empty);
+    if settled { Ok(()) } else { Err(CallStop::InputRequired(missing, flow.state)) }
 }
 
 /// Sends one request for each entry to a legacy caller, all before any response.
@@ -141,29 +141,29 @@ async fn request_inputs(
     all: &BTreeMap<String, FlowRequest>,
     answers: &mut Value,
 ) -> Result<(), CallStop> {
-    let wanted: Vec<_> = all.iter().filter(|(_, ask)| !skipped(call, ask)).collect();
-    for (_, ask) in wanted.iter().filter(|(_, ask)| ask.unable != UndeclaredPolicy::Ask) {
-        check_declared(call, ask)?;
+    let wanted: Vec<_> = all.iter().filter(|(_, request)| !skipped(call, request)).collect();
+    for (_, request) in wanted.iter().filter(|(_, request)| request.unable != UndeclaredPolicy::Ask) {
+        check_declared(call, request)?;
     }
-    let replies = join_all(wanted.iter().map(|(_, ask)| call.request(&ask.method, params(ask)))).await;
-    for ((key, ask), reply) in wanted.into_iter().zip(replies) {
+    let replies = join_all(wanted.iter().map(|(_, request)| call.request(&request.method, params(request)))).await;
+    for ((key, request), reply) in wanted.into_iter().zip(replies) {
         match reply {
-            Ok(answer) if fits(ask, &answer) => answers[key] = answer,
+            Ok(answer) if is_valid_response(request, &answer) => answers[key] = answer,
             Ok(_) => return Err(CallStop::Failed(format!("the answer to `{key}` is none"))),
-            Err(CallStop::Failed(_)) if ask.unable == UndeclaredPolicy::Skip => {}
+            Err(CallStop::Failed(_)) if request.unable == UndeclaredPolicy::Skip => {}
             Err(stop) => return Err(stop),
         }
     }
     Ok(())
 }
 
-fn params(ask: &FlowRequest) -> Value {
-    if ask.params.is_object() { ask.params.clone() } else { json!({}) }
+fn params(request: &FlowRequest) -> Value {
+    if request.params.is_object() { request.params.clone() } else { json!({}) }
 }
 
 /// Returns the capability that an input request needs, and the first revision that has it.
-fn required_capability(ask: &FlowRequest) -> (Value, Revision) {
-    match (ask.method.as_str(), ask.params["mode"].as_str()) {
+fn required_capability(request: &FlowRequest) -> (Value, Revision) {
+    match (request.method.as_str(), request.params["mode"].as_str()) {
         ("sampling/createMessage", _) => (json!({"sampling": {}}), Revision::V2024_11_05),
         ("roots/list", _) => (json!({"roots": {}}), Revision::V2024_11_05),
         (_, Some("url")) => (json!({"elicitation": {"url": {}}}), Revision::V2025_11_25),
@@ -171,9 +171,9 @@ fn required_capability(ask: &FlowRequest) -> (Value, Revision) {
     }
 }
 
-fn declared(call: &MockCall, ask: &FlowRequest) -> bool {
+fn declared(call: &MockCall, request: &FlowRequest) -> bool {
     let caps = &call.capabilities;
-    match (ask.method.as_str(), ask.params["mode"].as_str()) {
+    match (request.method.as_str(), request.params["mode"].as_str()) {
         ("sampling/createMessage", _) => caps["sampling"].is_object(),
         ("roots/list", _) => caps["roots"].is_object(),
         (_, Some("url")) => caps["elicitation"]["url"].is_object(),
@@ -185,30 +185,30 @@ fn declared(call: &MockCall, ask: &FlowRequest) -> bool {
     }
 }
 
-fn skipped(call: &MockCall, ask: &FlowRequest) -> bool {
-    ask.unable == UndeclaredPolicy::Skip && !declared(call, ask)
+fn skipped(call: &MockCall, request: &FlowRequest) -> bool {
+    request.unable == UndeclaredPolicy::Skip && !declared(call, request)
 }
 
-fn check_declared(call: &MockCall, ask: &FlowRequest) -> Result<(), CallStop> {
-    let (required, since) = required_capability(ask);
-    call.check_declared(declared(call, ask), since, required)
+fn check_declared(call: &MockCall, request: &FlowRequest) -> Result<(), CallStop> {
+    let (required, since) = required_capability(request);
+    call.check_declared(declared(call, request), since, required)
 }
 
 /// True if the response fits the request: a result of its method, and a form with its required fields.
-fn fits(ask: &FlowRequest, answer: &Value) -> bool {
-    match ask.method.as_str() {
+fn is_valid_response(request: &FlowRequest, answer: &Value) -> bool {
+    match request.method.as_str() {
         "sampling/createMessage" => {
             answer["role"].is_string() && answer["model"].is_string() && !answer["content"].is_null()
         }
         "roots/list" => answer["roots"].is_array(),
         _ => match answer["action"].as_str() {
-            Some("accept") => form_fits(&ask.params["requestedSchema"], &answer["content"]),
+            Some("accept") => is_valid_form(&request.params["requestedSchema"], &answer["content"]),
             action => matches!(action, Some("decline" | "cancel")),
         },
     }
 }
 
-fn form_fits(schema: &Value, content: &Value) -> bool {
+fn is_valid_form(schema: &Value, content: &Value) -> bool {
     let required = schema["required"].as_array().into_iter().flatten();
     required.filter_map(Value::as_str).all(|key| {
         let value = &content[key];
@@ -224,16 +224,16 @@ fn form_fits(schema: &Value, content: &Value) -> bool {
 }
 
 /// Fills the placeholders in the texts of a value. One that names nothing stays as it is.
-pub(super) fn filled(value: &Value, known: &Value) -> Value {
+pub(super) fn fill_placeholders(value: &Value, known: &Value) -> Value {
     match value {
-        Value::String(text) => Value::String(filled_text(text, known)),
-        Value::Array(all) => all.iter().map(|one| filled(one, known)).collect(),
-        Value::Object(all) => all.iter().map(|(key, one)| (key.clone(), filled(one, known))).collect(),
+        Value::String(text) => Value::String(fill_text(text, known)),
+        Value::Array(all) => all.iter().map(|one| fill_placeholders(one, known)).collect(),
+        Value::Object(all) => all.iter().map(|(key, one)| (key.clone(), fill_placeholders(one, known))).collect(),
         other => other.clone(),
     }
 }
 
-fn filled_text(text: &str, known: &Value) -> String {
+fn fill_text(text: &str, known: &Value) -> String {
     let mut out = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('{') {
@@ -255,7 +255,7 @@ fn filled_text(text: &str, known: &Value) -> String {
 }
 
 /// Matches a URI against a template, a variable for each part between slashes. Returns the variables.
-pub(super) fn matched(template: &str, uri: &str) -> Option<Value> {
+pub(super) fn match_template(template: &str, uri: &str) -> Option<Value> {
     let (parts, given) = (template.split('/'), uri.split('/'));
     if parts.clone().count() != given.clone().count() {
         return None;
@@ -273,6 +273,6 @@ pub(super) fn matched(template: &str, uri: &str) -> Option<Value> {
 }
 
 /// True if the server lists this template.
-pub(super) fn listed(server: &MockServer, template: &str) -> bool {
+pub(super) fn lists_template(server: &MockServer, template: &str) -> bool {
     lock(&server.contents).templates.iter().any(|one| one.key == template)
 }

@@ -89,7 +89,7 @@ pub(super) struct MockServer {
     pub(super) contents: Mutex<MockContents>,
     pub(super) faults: Mutex<ArmedFaults>,
     pub(super) sessions: Mutex<HashMap<String, Arc<MockSession>>>,
-    pub(super) pairs: HttpSseSessions,
+    pub(super) http_sse_sessions: HttpSseSessions,
     pub(super) tasks: TaskTable,
     pub(super) stop: watch::Sender<bool>,
     listeners: Mutex<Vec<ListenEntry>>,
@@ -105,7 +105,7 @@ impl MockServer {
             faults: Mutex::new(ArmedFaults::new(&script.faults)),
             seal: RequestStateSeal::new(script.state_key.as_deref()),
             sessions: Mutex::default(),
-            pairs: HttpSseSessions::default(),
+            http_sse_sessions: HttpSseSessions::default(),
             tasks: TaskTable::default(),
             stop: watch::Sender::new(false),
             listeners: Mutex::default(),
@@ -164,22 +164,22 @@ impl MockServer {
 
     /// Forgets one session, or all of them. Their streams end.
     pub(super) fn drop_sessions(&self, id: Option<&str>) -> usize {
-        let goes = |s: &MockSession| id.is_none_or(|id| s.id == id);
+        let is_dropped = |s: &MockSession| id.is_none_or(|id| s.id == id);
         let mut all = lock(&self.sessions);
         let before = all.len();
-        all.retain(|_, s| !goes(s));
-        let gone = before - all.len();
+        all.retain(|_, s| !is_dropped(s));
+        let dropped = before - all.len();
         drop(all);
         // Dropping a listener's sender ends the stream that reads from it.
-        lock(&self.listeners).retain(|l| !matches!(&l.target, ListenTarget::Session(s) if goes(s)));
-        gone
+        lock(&self.listeners).retain(|l| !matches!(&l.target, ListenTarget::Session(s) if is_dropped(s)));
+        dropped
     }
 
     /// Registers a listener until the returned guard drops. `None` above the limit. `first` is sent before any
     /// notification.
     pub(super) fn listen(
         self: &Arc<Self>,
-        ear: ListenTarget,
+        target: ListenTarget,
         out: mpsc::Sender<OutgoingFrame>,
         first: Option<String>,
     ) -> Option<ListenGuard> {
@@ -192,7 +192,7 @@ impl MockServer {
             out.try_send(OutgoingFrame::Message(first)).ok()?;
         }
         let number = self.next_number();
-        all.push(ListenEntry { number, target: ear, out });
+        all.push(ListenEntry { number, target, out });
         Some(ListenGuard { server: self.clone(), number })
     }
 
@@ -207,14 +207,14 @@ impl MockServer {
     /// Sends a notification to every listener that asked for it. A legacy session gets it once, on its newest stream.
     pub(super) fn publish(&self, notice: &ChangeNotice) -> usize {
         let all = lock(&self.listeners);
-        let mut heard = HashMap::new();
-        let mut told = 0;
+        let mut notified = HashMap::new();
+        let mut delivered = 0;
         // Newest first. Streamable HTTP: "The server MUST send each of its JSON-RPC messages on only one of the
         // connected streams" (2025-11-25, basic/transports).
         for listener in all.iter().rev() {
             let message = match &listener.target {
                 ListenTarget::Session(session) if session.is_subscribed_to(notice) => {
-                    if heard.insert(session.id.clone(), ()).is_some() {
+                    if notified.insert(session.id.clone(), ()).is_some() {
                         continue;
                     }
                     encode_notice(notice, None)
@@ -225,9 +225,9 @@ impl MockServer {
                 _ => continue,
             };
             // A listener that does not read loses notifications. The server does not wait for it.
-            told += usize::from(listener.out.try_send(OutgoingFrame::Message(message)).is_ok());
+            delivered += usize::from(listener.out.try_send(OutgoingFrame::Message(message)).is_ok());
         }
-        told
+        delivered
     }
 
     /// Sends a message to a session on its newest stream, outside of any call.

@@ -84,14 +84,14 @@ impl MockSession {
 
     /// Registers an input request by its id. `None` above the limit.
     pub(super) fn expect_response(&self, id: &str) -> Option<oneshot::Receiver<ClientResponse>> {
-        let mut asks = lock(&self.pending_requests);
+        let mut pending = lock(&self.pending_requests);
         // A call that ended no longer waits, so its entry must not count.
-        asks.retain(|_, waiting| !waiting.is_closed());
-        if asks.len() >= PENDING_MAX {
+        pending.retain(|_, waiting| !waiting.is_closed());
+        if pending.len() >= PENDING_MAX {
             return None;
         }
         let (tx, rx) = oneshot::channel();
-        asks.insert(id.to_owned(), tx);
+        pending.insert(id.to_owned(), tx);
         Some(rx)
     }
 

@@ -23,7 +23,7 @@ use tokio::{
 use super::{
     answer::{self, HttpBody, HttpReply},
     events,
-    pipe::together,
+    pipe::join_batch,
     record::lock,
     script::{AnswerMode, SseRules},
     server::{ListenGuard, MockServer, OutgoingFrame, RequestEnd},
@@ -82,7 +82,7 @@ impl EventPosition {
         Some(Self { post: text.starts_with('p'), stream: stream.parse().ok()?, number: number.parse().ok()? })
     }
 
-    fn spelled(self) -> String {
+    fn encode(self) -> String {
         format!("{}{}-{}", if self.post { 'p' } else { 'g' }, self.stream, self.number)
     }
 }
@@ -118,10 +118,10 @@ pub(super) async fn respond(
     }
     if before.is_empty() && !at_once {
         // The response is complete, so its drop is no cancellation.
-        if let Some(gone) = &origin.cancel_on_drop {
-            gone.ended.store(true, Ordering::Relaxed);
+        if let Some(guard) = &origin.cancel_on_drop {
+            guard.ended.store(true, Ordering::Relaxed);
         }
-        let end = if origin.batch { together(ends) } else { ends.pop().unwrap_or(RequestEnd::Nothing) };
+        let end = if origin.batch { join_batch(ends) } else { ends.pop().unwrap_or(RequestEnd::Nothing) };
         match end {
             RequestEnd::Broken { reset, .. } => return HttpReply::Broken { reset },
             RequestEnd::Http { status, headers, body } => {
@@ -202,9 +202,9 @@ impl EventWriter {
             broken: false,
         };
         if stream.server.script.http.sse.prime {
-            let mark = stream.mark(false).map(EventPosition::spelled);
+            let event_id = stream.next_event_id(false).map(EventPosition::encode);
             let sse = &stream.server.script.http.sse;
-            stream.ready.extend(events::prime(sse, mark.as_deref()));
+            stream.ready.extend(events::prime(sse, event_id.as_deref()));
         }
         stream
     }
@@ -249,7 +249,7 @@ impl EventWriter {
                 return None;
             }
             match self.frame().await {
-                Some(frame) => self.take(frame),
+                Some(frame) => self.handle_frame(frame),
                 None => self.ended = true,
             }
         }
@@ -284,7 +284,7 @@ impl EventWriter {
     }
 
     /// Returns the id of the next event if events have ids. Counts the event if `count` is set.
-    fn mark(&mut self, count: bool) -> Option<EventPosition> {
+    fn next_event_id(&mut self, count: bool) -> Option<EventPosition> {
         self.sent += u64::from(count);
         let post = match &self.source {
             FrameSource::Post { origin, .. } => origin.session.is_some().then_some(true),
@@ -295,7 +295,7 @@ impl EventWriter {
         post.filter(|_| self.sse().ids).map(|post| EventPosition { post, stream, number })
     }
 
-    fn take(&mut self, frame: OutgoingFrame) {
+    fn handle_frame(&mut self, frame: OutgoingFrame) {
         match frame {
             OutgoingFrame::Message(text) => self.event(&text, false),
             OutgoingFrame::Raw(bytes) => {
@@ -307,8 +307,8 @@ impl EventWriter {
                 let last = match &mut self.source {
                     FrameSource::Post { origin, .. } => {
                         origin.unanswered = origin.unanswered.saturating_sub(1);
-                        if let (0, Some(gone)) = (origin.unanswered, &origin.cancel_on_drop) {
-                            gone.ended.store(true, Ordering::Relaxed);
+                        if let (0, Some(guard)) = (origin.unanswered, &origin.cancel_on_drop) {
+                            guard.ended.store(true, Ordering::Relaxed);
                         }
                         origin.unanswered == 0
                     }
@@ -330,17 +330,17 @@ impl EventWriter {
     }
 
     fn event(&mut self, text: &str, last: bool) {
-        let mark = self.mark(true);
+        let event_id = self.next_event_id(true);
         // A replayed event is stored already.
-        if let (Some(mark), Some(session)) = (mark, self.session().filter(|_| !self.replays())) {
+        if let (Some(event_id), Some(session)) = (event_id, self.session().filter(|_| !self.is_replay())) {
             let message = text.to_owned();
-            session.store_event(StoredEvent { stream: mark.stream, number: mark.number, message, last });
+            session.store_event(StoredEvent { stream: event_id.stream, number: event_id.number, message, last });
         }
-        let id = mark.map(EventPosition::spelled);
+        let id = event_id.map(EventPosition::encode);
         self.ready.extend(events::event(self.sse(), id.as_deref(), text));
     }
 
-    fn replays(&self) -> bool {
+    fn is_replay(&self) -> bool {
         matches!(self.source, FrameSource::Replay { .. })
     }
 

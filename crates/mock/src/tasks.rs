@@ -53,7 +53,7 @@ struct MockTaskState {
     updated: String,
     end: Option<Result<String, RpcFailure>>,
     pending_requests: BTreeMap<String, (Value, oneshot::Sender<Value>)>,
-    attendant: Option<mpsc::Sender<OutgoingFrame>>,
+    result_reader: Option<mpsc::Sender<OutgoingFrame>>,
     work: Option<AbortHandle>,
 }
 
@@ -122,7 +122,7 @@ async fn start(call: &MockCall, rule: &TaskRule) -> Result<ResultBody, CallStop>
             updated: now,
             end: None,
             pending_requests: BTreeMap::new(),
-            attendant: None,
+            result_reader: None,
             work: None,
         }),
         changed: Notify::new(),
@@ -135,14 +135,14 @@ async fn start(call: &MockCall, rule: &TaskRule) -> Result<ResultBody, CallStop>
     }
     all.insert(task.id.clone(), task.clone());
     drop(all);
-    let spelled = task.spelled();
+    let encoded = task.encode();
     let work = tokio::spawn(work(call.inside_task(&task, forward_frames(&call.server, &task)), task.clone()));
     // The work may finish before this line. Aborting a finished task does nothing.
     lock(&task.state).work = Some(work.abort_handle());
     Ok(if task.legacy {
-        ResultBody::new().put("task", &spelled)
+        ResultBody::new().put("task", &encoded)
     } else {
-        flat(&spelled).put("resultType", &json!("task"))
+        flat(&encoded).put("resultType", &json!("task"))
     })
 }
 
@@ -152,8 +152,8 @@ fn forward_frames(server: &Arc<MockServer>, task: &Arc<MockTask>) -> mpsc::Sende
     let (server, task) = (server.clone(), task.clone());
     tokio::spawn(async move {
         while let Some(frame) = frames.recv().await {
-            let attended = lock(&task.state).attendant.clone();
-            match (frame, attended, &task.session) {
+            let result_reader = lock(&task.state).result_reader.clone();
+            match (frame, result_reader, &task.session) {
                 // A reader that disconnected loses its messages, as any client does.
                 (frame, Some(out), _) => drop(out.send(frame).await),
                 (OutgoingFrame::Message(text), None, Some(session)) => drop(server.send_to_session(session, text)),
@@ -166,7 +166,7 @@ fn forward_frames(server: &Arc<MockServer>, task: &Arc<MockTask>) -> mpsc::Sende
 
 async fn work(call: MockCall, task: Arc<MockTask>) {
     let name = call.request.params["name"].as_str().unwrap_or_default().to_owned();
-    let end = match tools::behave(&call, &name).await {
+    let end = match tools::run_tool(&call, &name).await {
         Ok(body) => Ok(body.text()),
         Err(CallStop::Failed(text)) => Ok(tools::text(&text).put("isError", &json!(true)).text()),
         Err(CallStop::Fail(fail)) => Err(fail),
@@ -180,27 +180,27 @@ async fn work(call: MockCall, task: Arc<MockTask>) {
         Ok(text) => task.legacy && is_error(text),
         Err(_) => true,
     };
-    task.turn(&call.server, if failed { "failed" } else { "completed" }, |state| state.end = Some(end));
+    task.set_status(&call.server, if failed { "failed" } else { "completed" }, |state| state.end = Some(end));
 }
 
 impl MockTask {
     /// Moves the task to a status and notifies its session. Does nothing if the task is finished.
-    fn turn(&self, server: &MockServer, status: &'static str, also: impl FnOnce(&mut MockTaskState)) {
+    fn set_status(&self, server: &MockServer, status: &'static str, update: impl FnOnce(&mut MockTaskState)) {
         let mut state = lock(&self.state);
         if is_finished(state.status) {
             return;
         }
         state.status = status;
         state.updated = jiff::Timestamp::now().to_string();
-        also(&mut state);
+        update(&mut state);
         drop(state);
         if let (true, Some(session)) = (self.legacy && self.rule.tell, &self.session) {
-            server.send_to_session(session, wire::notification("notifications/tasks/status", &self.spelled()));
+            server.send_to_session(session, wire::notification("notifications/tasks/status", &self.encode()));
         }
         self.changed.notify_waiters();
     }
 
-    fn spelled(&self) -> Value {
+    fn encode(&self) -> Value {
         let state = lock(&self.state);
         let (ttl, poll) = if self.legacy { ("ttl", "pollInterval") } else { ("ttlMs", "pollIntervalMs") };
         json!({"taskId": self.id, "status": state.status, "statusMessage": format!("It is {}.", state.status),
@@ -210,12 +210,12 @@ impl MockTask {
 
     /// Task in the extension's full form, with its input requests and its result or error.
     fn detailed(&self) -> ResultBody {
-        let mut body = flat(&self.spelled());
+        let mut body = flat(&self.encode());
         let state = lock(&self.state);
         if state.status == "input_required" {
-            let asks: BTreeMap<_, _> =
+            let requests: BTreeMap<_, _> =
                 state.pending_requests.iter().map(|(key, (request, _))| (key, request)).collect();
-            body = body.put("inputRequests", &json!(asks));
+            body = body.put("inputRequests", &json!(requests));
         }
         match &state.end {
             Some(Ok(text)) => body.raw("result", text.clone()),
@@ -239,17 +239,17 @@ impl MockTask {
         // "Each request key in `inputRequests` MUST be unique over the lifetime of a single task" (SEP-2663).
         let key = format!("{key}-{}", call.server.next_number());
         let request = json!({"method": method, "params": params});
-        self.turn(&call.server, "input_required", |state| {
+        self.set_status(&call.server, "input_required", |state| {
             state.pending_requests.insert(key, (request, answer));
         });
         let answer = answered.await.map_err(|_| CallStop::Failed("nobody answered".into()))?;
-        self.resumed(call);
+        self.resume_if_answered(call);
         Ok(answer)
     }
 
-    fn resumed(&self, call: &MockCall) {
+    fn resume_if_answered(&self, call: &MockCall) {
         if lock(&self.state).pending_requests.is_empty() {
-            self.turn(&call.server, "working", |_| {});
+            self.set_status(&call.server, "working", |_| {});
         }
     }
 
@@ -267,7 +267,7 @@ impl MockTask {
         params["_meta"][RELATED] = json!({"taskId": self.id});
         let request = wire::request(&id, method, &params);
         let key = format!("{number:08}");
-        self.turn(&call.server, "input_required", |state| {
+        self.set_status(&call.server, "input_required", |state| {
             // The entry marks the task as waiting. The response comes through the session, so its channel is never
             // used.
             state.pending_requests.insert(key.clone(), (Value::Null, oneshot::channel().0));
@@ -275,12 +275,12 @@ impl MockTask {
         if self.rule.eager {
             call.server.send_to_session(&session.id, request);
         } else {
-            self.until_attended().await;
+            self.wait_for_result_reader().await;
             call.send_message(request).await;
         }
         let reply = reply.await;
         lock(&self.state).pending_requests.remove(&key);
-        self.resumed(call);
+        self.resume_if_answered(call);
         match reply {
             // The same MUST binds the client's response, and a gateway in between must not lose it.
             Ok(Ok(result)) if result["_meta"][RELATED]["taskId"] != self.id.as_str() => {
@@ -297,11 +297,11 @@ impl MockTask {
         }
     }
 
-    async fn until_attended(&self) {
+    async fn wait_for_result_reader(&self) {
         loop {
             // Subscribe before the check, or a change between the two would be missed.
             let changed = self.changed.notified();
-            if lock(&self.state).attendant.is_some() {
+            if lock(&self.state).result_reader.is_some() {
                 return;
             }
             changed.await;
@@ -342,9 +342,9 @@ pub(super) fn modern(call: &MockCall) -> Option<CallOutcome> {
         "tasks/get" => task.detailed(),
         "tasks/update" => {
             for (key, answer) in call.request.params["inputResponses"].as_object().into_iter().flatten() {
-                if let Some((_, asked)) = lock(&task.state).pending_requests.remove(key) {
+                if let Some((_, waiting)) = lock(&task.state).pending_requests.remove(key) {
                     // The work may have been cancelled meanwhile.
-                    let _ = asked.send(answer.clone());
+                    let _ = waiting.send(answer.clone());
                 }
             }
             ResultBody::new()
@@ -358,7 +358,7 @@ pub(super) fn modern(call: &MockCall) -> Option<CallOutcome> {
 }
 
 fn cancel(call: &MockCall, task: &MockTask) {
-    task.turn(&call.server, "cancelled", |state| {
+    task.set_status(&call.server, "cancelled", |state| {
         state.pending_requests.clear();
         if let Some(work) = state.work.take() {
             work.abort();
@@ -380,7 +380,7 @@ pub(super) async fn legacy(call: &MockCall) -> Option<CallOutcome> {
         Err(fail) => return Some(Err(fail.into())),
     };
     Some(match call.request.method.as_str() {
-        "tasks/get" => Ok(flat(&task.spelled())),
+        "tasks/get" => Ok(flat(&task.encode())),
         "tasks/result" => result(call, &task).await,
         _ => {
             let status = lock(&task.state).status;
@@ -388,14 +388,14 @@ pub(super) async fn legacy(call: &MockCall) -> Option<CallOutcome> {
                 return Some(Err(RpcFailure::params(format!("Cannot cancel: the task is {status}")).into()));
             }
             cancel(call, &task);
-            Ok(flat(&task.spelled()))
+            Ok(flat(&task.encode()))
         }
     })
 }
 
 async fn result(call: &MockCall, task: &MockTask) -> CallOutcome {
     // The newest reader gets the task's messages, so a client may reconnect.
-    lock(&task.state).attendant = Some(call.out.clone());
+    lock(&task.state).result_reader = Some(call.out.clone());
     task.changed.notify_waiters();
     loop {
         // Subscribe before the check, or a change between the two would be missed.
@@ -434,7 +434,7 @@ fn list(call: &MockCall) -> CallOutcome {
         }
     };
     let size = if call.server.script.list.page_size == 0 { usize::MAX } else { call.server.script.list.page_size };
-    let page: Vec<Value> = tasks.iter().skip(first).take(size).map(|task| task.spelled()).collect();
+    let page: Vec<Value> = tasks.iter().skip(first).take(size).map(|task| task.encode()).collect();
     let next = first.saturating_add(size);
     let body = ResultBody::new().put("tasks", &json!(page));
     Ok(if next < tasks.len() { body.put("nextCursor", &json!(format!("tasks-{next}"))) } else { body })

@@ -35,11 +35,11 @@ pub(super) async fn call(call: &MockCall) -> CallOutcome {
     if let Some(created) = tasks::create(call, name).await? {
         return Ok(created);
     }
-    behave(call, name).await
+    run_tool(call, name).await
 }
 
 /// Runs the tool, inside a task or not.
-pub(super) async fn behave(call: &MockCall, name: &str) -> CallOutcome {
+pub(super) async fn run_tool(call: &MockCall, name: &str) -> CallOutcome {
     if let Some(answer) = call.server.script.answers.get(name) {
         let text = answer.as_str().map_or_else(|| answer.to_string(), str::to_owned);
         return Ok(
@@ -53,10 +53,10 @@ pub(super) async fn behave(call: &MockCall, name: &str) -> CallOutcome {
     let name = call.server.script.behave.get(name).map_or(name, String::as_str);
     match name {
         "elicit" | "elicit_url" | "elicit_twice" | "ask_both" | "ask_mixed" | "ask_name" | "sample"
-        | "sample_tools" | "roots" | "needs_page" => asking(call, name).await,
-        "change" | "touch" | "link" | "counter" | "whoami" | "mock_counters" => stateful(call, name),
-        "crash" | "hang" | "garbage" | "grandchild" | "big" | "env" => rough(call, name).await,
-        other => plain(call, other).await,
+        | "sample_tools" | "roots" | "needs_page" => run_input_request(call, name).await,
+        "change" | "touch" | "link" | "counter" | "whoami" | "mock_counters" => run_stateful(call, name),
+        "crash" | "hang" | "garbage" | "grandchild" | "big" | "env" => run_rough(call, name).await,
+        other => run_plain(call, other).await,
     }
 }
 
@@ -72,7 +72,7 @@ fn structured(call: &MockCall, raw: String) -> ResultBody {
     if call.revision >= Revision::V2025_06_18 { body.raw("structuredContent", raw) } else { body }
 }
 
-async fn plain(call: &MockCall, name: &str) -> CallOutcome {
+async fn run_plain(call: &MockCall, name: &str) -> CallOutcome {
     match name {
         "add" => {
             let number =
@@ -125,7 +125,7 @@ async fn plain(call: &MockCall, name: &str) -> CallOutcome {
     }
 }
 
-async fn asking(call: &MockCall, name: &str) -> CallOutcome {
+async fn run_input_request(call: &MockCall, name: &str) -> CallOutcome {
     let answer = match name {
         "sample" => call.sample(call.text_argument("prompt", "Say hello.")).await?,
         "roots" => call.roots().await?,
@@ -165,7 +165,7 @@ async fn asking(call: &MockCall, name: &str) -> CallOutcome {
     Ok(structured(call, answer.to_string()))
 }
 
-fn stateful(call: &MockCall, name: &str) -> CallOutcome {
+fn run_stateful(call: &MockCall, name: &str) -> CallOutcome {
     let server = &call.server;
     Ok(match name {
         "counter" => {
@@ -209,7 +209,7 @@ fn stateful(call: &MockCall, name: &str) -> CallOutcome {
     })
 }
 
-async fn rough(call: &MockCall, name: &str) -> CallOutcome {
+async fn run_rough(call: &MockCall, name: &str) -> CallOutcome {
     match name {
         "crash" => {
             // The text on stderr is there so that a test can find it in the gateway's log.

@@ -37,9 +37,9 @@ const SUBPROTOCOL: &str = "mcp";
 pub(super) async fn connection(server: Arc<MockServer>, stream: TcpStream) {
     let config = WebSocketConfig::default().max_message_size(Some(MESSAGE_MAX)).max_frame_size(Some(MESSAGE_MAX));
     #[allow(clippy::result_large_err, reason = "the library's signature")]
-    let judge = |asked: &Request<()>, answer: Response<()>| check_upgrade(&server, asked, answer);
+    let check = |request: &Request<()>, answer: Response<()>| check_upgrade(&server, request, answer);
     // A refused client has its response already.
-    let Ok(socket) = accept_hdr_async_with_config(stream, judge, Some(config)).await else { return };
+    let Ok(socket) = accept_hdr_async_with_config(stream, check, Some(config)).await else { return };
     let (mut sink, mut frames) = socket.split();
     let (mut input, reader) = tokio::io::duplex(BUFFER);
     let (writer, output) = tokio::io::duplex(BUFFER);
@@ -63,13 +63,13 @@ pub(super) async fn connection(server: Arc<MockServer>, stream: TcpStream) {
             }
         }
     };
-    let left = tokio::select! {
+    let client_left = tokio::select! {
         () = incoming => true,
         () = outgoing => false,
     };
     // The end of its input ends the pipe, so `serving` below returns.
     drop(input);
-    if left || matches!(serving.await, Ok(Ok(PipeEnd::Broken(_)))) {
+    if client_left || matches!(serving.await, Ok(Ok(PipeEnd::Broken(_)))) {
         return;
     }
     let goodbye = CloseFrame { code: CloseCode::Away, reason: "the mock stops".into() };
@@ -80,15 +80,15 @@ pub(super) async fn connection(server: Arc<MockServer>, stream: TcpStream) {
 #[allow(clippy::result_large_err, reason = "the library's signature")]
 fn check_upgrade(
     server: &MockServer,
-    asked: &Request<()>,
+    request: &Request<()>,
     mut answer: Response<()>,
 ) -> Result<Response<()>, Response<Option<String>>> {
-    let headers: Vec<_> = asked
+    let headers: Vec<_> = request
         .headers()
         .iter()
         .map(|(name, value)| (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
         .collect();
-    let path = asked.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
+    let path = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
     let seen = RecordedRequest { http_method: "GET".into(), path, headers, body: String::new() };
     let bearer = seen.header("authorization").and_then(|given| given.strip_prefix("Bearer ")).map(str::to_owned);
     let offered = seen.header("sec-websocket-protocol").unwrap_or_default().to_owned();
@@ -98,7 +98,7 @@ fn check_upgrade(
         *refusal.status_mut() = http::StatusCode::from_u16(status).unwrap_or_default();
         Err(refusal)
     };
-    if asked.uri().path() != PATH {
+    if request.uri().path() != PATH {
         return refuse(404, "there is nothing here");
     }
     if server.script.http.bearer.is_some() && server.script.http.bearer != bearer {
