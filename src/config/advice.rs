@@ -90,6 +90,7 @@ fn package(server: &ConfigNode, path: &ConfigPath, faults: &mut ProblemCollector
     if is_pinned(word) {
         return;
     }
+    // `@latest` pins nothing.
     let bare = word.strip_suffix("@latest").unwrap_or(word);
     let message = format!("`{path}` runs whatever version of `{bare}` is newest when it starts");
     let fix = format!("name the version that you looked at: `{bare}{mark}1.2.3`");
@@ -100,6 +101,7 @@ fn package(server: &ConfigNode, path: &ConfigPath, faults: &mut ProblemCollector
 fn package_at(words: &[&str], first: usize) -> Option<usize> {
     let mut at = first;
     while let Some(word) = words.get(at) {
+        // With such a flag, the first word without a dash is only the command to run.
         if PACKAGE_FLAGS.contains(word) {
             return (at + 1 < words.len()).then_some(at + 1);
         }

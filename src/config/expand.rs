@@ -144,6 +144,7 @@ fn reference(
         None => (inside, None),
     };
     let name = name.strip_prefix("env:").unwrap_or(name);
+    // POSIX, Environment Variables: names of letters, digits and underscores, without a digit in front.
     let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     if name.is_empty() || !plain || name.starts_with(|c: char| c.is_ascii_digit()) {
         return Err(not_a_name(name));

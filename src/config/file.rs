@@ -289,6 +289,7 @@ impl Common {
         let everything = || Some(Items { allow: Some(vec!["*".to_owned()]), ..Items::default() });
         Common {
             enabled: Some(true),
+            // None stands for the server's name.
             prefix: None,
             tools: everything(),
             resources: everything(),
@@ -307,6 +308,7 @@ impl Common {
             start_timeout: Some("60s".into()),
             list_timeout: Some("30s".into()),
             relist: Some("5m".into()),
+            // None stands for the proxies of the environment.
             proxy: None,
             ca: None,
             max_message: Some("16MiB".into()),
@@ -421,8 +423,10 @@ pub(super) struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Limits {
+            // Zero is no limit: a good rate depends on the clients.
             rate: RateText("0".to_owned()),
             calls_per_key: 1024,
+            // None stands for the limit of the container, if there is one.
             memory: None,
             sessions: 10_000,
             session_idle: "30m".into(),

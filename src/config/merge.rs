@@ -72,6 +72,7 @@ fn locate(merged: Merged, layers: &[&ConfigNode]) -> ConfigNode {
         Merged::Char(_, c) => ConfigValue::Text(c.to_string()),
         Merged::Bool(_, value) => ConfigValue::Bool(value),
         Merged::Num(_, number) => {
+            // figment has many types of numbers. The schema only tells integers from others.
             let whole = number.to_i128().or_else(|| number.to_u128().and_then(|number| i128::try_from(number).ok()));
             match whole.and_then(|whole| i64::try_from(whole).ok()) {
                 Some(whole) => ConfigValue::Int(whole),
@@ -132,6 +133,7 @@ pub(super) fn environment(
         }
         names.push(variable.clone());
         let levels: Vec<&ConfigNode> = known.iter().collect();
+        // Levels are separated by two underscores, since keys have single ones.
         let steps: Vec<&str> = rest.split("__").collect();
         EnvVariable { text, place, faults }.put(&mut tree, &steps, Some(schema.root()), &levels);
     }
@@ -169,6 +171,7 @@ impl EnvVariable<'_> {
 fn key_for_variable(step: &str, rule: Option<SchemaRule>, known: &[&ConfigNode]) -> String {
     let fixed = rule.and_then(SchemaRule::keys).into_iter().flatten().map(str::to_owned);
     let given = known.iter().filter_map(|layer| layer.as_table()).flat_map(|table| table.keys().cloned());
+    // A variable has no dashes, and is usually in upper case.
     let same = |name: &String| name.replace('-', "_").eq_ignore_ascii_case(step);
     fixed.chain(given).find(same).unwrap_or_else(|| step.to_ascii_lowercase())
 }
@@ -178,6 +181,7 @@ fn value(text: &str, rule: Option<SchemaRule>, place: SourceSpan, faults: &mut P
     let types: Vec<&str> = rule.map(|rule| rule.choices()).into_iter().flatten().flat_map(SchemaRule::types).collect();
     let may_be = |name: &str| types.contains(&name);
     let trimmed = text.trim();
+    // A list or table needs a syntax, and every shell can quote JSON.
     let structured = (may_be("array") && trimmed.starts_with('[')) || (may_be("object") && trimmed.starts_with('{'));
     if structured {
         let mut own = ProblemCollector::default();

@@ -158,6 +158,7 @@ pub fn load(options: &LoadOptions<'_>) -> Result<LoadedConfig, ConfigProblems> {
     if !problems.errors.iter().all(tolerable) {
         return Err(ConfigProblems { files, ..problems });
     }
+    // With `PerServer`, these servers stay visible and state their problems.
     failed_servers::replace_failed_servers(&mut plan, &problems.errors);
     // A referenced value may be secret, although its key does not sound so.
     let mut resolved = merged.to_json(&|path, node| {
@@ -185,6 +186,7 @@ fn read_layers(
     }
     let (mut variables, names) = merge::environment(&options.env, sources.next(), &layers, faults);
     sources.variables(names);
+    // Variables may use the aliases of clients, too.
     client_formats::normalise(&mut variables, None, faults);
     layers.push(variables);
     layers.push(merge::flags(&options.listen, LISTEN_PLACE));

@@ -97,6 +97,7 @@ impl FileParser<'_> {
             },
             DeValue::Float(number) => ConfigValue::Float(number.as_str().parse().unwrap_or(f64::NAN)),
             DeValue::Boolean(value) => ConfigValue::Bool(*value),
+            // YAML and JSON have no dates, so a date is text in every format.
             DeValue::Datetime(time) => ConfigValue::Text(time.to_string()),
             DeValue::Array(items) => {
                 let item = |item: &toml::Spanned<DeValue<'_>>, faults: &mut ProblemCollector| {
@@ -115,6 +116,7 @@ impl FileParser<'_> {
             faults.error(ProblemKind::Syntax, self.span(at, at + 1), TOO_DEEP.0, TOO_DEEP.1);
             return ConfigNode::table(self.whole_span());
         }
+        // Comments and trailing commas are allowed, as in the files of editors. Names without quotes are not.
         let options = jsonc_parser::ParseOptions { allow_loose_object_property_names: false, ..Default::default() };
         match jsonc_parser::parse_to_ast(self.text, &jsonc_parser::CollectOptions::default(), &options) {
             Ok(result) => match result.value {

@@ -140,6 +140,7 @@ impl ProblemCollector {
     /// Resolves places. Sorts by the order of the sources, and drops repeated problems.
     pub(super) fn finish(self, sources: &ConfigSources) -> ConfigProblems {
         let resolve = |mut faults: Vec<PlacedProblem>| {
+            // A stable sort keeps the order of the checks within one place.
             faults.sort_by_key(|fault| (fault.span.source, fault.span.start));
             let mut problems: Vec<ConfigProblem> = Vec::new();
             for fault in faults {
@@ -165,6 +166,7 @@ impl ConfigProblem {
     /// Renders the problem for a person, in several lines, under a word such as `error`.
     pub fn render(&self, word: &str) -> String {
         let mut out = format!("{word}: {}\n", self.message);
+        // As wide as the line number, so that the bars stand below each other.
         let gutter = match (&self.origin, &self.snippet) {
             (ProblemOrigin::File { line, .. }, Some(_)) => " ".repeat(line.to_string().len()),
             _ => " ".to_owned(),

@@ -46,6 +46,7 @@ pub(super) fn is_secret(path: &ConfigPath, text: &str, before: Option<&str>) -> 
     let argument = steps.iter().rev().nth(1).is_some_and(|list| ARGUMENTS.contains(list))
         && (text.split(['=', ':']).next().is_some_and(|name| name.len() < text.len() && sounds_secret(name))
             || before.is_some_and(|flag| flag.starts_with('-') && sounds_secret(flag)));
+    // Any step of the path counts, so everything below a table called `token` is secret.
     let named = steps.iter().any(|step| WORDS.iter().any(|word| step.to_ascii_lowercase().contains(word)));
     // A URL may have its secret in the query or before the host.
     let address = text
@@ -99,6 +100,7 @@ pub(super) fn redact_line(line: &str, start: usize, secrets: &[Range<usize>]) ->
 pub(super) fn redact_unparsed(line: &str) -> String {
     let Some(from) = line.find([':', '=']) else { return cover_words(line, 16) };
     let (name, value) = line.split_at(from);
+    // Most numbers, booleans and units are shorter than 8 and stay readable.
     let limit =
         if sounds_secret(name) || WORDS.iter().any(|word| line.to_ascii_lowercase().contains(word)) { 1 } else { 8 };
     format!("{name}{}", cover_words(value, limit))

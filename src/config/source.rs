@@ -90,6 +90,7 @@ impl ConfigSources {
                 names.get(place.start).map_or(ProblemOrigin::Nowhere, |name| ProblemOrigin::Variable(name.clone())),
                 None,
             ),
+            // A file that could not be read has no text either.
             Some(ConfigSource::File { path, text, .. }) if text.is_empty() => {
                 (ProblemOrigin::File { path: path.clone(), line: 0, column: 0 }, None)
             }
@@ -122,6 +123,7 @@ fn window(line: &str, offset: usize, length: usize) -> SourceSnippet {
         let room = (total + 1).saturating_sub(offset).max(1);
         return SourceSnippet { text, offset, length: length.min(room) };
     }
+    // A third of the width before the problem shows its context.
     let from = offset.saturating_sub(LINE_WIDTH_MAX / 3);
     let part: String = text.chars().skip(from).take(LINE_WIDTH_MAX).collect();
     let (before, after) = (from > 0, from + LINE_WIDTH_MAX < total);

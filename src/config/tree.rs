@@ -187,6 +187,7 @@ impl fmt::Display for ConfigPath {
         for (i, step) in self.0.iter().enumerate() {
             // A key such as "a.b" is shown in quotes, or it would look like two keys.
             let plain = step.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '$'));
+            // An index is written as it is: `args[0]`, without a dot.
             match index_of(step) {
                 Some(_) => f.write_str(step)?,
                 None => {

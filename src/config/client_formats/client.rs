@@ -103,6 +103,7 @@ const ENTRY_KEYS: [(&str, &ClientFormat); 10] = [
 
 /// Identifies the client by the path of its file.
 pub(super) fn by_path(path: Option<&Path>) -> Option<&'static ClientFormat> {
+    // The slash in front lets a part such as `/.roo/` match a relative path, too.
     let path = format!("/{}", path?.to_string_lossy().replace('\\', "/"));
     PATHS.iter().find(|(part, _)| path.contains(part)).map(|(_, format)| *format)
 }
@@ -115,6 +116,7 @@ pub(super) fn by_entries(map: &BTreeMap<String, ConfigNode>) -> Option<&'static 
         entry.child("type").and_then(ConfigNode::as_text) == Some("streamableHttp")
             && entry.child("autoApprove").is_some()
     });
+    // The order of the table decides where an entry has keys of two clients.
     let known = ENTRY_KEYS.iter().find(|(key, _)| has(key)).map(|(_, format)| *format);
     known.or(cline.then_some(&CLINE))
 }

@@ -401,6 +401,7 @@ fn with_unit(value: &ConfigValue, unit: TimeUnit) -> Option<ConfigValue> {
     if !milliseconds.is_finite() || !(0.0..1e15).contains(&milliseconds) {
         return None;
     }
+    // Whole seconds are written as such, since messages may quote the value.
     let whole = (milliseconds % 1000.0).abs() < f64::EPSILON;
     let text = if whole { format!("{:.0}s", milliseconds / 1000.0) } else { format!("{milliseconds:.0}ms") };
     Some(ConfigValue::Text(text))

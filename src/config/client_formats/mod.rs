@@ -52,6 +52,7 @@ pub(super) fn normalise(tree: &mut ConfigNode, file: Option<&FilePath>, faults: 
             let Some(entry) = server.as_table_mut() else { continue };
             let (ignored, asked, format, inputs) = (&mut ignored, &mut asked, map.format, &inputs);
             ServerEntry { path: &path, table: entry, format, inputs, asked_inputs: asked, ignored, faults }.convert();
+            // After the conversion, whose lists of tools this one extends.
             switched.apply(name, server);
         }
         merge(table, map, faults);

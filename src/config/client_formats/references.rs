@@ -56,6 +56,7 @@ fn one(
             _ => (format!("${{{name}}}"), taken),
         }));
     }
+    // VS Code's variable for the home directory.
     if text.starts_with("${userHome}") {
         return Ok(Some(("${HOME}".to_owned(), "${userHome}".len())));
     }

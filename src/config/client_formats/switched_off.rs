@@ -47,6 +47,7 @@ pub(super) fn take(table: &mut ClientTable) -> SwitchedOff {
         let off = tools.iter().filter(|(_, node)| node.value == ConfigValue::Bool(false));
         switched.tools.extend(off.map(|(name, node)| (name.clone(), node.clone())));
     }
+    // Claude Code lists denied tools among its permissions.
     let denied = table.get("permissions").and_then(|permissions| permissions.child("deny"));
     for list in [table.get("amp.tools.disable"), denied].into_iter().flatten() {
         if let ConfigValue::List(items) = &list.value {

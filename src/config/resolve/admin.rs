@@ -73,6 +73,7 @@ impl PlanResolver<'_> {
                 let fix = "make a key for each; `moongate key new NAME --admin` prints one";
                 self.error(ProblemKind::Conflict, &path, message, fix);
             }
+            // The weaker role is the default.
             let role = match key.role {
                 Some(file::AdminRole::Operate) => AdminRole::Operate,
                 Some(file::AdminRole::View) | None => AdminRole::View,

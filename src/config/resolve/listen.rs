@@ -112,6 +112,7 @@ impl PlanResolver<'_> {
                 let fix = "add a key (`moongate key new NAME` prints one), or listen on 127.0.0.1";
                 self.error(ProblemKind::Conflict, &path, message, fix);
             }
+            // Without this check, lines would be a way around the keys.
             if keys && matches!(address, ListenAddress::TcpLines(_)) {
                 let message = format!("there are `[[auth.keys]]`, and a client on {address} cannot show one");
                 let fix = "take it out, or the keys; a Unix socket (\"unix:/PATH\") is open to its owner alone";

@@ -121,6 +121,7 @@ impl<'a> PlanResolver<'a> {
     fn quoted_value(&self, path: &ConfigPath) -> String {
         match self.tree.at(path) {
             Some(node) if !node.expanded && !node.secret => match node.as_text() {
+                // A long value would hide the message around it.
                 Some(text) if text.len() <= 100 && !super::redact::is_secret(path, text, None) => format!("{text:?}"),
                 _ => "its value".to_owned(),
             },
@@ -248,6 +249,7 @@ impl<'a> PlanResolver<'a> {
         for (i, host) in hosts.iter().enumerate() {
             let name = host.strip_prefix("*.").unwrap_or(host);
             let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+            // An IPv6 address stands in brackets, as in a URL.
             let six = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
             let six = six.is_some_and(|name| name.parse::<std::net::Ipv6Addr>().is_ok());
             if !six && (name.is_empty() || !name.chars().all(plain)) {
@@ -288,6 +290,7 @@ impl<'a> PlanResolver<'a> {
 
     fn names(&mut self, file: &ConfigFile) -> NameSettings {
         let separator = &file.names.separator;
+        // The separator becomes part of names, and model APIs accept few characters there.
         if !separator.chars().all(is_name_character) {
             let path = ConfigPath::of(&["names", "separator"]);
             let message =
@@ -323,6 +326,7 @@ impl<'a> PlanResolver<'a> {
             subscriptions: count(limits.subscriptions),
             connections: count(limits.connections),
             admin_connections: count(limits.admin_connections),
+            // hyper panics with a smaller buffer (`max_buf_size`).
             head: self.size_from(&path("head"), &limits.head, 8, "8KiB"),
             batch: count(limits.batch),
             uri: self.size(&path("uri"), &limits.uri),
@@ -337,6 +341,7 @@ impl<'a> PlanResolver<'a> {
         let path = ConfigPath::of(&["telemetry", "log"]);
         let filter = file.telemetry.log.trim().to_owned();
         let fix = "write a level (off, error, warn, info, debug, trace), or a list such as \"info,moongate=debug\"";
+        // Before the parser, which takes any lone word as the name of a module.
         if let Some(level) = log_levels::suggested_level(&filter) {
             let message = format!("`{path}`: {} is not a filter of the log", self.quoted_value(&path));
             self.error(ProblemKind::Value, &path, message, format!("did you mean `{level}`?"));

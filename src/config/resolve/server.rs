@@ -81,6 +81,7 @@ impl PlanResolver<'_> {
     }
 
     fn server(&mut self, name: &str, server: &Server, path: &ConfigPath, defaults: &Common) -> Option<ServerSettings> {
+        // Resolved without `?`: a problem of the connection must not hide those of other settings.
         let mut connect = self.connect(server, path);
         if let Some(ConnectTarget::Http { network, .. }) = &mut connect {
             *network = self.network(path, &server.common, defaults);
@@ -112,6 +113,7 @@ impl PlanResolver<'_> {
         let icon = icon?.trim();
         let lower = icon.to_ascii_lowercase();
         let is_page = lower.starts_with("https://") && url::Url::parse(icon).is_ok();
+        // Other schemes, such as `javascript:`, could run code in a client.
         if !is_page && !lower.starts_with("data:image/") || icon.len() > ICON_MAX {
             let message = format!("`{path}`: {} is no icon that clients may show", self.quoted_value(path));
             self.error(
@@ -145,7 +147,9 @@ impl PlanResolver<'_> {
             icon: None,
             description: None,
             connect: ConnectTarget::Stdio { command: String::new(), args: Vec::new(), env: Vec::new(), cwd: None },
+            // Only `auto` leaves the era to each client.
             as_client: protocol.is_none(),
+            // A probe finds the newest revision, so `newest` sets none.
             protocol: protocol.filter(|protocol| protocol != NEWEST),
             tools,
             resources,
@@ -221,6 +225,7 @@ impl PlanResolver<'_> {
 
     fn ping(&mut self, path: &ConfigPath, own: &Common, base: &Common) -> PingSettings {
         let (own, base) = (own.ping.clone().unwrap_or_default(), base.ping.clone().unwrap_or_default());
+        // Zero is allowed here: it switches the pings off.
         let interval = match (&own.interval, &base.interval) {
             (Some(own), _) => self.duration_or_zero(&path.key("ping").key("interval"), own),
             (None, Some(base)) => self.duration_or_zero(&ConfigPath::of(&["defaults", "ping", "interval"]), base),
@@ -292,6 +297,7 @@ impl PlanResolver<'_> {
     fn prefix(&mut self, path: &ConfigPath, prefix: Option<&str>) {
         let path = path.key("prefix");
         let Some(prefix) = prefix else { return };
+        // An empty prefix is allowed: the names of that server stay as they are.
         if !prefix.chars().all(is_name_character) || prefix.len() > 64 {
             let message = format!("`{path}`: {} cannot stand before names of tools", self.quoted_value(&path));
             self.error(
@@ -386,6 +392,7 @@ impl PlanResolver<'_> {
     fn tcp(&mut self, path: &ConfigPath, text: &str) -> Option<ConnectTarget> {
         // A host may be IPv6 in brackets, so the last colon separates the port.
         let parsed = text.trim().rsplit_once(':').and_then(|(host, port)| {
+            // Port 0 means "any" to a listener, and nothing to a client.
             let port = port.parse::<u16>().ok().filter(|port| *port > 0)?;
             Some((url::Host::parse(host).ok()?, port))
         });
@@ -435,6 +442,7 @@ impl PlanResolver<'_> {
         let env = server.env.clone().unwrap_or_default();
         for (name, value) in &env {
             let path = path.key("env").key(name);
+            // An environment is a list of `NAME=value` strings that end with a zero byte.
             if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
                 let message = format!("`{path}` cannot be an environment variable");
                 self.error_at_key(
@@ -477,6 +485,7 @@ impl PlanResolver<'_> {
             let to = self.header_name(&path, to);
             forward_headers.extend(from.zip(to));
         }
+        // After the headers, so that one run reports the problems of both.
         let url = self.url(&path.key("url"), url, &["https", "http", "wss", "ws"])?;
         let transport = self.transport(&url, server, path)?;
         let network = NetworkSettings::default();
@@ -501,6 +510,7 @@ impl PlanResolver<'_> {
         };
         let socket = matches!(url.scheme(), "ws" | "wss");
         match said {
+            // The scheme decides between HTTP and WebSocket, and no setting changes that.
             Some((transport, key, word)) if socket != (transport == HttpTransport::WebSocket) => {
                 let (scheme, key) = (url.scheme(), path.key(key));
                 let message = format!("`{key}` is `{word}`, but the `url` begins with `{scheme}://`");
@@ -537,6 +547,7 @@ impl PlanResolver<'_> {
     fn items(&mut self, path: &ConfigPath, own: Option<&Items>, base: Option<&Items>, renames: bool) -> ItemRules {
         let empty = Items::default();
         let (own, base) = (own.unwrap_or(&empty), base.unwrap_or(&empty));
+        // Renames in the defaults are checked with the defaults.
         for (name, to) in own.rename.iter().flatten() {
             let path = path.key("rename").key(name);
             if !renames {
@@ -576,6 +587,7 @@ impl PlanResolver<'_> {
                 self.error(ProblemKind::Value, &path, message, "remove it; `*` matches everything");
             }
         }
+        // With an invalid pattern there is no plan, so an empty list is never used.
         Some(GlobList::new(patterns).unwrap_or_default())
     }
 }

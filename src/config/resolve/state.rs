@@ -56,12 +56,14 @@ fn place(address: &ListenAddress) -> Option<String> {
 /// Turns the end of a text into a part of a file's name.
 fn plain(text: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+    // The end of a path says more than its beginning, and names of files have at most 255 bytes.
     let length = text.chars().count();
     text.chars().skip(length.saturating_sub(100)).map(plain).collect()
 }
 
 fn with_home(dir: &str, env: &BTreeMap<String, String>) -> PathBuf {
     match (dir.strip_prefix("~/"), env.get("HOME")) {
+        // No shell expands the `~` of a config.
         (Some(rest), Some(home)) => PathBuf::from(home).join(rest),
         _ => PathBuf::from(dir),
     }
@@ -69,6 +71,7 @@ fn with_home(dir: &str, env: &BTreeMap<String, String>) -> PathBuf {
 
 /// Directory of the service manager, or else the user's.
 fn usual(env: &BTreeMap<String, String>) -> Option<PathBuf> {
+    // XDG Base Directory Specification: a relative path in these variables is invalid and ignored.
     let set = |name: &str| env.get(name).map(String::as_str).filter(|value| value.starts_with('/'));
     // systemd separates several directories by colons.
     let systemd = set("STATE_DIRECTORY").and_then(|dirs| dirs.split(':').next()).map(PathBuf::from);
