@@ -147,9 +147,7 @@ impl PlanResolver<'_> {
             icon: None,
             description: None,
             connect: ConnectTarget::Stdio { command: String::new(), args: Vec::new(), env: Vec::new(), cwd: None },
-            // Only `auto` leaves the era to each client.
             as_client: protocol.is_none(),
-            // A probe finds the newest revision, so `newest` sets none.
             protocol: protocol.filter(|protocol| protocol != NEWEST),
             tools,
             resources,
@@ -195,7 +193,6 @@ impl PlanResolver<'_> {
 
     fn bytes(&mut self, path: &ConfigPath, key: &str, own: &Option<SizeText>, base: &Option<SizeText>) -> usize {
         match (own, base) {
-            // The problem belongs to where the value was written, which may be the defaults.
             (Some(own), _) => self.size(&path.key(key), own),
             (None, Some(base)) => self.size(&ConfigPath::of(&["defaults", key]), base),
             (None, None) => 0,
@@ -206,7 +203,6 @@ impl PlanResolver<'_> {
         let (own, base) = (own.backoff.clone().unwrap_or_default(), base.backoff.clone().unwrap_or_default());
         let min = self.part(path, ["backoff", "min"], &own.min, &base.min);
         let max = self.part(path, ["backoff", "max"], &own.max, &base.max);
-        // A `max` with a mistake is zero here, and has its error already.
         if min > max && !max.is_zero() {
             let path = path.key("backoff");
             let message = format!("`{path}`: the first pause is longer than the longest");
@@ -225,7 +221,6 @@ impl PlanResolver<'_> {
 
     fn ping(&mut self, path: &ConfigPath, own: &Common, base: &Common) -> PingSettings {
         let (own, base) = (own.ping.clone().unwrap_or_default(), base.ping.clone().unwrap_or_default());
-        // Zero is allowed here: it switches the pings off.
         let interval = match (&own.interval, &base.interval) {
             (Some(own), _) => self.duration_or_zero(&path.key("ping").key("interval"), own),
             (None, Some(base)) => self.duration_or_zero(&ConfigPath::of(&["defaults", "ping", "interval"]), base),
@@ -297,7 +292,6 @@ impl PlanResolver<'_> {
     fn prefix(&mut self, path: &ConfigPath, prefix: Option<&str>) {
         let path = path.key("prefix");
         let Some(prefix) = prefix else { return };
-        // An empty prefix is allowed: the names of that server stay as they are.
         if !prefix.chars().all(is_name_character) || prefix.len() > 64 {
             let message = format!("`{path}`: {} cannot stand before names of tools", self.quoted_value(&path));
             self.error(
@@ -392,7 +386,6 @@ impl PlanResolver<'_> {
     fn tcp(&mut self, path: &ConfigPath, text: &str) -> Option<ConnectTarget> {
         // A host may be IPv6 in brackets, so the last colon separates the port.
         let parsed = text.trim().rsplit_once(':').and_then(|(host, port)| {
-            // Port 0 means "any" to a listener, and nothing to a client.
             let port = port.parse::<u16>().ok().filter(|port| *port > 0)?;
             Some((url::Host::parse(host).ok()?, port))
         });
@@ -434,7 +427,6 @@ impl PlanResolver<'_> {
                 format!("`{key}` is empty"),
                 "name the program that starts the server",
             );
-        // A path may have spaces, and other programs have none in their names.
         } else if command.contains(char::is_whitespace) && server.args.is_none() && !command.contains('/') {
             let message = format!("`{key}` is one program, not a line for a shell");
             self.error(ProblemKind::Value, &key, message, "put what follows the program's name into `args`");
@@ -485,7 +477,6 @@ impl PlanResolver<'_> {
             let to = self.header_name(&path, to);
             forward_headers.extend(from.zip(to));
         }
-        // After the headers, so that one run reports the problems of both.
         let url = self.url(&path.key("url"), url, &["https", "http", "wss", "ws"])?;
         let transport = self.transport(&url, server, path)?;
         let network = NetworkSettings::default();
@@ -510,7 +501,6 @@ impl PlanResolver<'_> {
         };
         let socket = matches!(url.scheme(), "ws" | "wss");
         match said {
-            // The scheme decides between HTTP and WebSocket, and no setting changes that.
             Some((transport, key, word)) if socket != (transport == HttpTransport::WebSocket) => {
                 let (scheme, key) = (url.scheme(), path.key(key));
                 let message = format!("`{key}` is `{word}`, but the `url` begins with `{scheme}://`");
@@ -547,7 +537,6 @@ impl PlanResolver<'_> {
     fn items(&mut self, path: &ConfigPath, own: Option<&Items>, base: Option<&Items>, renames: bool) -> ItemRules {
         let empty = Items::default();
         let (own, base) = (own.unwrap_or(&empty), base.unwrap_or(&empty));
-        // Renames in the defaults are checked with the defaults.
         for (name, to) in own.rename.iter().flatten() {
             let path = path.key("rename").key(name);
             if !renames {
@@ -587,7 +576,6 @@ impl PlanResolver<'_> {
                 self.error(ProblemKind::Value, &path, message, "remove it; `*` matches everything");
             }
         }
-        // With an invalid pattern there is no plan, so an empty list is never used.
         Some(GlobList::new(patterns).unwrap_or_default())
     }
 }
