@@ -29,6 +29,7 @@ COPY crates/random/Cargo.toml crates/random/
 COPY crates/session/Cargo.toml crates/session/
 COPY crates/telemetry/Cargo.toml crates/telemetry/
 COPY crates/testing/Cargo.toml crates/testing/
+COPY crates/transport/Cargo.toml crates/transport/
 RUN --mount=type=cache,id=moongate-crates,target=/usr/local/cargo/registry \
     mkdir -p src benches/gateway \
     && echo 'fn main() {}' > src/main.rs \

@@ -5,13 +5,12 @@ pub use moongate_jsonrpc::{json, message as jsonrpc, sse};
 pub use moongate_session::store;
 pub use {
     moongate_mock as mock, moongate_model as model, moongate_random as random, moongate_session as session,
-    moongate_telemetry as telemetry,
+    moongate_telemetry as telemetry, moongate_transport as link,
 };
 
 // In reading order. Each module may use only the ones above it; `tests/tidy.rs` checks that.
 pub mod body;
 pub mod lazy_timer;
-pub mod link;
 pub mod revision;
 pub mod upstream;
 pub mod gateway;

@@ -116,7 +116,7 @@ const PLACES: [(&str, &[&str]); 13] = [
     ("-3202", &["revision/", "mock/"]),
     ("-32042", &["revision/", "mock/"]),
     ("axum::", &["front/", "admin/"]),
-    ("process::Command", &["link/stdio.rs", "link/reaper.rs", "mock/"]),
+    ("process::Command", &["transport/stdio.rs", "transport/reaper.rs", "mock/"]),
     ("prometheus::", &["telemetry/"]),
     ("figment::", &["config/"]),
     ("schemars::", &["config/"]),

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::link::proxy::ProxyAddress;
-use crate::link::rpc_pipe::OnGarbage;
-use crate::link::{HeaderList, PipeDialer};
+use crate::proxy::ProxyAddress;
+use crate::rpc_pipe::OnGarbage;
+use crate::{HeaderList, PipeDialer};
 
 /// Called for each stream that is resumed.
 pub type OnResume = Arc<dyn Fn() + Send + Sync>;

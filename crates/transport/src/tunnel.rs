@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tower::{BoxError, Service};
 
-use crate::link::proxy::{ProxyAddress, ProxyError};
+use crate::proxy::{ProxyAddress, ProxyError};
 
 /// Limit of the head of a proxy's response, in bytes.
 const HEAD_MAX: usize = 8192;

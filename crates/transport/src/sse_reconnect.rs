@@ -8,12 +8,12 @@ use std::time::Duration;
 use futures_util::{StreamExt, stream};
 use http::{HeaderName, HeaderValue};
 
-use crate::jsonrpc::RpcMessage;
-use crate::link::event_stream::{EventStream, EventStreamOptions};
-use crate::link::http_client::{HttpEndpoint, HttpRequest};
-use crate::link::http_settings::OnResume;
-use crate::link::media_type::is_event_stream;
-use crate::link::{LinkError, MessageStream};
+use crate::event_stream::{EventStream, EventStreamOptions};
+use crate::http_client::{HttpEndpoint, HttpRequest};
+use crate::http_settings::OnResume;
+use crate::media_type::is_event_stream;
+use crate::{LinkError, MessageStream};
+use moongate_jsonrpc::message::RpcMessage;
 
 /// Header of the standard for server-sent events.
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");

@@ -22,13 +22,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::coop;
 use tokio_util::sync::CancellationToken;
 
-use crate::jsonrpc::{RpcError, RpcMessage, RpcRequest, code, encode_with, write_error};
-use crate::link::byte_budget::{ByteBudget, ByteReservation};
-use crate::link::{
+use crate::byte_budget::{ByteBudget, ByteReservation};
+use crate::{
     ActivityFlag, CorrelateFn, HeaderList, Link, LinkError, LinkReply, MessageRoute, MessageStream, OutgoingMessage,
 };
 pub(super) use line_codec::WriteQueue;
 use line_codec::{read_lines, take_line, write_cost, write_lines};
+use moongate_jsonrpc::message::{RpcError, RpcMessage, RpcRequest, code, encode_with, write_error};
 use reply_queue::ReplyQueue;
 
 /// Limit of messages queued for one call. Further notifications are dropped; one place is reserved for the answer.
@@ -483,7 +483,7 @@ mod tests {
     use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
     use super::*;
-    use crate::telemetry::Metrics;
+    use moongate_telemetry::Metrics;
 
     /// Returns what the calls 1 and 2 receive from this text, written in pieces of this size.
     async fn told(text: &str, size: usize) -> Vec<String> {

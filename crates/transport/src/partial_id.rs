@@ -6,7 +6,7 @@
 /// Incremental scanner for the `id` of a message. Some servers write it last, after a result that may hold ids of
 /// other things.
 #[derive(Default)]
-pub(crate) struct PartialIdScanner {
+pub struct PartialIdScanner {
     depth: usize,
     in_string: bool,
     escaped: bool,
@@ -21,7 +21,7 @@ pub(crate) struct PartialIdScanner {
 
 impl PartialIdScanner {
     /// Scans the next part. Returns the id if it ends in this part.
-    pub(crate) fn feed(&mut self, part: &[u8]) -> Option<u64> {
+    pub fn feed(&mut self, part: &[u8]) -> Option<u64> {
         let mut found = None;
         for byte in part.iter().copied() {
             if self.in_string {

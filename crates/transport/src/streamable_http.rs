@@ -13,17 +13,17 @@ use futures_util::{FutureExt, StreamExt, stream};
 use http::{HeaderMap, Method};
 use tokio::sync::Semaphore;
 
-use crate::jsonrpc::{RpcMessage, RpcPayload};
-use crate::link::event_stream::{EventStream, EventStreamOptions, is_for};
-use crate::link::http_client::{HttpClient, HttpEndpoint, HttpRequest};
-use crate::link::http_settings::{HttpSettings, OnResume};
-use crate::link::media_type::{is_event_stream, media_type};
-use crate::link::read_body::{collect_body, drain_body};
-use crate::link::response_body::ResponseBody;
-use crate::link::rpc_pipe::OnGarbage;
-use crate::link::sse_reconnect::{SseReconnect, with_reconnects};
-use crate::link::status_error::read_status_error;
-use crate::link::{ActivityFlag, BATCH_MAX, HeaderList, Link, LinkError, LinkReply, MessageStream, OutgoingMessage};
+use crate::event_stream::{EventStream, EventStreamOptions, is_for};
+use crate::http_client::{HttpClient, HttpEndpoint, HttpRequest};
+use crate::http_settings::{HttpSettings, OnResume};
+use crate::media_type::{is_event_stream, media_type};
+use crate::read_body::{collect_body, drain_body};
+use crate::response_body::ResponseBody;
+use crate::rpc_pipe::OnGarbage;
+use crate::sse_reconnect::{SseReconnect, with_reconnects};
+use crate::status_error::read_status_error;
+use crate::{ActivityFlag, BATCH_MAX, HeaderList, Link, LinkError, LinkReply, MessageStream, OutgoingMessage};
+use moongate_jsonrpc::message::{RpcMessage, RpcPayload};
 
 /// Limit of finished event streams drained at once. Further ones are closed with their connections.
 const DRAINS_MAX: usize = 64;

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::QueuedLine;
-use crate::link::reply_rate_limit::{ReplyMeter, ReplyRateLimit};
+use crate::reply_rate_limit::{ReplyMeter, ReplyRateLimit};
 
 /// Limit of replies waiting to be written.
 const REPLIES_MAX: usize = 256;

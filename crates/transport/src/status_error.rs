@@ -8,12 +8,12 @@ use bytes::Bytes;
 use http::header::{LOCATION, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, StatusCode};
 
-use crate::jsonrpc::RpcMessage;
-use crate::link::LinkError;
-use crate::link::proxy::ProxyAddress;
-use crate::link::read_body::collect_body;
-use crate::link::response_body::ResponseBody;
-use crate::link::retry_after::retry_after;
+use crate::LinkError;
+use crate::proxy::ProxyAddress;
+use crate::read_body::collect_body;
+use crate::response_body::ResponseBody;
+use crate::retry_after::retry_after;
+use moongate_jsonrpc::message::RpcMessage;
 
 /// Limit of the bytes read from the body of an error response.
 const REFUSAL_BYTES: usize = 64 * 1024;

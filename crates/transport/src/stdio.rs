@@ -18,10 +18,10 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::link::reaper::{self, Reaper};
-use crate::link::rpc_pipe::{OnGarbage, RpcPipe, RpcPipeSettings};
-use crate::link::stderr::StderrTail;
-use crate::link::{
+use crate::reaper::{self, Reaper};
+use crate::rpc_pipe::{OnGarbage, RpcPipe, RpcPipeSettings};
+use crate::stderr::StderrTail;
+use crate::{
     ByteBudget, CorrelateFn, HeaderList, Link, LinkError, LinkReply, MessageStream, OutgoingMessage, ProbeState,
 };
 

@@ -91,7 +91,7 @@ impl Reaper {
 }
 
 fn new_run() -> String {
-    let bytes: [u8; 8] = crate::random::random_bytes();
+    let bytes: [u8; 8] = moongate_random::random_bytes();
     format!("{:016x}", u64::from_be_bytes(bytes))
 }
 

@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use http::Uri;
 use tower::{BoxError, Service};
 
-use crate::link::proxy::ProxyAddress;
+use crate::proxy::ProxyAddress;
 
 /// Connector with one time limit for everything. The HTTP connector does not count name resolution, and the TLS
 /// connector not its handshake. A stalled server would hold each call until the deadline of that call.

@@ -17,15 +17,15 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use moongate_http1::{PoolLimits, RequestTemplate};
 
-use crate::link::connect_timeout::ConnectTimeout;
-use crate::link::http_error::unreachable_error;
-use crate::link::http_settings::HttpSettings;
-use crate::link::plain_client::{PlainClient, PlainConnector};
-use crate::link::proxy::ProxyAddress;
-use crate::link::response_body::ResponseBody;
-use crate::link::tcp_connector::{KEEPALIVE, tcp_connector};
-use crate::link::tunnel::ProxyConnector;
-use crate::link::{HeaderList, LinkError};
+use crate::connect_timeout::ConnectTimeout;
+use crate::http_error::unreachable_error;
+use crate::http_settings::HttpSettings;
+use crate::plain_client::{PlainClient, PlainConnector};
+use crate::proxy::ProxyAddress;
+use crate::response_body::ResponseBody;
+use crate::tcp_connector::{KEEPALIVE, tcp_connector};
+use crate::tunnel::ProxyConnector;
+use crate::{HeaderList, LinkError};
 
 /// Limit of idle connections to one server.
 const POOL_IDLE: usize = 64;

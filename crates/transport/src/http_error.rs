@@ -5,8 +5,8 @@
 
 use moongate_http1::ConnectionError;
 
-use crate::link::error_chain::error_chain;
-use crate::link::{LinkError, connect_hints};
+use crate::error_chain::error_chain;
+use crate::{LinkError, connect_hints};
 
 /// Converts the failure of one of our own connections; `what` names the broken part.
 pub(super) fn connection_error(error: &ConnectionError, what: &str) -> LinkError {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use crate::link::LinkError;
+use crate::LinkError;
 
 /// Connects to the Unix socket at this path.
 pub(super) async fn connect_unix(path: &Path, limit: Duration) -> Result<UnixStream, LinkError> {

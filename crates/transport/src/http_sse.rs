@@ -14,16 +14,16 @@ use http::{HeaderMap, Method};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use crate::link::http_client::{HttpClient, HttpEndpoint, HttpRequest};
-use crate::link::http_error::connection_error;
-use crate::link::http_settings::HttpSettings;
-use crate::link::media_type::is_event_stream;
-use crate::link::read_body::drain_body;
-use crate::link::response_body::ResponseBody;
-use crate::link::rpc_pipe::{RpcPipe, RpcPipeSettings};
-use crate::link::status_error::read_status_error;
-use crate::link::{ByteBudget, CorrelateFn, HeaderList, Link, LinkError, LinkReply, MessageStream, OutgoingMessage};
-use crate::sse::{SseDecoder, SseEvent};
+use crate::http_client::{HttpClient, HttpEndpoint, HttpRequest};
+use crate::http_error::connection_error;
+use crate::http_settings::HttpSettings;
+use crate::media_type::is_event_stream;
+use crate::read_body::drain_body;
+use crate::response_body::ResponseBody;
+use crate::rpc_pipe::{RpcPipe, RpcPipeSettings};
+use crate::status_error::read_status_error;
+use crate::{ByteBudget, CorrelateFn, HeaderList, Link, LinkError, LinkReply, MessageStream, OutgoingMessage};
+use moongate_jsonrpc::sse::{SseDecoder, SseEvent};
 
 /// Longest wait for the server to name its endpoint.
 const ENDPOINT_TIME: Duration = Duration::from_secs(10);

@@ -15,11 +15,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 use tower::ServiceExt;
 
-use crate::link::connect_hints::unreachable;
-use crate::link::rpc_pipe::{OnGarbage, RpcPipe, RpcPipeSettings};
-use crate::link::tcp_connector::keepalive_connector;
-use crate::link::unix_connector::{connect_timed_out, connect_unix};
-use crate::link::{ByteBudget, CorrelateFn, HeaderList, Link, LinkError, LinkReply, MessageStream, OutgoingMessage};
+use crate::connect_hints::unreachable;
+use crate::rpc_pipe::{OnGarbage, RpcPipe, RpcPipeSettings};
+use crate::tcp_connector::keepalive_connector;
+use crate::unix_connector::{connect_timed_out, connect_unix};
+use crate::{ByteBudget, CorrelateFn, HeaderList, Link, LinkError, LinkReply, MessageStream, OutgoingMessage};
 
 /// Longest wait for the server to close its side after ours is closed.
 const CLOSE_TIME: Duration = Duration::from_secs(1);
@@ -144,15 +144,15 @@ mod tests {
     use tokio::net::{TcpListener, UnixListener};
 
     use super::*;
-    use crate::link::unix_connector::unix_connect_error;
+    use crate::unix_connector::unix_connect_error;
 
     fn settings(address: SocketAddress) -> SocketSettings {
         SocketSettings {
             address,
             connect_timeout: Duration::from_secs(20),
             max_message: 1024,
-            backlog: ByteBudget::new(64 * 1024, "a", &crate::telemetry::Metrics::new()),
-            correlate: Arc::new(|_| crate::link::MessageRoute::Events),
+            backlog: ByteBudget::new(64 * 1024, "a", &moongate_telemetry::Metrics::new()),
+            correlate: Arc::new(|_| crate::MessageRoute::Events),
             on_garbage: Arc::new(|_| {}),
         }
     }

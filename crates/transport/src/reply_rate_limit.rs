@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use crate::telemetry::{Metrics, ServerRequests};
+use moongate_telemetry::{Metrics, ServerRequests};
 
 /// Limit of replies in a second.
 const PER_SECOND: u32 = 1000;

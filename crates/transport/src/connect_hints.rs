@@ -10,10 +10,10 @@ use std::sync::OnceLock;
 
 use rustls::CertificateError;
 
-use crate::link::LinkError;
-use crate::link::error_chain::error_chain;
-use crate::link::loopback_host::is_loopback;
-use crate::link::proxy::ProxyError;
+use crate::LinkError;
+use crate::error_chain::error_chain;
+use crate::loopback_host::is_loopback;
+use crate::proxy::ProxyError;
 
 /// Marker files in Docker and Podman containers.
 const CONTAINER_FILES: [&str; 2] = ["/.dockerenv", "/run/.containerenv"];
@@ -61,7 +61,7 @@ fn hint(error: &(dyn Error + 'static), host: &str, in_container: impl Fn() -> bo
 }
 
 /// Removes the hint about containers, which is logged once for each server and not with each failure.
-pub(crate) fn without_container_hint(reason: &str) -> Cow<'_, str> {
+pub fn without_container_hint(reason: &str) -> Cow<'_, str> {
     match reason.find(CONTAINER_HINT) {
         Some(at) => {
             let before = reason[..at].trim_end_matches("; ");

@@ -8,7 +8,7 @@ mod response_body;
 mod byte_budget;
 pub mod rpc_pipe;
 pub mod reaper;
-pub(crate) mod connect_hints;
+pub mod connect_hints;
 mod connect_timeout;
 mod error_chain;
 mod event_stream;
@@ -47,11 +47,11 @@ use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::jsonrpc::RpcMessage;
+use moongate_jsonrpc::message::RpcMessage;
 
 pub use byte_budget::{ByteBudget, ByteReservation};
 pub use http_settings::OnResume;
-pub(crate) use partial_id::PartialIdScanner;
+pub use partial_id::PartialIdScanner;
 
 /// Transport to one server.
 pub trait Link: Send + Sync {

@@ -11,13 +11,13 @@ use std::task::{Context, Poll, ready};
 use futures_util::Stream;
 use tokio::sync::Semaphore;
 
-use crate::jsonrpc::{RpcMessage, RpcPayload, RpcResponse};
-use crate::link::http_error::connection_error;
-use crate::link::read_body::drain_body;
-use crate::link::response_body::ResponseBody;
-use crate::link::rpc_pipe::OnGarbage;
-use crate::link::{ActivityFlag, BATCH_MAX, LinkError};
-use crate::sse;
+use crate::http_error::connection_error;
+use crate::read_body::drain_body;
+use crate::response_body::ResponseBody;
+use crate::rpc_pipe::OnGarbage;
+use crate::{ActivityFlag, BATCH_MAX, LinkError};
+use moongate_jsonrpc::message::{RpcMessage, RpcPayload, RpcResponse};
+use moongate_jsonrpc::sse;
 
 /// Limit of the bytes that one poll reads from an event stream without yielding a message.
 const SILENT_BYTES_MAX: usize = 256 * 1024;

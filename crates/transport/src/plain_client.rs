@@ -11,14 +11,14 @@ use http::{Response, Uri};
 use moongate_http1::{ClientPool, EncodedRequest, HttpIo, PoolLimits, RequestError};
 use tower::ServiceExt;
 
-use crate::link::connect_hints::unreachable;
-use crate::link::connect_timeout::ConnectTimeout;
-use crate::link::http_error::connection_error;
-use crate::link::proxy::ProxyAddress;
-use crate::link::response_body::ResponseBody;
-use crate::link::tunnel::ProxyConnector;
-use crate::link::unix_connector::connect_unix;
-use crate::link::{LinkError, PipeDialer};
+use crate::connect_hints::unreachable;
+use crate::connect_timeout::ConnectTimeout;
+use crate::http_error::connection_error;
+use crate::proxy::ProxyAddress;
+use crate::response_body::ResponseBody;
+use crate::tunnel::ProxyConnector;
+use crate::unix_connector::connect_unix;
+use crate::{LinkError, PipeDialer};
 
 /// Client of one server.
 pub(super) struct PlainClient {

@@ -10,7 +10,7 @@ use http::{HeaderValue, Uri};
 use hyper_util::client::proxy::matcher::Matcher;
 use tower::BoxError;
 
-use crate::link::loopback_host::is_loopback;
+use crate::loopback_host::is_loopback;
 
 /// Port of a proxy whose URL names none.
 const DEFAULT_PORT: u16 = 80;

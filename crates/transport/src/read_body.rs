@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 
-use crate::link::LinkError;
-use crate::link::http_error::connection_error;
-use crate::link::response_body::ResponseBody;
+use crate::LinkError;
+use crate::http_error::connection_error;
+use crate::response_body::ResponseBody;
 
 /// Longest time that a finished event stream is drained, so that its connection can be reused.
 const DRAIN_TIME: Duration = Duration::from_millis(500);

@@ -26,15 +26,15 @@ use tokio_tungstenite::tungstenite::{Message as Frame, Utf8Bytes};
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 use tower::ServiceExt;
 
-use crate::link::connect_hints::unreachable;
-use crate::link::error_chain::error_chain;
-use crate::link::proxy::ProxyAddress;
-use crate::link::rpc_pipe::{OnGarbage, RpcPipe, RpcPipeSettings, WriteQueue};
-use crate::link::status_error::status_error;
-use crate::link::tcp_connector::keepalive_connector;
-use crate::link::tunnel::ProxyConnector;
-use crate::link::{ByteBudget, CorrelateFn, HeaderList, Link, LinkError, LinkReply, MessageStream, OutgoingMessage};
-use crate::telemetry::logs;
+use crate::connect_hints::unreachable;
+use crate::error_chain::error_chain;
+use crate::proxy::ProxyAddress;
+use crate::rpc_pipe::{OnGarbage, RpcPipe, RpcPipeSettings, WriteQueue};
+use crate::status_error::status_error;
+use crate::tcp_connector::keepalive_connector;
+use crate::tunnel::ProxyConnector;
+use crate::{ByteBudget, CorrelateFn, HeaderList, Link, LinkError, LinkReply, MessageStream, OutgoingMessage};
+use moongate_telemetry::logs;
 
 /// Subprotocol that both sides must agree on.
 const SUBPROTOCOL: &str = "mcp";
@@ -399,8 +399,8 @@ mod tests {
             headers: vec![(http::header::AUTHORIZATION, secret)],
             connect_timeout: Duration::from_secs(20),
             max_message: 1024,
-            backlog: ByteBudget::new(64 * 1024, "a", &crate::telemetry::Metrics::new()),
-            correlate: Arc::new(|_| crate::link::MessageRoute::Events),
+            backlog: ByteBudget::new(64 * 1024, "a", &moongate_telemetry::Metrics::new()),
+            correlate: Arc::new(|_| crate::MessageRoute::Events),
             on_garbage: Arc::new(|_| {}),
         }
     }

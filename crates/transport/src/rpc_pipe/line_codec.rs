@@ -16,9 +16,9 @@ use tokio::sync::mpsc;
 use tokio::task::coop;
 
 use super::{CallMessage, OpenRequestTable, PipeShared, QueuedLine, lock};
-use crate::jsonrpc::{MalformedMessage, RpcPayload};
-use crate::link::partial_id::PartialIdScanner;
-use crate::link::{BATCH_MAX, LinkError};
+use crate::partial_id::PartialIdScanner;
+use crate::{BATCH_MAX, LinkError};
+use moongate_jsonrpc::message::{MalformedMessage, RpcPayload};
 
 /// Limit of messages in one write.
 const WRITE_AT_ONCE: usize = 64;
@@ -30,7 +30,7 @@ const WRITE_BUFFER_MAX: usize = 256 * 1024;
 const END_WAIT: Duration = Duration::from_millis(250);
 
 /// Queue of messages and replies, for the task that writes them.
-pub(in crate::link) struct WriteQueue {
+pub(crate) struct WriteQueue {
     pub(super) messages: mpsc::Receiver<QueuedLine>,
     pub(super) replies: mpsc::Receiver<QueuedLine>,
     pub(super) shared: Arc<PipeShared>,
@@ -38,7 +38,7 @@ pub(in crate::link) struct WriteQueue {
 
 impl WriteQueue {
     /// Waits for messages and takes a bounded number of them. False once no more will come.
-    pub(in crate::link) async fn next(&mut self, waiting: &mut Vec<QueuedLine>) -> bool {
+    pub(crate) async fn next(&mut self, waiting: &mut Vec<QueuedLine>) -> bool {
         poll_fn(|cx| {
             // Replies first: the answer to a ping must not wait behind queued calls.
             match self.replies.poll_recv_many(cx, waiting, WRITE_AT_ONCE) {
@@ -50,7 +50,7 @@ impl WriteQueue {
     }
 
     /// Returns only the replies, for transports that send calls themselves. The stream ends with the pipe.
-    pub(in crate::link) fn into_replies(self) -> impl Stream<Item = Bytes> + Send {
+    pub(crate) fn into_replies(self) -> impl Stream<Item = Bytes> + Send {
         // Taken before the replies are moved out of `self`.
         let failed = self.failed();
         let mut answers = self.replies;
@@ -59,7 +59,7 @@ impl WriteQueue {
     }
 
     /// Runs a write. False if it failed, and with it the pipe.
-    pub(in crate::link) async fn run_write<E: Display>(&self, writing: impl Future<Output = Result<(), E>>) -> bool {
+    pub(crate) async fn run_write<E: Display>(&self, writing: impl Future<Output = Result<(), E>>) -> bool {
         // A server that does not read its input is as useless as one whose input is closed.
         let failure = match tokio::time::timeout(WRITE_TIME, writing).await {
             Ok(Ok(())) => return true,
@@ -73,7 +73,7 @@ impl WriteQueue {
     }
 
     /// Waits for the end of the pipe.
-    pub(in crate::link) fn failed(&self) -> impl Future<Output = ()> + use<> {
+    pub(crate) fn failed(&self) -> impl Future<Output = ()> + use<> {
         let mut broke = self.shared.closed.subscribe();
         async move {
             let _ = broke.wait_for(Option::is_some).await;
@@ -81,7 +81,7 @@ impl WriteQueue {
     }
 
     /// Ends the pipe.
-    pub(in crate::link) fn fail(&self, error: LinkError) {
+    pub(crate) fn fail(&self, error: LinkError) {
         self.shared.fail(error);
         self.shared.stop.cancel();
     }

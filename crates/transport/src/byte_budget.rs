@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::link::reply_rate_limit::ReplyMeter;
-use crate::telemetry::{CounterHandle, GaugeHandle, Metrics};
+use crate::reply_rate_limit::ReplyMeter;
+use moongate_telemetry::{CounterHandle, GaugeHandle, Metrics};
 
 /// Byte budget of one pipe.
 pub struct ByteBudget {

@@ -13,8 +13,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::link::ProbeState;
-use crate::telemetry::logs;
+use crate::ProbeState;
+use moongate_telemetry::logs;
 
 /// Limit of lines in memory.
 const LINES_MAX: usize = 50;
@@ -101,7 +101,8 @@ impl StderrTail {
         self.0.ended.cancel();
     }
 
-    pub(crate) fn push(&self, line: String) {
+    /// Appends a line. The oldest makes room.
+    pub fn push(&self, line: String) {
         let mut lines = self.0.lines.lock().unwrap_or_else(PoisonError::into_inner);
         if lines.len() == LINES_MAX {
             lines.pop_front();
