@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use crate::jsonrpc::code;
 use crate::model::{Error, McpErrorKind, McpMethod};
-use crate::revision::{Era, era_of, legacy, v2026_07_28};
+use crate::revision::era::era_of;
+use crate::revision::{Era, legacy, v2026_07_28};
 use crate::telemetry::{CallEnding, Metrics};
 
 /// Codes with a label of their own: those of JSON-RPC, of the revisions, and the first of the range that JSON-RPC

@@ -4,7 +4,7 @@
 //! (`tasks.rs`). Invariant: settings leave as the bytes that came.
 
 use crate::json::{ByteString, JsonObject, RawJson};
-use crate::revision::negotiate::ConnectOptions;
+use crate::revision::connect_options::ConnectOptions;
 use crate::revision::v2026_07_28::tasks;
 
 /// Limit of extensions that are passed on for one server.

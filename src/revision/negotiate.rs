@@ -4,105 +4,16 @@
 //! opened in an era is opened in it again without a probe, until that fails.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
 
-use crate::json::RawJson;
-use crate::jsonrpc::RpcError;
-use crate::lazy_timer::TimerPool;
 use crate::link::{Link, LinkError, ProbeState};
 use crate::model::Server;
-use crate::revision::side_traffic::SideTraffic;
+use crate::revision::connect_error::ConnectError;
+use crate::revision::connect_options::ConnectOptions;
+use crate::revision::era::Era;
 use crate::revision::{PendingCalls, legacy, v2026_07_28};
-use crate::telemetry::Metrics;
-
-/// Options for connecting to a server.
-#[derive(Clone)]
-pub struct ConnectOptions {
-    /// Name of the server in the config, for messages.
-    pub server: String,
-    /// Revision to use without a probe; one of [`SUPPORTED`](super::SUPPORTED).
-    pub revision: Option<&'static str>,
-    /// Era of the last successful connection.
-    pub era: Option<Era>,
-    /// Era to try first on a pipe if none is known.
-    pub preferred_era: Option<Era>,
-    /// Capabilities for a connection that declares them once for all clients: a JSON object.
-    pub capabilities: RawJson,
-    /// Gateway's own `Implementation`.
-    pub client_info: RawJson,
-    /// Time limits of calls.
-    pub timeouts: Arc<CallTimeouts>,
-    /// Limit in bytes of server messages that wait for clients, including the requests of tasks.
-    pub max_backlog: usize,
-    /// Metrics of the gateway.
-    pub metrics: Arc<Metrics>,
-    /// Tracker of sessions that are being closed.
-    pub closing: tokio_util::task::TaskTracker,
-    /// Session that an earlier process left.
-    pub persisted_session: Option<RawJson>,
-}
-
-/// Time limits and side traffic shared by all connections to a server.
-///
-/// A change applies to calls that begin after it.
-#[derive(Debug)]
-pub struct CallTimeouts {
-    call_ms: AtomicU64,
-    input_ms: AtomicU64,
-    timers: Arc<TimerPool>,
-    side_traffic: SideTraffic,
-}
-
-impl CallTimeouts {
-    /// Creates the limits. `call` covers a call from sending to its end, `ask` a user's answer to an input request.
-    pub fn new(call: Duration, ask: Duration) -> Self {
-        let (call_ms, ask_ms) = (AtomicU64::new(0), AtomicU64::new(0));
-        let times =
-            CallTimeouts { call_ms, input_ms: ask_ms, timers: Arc::default(), side_traffic: SideTraffic::default() };
-        times.update(call, ask);
-        times
-    }
-
-    /// Changes both limits.
-    pub fn update(&self, call: Duration, ask: Duration) {
-        // At least 1 ms: a limit of zero would end every call at once.
-        let whole = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1);
-        self.call_ms.store(whole(call), Ordering::Relaxed);
-        self.input_ms.store(whole(ask), Ordering::Relaxed);
-    }
-
-    /// Returns the timers of the server's calls.
-    pub fn timers(&self) -> &Arc<TimerPool> {
-        &self.timers
-    }
-
-    /// Returns the side traffic: messages that no call waits for.
-    pub(super) fn side_traffic(&self) -> &SideTraffic {
-        &self.side_traffic
-    }
-
-    /// Returns the time limit of a call.
-    pub fn call(&self) -> Duration {
-        Duration::from_millis(self.call_ms.load(Ordering::Relaxed))
-    }
-
-    /// Returns the time limit for a user to answer an input request.
-    pub fn input(&self) -> Duration {
-        Duration::from_millis(self.input_ms.load(Ordering::Relaxed))
-    }
-}
-
-/// Era of a server: with or without sessions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Era {
-    /// Needs a handshake.
-    Legacy,
-    /// Needs none: every request says everything.
-    Modern,
-}
 
 /// Open server.
 pub struct NegotiatedServer {
@@ -112,20 +23,6 @@ pub struct NegotiatedServer {
     pub revision: &'static str,
     /// Era, to be remembered.
     pub era: Era,
-}
-
-/// Reason why a server could not be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum ConnectError {
-    /// The link failed.
-    #[error("{0}")]
-    Link(#[from] LinkError),
-    /// The server returned an error.
-    #[error("it refused the handshake: {} (code {})", .0.message, .0.code)]
-    Answered(RpcError),
-    /// The server supports no revision that the gateway supports.
-    #[error("{0}")]
-    NoCommonRevision(String),
 }
 
 /// Time for which a pipe may be silent on the probe before the handshake is sent as well.
@@ -177,7 +74,7 @@ async fn connect_legacy(
 ) -> Result<NegotiatedServer, ConnectError> {
     let opened = legacy::open(link, calls, hello).await?;
     let revision = opened.revision();
-    let server = legacy::LegacyConnection::attach(link.clone(), calls.clone(), hello.clone(), opened);
+    let server = legacy::LegacyHandle::attach(link.clone(), calls.clone(), hello.clone(), opened);
     Ok(NegotiatedServer { server, revision, era: Era::Legacy })
 }
 

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use crate::json::{ByteString, JsonObject, RawJson};
 use crate::jsonrpc::{RpcNotification, encode_with, write_notification};
 use crate::model::{ItemKind, LogLevel, Notification, ServerCapabilities};
+use crate::revision::connect_options::ConnectOptions;
 use crate::revision::extensions;
-use crate::revision::negotiate::ConnectOptions;
 
 /// Limit in bytes for the params of a notification outside of calls. Larger ones are dropped.
 pub(super) const NOTIFICATION_BYTES_MAX: usize = 64 * 1024;

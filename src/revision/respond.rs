@@ -15,7 +15,7 @@ use tokio::time::{Duration, Instant};
 use crate::body::Body;
 use crate::lazy_timer::TimerPool;
 use crate::model::{Error, Exchange, ExchangeEvent, InputRequired, Notification, Outcome};
-use crate::revision::json_response;
+use crate::revision::http_message::json_response;
 use crate::sse;
 use crate::telemetry::{CountGuard, Metrics};
 

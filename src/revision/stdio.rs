@@ -13,7 +13,9 @@ use tokio_util::task::TaskTracker;
 use crate::json::ByteString;
 use crate::jsonrpc::{MalformedMessage, RequestId, RpcMessage, RpcNotification, RpcPayload, RpcRequest, encode_line};
 use crate::model::{Error, McpErrorKind, Principal, Server};
-use crate::revision::{DownstreamState, legacy, malformed_error, v2026_07_28};
+use crate::revision::dialect::DownstreamState;
+use crate::revision::request_checks::malformed_error;
+use crate::revision::{legacy, v2026_07_28};
 
 /// Client on a pipe.
 pub struct StdioClient {

@@ -3,8 +3,8 @@
 //! Owns the deadline of one call, its input requests and its progress token. Does not own the session; that is
 //! `LegacyConnection`. Invariant: a call that may have run and may change something is not sent twice.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,14 +21,16 @@ use crate::jsonrpc::{
 use crate::link::{HeaderList, LinkError, MessageStream};
 use crate::model::{
     Call, Caller, ClientCapabilities, Error, Exchange, ExchangeEvent, InputKind, InputRequest, InputRequired,
-    InputResponses, LogFilter, McpMethod, Notification, Outcome, Principal, RequestState, Retryable, TaskMethod,
-    TaskMode,
+    LogFilter, McpMethod, Notification, Outcome, Principal, RequestState, TaskMethod, TaskMode,
 };
 use crate::revision::attribution::CallTarget;
-use crate::revision::correlation::{CallEntry, InputGuard, LogInterest};
+use crate::revision::correlation::{CallEntry, LogInterest};
+use crate::revision::http_message::forwarded_headers;
+use crate::revision::legacy::call_inputs::{CountedInputGuard, INPUT_REQUESTS_MAX, InputCounter, forward_responses};
+use crate::revision::legacy::connection::LegacyConnection;
+use crate::revision::legacy::session_loss::{SessionLoss, classify_loss, mentions_lost_session, renewal_error};
 use crate::revision::legacy::tasks;
-use crate::revision::legacy::upstream::LegacyConnection;
-use crate::revision::{forwarded_headers, link_error, negotiate, notifications, route};
+use crate::revision::{connect_error, link_error, notifications, route};
 
 /// Call in progress.
 pub(super) struct LegacyCall {
@@ -292,7 +294,7 @@ impl LegacyCall {
             }
             if let Err(e) = server.renew_session(sent_in).await {
                 let failed = match e {
-                    negotiate::ConnectError::Link(e) => fault(&e),
+                    connect_error::ConnectError::Link(e) => fault(&e),
                     e => link_error::server_down(&server.options.server, &e.to_string()),
                 };
                 return (Err(renewal_error(failed, &proof, changes)), sent_in);
@@ -462,75 +464,6 @@ enum IncomingItem {
     TimedOut,
 }
 
-/// Limit of input requests in one call. A server beyond it is taken to loop.
-const INPUT_REQUESTS_MAX: usize = 64;
-
-/// Input requests of one call.
-#[derive(Default)]
-struct InputCounter {
-    /// Number of input requests since the call began.
-    total: AtomicUsize,
-    /// Number of input requests without a response.
-    open: AtomicUsize,
-    /// True once the call has its response. Later input requests belong to another call.
-    is_answered: AtomicBool,
-    /// Time of the last input response.
-    last_answered: Mutex<Option<Instant>>,
-}
-
-/// Guard of one input request that waits for its user.
-struct CountedInputGuard {
-    inputs: Arc<InputCounter>,
-    _pending: InputGuard,
-}
-
-impl CountedInputGuard {
-    fn new(asks: &Arc<InputCounter>, asking: InputGuard) -> Self {
-        asks.open.fetch_add(1, Ordering::AcqRel);
-        CountedInputGuard { inputs: asks.clone(), _pending: asking }
-    }
-}
-
-impl Drop for CountedInputGuard {
-    fn drop(&mut self) {
-        // The time first: once `open` is zero, `extended_deadline` reads it.
-        *self.inputs.last_answered.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
-        self.inputs.open.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-/// Waits for the client's input response and sends it to the server.
-async fn forward_responses(
-    server: Arc<LegacyConnection>,
-    id: RequestId,
-    task: Option<ByteString>,
-    another: Option<(Arc<Caller>, RpcRequest)>,
-    answers: oneshot::Receiver<InputResponses>,
-    guard: CountedInputGuard,
-) {
-    let answers = tokio::time::timeout(server.options.timeouts.input(), answers).await;
-    // A dropped responder after the call's response means that the request was for another call on the pipe.
-    if let (Ok(Err(_)), Some((caller, request))) = (&answers, another)
-        && guard.inputs.is_answered.load(Ordering::Acquire)
-        && server.calls.redeliver_request(&caller, request).is_ok()
-    {
-        return;
-    }
-    let mut outcome = match answers {
-        Ok(Ok(mut answers)) if !answers.is_empty() => answers.swap_remove(0).1,
-        _ => Err(RpcError { code: code::INTERNAL, message: "The client did not answer".into(), data: None }),
-    };
-    if let Ok(result) = &mut outcome {
-        // The client's task id is unknown to the server.
-        tasks::untag_task(result);
-        if let Some(task) = &task {
-            tasks::tag_task(result, task);
-        }
-    }
-    server.send_response(&id, outcome).await;
-    drop(guard);
-}
-
 /// Adds `_meta` as a legacy server expects it: the client's members and the gateway's progress token.
 fn with_meta(mut params: JsonObject, mut meta: JsonObject, token: Option<u64>) -> JsonObject {
     if let Some(token) = token {
@@ -540,60 +473,4 @@ fn with_meta(mut params: JsonObject, mut meta: JsonObject, token: Option<u64>) -
         params.set(ByteString::literal("_meta"), meta.to_raw());
     }
     params
-}
-
-/// Evidence that the server lost the session.
-#[derive(PartialEq)]
-enum SessionLoss {
-    No,
-    /// The error looks like it, but the request may have run.
-    Maybe,
-    /// The error is the 404 that the specification demands.
-    Proven,
-}
-
-/// Builds the error of a call whose session was lost and could not be renewed.
-///
-/// A call that may have run and changes something is not retryable, whatever error the renewal had.
-fn renewal_error(failed: Error, proof: &SessionLoss, changes: bool) -> Error {
-    if *proof == SessionLoss::Maybe && changes { failed.with_retryable(Retryable::No) } else { failed }
-}
-
-fn classify_loss(error: &LinkError, had_session: bool) -> SessionLoss {
-    match error {
-        LinkError::Status { status: 404, .. } if had_session => SessionLoss::Proven,
-        LinkError::Status { status: 400, message, .. } if had_session => match message.as_deref() {
-            Some(RpcMessage::Response(RpcResponse { outcome: Err(error), .. }))
-                if !error.message.to_lowercase().contains("session") =>
-            {
-                SessionLoss::No
-            }
-            _ => SessionLoss::Maybe,
-        },
-        _ => SessionLoss::No,
-    }
-}
-
-fn mentions_lost_session(error: &RpcError) -> bool {
-    // These codes are about the request's target, whose name may contain any word.
-    if matches!(error.code, code::METHOD_NOT_FOUND | code::INVALID_PARAMS | super::RESOURCE_NOT_FOUND) {
-        return false;
-    }
-    let text = error.message.to_lowercase();
-    text.contains("session")
-        && ["not found", "invalid", "expired", "unknown", "missing", "terminated"].iter().any(|w| text.contains(w))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::model::McpErrorKind;
-
-    #[test]
-    fn what_may_have_run_was_not_unsent() {
-        let unreachable = || Error::new(McpErrorKind::ServerDown, "away").with_retryable(Retryable::NotSent);
-        let again = |proof, changes| renewal_error(unreachable(), &proof, changes).retryable;
-        assert_eq!(again(SessionLoss::Maybe, true), Retryable::No);
-        assert_eq!([again(SessionLoss::Maybe, false), again(SessionLoss::Proven, true)], [Retryable::NotSent; 2]);
-    }
 }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::json::{ByteString, JsonObject, RawJson};
 use crate::jsonrpc::{RequestId, RpcError, code, encode_with, write_error, write_result};
 use crate::model::{Error, McpErrorKind, McpMethod, Outcome};
-use crate::revision::legacy::RESOURCE_NOT_FOUND;
+use crate::revision::legacy::profile::RESOURCE_NOT_FOUND;
 
 /// Size in bytes above which a result is passed on as it is, instead of being copied into one buffer.
 const COPY_MAX: usize = 4 * 1024;

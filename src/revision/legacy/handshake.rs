@@ -12,8 +12,10 @@ use crate::json::{ByteString, JsonObject, RawJson};
 use crate::jsonrpc::{RequestId, RpcMessage, encode_with, write_notification, write_request};
 use crate::link::{HeaderList, Link, LinkError, OutgoingMessage};
 use crate::model::ServerDescription;
-use crate::revision::legacy::{NEWEST, Profile, SESSION_HEADER, VERSION_HEADER, profile, tasks};
-use crate::revision::negotiate::{ConnectError, ConnectOptions};
+use crate::revision::connect_error::ConnectError;
+use crate::revision::connect_options::ConnectOptions;
+use crate::revision::legacy::profile::{NEWEST, Profile, SESSION_HEADER, VERSION_HEADER, profile};
+use crate::revision::legacy::tasks;
 use crate::revision::{PendingCalls, notifications, v2026_07_28};
 
 /// Result of the handshake.
@@ -66,13 +68,13 @@ pub(in crate::revision) async fn open(
     link: &Arc<dyn Link>,
     calls: &PendingCalls,
     hello: &ConnectOptions,
-) -> Result<super::upstream::CompletedHandshake, ConnectError> {
+) -> Result<CompletedHandshake, ConnectError> {
     if let Some(agreed) = hello.persisted_session.as_ref().and_then(LegacyNegotiated::import_session) {
         // If the server has forgotten the session, the first call finds out and opens a new one.
         calls.continue_ids();
-        return Ok(super::upstream::CompletedHandshake(agreed));
+        return Ok(CompletedHandshake(agreed));
     }
-    handshake(link, calls, hello).await.map(super::upstream::CompletedHandshake)
+    handshake(link, calls, hello).await.map(CompletedHandshake)
 }
 
 pub(super) async fn handshake(
@@ -137,4 +139,14 @@ fn read_initialize_result(result: JsonObject, hello: &ConnectOptions) -> Result<
     let instructions = result.get_string("instructions").as_ref().map(ByteString::to_string);
     let face = ServerDescription { info: info.unwrap_or_else(|| RawJson::literal("{}")), instructions, features };
     Ok(LegacyNegotiated { profile, session: None, description: face })
+}
+
+/// Server after its handshake.
+pub(in crate::revision) struct CompletedHandshake(pub(super) LegacyNegotiated);
+
+impl CompletedHandshake {
+    /// Returns the negotiated revision.
+    pub(in crate::revision) fn revision(&self) -> &'static str {
+        self.0.profile.name
+    }
 }

@@ -19,12 +19,13 @@ use crate::body::Body;
 use crate::json::RawJson;
 use crate::jsonrpc::{RequestId, RpcMessage, RpcPayload, RpcRequest};
 use crate::model::{Caller, ClientCapabilities, Error, McpErrorKind, Server};
-use crate::revision::legacy::downstream::{self, LegacyRefusal};
+use crate::revision::dialect::{BodyHint, Dialect, DownstreamState, McpRequest, RequestHead};
+use crate::revision::http_message::{self, json_response};
+use crate::revision::legacy::refusal::{self, LegacyRefusal};
 use crate::revision::legacy::request::{LegacyStarted, SessionRequest, collect_array};
-use crate::revision::legacy::{encode, get_stream};
-use crate::revision::{
-    BodyHint, Dialect, DownstreamState, McpRequest, RequestHead, json_response, malformed_error, respond,
-};
+use crate::revision::legacy::{encode, get_stream, initialize};
+use crate::revision::request_checks::malformed_error;
+use crate::revision::respond;
 use crate::session::{Session, Sessions, SharedStream};
 use crate::sse;
 
@@ -69,7 +70,7 @@ impl Dialect for HttpSseDialect {
     }
 
     fn error_response(&self, id: Option<&RequestId>, error: &Error) -> Response<Body> {
-        downstream::DIALECT.error_response(id, error)
+        refusal::error_response(id, error)
     }
 }
 
@@ -149,7 +150,7 @@ async fn post(
     server: Arc<dyn Server>,
     state: &Arc<DownstreamState>,
 ) -> Result<Response<Body>, LegacyRefusal> {
-    downstream::check_content_type(&inbound.headers)?;
+    http_message::check_content_type(&inbound.headers)?;
     let id = session_id(&inbound).unwrap_or_default();
     let session = state.sessions.find(id, &inbound.principal, &inbound.scope);
     let session = session.and_then(|session| session.shared_stream.clone().map(|pipe| (session, pipe.out)));
@@ -159,7 +160,7 @@ async fn post(
         LegacyRefusal { id, error }
     })?;
     let (session, pipe) =
-        session.ok_or_else(|| LegacyRefusal { id: downstream::request_id(&payload), error: unknown_session() })?;
+        session.ok_or_else(|| LegacyRefusal { id: refusal::request_id(&payload), error: unknown_session() })?;
     // The permit comes before any work: an immediate response needs it, and a call waits its turn for one.
     let place = match &payload {
         RpcPayload::One(RpcMessage::Request(_)) | RpcPayload::Batch(_) => Some(reserve(&payload, &pipe).await?),
@@ -168,13 +169,13 @@ async fn post(
     let first = session.caller.load().revision.is_empty();
     match payload {
         RpcPayload::One(RpcMessage::Request(request)) if &*request.method == "initialize" && first => {
-            let caller = downstream::read_caller(&request.params, &headers, principal, state);
+            let caller = initialize::read_caller(&request.params, &headers, principal, state);
             let caller = caller.map_err(|error| LegacyRefusal::for_id(&request.id, error))?;
             let (id, ended) = (session.id.clone(), session.ended.clone());
             // From here on the session has a caller with a revision, and accepts other requests.
             session.caller.store(Arc::new(Caller { session: Some(id), ended, ..caller }));
-            downstream::count_initialize(state, None, &request.params, received);
-            write_parts(place, &downstream::initialize_result(&request, &session, &server));
+            initialize::count_initialize(state, None, &request.params, received);
+            write_parts(place, &initialize::initialize_result(&request, &session, &server));
         }
         RpcPayload::One(RpcMessage::Request(request)) if first => write_parts(place, &too_early(&request)),
         RpcPayload::Batch(_) if first => return Err(Error::new(McpErrorKind::InvalidRequest, TOO_EARLY).into()),
@@ -183,7 +184,7 @@ async fn post(
             begin_messages(&turn, payload, pipe, place)?;
         }
     }
-    Ok(downstream::accepted_response())
+    Ok(http_message::accepted_response())
 }
 
 fn unknown_session() -> Error {
@@ -202,11 +203,11 @@ fn too_early(request: &RpcRequest) -> Vec<Bytes> {
 async fn reserve(payload: &RpcPayload, pipe: &mpsc::Sender<Bytes>) -> Result<StreamPermit, LegacyRefusal> {
     match tokio::time::timeout(PERMIT_TIME, pipe.clone().reserve_owned()).await {
         Ok(Ok(place)) => Ok(place),
-        Ok(Err(_)) => Err(LegacyRefusal { id: downstream::request_id(payload), error: unknown_session() }),
+        Ok(Err(_)) => Err(LegacyRefusal { id: refusal::request_id(payload), error: unknown_session() }),
         Err(_) => {
             let message = "The client does not read its event stream; no more is answered until it does";
             Err(LegacyRefusal {
-                id: downstream::request_id(payload),
+                id: refusal::request_id(payload),
                 error: Error::new(McpErrorKind::Overloaded, message),
             })
         }

@@ -12,11 +12,14 @@ use http::{HeaderMap, HeaderValue, Response, header};
 use tokio_util::sync::CancellationToken;
 
 use crate::body::Body;
-use crate::json::{ByteString, JsonObject, RawJson};
-use crate::model::{Caller, Error, ItemKind, McpErrorKind, Principal, Server, SubscriptionFilter};
-use crate::revision::legacy::downstream::{LegacyRefusal, collect_forwarded};
-use crate::revision::legacy::{SESSION_HEADER, encode, get_stream as own, profile, read_client_capabilities};
-use crate::revision::{Dialect as _, DownstreamState, McpRequest, notifications, respond};
+use crate::json::ByteString;
+use crate::model::{Caller, Error, McpErrorKind, Principal, Server, SubscriptionFilter};
+use crate::revision::dialect::{DownstreamState, McpRequest};
+use crate::revision::http_message::collect_forwarded;
+use crate::revision::legacy::profile::{SESSION_HEADER, profile};
+use crate::revision::legacy::refusal::{self, LegacyRefusal};
+use crate::revision::legacy::{encode, get_stream as own, read_client_capabilities, resource_updates};
+use crate::revision::respond;
 use crate::session::{RestoredFrom, Session, SessionRecord, SubscribeOutcome};
 use crate::sse;
 
@@ -40,7 +43,7 @@ pub(super) async fn wait_for_store(inbound: &McpRequest, state: &DownstreamState
     }
     tokio::time::timeout(RESTORE_TIME, sessions.until_restored()).await.err()?;
     let message = "The gateway has just started, and the one before still has the sessions; try again (gateway.state)";
-    let mut response = super::DIALECT.error_response(None, &Error::new(McpErrorKind::Overloaded, message));
+    let mut response = refusal::error_response(None, &Error::new(McpErrorKind::Overloaded, message));
     response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
     Some(response)
 }
@@ -99,29 +102,9 @@ fn resubscribe(session: &Arc<Session>, server: &Arc<dyn Server>, record: &Sessio
                 }
                 pause = (pause * 2).min(BACKOFF.1);
             };
-            own::forward_subscription(uri, notices, session, subscription).await;
+            resource_updates::forward_subscription(uri, notices, session, subscription).await;
             Some(())
         }));
-    }
-}
-
-/// Queues notifications about everything that the client may have missed.
-///
-/// Changes without a subscriber are unknown, so the client must read all subscribed lists and resources again. The
-/// lists come last, because the oldest notifications are the first to be evicted.
-pub(super) fn queue_catch_up(session: &Session) {
-    if !session.take_pending_catch_up() {
-        return;
-    }
-    for uri in session.subscriptions() {
-        let params = JsonObject::new().with("uri", RawJson::string(&uri));
-        session.outbox.push(notifications::encode_notification("notifications/resources/updated", &params), Some(uri));
-    }
-    for kind in [ItemKind::Tools, ItemKind::Prompts, ItemKind::Resources] {
-        session.outbox.push(
-            notifications::encode_notification(notifications::list_changed_method(kind), &JsonObject::new()),
-            None,
-        );
     }
 }
 

@@ -14,9 +14,10 @@ use tokio_util::task::TaskTracker;
 use crate::json::ByteString;
 use crate::jsonrpc::{MalformedMessage, RequestId, RpcMessage, RpcRequest, encode_line};
 use crate::model::{Error, McpErrorKind, Principal, Server};
+use crate::revision::dialect::DownstreamState;
 use crate::revision::legacy::request::{LegacyStarted, SessionRequest, collect_array};
-use crate::revision::legacy::{downstream, encode, get_stream};
-use crate::revision::{DownstreamState, respond};
+use crate::revision::legacy::{encode, get_stream, initialize};
+use crate::revision::respond;
 use crate::session::{Session, SharedStream};
 
 /// Session of a pipe.
@@ -38,13 +39,13 @@ impl StdioSession {
         out: &mpsc::Sender<Bytes>,
     ) -> Result<(Self, Vec<Bytes>), Error> {
         let headers = HeaderMap::new();
-        let caller = downstream::read_caller(&request.params, &headers, principal, state)?;
+        let caller = initialize::read_caller(&request.params, &headers, principal, state)?;
         // The pipe is the session's only stream: responses and notifications share it.
         let pipe = SharedStream { out: out.clone(), frame: encode_line };
         let opened = state.sessions.open(caller, scope, Some(pipe));
-        downstream::count_initialize(state, opened.as_ref().err(), &request.params, Instant::now());
+        initialize::count_initialize(state, opened.as_ref().err(), &request.params, Instant::now());
         let session = opened?;
-        let introduction = downstream::initialize_result(request, &session, server);
+        let introduction = initialize::initialize_result(request, &session, server);
         let (server, state, out) = (server.clone(), state.clone(), out.clone());
         Ok((StdioSession { session, server, state, out, headers }, introduction))
     }

@@ -7,7 +7,8 @@ use crate::json::{ByteString, JsonObject, RawJson};
 use crate::model::{
     Error, InputRequest, McpErrorKind, McpMethod, Outcome, Principal, TaskMethod, TaskMode, TaskState, TaskStatus,
 };
-use crate::revision::legacy::{profile, tasks};
+use crate::revision::legacy::profile::profile;
+use crate::revision::legacy::tasks;
 use crate::session::{TaskResult, TaskResults};
 
 /// Task part of one request.

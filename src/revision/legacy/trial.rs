@@ -1,14 +1,13 @@
 //! Trial subscription at a server that denies having any.
 //!
-//! Owns the knowledge if such a server serves subscriptions, and the one request that finds out. Does not keep
-//! subscriptions (`resource_subscriptions.rs`). Invariant: a connection has one trial at a time, shared by all callers,
+//! Owns the one request that finds out if such a server serves them. Does not keep the result
+//! (`subscription_support.rs`) or subscriptions (`resource_subscriptions.rs`). Invariant: a connection has one trial at a time, shared by all callers,
 //! and none once the result is known.
 //!
 //! The Python SDK 1.x announces `"subscribe": false` whatever handlers a server has, so that `false` says nothing. A
 //! server that leaves the member out is not tried: 2025-11-25/server/resources.mdx, Capabilities, has it for those that
 //! support subscriptions.
 
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::BoxFuture;
@@ -17,24 +16,19 @@ use tokio::sync::watch;
 use crate::json::ByteString;
 use crate::jsonrpc::code;
 use crate::link::LinkError;
-use crate::model::{Error, McpErrorKind, ServerDescription};
-use crate::revision::legacy::RESOURCE_NOT_FOUND;
+use crate::model::{Error, McpErrorKind};
+use crate::revision::connect_error::ConnectError;
+use crate::revision::legacy::connection::LegacyConnection;
+use crate::revision::legacy::profile::RESOURCE_NOT_FOUND;
 use crate::revision::legacy::resource_subscriptions::uri_params;
-use crate::revision::legacy::upstream::LegacyConnection;
 use crate::revision::link_error;
-use crate::revision::negotiate::ConnectError;
 
 /// Code of the Python SDK 1.x for an exception in a handler. It proves that there is a handler.
 const HANDLER_FAILED: i64 = 0;
 
-const UNKNOWN: u8 = 0;
-const SERVES: u8 = 1;
-const REFUSES: u8 = 2;
-
 /// Trial of one connection.
 #[derive(Default)]
 pub(super) struct Trial {
-    known: AtomicU8,
     open: Mutex<Option<watch::Receiver<Option<TrialEnd>>>>,
 }
 
@@ -47,7 +41,7 @@ struct TrialEnd {
 
 #[derive(Clone)]
 enum Outcome {
-    /// The server serves subscriptions, or does not; [`Trial`] records which.
+    /// The server serves subscriptions, or does not; its support is recorded.
     Known,
     /// The server serves subscriptions, but not for this resource.
     NotThis(Error),
@@ -56,39 +50,19 @@ enum Outcome {
 }
 
 impl Trial {
-    pub(super) fn serves(&self) {
-        self.known.store(SERVES, Ordering::Relaxed);
-    }
-
-    pub(super) fn refuses(&self) {
-        self.known.store(REFUSES, Ordering::Relaxed);
-    }
-
-    /// Corrects a server's description by the trial's result.
-    pub(super) fn correct(&self, face: &mut ServerDescription) {
-        // A server that declares subscriptions, or leaves them out, is taken at its word.
-        if !face.features.subscribe_untried {
-            return;
-        }
-        let known = self.known.load(Ordering::Relaxed);
-        face.features.subscribe = known == SERVES;
-        face.features.subscribe_untried = known == UNKNOWN;
-    }
-}
-
-impl LegacyConnection {
     /// Tries a subscription if the server denies having any and was not tried yet. Joins a trial in progress.
     pub(super) fn try_subscription(
         self: &Arc<Self>,
+        server: &Arc<LegacyConnection>,
         uri: &ByteString,
     ) -> Option<BoxFuture<'static, Result<(), Error>>> {
         let own = ByteString::from(uri.as_str());
-        let mut open = self.trial.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         // Checked under the lock, so that no second trial follows one that ends meanwhile.
-        if !self.face().features.subscribe_untried {
+        if !server.face().features.subscribe_untried {
             return None;
         }
-        let mut end = open.get_or_insert_with(|| self.begin_trial(own.clone())).clone();
+        let mut end = open.get_or_insert_with(|| self.begin(server, own.clone())).clone();
         drop(open);
         Some(Box::pin(async move {
             let Ok(end) = end.wait_for(Option::is_some).await.map(|end| end.clone()) else { return Ok(()) };
@@ -101,56 +75,56 @@ impl LegacyConnection {
     }
 
     /// Runs the trial in a task of its own, since its first caller may leave.
-    fn begin_trial(self: &Arc<Self>, uri: ByteString) -> watch::Receiver<Option<TrialEnd>> {
+    fn begin(self: &Arc<Self>, server: &Arc<LegacyConnection>, uri: ByteString) -> watch::Receiver<Option<TrialEnd>> {
         let (told, end) = watch::channel(None);
-        let server = self.clone();
+        let (trial, connection) = (self.clone(), server.clone());
         let asking = async move {
-            let outcome = server.trial_outcome(&uri).await;
+            let outcome = run_trial(&connection, &uri).await;
             // Cleared before the waiters wake, so that no caller joins a finished trial.
-            *server.trial.open.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            *trial.open.lock().unwrap_or_else(PoisonError::into_inner) = None;
             told.send_replace(Some(TrialEnd { uri, outcome }));
         };
-        tokio::spawn(self.closing.clone().run_until_cancelled_owned(asking));
+        tokio::spawn(server.closing.clone().run_until_cancelled_owned(asking));
         end
     }
+}
 
-    async fn trial_outcome(&self, uri: &ByteString) -> Outcome {
-        let session = self.session_generation();
-        match self.gateway_request("resources/subscribe", &uri_params(uri)).await {
-            Ok(_) => {
-                // A new session meanwhile does not have this subscription.
-                if self.session_generation() == session {
-                    self.subscriptions.note_granted(uri);
-                }
-                self.trial.serves();
-                Outcome::Known
+async fn run_trial(server: &LegacyConnection, uri: &ByteString) -> Outcome {
+    let session = server.session_generation();
+    match server.gateway_request("resources/subscribe", &uri_params(uri)).await {
+        Ok(_) => {
+            // A new session meanwhile does not have this subscription.
+            if server.session_generation() == session {
+                server.subscriptions.note_granted(uri);
             }
-            Err(ConnectError::Answered(error)) if is_about_resource(error.code) => {
-                self.trial.serves();
-                Outcome::NotThis(Error::from_server(error))
-            }
-            // A server without a handler returns an error, or nothing at all.
-            Err(ConnectError::Answered(_) | ConnectError::Link(LinkError::Timeout(_))) => {
-                self.trial.refuses();
-                Outcome::Known
-            }
-            Err(ConnectError::Link(failed)) => self.link_outcome(&failed),
-            Err(ConnectError::NoCommonRevision(_)) => Outcome::Known,
+            server.subscription_support.mark_served();
+            Outcome::Known
         }
+        Err(ConnectError::Answered(error)) if is_about_resource(error.code) => {
+            server.subscription_support.mark_served();
+            Outcome::NotThis(Error::from_server(error))
+        }
+        // A server without a handler returns an error, or nothing at all.
+        Err(ConnectError::Answered(_) | ConnectError::Link(LinkError::Timeout(_))) => {
+            server.subscription_support.mark_refused();
+            Outcome::Known
+        }
+        Err(ConnectError::Link(failed)) => link_outcome(server, &failed),
+        Err(ConnectError::NoCommonRevision(_)) => Outcome::Known,
     }
+}
 
-    /// Reads a failure of the link, because some servers send their error with a 4xx status.
-    ///
-    /// A 4xx for a lost session says nothing about subscriptions.
-    fn link_outcome(&self, failed: &LinkError) -> Outcome {
-        let error = link_error::from_link(&self.options.server, failed);
-        match &error.kind {
-            McpErrorKind::ServerError(answered) if answered.code == code::METHOD_NOT_FOUND => {
-                self.trial.refuses();
-                Outcome::Known
-            }
-            _ => Outcome::Failed(error),
+/// Reads a failure of the link, because some servers send their error with a 4xx status.
+///
+/// A 4xx for a lost session says nothing about subscriptions.
+fn link_outcome(server: &LegacyConnection, failed: &LinkError) -> Outcome {
+    let error = link_error::from_link(&server.options.server, failed);
+    match &error.kind {
+        McpErrorKind::ServerError(answered) if answered.code == code::METHOD_NOT_FOUND => {
+            server.subscription_support.mark_refused();
+            Outcome::Known
         }
+        _ => Outcome::Failed(error),
     }
 }
 

@@ -19,9 +19,11 @@ use crate::model::{
 };
 use crate::revision::attribution::CallTarget;
 use crate::revision::correlation::{CallEntry, LogInterest};
-use crate::revision::v2026_07_28::upstream::ModernConnection;
-use crate::revision::v2026_07_28::{SERVER_INFO, headers, meta, tasks};
-use crate::revision::{forwarded_headers, link_error, notifications};
+use crate::revision::http_message::forwarded_headers;
+use crate::revision::v2026_07_28::connection::ModernConnection;
+use crate::revision::v2026_07_28::names::SERVER_INFO;
+use crate::revision::v2026_07_28::{headers, meta, tasks};
+use crate::revision::{link_error, notifications};
 
 /// Limit of input rounds in one call. A server beyond it is taken to loop.
 const ROUNDS_MAX: usize = 10;

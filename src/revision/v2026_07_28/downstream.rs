@@ -18,15 +18,17 @@ use crate::model::{
     CacheHint, Call, Caller, DeferredCheck, Error, Exchange, InputRequired, McpErrorKind, McpMethod, Notification,
     Outcome, Principal, RequestState, Server, ServerCapabilities, TaskMethod, TaskMode,
 };
+use crate::revision::dialect::{BodyHint, Dialect, DownstreamState, McpRequest, RequestHead};
+use crate::revision::error_codes::count_local_answer;
+use crate::revision::http_message::{self, json_response};
 use crate::revision::lookalikes::reject_lookalikes;
+use crate::revision::request_checks::{malformed_error, take_meta};
 use crate::revision::respond::{InputAction, ResponseEncoder, ResponseOptions, respond};
-use crate::revision::v2026_07_28::input_rounds::{InputRound, Resumption, RetryParams};
+use crate::revision::v2026_07_28::input_rounds::{self, InputRound, Resumption, RetryParams};
+use crate::revision::v2026_07_28::names::{NAME, PROTOCOL_VERSION};
 use crate::revision::v2026_07_28::request_state::StateContext;
-use crate::revision::v2026_07_28::{NAME, PROTOCOL_VERSION, encode, headers, input_rounds, meta, subscriptions, tasks};
-use crate::revision::{
-    BodyHint, Dialect, DownstreamState, McpRequest, RequestHead, count_local_answer, json_response, legacy,
-    malformed_error, notifications, take_meta, trace_context,
-};
+use crate::revision::v2026_07_28::{encode, headers, meta, subscriptions, tasks};
+use crate::revision::{legacy, notifications, trace_context};
 use crate::sse;
 
 /// Dialect of this revision.
@@ -69,7 +71,7 @@ impl Dialect for ModernDialect {
                 return response;
             }
             match read_request(inbound, state) {
-                Ok(ParsedPost::Nothing) => legacy::accepted_response(),
+                Ok(ParsedPost::Nothing) => http_message::accepted_response(),
                 Ok(ParsedPost::Request(request)) => serve_request(*request, server, state).await,
                 Err((status, id, error)) => json_response(status, [encode::encode_error(id.as_ref(), &error)]),
             }
@@ -132,7 +134,7 @@ fn read_request(inbound: McpRequest, state: &DownstreamState) -> Result<ParsedPo
         let (id, error) = malformed_error(&e);
         (400, id, error)
     })?;
-    legacy::check_content_type(&headers).map_err(|error| (400, None, error))?;
+    http_message::check_content_type(&headers).map_err(|error| (400, None, error))?;
     let one_only = "Invalid request: the body must be a single request or notification";
     let request = match payload {
         RpcPayload::One(RpcMessage::Request(request)) => request,

@@ -8,11 +8,12 @@ use bytes::{BufMut, Bytes, BytesMut};
 use crate::json::{ByteString, JsonObject, RawJson};
 use crate::jsonrpc::{RequestId, RpcError, code, encode_with, write_error, write_result_head};
 use crate::model::{CacheHint, Error, InputRequest, McpErrorKind, McpMethod, Outcome};
-use crate::revision::implementation;
+use crate::revision::implementation::implementation;
 use crate::revision::legacy::tool_error;
-use crate::revision::v2026_07_28::{
-    HEADER_MISMATCH, MISSING_CAPABILITY, RETIRED, SERVER_INFO, UNSUPPORTED_VERSION, tasks,
+use crate::revision::v2026_07_28::names::{
+    HEADER_MISMATCH, MISSING_CAPABILITY, RETIRED, SERVER_INFO, UNSUPPORTED_VERSION,
 };
+use crate::revision::v2026_07_28::tasks;
 
 /// Size in bytes above which a result is passed on as it is, instead of being copied into one buffer.
 const COPY_MAX: usize = 4 * 1024;

@@ -4,14 +4,14 @@
 //! Owns the encoding of header values and the annotations of tools. Pure functions without state. Invariant: a header
 //! that differs from the body is an error, never a source of truth.
 
-use base64::Engine;
+use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::json::{JsonObject, RawJson};
 use crate::link::HeaderList;
 use crate::model::{Error, McpErrorKind};
-use crate::revision::v2026_07_28::NAME;
+use crate::revision::v2026_07_28::names::NAME;
 
 /// Header of the revision.
 pub(super) const VERSION: HeaderName = HeaderName::from_static(crate::revision::VERSION_HEADER);

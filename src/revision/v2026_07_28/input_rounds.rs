@@ -14,9 +14,10 @@ use crate::model::{
     Caller, Continuation, Error, Exchange, ExchangeEvent, InputKind, InputRequest, InputRequired, InputResponses,
     McpErrorKind, RequestState,
 };
+use crate::revision::dialect::DownstreamState;
+use crate::revision::legacy;
 use crate::revision::v2026_07_28::encode;
 use crate::revision::v2026_07_28::request_state::{self, CarriedState, StateContext};
-use crate::revision::{DownstreamState, legacy};
 use crate::session::{OpenInput, OpenInputRequest, ParkedCall, SealError};
 
 /// Time to wait for a further input request after one. Servers that need several send them at once, and the client

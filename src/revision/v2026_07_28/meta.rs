@@ -9,8 +9,10 @@ use http::HeaderMap;
 
 use crate::json::{ByteString, JsonObject, RawJson};
 use crate::model::{Caller, ClientCapabilities, Error, LogFilter, LogLevel, McpErrorKind, Principal};
-use crate::revision::v2026_07_28::{CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, NAME, PROTOCOL_VERSION, tasks};
-use crate::revision::{DownstreamState, legacy};
+use crate::revision::dialect::DownstreamState;
+use crate::revision::v2026_07_28::names::{CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, NAME, PROTOCOL_VERSION};
+use crate::revision::v2026_07_28::tasks;
+use crate::revision::{http_message, legacy};
 
 /// Takes the revision out of `_meta`.
 pub(super) fn take_version(meta: &mut JsonObject) -> Result<ByteString, Error> {
@@ -60,7 +62,7 @@ pub(super) fn take_caller(
         client_info: info,
         log_filter: log,
         revision: NAME,
-        forwarded_headers: legacy::collect_forwarded(headers, state),
+        forwarded_headers: http_message::collect_forwarded(headers, state),
         ended: tokio_util::sync::CancellationToken::new(),
     }))
 }

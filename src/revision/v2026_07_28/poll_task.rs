@@ -21,8 +21,8 @@ use crate::revision::await_task::{self, TaskHooks};
 use crate::revision::legacy::terminal_error;
 use crate::revision::link_error;
 use crate::revision::v2026_07_28::call::ModernCall;
+use crate::revision::v2026_07_28::connection::ModernConnection;
 use crate::revision::v2026_07_28::tasks;
-use crate::revision::v2026_07_28::upstream::ModernConnection;
 
 /// Time limit for a task and for a user's answer. The client may repeat its request.
 const WAIT_MAX: Duration = Duration::from_secs(600);

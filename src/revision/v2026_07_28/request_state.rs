@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use crate::json::{ByteString, JsonObject, RawJson};
 use crate::model::{Error, McpErrorKind, McpMethod, Principal};
-use crate::revision::DownstreamState;
+use crate::revision::dialect::DownstreamState;
 use crate::session::{SealBinding, SealError, Ticket};
 
 /// State carried by a client.

@@ -14,9 +14,10 @@ use tokio_util::task::TaskTracker;
 use crate::json::ByteString;
 use crate::jsonrpc::{RequestId, RpcRequest, encode_line};
 use crate::model::{Error, McpErrorKind, Principal, Server};
+use crate::revision::dialect::DownstreamState;
+use crate::revision::respond;
 use crate::revision::v2026_07_28::downstream::{self, ModernStarted, RequestSender};
 use crate::revision::v2026_07_28::encode;
-use crate::revision::{DownstreamState, respond};
 
 /// Limit of open requests on one pipe.
 const OPEN_MAX: usize = 1000;

@@ -16,8 +16,10 @@ use crate::body::Body;
 use crate::json::{ByteString, JsonObject, RawJson};
 use crate::jsonrpc::RequestId;
 use crate::model::{Caller, Error, McpErrorKind, Notification, NotificationStream, Server, SubscriptionFilter};
-use crate::revision::v2026_07_28::{SUBSCRIPTION_ID, encode, tasks};
-use crate::revision::{DownstreamState, notifications, respond};
+use crate::revision::dialect::DownstreamState;
+use crate::revision::v2026_07_28::names::SUBSCRIPTION_ID;
+use crate::revision::v2026_07_28::{encode, tasks};
+use crate::revision::{notifications, respond};
 use crate::sse;
 use crate::telemetry::CountGuard;
 

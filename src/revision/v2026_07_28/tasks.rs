@@ -9,7 +9,7 @@ use crate::model::{
     Error, InputKind, InputRequest, McpErrorKind, McpMethod, Outcome, TaskCapabilities, TaskMethod, TaskState,
 };
 use crate::revision::tasks::{TimeMembers, append_members, extract_task, write_members};
-use crate::revision::v2026_07_28::{MISSING_CAPABILITY, RETIRED};
+use crate::revision::v2026_07_28::names::{MISSING_CAPABILITY, RETIRED};
 
 /// Identifier of the extension.
 pub(in crate::revision) const EXTENSION: &str = "io.modelcontextprotocol/tasks";
