@@ -9,7 +9,8 @@ use tokio::time::Instant;
 
 use crate::model::{Error, McpErrorKind};
 use crate::telemetry::{GaugeHandle, Metrics};
-use crate::upstream::ServerSettings;
+use crate::upstream::pool::dedicated::ReleasePermit;
+use crate::upstream::settings::ServerSettings;
 
 /// Permits of one server.
 pub(in crate::upstream) struct ConcurrencyLimit {
@@ -30,9 +31,9 @@ pub(in crate::upstream) struct QueuedPermit<'a> {
     deadline: Instant,
 }
 
-impl QueuedPermit<'_> {
+impl ReleasePermit for QueuedPermit<'_> {
     /// Releases the permit and enters the queue. A full queue leaves the call its permit.
-    pub(in crate::upstream) fn release(&mut self) {
+    fn release(&mut self) {
         if self.queue_place.is_none() {
             self.queue_place = QueuePlace::enter(self.limit, self.settings, self.metrics);
         }
@@ -40,7 +41,9 @@ impl QueuedPermit<'_> {
             self.permit = None;
         }
     }
+}
 
+impl QueuedPermit<'_> {
     /// Waits for a permit, if the call has none.
     pub(in crate::upstream) async fn reacquire(&mut self) -> Result<(), Error> {
         if self.permit.is_none() {

@@ -4,7 +4,9 @@
 
 pub(in crate::upstream) mod circuit_breaker;
 pub(in crate::upstream) mod concurrency;
-pub(in crate::upstream) mod notification_quota;
+pub(in crate::upstream) mod dispatcher;
+mod notification_quota;
+pub(in crate::upstream) mod open_calls;
 pub(in crate::upstream) mod retry;
 
 use std::pin::Pin;
@@ -16,50 +18,38 @@ use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream, StreamExt};
 use tokio::time::Instant;
 
-use crate::model::{Caller, Error, Exchange, ExchangeEvent, McpErrorKind, Notification, Outcome, Retryable};
+use crate::model::{Call, Caller, Error, Exchange, ExchangeEvent, McpErrorKind, Notification, Outcome, Retryable};
 use crate::upstream::call::circuit_breaker::{BreakerPermit, CallClass};
 use crate::upstream::call::concurrency::ConcurrencyPermit;
+use crate::upstream::call::dispatcher::{CallConnection, CallDispatcher, StartedCall};
 use crate::upstream::call::notification_quota::NotificationQuota;
+use crate::upstream::call::open_calls::OpenCallGuard;
 use crate::upstream::call::retry::{RetryDecision, RetryableCall};
-use crate::upstream::pool::CheckedOut;
+use crate::upstream::pool::{CheckedOut, isolation};
+use crate::upstream::settings::ServerStart;
 use crate::upstream::supervisor::idle::CallActivityGuard;
-use crate::upstream::supervisor::replace::CallGuard;
 
 /// Shortest queue time that an error mentions.
 const QUEUE_TIME_SHOWN: Duration = Duration::from_millis(100);
 
-/// Call that has its connection and its permits.
-pub(in crate::upstream) struct StartedCall {
-    pub(in crate::upstream) exchange: Exchange,
-    pub(in crate::upstream) checked_out: CheckedOut,
-    pub(in crate::upstream) is_multiplexed: bool,
-    pub(in crate::upstream) revision: &'static str,
-    /// Time in the concurrency queue.
-    pub(in crate::upstream) queue_time: Duration,
-    pub(in crate::upstream) permit: Option<ConcurrencyPermit>,
-    pub(in crate::upstream) breaker_permit: BreakerPermit,
-}
-
 /// Call in progress.
-pub(in crate::upstream) struct ActiveCall {
-    pub(in crate::upstream) upstream: CallGuard,
-    pub(in crate::upstream) step: CallStep,
-    pub(in crate::upstream) permit: Option<ConcurrencyPermit>,
-    pub(in crate::upstream) breaker_permit: Option<BreakerPermit>,
-    pub(in crate::upstream) checked_out: CheckedOut,
-    pub(in crate::upstream) is_multiplexed: bool,
-    /// Revision of the call's connection. Empty before there is one.
-    pub(in crate::upstream) revision: &'static str,
+struct ActiveCall {
+    dispatcher: Arc<CallDispatcher>,
+    _open: OpenCallGuard,
+    step: CallStep,
+    permit: Option<ConcurrencyPermit>,
+    breaker_permit: Option<BreakerPermit>,
+    connection: CallConnection,
     /// Time in the concurrency queue, of all attempts.
-    pub(in crate::upstream) queue_time: Duration,
+    queue_time: Duration,
     /// Copy of the call for a retry, while one is possible.
-    pub(in crate::upstream) retryable: Option<Box<RetryableCall>>,
+    retryable: Option<Box<RetryableCall>>,
     /// True if the client brought its own credentials. A refusal of those says nothing about other clients.
-    pub(in crate::upstream) own_credentials: bool,
-    pub(in crate::upstream) deadline: Instant,
-    pub(in crate::upstream) quota: NotificationQuota,
+    own_credentials: bool,
+    deadline: Instant,
+    quota: NotificationQuota,
     /// Guard that keeps a lazy server running.
-    pub(in crate::upstream) activity: Option<CallActivityGuard>,
+    activity: Option<CallActivityGuard>,
 }
 
 /// Stream of the events of one call.
@@ -72,11 +62,11 @@ enum CallStart {
 }
 
 impl ServerCall {
-    pub(in crate::upstream) fn refused(error: Error) -> Self {
+    fn refused(error: Error) -> Self {
         ServerCall(CallStart::Refused(Some(error)))
     }
 
-    pub(in crate::upstream) fn running(run: ActiveCall) -> Self {
+    fn running(run: ActiveCall) -> Self {
         ServerCall(CallStart::Running(Box::new(run)))
     }
 
@@ -84,7 +74,7 @@ impl ServerCall {
     pub fn revision(&self) -> &'static str {
         match &self.0 {
             CallStart::Refused(_) => "",
-            CallStart::Running(run) => run.revision,
+            CallStart::Running(run) => run.connection.revision,
         }
     }
 }
@@ -101,7 +91,7 @@ impl Stream for ServerCall {
 }
 
 /// Progress of a call.
-pub(in crate::upstream) enum CallStep {
+enum CallStep {
     Starting(BoxFuture<'static, Result<StartedCall, Error>>),
     Running(Exchange),
     Finished,
@@ -136,26 +126,63 @@ impl Stream for ActiveCall {
     }
 }
 
+impl CallDispatcher {
+    /// Starts a call that knows in which revision its server is spoken to.
+    pub(in crate::upstream) fn start(self: &Arc<Self>, caller: &Arc<Caller>, call: Call) -> ServerCall {
+        let caller = self.with_forwarded_headers(caller);
+        let pass = match self.check_breaker() {
+            Ok(pass) => pass,
+            Err(error) => return ServerCall::refused(error),
+        };
+        let deadline = call.received + self.server.timeouts.call();
+        let mut run = ActiveCall {
+            dispatcher: self.clone(),
+            _open: self.open_calls.begin(),
+            step: CallStep::Finished,
+            permit: None,
+            breaker_permit: None,
+            connection: CallConnection::default(),
+            queue_time: Duration::ZERO,
+            retryable: RetryableCall::of(&caller, &call, self.attempts()),
+            own_credentials: !caller.forwarded_headers.is_empty(),
+            deadline,
+            quota: NotificationQuota::default(),
+            activity: (self.server.settings.start == ServerStart::Lazy).then(|| self.activity.track_call()),
+        };
+        let slot = self.concurrency.try_acquire();
+        let at_hand = slot.as_ref().and_then(|_| self.pool.try_checkout(&caller, isolation::is_about_task(&call)));
+        if let Some(active) = at_hand.as_ref().and_then(|at_hand| at_hand.connection()) {
+            (run.permit, run.breaker_permit) = (slot, Some(pass));
+            run.connection.is_multiplexed = active.link.is_multiplexed();
+            run.connection.revision = active.revision;
+            run.step = CallStep::Running(active.open_call(&caller, call));
+            return ServerCall::running(run);
+        }
+        drop(at_hand);
+        let dispatcher = self.clone();
+        run.step = CallStep::Starting(Box::pin(async move {
+            let (slot, queued) = match slot {
+                Some(slot) => (slot, Duration::ZERO),
+                None => dispatcher.queue(deadline).await?,
+            };
+            let begun = dispatcher.connect_and_start(&caller, call, Some(slot), pass, deadline).await;
+            begun.map(|begun| StartedCall { queue_time: queued, ..begun })
+        }));
+        ServerCall::running(run)
+    }
+}
+
 impl ActiveCall {
     fn on_started(&mut self, begun: StartedCall) {
-        let StartedCall {
-            exchange,
-            checked_out: held,
-            is_multiplexed: is_pipe,
-            revision,
-            queue_time: queued,
-            permit: slot,
-            breaker_permit: pass,
-        } = begun;
-        (self.step, self.checked_out, self.is_multiplexed) = (CallStep::Running(exchange), held, is_pipe);
-        self.revision = revision;
+        let StartedCall { exchange, connection, queue_time: queued, permit: slot, breaker_permit: pass } = begun;
+        (self.step, self.connection) = (CallStep::Running(exchange), connection);
         self.queue_time += queued;
         (self.permit, self.breaker_permit) = (slot, Some(pass));
     }
 
     fn finish(&mut self) {
         (self.step, self.permit, self.breaker_permit, self.retryable) = (CallStep::Finished, None, None, None);
-        self.checked_out = CheckedOut::default();
+        self.connection.checked_out = CheckedOut::default();
         self.activity = None;
     }
 
@@ -186,10 +213,10 @@ impl ActiveCall {
 
     /// Returns true if a notification is within the quota of one call.
     fn admit_notification(&mut self, notice: &Notification) -> bool {
-        let (upstream, size) = (&self.upstream, notice.size_hint());
-        let admitted = self.quota.admit(size, upstream.live_settings.load().max_notifications, Instant::now());
+        let (server, size) = (&self.dispatcher.server, notice.size_hint());
+        let admitted = self.quota.admit(size, server.peek_settings().max_notifications, Instant::now());
         if !admitted {
-            upstream.context.metrics.dropped.with_label_values(&["call_notification"]).inc();
+            server.metrics().dropped.with_label_values(&["call_notification"]).inc();
         }
         admitted
     }
@@ -197,8 +224,8 @@ impl ActiveCall {
     /// Adds the queue time to a timeout: the server may have had little of the call's time.
     fn with_queue_time(&self, mut error: Error) -> Error {
         if error.kind == McpErrorKind::ServerTimeout && self.queue_time >= QUEUE_TIME_SHOWN {
-            let (name, queued) = (&self.upstream.settings.name, self.queue_time.as_secs_f64());
-            let max = self.upstream.live_settings().max_concurrency;
+            let (name, queued) = (&self.dispatcher.server.settings.name, self.queue_time.as_secs_f64());
+            let max = self.dispatcher.server.peek_settings().max_concurrency;
             error.message = format!(
                 "{}; for {queued:.1} s of that it waited for its turn (servers.{name}.max_concurrency = {max})",
                 error.message
@@ -210,35 +237,33 @@ impl ActiveCall {
 
     /// Feeds the outcome to the retry budget, the circuit breaker and the supervisor.
     fn record_outcome(&mut self, end: &Result<Outcome, Error>) {
-        let upstream = &self.upstream;
-        let verdict = classify(end, self.is_multiplexed, self.own_credentials);
+        let dispatcher = &self.dispatcher;
+        let verdict = classify(end, self.connection.is_multiplexed, self.own_credentials);
         // Only calls that could be retried earn retries.
         if verdict == CallClass::Success && self.retryable.is_some() {
-            upstream.retry_budget.deposit();
+            dispatcher.retry_budget.deposit();
         }
-        upstream.breaker.record(verdict, &self.breaker_permit.take().unwrap_or_default());
+        dispatcher.breaker.record(verdict, &self.breaker_permit.take().unwrap_or_default());
         match end {
-            Err(error) if error.kind == McpErrorKind::ServerDown => upstream.connection_suspect.notify_one(),
-            // The cause may be this call alone, or credentials of the gateway that expired.
-            Err(error) if is_refused(error) && !self.own_credentials => upstream.call_refused.notify_one(),
+            Err(error) => dispatcher.pool.suspicion.record_failure(error, self.own_credentials),
             Ok(Outcome { task: Some(task), .. }) => {
                 // A task outlives its call, and needs the server until its end.
                 if self.activity.is_some() {
-                    upstream.activity.track_task(task);
+                    dispatcher.activity.track_task(task);
                 }
-                self.checked_out.track_task(task);
+                self.connection.checked_out.track_task(task);
             }
-            _ => {}
+            Ok(_) => {}
         }
     }
 
     /// Starts another attempt, if a retry is allowed. Returns false if not.
     fn try_retry(&mut self, error: &Error) -> bool {
         let Some(mut spare) = self.retryable.take() else { return false };
-        let upstream = Arc::clone(&self.upstream);
-        let name = upstream.settings.name.as_str();
-        let count = |outcome: &str| upstream.context.metrics.retries.with_label_values(&[name, outcome]).inc();
-        let pause = match spare.decide(error, &upstream.retry_budget, self.deadline) {
+        let dispatcher = self.dispatcher.clone();
+        let name = dispatcher.server.settings.name.as_str();
+        let count = |outcome: &str| dispatcher.server.metrics().retries.with_label_values(&[name, outcome]).inc();
+        let pause = match spare.decide(error, &dispatcher.retry_budget, self.deadline) {
             RetryDecision::No => return false,
             RetryDecision::OverBudget => {
                 count("over_budget");
@@ -251,21 +276,16 @@ impl ActiveCall {
         let caller: Arc<Caller> = spare.caller.clone();
         self.retryable = Some(spare);
         // The next attempt may choose another connection, so that this one is returned to the pool.
-        self.checked_out = CheckedOut::default();
+        self.connection.checked_out = CheckedOut::default();
         let (slot, deadline) = (self.permit.take(), self.deadline);
         self.step = CallStep::Starting(Box::pin(async move {
             tokio::time::sleep(pause).await;
             // The breaker may have opened since the first attempt.
-            let pass = upstream.check_breaker()?;
-            upstream.connect_and_start(&caller, call, slot, pass, deadline).await
+            let pass = dispatcher.check_breaker()?;
+            dispatcher.connect_and_start(&caller, call, slot, pass, deadline).await
         }));
         true
     }
-}
-
-/// Returns true if the host refused for good: for its credentials, its path or its method.
-pub(in crate::upstream) fn is_refused(error: &Error) -> bool {
-    error.kind == McpErrorKind::ServerRefused && error.retryable == Retryable::No
 }
 
 /// Classifies the end of a call for the circuit breaker.
@@ -325,7 +345,7 @@ mod tests {
             }
         };
         assert!(end.is_ok() && (20..=30).contains(&told), "{told}");
-        let dropped = upstream.context.metrics.dropped.with_label_values(&["call_notification"]).get();
+        let dropped = upstream.server.metrics().dropped.with_label_values(&["call_notification"]).get();
         assert_eq!(dropped + told, 40);
     }
 

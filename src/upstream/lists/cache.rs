@@ -12,13 +12,12 @@ use base64::Engine;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::model::{ItemKind, ServerDescription};
+use crate::model::{ItemKind, Server, ServerDescription};
 use crate::revision::Era;
-use crate::store::{StoreTable, unix_now};
-use crate::upstream::pool::era_selection::LastHandshake;
-use crate::upstream::{
-    ConnectTarget, ItemList, ServerLists, ServerSettings, Upstream, UpstreamConnection, gateway_caller,
-};
+use crate::store::{StateStore, StoreTable, unix_now};
+use crate::upstream::event::gateway_caller;
+use crate::upstream::lists::fetch::{ItemList, ServerLists};
+use crate::upstream::settings::{ConnectTarget, ServerSettings};
 
 /// Age after which a confirmed row is written again, so that it does not look old. In seconds.
 const REWRITE_AFTER_SECONDS: u64 = 3600;
@@ -40,6 +39,8 @@ pub(in crate::upstream) struct ListCache {
     eras: Mutex<Option<(Era, Option<bool>)>>,
     /// True if the last write said that the server sends input requests.
     requests_input: AtomicBool,
+    /// True if no row is written any more.
+    is_closed: AtomicBool,
 }
 
 impl ListCache {
@@ -65,107 +66,134 @@ struct CachedRow {
     lists: [ItemList; 4],
 }
 
-impl Upstream {
-    /// Returns true if the lists are those of a previous process, and the server has not confirmed them yet.
-    pub fn is_unconfirmed(&self) -> bool {
-        self.list_cache.unconfirmed.load(Ordering::Relaxed)
-    }
+/// Server as a previous process knew it.
+pub(in crate::upstream) struct RestoredServer {
+    pub(in crate::upstream) era: Era,
+    pub(in crate::upstream) is_multiplexed: bool,
+    pub(in crate::upstream) description: ServerDescription,
+    /// True if the server speaks the other era, too. `None`: not tried.
+    pub(in crate::upstream) speaks_other_era: Option<bool>,
+    /// True if the server ever sent an input request on a pipe.
+    pub(in crate::upstream) requests_input: bool,
+    pub(in crate::upstream) lists: ServerLists,
+}
 
-    /// Returns true if all lists were fetched in full, now or before.
-    pub fn is_listed(&self) -> bool {
-        self.list_cache.listed.load(Ordering::Relaxed)
-    }
-
-    /// Restores a row of a previous process. Returns false if the row is of no use. A server that was listed
-    /// meanwhile keeps its own lists.
-    pub fn restore(&self, row: &Bytes, longest: Duration) -> bool {
-        let Ok(row) = serde_json::from_slice::<CachedRow>(row) else { return false };
+impl RestoredServer {
+    /// Reads a row. `None` if it is of no use: it is broken, too old, or of a server with other settings.
+    pub(in crate::upstream) fn parse(row: &Bytes, longest: Duration, settings: &ServerSettings) -> Option<Self> {
+        let row = serde_json::from_slice::<CachedRow>(row).ok()?;
         let old = unix_now().saturating_sub(row.saved) >= longest.as_secs();
         // With other settings, the server may offer other items.
-        if old || row.settings != digest(&self.settings) {
-            return false;
+        if old || row.settings != digest(settings) {
+            return None;
         }
-        // Restored even if the server was listed meanwhile: the record only ever grows.
-        if row.asks {
-            self.pool.record.restore();
-            self.list_cache.requests_input.store(true, Ordering::Relaxed);
-        }
-        if self.pool.last_handshake().is_some() {
-            return true;
-        }
-        let mut items = ServerLists::default();
+        let mut lists = ServerLists::default();
         for (kind, list) in ItemKind::ALL.into_iter().zip(row.lists) {
-            items.set(kind, list);
+            lists.set(kind, list);
         }
-        self.list_cache.unconfirmed.store(true, Ordering::Relaxed);
-        self.list_cache.listed.store(true, Ordering::Relaxed);
-        let era = if row.modern { Era::Modern } else { Era::Legacy };
-        self.pool.restore_handshake(LastHandshake {
-            era,
+        Some(RestoredServer {
+            era: if row.modern { Era::Modern } else { Era::Legacy },
             is_multiplexed: row.pipe,
             description: row.face,
             speaks_other_era: row.other,
-        });
-        self.lists.store(Arc::new(items));
-        self.publish_staleness();
-        true
+            requests_input: row.asks,
+            lists,
+        })
+    }
+}
+
+/// Connected server whose lists are cached.
+pub(in crate::upstream) struct ListedServer<'a> {
+    pub(in crate::upstream) server: &'a dyn Server,
+    pub(in crate::upstream) era: Era,
+    pub(in crate::upstream) is_multiplexed: bool,
+    /// True if the server speaks the other era, too. `None`: not tried.
+    pub(in crate::upstream) speaks_other_era: Option<bool>,
+    /// True if the server ever sent an input request on a pipe.
+    pub(in crate::upstream) requests_input: bool,
+}
+
+impl ListCache {
+    /// Returns true if the lists are those of a previous process, and the server has not confirmed them yet.
+    pub(in crate::upstream) fn is_unconfirmed(&self) -> bool {
+        self.unconfirmed.load(Ordering::Relaxed)
     }
 
-    /// Confirms the lists as the server's own, and persists them for the next process.
-    pub(in crate::upstream) fn persist_lists(&self, active: &UpstreamConnection) {
-        self.list_cache.unconfirmed.store(false, Ordering::Relaxed);
-        self.list_cache.listed.store(true, Ordering::Relaxed);
-        self.publish_staleness();
-        let (items, now) = (self.lists(), unix_now());
-        let eras = Some((active.era, self.pool.last_handshake().and_then(|spoke| spoke.speaks_other_era)));
+    /// Returns true if all lists were fetched in full, now or before.
+    pub(in crate::upstream) fn is_listed(&self) -> bool {
+        self.listed.load(Ordering::Relaxed)
+    }
+
+    /// Records that the restored row said that the server sends input requests.
+    pub(in crate::upstream) fn record_input_requests(&self) {
+        self.requests_input.store(true, Ordering::Relaxed);
+    }
+
+    /// Records that the lists are those of a previous process.
+    pub(in crate::upstream) fn mark_restored(&self) {
+        self.unconfirmed.store(true, Ordering::Relaxed);
+        self.listed.store(true, Ordering::Relaxed);
+    }
+
+    /// Records that the server itself has shown its lists.
+    pub(in crate::upstream) fn confirm(&self) {
+        self.unconfirmed.store(false, Ordering::Relaxed);
+        self.listed.store(true, Ordering::Relaxed);
+    }
+
+    /// Copies the confirmation of another server together with its lists.
+    pub(in crate::upstream) fn copy_confirmation_from(&self, other: &ListCache) {
+        self.unconfirmed.store(other.is_unconfirmed(), Ordering::Relaxed);
+        self.listed.store(other.is_listed(), Ordering::Relaxed);
+    }
+
+    /// Stops persisting for good. A server that was replaced or removed from the config leaves no row.
+    pub(in crate::upstream) fn stop_persisting(&self) {
+        self.is_closed.store(true, Ordering::Release);
+    }
+
+    /// Persists the lists for the next process, if they or the facts beside them changed.
+    pub(in crate::upstream) fn persist(
+        &self,
+        store: &StateStore,
+        settings: &ServerSettings,
+        items: Arc<ServerLists>,
+        listed: &ListedServer<'_>,
+    ) {
+        let now = unix_now();
+        let eras = Some((listed.era, listed.speaks_other_era));
         // Unchanged lists are the same allocation.
-        let same = self.list_cache.lists.load().as_ref().is_some_and(|lists| Arc::ptr_eq(lists, &items))
-            && *self.list_cache.eras() == eras;
-        // A server that was replaced or removed from the config leaves no row.
-        let leaves = self.context.store.is_persistent() && !self.is_draining.load(Ordering::Acquire);
-        let asks = self.pool.record.was_seen();
-        let same = same && self.list_cache.requests_input.load(Ordering::Relaxed) == asks;
-        if !leaves
-            || (same && now.saturating_sub(self.list_cache.written.load(Ordering::Relaxed)) < REWRITE_AFTER_SECONDS)
-        {
+        let same = self.lists.load().as_ref().is_some_and(|lists| Arc::ptr_eq(lists, &items))
+            && *self.eras() == eras
+            && self.requests_input.load(Ordering::Relaxed) == listed.requests_input;
+        let leaves = store.is_persistent() && !self.is_closed.load(Ordering::Acquire);
+        if !leaves || (same && now.saturating_sub(self.written.load(Ordering::Relaxed)) < REWRITE_AFTER_SECONDS) {
             return;
         }
         let row = CachedRow {
-            settings: digest(&self.settings),
+            settings: digest(settings),
             saved: now,
-            modern: active.era == Era::Modern,
-            other: eras.and_then(|(_, other)| other),
-            pipe: active.link.is_multiplexed(),
-            asks,
-            face: active.server.describe(&gateway_caller()),
+            modern: listed.era == Era::Modern,
+            other: listed.speaks_other_era,
+            pipe: listed.is_multiplexed,
+            asks: listed.requests_input,
+            face: listed.server.describe(&gateway_caller()),
             lists: ItemKind::ALL.map(|kind| (**items.get(kind)).clone()),
         };
-        let server = &self.settings.name;
+        let server = &settings.name;
         match serde_json::to_vec(&row) {
             Ok(json) if json.len() <= ROW_MAX => {
-                self.context.store.put(StoreTable::Catalog, Bytes::copy_from_slice(server.as_bytes()), json);
-                self.list_cache.lists.store(Some(items));
-                *self.list_cache.eras() = eras;
-                self.list_cache.requests_input.store(asks, Ordering::Relaxed);
-                self.list_cache.written.store(now, Ordering::Relaxed);
+                store.put(StoreTable::Catalog, Bytes::copy_from_slice(server.as_bytes()), json);
+                self.lists.store(Some(items));
+                *self.eras() = eras;
+                self.requests_input.store(listed.requests_input, Ordering::Relaxed);
+                self.written.store(now, Ordering::Relaxed);
             }
             Ok(_) => {
                 tracing::warn!(server, "its lists are larger than {ROW_MAX} bytes, and are not kept for a restart")
             }
             Err(e) => tracing::warn!(server, "its lists cannot be kept for a restart: {e}"),
         }
-    }
-
-    /// Copies the confirmation of another upstream together with its lists.
-    pub(in crate::upstream) fn copy_confirmation_from(&self, other: &Upstream) {
-        self.list_cache.unconfirmed.store(other.is_unconfirmed(), Ordering::Relaxed);
-        self.list_cache.listed.store(other.is_listed(), Ordering::Relaxed);
-        self.publish_staleness();
-    }
-
-    fn publish_staleness(&self) {
-        let stale = &self.context.metrics.catalog_stale;
-        stale.with_label_values(&[&self.settings.name]).set(i64::from(self.is_unconfirmed()));
     }
 }
 
@@ -210,7 +238,7 @@ mod tests {
     use super::*;
     use crate::link::reaper::Reaper;
     use crate::telemetry::Metrics;
-    use crate::upstream::{ServerStart, UpstreamContext, UpstreamState};
+    use crate::upstream::{ServerStart, Upstream, UpstreamContext, UpstreamState};
 
     const DAY: Duration = Duration::from_secs(86_400);
 
@@ -249,7 +277,7 @@ mod tests {
         assert_eq!(same.description().unwrap().instructions.as_deref(), Some("Ask."));
         assert!(same.is_unconfirmed());
         assert_eq!(same.list_ttl(ItemKind::Tools), Some(0), "nobody may keep them");
-        assert_eq!(same.context.metrics.catalog_stale.with_label_values(&["a"]).get(), 1);
+        assert_eq!(same.server.metrics().catalog_stale.with_label_values(&["a"]).get(), 1);
         for other in [
             // The parts of the settings are kept apart: "ab" is not "a", "b".
             settings(&["ab"]),

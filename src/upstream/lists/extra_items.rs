@@ -10,10 +10,10 @@ use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 use crate::json::{ByteString, JsonObject};
-use crate::model::ItemKind;
+use crate::model::{ItemKind, Server};
+use crate::upstream::event::gateway_caller;
 use crate::upstream::lists::fetch::{ItemList, list_all, offers_list};
-use crate::upstream::pool::dial::UpstreamConnection;
-use crate::upstream::{ServerSettings, gateway_caller};
+use crate::upstream::settings::ServerSettings;
 
 /// Limit of items that all connections of one server may add together.
 const EXTRA_ITEMS_MAX: usize = 256;
@@ -125,7 +125,7 @@ impl ExtraItemsCollector {
     /// Fetches changed lists and calls `tell` for each. Never returns.
     pub(in crate::upstream) async fn run_collector(
         &self,
-        active: &UpstreamConnection,
+        server: &dyn Server,
         settings: &ServerSettings,
         tell: impl Fn(ItemKind),
     ) {
@@ -133,10 +133,10 @@ impl ExtraItemsCollector {
             self.has_changes.notified().await;
             // Taken before the fetch, so that a change during it leads to another.
             let kinds = std::mem::take(&mut *self.changed.lock().unwrap_or_else(PoisonError::into_inner));
-            let features = active.server.describe(&gateway_caller()).features;
+            let features = server.describe(&gateway_caller()).features;
             for kind in kinds {
                 if offers_list(&features, kind) {
-                    let listed = list_all(&*active.server, kind, &settings.lists);
+                    let listed = list_all(server, kind, &settings.lists);
                     match timeout(settings.list_timeout, listed).await {
                         Ok(Ok(list)) => self.extra_items.replace(&self.connection, kind, list.items),
                         Ok(Err(error)) => {

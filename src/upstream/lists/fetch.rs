@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::json::{ByteString, JsonObject, RawJson};
 use crate::model::{CacheHint, Call, Caller, Error, ItemKind, McpErrorKind, McpMethod, Server, ServerCapabilities};
 use crate::revision;
-use crate::upstream::{ListLimits, gateway_caller};
+use crate::upstream::event::gateway_caller;
+use crate::upstream::settings::ListLimits;
 
 /// Lists of a server, in the server's own wire form.
 #[derive(Clone, Debug, Default)]

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::time::{Duration, Instant};
 
 use crate::model::{ItemKind, ServerCapabilities};
-use crate::upstream::ItemList;
+use crate::upstream::lists::fetch::ItemList;
 
 /// Shortest interval between fetches, whatever `ttlMs` says: a server may send 0.
 const RELIST_INTERVAL_MIN: Duration = Duration::from_secs(1);

@@ -1,6 +1,7 @@
-//! Lists of one server. Owns how items are fetched, aged, cached and listed again, and who subscribed to changes. Does
-//! not connect or call. Invariant: a list that fails keeps its last good items.
+//! Lists of one server. Owns the current lists, and who wants which of them again. Does not fetch by itself
+//! (`supervisor`). Invariant: readers get whole lists, and while the server is disconnected the last good ones.
 
+pub(in crate::upstream) mod acknowledgement;
 pub(in crate::upstream) mod cache;
 pub(in crate::upstream) mod extra_items;
 pub(in crate::upstream) mod fetch;
@@ -8,3 +9,185 @@ pub(in crate::upstream) mod freshness;
 pub(in crate::upstream) mod relist_on_demand;
 pub(in crate::upstream) mod relist_scheduler;
 pub(in crate::upstream) mod subscriptions;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arc_swap::{ArcSwap, Guard};
+use tokio::sync::Notify;
+
+use crate::json::ByteString;
+use crate::model::{ItemKind, ServerCapabilities};
+use crate::upstream::lists::cache::{ListCache, ListedServer};
+use crate::upstream::lists::extra_items::ExtraItems;
+use crate::upstream::lists::fetch::{ItemList, ServerLists};
+use crate::upstream::lists::freshness::ListAges;
+use crate::upstream::lists::relist_on_demand::RelistRequests;
+use crate::upstream::lists::relist_scheduler::RelistScheduler;
+use crate::upstream::server::ServerContext;
+
+/// Lists of one server, with all that causes another fetch of them.
+pub(in crate::upstream) struct ListStore {
+    server: Arc<ServerContext>,
+    lists: ArcSwap<ServerLists>,
+    pub(in crate::upstream) cache: ListCache,
+    ages: ListAges,
+    /// Signalled when a reader found a list that has expired.
+    expired: Notify,
+    /// True if the lists are copies of those of a predecessor.
+    is_copied: AtomicBool,
+    pub(in crate::upstream) relist_requests: RelistRequests,
+    /// Changes that dedicated connections make to the lists.
+    pub(in crate::upstream) dedicated: DedicatedLists,
+    pub(in crate::upstream) resources: SubscribedResources,
+}
+
+/// Parts of the lists that dedicated connections change.
+#[derive(Clone, Default)]
+pub(in crate::upstream) struct DedicatedLists {
+    pub(in crate::upstream) relist_scheduler: Arc<RelistScheduler>,
+    pub(in crate::upstream) extra_items: Arc<ExtraItems>,
+}
+
+/// Resources whose changes clients subscribed to, by the server's own URIs.
+#[derive(Default)]
+pub(in crate::upstream) struct SubscribedResources {
+    uris: ArcSwap<Vec<ByteString>>,
+    changed: Notify,
+}
+
+impl SubscribedResources {
+    /// Sets the resources. Returns true if they differ from before.
+    pub(in crate::upstream) fn set(&self, uris: Vec<ByteString>) -> bool {
+        if **self.uris.load() == uris {
+            return false;
+        }
+        self.uris.store(Arc::new(uris));
+        self.changed.notify_one();
+        true
+    }
+
+    /// Returns the resources.
+    pub(in crate::upstream) fn uris(&self) -> Vec<ByteString> {
+        (**self.uris.load()).clone()
+    }
+
+    /// Returns true if there is no subscription.
+    pub(in crate::upstream) fn is_empty(&self) -> bool {
+        self.uris.load().is_empty()
+    }
+
+    /// Waits until the resources change.
+    pub(in crate::upstream) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+}
+
+impl ListStore {
+    pub(in crate::upstream) fn new(server: Arc<ServerContext>) -> Self {
+        ListStore {
+            server,
+            lists: ArcSwap::default(),
+            cache: ListCache::default(),
+            ages: ListAges::default(),
+            expired: Notify::new(),
+            is_copied: AtomicBool::new(false),
+            relist_requests: RelistRequests::default(),
+            dedicated: DedicatedLists::default(),
+            resources: SubscribedResources::default(),
+        }
+    }
+
+    /// Returns the lists. While the server is disconnected, these are the last good ones.
+    pub(in crate::upstream) fn load(&self) -> Arc<ServerLists> {
+        self.lists.load_full()
+    }
+
+    /// Borrows the lists, for a moment.
+    fn peek(&self) -> Guard<Arc<ServerLists>> {
+        self.lists.load()
+    }
+
+    /// Replaces all lists.
+    pub(in crate::upstream) fn replace(&self, lists: Arc<ServerLists>) {
+        self.lists.store(lists);
+    }
+
+    /// Records a list that was just fetched on the shared connection, and adds the extra items to it.
+    pub(in crate::upstream) fn record_listed(&self, kind: ItemKind, features: &ServerCapabilities, mut list: ItemList) {
+        self.ages.record_listed(kind, features);
+        self.dedicated.extra_items.merge_into(kind, &mut list);
+        // Copy on write: readers keep the lists that they hold.
+        let mut items = (*self.load()).clone();
+        if items.set(kind, list) {
+            self.replace(Arc::new(items));
+        }
+    }
+
+    /// Returns true if there is any item.
+    pub(in crate::upstream) fn has_items(&self) -> bool {
+        let items = self.peek();
+        ItemKind::ALL.into_iter().any(|kind| !items.get(kind).items.is_empty())
+    }
+
+    // === age ===
+
+    /// Returns for how many milliseconds a list counts as fresh. `None`: its age says nothing. A list that has
+    /// expired is fetched again for the next reader.
+    pub(in crate::upstream) fn ttl(&self, kind: ItemKind) -> Option<u64> {
+        if self.cache.is_unconfirmed() {
+            return Some(0);
+        }
+        let items = self.peek();
+        let list = items.get(kind);
+        if self.ages.is_stale(kind, list) {
+            self.expired.notify_one();
+        }
+        self.ages.remaining(kind, list)
+    }
+
+    /// Returns true if any list has expired.
+    pub(in crate::upstream) fn is_stale(&self) -> bool {
+        let items = self.peek();
+        ItemKind::ALL.into_iter().any(|kind| self.ages.is_stale(kind, items.get(kind)))
+    }
+
+    /// Waits until a reader found a list that has expired.
+    pub(in crate::upstream) async fn expired(&self) {
+        self.expired.notified().await;
+    }
+
+    // === lists of another process or server ===
+
+    /// Restores the lists of a previous process.
+    pub(in crate::upstream) fn restore(&self, lists: ServerLists) {
+        self.cache.mark_restored();
+        self.replace(Arc::new(lists));
+        self.publish_staleness();
+    }
+
+    /// Copies the lists of another server, to serve them until this one is connected.
+    pub(in crate::upstream) fn copy_from(&self, other: &ListStore) {
+        self.replace(other.load());
+        self.is_copied.store(true, Ordering::Relaxed);
+        self.cache.copy_confirmation_from(&other.cache);
+        self.publish_staleness();
+    }
+
+    /// Returns true if the lists are copies. They must be fetched before a lazy server may stay stopped.
+    pub(in crate::upstream) fn is_copied(&self) -> bool {
+        self.is_copied.load(Ordering::Relaxed)
+    }
+
+    /// Confirms the lists as the server's own, and persists them for the next process.
+    pub(in crate::upstream) fn confirm_and_persist(&self, listed: &ListedServer<'_>) {
+        self.cache.confirm();
+        self.publish_staleness();
+        self.cache.persist(&self.server.shared.store, &self.server.settings, self.load(), listed);
+    }
+
+    fn publish_staleness(&self) {
+        let stale = &self.server.metrics().catalog_stale;
+        stale.with_label_values(&[&self.server.settings.name]).set(i64::from(self.cache.is_unconfirmed()));
+    }
+}

@@ -9,7 +9,6 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
 
 use crate::model::ItemKind;
-use crate::upstream::{Upstream, UpstreamState};
 
 /// Shortest interval between fetches of one list for unknown names.
 const RELIST_INTERVAL: Duration = Duration::from_secs(10);
@@ -58,6 +57,13 @@ impl RelistRequests {
         (look.stage != RelistStage::Finished).then_some(done)
     }
 
+    /// Requests a fetch of one list and waits for it. Skipped shortly after the last one.
+    pub(in crate::upstream) async fn request(&self, kind: ItemKind) {
+        let Some(mut done) = self.begin(kind) else { return };
+        let over = done.wait_for(|()| self.lock()[kind as usize].stage == RelistStage::Finished);
+        let _ = timeout(RELIST_WAIT, over).await;
+    }
+
     /// Waits for requested lists and marks them as in progress.
     pub(in crate::upstream) async fn requested(&self) -> Vec<ItemKind> {
         loop {
@@ -89,20 +95,6 @@ impl RelistRequests {
     }
 }
 
-impl Upstream {
-    /// Requests a fetch of one list and waits for it. Skipped if the server is not ready, or shortly after the last
-    /// one.
-    pub async fn relist_now(&self, kind: ItemKind) {
-        // In other states the lists are fetched anyway, once the server is ready.
-        if self.status.borrow().state != UpstreamState::Ready {
-            return;
-        }
-        let Some(mut done) = self.relist_requests.begin(kind) else { return };
-        let over = done.wait_for(|()| self.relist_requests.lock()[kind as usize].stage == RelistStage::Finished);
-        let _ = timeout(RELIST_WAIT, over).await;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -110,6 +102,7 @@ mod tests {
 
     use super::*;
     use crate::upstream::testing::{dialing, settings};
+    use crate::upstream::{Upstream, UpstreamState};
 
     #[tokio::test(start_paused = true)]
     async fn unknown_names_have_a_list_taken_once_in_a_while() {

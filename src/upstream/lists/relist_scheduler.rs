@@ -10,8 +10,8 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
 use crate::model::ItemKind;
+use crate::upstream::lists::acknowledgement::SETTLE_TIME;
 use crate::upstream::lists::subscriptions::ConnectionOwner;
-use crate::upstream::supervisor::connected::SETTLE_TIME;
 
 /// Shortest interval between fetches for announced changes. With many connections, one of them always announces
 /// something.

@@ -12,9 +12,9 @@ use tokio::time::Instant;
 use crate::json::ByteString;
 use crate::model::{Caller, Notification, Server, SubscriptionFilter};
 use crate::revision::{Era, era_of};
+use crate::upstream::lists::acknowledgement::{ACKNOWLEDGE_TIMEOUT, no_notifications, wait_acknowledged};
 use crate::upstream::settings::BackoffSettings;
 use crate::upstream::supervisor::backoff;
-use crate::upstream::supervisor::connected::{ACKNOWLEDGE_TIMEOUT, no_notifications, wait_acknowledged};
 
 /// Owner of a dedicated connection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -2,31 +2,38 @@
 //! lists. Does not subscribe (`subscriptions.rs`). Invariant: a notification on one client's connection reaches no
 //! other client, except that a list changed.
 
+use std::sync::Arc;
+
 use crate::json::ByteString;
 use crate::model::{ItemKind, Notification};
+use crate::upstream::event::UpstreamEvent;
+use crate::upstream::lists::DedicatedLists;
 use crate::upstream::lists::extra_items::ExtraItemsCollector;
 use crate::upstream::lists::relist_scheduler::{ChangeReporter, RelistScheduler};
 use crate::upstream::lists::subscriptions::ConnectionOwner;
 use crate::upstream::pool::dial::UpstreamConnection;
-use crate::upstream::{EventSink, ServerSettings, SharingMode, Upstream, UpstreamEvent};
+use crate::upstream::server::ServerContext;
+use crate::upstream::settings::{ServerSettings, SharingMode};
 
 /// Destination of a dedicated connection's notifications.
 pub(in crate::upstream) struct DedicatedNotifier {
+    server: Arc<ServerContext>,
     reporter: ChangeReporter,
-    sink: EventSink,
     /// Collector of the items that the connection adds to lists that all clients share.
     extra_items: Option<ExtraItemsCollector>,
 }
 
 impl DedicatedNotifier {
-    pub(in crate::upstream) fn new(upstream: &Upstream, key: &ByteString, owner: ConnectionOwner) -> Self {
-        let extra_items = (upstream.settings.share == SharingMode::Auto)
-            .then(|| ExtraItemsCollector::new(&upstream.extra_items, key.clone()));
-        DedicatedNotifier {
-            reporter: RelistScheduler::reporter(&upstream.relist_scheduler, owner),
-            sink: upstream.sink.clone(),
-            extra_items,
-        }
+    pub(in crate::upstream) fn new(
+        server: &Arc<ServerContext>,
+        lists: &DedicatedLists,
+        key: &ByteString,
+        owner: ConnectionOwner,
+    ) -> Self {
+        let extra_items = (server.settings.share == SharingMode::Auto)
+            .then(|| ExtraItemsCollector::new(&lists.extra_items, key.clone()));
+        let reporter = RelistScheduler::reporter(&lists.relist_scheduler, owner);
+        DedicatedNotifier { server: server.clone(), reporter, extra_items }
     }
 
     /// Returns true if list changes must be subscribed to without any client's demand.
@@ -34,7 +41,7 @@ impl DedicatedNotifier {
         self.extra_items.is_some()
     }
 
-    pub(in crate::upstream) fn publish(&self, server: &str, notice: Notification) {
+    pub(in crate::upstream) fn publish(&self, notice: Notification) {
         match notice {
             Notification::ListChanged(kind) => match &self.extra_items {
                 Some(adding) => adding.mark_changed(kind),
@@ -43,10 +50,10 @@ impl DedicatedNotifier {
             Notification::MaybeChanged(kind) => self.reporter.maybe_changed(kind),
             // The elicitation's id tells which of the owner's clients was sent to the page.
             Notification::ElicitationComplete(id, params) => {
-                (self.sink)(server, UpstreamEvent::ElicitationCompleted(id, params))
+                self.server.emit(UpstreamEvent::ElicitationCompleted(id, params))
             }
             notice @ (Notification::ResourceUpdated(..) | Notification::Log(..)) => {
-                (self.sink)(server, UpstreamEvent::ToOwner(self.reporter.owner().clone(), Box::new(notice)));
+                self.server.emit(UpstreamEvent::ToOwner(self.reporter.owner().clone(), Box::new(notice)));
             }
             _ => {}
         }
@@ -59,7 +66,7 @@ impl DedicatedNotifier {
         settings: &ServerSettings,
     ) {
         match &self.extra_items {
-            Some(adding) => adding.run_collector(active, settings, |kind| self.reporter.changed(kind)).await,
+            Some(adding) => adding.run_collector(&*active.server, settings, |kind| self.reporter.changed(kind)).await,
             None => std::future::pending().await,
         }
     }

@@ -19,12 +19,13 @@ use crate::link::streamable_http::HttpLink;
 use crate::link::trust::tls_without_roots;
 use crate::link::websocket::{WsLink, WsSettings};
 use crate::link::{ByteBudget, Link, LinkError, PipeDialer};
-use crate::model::{Caller, Server};
+use crate::model::{Call, Caller, Exchange, Server};
 use crate::revision::{
     self, CallTimeouts, ConnectError, ConnectOptions, Era, InputRecord, NegotiatedServer, PendingCalls,
 };
 use crate::telemetry::{CounterHandle, Metrics, logs};
-use crate::upstream::{ConnectTarget, HttpTransport, NetworkSettings, ServerSettings, Upstream, UpstreamContext};
+use crate::upstream::context::UpstreamContext;
+use crate::upstream::settings::{ConnectTarget, HttpTransport, NetworkSettings, ServerSettings};
 
 /// Open connection to a server.
 pub struct UpstreamConnection {
@@ -361,28 +362,32 @@ fn on_garbage(server: &str, metrics: &Metrics) -> OnGarbage {
     })
 }
 
-impl Upstream {
-    /// Returns the transport in a word: of the connection, else of the config.
-    pub fn transport(&self) -> &'static str {
-        let configured = || match &self.settings.connect {
-            ConnectTarget::Misconfigured { .. } => "none",
-            ConnectTarget::Stdio { .. } => "stdio",
-            ConnectTarget::Socket(SocketAddress::Tcp(_)) => "tcp",
-            ConnectTarget::Socket(SocketAddress::Unix(_)) => "unix",
-            ConnectTarget::Http { transport: HttpTransport::WebSocket, .. } => "ws",
-            ConnectTarget::Http { transport: HttpTransport::Sse, .. } => "sse",
-            ConnectTarget::Http { .. } => "http",
-        };
-        match self.pool.shared() {
-            Some(active) if active.is_http_sse => "sse",
-            _ => configured(),
-        }
+/// Returns the transport in a word: of the connection, else of the config.
+pub(in crate::upstream) fn transport_name(target: &ConnectTarget, active: Option<&UpstreamConnection>) -> &'static str {
+    match target {
+        _ if active.is_some_and(|active| active.is_http_sse) => "sse",
+        ConnectTarget::Misconfigured { .. } => "none",
+        ConnectTarget::Stdio { .. } => "stdio",
+        ConnectTarget::Socket(SocketAddress::Tcp(_)) => "tcp",
+        ConnectTarget::Socket(SocketAddress::Unix(_)) => "unix",
+        ConnectTarget::Http { transport: HttpTransport::WebSocket, .. } => "ws",
+        ConnectTarget::Http { transport: HttpTransport::Sse, .. } => "sse",
+        ConnectTarget::Http { .. } => "http",
     }
 }
 
 impl UpstreamConnection {
+    /// Starts a call. The request is sent when its first event is polled.
+    pub(in crate::upstream) fn open_call(&self, caller: &Arc<Caller>, call: Call) -> Exchange {
+        self.count_call(caller.revision);
+        if !self.is_called.load(Ordering::Relaxed) {
+            self.is_called.store(true, Ordering::Release);
+        }
+        self.server.call(caller, call)
+    }
+
     /// Counts a call from a client of this revision.
-    pub(in crate::upstream) fn count_call(&self, from: &'static str) {
+    fn count_call(&self, from: &'static str) {
         if from.is_empty() {
             return;
         }

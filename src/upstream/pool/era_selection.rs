@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use crate::model::ServerDescription;
 use crate::revision::Era;
-use crate::upstream::UpstreamConnection;
+use crate::upstream::pool::dial::UpstreamConnection;
 
 /// Facts that the last handshake of the shared connection showed.
 #[derive(Clone)]

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::model::{Caller, Principal};
 use crate::revision::Era;
-use crate::upstream::UpstreamConnection;
+use crate::upstream::pool::dial::UpstreamConnection;
 
 /// Home of a client's calls at a server that sends input requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

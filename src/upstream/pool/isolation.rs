@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::json::ByteString;
 use crate::model::{Call, Caller, McpMethod, TaskMode};
 use crate::revision::Era;
-use crate::upstream::SharingMode;
 use crate::upstream::lists::subscriptions::ConnectionOwner;
+use crate::upstream::settings::SharingMode;
 
 /// Lifetime of a dedicated connection that does not break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

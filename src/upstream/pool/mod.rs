@@ -10,7 +10,10 @@ pub(in crate::upstream) mod dial;
 pub(in crate::upstream) mod era_selection;
 pub(in crate::upstream) mod home_connection;
 pub(in crate::upstream) mod isolation;
+mod session_row;
 pub(in crate::upstream) mod session_store;
+pub(in crate::upstream) mod shared;
+pub(in crate::upstream) mod suspicion;
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,30 +22,36 @@ use std::time::Duration;
 use arc_swap::{ArcSwapOption, Guard};
 
 use crate::json::ByteString;
-use crate::model::{Caller, ClientCapabilities, Error, McpErrorKind, TaskState};
+use crate::model::{Caller, ClientCapabilities, Error, McpErrorKind, ServerDescription, TaskState};
 use crate::revision::{Era, InputRecord};
-use crate::upstream::call::concurrency::QueuedPermit;
+use crate::upstream::event::gateway_caller;
+use crate::upstream::lists::DedicatedLists;
 use crate::upstream::pool::connect_budget::ConnectBudget;
-use crate::upstream::pool::dedicated::{DedicatedPool, DedicatedRequest, UseGuard};
+use crate::upstream::pool::dedicated::table::{DedicatedPool, DedicatedRequest, UseGuard};
+use crate::upstream::pool::dedicated::{DedicatedContext, ReleasePermit};
 use crate::upstream::pool::dial::{ConnectAs, UpstreamConnection};
 use crate::upstream::pool::era_selection::{EraSelection, LastHandshake};
 use crate::upstream::pool::home_connection::{HomeConnection, SharedTenant};
 use crate::upstream::pool::isolation::DedicatedSpec;
-use crate::upstream::{ServerSettings, ServerStart, SharingMode, Upstream, gateway_caller};
+use crate::upstream::pool::shared::SharedConnection;
+use crate::upstream::pool::suspicion::ConnectionSuspicion;
+use crate::upstream::server::ServerContext;
+use crate::upstream::settings::{ServerStart, SharingMode};
+use crate::upstream::supervisor::backoff::ConnectDemand;
 
 /// Connections of one server.
 pub(in crate::upstream) struct ConnectionPool {
-    share: SharingMode,
-    /// Idle time after which a connection of several clients is closed. `None`: never.
-    shared_idle: Option<Duration>,
-    /// Idle time after which a process in the other era is stopped.
-    idle_stop: Duration,
-    shared: ArcSwapOption<UpstreamConnection>,
+    server: Arc<ServerContext>,
+    /// Lists that dedicated connections may change.
+    lists: DedicatedLists,
+    shared: SharedConnection,
     /// Result of the last handshake.
     last_handshake: ArcSwapOption<LastHandshake>,
     pub(in crate::upstream) eras: EraSelection,
     /// Record of whether the server ever sent an input request on a pipe.
     pub(in crate::upstream) record: InputRecord,
+    /// Doubts about the shared connection.
+    pub(in crate::upstream) suspicion: ConnectionSuspicion,
     /// Clients whose calls the shared connection had.
     tenant: SharedTenant,
     dedicated: DedicatedPool,
@@ -68,23 +77,15 @@ impl CheckedOut {
 
 /// Request of one call for a connection.
 pub(in crate::upstream) struct CheckoutRequest<'a> {
-    pub(in crate::upstream) upstream: &'a Upstream,
-    pub(in crate::upstream) caller: &'a Arc<Caller>,
-    /// Concurrency permit, which is released while a connection is opened for the call.
-    pub(in crate::upstream) permit: QueuedPermit<'a>,
+    caller: &'a Arc<Caller>,
     about_task: bool,
     /// True if another client's call began on the connection where this one would have been alone.
     needs_isolation: bool,
 }
 
 impl<'a> CheckoutRequest<'a> {
-    pub(in crate::upstream) fn new(
-        upstream: &'a Upstream,
-        caller: &'a Arc<Caller>,
-        about_task: bool,
-        permit: QueuedPermit<'a>,
-    ) -> Self {
-        CheckoutRequest { upstream, caller, permit, about_task, needs_isolation: false }
+    pub(in crate::upstream) fn new(caller: &'a Arc<Caller>, about_task: bool) -> Self {
+        CheckoutRequest { caller, about_task, needs_isolation: false }
     }
 }
 
@@ -106,26 +107,46 @@ impl TryCheckout<'_> {
 }
 
 impl ConnectionPool {
-    pub(in crate::upstream) fn new(settings: &ServerSettings) -> Self {
+    pub(in crate::upstream) fn new(server: Arc<ServerContext>, lists: DedicatedLists) -> Self {
+        let settings = &server.settings;
         ConnectionPool {
-            share: settings.share,
-            shared_idle: (settings.start == ServerStart::Lazy).then_some(settings.idle_stop),
-            idle_stop: settings.idle_stop,
-            shared: ArcSwapOption::empty(),
+            shared: SharedConnection::new(server.clone()),
             last_handshake: ArcSwapOption::empty(),
             eras: EraSelection::new(settings.as_client && settings.protocol.is_none()),
             record: InputRecord::default(),
+            suspicion: ConnectionSuspicion::default(),
             tenant: SharedTenant::default(),
             dedicated: DedicatedPool::default(),
             turn_lock: Mutex::default(),
+            lists,
+            server,
         }
+    }
+
+    fn sharing_mode(&self) -> SharingMode {
+        self.server.settings.share
     }
 
     // === shared connection ===
 
     /// Returns the shared connection, while there is one.
     pub(in crate::upstream) fn shared(&self) -> Option<Arc<UpstreamConnection>> {
-        self.shared.load_full()
+        self.shared.get()
+    }
+
+    /// Waits for the shared connection. Fails if none can be expected.
+    pub(in crate::upstream) async fn wait_connected(&self) -> Result<Arc<UpstreamConnection>, Error> {
+        self.shared.wait().await
+    }
+
+    /// Returns the error of a call that got no connection in its time.
+    pub(in crate::upstream) fn checkout_timeout(&self) -> Error {
+        self.shared.checkout_timeout()
+    }
+
+    /// Returns the demand of callers for the shared connection.
+    pub(in crate::upstream) fn demand(&self) -> &ConnectDemand {
+        &self.shared.demand
     }
 
     /// Takes a connection into use as the shared one.
@@ -142,15 +163,15 @@ impl ConnectionPool {
         self.last_handshake.store(Some(Arc::new(spoke)));
         // The clients of the previous connection have no state on this one.
         self.tenant.reset();
-        self.shared.store(Some(active));
+        self.shared.set(active);
     }
 
     /// Takes a connection out of use, unless another took its place. The facts of its handshake stay.
     pub(in crate::upstream) fn clear_shared(&self, active: &Arc<UpstreamConnection>) {
-        let main = self.shared.compare_and_swap(active, None);
-        if let (Some(main), Some(spoke)) = (&*main, self.last_handshake.load_full())
-            && Arc::ptr_eq(main, active)
-        {
+        if !self.shared.clear(active) {
+            return;
+        }
+        if let Some(spoke) = self.last_handshake.load_full() {
             // The server may have changed its description since the handshake.
             let face = active.server.describe(&gateway_caller());
             self.last_handshake.store(Some(Arc::new(LastHandshake { description: face, ..(*spoke).clone() })));
@@ -170,15 +191,22 @@ impl ConnectionPool {
         self.last_handshake.load_full()
     }
 
+    /// Returns the server's description. While disconnected, this is the last known one, perhaps of a previous
+    /// process.
+    pub(in crate::upstream) fn description(&self) -> Option<ServerDescription> {
+        let described = self.shared().map(|active| active.server.describe(&gateway_caller()));
+        described.or_else(|| self.last_handshake().map(|spoke| spoke.description.clone()))
+    }
+
     // === checkout ===
 
     /// Returns the shared connection, if this call goes there without waiting.
     pub(in crate::upstream) fn try_checkout(&self, caller: &Caller, about_task: bool) -> Option<TryCheckout<'_>> {
         // In the other modes, clients have dedicated connections.
-        if self.share != SharingMode::Auto {
+        if self.sharing_mode() != SharingMode::Auto {
             return None;
         }
-        let main = self.shared.load();
+        let main = self.shared.peek();
         let active = main.as_ref()?;
         if active.era != crate::revision::era_of(caller.revision) && self.other_era(caller).is_some() {
             return None;
@@ -195,21 +223,22 @@ impl ConnectionPool {
     /// Waits for the connection of a call. The call may begin once [`ConnectionPool::begin_turn`] succeeds.
     pub(in crate::upstream) async fn checkout(
         &self,
-        seeker: &mut CheckoutRequest<'_>,
+        seeker: &CheckoutRequest<'_>,
+        permit: &mut dyn ReleasePermit,
     ) -> Result<(Arc<UpstreamConnection>, CheckedOut), Error> {
-        let (active, used) = self.checkout_shared_or_dedicated(seeker).await?;
+        let (active, used) = self.checkout_shared_or_dedicated(seeker, permit).await?;
         let caller = seeker.caller;
         if !seeker.needs_isolation && !self.must_isolate(&active, caller, seeker.about_task) {
             return Ok((active, CheckedOut { use_guard: used, ..CheckedOut::default() }));
         }
         let home = self.tenant.home(caller) != HomeConnection::Shared;
-        let own = isolation::isolated_for(caller, home, self.shared_idle);
-        match self.checkout_dedicated(seeker, own, Some(active.era)).await {
+        let own = isolation::isolated_for(caller, home, self.shared_idle());
+        match self.checkout_dedicated(seeker, permit, own, Some(active.era)).await {
             Ok((active, used)) => Ok((active, CheckedOut { use_guard: Some(used), is_final: true })),
             // On the shared connection the call runs at least. Its input requests find their client if it is alone
             // there.
             Err(error) => {
-                tracing::debug!(server = &*seeker.upstream.name, "no connection of its own for a call: {error}");
+                tracing::debug!(server = &*self.server.name, "no connection of its own for a call: {error}");
                 Ok((active, CheckedOut { use_guard: used, is_final: true }))
             }
         }
@@ -226,17 +255,19 @@ impl ConnectionPool {
 
     /// Records that a call begins on a connection. The turn must be held.
     fn note_call_start(&self, active: &UpstreamConnection, caller: &Caller, about_task: bool) {
-        if self.share == SharingMode::Auto
+        if self.sharing_mode() == SharingMode::Auto
             && !about_task
             && home_connection::input_is_ambiguous(active)
-            && self.is_shared(active)
+            && self.shared.is(active)
         {
             self.tenant.record_call(caller);
         }
     }
 
-    fn is_shared(&self, active: &UpstreamConnection) -> bool {
-        self.shared.load().as_deref().is_some_and(|main| std::ptr::eq(main, active))
+    /// Returns the idle time after which a connection of several clients is closed. `None`: never.
+    fn shared_idle(&self) -> Option<Duration> {
+        let settings = &self.server.settings;
+        (settings.start == ServerStart::Lazy).then_some(settings.idle_stop)
     }
 
     /// Confirms the choice of a connection. `None`: a call of another client began there meanwhile, to which an input
@@ -260,37 +291,39 @@ impl ConnectionPool {
 
     async fn checkout_shared_or_dedicated(
         &self,
-        seeker: &mut CheckoutRequest<'_>,
+        seeker: &CheckoutRequest<'_>,
+        permit: &mut dyn ReleasePermit,
     ) -> Result<(Arc<UpstreamConnection>, Option<UseGuard>), Error> {
-        let (upstream, caller) = (seeker.upstream, seeker.caller);
+        let caller = seeker.caller;
         self.connect_in_era(seeker).await?;
         if let Some(era) = self.other_era(caller)
-            && let Some(beside) = isolation::dedicated_for(self.share, caller, Some(era), self.dedicated_idle())
+            && let Some(beside) =
+                isolation::dedicated_for(self.sharing_mode(), caller, Some(era), self.dedicated_idle())
         {
             let key = beside.key.clone();
             let known = self.last_handshake.load().as_ref().is_some_and(|spoke| spoke.speaks_other_era == Some(true));
             // A server that is silent in the other era leaves the call half of its time for this one.
-            let limit = upstream.timeouts.call() / if known { 1 } else { 2 };
-            match tokio::time::timeout(limit, self.checkout_dedicated(seeker, beside, Some(era))).await {
+            let limit = self.server.timeouts.call() / if known { 1 } else { 2 };
+            match tokio::time::timeout(limit, self.checkout_dedicated(seeker, permit, beside, Some(era))).await {
                 Ok(Ok((active, used))) if can_request_input(&active, era) => {
                     self.promote(&key, &active);
                     return Ok((active, Some(used)));
                 }
                 // Without a session the server cannot send input requests there, which was the reason to try.
-                Ok(Ok((active, _))) => self.leave_era(upstream, &key, &active),
+                Ok(Ok((active, _))) => self.leave_era(&key, &active),
                 // A full pool shows nothing of the server.
                 Ok(Err(error)) if error.kind == McpErrorKind::Overloaded => {}
-                Ok(Err(error)) => self.stay_in_one_era(upstream, &key, error)?,
-                Err(_) => self.stay_in_one_era(upstream, &key, upstream.checkout_timeout())?,
+                Ok(Err(error)) => self.stay_in_one_era(&key, error)?,
+                Err(_) => self.stay_in_one_era(&key, self.checkout_timeout())?,
             }
         }
-        match isolation::dedicated_for(self.share, caller, None, self.shared_idle) {
+        match isolation::dedicated_for(self.sharing_mode(), caller, None, self.shared_idle()) {
             None => {
-                let main = upstream.wait_connected().await?;
-                Ok(self.checkout_session_shared(seeker, &main).await.unwrap_or((main, None)))
+                let main = self.wait_connected().await?;
+                Ok(self.checkout_session_shared(seeker, permit, &main).await.unwrap_or((main, None)))
             }
             Some(beside) => {
-                let (active, used) = self.checkout_dedicated(seeker, beside, None).await?;
+                let (active, used) = self.checkout_dedicated(seeker, permit, beside, None).await?;
                 Ok((active, Some(used)))
             }
         }
@@ -298,7 +331,8 @@ impl ConnectionPool {
 
     async fn checkout_dedicated(
         &self,
-        seeker: &mut CheckoutRequest<'_>,
+        seeker: &CheckoutRequest<'_>,
+        permit: &mut dyn ReleasePermit,
         beside: DedicatedSpec,
         era: Option<Era>,
     ) -> Result<(Arc<UpstreamConnection>, UseGuard), Error> {
@@ -306,14 +340,16 @@ impl ConnectionPool {
         let whom = ConnectAs { record: self.record.clone(), ..whom };
         let claim =
             DedicatedRequest { key: beside.key, connect_as: whom, lifetime: beside.lifetime, owner: beside.owner };
-        self.dedicated.checkout(claim, seeker).await
+        let context = DedicatedContext { server: &self.server, lists: &self.lists };
+        self.dedicated.checkout(claim, seeker.caller, context, permit).await
     }
 
     /// Returns the connection that clients with sessions share, where a principal has the shared one of a server that
     /// sends input requests.
     async fn checkout_session_shared(
         &self,
-        seeker: &mut CheckoutRequest<'_>,
+        seeker: &CheckoutRequest<'_>,
+        permit: &mut dyn ReleasePermit,
         main: &Arc<UpstreamConnection>,
     ) -> Option<(Arc<UpstreamConnection>, Option<UseGuard>)> {
         let asks = self.record.was_seen() && home_connection::input_is_ambiguous(main) && !seeker.about_task;
@@ -324,7 +360,12 @@ impl ConnectionPool {
             return None;
         }
         let (active, used) = self
-            .checkout_dedicated(seeker, isolation::shared_in_era(Era::Legacy, self.dedicated_idle()), Some(main.era))
+            .checkout_dedicated(
+                seeker,
+                permit,
+                isolation::shared_in_era(Era::Legacy, self.dedicated_idle()),
+                Some(main.era),
+            )
             .await
             .ok()?;
         Some((active, Some(used)))
@@ -334,7 +375,7 @@ impl ConnectionPool {
     fn must_isolate(&self, active: &UpstreamConnection, caller: &Caller, about_task: bool) -> bool {
         // A call about a task, and a connection of one session or principal, are never moved.
         if about_task
-            || self.share != SharingMode::Auto
+            || self.sharing_mode() != SharingMode::Auto
             || !self.record.was_seen()
             || !home_connection::input_is_ambiguous(active)
         {
@@ -342,7 +383,7 @@ impl ConnectionPool {
         }
         // The state of a session is on the shared connection. The session leaves it only when an input request could
         // be ambiguous, and then for good.
-        self.is_shared(active) && self.tenant.home(caller) != HomeConnection::Shared
+        self.shared.is(active) && self.tenant.home(caller) != HomeConnection::Shared
             || active.calls.has_other_clients(caller)
             || self.dedicated.has_dedicated(caller)
     }
@@ -361,9 +402,9 @@ impl ConnectionPool {
     /// Connects the shared connection first: a pipe that speaks both eras starts in the era of its first client.
     async fn connect_in_era(&self, seeker: &CheckoutRequest<'_>) -> Result<(), Error> {
         let is_pipe = self.last_handshake.load().as_ref().is_none_or(|spoke| spoke.is_multiplexed);
-        if self.share == SharingMode::Auto && is_pipe && self.shared.load().is_none() {
+        if self.sharing_mode() == SharingMode::Auto && is_pipe && self.shared().is_none() {
             self.eras.prefer_era(crate::revision::era_of(seeker.caller.revision));
-            seeker.upstream.wait_connected().await?;
+            self.wait_connected().await?;
         }
         Ok(())
     }
@@ -371,7 +412,7 @@ impl ConnectionPool {
     /// Returns the idle time of dedicated connections. On a pipe, each may have a process of its own.
     fn dedicated_idle(&self) -> Option<Duration> {
         let is_pipe = self.last_handshake.load().as_ref().is_some_and(|spoke| spoke.is_multiplexed);
-        self.shared_idle.or(is_pipe.then_some(self.idle_stop))
+        self.shared_idle().or(is_pipe.then_some(self.server.settings.idle_stop))
     }
 
     /// Promotes a connection in the other era to the shared one, if no client has called on that. A program whose
@@ -380,7 +421,7 @@ impl ConnectionPool {
         let Some(main) = self.shared() else { return };
         // Acquire pairs with the release in `open_call`: a call that began there is seen.
         let unused = main.era != active.era && !main.is_called.load(Ordering::Acquire);
-        if self.share == SharingMode::Auto
+        if self.sharing_mode() == SharingMode::Auto
             && active.link.is_multiplexed()
             && unused
             && self.dedicated.release(key, active)
@@ -390,7 +431,7 @@ impl ConnectionPool {
     }
 
     /// Falls back to one era after a failed attempt in the other. Fails if that era is known to be spoken.
-    fn stay_in_one_era(&self, upstream: &Upstream, key: &ByteString, error: Error) -> Result<(), Error> {
+    fn stay_in_one_era(&self, key: &ByteString, error: Error) -> Result<(), Error> {
         let spoke = self.last_handshake.load_full();
         // The server answered and refused, so that it does not speak that era.
         if let Some(spoke) = spoke.filter(|_| self.dedicated.was_refused(key)) {
@@ -402,27 +443,27 @@ impl ConnectionPool {
         self.eras.disable_other_era();
         // The dedicated connection for the fallback may have the same key.
         self.dedicated.reset_backoff(key);
-        let server = &upstream.settings.name;
+        let server = &self.server.settings.name;
         tracing::info!(server, "it is met in one era by all clients: {error}");
         Ok(())
     }
 
     /// Moves all clients to the era of the shared connection: the server keeps no session in the other one.
-    fn leave_era(&self, upstream: &Upstream, key: &ByteString, active: &Arc<UpstreamConnection>) {
+    fn leave_era(&self, key: &ByteString, active: &Arc<UpstreamConnection>) {
         if let Some(spoke) = self.last_handshake.load_full() {
             self.last_handshake
                 .store(Some(Arc::new(LastHandshake { speaks_other_era: Some(false), ..(*spoke).clone() })));
         }
         self.eras.disable_other_era();
         self.dedicated.release(key, active);
-        tracing::info!(server = upstream.settings.name, "server without sessions: all clients meet it in one era");
+        tracing::info!(server = self.server.settings.name, "server without sessions: all clients meet it in one era");
     }
 
     // === dedicated connections ===
 
     /// Returns the dedicated connection of the caller, if it has one.
     pub(in crate::upstream) fn dedicated_of(&self, caller: &Caller) -> Option<Arc<UpstreamConnection>> {
-        self.dedicated.find(self.share, caller, self.other_era(caller))
+        self.dedicated.find(self.sharing_mode(), caller, self.other_era(caller))
     }
 
     /// Returns the open connections that clients of an era share, the shared one first.
@@ -462,13 +503,6 @@ impl ConnectionPool {
     }
 }
 
-impl Upstream {
-    /// Returns true if a session has a dedicated connection to this server.
-    pub fn has_dedicated(&self, session: &ByteString) -> bool {
-        self.pool.has_session_connection(session)
-    }
-}
-
 /// Returns true if the server can send input requests on a connection. A server without sessions handles each legacy
 /// request by itself, and has nowhere to receive a response.
 fn can_request_input(active: &UpstreamConnection, era: Era) -> bool {
@@ -479,41 +513,37 @@ fn can_request_input(active: &UpstreamConnection, era: Era) -> bool {
 mod tests {
     use super::*;
     use crate::upstream::memory::{MemoryServer, ServerBehaviour, tool};
-    use crate::upstream::open_call;
     use moongate_testing as testing;
+
+    /// Caller without a concurrency permit.
+    struct NoPermit;
+
+    impl ReleasePermit for NoPermit {
+        fn release(&mut self) {}
+    }
 
     #[tokio::test(start_paused = true)]
     async fn of_two_sessions_that_find_a_pipe_empty_one_stays() {
         let memory = MemoryServer::new(&[ServerBehaviour::Answers(Duration::ZERO)]);
         let upstream = memory.upstream(|settings| settings.share = SharingMode::Auto);
         let running = tokio::spawn(upstream.clone().run());
-        let main = upstream.wait_connected().await.ok().unwrap();
         let connections = &upstream.pool;
+        let main = connections.wait_connected().await.ok().unwrap();
         connections.record.record();
         let can = ClientCapabilities { elicit_form: true, ..ClientCapabilities::default() };
         let [one, other] = ["one", "other"]
             .map(|session| Arc::new(Caller { capabilities: can, ..(*testing::caller(1, Some(session))).clone() }));
-        let (settings, late) =
-            (upstream.live_settings.load_full(), tokio::time::Instant::now() + Duration::from_secs(60));
-        let seeker = |caller| {
-            let ticket = upstream.concurrency.queued_permit(
-                upstream.concurrency.try_acquire(),
-                &settings,
-                &upstream.context.metrics,
-                late,
-            );
-            CheckoutRequest::new(&upstream, caller, false, ticket)
-        };
+        let seeker = |caller| CheckoutRequest::new(caller, false);
         let (mut first, mut second) = (seeker(&one), seeker(&other));
-        let chosen = connections.checkout(&mut first).await.ok().unwrap();
-        let too = connections.checkout(&mut second).await.ok().unwrap();
+        let chosen = connections.checkout(&first, &mut NoPermit).await.ok().unwrap();
+        let too = connections.checkout(&second, &mut NoPermit).await.ok().unwrap();
         assert!(Arc::ptr_eq(&chosen.0, &main) && Arc::ptr_eq(&too.0, &main), "each is alone there");
         // Both calls have chosen by now. Only the first one begins.
         let entered = connections.begin_turn(&chosen.0, &chosen.1, &mut first).unwrap();
-        let _call = open_call(&chosen.0, &one, tool("hang"));
+        let _call = chosen.0.open_call(&one, tool("hang"));
         drop(entered);
         assert!(connections.begin_turn(&too.0, &too.1, &mut second).is_none(), "the first call began there");
-        let (own, held) = connections.checkout(&mut second).await.ok().unwrap();
+        let (own, held) = connections.checkout(&second, &mut NoPermit).await.ok().unwrap();
         assert!(!Arc::ptr_eq(&own, &main) && connections.begin_turn(&own, &held, &mut second).is_some());
         running.abort();
     }

@@ -1,23 +1,15 @@
-//! Persisted upstream sessions of single clients, across restarts of the gateway. Owns their rows in the store. Does
-//! not know their content (`revision`). Invariant: a row opens only with the id of the client's session, which the
-//! store does not have. The file alone opens no session.
+//! Persisted upstream sessions of single clients, across restarts of the gateway. Owns the rows of the previous process
+//! and who owns each row now. Does not open rows (`session_row.rs`). Invariant: of two connections with one row, only
+//! the later one changes it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use aws_lc_rs::aead::{AES_256_GCM_SIV, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
-use aws_lc_rs::hmac;
 use bytes::Bytes;
 
-use crate::json::RawJson;
-use crate::model::Caller;
-use crate::session::{SessionDigest, digest};
-use crate::store::{StoreTable, StoredRows};
-use crate::upstream::lists::cache;
-use crate::upstream::pool::dial::UpstreamConnection;
-use crate::upstream::pool::isolation::ConnectionLifetime;
-use crate::upstream::{ConnectTarget, ServerSettings, UpstreamContext};
+use crate::session::SessionDigest;
+use crate::store::StoredRows;
 
 /// Rows of all servers, by key.
 #[derive(Default)]
@@ -31,11 +23,27 @@ pub(in crate::upstream) struct UpstreamSessionStore {
 }
 
 impl UpstreamSessionStore {
+    /// Restores the rows of a previous process.
+    pub(in crate::upstream) fn restore(&self, rows: StoredRows) {
+        self.lock_persisted().extend(rows);
+    }
+
+    /// Takes a row of the previous process. Works once.
+    pub(super) fn take(&self, key: &Bytes) -> Option<Bytes> {
+        self.lock_persisted().remove(key)
+    }
+
+    /// Returns the number of a new connection.
+    pub(super) fn next_connection(&self) -> u64 {
+        self.connections.fetch_add(1, Ordering::Relaxed)
+    }
+
     fn lock_persisted(&self) -> MutexGuard<'_, HashMap<Bytes, Bytes>> {
         self.persisted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock_owners(&self) -> MutexGuard<'_, HashMap<Bytes, u64>> {
+    /// Locks the owners: the connection that owns each row.
+    pub(super) fn lock_owners(&self) -> MutexGuard<'_, HashMap<Bytes, u64>> {
         self.owners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -43,98 +51,4 @@ impl UpstreamSessionStore {
 /// Returns the digest of the client's session from a row's key.
 pub fn client_session_digest(key: &[u8]) -> Option<SessionDigest> {
     key.get(..32)?.try_into().ok()
-}
-
-impl UpstreamContext {
-    /// Restores the rows of a previous process.
-    pub fn restore(&self, rows: StoredRows) {
-        self.session_store.lock_persisted().extend(rows);
-    }
-}
-
-/// Row of one connection.
-pub(in crate::upstream) struct UpstreamSessionRow {
-    key: Bytes,
-    secret: LessSafeKey,
-    context: Arc<UpstreamContext>,
-    connection: u64,
-}
-
-impl UpstreamSessionRow {
-    /// Creates the row. `None` if the connection ends with the process in any case.
-    pub(in crate::upstream) fn of(
-        settings: &ServerSettings,
-        shared: &Arc<UpstreamContext>,
-        caller: &Caller,
-        ends: ConnectionLifetime,
-    ) -> Option<Self> {
-        let id = caller
-            .session
-            .as_ref()
-            .filter(|_| ends == ConnectionLifetime::WithSession && shared.store.is_persistent())?;
-        let ConnectTarget::Http { .. } = settings.connect else { return None };
-        // Other settings may mean another server, which must not see a session of this one.
-        let purpose = format!("a session at the server {} {}", settings.name, cache::digest(settings));
-        let secret = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, id.as_bytes()), purpose.as_bytes());
-        let secret = LessSafeKey::new(UnboundKey::new(&AES_256_GCM_SIV, secret.as_ref()).ok()?);
-        // The digest of the id, since the store must not hold what opens a session.
-        let key = [&digest(id)[..], settings.name.as_bytes()].concat().into();
-        let connection = shared.session_store.connections.fetch_add(1, Ordering::Relaxed);
-        Some(UpstreamSessionRow { key, secret, context: shared.clone(), connection })
-    }
-
-    /// Takes the session that a previous process persisted. Works once.
-    pub(in crate::upstream) fn take_persisted(&self) -> Option<RawJson> {
-        // Removed, so that two connections never resume one session.
-        let sealed = self.context.session_store.lock_persisted().remove(&self.key)?;
-        let mut sealed = sealed.to_vec();
-        let (nonce, sealed) = sealed.split_at_mut_checked(NONCE_LEN)?;
-        let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
-        let plain = self.secret.open_in_place(nonce, Aad::empty(), sealed).ok()?;
-        RawJson::parse(Bytes::copy_from_slice(plain)).ok()
-    }
-
-    /// Persists the connection for the next process.
-    pub(in crate::upstream) fn persist(&self, active: &UpstreamConnection) {
-        let mut whose = self.context.session_store.lock_owners();
-        if self.write_session(active) {
-            whose.insert(self.key.clone(), self.connection);
-        }
-    }
-
-    /// Persists the session again whenever it changes. Never returns.
-    pub(in crate::upstream) async fn persist_changes(&self, active: &UpstreamConnection) {
-        loop {
-            active.server.session_changed().await;
-            // A replacement may own the row by now.
-            let whose = self.context.session_store.lock_owners();
-            if whose.get(&self.key) == Some(&self.connection) && !self.write_session(active) {
-                self.context.store.remove(StoreTable::Leases, self.key.clone());
-            }
-        }
-    }
-
-    /// Discards the row of a connection that ends for good.
-    pub(in crate::upstream) fn discard(&self) {
-        let mut whose = self.context.session_store.lock_owners();
-        if whose.get(&self.key) == Some(&self.connection) {
-            whose.remove(&self.key);
-            self.context.store.remove(StoreTable::Leases, self.key.clone());
-        }
-    }
-
-    /// Writes the session. Returns true if there is one to resume.
-    fn write_session(&self, active: &UpstreamConnection) -> bool {
-        let sealed = active.server.export_session().and_then(|raw| self.seal(&raw));
-        active.is_persisted.store(sealed.is_some(), Ordering::Relaxed);
-        sealed.map(|sealed| self.context.store.put(StoreTable::Leases, self.key.clone(), sealed)).is_some()
-    }
-
-    fn seal(&self, raw: &RawJson) -> Option<Vec<u8>> {
-        // A random nonce may repeat: AES-GCM-SIV tolerates that, where plain GCM would not.
-        let nonce: [u8; NONCE_LEN] = crate::random::random_bytes();
-        let mut sealed = raw.bytes().to_vec();
-        self.secret.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::empty(), &mut sealed).ok()?;
-        Some([&nonce[..], &sealed].concat())
-    }
 }

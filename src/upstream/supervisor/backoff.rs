@@ -18,8 +18,8 @@ use crate::link::LinkError;
 use crate::random;
 use crate::revision::ConnectError;
 use crate::telemetry::logs;
-use crate::upstream::UpstreamState;
 use crate::upstream::settings::BackoffSettings;
+use crate::upstream::status::UpstreamState;
 
 /// Limit of attempts in any [`WINDOW`].
 pub(in crate::upstream) const BUDGET: usize = 8;

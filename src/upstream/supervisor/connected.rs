@@ -5,20 +5,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::{StreamExt, stream};
+use futures_util::StreamExt;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use crate::model::{Error, ItemKind, McpErrorKind, Notification, NotificationStream, SubscriptionFilter};
-use crate::upstream::call::is_refused;
-use crate::upstream::call::retry;
-use crate::upstream::lists::fetch::{self, ItemList, list_all};
+use crate::upstream::event::{UpstreamEvent, gateway_caller};
+use crate::upstream::lists::acknowledgement::{ACKNOWLEDGE_TIMEOUT, SETTLE_TIME, no_notifications, wait_acknowledged};
+use crate::upstream::lists::fetch::{self, ItemList};
 use crate::upstream::pool::dial::UpstreamConnection;
-use crate::upstream::settings::BackoffSettings;
+use crate::upstream::pool::suspicion::is_refused;
+use crate::upstream::settings::{BackoffSettings, ServerStart};
+use crate::upstream::status::UpstreamState;
 use crate::upstream::supervisor::backoff;
 use crate::upstream::supervisor::health_check::HealthCheck;
 use crate::upstream::supervisor::state_report::{ListFailure, report_breaker, report_lists};
-use crate::upstream::{ServerStart, Upstream, UpstreamEvent, UpstreamState, gateway_caller};
+use crate::upstream::supervisor::supervised::SupervisedServer;
 
 /// Longest interval between fetches of the lists, even from servers that announce changes.
 const RELIST_INTERVAL: Duration = Duration::from_secs(300);
@@ -30,12 +31,10 @@ const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
 const REFUSALS_MAX: u32 = 3;
 /// Shortest interval between checks of whether a server that refuses calls refuses everything.
 const REFUSAL_CHECK_INTERVAL: Duration = Duration::from_secs(10);
-/// Longest time for a server to acknowledge a subscription.
-pub(in crate::upstream) const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest time that a fetch of the lists waits for that acknowledgement.
 const ACKNOWLEDGE_WAIT: Duration = Duration::from_millis(250);
-/// Window in which changes of several lists are collected into one fetch.
-pub(in crate::upstream) const SETTLE_TIME: Duration = Duration::from_millis(100);
+/// Delay before a list is fetched again after a broken connection.
+const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Reason why a connection ended.
 pub(in crate::upstream) enum ConnectionEnd {
@@ -51,44 +50,45 @@ pub(in crate::upstream) enum ConnectionEnd {
 
 /// Lists the server and runs its event loop. Returns the reason why that ended.
 pub(in crate::upstream) async fn run_connected(
-    upstream: &Arc<Upstream>,
+    supervised: &SupervisedServer,
     active: Arc<UpstreamConnection>,
 ) -> ConnectionEnd {
     // In use before it is listed: items that are known from before can be called while the lists are fetched again.
-    upstream.breaker.reset();
-    upstream.activity.mark_active();
-    upstream.pool.set_shared(active.clone());
+    supervised.breaker.reset();
+    supervised.activity.mark_active();
+    supervised.pool.set_shared(active.clone());
     // Calls that wait for a connection watch the status. This change wakes them.
-    upstream.status.send_modify(|status| status.disconnected_since = None);
-    let (mut notices, mut due) = (open_subscription(upstream, &active), RefreshState::new(upstream.settings.backoff));
+    supervised.server.status.send_modify(|status| status.disconnected_since = None);
+    let (mut notices, mut due) =
+        (open_subscription(supervised, &active), RefreshState::new(supervised.server.settings.backoff));
     let listed = tokio::select! {
-        listed = refresh_lists(upstream, &active, &mut notices, &mut due, &ItemKind::ALL) => listed,
+        listed = refresh_lists(supervised, &active, &mut notices, &mut due, &ItemKind::ALL) => listed,
         reason = active.link.closed() => Err(ListFailure { reason: reason.to_string(), is_down: true, is_refused: false }),
-        () = upstream.stop.cancelled() => Ok(()),
+        () = supervised.server.stop.cancelled() => Ok(()),
     };
-    due.on_listed(&listed, upstream);
+    due.on_listed(&listed, supervised);
     // A stop in the middle leaves lists that are incomplete. They must not be persisted as the whole.
-    if listed.is_ok() && !upstream.stop.is_cancelled() {
-        upstream.persist_lists(&active);
+    if listed.is_ok() && !supervised.server.stop.is_cancelled() {
+        supervised.persist_lists(&active);
     }
-    report_lists(upstream, &active, &listed);
-    (upstream.sink)(&upstream.settings.name, UpstreamEvent::ListsChanged);
+    report_lists(supervised, &active, &listed);
+    supervised.server.emit(UpstreamEvent::ListsChanged);
     let end = tokio::select! {
         biased;
-        end = wait_for_end(upstream, &active) => end,
-        reason = event_loop(upstream, &active, &mut notices, due) => ConnectionEnd::Disconnected(reason),
+        end = wait_for_end(supervised, &active) => end,
+        reason = event_loop(supervised, &active, &mut notices, due) => ConnectionEnd::Disconnected(reason),
     };
     drop(notices);
     // Calls that begin from here on find no shared connection. An idle or replaced one finishes the calls it has.
-    upstream.pool.clear_shared(&active);
+    supervised.pool.clear_shared(&active);
     if matches!(end, ConnectionEnd::Idle | ConnectionEnd::Promoted) {
-        let _ = tokio::time::timeout(upstream.timeouts.call(), wait_calls_finished(&active)).await;
+        let _ = tokio::time::timeout(supervised.server.timeouts.call(), wait_calls_finished(&active)).await;
     }
-    if upstream.pool.shared().is_none() {
-        upstream.status.send_modify(|status| status.disconnected_since = Some(Instant::now()));
+    if supervised.pool.shared().is_none() {
+        supervised.server.status.send_modify(|status| status.disconnected_since = Some(Instant::now()));
     }
     // A stop ends the session now, with all calls that still run in it.
-    if upstream.stop.is_cancelled() {
+    if supervised.server.stop.is_cancelled() {
         active.server.close();
     }
     active.link.close(Vec::new()).await;
@@ -107,24 +107,24 @@ async fn wait_calls_finished(active: &UpstreamConnection) {
 }
 
 /// Waits for an event that ends the connection whatever its event loop does.
-async fn wait_for_end(upstream: &Upstream, active: &UpstreamConnection) -> ConnectionEnd {
+async fn wait_for_end(supervised: &SupervisedServer, active: &UpstreamConnection) -> ConnectionEnd {
     let idle = async {
-        match upstream.settings.start {
+        match supervised.server.settings.start {
             ServerStart::Eager => std::future::pending().await,
             // Clients may use dedicated connections only. Those end with their clients.
             ServerStart::Lazy => {
-                let otherwise = || upstream.is_subscribed() || upstream.pool.dedicated_count() > 0;
-                upstream.activity.idle_for(upstream.settings.idle_stop, otherwise).await;
+                let otherwise = || !supervised.lists.resources.is_empty() || supervised.pool.dedicated_count() > 0;
+                supervised.activity.idle_for(supervised.server.settings.idle_stop, otherwise).await;
             }
         }
     };
-    let health = HealthCheck::of(upstream);
+    let health = HealthCheck::of(&supervised.server);
     let settled = async {
         // Repeated state changes are logged as one line with a count once the connection has proven stable.
         tokio::time::sleep(backoff::HEALTHY).await;
-        if let Some(repeated) = upstream.state_log.settle() {
-            let state = upstream.status.borrow().state.name();
-            tracing::info!(server = upstream.settings.name, state, repeated, "connected for a while");
+        if let Some(repeated) = supervised.state_log.settle() {
+            let state = supervised.server.state().name();
+            tracing::info!(server = supervised.name(), state, repeated, "connected for a while");
         }
         // This branch only logs. It never ends the connection.
         std::future::pending::<ConnectionEnd>().await
@@ -132,42 +132,27 @@ async fn wait_for_end(upstream: &Upstream, active: &UpstreamConnection) -> Conne
     tokio::select! {
         end = settled => end,
         reason = active.link.closed() => ConnectionEnd::Disconnected(reason.to_string()),
-        () = upstream.stop.cancelled() => ConnectionEnd::Stopped,
+        () = supervised.server.stop.cancelled() => ConnectionEnd::Stopped,
         reason = health.failed(active) => ConnectionEnd::Disconnected(reason),
-        () = upstream.pool.eras.promoted() => ConnectionEnd::Promoted,
+        () = supervised.pool.eras.promoted() => ConnectionEnd::Promoted,
         () = idle => ConnectionEnd::Idle,
     }
 }
 
 /// Returns the interval between scheduled fetches of the lists.
-fn relist_interval(upstream: &Upstream) -> Duration {
-    let relist = upstream.live_settings.load().relist;
+fn relist_interval(supervised: &SupervisedServer) -> Duration {
+    let relist = supervised.server.peek_settings().relist;
     // A server that announces changes needs only a safety net, so that a short setting does not load it.
-    let features = upstream.description().map(|face| face.features);
+    let features = supervised.pool.description().map(|face| face.features);
     if features.is_some_and(|features| fetch::announces_changes(&features)) {
         return RELIST_INTERVAL.max(relist);
     }
     if relist.is_zero() { NEVER } else { relist.max(RELIST_INTERVAL_MIN) }
 }
 
-fn open_subscription(upstream: &Upstream, active: &UpstreamConnection) -> NotificationStream {
-    let filter = SubscriptionFilter { uris: (**upstream.subscribed_uris.load()).clone(), ..SubscriptionFilter::all() };
+fn open_subscription(supervised: &SupervisedServer, active: &UpstreamConnection) -> NotificationStream {
+    let filter = SubscriptionFilter { uris: supervised.lists.resources.uris(), ..SubscriptionFilter::all() };
     active.server.subscribe(&gateway_caller(), filter)
-}
-
-/// Returns a stream that never yields.
-pub(in crate::upstream) fn no_notifications() -> NotificationStream {
-    NotificationStream {
-        acknowledged: SubscriptionFilter::default(),
-        stream: stream::pending().boxed(),
-        established: None,
-    }
-}
-
-/// Waits until the server acknowledges a subscription, at most until the deadline. Some servers never acknowledge.
-pub(in crate::upstream) async fn wait_acknowledged(opened: Option<CancellationToken>, until: Instant) {
-    let Some(opened) = opened else { return };
-    let _ = tokio::time::timeout_at(until, opened.cancelled()).await;
 }
 
 /// Timers and pending work of one connected server.
@@ -218,9 +203,9 @@ impl RefreshState {
         backoff::backoff_delay(self.backoff, failures)
     }
 
-    fn on_listed(&mut self, listed: &Result<(), ListFailure>, upstream: &Upstream) {
+    fn on_listed(&mut self, listed: &Result<(), ListFailure>, supervised: &SupervisedServer) {
         self.failures = if listed.is_ok() { 0 } else { self.failures + 1 };
-        let pause = if listed.is_ok() { relist_interval(upstream) } else { self.backoff_delay(self.failures) };
+        let pause = if listed.is_ok() { relist_interval(supervised) } else { self.backoff_delay(self.failures) };
         self.relist = Instant::now() + pause;
     }
 
@@ -268,11 +253,16 @@ impl RefreshState {
     }
 
     /// Handles one notification, or the end of the stream (`None`).
-    fn on_notification(&mut self, upstream: &Upstream, notices: &mut NotificationStream, notice: Option<Notification>) {
+    fn on_notification(
+        &mut self,
+        supervised: &SupervisedServer,
+        notices: &mut NotificationStream,
+        notice: Option<Notification>,
+    ) {
         self.silent_ends = if notice.is_some() { 0 } else { self.silent_ends + 1 };
         match notice {
             Some(Notification::ListChanged(kind) | Notification::MaybeChanged(kind)) => self.mark_changed(kind),
-            Some(other) => publish(upstream, other),
+            Some(other) => publish(supervised, other),
             None => {
                 // All lists are fetched again once there is another stream.
                 self.reopen_at = Some(Instant::now() + self.backoff_delay(self.silent_ends));
@@ -284,7 +274,7 @@ impl RefreshState {
 }
 
 async fn event_loop(
-    upstream: &Arc<Upstream>,
+    supervised: &SupervisedServer,
     active: &Arc<UpstreamConnection>,
     notices: &mut NotificationStream,
     mut due: RefreshState,
@@ -292,24 +282,24 @@ async fn event_loop(
     loop {
         let hear = due.reopen_at;
         let kinds = tokio::select! {
-            () = upstream.breaker.changed() => {
+            () = supervised.breaker.changed() => {
                 // A server that could not be listed stays degraded for that reason.
                 if due.failures == 0 {
-                    report_breaker(upstream);
+                    report_breaker(supervised);
                 }
                 continue;
             }
-            () = upstream.pool.record.wait_seen() => {
-                tracing::info!(server = upstream.settings.name, "server asks: its clients are kept apart from now on");
+            () = supervised.pool.record.wait_seen() => {
+                tracing::info!(server = supervised.name(), "server asks: its clients are kept apart from now on");
                 // Lists that failed are persisted once a fetch succeeds.
                 if due.failures == 0 {
-                    upstream.persist_lists(active);
+                    supervised.persist_lists(active);
                 }
                 continue;
             }
             // After the end of the stream, its successor subscribes to what is wanted by then.
-            () = upstream.resubscribe.notified(), if notices.established.is_none() && hear.is_none() => {
-                replace_subscription(upstream, active, notices, &mut due);
+            () = supervised.lists.resources.changed(), if notices.established.is_none() && hear.is_none() => {
+                replace_subscription(supervised, active, notices, &mut due);
                 continue;
             }
             () = wait_acknowledged(notices.established.clone(), due.open_deadline), if notices.established.is_some() => {
@@ -318,29 +308,29 @@ async fn event_loop(
                 continue;
             }
             notice = notices.stream.next(), if hear.is_none() => {
-                due.on_notification(upstream, notices, notice);
+                due.on_notification(supervised, notices, notice);
                 continue;
             }
             () = tokio::time::sleep_until(due.settles_at), if !due.changed.is_empty() => due.take_changed(),
             () = tokio::time::sleep_until(hear.unwrap_or(due.relist)), if hear.is_some() => {
                 // Changes between two streams were announced to nobody. Only a new fetch finds them.
-                *notices = open_subscription(upstream, active);
+                *notices = open_subscription(supervised, active);
                 due.begin_opening(true);
                 ItemKind::ALL.to_vec()
             }
-            kinds = upstream.relist_scheduler.next_batch() => kinds,
-            kinds = upstream.relist_requests.requested(), if due.failures == 0 => kinds,
-            () = upstream.call_refused.notified(), if due.failures == 0 => match refuses_everything(upstream, active, &mut due).await {
+            kinds = supervised.lists.dedicated.relist_scheduler.next_batch() => kinds,
+            kinds = supervised.lists.relist_requests.requested(), if due.failures == 0 => kinds,
+            () = supervised.pool.suspicion.suspected_refusal(), if due.failures == 0 => match refuses_everything(supervised, active, &mut due).await {
                 Some(reason) => return reason,
                 None => continue,
             },
-            () = upstream.connection_suspect.notified() => match check_alive(upstream, active).await {
+            () = supervised.pool.suspicion.suspected_down() => match check_alive(supervised, active).await {
                 Ok(()) => continue,
                 Err(reason) => return reason,
             },
             // After a failure the time of the next attempt is fixed already.
-            () = upstream.list_expired.notified(), if due.failures == 0 => {
-                if !upstream.is_stale() {
+            () = supervised.lists.expired(), if due.failures == 0 => {
+                if !supervised.lists.is_stale() {
                     continue;
                 }
                 ItemKind::ALL.to_vec()
@@ -349,11 +339,11 @@ async fn event_loop(
         };
         // After a failure all lists are due: the state does not say which ones are missing.
         let kinds = if due.failures > 0 { ItemKind::ALL.to_vec() } else { kinds };
-        let listed = refresh_and_report(upstream, active, notices, &mut due, &kinds).await;
+        let listed = refresh_and_report(supervised, active, notices, &mut due, &kinds).await;
         // Owners learn of a change only now, so that they find it in the shared lists.
-        publish_dedicated(upstream);
-        upstream.relist_requests.completed();
-        due.on_listed(&listed, upstream);
+        publish_dedicated(supervised);
+        supervised.lists.relist_requests.completed();
+        due.on_listed(&listed, supervised);
         match listed {
             // Over HTTP the server is connected anew, in whatever era it speaks now. On a pipe that would end a child
             // and its calls.
@@ -369,28 +359,25 @@ async fn event_loop(
 
 /// Replaces the stream by one with the current resources. The new stream is acknowledged before the old one ends.
 fn replace_subscription(
-    upstream: &Upstream,
+    supervised: &SupervisedServer,
     active: &UpstreamConnection,
     notices: &mut NotificationStream,
     due: &mut RefreshState,
 ) {
     due.begin_opening(false);
     let before = std::mem::replace(notices, no_notifications());
-    *notices = open_subscription(upstream, active).take_over_from(before);
+    *notices = open_subscription(supervised, active).take_over_from(before);
 }
 
 /// Publishes list changes of dedicated connections, for the lists that were just fetched on their behalf.
-fn publish_dedicated(upstream: &Upstream) {
-    for (owner, kind) in upstream.relist_scheduler.completed() {
-        (upstream.sink)(
-            &upstream.settings.name,
-            UpstreamEvent::ToOwner(owner, Box::new(Notification::ListChanged(kind))),
-        );
+fn publish_dedicated(supervised: &SupervisedServer) {
+    for (owner, kind) in supervised.lists.dedicated.relist_scheduler.completed() {
+        supervised.server.emit(UpstreamEvent::ToOwner(owner, Box::new(Notification::ListChanged(kind))));
     }
 }
 
 /// Publishes a notification of the server other than a change of its lists.
-fn publish(upstream: &Upstream, notice: Notification) {
+fn publish(supervised: &SupervisedServer, notice: Notification) {
     let news = match notice {
         Notification::ResourceUpdated(uri, params) => UpstreamEvent::ResourceUpdated(uri, params),
         Notification::ElicitationComplete(id, params) => UpstreamEvent::ElicitationCompleted(id, params),
@@ -398,57 +385,57 @@ fn publish(upstream: &Upstream, notice: Notification) {
         Notification::Log(level, params) => UpstreamEvent::Logged(level, params),
         _ => return,
     };
-    (upstream.sink)(&upstream.settings.name, news);
+    supervised.server.emit(news);
 }
 
 async fn refresh_and_report(
-    upstream: &Arc<Upstream>,
+    supervised: &SupervisedServer,
     active: &Arc<UpstreamConnection>,
     notices: &mut NotificationStream,
     due: &mut RefreshState,
     kinds: &[ItemKind],
 ) -> Result<(), ListFailure> {
-    let before = upstream.lists();
+    let before = supervised.lists.load();
     let listed = tokio::select! {
-        listed = refresh_lists(upstream, active, notices, due, kinds) => listed,
-        () = upstream.stop.cancelled() => Ok(()),
+        listed = refresh_lists(supervised, active, notices, due, kinds) => listed,
+        () = supervised.server.stop.cancelled() => Ok(()),
     };
     // An open breaker has its own reason for the degraded state. A good fetch must not clear it.
-    let degraded = upstream.status.borrow().state == UpstreamState::Degraded && upstream.breaker.open_state().is_none();
+    let degraded = supervised.server.state() == UpstreamState::Degraded && supervised.breaker.open_state().is_none();
     match &listed {
-        Ok(()) if degraded => report_lists(upstream, active, &listed),
+        Ok(()) if degraded => report_lists(supervised, active, &listed),
         Ok(()) => {}
         Err(ListFailure { reason, .. }) => {
-            if let Some(repeated) = upstream.state_log.record(UpstreamState::Degraded, reason) {
-                tracing::warn!(server = upstream.settings.name, repeated, "not listed again: {reason}");
+            if let Some(repeated) = supervised.state_log.record(UpstreamState::Degraded, reason) {
+                tracing::warn!(server = supervised.name(), repeated, "not listed again: {reason}");
             }
         }
     }
-    if listed.is_ok() && !upstream.stop.is_cancelled() {
-        upstream.persist_lists(active);
+    if listed.is_ok() && !supervised.server.stop.is_cancelled() {
+        supervised.persist_lists(active);
     }
     // The lists are replaced as a whole, so that the pointer tells whether one changed.
-    if !Arc::ptr_eq(&before, &upstream.lists()) {
-        (upstream.sink)(&upstream.settings.name, UpstreamEvent::ListsChanged);
+    if !Arc::ptr_eq(&before, &supervised.lists.load()) {
+        supervised.server.emit(UpstreamEvent::ListsChanged);
     }
     listed
 }
 
 /// Checks whether a server that a call found disconnected is reachable. A pipe knows by itself. Over HTTP a list
 /// shows it.
-async fn check_alive(upstream: &Arc<Upstream>, active: &Arc<UpstreamConnection>) -> Result<(), String> {
+async fn check_alive(supervised: &SupervisedServer, active: &Arc<UpstreamConnection>) -> Result<(), String> {
     if active.link.is_multiplexed() {
         return Ok(());
     }
-    let live = upstream.live_settings.load_full();
-    let first = tokio::time::timeout(live.connect_timeout, list_once(upstream, active, ItemKind::Tools)).await;
+    let live = supervised.server.live_settings();
+    let first = tokio::time::timeout(live.connect_timeout, list_once(supervised, active, ItemKind::Tools)).await;
     if first.is_ok_and(|listed| !is_down(&listed)) {
         return Ok(());
     }
     // A slow first answer is no proof. The second attempt gets the full time of a list.
     let limit = live.list_timeout;
-    tokio::time::sleep(retry::DEFAULT_DELAY).await;
-    match tokio::time::timeout(limit, list_once(upstream, active, ItemKind::Tools)).await {
+    tokio::time::sleep(RETRY_DELAY).await;
+    match tokio::time::timeout(limit, list_once(supervised, active, ItemKind::Tools)).await {
         Ok(Err(error)) if error.kind == McpErrorKind::ServerDown => Err(error.to_string()),
         Err(_) => Err(format!("no answer within {limit:?}")),
         _ => Ok(()),
@@ -456,18 +443,22 @@ async fn check_alive(upstream: &Arc<Upstream>, active: &Arc<UpstreamConnection>)
 }
 
 /// Fetches one list. Retries once where a connection broke.
-async fn list(upstream: &Upstream, active: &UpstreamConnection, kind: ItemKind) -> Result<ItemList, Error> {
-    let listed = list_once(upstream, active, kind).await;
+async fn list(supervised: &SupervisedServer, active: &UpstreamConnection, kind: ItemKind) -> Result<ItemList, Error> {
+    let listed = list_once(supervised, active, kind).await;
     if active.link.is_multiplexed() || !is_down(&listed) {
         return listed;
     }
     // One broken HTTP connection does not mean that the server is down.
-    tokio::time::sleep(retry::DEFAULT_DELAY).await;
-    list_once(upstream, active, kind).await
+    tokio::time::sleep(RETRY_DELAY).await;
+    list_once(supervised, active, kind).await
 }
 
-async fn list_once(upstream: &Upstream, active: &UpstreamConnection, kind: ItemKind) -> Result<ItemList, Error> {
-    list_all(&*active.server, kind, &upstream.settings.lists).await
+async fn list_once(
+    supervised: &SupervisedServer,
+    active: &UpstreamConnection,
+    kind: ItemKind,
+) -> Result<ItemList, Error> {
+    fetch::list_all(&*active.server, kind, &supervised.server.settings.lists).await
 }
 
 fn is_down(listed: &Result<ItemList, Error>) -> bool {
@@ -476,7 +467,7 @@ fn is_down(listed: &Result<ItemList, Error>) -> bool {
 
 /// Checks whether a server that refused a call refuses everything. Returns the reason to connect anew.
 async fn refuses_everything(
-    upstream: &Upstream,
+    supervised: &SupervisedServer,
     active: &UpstreamConnection,
     due: &mut RefreshState,
 ) -> Option<String> {
@@ -485,14 +476,14 @@ async fn refuses_everything(
         return None;
     }
     due.refusal_checked = Some(Instant::now());
-    let listing = list_once(upstream, active, ItemKind::Tools);
-    let listed = tokio::time::timeout(upstream.live_settings.load().list_timeout, listing).await;
+    let listing = list_once(supervised, active, ItemKind::Tools);
+    let listed = tokio::time::timeout(supervised.server.peek_settings().list_timeout, listing).await;
     listed.ok()?.err().filter(is_refused).map(|error| error.to_string())
 }
 
 /// Waits for a future and reads the notification stream meanwhile: the stream opens only while it is read.
 async fn while_subscribed<T>(
-    upstream: &Upstream,
+    supervised: &SupervisedServer,
     notices: &mut NotificationStream,
     due: &mut RefreshState,
     done: impl Future<Output = T>,
@@ -501,7 +492,7 @@ async fn while_subscribed<T>(
     loop {
         tokio::select! {
             // A stream that has ended would yield its end again and again.
-            notice = notices.stream.next(), if due.reopen_at.is_none() => due.on_notification(upstream, notices, notice),
+            notice = notices.stream.next(), if due.reopen_at.is_none() => due.on_notification(supervised, notices, notice),
             done = &mut done => return done,
         }
     }
@@ -509,7 +500,7 @@ async fn while_subscribed<T>(
 
 /// Fetches lists and publishes each one that succeeds. A list that fails keeps its last good items.
 async fn refresh_lists(
-    upstream: &Upstream,
+    supervised: &SupervisedServer,
     active: &UpstreamConnection,
     notices: &mut NotificationStream,
     due: &mut RefreshState,
@@ -519,16 +510,16 @@ async fn refresh_lists(
     // fetched twice.
     if due.is_only_stream && notices.is_pending() {
         let opened = wait_acknowledged(notices.established.clone(), Instant::now() + ACKNOWLEDGE_WAIT);
-        while_subscribed(upstream, notices, due, opened).await;
+        while_subscribed(supervised, notices, due, opened).await;
     }
     let features = active.server.describe(&gateway_caller()).features;
     let mut trouble: Option<ListFailure> = None;
     let mut answered = false;
     for kind in kinds.iter().copied() {
-        let mut list = if fetch::offers_list(&features, kind) {
-            let limit = upstream.live_settings.load().list_timeout;
-            let listing = tokio::time::timeout(limit, list(upstream, active, kind));
-            match while_subscribed(upstream, notices, due, listing).await {
+        let list = if fetch::offers_list(&features, kind) {
+            let limit = supervised.server.peek_settings().list_timeout;
+            let listing = tokio::time::timeout(limit, list(supervised, active, kind));
+            match while_subscribed(supervised, notices, due, listing).await {
                 Ok(Ok(list)) => {
                     due.on_list_taken(kind, notices);
                     answered = true;
@@ -545,7 +536,7 @@ async fn refresh_lists(
                     continue;
                 }
                 Err(_) => {
-                    let (method, name) = (kind.list_method(), &upstream.settings.name);
+                    let (method, name) = (kind.list_method(), supervised.name());
                     let reason = format!("{method} took longer than {limit:?} (servers.{name}.list_timeout)");
                     trouble = Some(ListFailure { reason, is_down: false, is_refused: false });
                     continue;
@@ -554,13 +545,7 @@ async fn refresh_lists(
         } else {
             ItemList::default()
         };
-        upstream.list_ages.record_listed(kind, &features);
-        upstream.extra_items.merge_into(kind, &mut list);
-        // Copy on write: readers keep the lists that they hold.
-        let mut items = (*upstream.lists()).clone();
-        if items.set(kind, list) {
-            upstream.lists.store(Arc::new(items));
-        }
+        supervised.lists.record_listed(kind, &features, list);
     }
     match trouble {
         // A server that answered one list does not refuse everything.
@@ -581,6 +566,7 @@ mod tests {
     use super::*;
     use crate::json::{ByteString, JsonObject, RawJson};
     use crate::model::{Call, McpMethod};
+    use crate::upstream::Upstream;
     use crate::upstream::testing::{
         ChangingServer, ScriptedAnswer, ScriptedRequest, dialing, dialing_http, settings, settings_http,
     };
@@ -717,7 +703,7 @@ mod tests {
         for suspected in [true, false] {
             site.breaks.store(1, Ordering::Relaxed);
             if suspected {
-                upstream.connection_suspect.notify_one();
+                upstream.pool.suspicion.record_failure(&Error::new(McpErrorKind::ServerDown, "down"), false);
             }
             tokio::time::sleep(if suspected { SETTLE_TIME * 10 } else { RELIST_INTERVAL * 2 }).await;
             assert_eq!(site.breaks.load(Ordering::Relaxed), 0, "it was listed");
@@ -932,7 +918,7 @@ mod tests {
         assert!(site.call.lock().unwrap().is_none(), "it runs");
         // Both attempts of the check break: the connection counts as lost.
         site.breaks.store(2, Ordering::Relaxed);
-        upstream.connection_suspect.notify_one();
+        upstream.pool.suspicion.record_failure(&Error::new(McpErrorKind::ServerDown, "down"), false);
         tokio::time::sleep(Duration::from_secs(10)).await;
         assert_eq!((site.opened.load(Ordering::Relaxed), upstream.status().state), (2, UpstreamState::Ready));
         assert_eq!(site.ended(), [""; 0], "the call still runs in it");
@@ -941,7 +927,7 @@ mod tests {
         tokio::time::sleep(Duration::from_secs(5)).await;
         assert_eq!(site.ended(), ["session-0"]);
         upstream.stop().await;
-        upstream.context.wait_closed().await;
+        upstream.server.shared.wait_closed().await;
         assert_eq!(site.ended(), ["session-0", "session-1"]);
     }
 
@@ -956,7 +942,7 @@ mod tests {
         let running = tokio::spawn(async move { exchange.next().await });
         tokio::time::sleep(Duration::from_secs(1)).await;
         upstream.stop().await;
-        upstream.context.wait_closed().await;
+        upstream.server.shared.wait_closed().await;
         assert_eq!(site.ended(), ["session-0"]);
         running.abort();
     }

@@ -9,8 +9,9 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use crate::revision::CallTimeouts;
 use crate::telemetry::Metrics;
+use crate::upstream::pool::dial::UpstreamConnection;
+use crate::upstream::server::ServerContext;
 use crate::upstream::settings::PingSettings;
-use crate::upstream::{Upstream, UpstreamConnection};
 
 /// Health check of the connections of one server.
 pub(in crate::upstream) struct HealthCheck {
@@ -21,12 +22,12 @@ pub(in crate::upstream) struct HealthCheck {
 }
 
 impl HealthCheck {
-    pub(in crate::upstream) fn of(upstream: &Upstream) -> Self {
+    pub(in crate::upstream) fn of(server: &ServerContext) -> Self {
         HealthCheck {
-            name: upstream.settings.name.clone(),
-            ping: upstream.settings.ping,
-            times: upstream.timeouts.clone(),
-            metrics: upstream.context.metrics.clone(),
+            name: server.settings.name.clone(),
+            ping: server.settings.ping,
+            times: server.timeouts.clone(),
+            metrics: server.shared.metrics.clone(),
         }
     }
 
@@ -190,7 +191,7 @@ mod tests {
         assert!(call(&upstream, &caller).await.is_err());
         // The gateway must find it by then, although other calls keep opening.
         tokio::time::sleep_until(began + limit + Duration::from_secs(1)).await;
-        let restarts = upstream.context.metrics.server_restarts.with_label_values(&["a"]);
+        let restarts = upstream.server.metrics().server_restarts.with_label_values(&["a"]);
         assert_eq!(restarts.get(), 1, "it is not found within {limit:?}");
         others.abort();
         tokio::time::sleep(MINUTE).await;
@@ -223,7 +224,7 @@ mod tests {
         assert!(each.iter().any(Result::is_ok) && each.iter().any(Result::is_err), "some have no time");
         // Long enough for every ping that could go wrong.
         tokio::time::sleep(MINUTE * 10).await;
-        assert_eq!(upstream.context.metrics.server_restarts.with_label_values(&["a"]).get(), 0);
+        assert_eq!(upstream.server.metrics().server_restarts.with_label_values(&["a"]).get(), 0);
         assert!(call(&upstream, &caller).await.is_ok());
     }
 
@@ -258,7 +259,7 @@ mod tests {
         tokio::time::sleep(MINUTE * 5).await;
         assert!(call(&upstream, &idle).await.is_ok());
         tokio::time::sleep(MINUTE * 60).await;
-        assert_eq!(upstream.context.metrics.server_restarts.with_label_values(&["a"]).get(), 1, "the second is well");
+        assert_eq!(upstream.server.metrics().server_restarts.with_label_values(&["a"]).get(), 1, "the second is well");
     }
 
     #[tokio::test(start_paused = true)]
@@ -320,6 +321,6 @@ mod tests {
             assert!(call(&upstream, &caller).await.is_err());
             tokio::time::sleep(MINUTE).await;
         }
-        assert_eq!(upstream.context.metrics.server_restarts.with_label_values(&["a"]).get(), 0);
+        assert_eq!(upstream.server.metrics().server_restarts.with_label_values(&["a"]).get(), 0);
     }
 }

@@ -7,10 +7,10 @@ pub(in crate::upstream) mod backoff;
 pub(in crate::upstream) mod connected;
 pub(in crate::upstream) mod health_check;
 pub(in crate::upstream) mod idle;
-pub(in crate::upstream) mod replace;
 pub(in crate::upstream) mod state_log;
 pub(in crate::upstream) mod state_report;
 pub(in crate::upstream) mod stderr_history;
+pub(in crate::upstream) mod supervised;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,52 +21,57 @@ use crate::link::connect_hints;
 use crate::link::stderr::StderrTail;
 use crate::revision::Era;
 use crate::telemetry::logs;
-use crate::upstream::pool::dial::{ConnectAs, dial};
+use crate::upstream::pool::dial::{ConnectAs, UpstreamConnection, dial};
+use crate::upstream::settings::{ConnectTarget, ServerStart};
+use crate::upstream::status::UpstreamState;
 use crate::upstream::supervisor::backoff::{HEALTHY, ReconnectBackoff, ReconnectDelay};
 use crate::upstream::supervisor::connected::{ConnectionEnd, run_connected};
-use crate::upstream::{ConnectTarget, ServerStart, Upstream, UpstreamConnection, UpstreamState, UpstreamStatus};
+use crate::upstream::supervisor::supervised::SupervisedServer;
 
-/// Connects again and again, until the upstream is stopped.
-pub(in crate::upstream) async fn run(upstream: Arc<Upstream>) {
-    if let ConnectTarget::Misconfigured { reason } = &upstream.settings.connect {
-        return stay_failed(&upstream, reason).await;
+/// Connects again and again, until the server is stopped.
+pub(in crate::upstream) async fn run(supervised: Arc<SupervisedServer>) {
+    if let ConnectTarget::Misconfigured { reason } = &supervised.server.settings.connect {
+        return stay_failed(&supervised, reason).await;
     }
     let mut life = Supervisor {
-        backoff: ReconnectBackoff::new(upstream.settings.backoff),
+        backoff: ReconnectBackoff::new(supervised.server.settings.backoff),
         era: None,
         is_first: true,
         hint_logged: false,
     };
     // A lazy server without known items is started once, to learn them.
-    if upstream.settings.start == ServerStart::Lazy && upstream.has_items() && !upstream.has_copied_lists() {
-        wait_for_demand(&upstream, "not started yet".to_owned()).await;
+    if supervised.server.settings.start == ServerStart::Lazy
+        && supervised.lists.has_items()
+        && !supervised.lists.is_copied()
+    {
+        wait_for_demand(&supervised, "not started yet".to_owned()).await;
     }
-    while !upstream.stop.is_cancelled() {
-        let (reason, rest) = match life.connect_once(&upstream).await {
+    while !supervised.server.stop.is_cancelled() {
+        let (reason, rest) = match life.connect_once(&supervised).await {
             AttemptEnd::Disconnected(reason, rest) => (reason, rest),
             AttemptEnd::Idle => {
                 life.backoff.reset();
-                let (idle, name) = (upstream.settings.idle_stop, &upstream.settings.name);
-                wait_for_demand(&upstream, format!("not used for {idle:?} (servers.{name}.idle_stop)")).await;
+                let (idle, name) = (supervised.server.settings.idle_stop, supervised.name());
+                wait_for_demand(&supervised, format!("not used for {idle:?} (servers.{name}.idle_stop)")).await;
                 continue;
             }
             AttemptEnd::Stopped => break,
         };
-        life.log_failure(&upstream, &reason, &rest);
-        set_state(&upstream, rest.state, reason, Some(rest.until), Some(rest.demand_from));
-        wait_backoff(&upstream, &rest).await;
+        life.log_failure(&supervised, &reason, &rest);
+        supervised.set_state(rest.state, reason, Some(rest.until), Some(rest.demand_from));
+        wait_backoff(&supervised, &rest).await;
     }
-    set_state(&upstream, UpstreamState::Stopped, String::new(), None, None);
-    upstream.stopped.cancel();
+    supervised.set_state(UpstreamState::Stopped, String::new(), None, None);
+    supervised.stopped.cancel();
 }
 
 /// Holds a misconfigured server in the failed state. Only another config ends that.
-async fn stay_failed(upstream: &Upstream, reason: &str) {
-    tracing::warn!(server = upstream.settings.name, "server: failed: {}", logs::one_line(reason));
-    set_state(upstream, UpstreamState::Failed, reason.to_owned(), None, None);
-    upstream.stop.cancelled().await;
-    set_state(upstream, UpstreamState::Stopped, String::new(), None, None);
-    upstream.stopped.cancel();
+async fn stay_failed(supervised: &SupervisedServer, reason: &str) {
+    tracing::warn!(server = supervised.name(), "server: failed: {}", logs::one_line(reason));
+    supervised.set_state(UpstreamState::Failed, reason.to_owned(), None, None);
+    supervised.server.stop.cancelled().await;
+    supervised.set_state(UpstreamState::Stopped, String::new(), None, None);
+    supervised.stopped.cancel();
 }
 
 /// State that survives from attempt to attempt.
@@ -90,41 +95,41 @@ enum AttemptEnd {
 
 impl Supervisor {
     /// Logs a failure, if it is new.
-    fn log_failure(&mut self, upstream: &Upstream, reason: &str, rest: &ReconnectDelay) {
-        let Some(repeated) = upstream.state_log.record(rest.state, reason) else { return };
+    fn log_failure(&mut self, supervised: &SupervisedServer, reason: &str, rest: &ReconnectDelay) {
+        let Some(repeated) = supervised.state_log.record(rest.state, reason) else { return };
         let short = connect_hints::without_container_hint(reason);
         let is_new = short != reason && !std::mem::replace(&mut self.hint_logged, true);
         let reason = logs::one_line(if is_new { reason } else { &short });
         let pause_ms = rest.until.saturating_duration_since(Instant::now()).as_millis() as u64;
-        let (server, state) = (&upstream.settings.name, rest.state.name());
+        let (server, state) = (supervised.name(), rest.state.name());
         tracing::warn!(server, state, pause_ms, repeated, "not connected: {reason}");
     }
 
-    async fn connect_once(&mut self, upstream: &Arc<Upstream>) -> AttemptEnd {
+    async fn connect_once(&mut self, supervised: &SupervisedServer) -> AttemptEnd {
         // The last failure stays visible until this attempt has ended.
-        let before = upstream.status.borrow().reason.clone();
-        set_state(upstream, UpstreamState::Starting, before, None, None);
+        let before = supervised.server.status.borrow().reason.clone();
+        supervised.set_state(UpstreamState::Starting, before, None, None);
         // The first attempt is no reconnect.
         if !std::mem::replace(&mut self.is_first, false) {
-            count_attempt(upstream);
+            count_attempt(supervised);
         }
         self.backoff.record_attempt(Instant::now());
-        let attempt = upstream.pool.attempts().begin_shared(Instant::now());
-        let first = upstream.pool.eras.begin_attempt(upstream.pool.last_handshake().as_deref());
+        let attempt = supervised.pool.attempts().begin_shared(Instant::now());
+        let first = supervised.pool.eras.begin_attempt(supervised.pool.last_handshake().as_deref());
         // A remembered era saves the probe, unless a client needs the other era first.
         let era = self.era.filter(|era| first.is_none_or(|first| first == *era));
-        let (stderr, record) = (upstream.stderr_history.begin_process(), upstream.pool.record.clone());
+        let (stderr, record) = (supervised.stderr_history.begin_process(), supervised.pool.record.clone());
         let whom = ConnectAs { first_era: first, stderr: stderr.clone(), record, ..ConnectAs::for_all(era) };
-        let settings = upstream.live_settings.load_full();
+        let settings = supervised.server.live_settings();
         let opened = tokio::select! {
-            () = report_slow_start(upstream, &stderr) => return AttemptEnd::Stopped,
-            opened = dial(&settings, &upstream.context, whom, upstream.timeouts.clone()) => opened,
-            () = upstream.stop.cancelled() => return AttemptEnd::Stopped,
+            () = report_slow_start(supervised, &stderr) => return AttemptEnd::Stopped,
+            opened = dial(&settings, &supervised.server.shared, whom, supervised.server.timeouts.clone()) => opened,
+            () = supervised.server.stop.cancelled() => return AttemptEnd::Stopped,
         };
         match opened {
             Ok(active) => {
                 attempt.succeed();
-                self.serve_connection(upstream, Arc::new(active)).await
+                self.serve_connection(supervised, Arc::new(active)).await
             }
             // A remembered era that fails is forgotten: the server may have been replaced.
             Err(error) => {
@@ -138,36 +143,40 @@ impl Supervisor {
     }
 
     /// Serves on a connection, and on those that are promoted in its place.
-    async fn serve_connection(&mut self, upstream: &Arc<Upstream>, mut active: Arc<UpstreamConnection>) -> AttemptEnd {
+    async fn serve_connection(
+        &mut self,
+        supervised: &SupervisedServer,
+        mut active: Arc<UpstreamConnection>,
+    ) -> AttemptEnd {
         loop {
             self.era = Some(active.era);
             let began = Instant::now();
-            let end = run_connected(upstream, active).await;
-            match upstream.pool.eras.take_promoted() {
+            let end = run_connected(supervised, active).await;
+            match supervised.pool.eras.take_promoted() {
                 Some(promoted) if !matches!(end, ConnectionEnd::Stopped) => {
                     // The promoted connection has its own process, and its own stderr.
-                    upstream.stderr_history.switch_process(promoted.stderr.clone());
+                    supervised.stderr_history.switch_process(promoted.stderr.clone());
                     active = promoted;
                 }
                 Some(promoted) => {
                     // Promoted just before the stop: no event loop will close it.
-                    upstream.pool.clear_shared(&promoted);
+                    supervised.pool.clear_shared(&promoted);
                     promoted.server.close();
                     promoted.link.close(Vec::new()).await;
                     return AttemptEnd::Stopped;
                 }
-                None => return self.classify_end(upstream, end, began),
+                None => return self.classify_end(supervised, end, began),
             }
         }
     }
 
-    fn classify_end(&mut self, upstream: &Upstream, end: ConnectionEnd, began: Instant) -> AttemptEnd {
+    fn classify_end(&mut self, supervised: &SupervisedServer, end: ConnectionEnd, began: Instant) -> AttemptEnd {
         match end {
             ConnectionEnd::Disconnected(reason) => {
                 let now = Instant::now();
                 // A short uptime counts like a failed attempt.
                 if now - began < HEALTHY {
-                    upstream.pool.attempts().record_loss(now);
+                    supervised.pool.attempts().record_loss(now);
                 }
                 AttemptEnd::Disconnected(reason, self.backoff.on_loss(now - began, now))
             }
@@ -181,10 +190,10 @@ impl Supervisor {
 const SLOW_START: Duration = Duration::from_secs(10);
 
 /// Reports a server that hangs at its start, again and again. Never returns.
-async fn report_slow_start(upstream: &Upstream, stderr: &StderrTail) {
-    let limit = upstream.live_settings.load().start_timeout;
+async fn report_slow_start(supervised: &SupervisedServer, stderr: &StderrTail) {
+    let limit = supervised.server.peek_settings().start_timeout;
     tokio::time::sleep(SLOW_START.min(limit / 2)).await;
-    let (name, began) = (&upstream.settings.name, Instant::now() - SLOW_START.min(limit / 2));
+    let (name, began) = (supervised.name(), Instant::now() - SLOW_START.min(limit / 2));
     let mut pause = tokio::time::interval(SLOW_START);
     loop {
         pause.tick().await;
@@ -192,14 +201,17 @@ async fn report_slow_start(upstream: &Upstream, stderr: &StderrTail) {
             Some(line) => format!("it wrote: {}", logs::redact(&line)),
             None => "it wrote nothing to stderr".to_owned(),
         };
-        let wrote =
-            if matches!(upstream.settings.connect, ConnectTarget::Stdio { .. }) { wrote } else { String::new() };
+        let wrote = if matches!(supervised.server.settings.connect, ConnectTarget::Stdio { .. }) {
+            wrote
+        } else {
+            String::new()
+        };
         let sep = if wrote.is_empty() { "" } else { "; " };
         let silent = began.elapsed().as_secs();
         let reason = format!(
             "it has not answered the handshake for {silent} s, and is given up after {limit:?} (servers.{name}.start_timeout){sep}{wrote}"
         );
-        if let Some(repeated) = upstream.state_log.record(UpstreamState::Starting, "no answer to the handshake") {
+        if let Some(repeated) = supervised.state_log.record(UpstreamState::Starting, "no answer to the handshake") {
             tracing::warn!(
                 server = name,
                 state = UpstreamState::Starting.name(),
@@ -208,73 +220,44 @@ async fn report_slow_start(upstream: &Upstream, stderr: &StderrTail) {
                 logs::one_line(&reason)
             );
         }
-        set_state(upstream, UpstreamState::Starting, reason, None, None);
+        supervised.set_state(UpstreamState::Starting, reason, None, None);
     }
 }
 
-fn count_attempt(upstream: &Upstream) {
-    let name = [upstream.settings.name.as_str()];
-    let metrics = &upstream.context.metrics;
+fn count_attempt(supervised: &SupervisedServer) {
+    let name = [supervised.name()];
+    let metrics = supervised.server.metrics();
     metrics.server_reconnects.with_label_values(&name).inc();
-    if matches!(upstream.settings.connect, ConnectTarget::Stdio { .. }) {
+    if matches!(supervised.server.settings.connect, ConnectTarget::Stdio { .. }) {
         metrics.server_restarts.with_label_values(&name).inc();
     }
 }
 
 /// Waits until the delay is over, or a call triggers an earlier attempt.
-async fn wait_backoff(upstream: &Upstream, rest: &ReconnectDelay) {
+async fn wait_backoff(supervised: &SupervisedServer, rest: &ReconnectDelay) {
     let woken = async {
         tokio::time::sleep_until(rest.demand_from).await;
-        upstream.demand.wait_for_demand(|| false).await;
+        supervised.pool.demand().wait_for_demand(|| false).await;
     };
     tokio::select! {
         () = tokio::time::sleep_until(rest.until) => {}
         () = woken => {}
-        () = upstream.stop.cancelled() => {}
+        () = supervised.server.stop.cancelled() => {}
     }
 }
 
 /// Waits for demand for a stopped server.
-async fn wait_for_demand(upstream: &Upstream, reason: String) {
-    if upstream.state_log.record(UpstreamState::Stopped, &reason).is_some() {
-        tracing::info!(server = upstream.settings.name, "stopped until it is needed: {reason}");
+async fn wait_for_demand(supervised: &SupervisedServer, reason: String) {
+    if supervised.state_log.record(UpstreamState::Stopped, &reason).is_some() {
+        tracing::info!(server = supervised.name(), "stopped until it is needed: {reason}");
     }
     let reason = format!("{reason}; it is started when it is needed");
-    set_state(upstream, UpstreamState::Stopped, reason, None, Some(Instant::now()));
+    supervised.set_state(UpstreamState::Stopped, reason, None, Some(Instant::now()));
     tokio::select! {
         // A resource subscription needs a running server. List changes do not: a stopped server has none.
-        () = upstream.demand.wait_for_demand(|| upstream.is_subscribed()) => {}
-        () = upstream.stop.cancelled() => {}
+        () = supervised.pool.demand().wait_for_demand(|| !supervised.lists.resources.is_empty()) => {}
+        () = supervised.server.stop.cancelled() => {}
     }
     // The idle stop is no cause of a later failure.
-    upstream.status.send_modify(|status| status.reason = String::new());
-}
-
-/// Publishes the state and the times of the next attempt: without demand, and with demand (`wake`).
-pub(in crate::upstream) fn set_state(
-    upstream: &Upstream,
-    state: UpstreamState,
-    reason: String,
-    next_attempt: Option<Instant>,
-    wake: Option<Instant>,
-) {
-    let active = upstream.pool.shared();
-    let pid = active.as_ref().and_then(|active| active.link.pid());
-    let before = upstream.status.borrow().clone();
-    if state == UpstreamState::Ready {
-        upstream.stderr_history.forget_previous();
-    }
-    // The start of an outage stays the same through all failed attempts.
-    let away = if active.is_some() { None } else { before.disconnected_since.or_else(|| Some(Instant::now())) };
-    let since = before.state_since.filter(|_| before.state == state).or_else(|| Some(Instant::now()));
-    upstream.publish_state(state);
-    upstream.status.send_replace(UpstreamStatus {
-        state,
-        reason,
-        next_attempt,
-        demand_from: wake,
-        disconnected_since: away,
-        state_since: since,
-        pid,
-    });
+    supervised.server.status.send_modify(|status| status.reason = String::new());
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::upstream::UpstreamState;
+use crate::upstream::status::UpstreamState;
 
 /// Interval between lines about a lasting state.
 const REPEAT_AFTER: Duration = Duration::from_secs(3600);

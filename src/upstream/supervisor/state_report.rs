@@ -6,8 +6,8 @@ use tokio::time::Instant;
 
 use crate::model::ItemKind;
 use crate::upstream::pool::dial::UpstreamConnection;
-use crate::upstream::supervisor::set_state;
-use crate::upstream::{Upstream, UpstreamState};
+use crate::upstream::status::UpstreamState;
+use crate::upstream::supervisor::supervised::SupervisedServer;
 
 /// Failure to list a server in full.
 pub(in crate::upstream) struct ListFailure {
@@ -20,22 +20,22 @@ pub(in crate::upstream) struct ListFailure {
 
 /// Publishes whether the lists of a connected server were fetched.
 pub(in crate::upstream) fn report_lists(
-    upstream: &Upstream,
+    supervised: &SupervisedServer,
     active: &UpstreamConnection,
     listed: &Result<(), ListFailure>,
 ) {
-    let name = &upstream.settings.name;
-    let items = upstream.lists();
+    let name = supervised.name();
+    let items = supervised.lists.load();
     match listed {
         Ok(()) => {
             let tools = items.get(ItemKind::Tools).items.len();
-            if let Some(repeated) = upstream.state_log.record(UpstreamState::Ready, "") {
+            if let Some(repeated) = supervised.state_log.record(UpstreamState::Ready, "") {
                 tracing::info!(server = name, revision = active.revision, tools, repeated, "connected");
             }
-            set_state(upstream, UpstreamState::Ready, String::new(), None, None);
+            supervised.set_state(UpstreamState::Ready, String::new(), None, None);
         }
         Err(ListFailure { reason, .. }) => {
-            if let Some(repeated) = upstream.state_log.record(UpstreamState::Degraded, reason) {
+            if let Some(repeated) = supervised.state_log.record(UpstreamState::Degraded, reason) {
                 tracing::warn!(
                     server = name,
                     revision = active.revision,
@@ -43,18 +43,18 @@ pub(in crate::upstream) fn report_lists(
                     "connected, but not listed: {reason}"
                 );
             }
-            set_state(upstream, UpstreamState::Degraded, reason.clone(), None, None);
+            supervised.set_state(UpstreamState::Degraded, reason.clone(), None, None);
         }
     }
 }
 
 /// Publishes whether the circuit breaker is open.
-pub(in crate::upstream) fn report_breaker(upstream: &Upstream) {
-    let name = &upstream.settings.name;
-    match upstream.breaker.open_state() {
+pub(in crate::upstream) fn report_breaker(supervised: &SupervisedServer) {
+    let name = supervised.name();
+    match supervised.breaker.open_state() {
         Some(shut) => {
             if let Some(repeated) =
-                upstream.state_log.record(UpstreamState::Degraded, &format!("breaker: {}", shut.reason))
+                supervised.state_log.record(UpstreamState::Degraded, &format!("breaker: {}", shut.reason))
             {
                 tracing::warn!(
                     server = name,
@@ -64,9 +64,8 @@ pub(in crate::upstream) fn report_breaker(upstream: &Upstream) {
                     shut.reason
                 );
             }
-            upstream.context.metrics.breaker_opened.with_label_values(&[name]).inc();
-            set_state(
-                upstream,
+            supervised.server.metrics().breaker_opened.with_label_values(&[name]).inc();
+            supervised.set_state(
                 UpstreamState::Degraded,
                 format!("its calls keep failing: {}", shut.reason),
                 Some(Instant::now() + shut.remaining),
@@ -74,10 +73,10 @@ pub(in crate::upstream) fn report_breaker(upstream: &Upstream) {
             );
         }
         None => {
-            if let Some(repeated) = upstream.state_log.record(UpstreamState::Ready, "its calls succeed again") {
+            if let Some(repeated) = supervised.state_log.record(UpstreamState::Ready, "its calls succeed again") {
                 tracing::info!(server = name, repeated, "its calls succeed again");
             }
-            set_state(upstream, UpstreamState::Ready, String::new(), None, None);
+            supervised.set_state(UpstreamState::Ready, String::new(), None, None);
         }
     }
 }

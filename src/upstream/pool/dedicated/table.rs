@@ -1,24 +1,163 @@
-//! Queries of the table of dedicated connections, and their common close. Owns no state of its own. Does not dial or
-//! wait for a dial (`dedicated.rs`). Invariant: a connection that is removed here is closed, unless it becomes the
-//! shared one or has no session to end.
+//! Table of dedicated connections: one entry for each, from the begin of its dial. Owns the limit, the uses and the
+//! common close. Does not dial (`dedicated.rs`). Invariant: an entry that is removed here is closed, unless it becomes
+//! the shared one or has no session to end.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
-use super::{DedicatedConnection, DedicatedPool, close};
 use crate::json::ByteString;
-use crate::model::Caller;
+use crate::model::{Caller, Error, TaskState};
 use crate::revision::Era;
-use crate::upstream::SharingMode;
-use crate::upstream::pool::connect_budget::ConnectBudget;
-use crate::upstream::pool::dial::UpstreamConnection;
-use crate::upstream::pool::isolation;
-use crate::upstream::supervisor::backoff::{HEALTHY, ReconnectBackoff};
+use crate::telemetry::Metrics;
+use crate::upstream::lists::subscriptions::ConnectionOwner;
+use crate::upstream::pool::connect_budget::{BudgetDenied, ConnectBudget, CountedAttempt};
+use crate::upstream::pool::dial::{ConnectAs, UpstreamConnection};
+use crate::upstream::pool::isolation::{self, ConnectionLifetime};
+use crate::upstream::settings::{BackoffSettings, SharingMode};
+use crate::upstream::supervisor::backoff::{BackoffTable, ConnectCooldown, HEALTHY, ReconnectBackoff};
+use crate::upstream::supervisor::idle::IdleTracker;
+
+/// Request for a dedicated connection.
+pub(in crate::upstream) struct DedicatedRequest {
+    /// Key in the table.
+    pub(in crate::upstream) key: ByteString,
+    /// Parameters of the handshake.
+    pub(in crate::upstream) connect_as: ConnectAs,
+    /// Lifetime of the connection.
+    pub(in crate::upstream) lifetime: ConnectionLifetime,
+    /// Clients that the connection belongs to.
+    pub(in crate::upstream) owner: ConnectionOwner,
+}
+
+/// Dedicated connections of one server.
+#[derive(Clone, Default)]
+pub(in crate::upstream) struct DedicatedPool(Arc<Mutex<DedicatedTable>>);
+
+/// Entries of the pool, and what is known of those that ended.
+#[derive(Default)]
+pub(super) struct DedicatedTable {
+    connections: HashMap<ByteString, Arc<DedicatedConnection>>,
+    /// Backoff of connections that could not be opened, or broke.
+    pub(super) backoffs: BackoffTable,
+    /// Key of the connection whose last dial the server refused by an answer.
+    pub(super) refused: Option<ByteString>,
+    /// Attempts of all connections of the server.
+    attempts: ConnectBudget,
+}
+
+/// Entry of one connection, from the begin of its dial.
+pub(super) struct DedicatedConnection {
+    /// Result of the dial.
+    pub(super) opened: OnceLock<Result<Arc<UpstreamConnection>, Error>>,
+    /// Cancelled once the result is known.
+    pub(super) settled: CancellationToken,
+    /// Calls that have it, or wait for it. Changes from 0 only under the lock of the table.
+    use_count: AtomicUsize,
+    /// Time of the last call, and the tasks that run on the connection.
+    activity: IdleTracker,
+    /// Attempt that counts until a call on the connection was answered, or the connection lasts.
+    attempt: Mutex<Option<CountedAttempt>>,
+    /// Cancelled when another client gets the place, or the principal was revoked.
+    pub(super) evicted: CancellationToken,
+    /// Cancelled when the connection becomes the shared one.
+    pub(super) released: CancellationToken,
+}
+
+/// Guard of one use. The connection is in use until it is dropped.
+pub(in crate::upstream) struct UseGuard(pub(super) Arc<DedicatedConnection>);
+
+/// Result of a lookup in the table.
+pub(super) enum DedicatedLookup {
+    /// A connection, or a pending dial.
+    Existing(UseGuard),
+    /// A new entry, for which the caller must begin the dial.
+    New(UseGuard, ReconnectBackoff),
+    /// Too many dials are pending. The time says when to look again at the latest.
+    Busy(Instant),
+    /// The backoff forbids a dial for now.
+    CoolingDown(ConnectCooldown),
+    /// The limit is reached and every connection is in use.
+    Full,
+}
 
 impl DedicatedPool {
+    /// Returns the connection of this key, if it is open.
+    pub(super) fn try_get(&self, key: &ByteString) -> Option<(Arc<UpstreamConnection>, UseGuard)> {
+        let table = self.lock();
+        let lease = table.connections.get(key)?;
+        let active = lease.connection()?.clone();
+        Some((active, UseGuard::begin(lease)))
+    }
+
+    /// Takes the connection of this key into use. At the limit, the one that was unused longest is evicted.
+    pub(super) fn look_up(&self, claim: &DedicatedRequest, max: usize, backoff: BackoffSettings) -> DedicatedLookup {
+        let (key, mut table) = (&claim.key, self.lock());
+        if let Some(lease) = table.connections.get(key) {
+            return DedicatedLookup::Existing(UseGuard::begin(lease));
+        }
+        let oldest = if table.connections.len() >= max {
+            let unused = table.connections.iter().filter(|(_, lease)| lease.is_unused());
+            let oldest = unused.min_by_key(|(_, lease)| lease.activity.last_active()).map(|(key, _)| key.clone());
+            if oldest.is_none() {
+                return DedicatedLookup::Full;
+            }
+            oldest
+        } else {
+            None
+        };
+        // The budget concerns the whole server, the backoff below only this key.
+        let attempt = match table.attempts.try_begin(Instant::now()) {
+            Ok(attempt) => attempt,
+            Err(BudgetDenied::Pending(until)) => return DedicatedLookup::Busy(until),
+            Err(BudgetDenied::Failed(until)) => return DedicatedLookup::CoolingDown(table.backoffs.over_budget(until)),
+        };
+        let pace = match table.backoffs.try_begin(key, backoff, Instant::now()) {
+            Ok(pace) => pace,
+            Err(pause) => return DedicatedLookup::CoolingDown(pause),
+        };
+        // Evicted only now, when nothing can refuse the new connection any more.
+        if let Some(lease) = oldest.and_then(|oldest| table.connections.remove(&oldest)) {
+            lease.evicted.cancel();
+        }
+        let lease = Arc::new(DedicatedConnection::new(attempt));
+        let used = UseGuard::begin(&lease);
+        table.connections.insert(key.clone(), lease);
+        DedicatedLookup::New(used, pace)
+    }
+
+    /// Waits until a connection was unused for so long, and takes it out of the table.
+    pub(super) async fn evict_when_unused(
+        &self,
+        key: &ByteString,
+        lease: &Arc<DedicatedConnection>,
+        time: Duration,
+        otherwise: impl Fn() -> bool,
+    ) {
+        loop {
+            lease.activity.idle_for(time, || lease.use_count.load(Ordering::Acquire) > 0 || otherwise()).await;
+            let mut table = self.lock();
+            // A caller may have checked it out a moment ago.
+            if lease.use_count.load(Ordering::Acquire) == 0 {
+                table.remove(key, lease);
+                return;
+            }
+        }
+    }
+
+    pub(super) fn publish_count(&self, server: &str, metrics: &Metrics) {
+        let connections = i64::try_from(self.len()).unwrap_or(i64::MAX);
+        metrics.server_connections.with_label_values(&[server]).set(connections);
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, DedicatedTable> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Resets the backoff of a key after an attempt that was a mistake. Another may begin at once.
     pub(in crate::upstream) fn reset_backoff(&self, key: &ByteString) {
         self.lock().backoffs.reset(key);
@@ -141,4 +280,74 @@ impl DedicatedPool {
         }
         close(&all).await;
     }
+}
+
+impl DedicatedTable {
+    /// Removes a connection, unless another one took its place meanwhile.
+    pub(super) fn remove(&mut self, key: &ByteString, lease: &Arc<DedicatedConnection>) {
+        if self.connections.get(key).is_some_and(|there| Arc::ptr_eq(there, lease)) {
+            self.connections.remove(key);
+        }
+    }
+}
+
+impl DedicatedConnection {
+    fn new(attempt: CountedAttempt) -> Self {
+        DedicatedConnection {
+            opened: OnceLock::new(),
+            settled: CancellationToken::new(),
+            use_count: AtomicUsize::new(0),
+            activity: IdleTracker::default(),
+            attempt: Mutex::new(Some(attempt)),
+            evicted: CancellationToken::new(),
+            released: CancellationToken::new(),
+        }
+    }
+
+    /// Returns true if it may end to make room: neither a call nor a task has it.
+    fn is_unused(&self) -> bool {
+        self.use_count.load(Ordering::Acquire) == 0 && !self.activity.has_tasks()
+    }
+
+    /// Takes the attempt that opened the connection, if it still counts.
+    pub(super) fn take_attempt(&self) -> Option<CountedAttempt> {
+        self.attempt.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Returns the connection, while it is open.
+    pub(super) fn connection(&self) -> Option<&Arc<UpstreamConnection>> {
+        self.opened.get()?.as_ref().ok()
+    }
+}
+
+impl UseGuard {
+    /// Takes the connection into use. Call it under the lock of the table.
+    fn begin(lease: &Arc<DedicatedConnection>) -> Self {
+        lease.use_count.fetch_add(1, Ordering::AcqRel);
+        UseGuard(lease.clone())
+    }
+
+    /// Records what a call on the connection showed of a task.
+    pub(in crate::upstream) fn track_task(&self, task: &TaskState) {
+        self.0.activity.track_task(task);
+    }
+}
+
+impl Drop for UseGuard {
+    fn drop(&mut self) {
+        // Marked active before the count falls, so that an eviction sees the time of this use.
+        self.0.activity.mark_active();
+        // An answered call proves the connection.
+        if self.0.connection().is_some_and(|active| active.calls.was_answered())
+            && let Some(attempt) = self.0.take_attempt()
+        {
+            attempt.succeed();
+        }
+        self.0.use_count.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+async fn close(leases: &[Arc<DedicatedConnection>]) {
+    let open = leases.iter().filter_map(|lease| lease.connection());
+    futures_util::future::join_all(open.map(|active| active.link.close(Vec::new()))).await;
 }
