@@ -1,41 +1,29 @@
-//! Event loop of a connected server. Owns when its lists are fetched again and what becomes of its notifications.
-//! Does not connect (`supervisor`). Invariant: a list that fails keeps its last good items, and a notification
-//! stream stays open until its successor is.
+//! Event loop of a connected server. Owns the order of its events, and the reason why the connection ends. Does not
+//! connect (`supervisor`) or fetch lists itself (`refresh.rs`). Invariant: a notification stream stays open until its
+//! successor is.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::StreamExt;
 use tokio::time::Instant;
 
-use crate::model::{Error, ItemKind, McpErrorKind, Notification, NotificationStream, SubscriptionFilter};
-use crate::upstream::event::{UpstreamEvent, gateway_caller};
-use crate::upstream::lists::acknowledgement::{ACKNOWLEDGE_TIMEOUT, SETTLE_TIME, no_notifications, wait_acknowledged};
-use crate::upstream::lists::fetch::{self, ItemList};
+use crate::model::{ItemKind, Notification, NotificationStream};
+use crate::upstream::event::UpstreamEvent;
+use crate::upstream::lists::acknowledgement::{SETTLE_TIME, wait_acknowledged};
 use crate::upstream::pool::dial::UpstreamConnection;
-use crate::upstream::pool::suspicion::is_refused;
-use crate::upstream::settings::{BackoffSettings, ServerStart};
-use crate::upstream::status::UpstreamState;
+use crate::upstream::settings::ServerStart;
 use crate::upstream::supervisor::backoff;
 use crate::upstream::supervisor::health_check::HealthCheck;
+use crate::upstream::supervisor::refresh::{
+    check_alive, on_notification, open_subscription, refresh_and_report, refresh_lists, refuses_everything,
+    relist_interval, replace_subscription,
+};
+use crate::upstream::supervisor::refresh_state::RefreshState;
 use crate::upstream::supervisor::state_report::{ListFailure, report_breaker, report_lists};
 use crate::upstream::supervisor::supervised::SupervisedServer;
 
-/// Longest interval between fetches of the lists, even from servers that announce changes.
-const RELIST_INTERVAL: Duration = Duration::from_secs(300);
-/// Shortest interval between scheduled fetches, whatever the setting says.
-const RELIST_INTERVAL_MIN: Duration = Duration::from_secs(1);
-/// Interval that stands for "never" (a year): `Instant` has no infinity.
-const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Refusals of all lists in a row after which the server is connected anew.
 const REFUSALS_MAX: u32 = 3;
-/// Shortest interval between checks of whether a server that refuses calls refuses everything.
-const REFUSAL_CHECK_INTERVAL: Duration = Duration::from_secs(10);
-/// Longest time that a fetch of the lists waits for that acknowledgement.
-const ACKNOWLEDGE_WAIT: Duration = Duration::from_millis(250);
-/// Delay before a list is fetched again after a broken connection.
-const RETRY_DELAY: Duration = Duration::from_millis(100);
-
 /// Reason why a connection ended.
 pub(in crate::upstream) enum ConnectionEnd {
     /// The server is disconnected, or should be connected anew.
@@ -66,7 +54,7 @@ pub(in crate::upstream) async fn run_connected(
         reason = active.link.closed() => Err(ListFailure { reason: reason.to_string(), is_down: true, is_refused: false }),
         () = supervised.server.stop.cancelled() => Ok(()),
     };
-    due.on_listed(&listed, supervised);
+    due.on_listed(listed.is_ok(), || relist_interval(supervised));
     // A stop in the middle leaves lists that are incomplete. They must not be persisted as the whole.
     if listed.is_ok() && !supervised.server.stop.is_cancelled() {
         supervised.persist_lists(&active);
@@ -139,140 +127,6 @@ async fn wait_for_end(supervised: &SupervisedServer, active: &UpstreamConnection
     }
 }
 
-/// Returns the interval between scheduled fetches of the lists.
-fn relist_interval(supervised: &SupervisedServer) -> Duration {
-    let relist = supervised.server.peek_settings().relist;
-    // A server that announces changes needs only a safety net, so that a short setting does not load it.
-    let features = supervised.pool.description().map(|face| face.features);
-    if features.is_some_and(|features| fetch::announces_changes(&features)) {
-        return RELIST_INTERVAL.max(relist);
-    }
-    if relist.is_zero() { NEVER } else { relist.max(RELIST_INTERVAL_MIN) }
-}
-
-fn open_subscription(supervised: &SupervisedServer, active: &UpstreamConnection) -> NotificationStream {
-    let filter = SubscriptionFilter { uris: supervised.lists.resources.uris(), ..SubscriptionFilter::all() };
-    active.server.subscribe(&gateway_caller(), filter)
-}
-
-/// Timers and pending work of one connected server.
-struct RefreshState {
-    /// Time of the next fetch of all lists: soon after a failure, else after the regular interval.
-    relist: Instant,
-    failures: u32,
-    /// Time to open the notification stream again. `None` while it is open.
-    reopen_at: Option<Instant>,
-    /// Deadline for the acknowledgement of the stream, before the next one may replace it.
-    open_deadline: Instant,
-    /// True if no other stream delivered notifications while this one was opening.
-    is_only_stream: bool,
-    /// Lists that were fetched before the acknowledgement. A change at that moment was announced to nobody.
-    listed_early: Vec<ItemKind>,
-    /// Lists that changed and wait for `settles_at`, when they are fetched together.
-    changed: Vec<ItemKind>,
-    settles_at: Instant,
-    /// Streams in a row that ended without a notification.
-    silent_ends: u32,
-    /// Time of the last check of whether the server refuses everything.
-    refusal_checked: Option<Instant>,
-    backoff: BackoffSettings,
-}
-
-impl RefreshState {
-    /// Creates the state for a stream that was just opened.
-    fn new(backoff: BackoffSettings) -> Self {
-        let now = Instant::now();
-        let (listed_early, changed) = (Vec::new(), Vec::new());
-        let open_deadline = now + ACKNOWLEDGE_TIMEOUT;
-        RefreshState {
-            relist: now,
-            failures: 0,
-            reopen_at: None,
-            open_deadline,
-            is_only_stream: true,
-            listed_early,
-            changed,
-            settles_at: now,
-            silent_ends: 0,
-            refusal_checked: None,
-            backoff,
-        }
-    }
-
-    fn backoff_delay(&self, failures: u32) -> Duration {
-        backoff::backoff_delay(self.backoff, failures)
-    }
-
-    fn on_listed(&mut self, listed: &Result<(), ListFailure>, supervised: &SupervisedServer) {
-        self.failures = if listed.is_ok() { 0 } else { self.failures + 1 };
-        let pause = if listed.is_ok() { relist_interval(supervised) } else { self.backoff_delay(self.failures) };
-        self.relist = Instant::now() + pause;
-    }
-
-    /// Records that a stream is being opened. `alone`: no other stream delivers notifications meanwhile.
-    fn begin_opening(&mut self, alone: bool) {
-        (self.reopen_at, self.open_deadline, self.is_only_stream) = (None, Instant::now() + ACKNOWLEDGE_TIMEOUT, alone);
-        self.listed_early.clear();
-    }
-
-    /// Records that a list was fetched.
-    fn on_list_taken(&mut self, kind: ItemKind, notices: &NotificationStream) {
-        if self.is_only_stream && notices.is_pending() && !self.listed_early.contains(&kind) {
-            self.listed_early.push(kind);
-        }
-    }
-
-    /// Records that a list changed, and starts the settle window.
-    fn mark_changed(&mut self, kind: ItemKind) {
-        // The first change opens the window. Later ones do not prolong it.
-        if self.changed.is_empty() {
-            self.settles_at = Instant::now() + SETTLE_TIME;
-        }
-        if !self.changed.contains(&kind) {
-            self.changed.push(kind);
-        }
-    }
-
-    /// Takes the lists that changed.
-    fn take_changed(&mut self) -> Vec<ItemKind> {
-        let mut kinds = std::mem::take(&mut self.changed);
-        // Templates have no notification of their own: `notifications/resources/list_changed` covers both.
-        if kinds.contains(&ItemKind::Resources) && !kinds.contains(&ItemKind::Templates) {
-            kinds.push(ItemKind::Templates);
-        }
-        kinds
-    }
-
-    /// Handles the acknowledgement of a stream. `opened`: false if the time for it elapsed.
-    fn on_opened(&mut self, opened: bool) {
-        for kind in std::mem::take(&mut self.listed_early) {
-            if opened {
-                self.mark_changed(kind);
-            }
-        }
-    }
-
-    /// Handles one notification, or the end of the stream (`None`).
-    fn on_notification(
-        &mut self,
-        supervised: &SupervisedServer,
-        notices: &mut NotificationStream,
-        notice: Option<Notification>,
-    ) {
-        self.silent_ends = if notice.is_some() { 0 } else { self.silent_ends + 1 };
-        match notice {
-            Some(Notification::ListChanged(kind) | Notification::MaybeChanged(kind)) => self.mark_changed(kind),
-            Some(other) => publish(supervised, other),
-            None => {
-                // All lists are fetched again once there is another stream.
-                self.reopen_at = Some(Instant::now() + self.backoff_delay(self.silent_ends));
-                self.listed_early.clear();
-                notices.established = None;
-            }
-        }
-    }
-}
-
 async fn event_loop(
     supervised: &SupervisedServer,
     active: &Arc<UpstreamConnection>,
@@ -308,7 +162,7 @@ async fn event_loop(
                 continue;
             }
             notice = notices.stream.next(), if hear.is_none() => {
-                due.on_notification(supervised, notices, notice);
+                on_notification(supervised, notices, &mut due, notice);
                 continue;
             }
             () = tokio::time::sleep_until(due.settles_at), if !due.changed.is_empty() => due.take_changed(),
@@ -343,7 +197,7 @@ async fn event_loop(
         // Owners learn of a change only now, so that they find it in the shared lists.
         publish_dedicated(supervised);
         supervised.lists.relist_requests.completed();
-        due.on_listed(&listed, supervised);
+        due.on_listed(listed.is_ok(), || relist_interval(supervised));
         match listed {
             // Over HTTP the server is connected anew, in whatever era it speaks now. On a pipe that would end a child
             // and its calls.
@@ -357,200 +211,10 @@ async fn event_loop(
     }
 }
 
-/// Replaces the stream by one with the current resources. The new stream is acknowledged before the old one ends.
-fn replace_subscription(
-    supervised: &SupervisedServer,
-    active: &UpstreamConnection,
-    notices: &mut NotificationStream,
-    due: &mut RefreshState,
-) {
-    due.begin_opening(false);
-    let before = std::mem::replace(notices, no_notifications());
-    *notices = open_subscription(supervised, active).take_over_from(before);
-}
-
 /// Publishes list changes of dedicated connections, for the lists that were just fetched on their behalf.
 fn publish_dedicated(supervised: &SupervisedServer) {
     for (owner, kind) in supervised.lists.dedicated.relist_scheduler.completed() {
         supervised.server.emit(UpstreamEvent::ToOwner(owner, Box::new(Notification::ListChanged(kind))));
-    }
-}
-
-/// Publishes a notification of the server other than a change of its lists.
-fn publish(supervised: &SupervisedServer, notice: Notification) {
-    let news = match notice {
-        Notification::ResourceUpdated(uri, params) => UpstreamEvent::ResourceUpdated(uri, params),
-        Notification::ElicitationComplete(id, params) => UpstreamEvent::ElicitationCompleted(id, params),
-        Notification::TaskStatus(task) => UpstreamEvent::Task(task),
-        Notification::Log(level, params) => UpstreamEvent::Logged(level, params),
-        _ => return,
-    };
-    supervised.server.emit(news);
-}
-
-async fn refresh_and_report(
-    supervised: &SupervisedServer,
-    active: &Arc<UpstreamConnection>,
-    notices: &mut NotificationStream,
-    due: &mut RefreshState,
-    kinds: &[ItemKind],
-) -> Result<(), ListFailure> {
-    let before = supervised.lists.load();
-    let listed = tokio::select! {
-        listed = refresh_lists(supervised, active, notices, due, kinds) => listed,
-        () = supervised.server.stop.cancelled() => Ok(()),
-    };
-    // An open breaker has its own reason for the degraded state. A good fetch must not clear it.
-    let degraded = supervised.server.state() == UpstreamState::Degraded && supervised.breaker.open_state().is_none();
-    match &listed {
-        Ok(()) if degraded => report_lists(supervised, active, &listed),
-        Ok(()) => {}
-        Err(ListFailure { reason, .. }) => {
-            if let Some(repeated) = supervised.state_log.record(UpstreamState::Degraded, reason) {
-                tracing::warn!(server = supervised.name(), repeated, "not listed again: {reason}");
-            }
-        }
-    }
-    if listed.is_ok() && !supervised.server.stop.is_cancelled() {
-        supervised.persist_lists(active);
-    }
-    // The lists are replaced as a whole, so that the pointer tells whether one changed.
-    if !Arc::ptr_eq(&before, &supervised.lists.load()) {
-        supervised.server.emit(UpstreamEvent::ListsChanged);
-    }
-    listed
-}
-
-/// Checks whether a server that a call found disconnected is reachable. A pipe knows by itself. Over HTTP a list
-/// shows it.
-async fn check_alive(supervised: &SupervisedServer, active: &Arc<UpstreamConnection>) -> Result<(), String> {
-    if active.link.is_multiplexed() {
-        return Ok(());
-    }
-    let live = supervised.server.live_settings();
-    let first = tokio::time::timeout(live.connect_timeout, list_once(supervised, active, ItemKind::Tools)).await;
-    if first.is_ok_and(|listed| !is_down(&listed)) {
-        return Ok(());
-    }
-    // A slow first answer is no proof. The second attempt gets the full time of a list.
-    let limit = live.list_timeout;
-    tokio::time::sleep(RETRY_DELAY).await;
-    match tokio::time::timeout(limit, list_once(supervised, active, ItemKind::Tools)).await {
-        Ok(Err(error)) if error.kind == McpErrorKind::ServerDown => Err(error.to_string()),
-        Err(_) => Err(format!("no answer within {limit:?}")),
-        _ => Ok(()),
-    }
-}
-
-/// Fetches one list. Retries once where a connection broke.
-async fn list(supervised: &SupervisedServer, active: &UpstreamConnection, kind: ItemKind) -> Result<ItemList, Error> {
-    let listed = list_once(supervised, active, kind).await;
-    if active.link.is_multiplexed() || !is_down(&listed) {
-        return listed;
-    }
-    // One broken HTTP connection does not mean that the server is down.
-    tokio::time::sleep(RETRY_DELAY).await;
-    list_once(supervised, active, kind).await
-}
-
-async fn list_once(
-    supervised: &SupervisedServer,
-    active: &UpstreamConnection,
-    kind: ItemKind,
-) -> Result<ItemList, Error> {
-    fetch::list_all(&*active.server, kind, &supervised.server.settings.lists).await
-}
-
-fn is_down(listed: &Result<ItemList, Error>) -> bool {
-    listed.as_ref().is_err_and(|error| error.kind == McpErrorKind::ServerDown)
-}
-
-/// Checks whether a server that refused a call refuses everything. Returns the reason to connect anew.
-async fn refuses_everything(
-    supervised: &SupervisedServer,
-    active: &UpstreamConnection,
-    due: &mut RefreshState,
-) -> Option<String> {
-    // Limited in rate, because a forbidden call is typically repeated again and again.
-    if active.link.is_multiplexed() || due.refusal_checked.is_some_and(|at| at.elapsed() < REFUSAL_CHECK_INTERVAL) {
-        return None;
-    }
-    due.refusal_checked = Some(Instant::now());
-    let listing = list_once(supervised, active, ItemKind::Tools);
-    let listed = tokio::time::timeout(supervised.server.peek_settings().list_timeout, listing).await;
-    listed.ok()?.err().filter(is_refused).map(|error| error.to_string())
-}
-
-/// Waits for a future and reads the notification stream meanwhile: the stream opens only while it is read.
-async fn while_subscribed<T>(
-    supervised: &SupervisedServer,
-    notices: &mut NotificationStream,
-    due: &mut RefreshState,
-    done: impl Future<Output = T>,
-) -> T {
-    let mut done = std::pin::pin!(done);
-    loop {
-        tokio::select! {
-            // A stream that has ended would yield its end again and again.
-            notice = notices.stream.next(), if due.reopen_at.is_none() => due.on_notification(supervised, notices, notice),
-            done = &mut done => return done,
-        }
-    }
-}
-
-/// Fetches lists and publishes each one that succeeds. A list that fails keeps its last good items.
-async fn refresh_lists(
-    supervised: &SupervisedServer,
-    active: &UpstreamConnection,
-    notices: &mut NotificationStream,
-    due: &mut RefreshState,
-    kinds: &[ItemKind],
-) -> Result<(), ListFailure> {
-    // Subscribe before listing, so that no change falls in between. Lists fetched before the acknowledgement are
-    // fetched twice.
-    if due.is_only_stream && notices.is_pending() {
-        let opened = wait_acknowledged(notices.established.clone(), Instant::now() + ACKNOWLEDGE_WAIT);
-        while_subscribed(supervised, notices, due, opened).await;
-    }
-    let features = active.server.describe(&gateway_caller()).features;
-    let mut trouble: Option<ListFailure> = None;
-    let mut answered = false;
-    for kind in kinds.iter().copied() {
-        let list = if fetch::offers_list(&features, kind) {
-            let limit = supervised.server.peek_settings().list_timeout;
-            let listing = tokio::time::timeout(limit, list(supervised, active, kind));
-            match while_subscribed(supervised, notices, due, listing).await {
-                Ok(Ok(list)) => {
-                    due.on_list_taken(kind, notices);
-                    answered = true;
-                    list
-                }
-                Ok(Err(error)) => {
-                    let down = error.kind == McpErrorKind::ServerDown;
-                    let reason = format!("{}: {error}", kind.list_method());
-                    trouble = Some(ListFailure { reason, is_down: down, is_refused: true });
-                    // The other lists would fail for the same reason, each after its own timeout.
-                    if down {
-                        break;
-                    }
-                    continue;
-                }
-                Err(_) => {
-                    let (method, name) = (kind.list_method(), supervised.name());
-                    let reason = format!("{method} took longer than {limit:?} (servers.{name}.list_timeout)");
-                    trouble = Some(ListFailure { reason, is_down: false, is_refused: false });
-                    continue;
-                }
-            }
-        } else {
-            ItemList::default()
-        };
-        supervised.lists.record_listed(kind, &features, list);
-    }
-    match trouble {
-        // A server that answered one list does not refuse everything.
-        Some(trouble) => Err(ListFailure { is_refused: trouble.is_refused && !answered, ..trouble }),
-        None => Ok(()),
     }
 }
 
@@ -559,6 +223,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
 
     use serde_json::{Value, json};
     use tokio::sync::oneshot;
@@ -566,10 +231,12 @@ mod tests {
     use super::*;
     use crate::json::{ByteString, JsonObject, RawJson};
     use crate::model::{Call, McpMethod};
-    use crate::upstream::Upstream;
+    use crate::model::{Error, McpErrorKind};
+    use crate::upstream::supervisor::refresh::{ACKNOWLEDGE_WAIT, RELIST_INTERVAL};
     use crate::upstream::testing::{
         ChangingServer, ScriptedAnswer, ScriptedRequest, dialing, dialing_http, settings, settings_http,
     };
+    use crate::upstream::{Upstream, UpstreamState};
     use moongate_testing as testing;
 
     /// HTTP server with sessions.

@@ -7,6 +7,8 @@ pub(in crate::upstream) mod backoff;
 pub(in crate::upstream) mod connected;
 pub(in crate::upstream) mod health_check;
 pub(in crate::upstream) mod idle;
+mod refresh;
+mod refresh_state;
 pub(in crate::upstream) mod state_log;
 pub(in crate::upstream) mod state_report;
 pub(in crate::upstream) mod stderr_history;
