@@ -6,8 +6,6 @@ mod call;
 mod context;
 mod event;
 mod lists;
-#[cfg(test)]
-mod memory;
 mod pool;
 mod server;
 mod settings;

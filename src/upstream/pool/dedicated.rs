@@ -146,11 +146,11 @@ mod tests {
     use crate::model::{Outcome, TaskState, TaskStatus};
     use crate::revision::Era;
     use crate::upstream::lists::subscriptions::ConnectionOwner;
-    use crate::upstream::memory::{MemoryServer, ServerBehaviour, call};
     use crate::upstream::pool::dedicated::task::UNUSED_TIME;
     use crate::upstream::pool::dial::ConnectAs;
     use crate::upstream::pool::isolation::ConnectionLifetime;
     use crate::upstream::settings::{BackoffSettings, ServerStart, SharingMode};
+    use crate::upstream::testing::memory::{MemoryServer, ServerBehaviour, call};
     use moongate_testing as testing;
 
     fn key(text: &str) -> ByteString {

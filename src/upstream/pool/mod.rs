@@ -512,7 +512,7 @@ fn can_request_input(active: &UpstreamConnection, era: Era) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upstream::memory::{MemoryServer, ServerBehaviour, tool};
+    use crate::upstream::testing::memory::{MemoryServer, ServerBehaviour, tool};
     use moongate_testing as testing;
 
     /// Caller without a concurrency permit.
