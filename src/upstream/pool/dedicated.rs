@@ -1,8 +1,8 @@
-//! Dedicated connections: those of one session or one principal, and the one in the other era. Owns their table, its
-//! limit, and the task of each connection from dial to close. Does not decide how often one is dialed (`backoff.rs`).
-//! Invariant: a connection of one client is never used by another, and every open connection is in the table or about
-//! to close. It closes with its client's session, on a break, after an idle time, when its principal is revoked, or to
-//! make room while it is unused.
+//! Dedicated connections: those of one session or one principal, and the one in the other era. Owns how a caller gets
+//! one: from the table (`table.rs`), or by a task that dials it (`task.rs`). Does not decide how often one is dialed
+//! (`backoff.rs`). Invariant: a connection of one client is never used by another, and every open connection is in the
+//! table or about to close. It closes with its client's session, on a break, after an idle time, when its principal is
+//! revoked, or to make room while it is unused.
 
 pub(in crate::upstream) mod table;
 mod task;
