@@ -109,12 +109,12 @@ fn files_are_small_and_say_what_they_are_for() {
 
 /// A word and the places (files or folders below `src/`, or crates) where it may stand; beside these, the date of each revision.
 const PLACES: [(&str, &[&str]); 13] = [
-    ("\"mcp-", &["revision/", "mock/"]),
-    ("\"Mcp-", &["revision/", "mock/"]),
-    ("io.modelcontextprotocol/", &["revision/", "mock/"]),
-    ("-32002", &["revision/", "mock/"]),
-    ("-3202", &["revision/", "mock/"]),
-    ("-32042", &["revision/", "mock/"]),
+    ("\"mcp-", &["protocol/", "mock/"]),
+    ("\"Mcp-", &["protocol/", "mock/"]),
+    ("io.modelcontextprotocol/", &["protocol/", "mock/"]),
+    ("-32002", &["protocol/", "mock/"]),
+    ("-3202", &["protocol/", "mock/"]),
+    ("-32042", &["protocol/", "mock/"]),
     ("axum::", &["front/", "admin/"]),
     ("process::Command", &["transport/stdio.rs", "transport/reaper.rs", "mock/"]),
     ("prometheus::", &["telemetry/"]),
@@ -129,7 +129,7 @@ fn words_stand_where_they_belong() {
     let mut problems = Vec::new();
     let mut seen = BTreeMap::new();
     for source in sources() {
-        let dates = SUPPORTED.map(|date| (date, &["revision/", "mock/"][..]));
+        let dates = SUPPORTED.map(|date| (date, &["protocol/", "mock/"][..]));
         for (word, places) in PLACES.into_iter().chain(dates) {
             for (n, _) in lines(&source).filter(|(_, line)| line.contains(word)) {
                 *seen.entry(word).or_insert(0) += 1;

@@ -1,0 +1,110 @@
+//! Call that its server runs as a task, for a client without tasks: the gateway awaits the result.
+//!
+//! Owns the order: the call, then its task, then the result. Does not know the wire form of either. Invariant: a client
+//! that disconnects, or a timeout, cancels the task.
+
+use std::time::Duration;
+
+use futures_util::stream;
+use tokio::time::{Instant, timeout_at};
+
+use moongate_jsonrpc::json::ByteString;
+use moongate_model::{Error, Exchange, ExchangeEvent};
+
+/// Time limit for a user to answer a task's input request. The call's own time stands still meanwhile.
+const INPUT_TIME_MAX: Duration = Duration::from_secs(600);
+
+/// Function that cancels a task.
+type CancelTask = Box<dyn FnOnce(&ByteString) + Send>;
+
+/// Functions for the task that a call became.
+pub(super) struct TaskHooks {
+    /// Awaits the task's result.
+    pub(super) wait: Box<dyn FnOnce(&ByteString) -> Exchange + Send>,
+    /// Cancels the task before its end.
+    pub(super) cancel: CancelTask,
+    /// Time limit for the task.
+    pub(super) timeout: Duration,
+    /// Error after that time.
+    pub(super) timeout_error: Error,
+}
+
+struct TaskAsCall {
+    exchange: Exchange,
+    hooks: Option<TaskHooks>,
+    /// Running task with its cancellation and its timeout error. `None` before it exists and after its end.
+    task: Option<(ByteString, CancelTask, Error)>,
+    timeout: Duration,
+    deadline: Option<Instant>,
+    finished: bool,
+}
+
+/// Wraps a call's exchange: if its result is a task, the exchange continues to the task's result.
+pub(super) fn await_task(call: Exchange, steps: TaskHooks) -> Exchange {
+    let driven = TaskAsCall {
+        exchange: call,
+        timeout: steps.timeout,
+        hooks: Some(steps),
+        task: None,
+        deadline: None,
+        finished: false,
+    };
+    Exchange::new(stream::unfold(driven, |mut driven| async move { driven.next().await.map(|event| (event, driven)) }))
+}
+
+impl TaskAsCall {
+    async fn next(&mut self) -> Option<ExchangeEvent> {
+        if self.finished {
+            return None;
+        }
+        loop {
+            let event = match self.deadline {
+                None => self.exchange.next_event().await,
+                Some(deadline) => match timeout_at(deadline, self.exchange.next_event()).await {
+                    Ok(event) => event,
+                    Err(_) => return Some(self.time_out()),
+                },
+            };
+            match event {
+                ExchangeEvent::Done(Ok(outcome)) if outcome.task.is_some() && self.hooks.is_some() => {
+                    let (Some(task), Some(steps)) = (outcome.task, self.hooks.take()) else { continue };
+                    // The call's exchange ends here. The same stream goes on with the task's events.
+                    self.exchange = (steps.wait)(&task.id);
+                    self.task = Some((task.id, steps.cancel, steps.timeout_error));
+                    self.deadline = Some(Instant::now() + self.timeout);
+                }
+                ExchangeEvent::Done(end) => {
+                    self.finished = true;
+                    self.task = None;
+                    return Some(ExchangeEvent::Done(end));
+                }
+                ExchangeEvent::InputRequired(ask) => {
+                    // Only a task has a deadline here. The call before it bounds its own time.
+                    self.deadline = self.deadline.map(|_| Instant::now() + INPUT_TIME_MAX + self.timeout);
+                    return Some(ExchangeEvent::InputRequired(ask));
+                }
+                notice @ ExchangeEvent::Notification(_) => return Some(notice),
+            }
+        }
+    }
+
+    fn time_out(&mut self) -> ExchangeEvent {
+        self.finished = true;
+        let late = self.cancel().unwrap_or_else(|| Error::internal("a task was late before it was there"));
+        ExchangeEvent::Done(Err(late))
+    }
+
+    fn cancel(&mut self) -> Option<Error> {
+        let (id, cancel, late) = self.task.take()?;
+        cancel(&id);
+        Some(late)
+    }
+}
+
+impl Drop for TaskAsCall {
+    fn drop(&mut self) {
+        if tokio::runtime::Handle::try_current().is_ok() {
+            self.cancel();
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Time limits of calls on one server, shared by all its connections.
+//!
+//! Owns the limits, the timers and the side traffic. Does not cancel calls. Invariant: a change applies to calls that
+//! begin after it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::lazy_timer::TimerPool;
+use crate::side_traffic::SideTraffic;
+
+/// Time limits and side traffic shared by all connections to a server.
+///
+/// A change applies to calls that begin after it.
+#[derive(Debug)]
+pub struct CallTimeouts {
+    call_ms: AtomicU64,
+    input_ms: AtomicU64,
+    timers: Arc<TimerPool>,
+    side_traffic: SideTraffic,
+}
+
+impl CallTimeouts {
+    /// Creates the limits. `call` covers a call from sending to its end, `ask` a user's answer to an input request.
+    pub fn new(call: Duration, ask: Duration) -> Self {
+        let (call_ms, ask_ms) = (AtomicU64::new(0), AtomicU64::new(0));
+        let times =
+            CallTimeouts { call_ms, input_ms: ask_ms, timers: Arc::default(), side_traffic: SideTraffic::default() };
+        times.update(call, ask);
+        times
+    }
+
+    /// Changes both limits.
+    pub fn update(&self, call: Duration, ask: Duration) {
+        // At least 1 ms: a limit of zero would end every call at once.
+        let whole = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1);
+        self.call_ms.store(whole(call), Ordering::Relaxed);
+        self.input_ms.store(whole(ask), Ordering::Relaxed);
+    }
+
+    /// Returns the timers of the server's calls.
+    pub fn timers(&self) -> &Arc<TimerPool> {
+        &self.timers
+    }
+
+    /// Returns the side traffic: messages that no call waits for.
+    pub(super) fn side_traffic(&self) -> &SideTraffic {
+        &self.side_traffic
+    }
+
+    /// Returns the time limit of a call.
+    pub fn call(&self) -> Duration {
+        Duration::from_millis(self.call_ms.load(Ordering::Relaxed))
+    }
+
+    /// Returns the time limit for a user to answer an input request.
+    pub fn input(&self) -> Duration {
+        Duration::from_millis(self.input_ms.load(Ordering::Relaxed))
+    }
+}

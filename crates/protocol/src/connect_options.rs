@@ -1,0 +1,38 @@
+//! Options of a connection to a server.
+//!
+//! Owns what both eras need to open one and to run calls on it. Does not read the config. Invariant: they do not change
+//! while the connection is open; `CallTimeouts` may.
+
+use std::sync::Arc;
+
+use crate::call_timeouts::CallTimeouts;
+use crate::era::Era;
+use moongate_jsonrpc::json::RawJson;
+use moongate_telemetry::Metrics;
+
+/// Options for connecting to a server.
+#[derive(Clone)]
+pub struct ConnectOptions {
+    /// Name of the server in the config, for messages.
+    pub server: String,
+    /// Revision to use without a probe; one of [`SUPPORTED`](super::SUPPORTED).
+    pub revision: Option<&'static str>,
+    /// Era of the last successful connection.
+    pub era: Option<Era>,
+    /// Era to try first on a pipe if none is known.
+    pub preferred_era: Option<Era>,
+    /// Capabilities for a connection that declares them once for all clients: a JSON object.
+    pub capabilities: RawJson,
+    /// Gateway's own `Implementation`.
+    pub client_info: RawJson,
+    /// Time limits of calls.
+    pub timeouts: Arc<CallTimeouts>,
+    /// Limit in bytes of server messages that wait for clients, including the requests of tasks.
+    pub max_backlog: usize,
+    /// Metrics of the gateway.
+    pub metrics: Arc<Metrics>,
+    /// Tracker of sessions that are being closed.
+    pub closing: tokio_util::task::TaskTracker,
+    /// Session that an earlier process left.
+    pub persisted_session: Option<RawJson>,
+}

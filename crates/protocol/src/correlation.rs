@@ -1,0 +1,693 @@
+//! Table of open calls on one connection, and the choice of the call that a message belongs to.
+//!
+//! Owns the request ids of one connection and the caller behind each. Does not move messages. Invariant: a message that
+//! could belong to two callers goes to neither.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::attribution::{CallCandidate, CallTarget, InputRecord, InputTargets};
+use crate::side_queue::SideQueue;
+use moongate_jsonrpc::json::ByteString;
+use moongate_jsonrpc::message::{RpcMessage, RpcRequest};
+use moongate_model::{Caller, ClientCapabilities, InputKind, Principal};
+use moongate_session::store::unix_now;
+
+/// Time for which a server may still send messages about a cancelled call.
+const CANCELLED_TIME: Duration = Duration::from_secs(60);
+/// Limit of clients remembered with cancelled calls. Calls of further clients share one entry without an owner.
+const CANCELLED_MAX: usize = 256;
+
+/// The open calls of one connection.
+#[derive(Clone, Default)]
+pub struct PendingCalls(Arc<PendingTable>);
+
+#[derive(Default)]
+struct PendingTable {
+    open: Mutex<BTreeMap<u64, PendingCall>>,
+    /// Calls cancelled before their response. The server may not have read that yet and still send requests for them.
+    cancelled: Mutex<VecDeque<CancelledCall>>,
+    last: AtomicU64,
+    /// True once the server has answered a call.
+    answered: AtomicBool,
+    /// Record of input requests from this server.
+    record: InputRecord,
+    /// Targets of calls that received an input request while no other call was open.
+    input_targets: Mutex<InputTargets>,
+    /// Number of input requests without a response from their users.
+    open_inputs: AtomicUsize,
+    /// Notified for each call that timed out while the server was silent.
+    silent: Notify,
+}
+
+/// Facts about one open call.
+struct PendingCall {
+    capabilities: ClientCapabilities,
+    logs: LogInterest,
+    target: CallTarget,
+    /// Number of input requests that the call received.
+    input_count: u32,
+    /// Last request id in use when the call received its latest input request.
+    last_input_at: u64,
+    /// Number of input requests that the user has not answered yet.
+    open_inputs: u32,
+    /// Owner of the call. `None` for the gateway's own calls.
+    owner: Option<CallOwner>,
+    /// Task whose result the call awaits, and a second progress token for that task.
+    task: Option<(ByteString, Option<u64>)>,
+    /// Queue for server requests that arrive on another stream than the call's own.
+    side_queue: Option<SideQueue>,
+}
+
+/// Cancelled calls of one client.
+struct CancelledCall {
+    /// Owner of the calls. `None` for the shared entry of clients beyond the limit.
+    owner: Option<CallOwner>,
+    /// True if one of the calls could receive an input request.
+    accepts_input: bool,
+    /// Last request id at that moment. A response to a later request proves that the server read the cancellation.
+    last: u64,
+    /// True once the server has read the cancellation. A tool may continue all the same. Calls of the same principal
+    /// ignore that; calls of other principals wait for [`CANCELLED_TIME`].
+    is_read: bool,
+    until: Instant,
+}
+
+impl CancelledCall {
+    /// True if a message that seems to be about `other` may come from these calls.
+    fn may_concern(&self, other: Option<&CallOwner>) -> bool {
+        match (&self.owner, other) {
+            (Some(own), Some(other)) if own.principal == other.principal => own != other && !self.is_read,
+            _ => true,
+        }
+    }
+}
+
+/// Owner of a call: one session, or a principal without sessions.
+///
+/// Calls of one owner may see each other's messages. Clients without sessions differ by their principals alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct CallOwner {
+    principal: u32,
+    session: Option<ByteString>,
+}
+
+/// Relation between a call and the log messages on a shared pipe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LogInterest {
+    /// No log message is about it. The call is the gateway's own, or its revision forbids logs that were not requested.
+    Never,
+    /// Log messages may be about it, and this principal does not want them.
+    Unwanted(u32),
+    /// Log messages may be about it, and this principal wants them.
+    Wanted(u32),
+}
+
+/// Handle of one open call. Dropping it removes the call from the table.
+pub(super) struct CallEntry {
+    calls: PendingCalls,
+    pub(super) id: u64,
+    /// Queue for server requests that arrived on another stream.
+    pub(super) side_queue: Option<SideQueue>,
+}
+
+/// Guard of an input request that waits for its user.
+pub(super) struct InputGuard {
+    calls: PendingCalls,
+    id: u64,
+}
+
+impl Drop for InputGuard {
+    fn drop(&mut self) {
+        self.calls.0.open_inputs.fetch_sub(1, Ordering::Relaxed);
+        if let Some(call) = self.calls.lock().get_mut(&self.id) {
+            call.open_inputs = call.open_inputs.saturating_sub(1);
+        }
+    }
+}
+
+impl PendingCalls {
+    /// Creates the table for one connection to a server whose input requests go to `record`.
+    pub fn with_record(record: InputRecord) -> Self {
+        PendingCalls(Arc::new(PendingTable { record, ..PendingTable::default() }))
+    }
+
+    /// Continues with ids above all that another process may have used in the same session.
+    ///
+    /// "The request ID **MUST NOT** have been previously used by the requestor within the same session"
+    /// (2025-11-25/basic/index.mdx, Requests).
+    pub(super) fn continue_ids(&self) {
+        // Seconds shifted by 20 bits leave a million ids for each second of the previous process.
+        self.0.last.store(unix_now() << 20, Ordering::Relaxed);
+    }
+
+    /// Opens a call. Its id is also its progress token.
+    pub(super) fn open(&self, caller: &Caller, logs: LogInterest, target: CallTarget) -> CallEntry {
+        let id = self.next_id();
+        // A call that accepts no input requests needs no side queue.
+        let injected = (caller.capabilities != ClientCapabilities::default()).then(SideQueue::default);
+        let (can, whose, injected) = (caller.capabilities, owner_of(caller), injected.clone());
+        let open = PendingCall {
+            capabilities: can,
+            logs,
+            target,
+            input_count: 0,
+            last_input_at: 0,
+            open_inputs: 0,
+            owner: whose,
+            task: None,
+            side_queue: injected.clone(),
+        };
+        self.lock().insert(id, open);
+        CallEntry { calls: self.clone(), id, side_queue: injected }
+    }
+
+    /// Opens a subscription, whose messages carry its id.
+    pub(super) fn open_subscription(&self) -> CallEntry {
+        let id = self.next_id();
+        let (can, logs, target) = (ClientCapabilities::default(), LogInterest::Never, CallTarget::default());
+        let open = PendingCall {
+            capabilities: can,
+            logs,
+            target,
+            input_count: 0,
+            last_input_at: 0,
+            open_inputs: 0,
+            owner: None,
+            task: None,
+            side_queue: None,
+        };
+        self.lock().insert(id, open);
+        CallEntry { calls: self.clone(), id, side_queue: None }
+    }
+
+    /// Delivers a server request that arrived on no call's stream to the only call that it can be about.
+    ///
+    /// Returns the request if there is no such call, or several.
+    pub(super) fn deliver_request(&self, request: RpcRequest) -> Result<(), RpcRequest> {
+        let kind = InputKind::classify(&request.method, &request.params);
+        let Some(id) = self.sole_candidate(|open| open.side_queue.is_some() && open.capabilities.supports(kind)) else {
+            return Err(request);
+        };
+        self.push(id, request)
+    }
+
+    /// Delivers an input request that went to the wrong call of a client to another call of that client.
+    pub(super) fn redeliver_request(&self, caller: &Caller, request: RpcRequest) -> Result<(), RpcRequest> {
+        let (kind, mine) = (InputKind::classify(&request.method, &request.params), owner_of(caller));
+        let fits =
+            |open: &PendingCall| open.side_queue.is_some() && open.capabilities.supports(kind) && open.owner == mine;
+        match self.sole_candidate(fits) {
+            Some(id) => self.push(id, request),
+            None => Err(request),
+        }
+    }
+
+    /// Delivers a task's request to the call that awaits the task. Returns the request if there is none.
+    pub(super) fn deliver_task_request(&self, task: &str, request: RpcRequest) -> Result<(), RpcRequest> {
+        match self.find_by_task(task) {
+            Some(id) => self.push(id, request),
+            None => Err(request),
+        }
+    }
+
+    fn push(&self, id: u64, request: RpcRequest) -> Result<(), RpcRequest> {
+        let injected = self.lock().get(&id).and_then(|open| open.side_queue.clone());
+        // The queue may be full, or the call may have ended since it was picked.
+        match injected {
+            Some(injected) if injected.push(RpcMessage::Request(request.clone())) => Ok(()),
+            _ => Err(request),
+        }
+    }
+
+    /// Finds the call that awaits a task.
+    fn find_by_task(&self, task: &str) -> Option<u64> {
+        let waits = |open: &PendingCall| open.task.as_ref().is_some_and(|(id, _)| id.as_str() == task);
+        self.lock().iter().find(|(_, open)| waits(open)).map(|(id, _)| *id)
+    }
+
+    /// Finds the call that this progress token belongs to.
+    fn find_by_token(&self, token: u64) -> Option<u64> {
+        let open = self.lock();
+        let named = |call: &PendingCall| call.task.as_ref().is_some_and(|(_, also)| *also == Some(token));
+        // A call's own token is its id. Only the second token of a task needs the search.
+        if open.contains_key(&token) {
+            return Some(token);
+        }
+        open.iter().find(|(_, call)| named(call)).map(|(id, _)| *id)
+    }
+
+    /// Returns an id for a request of the gateway's own. No notification is about such a request.
+    pub(super) fn next_id(&self) -> u64 {
+        self.0.last.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// True if another client has an open call that an input request could be about. Clients are told apart by owner.
+    pub fn has_other_clients(&self, caller: &Caller) -> bool {
+        let (mine, able) = (owner_of(caller), caller.capabilities != ClientCapabilities::default());
+        // Two calls can be confused only if one of them accepts input requests.
+        let other = |open: &PendingCall| {
+            open.owner.is_some() && open.owner != mine && (able || open.capabilities != ClientCapabilities::default())
+        };
+        self.lock().values().any(other)
+            || self.any_cancelled(|gone| gone.may_concern(mine.as_ref()) && (able || gone.accepts_input))
+    }
+
+    /// True if the server may still send messages about calls that this client cancelled.
+    pub(super) fn has_unread_cancellations(&self, caller: &Caller) -> bool {
+        let mine = owner_of(caller);
+        self.any_cancelled(|gone| gone.owner == mine && !gone.is_read)
+    }
+
+    /// Marks cancellations as read: a response to `id` proves that the server has read everything sent before it.
+    pub(super) fn mark_read(&self, id: u64) {
+        let mut gone = self.0.cancelled.lock().unwrap_or_else(PoisonError::into_inner);
+        // A server reads its pipe in order, so the response covers every earlier message.
+        for gone in gone.iter_mut().filter(|gone| gone.last < id) {
+            gone.is_read = true;
+        }
+    }
+
+    /// True if the server ever answered a call.
+    pub fn was_answered(&self) -> bool {
+        self.0.answered.load(Ordering::Relaxed)
+    }
+
+    /// True if no client call is open.
+    pub fn is_idle(&self) -> bool {
+        !self.lock().values().any(|open| open.owner.is_some())
+    }
+
+    /// True if the server may be silent for longer than a call timeout: a user is answering, or a task is awaited.
+    pub fn may_be_silent(&self) -> bool {
+        self.0.open_inputs.load(Ordering::Relaxed) > 0 || self.lock().values().any(|open| open.task.is_some())
+    }
+
+    /// Reports a call that timed out while nothing at all arrived from the server.
+    pub(super) fn report_silence(&self) {
+        self.0.silent.notify_one();
+    }
+
+    /// Waits for the next such report.
+    pub async fn wait_for_silence(&self) {
+        self.0.silent.notified().await;
+    }
+
+    /// Marks a call as waiting for its user until the guard is dropped.
+    pub(super) fn begin_input(&self, id: u64) -> InputGuard {
+        self.0.open_inputs.fetch_add(1, Ordering::Relaxed);
+        if let Some(call) = self.lock().get_mut(&id) {
+            call.open_inputs += 1;
+        }
+        InputGuard { calls: self.clone(), id }
+    }
+
+    /// Finds the open call that a message is about.
+    pub(super) fn find_call(&self, message: &RpcMessage) -> Option<u64> {
+        match message {
+            RpcMessage::Response(_) => None,
+            RpcMessage::Notification(n) if &*n.method == "notifications/progress" => {
+                let token = std::str::from_utf8(n.params.get("progressToken")?.bytes()).ok()?.parse().ok()?;
+                self.find_by_token(token)
+            }
+            RpcMessage::Notification(n) if &*n.method == "notifications/message" => self.sole_log_recipient(),
+            // Subscriptions of 2026-07-28 carry the id of their request in `_meta`.
+            RpcMessage::Notification(n) => subscription_of(&n.params),
+            RpcMessage::Request(r) => {
+                if let Some(task) = super::legacy::task_of(&r.params) {
+                    return self.find_by_task(&task);
+                }
+                let kind = InputKind::classify(&r.method, &r.params);
+                if kind != InputKind::Other && !self.is_idle() {
+                    self.0.record.record();
+                }
+                // If no client supports the request, the only open call shall fail with the name of the missing
+                // capability.
+                self.sole_candidate(|open| open.capabilities.supports(kind))
+                    .or_else(|| self.sole_call(|open| !open.capabilities.supports(kind)))
+            }
+        }
+    }
+
+    /// Picks the call that a server request without a call id belongs to.
+    ///
+    /// Returns `None` if another client has a call open that the request could come from. Among several calls of one
+    /// client the likeliest call gets it, since the client is the same.
+    fn sole_candidate(&self, fits: impl Fn(&PendingCall) -> bool) -> Option<u64> {
+        let mut open = self.lock();
+        let whose = open.values().find(|call| fits(call))?.owner.clone();
+        if whose.is_none() || open.values().any(|call| call.owner.is_some() && call.owner != whose) {
+            return None;
+        }
+        // Until the server has read a cancellation, it sends no request for calls that were sent after it.
+        let (mut another, mut unread) = (false, u64::MAX);
+        self.for_each_cancelled(|gone| {
+            another |= gone.may_concern(whose.as_ref());
+            if gone.owner == whose && !gone.is_read {
+                unread = unread.min(gone.last);
+            }
+        });
+        if another {
+            return None;
+        }
+        let fitting = open.iter().filter(|(id, call)| fits(call) && **id <= unread);
+        let candidate = |(id, call): (&u64, &PendingCall)| CallCandidate {
+            id: *id,
+            target: call.target,
+            input_count: call.input_count,
+            waits_since: (call.open_inputs > 0).then_some(call.last_input_at),
+        };
+        let candidates: Vec<CallCandidate> = fitting.map(candidate).collect();
+        let mut targets = self.0.input_targets.lock().unwrap_or_else(PoisonError::into_inner);
+        let id = targets.pick(&candidates)?;
+        let alone = unread == u64::MAX && open.values().filter(|call| call.owner.is_some()).count() == 1;
+        let picked = open.get_mut(&id)?;
+        picked.input_count = picked.input_count.saturating_add(1);
+        picked.last_input_at = self.0.last.load(Ordering::Relaxed);
+        // Only an unambiguous case is recorded for later choices.
+        if alone {
+            targets.record(picked.target);
+        }
+        Some(id)
+    }
+
+    /// Returns the only client call if it matches `such`.
+    fn sole_call(&self, such: impl Fn(&PendingCall) -> bool) -> Option<u64> {
+        let id = self.sole_match(|open| open.owner.is_some())?;
+        let whose = self.lock().get(&id).filter(|open| such(open))?.owner.clone();
+        (!self.any_cancelled(|gone| gone.may_concern(whose.as_ref()))).then_some(id)
+    }
+
+    /// True if a matching call was cancelled so recently that the server may still send messages about it.
+    fn any_cancelled(&self, such: impl Fn(&CancelledCall) -> bool) -> bool {
+        let mut any = false;
+        self.for_each_cancelled(|gone| any |= such(gone));
+        any
+    }
+
+    fn for_each_cancelled(&self, mut look: impl FnMut(&CancelledCall)) {
+        let mut all = self.0.cancelled.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        // Expired entries leave here: every read of the list passes through this function.
+        all.retain(|gone| gone.until > now);
+        all.iter().for_each(&mut look);
+    }
+
+    /// Picks the call for a log message, which carries no call id.
+    ///
+    /// That is the only call that wants logs, unless the message could be about another principal.
+    fn sole_log_recipient(&self) -> Option<u64> {
+        let id = self.sole_match(|open| matches!(open.logs, LogInterest::Wanted(_)))?;
+        let open = self.lock();
+        let whose = |logs| match logs {
+            LogInterest::Never => None,
+            LogInterest::Unwanted(principal) | LogInterest::Wanted(principal) => Some(principal),
+        };
+        let principal = whose(open.get(&id)?.logs);
+        let alone = open.values().filter_map(|call| whose(call.logs)).all(|other| Some(other) == principal);
+        let others = |gone: &CancelledCall| gone.owner.as_ref().map(|whose| whose.principal) != principal;
+        (alone && !self.any_cancelled(others)).then_some(id)
+    }
+
+    fn sole_match(&self, fits: impl Fn(&PendingCall) -> bool) -> Option<u64> {
+        let open = self.lock();
+        let mut fitting = open.iter().filter(|(_, call)| fits(call)).map(|(id, _)| *id);
+        match (fitting.next(), fitting.next()) {
+            (Some(id), None) => Some(id),
+            _ => None,
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, PendingCall>> {
+        self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl CallEntry {
+    /// Records that the call was cancelled before its response.
+    pub(super) fn mark_cancelled(&self) {
+        let open = self.calls.lock();
+        let Some(call) = open.get(&self.id) else { return };
+        let (Some(whose), able) = (call.owner.clone(), call.capabilities != ClientCapabilities::default()) else {
+            return;
+        };
+        let last = self.calls.0.last.load(Ordering::Relaxed);
+        let until = Instant::now() + CANCELLED_TIME;
+        let mut gone = self.calls.0.cancelled.lock().unwrap_or_else(PoisonError::into_inner);
+        gone.retain(|gone| gone.until > Instant::now());
+        // A client must not push out other entries by cancelling many calls: they would be forgotten too early.
+        let known = gone.iter().any(|gone| gone.owner.as_ref() == Some(&whose));
+        let whose = if known || gone.len() < CANCELLED_MAX { Some(whose) } else { None };
+        match gone.iter_mut().find(|gone| gone.owner == whose) {
+            Some(gone) => {
+                (gone.accepts_input, gone.last, gone.is_read, gone.until) =
+                    (gone.accepts_input | able, last, false, until)
+            }
+            None => gone.push_back(CancelledCall { owner: whose, accepts_input: able, last, is_read: false, until }),
+        }
+    }
+
+    /// Records that the call got its response.
+    pub(super) fn mark_answered(&self) {
+        // Load before store: the flag changes once, and a store for each call would contend for its cache line.
+        if !self.calls.was_answered() {
+            self.calls.0.answered.store(true, Ordering::Relaxed);
+        }
+        self.calls.mark_read(self.id);
+    }
+
+    /// Records the task that the call awaits, and a second token for the task's progress.
+    pub(super) fn set_awaited_task(&self, task: ByteString, also: Option<u64>) {
+        if let Some(open) = self.calls.lock().get_mut(&self.id) {
+            open.task = Some((task, also));
+        }
+    }
+}
+
+fn owner_of(caller: &Caller) -> Option<CallOwner> {
+    // The gateway's own calls have no owner, so no client's message ever matches them.
+    let principal = caller.principal.id;
+    (principal != Principal::GATEWAY).then(|| CallOwner { principal, session: caller.session.clone() })
+}
+
+fn subscription_of(params: &moongate_jsonrpc::json::JsonObject) -> Option<u64> {
+    let meta = params.get_object("_meta")?;
+    std::str::from_utf8(meta.get(super::v2026_07_28::SUBSCRIPTION_ID)?.bytes()).ok()?.parse().ok()
+}
+
+impl Drop for CallEntry {
+    fn drop(&mut self) {
+        self.calls.lock().remove(&self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    fn caller() -> Caller {
+        Caller {
+            capabilities: ClientCapabilities { sample: true, ..ClientCapabilities::default() },
+            ..(*moongate_testing::caller(1, None)).clone()
+        }
+    }
+
+    #[test]
+    fn a_question_reaches_no_other_session() {
+        let calls = PendingCalls::default();
+        let find = |message: &RpcMessage| calls.find_call(message);
+        let ask = r#"{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{}}"#;
+        let ask = RpcMessage::parse(&Bytes::from_static(ask.as_bytes())).unwrap();
+        let open = |session: &str, sample| {
+            let caller = moongate_testing::caller(1, Some(session));
+            calls.open(
+                &Caller {
+                    capabilities: ClientCapabilities { sample, ..ClientCapabilities::default() },
+                    ..(*caller).clone()
+                },
+                LogInterest::Never,
+                CallTarget::default(),
+            )
+        };
+        let unable = open("a", false);
+        assert_eq!(find(&ask), Some(unable.id), "its client lacks what the server asks for");
+        let second = open("b", false);
+        assert_eq!(find(&ask), None, "it could be about either");
+        drop((unable, second));
+        let able = open("a", true);
+        assert_eq!(find(&ask), Some(able.id));
+        let same = open("a", false);
+        assert_eq!(find(&ask), Some(able.id));
+        let other = open("b", false);
+        assert_eq!(find(&ask), None, "the server may ask because of the other session's call");
+        drop((other, same));
+        let second = open("a", true);
+        assert_eq!(find(&ask), Some(second.id), "the same client");
+        let _third = open("b", true);
+        assert_eq!(find(&ask), None, "two could answer");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_question_about_a_call_that_was_given_up_is_nobody_elses() {
+        let calls = PendingCalls::default();
+        let find = |message: &RpcMessage| calls.find_call(message);
+        let ask = r#"{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{}}"#;
+        let ask = RpcMessage::parse(&Bytes::from_static(ask.as_bytes())).unwrap();
+        let caller = |session: &str| {
+            let principal = if session == "other" { 2 } else { 1 };
+            let caller = moongate_testing::caller(principal, Some(session));
+            Caller {
+                capabilities: ClientCapabilities { sample: true, ..ClientCapabilities::default() },
+                ..(*caller).clone()
+            }
+        };
+        let open = |session: &str| calls.open(&caller(session), LogInterest::Never, CallTarget::default());
+        let left = open("a");
+        let beside = open("a");
+        left.mark_cancelled();
+        drop(left);
+        assert_eq!(find(&ask), Some(beside.id), "the same client's, which was there before");
+        drop(beside);
+        let other = open("b");
+        assert_eq!(find(&ask), None, "the server may ask because of the call that was given up");
+        assert!(calls.has_other_clients(&caller("b")) && calls.has_other_clients(&caller("a")));
+        other.mark_answered();
+        assert_eq!(find(&ask), Some(other.id), "the server has read what was cancelled before");
+        drop(other);
+        let others = ["a", "b", "other"].map(|session| calls.has_other_clients(&caller(session)));
+        assert_eq!(others, [false, false, true]);
+        let other = open("other");
+        assert_eq!(find(&ask), None, "a tool may go on all the same: it is another principal's");
+        drop(other);
+        let same = open("a");
+        assert!(!calls.has_unread_cancellations(&caller("a")), "a later request was answered");
+        assert_eq!(find(&ask), Some(same.id), "the same client");
+        same.mark_cancelled();
+        drop(same);
+        let same = open("a");
+        assert!(calls.has_unread_cancellations(&caller("a")) && !calls.has_unread_cancellations(&caller("b")));
+        assert_eq!(find(&ask), None, "what it cancelled may not be read yet, and asks for the last time");
+        calls.mark_read(same.id);
+        assert_eq!(find(&ask), Some(same.id), "it is read");
+        drop(same);
+        tokio::time::advance(CANCELLED_TIME).await;
+        let other = open("other");
+        assert_eq!(find(&ask), Some(other.id), "after so long it has heard of it");
+    }
+
+    #[tokio::test]
+    async fn a_question_that_was_given_to_the_wrong_call_stays_its_clients() {
+        let calls = PendingCalls::default();
+        let find = |message: &RpcMessage| calls.find_call(message);
+        let json = r#"{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{}}"#;
+        let ask = RpcMessage::parse(&Bytes::from_static(json.as_bytes())).unwrap();
+        let RpcMessage::Request(request) = ask.clone() else { unreachable!() };
+        let able = |id| {
+            let caller = moongate_testing::caller(id, None);
+            Caller {
+                capabilities: ClientCapabilities { sample: true, ..ClientCapabilities::default() },
+                ..(*caller).clone()
+            }
+        };
+        let open = |id| calls.open(&able(id), LogInterest::Never, CallTarget::default());
+        let (first, second) = (open(1), open(1));
+        assert_eq!(find(&ask), Some(first.id));
+        drop(first);
+        assert!(
+            calls.redeliver_request(&able(1), request.clone()).is_ok(),
+            "the first call is over: it was the second's"
+        );
+        let injected = second.side_queue.clone().unwrap();
+        assert!(matches!(injected.next().await, RpcMessage::Request(_)));
+        drop(second);
+        let other = open(2);
+        assert!(calls.redeliver_request(&able(1), request.clone()).is_err(), "another principal's call is not asked");
+        let _third = open(1);
+        assert!(calls.redeliver_request(&able(1), request).is_err(), "nor is anybody, beside it");
+        drop(other);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_gives_up_many_calls_is_not_forgotten() {
+        let calls = PendingCalls::default();
+        let able = |session: &str| {
+            let caller = moongate_testing::caller(1, Some(session));
+            Caller {
+                capabilities: ClientCapabilities { sample: true, ..ClientCapabilities::default() },
+                ..(*caller).clone()
+            }
+        };
+        for n in 0..CANCELLED_MAX + 10 {
+            calls.open(&able(&format!("{n}")), LogInterest::Never, CallTarget::default()).mark_cancelled();
+        }
+        assert!(calls.0.cancelled.lock().unwrap().len() <= CANCELLED_MAX + 1);
+        for n in [0, CANCELLED_MAX + 5] {
+            assert!(calls.has_other_clients(&able(&format!("{n}"))), "others gave up calls, too");
+        }
+        for _ in 0..CANCELLED_MAX * 2 {
+            calls.open(&able("one"), LogInterest::Never, CallTarget::default()).mark_cancelled();
+        }
+        assert!(calls.has_other_clients(&able("1")) && calls.has_other_clients(&able("new")));
+        tokio::time::advance(CANCELLED_TIME).await;
+        assert!(!calls.has_other_clients(&able("new")));
+    }
+
+    #[test]
+    fn a_question_of_a_principals_calls_reaches_one_of_them_and_no_other_principal() {
+        let calls = PendingCalls::default();
+        let find = |message: &RpcMessage| calls.find_call(message);
+        let ask = r#"{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{}}"#;
+        let ask = RpcMessage::parse(&Bytes::from_static(ask.as_bytes())).unwrap();
+        let able = |id| {
+            let caller = moongate_testing::caller(id, None);
+            Caller {
+                capabilities: ClientCapabilities { sample: true, ..ClientCapabilities::default() },
+                ..(*caller).clone()
+            }
+        };
+        let open = |caller: &Caller| calls.open(caller, LogInterest::Never, CallTarget::default());
+        let (first, second) = (open(&able(1)), open(&able(1)));
+        assert_eq!([find(&ask), find(&ask)], [Some(first.id), Some(second.id)], "each in its turn");
+        let unable = moongate_testing::caller(2, None);
+        let other = open(&unable);
+        assert_eq!(find(&ask), None, "it could be about the other principal's call");
+        assert!(calls.has_other_clients(&able(1)) && calls.has_other_clients(&unable));
+        drop((first, second));
+        assert!(!calls.has_other_clients(&moongate_testing::caller(3, None)), "neither of the two can be asked");
+        drop(other);
+        let record = InputRecord::default();
+        let calls = PendingCalls::with_record(record.clone());
+        let find = |message: &RpcMessage| calls.find_call(message);
+        assert!(find(&ask).is_none() && !record.was_seen(), "that was in no call");
+        let _call = calls.open(&able(1), LogInterest::Never, CallTarget::default());
+        assert!(find(&ask).is_some() && record.was_seen());
+    }
+
+    #[test]
+    fn a_log_message_is_about_the_only_call_that_wants_any() {
+        let calls = PendingCalls::default();
+        let find = |message: &RpcMessage| calls.find_call(message);
+        let log = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}"#;
+        let log = RpcMessage::parse(&Bytes::from_static(log.as_bytes())).unwrap();
+        // For example the stream on which the gateway listens for list changes.
+        let _stream = calls.open(&caller(), LogInterest::Never, CallTarget::default());
+        assert_eq!(find(&log), None);
+        let first = calls.open(&caller(), LogInterest::Wanted(1), CallTarget::default());
+        assert_eq!(find(&log), Some(first.id));
+        let second = calls.open(&caller(), LogInterest::Wanted(1), CallTarget::default());
+        assert_eq!(find(&log), None, "it could be about either");
+        drop(first);
+        let quiet = calls.open(&caller(), LogInterest::Unwanted(1), CallTarget::default());
+        assert_eq!(find(&log), Some(second.id));
+        drop(quiet);
+        let _other = calls.open(&caller(), LogInterest::Unwanted(2), CallTarget::default());
+        assert_eq!(find(&log), None, "it could tell of another principal");
+    }
+}

@@ -1,0 +1,33 @@
+//! Eras of MCP, with or without sessions, and the revisions of each.
+//!
+//! Owns the list of supported revisions. Does not negotiate one (`negotiate.rs`). Invariant: a revision has one era.
+
+use crate::{legacy, v2026_07_28};
+
+/// Era of a server: with or without sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Era {
+    /// Needs a handshake.
+    Legacy,
+    /// Needs none: every request says everything.
+    Modern,
+}
+
+/// Revisions supported on both sides, oldest first. A new one is a line here and a row or folder below.
+pub const SUPPORTED: [&str; 5] = [
+    legacy::PROFILES[0].name,
+    legacy::PROFILES[1].name,
+    legacy::PROFILES[2].name,
+    legacy::PROFILES[3].name,
+    v2026_07_28::NAME,
+];
+
+/// Returns the revision of this name if it is supported.
+pub fn supported_revision(name: &str) -> Option<&'static str> {
+    SUPPORTED.into_iter().find(|known| *known == name)
+}
+
+/// Returns the era of one of [`SUPPORTED`].
+pub fn era_of(revision: &str) -> Era {
+    if revision == v2026_07_28::NAME { Era::Modern } else { Era::Legacy }
+}

@@ -1,0 +1,92 @@
+//! Extensions of the protocol: announcements of servers, and the one that the gateway declares.
+//!
+//! Owns the bounds of a server's announcements. Does not read an extension's settings; tasks have their own handling
+//! (`tasks.rs`). Invariant: settings leave as the bytes that came.
+
+use crate::connect_options::ConnectOptions;
+use crate::v2026_07_28::tasks;
+use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
+
+/// Limit of extensions that are passed on for one server.
+const ANNOUNCED_MAX: usize = 64;
+/// Limit in bytes of their identifiers and settings together.
+const ANNOUNCED_BYTES_MAX: usize = 16 * 1024;
+
+/// Returns the capabilities for a connection that all clients share.
+///
+/// - Input requests are declared, since some client may support them. They fail for callers that do not.
+/// - Apps are declared, so that servers name pages in their tools. Other clients ignore that `_meta`.
+/// - Roots are not declared, because they belong to one client.
+///
+/// extensions/overview.mdx, Client Capabilities, has the wire form of `io.modelcontextprotocol/ui`.
+pub fn shared_capabilities() -> RawJson {
+    RawJson::literal(concat!(
+        r#"{"sampling":{"context":{},"tools":{}},"elicitation":{"form":{},"url":{}},"#,
+        r#""extensions":{"io.modelcontextprotocol/ui":{"mimeTypes":["text/html;profile=mcp-app"]}}}"#
+    ))
+}
+
+/// Reads a server's announcements in this member of its capabilities. Invalid or excess entries are left out and
+/// counted.
+///
+/// "a map of extension identifiers to per-extension settings objects" (2026-07-28/basic/versioning.mdx, Extension
+/// Negotiation).
+pub(super) fn read_announced(capabilities: &JsonObject, member: &str, hello: &ConnectOptions) -> JsonObject {
+    let (kept, left_out) = bounded(&capabilities.get_object(member).unwrap_or_default());
+    if left_out > 0 {
+        hello.metrics.dropped.with_label_values(&["extension"]).inc_by(left_out);
+        tracing::warn!(server = hello.server, left_out, "some {member} of the server's capabilities are not passed on");
+    }
+    kept
+}
+
+/// Copies the entries that fit, since spans would keep the whole response alive. Returns the number left out, too.
+fn bounded(all: &JsonObject) -> (JsonObject, u64) {
+    let (mut kept, mut left_out) = (JsonObject::new(), 0);
+    let (mut count, mut bytes) = (0, 0);
+    for (identifier, settings) in all.iter().filter(|(identifier, _)| identifier.as_str() != tasks::EXTENSION) {
+        let more = bytes + identifier.len() + settings.bytes().len();
+        if !settings.is_object() || count == ANNOUNCED_MAX || more > ANNOUNCED_BYTES_MAX {
+            left_out += 1;
+            continue;
+        }
+        (count, bytes) = (count + 1, more);
+        kept.set(ByteString::from(identifier.as_str()), settings.detached());
+    }
+    (kept, left_out)
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    fn object(json: &str) -> JsonObject {
+        JsonObject::parse(Bytes::copy_from_slice(json.as_bytes())).unwrap()
+    }
+
+    #[test]
+    fn unknown_extensions_keep_their_bytes() {
+        let all = r#"{"io.modelcontextprotocol/tasks":{},"com.example/x":{ "a" : 1.0 },"odd":true,"io.modelcontextprotocol/ui":{}}"#;
+        let (kept, left_out) = bounded(&object(all));
+        assert_eq!(&kept.bytes()[..], br#"{"com.example/x":{ "a" : 1.0 },"io.modelcontextprotocol/ui":{}}"#);
+        assert_eq!(left_out, 1, "what is no object; tasks are not lost but handled elsewhere");
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let many: Vec<String> = (0..ANNOUNCED_MAX + 3).map(|n| format!(r#""x/{n}":{{}}"#)).collect();
+        assert_eq!(bounded(&object(&format!("{{{}}}", many.join(",")))).1, 3);
+        let long = "x".repeat(ANNOUNCED_BYTES_MAX);
+        let (kept, left_out) = bounded(&object(&format!(r#"{{"x/long":{{"a":"{long}"}},"x/short":{{}}}}"#)));
+        assert_eq!((&kept.bytes()[..], left_out), (&br#"{"x/short":{}}"#[..], 1));
+    }
+
+    #[test]
+    fn what_is_declared_is_json() {
+        let all = shared_capabilities().as_object().unwrap();
+        let types = all.get_object("extensions").unwrap().get_object("io.modelcontextprotocol/ui").unwrap();
+        assert_eq!(&types.get("mimeTypes").unwrap().bytes()[..], br#"["text/html;profile=mcp-app"]"#);
+    }
+}

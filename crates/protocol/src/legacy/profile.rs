@@ -1,0 +1,50 @@
+//! Differences between the legacy revisions, and what is the same in all of them.
+//!
+//! Owns a row for each revision, the names of their headers and their error codes. Has no behaviour. Invariant: the rows
+//! are in the order of their dates.
+
+/// Differences between the legacy revisions.
+pub(crate) struct Profile {
+    /// Name of the revision.
+    pub(crate) name: &'static str,
+    /// True if a body may hold several messages. In 2025-03-26 receiving batches is a MUST (basic/index.mdx, Batching).
+    /// Before it they are JSON-RPC's own, and 2025-06-18 removed them (changelog.mdx).
+    pub(crate) batches: bool,
+    /// True if requests after `initialize` carry the version header (2025-06-18/basic/transports.mdx, Protocol
+    /// Version Header).
+    pub(crate) version_header: bool,
+    /// True if event streams can be continued by `Last-Event-ID` (2025-03-26/basic/transports.mdx, Resumability and
+    /// Redelivery).
+    pub(crate) resumes: bool,
+    /// True if a stream begins with an event without data, so that the client can reconnect for the rest
+    /// (2025-11-25/basic/transports.mdx, Sending Messages to the Server; SEP-1699). Clients before that may take the
+    /// event for a message.
+    pub(crate) primes: bool,
+    /// True if calls can be tasks (2025-11-25/changelog.mdx).
+    pub(crate) tasks: bool,
+}
+
+/// Legacy revisions, oldest first.
+pub(crate) const PROFILES: [Profile; 4] = [
+    Profile { name: "2024-11-05", batches: true, version_header: false, resumes: false, primes: false, tasks: false },
+    Profile { name: "2025-03-26", batches: true, version_header: false, resumes: true, primes: false, tasks: false },
+    Profile { name: "2025-06-18", batches: false, version_header: true, resumes: true, primes: false, tasks: false },
+    Profile { name: "2025-11-25", batches: false, version_header: true, resumes: true, primes: true, tasks: true },
+];
+
+/// Newest legacy revision: requested from servers, and offered to clients that request an unknown one.
+pub(crate) const NEWEST: &Profile = &PROFILES[3];
+
+/// Returns the profile of a revision.
+pub(crate) fn profile(name: &str) -> Option<&'static Profile> {
+    PROFILES.iter().find(|profile| profile.name == name)
+}
+
+/// Header that carries the session id.
+pub(crate) const SESSION_HEADER: http::HeaderName = http::HeaderName::from_static("mcp-session-id");
+
+/// Header that carries the revision.
+pub(crate) const VERSION_HEADER: http::HeaderName = http::HeaderName::from_static(crate::VERSION_HEADER);
+
+/// Code of "Resource not found", up to 2025-11-25 (server/resources.mdx, Error Handling).
+pub(crate) const RESOURCE_NOT_FOUND: i64 = -32002;

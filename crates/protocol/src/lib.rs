@@ -1,0 +1,106 @@
+//! Wire forms of all revisions of MCP.
+//!
+//! Owns dates, headers, reserved `_meta` keys and error codes, for clients and for servers. Does not know the
+//! configured servers. Invariant: each side translates between its wire and the neutral model, and knows nothing of the
+//! other side.
+
+pub mod body;
+pub mod lazy_timer;
+mod respond;
+mod mcp_apps;
+mod attribution;
+mod correlation;
+mod error_codes;
+mod negotiate;
+mod await_task;
+mod call_timeouts;
+mod connect_error;
+mod connect_options;
+mod dialect;
+mod era;
+mod extensions;
+mod link_error;
+mod http_headers;
+mod http_message;
+mod implementation;
+mod request_checks;
+mod side_queue;
+mod legacy;
+mod lookalikes;
+mod notifications;
+mod stdio;
+mod route;
+mod side_traffic;
+mod tasks;
+mod trace_context;
+mod v2026_07_28;
+
+use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
+
+pub use attribution::InputRecord;
+pub use call_timeouts::CallTimeouts;
+pub use connect_error::ConnectError;
+pub use connect_options::ConnectOptions;
+pub use correlation::PendingCalls;
+pub use dialect::{BodyHint, Dialect, DownstreamState, McpRequest, RequestHead};
+pub use era::{Era, SUPPORTED, era_of, supported_revision};
+pub use error_codes::call_ending;
+pub use extensions::shared_capabilities;
+pub use http_headers::{VERSION_HEADER, cors};
+pub use implementation::{implementation, implementation_as};
+pub use mcp_apps::{APP_SCHEME, app_pages, with_app_pages};
+pub use negotiate::{NegotiatedServer, connect, connect_http_sse, may_be_http_sse};
+pub use stdio::{ClientDisconnected, StdioClient};
+
+/// Selects the dialect of a request: the first that matches. The legacy dialect matches all requests that are left.
+pub fn select_dialect(head: &RequestHead<'_>, peek: &BodyHint<'_>) -> &'static dyn Dialect {
+    // The order matters: the legacy dialect matches everything.
+    const FRONTS: [&dyn Dialect; 2] = [&v2026_07_28::DIALECT, &legacy::DIALECT];
+    FRONTS.into_iter().find(|front| front.matches(head, peek)).unwrap_or(&legacy::DIALECT)
+}
+
+/// Returns the dialect of HTTP+SSE, the HTTP transport of 2024-11-05, which has endpoints of its own.
+pub fn http_sse_dialect() -> &'static dyn Dialect {
+    &legacy::HTTP_SSE
+}
+
+/// True if a tool declares that its calls may become tasks.
+pub fn may_be_task(definition: Option<&JsonObject>) -> bool {
+    tasks::task_support(definition) != tasks::TaskSupport::Forbidden
+}
+
+/// Returns the reason not to expose a listed tool, by the rules of the server's revision.
+///
+/// 2026-07-28/basic/transports/streamable-http.mdx, Schema Extension: "the client MUST exclude the invalid tool from
+/// the result of `tools/list`". Pipes have no headers and may ignore the annotations.
+pub fn tool_problem(era: Era, is_pipe: bool, definition: &JsonObject) -> Option<String> {
+    match era {
+        Era::Modern if !is_pipe => v2026_07_28::tool_problem(definition),
+        _ => None,
+    }
+}
+
+/// Returns a tool's definition with the mark that it may run as a task, for clients whose revision reads it there.
+///
+/// `None` if the definition has the mark already.
+pub fn offer_as_task(definition: &RawJson) -> Option<RawJson> {
+    tasks::offer_as_task(definition)
+}
+
+/// Error code for a request without a valid key, in all revisions.
+///
+/// JSON-RPC leaves this range to implementations, and clients show such an error with its message.
+pub const UNAUTHORIZED: i64 = -32001;
+
+/// Gateway's own `_meta` key in a list that is empty because its server is unavailable.
+///
+/// 2025-11-25/basic/index.mdx, `_meta`: a prefix "MUST be a series of labels separated by dots (`.`), followed by a
+/// slash (`/`)".
+const UNAVAILABLE: &str = "moongate/unavailable";
+
+/// Writes the reason for a server's absence into the `_meta` of a list.
+pub fn explain_absence(result: &mut JsonObject, reason: &str) {
+    let mut meta = result.get_object("_meta").unwrap_or_default();
+    meta.set(ByteString::literal(UNAVAILABLE), RawJson::string(reason));
+    result.set(ByteString::literal("_meta"), meta.to_raw());
+}

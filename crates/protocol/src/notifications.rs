@@ -1,0 +1,126 @@
+//! Notifications and server capabilities in the wire form that all revisions share.
+//!
+//! Owns method names and params of notifications. Does not encode task statuses, which differ by revision. Invariant:
+//! params of unknown notifications pass unchanged.
+
+use bytes::Bytes;
+
+use crate::connect_options::ConnectOptions;
+use crate::extensions;
+use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
+use moongate_jsonrpc::message::{RpcNotification, encode_with, write_notification};
+use moongate_model::{ItemKind, LogLevel, Notification, ServerCapabilities};
+
+/// Limit in bytes for the params of a notification outside of calls. Larger ones are dropped.
+pub(super) const NOTIFICATION_BYTES_MAX: usize = 64 * 1024;
+
+/// Returns the method of the notification for a changed list.
+pub(super) fn list_changed_method(kind: ItemKind) -> &'static str {
+    match kind {
+        ItemKind::Tools => "notifications/tools/list_changed",
+        ItemKind::Prompts => "notifications/prompts/list_changed",
+        // Templates have no notification of their own.
+        ItemKind::Resources | ItemKind::Templates => "notifications/resources/list_changed",
+    }
+}
+
+/// Decodes a server's notification.
+pub(super) fn decode(notification: RpcNotification) -> Notification {
+    let RpcNotification { method, params } = notification;
+    match &*method {
+        "notifications/progress" => Notification::Progress(params),
+        "notifications/message" => {
+            Notification::Log(params.get_string("level").and_then(|l| LogLevel::from_name(&l)), params)
+        }
+        "notifications/tools/list_changed" => Notification::ListChanged(ItemKind::Tools),
+        "notifications/prompts/list_changed" => Notification::ListChanged(ItemKind::Prompts),
+        "notifications/resources/list_changed" => Notification::ListChanged(ItemKind::Resources),
+        "notifications/resources/updated" => match params.get_string("uri") {
+            Some(uri) => Notification::ResourceUpdated(uri, params),
+            None => Notification::Other(method, params),
+        },
+        // 2025-11-25/client/elicitation.mdx, Completion Notifications for URL Mode Elicitation.
+        "notifications/elicitation/complete" => match params.get_string("elicitationId") {
+            Some(id) => Notification::ElicitationComplete(id, params),
+            None => Notification::Other(method, params),
+        },
+        _ => Notification::Other(method, params),
+    }
+}
+
+/// Encodes a notification. `None` for progress, which needs the client's token, and for task statuses.
+pub(super) fn encode(notice: &Notification) -> Option<(&str, JsonObject)> {
+    Some(match notice {
+        // These two depend on the client's token or on the revision.
+        Notification::Progress(_) | Notification::TaskStatus(_) => return None,
+        Notification::Log(_, params) => ("notifications/message", params.clone()),
+        Notification::ListChanged(kind) | Notification::MaybeChanged(kind) => {
+            (list_changed_method(*kind), JsonObject::new())
+        }
+        Notification::ResourceUpdated(_, params) => ("notifications/resources/updated", params.clone()),
+        Notification::ElicitationComplete(_, params) => ("notifications/elicitation/complete", params.clone()),
+        Notification::RootsChanged => ("notifications/roots/list_changed", JsonObject::new()),
+        Notification::Other(method, params) => (method, params.clone()),
+    })
+}
+
+/// Encodes progress with the token of this hop.
+pub(super) fn encode_progress(mut params: JsonObject, token: &RawJson) -> Bytes {
+    params.set(ByteString::literal("progressToken"), token.clone());
+    encode_notification("notifications/progress", &params)
+}
+
+/// Encodes one notification as bytes.
+pub(super) fn encode_notification(method: &str, params: &JsonObject) -> Bytes {
+    encode_with(params.size_hint(), |out| write_notification(out, method, params))
+}
+
+/// Reads a server's capabilities. All revisions share these members.
+///
+/// `extensions` belongs to 2026-07-28, but servers of earlier revisions send it, too.
+pub(super) fn read_capabilities(capabilities: &JsonObject, hello: &ConnectOptions) -> ServerCapabilities {
+    let part = |name: &str| capabilities.get_object(name);
+    let flag = |part: &Option<JsonObject>, name: &str| {
+        part.as_ref().and_then(|p| p.get(name)).is_some_and(|v| &v.bytes()[..] == b"true")
+    };
+    let (tools, prompts, resources) = (part("tools"), part("prompts"), part("resources"));
+    ServerCapabilities {
+        tools_changes: flag(&tools, "listChanged"),
+        prompts_changes: flag(&prompts, "listChanged"),
+        resources_changes: flag(&resources, "listChanged"),
+        subscribe: flag(&resources, "subscribe"),
+        subscribe_untried: false,
+        tools: tools.is_some(),
+        prompts: prompts.is_some(),
+        resources: resources.is_some(),
+        completions: part("completions").is_some(),
+        logging: part("logging").is_some(),
+        tasks: None,
+        extensions: extensions::read_announced(capabilities, "extensions", hello),
+        experimental: extensions::read_announced(capabilities, "experimental", hello),
+    }
+}
+
+/// Writes a server's capabilities.
+pub(super) fn write_capabilities(features: &ServerCapabilities) -> JsonObject {
+    let flags = |members: &[(&'static str, bool)]| {
+        let set = members.iter().filter(|(_, on)| *on);
+        set.fold(JsonObject::new(), |object, (name, _)| object.with(name, RawJson::literal("true"))).to_raw()
+    };
+    let mut capabilities = JsonObject::new();
+    let mut add = |on: bool, name: &'static str, value: RawJson| {
+        if on {
+            capabilities.set(ByteString::literal(name), value);
+        }
+    };
+    add(features.tools, "tools", flags(&[("listChanged", features.tools_changes)]));
+    add(features.prompts, "prompts", flags(&[("listChanged", features.prompts_changes)]));
+    let resources = [("listChanged", features.resources_changes), ("subscribe", features.subscribe)];
+    add(features.resources, "resources", flags(&resources));
+    add(features.completions, "completions", flags(&[]));
+    add(features.logging, "logging", flags(&[]));
+    for (name, announced) in [("experimental", &features.experimental), ("extensions", &features.extensions)] {
+        add(!announced.is_empty(), name, announced.to_raw());
+    }
+    capabilities
+}

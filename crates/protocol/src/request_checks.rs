@@ -1,0 +1,29 @@
+//! Checks that every request passes, whatever its dialect.
+//!
+//! Owns the errors of malformed bodies and of `_meta`. Does not read methods. Invariant: a member that was checked is the
+//! only one that a server can read.
+
+use crate::lookalikes;
+use moongate_jsonrpc::json::JsonObject;
+use moongate_jsonrpc::message::{MalformedMessage, RequestId};
+use moongate_model::{Error, McpErrorKind};
+
+/// Converts a malformed body into an error for its sender.
+pub(super) fn malformed_error(error: &MalformedMessage) -> (Option<RequestId>, Error) {
+    match error {
+        MalformedMessage::Json(e) => (None, Error::new(McpErrorKind::Parse, format!("Parse error: {e}"))),
+        MalformedMessage::Shape { reason, id } => {
+            (id.clone(), Error::new(McpErrorKind::InvalidRequest, format!("Invalid request: {reason}")))
+        }
+        MalformedMessage::Lookalike { member, id } => (id.clone(), lookalikes::lookalike_error(member)),
+    }
+}
+
+/// Takes the members of `_meta` out of the params, if there are any.
+pub(super) fn take_meta(params: &mut JsonObject) -> Result<JsonObject, Error> {
+    let Some(raw) = params.remove("_meta") else { return Ok(JsonObject::new()) };
+    let wrong = || Error::new(McpErrorKind::InvalidParams, "params._meta must be an object without duplicate keys");
+    let meta = raw.as_object().ok_or_else(wrong)?;
+    lookalikes::reject_lookalikes_in_meta(&meta)?;
+    Ok(meta)
+}

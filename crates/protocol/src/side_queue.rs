@@ -1,0 +1,81 @@
+//! Queue of messages for one call that arrived on another stream than its own.
+//!
+//! Owns the messages until the call takes them. Does not choose the call (`correlation.rs`). Small while it is empty,
+//! since every call that accepts input requests has one. Invariant: it is bounded, and gives out each message once.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::Notify;
+
+use moongate_jsonrpc::message::RpcMessage;
+
+/// Limit of messages that wait for one call.
+const WAITING_MAX: usize = 16;
+
+/// Queue of one call. Clones share the messages.
+#[derive(Clone, Default)]
+pub(super) struct SideQueue(Arc<QueueState>);
+
+#[derive(Default)]
+struct QueueState {
+    messages: Mutex<VecDeque<RpcMessage>>,
+    added: Notify,
+}
+
+impl SideQueue {
+    /// Adds a message. Returns false if the queue is full.
+    pub(super) fn push(&self, message: RpcMessage) -> bool {
+        let mut waiting = self.0.messages.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.len() >= WAITING_MAX {
+            return false;
+        }
+        waiting.push_back(message);
+        // Released first: the woken task takes the same lock.
+        drop(waiting);
+        self.0.added.notify_one();
+        true
+    }
+
+    /// Waits for the next message.
+    pub(super) async fn next(&self) -> RpcMessage {
+        loop {
+            let first = self.0.messages.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+            if let Some(message) = first {
+                return message;
+            }
+            self.0.added.notified().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_added_comes_out_in_order_and_is_bounded() {
+        let injected = SideQueue::default();
+        assert!(injected.next().now_or_never().is_none());
+        let message = |n: usize| {
+            RpcMessage::parse(&Bytes::from(format!(r#"{{"jsonrpc":"2.0","id":{n},"method":"roots/list"}}"#))).unwrap()
+        };
+        for n in 0..WAITING_MAX {
+            assert!(injected.push(message(n)));
+        }
+        assert!(!injected.push(message(99)));
+        for n in 0..WAITING_MAX as u64 {
+            assert_eq!(injected.next().await.id().and_then(|id| id.as_number()), Some(n));
+        }
+        let late = tokio::spawn({
+            let injected = injected.clone();
+            async move { injected.next().await }
+        });
+        tokio::task::yield_now().await;
+        assert!(injected.push(message(7)));
+        assert_eq!(late.await.unwrap().id().and_then(|id| id.as_number()), Some(7));
+    }
+}

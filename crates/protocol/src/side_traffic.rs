@@ -1,0 +1,121 @@
+//! Messages to one server that no call waits for: replies to its requests, cancellations and the like.
+//!
+//! Owns the limits on these messages over all connections of the server. Does not send. Invariant: the number of tasks
+//! and connections is fixed, whatever the server requests and however many clients cancel calls.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use moongate_telemetry::CounterHandle;
+use moongate_transport::reply_rate_limit::ReplyRateLimit;
+
+/// Limit of concurrent replies to a server's requests, if each needs a connection of its own.
+const REPLIES_AT_ONCE: usize = 16;
+/// Limit of other messages being sent.
+const SENT_AT_ONCE: usize = 16;
+/// Limit of other messages being sent or queued.
+const WAITING_MAX: usize = 1024;
+/// Time limit for sending one message.
+const SEND_TIME: Duration = Duration::from_secs(10);
+
+/// Side traffic of one server.
+#[derive(Debug)]
+pub(super) struct SideTraffic {
+    reply_rate: ReplyRateLimit,
+    replies: Arc<Semaphore>,
+    sending: Arc<Semaphore>,
+    waiting: Arc<Semaphore>,
+}
+
+impl Default for SideTraffic {
+    fn default() -> Self {
+        let places = |most| Arc::new(Semaphore::new(most));
+        SideTraffic {
+            reply_rate: ReplyRateLimit::default(),
+            replies: places(REPLIES_AT_ONCE),
+            sending: places(SENT_AT_ONCE),
+            waiting: places(WAITING_MAX),
+        }
+    }
+}
+
+/// Permit for one reply, held until it is sent.
+pub(super) struct ReplyPermit {
+    _permit: Option<OwnedSemaphorePermit>,
+    /// True if the permit was not available at once.
+    pub(super) was_delayed: bool,
+}
+
+impl SideTraffic {
+    /// Waits for a permit for one reply. The waiting task does not read the server's stream meanwhile.
+    pub(super) async fn acquire_reply(&self) -> ReplyPermit {
+        let paced = self.reply_rate.wait_turn().await;
+        match self.replies.clone().try_acquire_owned() {
+            Ok(permit) => ReplyPermit { _permit: Some(permit), was_delayed: paced },
+            Err(_) => ReplyPermit { _permit: self.replies.clone().acquire_owned().await.ok(), was_delayed: true },
+        }
+    }
+
+    /// Sends a message in the background. A message without a permit is counted in `dropped`.
+    pub(super) fn send(&self, message: impl Future<Output = ()> + Send + 'static, dropped: &CounterHandle) {
+        let Ok(place) = self.waiting.clone().try_acquire_owned() else { return dropped.inc() };
+        let sending = self.sending.clone();
+        tokio::spawn(async move {
+            let _place = place;
+            // The queue's permit is held meanwhile, which bounds the number of these tasks.
+            let _turn = sending.acquire_owned().await;
+            let _ = tokio::time::timeout(SEND_TIME, message).await;
+        });
+    }
+
+    /// Tries to get a permit for a longer task that no call waits for, such as a cancellation with its response.
+    pub(super) fn try_acquire(&self) -> Option<OwnedSemaphorePermit> {
+        self.waiting.clone().try_acquire_owned().ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_takes_nothing_makes_a_bounded_number_of_messages() {
+        let (side, dropped) = (SideTraffic::default(), CounterHandle::new("dropped", "-").unwrap());
+        let open = Arc::new(AtomicUsize::new(0));
+        for _ in 0..WAITING_MAX + 100 {
+            let open = open.clone();
+            let message = async move {
+                open.fetch_add(1, Ordering::Relaxed);
+                std::future::pending().await
+            };
+            side.send(message, &dropped);
+        }
+        assert_eq!(dropped.get(), 100);
+        tokio::time::sleep(SEND_TIME / 2).await;
+        assert_eq!(open.load(Ordering::Relaxed), SENT_AT_ONCE);
+        tokio::time::sleep(SEND_TIME * 100).await;
+        assert_eq!(open.load(Ordering::Relaxed), WAITING_MAX, "each has its turn");
+        assert_eq!(side.waiting.available_permits(), WAITING_MAX);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn answers_wait_for_a_place() {
+        let side = SideTraffic::default();
+        let mut places = Vec::new();
+        for _ in 0..REPLIES_AT_ONCE {
+            let place = side.acquire_reply().await;
+            assert!(!place.was_delayed);
+            places.push(place);
+        }
+        let mut next = Box::pin(side.acquire_reply());
+        assert!((&mut next).now_or_never().is_none());
+        places.pop();
+        assert!(next.await.was_delayed);
+    }
+}

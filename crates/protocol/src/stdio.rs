@@ -1,0 +1,186 @@
+//! Client on a pipe: both eras, as each of its messages says.
+//!
+//! Owns the dispatch of messages to the eras, and the end of the client. Does not read or write the pipe. Invariant: an
+//! immediate response reserves its permit before any work begins. So a client that does not read gets no further
+//! responses.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use tokio_util::task::TaskTracker;
+
+use crate::dialect::DownstreamState;
+use crate::request_checks::malformed_error;
+use crate::{legacy, v2026_07_28};
+use moongate_jsonrpc::json::ByteString;
+use moongate_jsonrpc::message::{
+    MalformedMessage, RequestId, RpcMessage, RpcNotification, RpcPayload, RpcRequest, encode_line,
+};
+use moongate_model::{Error, McpErrorKind, Principal, Server};
+
+/// Client on a pipe.
+pub struct StdioClient {
+    server: Arc<dyn Server>,
+    principal: Arc<Principal>,
+    scope: ByteString,
+    state: Arc<DownstreamState>,
+    out: mpsc::Sender<Bytes>,
+    /// 2026-07-28/basic/versioning.mdx: "An `initialize` request selects legacy semantics, scoped to the stdio process".
+    // One session for each process, so an option is enough.
+    session: Option<legacy::StdioSession>,
+    requests: v2026_07_28::OpenRequests,
+    tasks: TaskTracker,
+}
+
+/// Error of a client that reads no more.
+#[derive(Debug)]
+pub struct ClientDisconnected;
+
+type OutboxPermit = mpsc::OwnedPermit<Bytes>;
+
+impl StdioClient {
+    /// Creates a client without a session. Messages for it go to `out`, one line each.
+    pub fn new(
+        server: Arc<dyn Server>,
+        principal: Arc<Principal>,
+        scope: ByteString,
+        state: Arc<DownstreamState>,
+        out: mpsc::Sender<Bytes>,
+    ) -> Self {
+        let (requests, tasks) = (v2026_07_28::OpenRequests::default(), TaskTracker::new());
+        StdioClient { server, principal, scope, state, out, session: None, requests, tasks }
+    }
+
+    /// Replaces the server for all later requests.
+    pub fn replace_server(&mut self, server: Arc<dyn Server>) {
+        if let Some(session) = &mut self.session {
+            session.replace_server(server.clone());
+        }
+        self.server = server;
+    }
+
+    /// Handles one line of input. Waits while the client does not read.
+    pub async fn handle_line(
+        &mut self,
+        payload: Result<RpcPayload, MalformedMessage>,
+    ) -> Result<(), ClientDisconnected> {
+        match payload {
+            Ok(RpcPayload::One(RpcMessage::Notification(notification))) => self.on_notification(notification),
+            Ok(RpcPayload::One(RpcMessage::Response(response))) => match &self.session {
+                Some(session) => session.accept(RpcMessage::Response(response)),
+                None => self.state.metrics.dropped.with_label_values(&["client_answer"]).inc(),
+            },
+            Ok(RpcPayload::One(RpcMessage::Request(request))) => {
+                let place = self.reserve().await?;
+                self.request(request, place);
+            }
+            Ok(RpcPayload::Batch(items)) => {
+                let place = self.reserve().await?;
+                self.batch(items, place);
+            }
+            Err(e) => {
+                let (id, error) = malformed_error(&e);
+                self.send_error(id.as_ref(), &error).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends an error for input that was no message.
+    pub async fn send_error(&self, id: Option<&RequestId>, error: &Error) -> Result<(), ClientDisconnected> {
+        write_parts(self.reserve().await?, &[legacy::encode_refusal(id, error)]);
+        Ok(())
+    }
+
+    /// Counts a message that was refused for its size.
+    pub fn count_too_large(&self) {
+        self.state.metrics.refused.with_label_values(&["body"]).inc();
+    }
+
+    /// Closes the client's subscription streams: it sends nothing more and will not read.
+    pub fn close_subscriptions(&self) {
+        self.requests.close_subscriptions();
+    }
+
+    /// Waits until all requests have their responses.
+    pub async fn wait_idle(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    async fn reserve(&self) -> Result<OutboxPermit, ClientDisconnected> {
+        self.out.clone().reserve_owned().await.map_err(|_| ClientDisconnected)
+    }
+
+    fn sender(&self) -> (Arc<Principal>, ByteString) {
+        (self.principal.clone(), self.scope.clone())
+    }
+
+    fn request(&mut self, request: RpcRequest, place: OutboxPermit) {
+        // Each request decides its era, so both eras can share a pipe.
+        let answer = if v2026_07_28::OpenRequests::is_modern(&request) {
+            let (who, out) = (self.sender(), (&self.out, &self.tasks));
+            self.requests.start(request, who, &self.server, &self.state, out)
+        } else {
+            match &self.session {
+                Some(session) => session.request(request, &self.tasks),
+                None if &*request.method == "initialize" => return self.initialize(&request, place),
+                None => Some(legacy::answer_before_initialize(&request)),
+            }
+        };
+        if let Some(parts) = answer {
+            write_parts(place, &parts);
+        }
+    }
+
+    fn initialize(&mut self, request: &RpcRequest, place: OutboxPermit) {
+        let who = self.sender();
+        match legacy::StdioSession::open(request, who, &self.server, &self.state, &self.out) {
+            Ok((session, introduction)) => {
+                write_parts(place, &introduction);
+                // After the response: a client may not expect notifications before it.
+                session.start_stream();
+                self.session = Some(session);
+            }
+            Err(error) => write_parts(place, &[legacy::encode_refusal(Some(&request.id), &error)]),
+        }
+    }
+
+    fn on_notification(&self, notification: RpcNotification) {
+        if &*notification.method == "notifications/cancelled" {
+            let id = notification.params.get("requestId").and_then(|raw| RequestId::from_raw(raw.clone()));
+            if id.is_some_and(|id| self.requests.cancel(&id)) {
+                return self.state.metrics.cancelled.inc();
+            }
+        }
+        // Other notifications of a stateless client have no known receiver.
+        if let Some(session) = &self.session {
+            session.accept(RpcMessage::Notification(notification));
+        }
+    }
+
+    fn batch(&self, items: Vec<Result<RpcMessage, MalformedMessage>>, place: OutboxPermit) {
+        let early =
+            || Error::new(McpErrorKind::InvalidRequest, "Invalid request: a client starts with a single initialize");
+        let begun = match &self.session {
+            Some(session) => session.batch(items, &self.tasks),
+            None => Err(early()),
+        };
+        if let Err(error) = begun {
+            write_parts(place, &[legacy::encode_refusal(None, &error)]);
+        }
+    }
+}
+
+impl Drop for StdioClient {
+    fn drop(&mut self) {
+        // The legacy session ends with its own part of this value.
+        self.requests.cancel_all();
+    }
+}
+
+/// Writes a finished response.
+fn write_parts(place: OutboxPermit, parts: &[Bytes]) {
+    place.send(encode_line(&parts.concat()));
+}

@@ -1,0 +1,35 @@
+//! Connection to a stateless server, as its calls use it.
+//!
+//! Owns the link and the open calls. Does not run calls (`call.rs`). Invariant: no request depends on an earlier one.
+
+use std::sync::Arc;
+
+use crate::PendingCalls;
+use crate::connect_options::ConnectOptions;
+use crate::v2026_07_28::list_changes::ListChanges;
+use moongate_jsonrpc::json::JsonObject;
+use moongate_jsonrpc::message::{encode_with, write_notification};
+use moongate_model::ServerDescription;
+use moongate_transport::{HeaderList, Link, OutgoingMessage};
+
+pub(super) struct ModernConnection {
+    pub(super) link: Arc<dyn Link>,
+    pub(super) calls: PendingCalls,
+    pub(super) options: ConnectOptions,
+    pub(super) description: ServerDescription,
+    /// List changes that arrived outside of a subscription.
+    pub(super) list_changes: ListChanges,
+}
+
+impl ModernConnection {
+    /// Sends a notification in the background. Only pipes need one.
+    pub(super) fn send_notification(self: &Arc<Self>, method: &'static str, params: JsonObject) {
+        let inner = self.clone();
+        let dropped = self.options.metrics.dropped.with_label_values(&["message_to_server"]);
+        let sending = async move {
+            let body = encode_with(params.size_hint(), |out| write_notification(out, method, &params));
+            let _ = inner.link.send(OutgoingMessage { body, id: None, headers: HeaderList::new() }).await;
+        };
+        self.options.timeouts.side_traffic().send(sending, &dropped);
+    }
+}
