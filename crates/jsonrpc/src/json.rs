@@ -199,6 +199,11 @@ impl ByteString {
         ByteString(whole.slice(span))
     }
 
+    /// Returns the bytes of the string, without the check of its encoding that [`Self::as_str`] is.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
     /// Returns the string.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).expect("a Text is made from a str only")
@@ -396,7 +401,10 @@ impl JsonObject {
             if n > 0 || comma {
                 out.put_u8(b',');
             }
-            write_string(out, key.as_str());
+            // Only a key with escapes is looked at as text, which checks its encoding anew.
+            if !write_plain(out, key.as_bytes()) {
+                write_string(out, key.as_str());
+            }
             out.put_u8(b':');
             out.put_slice(&value.0);
         }
@@ -431,13 +439,20 @@ pub(crate) fn utf8(bytes: &[u8]) -> Result<&str, serde_json::Error> {
 
 /// Appends `text` as a JSON string.
 pub fn write_string(out: &mut BytesMut, text: &str) {
-    if scanner::plain_len(text.as_bytes()) == text.len() {
-        out.put_u8(b'"');
-        out.put_slice(text.as_bytes());
-        out.put_u8(b'"');
-    } else {
+    if !write_plain(out, text.as_bytes()) {
         out.put_slice(&RawJson::string(text).0);
     }
+}
+
+/// Appends UTF-8 as a JSON string, and returns true, if nothing in it needs an escape.
+fn write_plain(out: &mut BytesMut, text: &[u8]) -> bool {
+    let is_plain = scanner::plain_len(text) == text.len();
+    if is_plain {
+        out.put_u8(b'"');
+        out.put_slice(text);
+        out.put_u8(b'"');
+    }
+    is_plain
 }
 
 /// Borrowed [`JsonObject`], found in one pass over the text.
