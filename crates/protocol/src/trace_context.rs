@@ -6,11 +6,13 @@
 //! 2026-07-28/basic/index.mdx: "the keys `traceparent`, `tracestate`, and `baggage` are reserved for [...] trace context
 //! propagation", with values as in W3C Trace Context and W3C Baggage.
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 
 const TRACEPARENT: &str = "traceparent";
+/// Header of this name. A text would be parsed for every call.
+static PARENT_HEADER: HeaderName = HeaderName::from_static(TRACEPARENT);
 /// Headers that belong to a parent.
 const COMPANIONS: [&str; 2] = ["tracestate", "baggage"];
 /// Limit in bytes of a copied value: W3C Baggage lets platforms stop there.
@@ -18,9 +20,10 @@ const VALUE_MAX: usize = 8192;
 
 /// Copies the context from the headers into `_meta`, unless that has one already.
 pub(super) fn copy_headers(meta: &mut JsonObject, headers: &HeaderMap) {
-    let Some(parent) = headers.get(TRACEPARENT).and_then(|value| value.to_str().ok()) else { return };
+    let Some(parent) = headers.get(&PARENT_HEADER).and_then(|value| value.to_str().ok()) else { return };
     // W3C Trace Context: an invalid or repeated `traceparent` voids the whole context.
-    if !is_parent(parent) || headers.get_all(TRACEPARENT).iter().nth(1).is_some() || meta.get(TRACEPARENT).is_some() {
+    if !is_parent(parent) || headers.get_all(&PARENT_HEADER).iter().nth(1).is_some() || meta.get(TRACEPARENT).is_some()
+    {
         return;
     }
     meta.set(ByteString::literal(TRACEPARENT), RawJson::string(parent));
@@ -51,7 +54,7 @@ fn is_parent(value: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use http::{HeaderName, HeaderValue};
+    use http::HeaderValue;
 
     use super::*;
 
