@@ -82,13 +82,15 @@ impl TimerPool {
         work: impl Future<Output = T>,
     ) -> Result<T, DeadlineElapsed> {
         let (mut work, mut alarm) = (pin!(work), pin!(self.timer_at(until)));
+        let mut is_again = false;
         poll_fn(|cx| {
             if let Poll::Ready(done) = work.as_mut().poll(cx) {
                 return Poll::Ready(Ok(done));
             }
             // The clock is read because timers alone do not suffice. None fires for a task that has spent its budget,
-            // and none fires in time on threads that are never idle.
-            if Instant::now() >= until {
+            // and none fires in time on threads that are never idle. Both take more than one poll, and most work is
+            // pending once.
+            if std::mem::replace(&mut is_again, true) && Instant::now() >= until {
                 return Poll::Ready(Err(DeadlineElapsed));
             }
             alarm.as_mut().poll(cx).map(|()| Err(DeadlineElapsed))
