@@ -283,30 +283,11 @@ impl LegacyCall {
         let (forwarded, changes) = (self.forwarded.clone(), matches!(self.method, McpMethod::CallTool));
         async move {
             let sent_in = server.session_generation();
-            let fault = |error: &LinkError| link_error::from_link(&server.options.server, error);
-            let error = match server.send(body.clone(), Some(id), &forwarded).await {
-                Ok(reply) => return (Ok(reply.messages), sent_in),
-                Err(error) => error,
-            };
-            let proof = classify_loss(&error, server.has_session());
-            if proof == SessionLoss::No {
-                return (Err(fault(&error)), sent_in);
+            match server.send(body.clone(), Some(id), &forwarded).await {
+                Ok(reply) => (Ok(reply.messages), sent_in),
+                // Boxed: no call that succeeds has room for this.
+                Err(error) => Box::pin(send_again(server, (body, id, forwarded), changes, (sent_in, error))).await,
             }
-            if let Err(e) = server.renew_session(sent_in).await {
-                let failed = match e {
-                    connect_error::ConnectError::Link(e) => fault(&e),
-                    e => link_error::server_down(&server.options.server, &e.to_string()),
-                };
-                return (Err(renewal_error(failed, &proof, changes)), sent_in);
-            }
-            // Only a 404 proves that the call never ran. After other errors, only calls that change nothing are sent
-            // again.
-            if proof == SessionLoss::Maybe && changes {
-                return (Err(fault(&error)), sent_in);
-            }
-            let sent_in = server.session_generation();
-            let again = server.send(body, Some(id), &forwarded).await;
-            (again.map(|reply| reply.messages).map_err(|e| fault(&e)), sent_in)
         }
     }
 
@@ -323,7 +304,8 @@ impl LegacyCall {
             RpcMessage::Request(request) => {
                 // A server that does not read responses holds up its own call, but only until the call's deadline.
                 let (alarms, deadline) = (self.server.options.timeouts.timers().clone(), self.deadline);
-                alarms.timeout_at(deadline, self.on_request(request)).await.unwrap_or(None)
+                // Boxed, since most calls have no request and all would have its room.
+                alarms.timeout_at(deadline, Box::pin(self.on_request(request))).await.unwrap_or(None)
             }
         }
     }
@@ -342,7 +324,8 @@ impl LegacyCall {
                 // Some servers report a lost session with status 200. The next call shall find a new session.
                 if self.server.has_session() && mentions_lost_session(&error) {
                     let alarms = self.server.options.timeouts.timers();
-                    let _ = alarms.timeout_at(self.deadline, self.server.renew_session(self.sent_generation)).await;
+                    let renewal = Box::pin(self.server.renew_session(self.sent_generation));
+                    let _ = alarms.timeout_at(self.deadline, renewal).await;
                 }
                 Err(Error::from_server(error))
             }
@@ -452,6 +435,34 @@ impl Drop for LegacyCall {
             self.cancel("the client no longer waits for it");
         }
     }
+}
+
+/// Sends a request again if its session was lost. `changes`: the request may change something.
+async fn send_again(
+    server: Arc<LegacyConnection>,
+    (body, id, forwarded): (Bytes, u64, HeaderList),
+    changes: bool,
+    (sent_in, error): (u64, LinkError),
+) -> SendResult {
+    let fault = |error: &LinkError| link_error::from_link(&server.options.server, error);
+    let proof = classify_loss(&error, server.has_session());
+    if proof == SessionLoss::No {
+        return (Err(fault(&error)), sent_in);
+    }
+    if let Err(e) = server.renew_session(sent_in).await {
+        let failed = match e {
+            connect_error::ConnectError::Link(e) => fault(&e),
+            e => link_error::server_down(&server.options.server, &e.to_string()),
+        };
+        return (Err(renewal_error(failed, &proof, changes)), sent_in);
+    }
+    // Only a 404 proves that the call never ran. After other errors, only calls that change nothing are sent again.
+    if proof == SessionLoss::Maybe && changes {
+        return (Err(fault(&error)), sent_in);
+    }
+    let sent_in = server.session_generation();
+    let again = server.send(body, Some(id), &forwarded).await;
+    (again.map(|reply| reply.messages).map_err(|e| fault(&e)), sent_in)
 }
 
 /// Result of sending, and the generation of the session it was sent in.

@@ -23,7 +23,7 @@ use moongate_model::{
     CacheHint, Call, Caller, Continuation, Error, Exchange, ExchangeEvent, InputRequired, InputResponses, LogFilter,
     McpErrorKind, McpMethod, Notification, Outcome, RequestState, TaskMethod, TaskMode,
 };
-use moongate_transport::{HeaderList, MessageStream, OutgoingMessage};
+use moongate_transport::{HeaderList, LinkError, MessageStream, OutgoingMessage};
 
 /// Limit of input rounds in one call. A server beyond it is taken to loop.
 const ROUNDS_MAX: usize = 10;
@@ -122,12 +122,14 @@ impl ModernCall {
         let event = match std::mem::replace(&mut self.phase, RoundPhase::Finished) {
             RoundPhase::Finished => return None,
             RoundPhase::AwaitingInput(answers, state) => match answers.await {
-                Ok(answers) => self.retry(&answers, state).await,
+                // Boxed, since most calls have one round and all would have its room.
+                Ok(answers) => Box::pin(self.retry(&answers, state)).await,
                 Err(_) => Err(Error::new(McpErrorKind::Cancelled, "The client did not answer what the server asked")),
             },
             RoundPhase::NotSent => match self.continuation.take() {
                 Some(resume) => {
-                    self.send(&with_round(self.params.clone(), resume.input_responses, resume.request_state)).await
+                    let params = with_round(self.params.clone(), resume.input_responses, resume.request_state);
+                    Box::pin(self.send(&params)).await
                 }
                 None => {
                     // Taken out and put back, so that `send` can borrow them without a copy.
@@ -197,7 +199,6 @@ impl ModernCall {
     }
 
     async fn receive(&mut self) -> ExchangeEvent {
-        let name = self.server.options.server.clone();
         loop {
             let Some(messages) = &mut self.messages else {
                 return ExchangeEvent::Done(Err(Error::internal("a call was read before it was sent")));
@@ -224,16 +225,18 @@ impl ModernCall {
                 Ok(Some(Ok(RpcMessage::Request(_)))) => {
                     self.server.options.metrics.dropped.with_label_values(&["server_request"]).inc()
                 }
-                Ok(Some(Err(e))) => return ExchangeEvent::Done(Err(link_error::from_link(&name, &e))),
+                Ok(Some(Err(e))) => return ExchangeEvent::Done(Err(self.link_error(&e))),
                 Ok(None) => {
-                    return ExchangeEvent::Done(Err(link_error::protocol_error(
-                        &name,
-                        "the stream ended without an answer",
-                    )));
+                    let reason = "the stream ended without an answer";
+                    return ExchangeEvent::Done(Err(link_error::protocol_error(&self.server.options.server, reason)));
                 }
                 Err(_) => return ExchangeEvent::Done(Err(self.timed_out())),
             }
         }
+    }
+
+    fn link_error(&self, error: &LinkError) -> Error {
+        link_error::from_link(&self.server.options.server, error)
     }
 
     fn on_notification(&self, notification: RpcNotification) -> Option<ExchangeEvent> {
