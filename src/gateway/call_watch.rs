@@ -11,6 +11,7 @@ use futures_util::{Stream, StreamExt};
 use tokio::time::Instant;
 
 use crate::gateway::endpoint::Endpoint;
+use crate::gateway::generation::ServerEntry;
 use crate::gateway::{Gateway, method_label};
 use crate::json::{ByteString, JsonObject, RawJson};
 use crate::model::{Call, Caller, Error, ExchangeEvent, McpMethod, Outcome, TaskMethod};
@@ -88,7 +89,7 @@ pub(super) struct CallWatch {
     meter: Arc<CallMeter>,
     method: McpMethod,
     endpoint: ByteString,
-    server: ByteString,
+    server: Arc<ServerEntry>,
     tool: ByteString,
     received: Instant,
     sent: Instant,
@@ -105,7 +106,7 @@ impl CallWatch {
         view: &Endpoint,
         caller: &Arc<Caller>,
         call: &Call,
-        (meter, server, tool): (Arc<CallMeter>, ByteString, ByteString),
+        (meter, server, tool): (Arc<CallMeter>, Arc<ServerEntry>, ByteString),
     ) -> Self {
         CallWatch {
             gateway: view.gateway.clone(),
@@ -143,7 +144,7 @@ impl CallWatch {
             client: self.caller.client_info.as_ref(),
             revision: self.caller.revision,
             endpoint: &self.endpoint,
-            server: &self.server,
+            server: &self.server.name,
             tool: &self.tool,
             outcome,
             code,

@@ -48,21 +48,12 @@ pub struct Endpoint {
     pub(super) name: ByteString,
 }
 
-/// Call with its target.
+/// Target of a call.
 pub(super) struct RoutedCall {
     pub(super) upstream: Arc<ServerEntry>,
     pub(super) meter: Arc<CallMeter>,
     /// Tool or prompt, as clients see it. Empty where there is none.
     pub(super) tool: ByteString,
-    pub(super) call: Call,
-}
-
-/// Call without a target.
-pub(super) struct RejectedCall {
-    pub(super) error: Error,
-    /// Call, if its name is unknown.
-    pub(super) call: Option<Box<Call>>,
-    pub(super) unsent: UnsentCall,
 }
 
 impl Endpoint {
@@ -201,23 +192,12 @@ impl Endpoint {
 
     // === calls ===
 
-    /// Resolves a call to its target. Fails with the call itself if its name is unknown.
-    pub(super) fn route(
-        &self,
-        caller: &Caller,
-        call: Call,
-        asked: UnsentCall,
-    ) -> Result<RoutedCall, Box<RejectedCall>> {
-        let mut unknown = None;
-        let resolved = self.resolve(caller, call, &mut unknown).and_then(check_resumable);
-        resolved.map_err(|error| Box::new(RejectedCall { error, call: unknown, unsent: asked }))
-    }
-
-    fn resolve(&self, caller: &Caller, call: Call, unknown: &mut Option<Box<Call>>) -> Result<RoutedCall, Error> {
+    /// Resolves a call to its target, and names the item as its server does. A call that is refused stays as it was.
+    pub(super) fn route(&self, caller: &Caller, call: &mut Call) -> Result<RoutedCall, Error> {
         let snapshot = self.generation.snapshot.load();
         match call.method {
-            McpMethod::CallTool => self.resolve_named(&snapshot, caller, ItemKind::Tools, call, unknown),
-            McpMethod::GetPrompt => self.resolve_named(&snapshot, caller, ItemKind::Prompts, call, unknown),
+            McpMethod::CallTool => self.resolve_named(&snapshot, caller, ItemKind::Tools, call),
+            McpMethod::GetPrompt => self.resolve_named(&snapshot, caller, ItemKind::Prompts, call),
             McpMethod::ReadResource => self.resolve_resource(&snapshot, caller, call),
             McpMethod::Complete => self.resolve_completion(&snapshot, caller, call),
             McpMethod::Task(_) => self.route_task_call(caller, call),
@@ -232,46 +212,41 @@ impl Endpoint {
         snapshot: &Snapshot,
         caller: &Caller,
         kind: ItemKind,
-        mut call: Call,
-        unknown: &mut Option<Box<Call>>,
+        call: &mut Call,
     ) -> Result<RoutedCall, Error> {
         let wrong = || Error::new(McpErrorKind::InvalidParams, "Invalid params: name must be a string");
         let name = call.params.get_string("name").ok_or_else(wrong)?;
         let what = if kind == ItemKind::Tools { "tool" } else { "prompt" };
-        let Some(route) = self.lookup(snapshot, caller, kind, &name) else {
-            *unknown = Some(Box::new(call));
-            return Err(Error::new(McpErrorKind::UnknownName, format!("Unknown {what}: {name}")));
-        };
+        let unknown = || Error::new(McpErrorKind::UnknownName, format!("Unknown {what}: {name}"));
+        let route = self.lookup(snapshot, caller, kind, &name).ok_or_else(unknown)?;
         // The check needs the definition, which is known only now.
         if let Some(check) = call.deferred_check.take() {
             check(&route.definition, call.params.get("arguments"))?;
         }
+        Self::check_task_mode(&route.upstream, call)?;
+        check_resumable(&route.upstream, call)?;
         if route.local != name {
             call.params.set(ByteString::literal("name"), route.local_raw.clone());
         }
-        Self::check_task_mode(&route.upstream, &call)?;
         call.definition = Some(route.definition.clone());
         let (upstream, meter, tool) = (route.upstream.clone(), route.meter.clone(), route.exposed.clone());
-        Ok(RoutedCall { upstream, meter, tool, call })
+        Ok(RoutedCall { upstream, meter, tool })
     }
 
-    fn resolve_resource(&self, snapshot: &Snapshot, caller: &Caller, mut call: Call) -> Result<RoutedCall, Error> {
+    fn resolve_resource(&self, snapshot: &Snapshot, caller: &Caller, call: &mut Call) -> Result<RoutedCall, Error> {
         let wrong = || Error::new(McpErrorKind::InvalidParams, "Invalid params: uri must be a string");
         let uri = call.params.get_string("uri").ok_or_else(wrong)?;
         let (upstream, local) = self.resolve_uri(snapshot, caller, &uri, &LookupBudget::new())?;
+        check_resumable(&upstream, call)?;
         if local != uri {
             call.params.set(ByteString::literal("uri"), RawJson::string(&local));
         }
-        Ok(RoutedCall {
-            meter: self.method_meter(&McpMethod::ReadResource),
-            upstream,
-            tool: ByteString::literal(""),
-            call,
-        })
+        let meter = self.method_meter(&McpMethod::ReadResource);
+        Ok(RoutedCall { meter, upstream, tool: ByteString::literal("") })
     }
 
     /// Resolves `completion/complete`. The prompt or template that it refers to decides the server.
-    fn resolve_completion(&self, snapshot: &Snapshot, caller: &Caller, mut call: Call) -> Result<RoutedCall, Error> {
+    fn resolve_completion(&self, snapshot: &Snapshot, caller: &Caller, call: &mut Call) -> Result<RoutedCall, Error> {
         let wrong =
             || Error::new(McpErrorKind::InvalidParams, "Invalid params: ref must name a prompt or a resource template");
         let mut reference = call.params.get_object("ref").ok_or_else(wrong)?;
@@ -289,11 +264,12 @@ impl Endpoint {
             };
             (upstream, "uri", local)
         };
+        check_resumable(&upstream, call)?;
         if reference.get_string(key).as_ref() != Some(&local) {
             reference.set(ByteString::literal(key), RawJson::string(&local));
             call.params.set(ByteString::literal("ref"), reference.to_raw());
         }
-        Ok(RoutedCall { meter: self.method_meter(&McpMethod::Complete), upstream, tool: ByteString::literal(""), call })
+        Ok(RoutedCall { meter: self.method_meter(&McpMethod::Complete), upstream, tool: ByteString::literal("") })
     }
 
     pub(super) fn method_meter(&self, method: &McpMethod) -> Arc<CallMeter> {
@@ -303,20 +279,20 @@ impl Endpoint {
     }
 
     /// Starts a routed call and watches it: its time, its links.
-    pub(super) fn start(&self, caller: &Arc<Caller>, routed: RoutedCall) -> Exchange {
-        let RoutedCall { upstream, meter, tool, call } = routed;
+    pub(super) fn start(&self, caller: &Arc<Caller>, routed: RoutedCall, call: Call) -> Exchange {
+        let RoutedCall { upstream, meter, tool } = routed;
         let method = call.method.clone();
         // A single server's endpoint keeps that server's URIs, so its links need no rewriting.
-        let links = (!self.keeps_local_names()).then(|| (self.gateway.clone(), server_name(&upstream)));
+        let links = (!self.keeps_local_names()).then(|| self.gateway.clone());
         let about_task = call.task_mode != TaskMode::Never || matches!(method, McpMethod::Task(_));
         let naming = about_task.then(|| self.task_naming(caller, &upstream));
-        let name = upstream.name.clone();
-        let watch = CallWatch::new(self, caller, &call, (meter, name.clone(), tool));
+        let watch = CallWatch::new(self, caller, &call, (meter, upstream.clone(), tool));
+        let server = upstream.clone();
         let change = move |event| match event {
             ExchangeEvent::Done(mut end) => {
-                if let (Ok(outcome), Some((gateway, server))) = (&mut end, &links) {
+                if let (Ok(outcome), Some(gateway)) = (&mut end, &links) {
                     let budget = LookupBudget::new();
-                    let exposed = |uri: &ByteString| gateway.exposed_uri(server, uri, &budget);
+                    let exposed = |uri: &ByteString| gateway.exposed_uri(&server.name, uri, &budget);
                     rewrite_links::rewrite(&method, &mut outcome.result, &exposed);
                 }
                 if let (Ok(Outcome { task: Some(task), .. }), Some(naming)) = (&mut end, &naming) {
@@ -325,7 +301,7 @@ impl Endpoint {
                 ExchangeEvent::Done(end)
             }
             ExchangeEvent::InputRequired(ask) => {
-                ExchangeEvent::InputRequired(InputRequired { server: Some(name.clone()), ..ask })
+                ExchangeEvent::InputRequired(InputRequired { server: Some(server.name.clone()), ..ask })
             }
             other => other,
         };
@@ -385,14 +361,14 @@ impl Endpoint {
 
 /// Checks that a continuation goes to the server that issued its state. A name may have moved to another server between
 /// two rounds.
-fn check_resumable(routed: RoutedCall) -> Result<RoutedCall, Error> {
-    let server = routed.call.continuation.as_ref().and_then(|resume| resume.server.as_ref());
+pub(super) fn check_resumable(upstream: &ServerEntry, call: &Call) -> Result<(), Error> {
+    let server = call.continuation.as_ref().and_then(|resume| resume.server.as_ref());
     match server {
-        Some(server) if *server != routed.upstream.name => {
+        Some(server) if *server != upstream.name => {
             let message = "Invalid params: requestState is from a server that no longer answers to this name; call again without it";
             Err(Error::new(McpErrorKind::InvalidParams, message))
         }
-        _ => Ok(routed),
+        _ => Ok(()),
     }
 }
 
@@ -457,19 +433,19 @@ impl Server for Endpoint {
         ServerDescription { info, instructions, features }
     }
 
-    fn call(&self, caller: &Arc<Caller>, call: Call) -> Exchange {
-        let asked = UnsentCall::from_call(&call);
+    fn call(&self, caller: &Arc<Caller>, mut call: Call) -> Exchange {
         if let McpMethod::List(kind) = call.method {
             let listed = self.list_items(caller, kind, &call.params, call.task_mode != TaskMode::Never);
-            return self.answer_locally(caller, asked, listed);
+            return self.answer_locally(caller, UnsentCall::from_call(&call), listed);
         }
         if call.method == McpMethod::Task(TaskMethod::List) {
+            let asked = UnsentCall::from_call(&call);
             let listed = self.list_tasks(caller, call);
             return listed.unwrap_or_else(|error| self.answer_locally(caller, asked, Err(error)));
         }
-        match self.route(caller, call, asked) {
-            Ok(routed) => self.start(caller, routed),
-            Err(refused) => self.call_unlisted(caller, refused),
+        match self.route(caller, &mut call) {
+            Ok(routed) => self.start(caller, routed, call),
+            Err(error) => self.call_unlisted(caller, call, error),
         }
     }
 

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::gateway::call_watch::{CallWatch, WatchedCall};
 use crate::gateway::catalog::server_name;
-use crate::gateway::endpoint::{Endpoint, EndpointScope, RoutedCall};
+use crate::gateway::endpoint::{Endpoint, EndpointScope, RoutedCall, check_resumable};
 use crate::gateway::generation::ServerEntry;
 use crate::gateway::templates::LookupBudget;
 use crate::gateway::{rewrite_links, task_handles};
@@ -59,14 +59,15 @@ impl Endpoint {
     }
 
     /// Routes a call about a task.
-    pub(super) fn route_task_call(&self, caller: &Caller, mut call: Call) -> Result<RoutedCall, Error> {
+    pub(super) fn route_task_call(&self, caller: &Caller, call: &mut Call) -> Result<RoutedCall, Error> {
         let wrong = || Error::new(McpErrorKind::InvalidParams, "Invalid params: taskId must be a string");
         let handle = call.params.get_string("taskId").ok_or_else(wrong)?;
         let (upstream, local) = self.locate_task(caller, &handle)?;
+        check_resumable(&upstream, call)?;
         if local != handle {
             call.params.set(ByteString::literal("taskId"), RawJson::string(&local));
         }
-        Ok(RoutedCall { meter: self.method_meter(&call.method), upstream, tool: ByteString::literal(""), call })
+        Ok(RoutedCall { meter: self.method_meter(&call.method), upstream, tool: ByteString::literal("") })
     }
 
     /// Refuses a call whose client requires a task, if the tool's server has none. For a tool that is no task, "Servers
@@ -129,7 +130,7 @@ impl Endpoint {
         let upstream = listers.get(at).cloned().ok_or_else(|| Error::internal("no server lists tasks"))?;
         let next = listers.get(at + 1).map(|upstream| format!("{}:", upstream.settings.name));
         let (naming, meter) = (self.task_naming(caller, &upstream), self.method_meter(&call.method));
-        let watch = CallWatch::new(self, caller, &call, (meter, upstream.name.clone(), ByteString::literal("")));
+        let watch = CallWatch::new(self, caller, &call, (meter, upstream.clone(), ByteString::literal("")));
         let change = move |event| match event {
             ExchangeEvent::Done(end) => ExchangeEvent::Done(naming.expose_page(end, next.as_deref())),
             other => other,

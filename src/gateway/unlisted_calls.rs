@@ -7,17 +7,20 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 
-use crate::gateway::endpoint::{Endpoint, EndpointScope, RejectedCall};
+use crate::gateway::call_watch::UnsentCall;
+use crate::gateway::endpoint::{Endpoint, EndpointScope};
 use crate::gateway::generation::ServerEntry;
 use crate::json::ByteString;
-use crate::model::{Call, Caller, Exchange, ItemKind, McpMethod};
+use crate::model::{Call, Caller, Error, Exchange, ItemKind, McpErrorKind, McpMethod};
 
 impl Endpoint {
     /// Relists the servers that may have a name, and calls it if it is there by then.
-    pub(super) fn call_unlisted(&self, caller: &Arc<Caller>, refused: Box<RejectedCall>) -> Exchange {
-        let RejectedCall { error, call, unsent: asked } = *refused;
-        let found = call.and_then(|call| Some((self.candidate_servers(&call)?, call)));
-        let Some(((kind, servers), call)) = found else { return self.answer_locally(caller, asked, Err(error)) };
+    pub(super) fn call_unlisted(&self, caller: &Arc<Caller>, mut call: Call, error: Error) -> Exchange {
+        let is_unknown = error.kind == McpErrorKind::UnknownName;
+        let found = is_unknown.then(|| self.candidate_servers(&call)).flatten();
+        let Some((kind, servers)) = found else {
+            return self.answer_locally(caller, UnsentCall::from_call(&call), Err(error));
+        };
         let (view, caller) = (self.clone_endpoint(), caller.clone());
         Exchange::start_with(async move {
             let before: Vec<_> = servers.iter().map(|server| server.lists()).collect();
@@ -25,12 +28,12 @@ impl Endpoint {
             // Unchanged lists cannot hold the name, so the catalogue need not be built anew.
             let is_same = servers.iter().zip(&before).all(|(server, before)| Arc::ptr_eq(&server.lists(), before));
             if is_same {
-                return view.answer_locally(&caller, asked, Err(error));
+                return view.answer_locally(&caller, UnsentCall::from_call(&call), Err(error));
             }
             view.gateway.rebuild();
-            match view.route(&caller, *call, asked) {
-                Ok(routed) => view.start(&caller, routed),
-                Err(refused) => view.answer_locally(&caller, refused.unsent, Err(refused.error)),
+            match view.route(&caller, &mut call) {
+                Ok(routed) => view.start(&caller, routed, call),
+                Err(error) => view.answer_locally(&caller, UnsentCall::from_call(&call), Err(error)),
             }
         })
     }
