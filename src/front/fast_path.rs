@@ -13,18 +13,16 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
-use http::Response;
 use http::request::Parts;
 use moongate_http1::{BufferedRequest, NextRequest, Persistence, Rewind, SendBody, ServerConnection};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::auth::CachedIdentity;
 use crate::body::Body;
-use crate::front::connection_limit::{ConnectionSlot, SlotRequest};
+use crate::front::connection_limit::ConnectionSlot;
 use crate::front::service::{AcceptedHost, ConnectionService};
-use crate::front::{PeerAddress, ServerState, mcp};
+use crate::front::{ServerState, mcp};
 use crate::lazy_timer::LazyTimer;
 
 /// Settings of all connections of a listener.
@@ -92,15 +90,23 @@ where
             }
         };
         let (received, place) = (Instant::now(), terms.slot.begin());
-        let mut work = Box::pin(serve_request(request, &mut remembered, terms.service.peer(), received, &place));
-        let response = std::future::poll_fn(|cx| match work.as_mut().poll(cx) {
-            Poll::Ready(response) => Poll::Ready(Some(response)),
-            Poll::Pending => connection.poll_client_gone(cx).map(|()| None),
-        });
+        let response = {
+            let BufferedRequest { state: front, head, body } = *request;
+            let principal = front.keys.authenticate_cached(&head.headers, &mut remembered);
+            if principal.is_ok() {
+                place.admit();
+            }
+            let peer = terms.service.peer();
+            let mut work = pin!(mcp::serve_buffered(&front, head, body, principal, peer, received));
+            std::future::poll_fn(|cx| match work.as_mut().poll(cx) {
+                Poll::Ready(response) => Poll::Ready(Some(response)),
+                Poll::Pending => connection.poll_client_gone(cx).map(|()| None),
+            })
+            .await
+            // Here the request's future is freed, before the response is written to a client that may be slow.
+        };
         // A client that disconnects ends its request, as its revision defines.
-        let response = response.await?;
-        // Frees the request's future before the response is written to a client that may be slow.
-        drop(work);
+        let response = response?;
         let closing = terms.service.is_closing().load(Ordering::Relaxed);
         let persistence = if closing { Persistence::Close } else { Persistence::KeepAlive };
         connection.write_response(response.map(send_body), persistence).await.ok()?;
@@ -125,19 +131,4 @@ fn send_body(body: Body) -> SendBody {
         Body::Parts(parts) => SendBody::Whole(parts),
         Body::Stream(chunks) => SendBody::Chunks(chunks),
     }
-}
-
-async fn serve_request(
-    request: Box<BufferedRequest<Arc<ServerState>>>,
-    remembered: &mut Option<CachedIdentity>,
-    peer: Option<PeerAddress>,
-    received: Instant,
-    place: &SlotRequest,
-) -> Response<Body> {
-    let BufferedRequest { state: front, head, body } = *request;
-    let principal = front.keys.authenticate_cached(&head.headers, remembered);
-    if principal.is_ok() {
-        place.admit();
-    }
-    mcp::serve_buffered(&front, head, body, principal, peer, received).await
 }

@@ -12,6 +12,7 @@ use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use bytes::Bytes;
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use http::request::Parts;
 use http::{HeaderValue, Method, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
@@ -24,7 +25,7 @@ use crate::front::{PeerAddress, ServerState, SharedServerState, SlotRequest, jso
 use crate::json::ByteString;
 use crate::jsonrpc::{RpcMessage, RpcPayload};
 use crate::lazy_timer::DeadlineElapsed;
-use crate::model::{Error, McpErrorKind, Principal};
+use crate::model::{Error, McpErrorKind, Principal, Server};
 use crate::revision::{self, BodyHint, McpRequest, RequestHead};
 use crate::telemetry::Metrics;
 
@@ -86,20 +87,42 @@ async fn serve_route(
     catch_panic(&front.downstream.metrics, serving).await.map(AxumBody::new)
 }
 
-/// Answers a request to an endpoint whose body has arrived.
-pub(super) async fn serve_buffered(
-    front: &ServerState,
+/// Answers a request to an endpoint whose body has arrived. The work before the first wait is done at once: a future
+/// of it would be moved from one layer to the next, and that is a copy of a kilobyte for each of them.
+pub(super) fn serve_buffered<'a>(
+    front: &'a ServerState,
     head: Parts,
     body: Bytes,
     principal: Result<Arc<Principal>, AuthError>,
     peer: Option<PeerAddress>,
     received: Instant,
-) -> http::Response<Body> {
-    let path = head.uri.path_and_query().cloned();
-    let name = path.as_ref().and_then(|path| endpoint_name(path.path())).unwrap_or_default();
-    let arrived = AuthenticatedRequest { principal, head, peer, received };
-    let body = if body.len() > front.limits.body { Err(too_large(front)) } else { Ok(body) };
-    catch_panic(&front.downstream.metrics, handle(front, name, arrived, std::future::ready(body), None)).await
+) -> impl Future<Output = http::Response<Body>> + Send + use<'a> {
+    let metrics: &Metrics = &front.downstream.metrics;
+    let start = || {
+        let path = head.uri.path_and_query().cloned();
+        let name = path.as_ref().and_then(|path| endpoint_name(path.path())).unwrap_or_default();
+        let arrived = AuthenticatedRequest { principal, head, peer, received };
+        let is_small = u64::try_from(body.len()).is_ok_and(|length| length <= SMALL_BODY_MAX);
+        let endpoint = match admit_head(front, name, &arrived, (is_small, None)) {
+            Ok(endpoint) => endpoint,
+            Err(response) => return ready(*response),
+        };
+        let body = if body.len() > front.limits.body { Err(too_large(front)) } else { Ok(body) };
+        start_message(front, name, arrived, body, (endpoint, None))
+    };
+    catch_panic(metrics, start_caught(metrics, start))
+}
+
+/// Confines a panic before the first wait to its request.
+fn start_caught<'a>(
+    metrics: &Metrics,
+    start: impl FnOnce() -> BoxFuture<'a, http::Response<Body>>,
+) -> BoxFuture<'a, http::Response<Body>> {
+    std::panic::catch_unwind(AssertUnwindSafe(start)).unwrap_or_else(|_| ready(panic_response(metrics)))
+}
+
+fn ready<'a>(response: http::Response<Body>) -> BoxFuture<'a, http::Response<Body>> {
+    std::future::ready(response).boxed()
 }
 
 /// Request head after authentication.
@@ -113,17 +136,18 @@ struct AuthenticatedRequest {
 /// Confines a panic to its request. The next user takes over any lock it held. The connection and all other requests go
 /// on.
 async fn catch_panic(metrics: &Metrics, work: impl Future<Output = http::Response<Body>>) -> http::Response<Body> {
-    AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|_| {
-        metrics.panics.inc();
-        tracing::error!("a request failed by a mistake in the gateway; it was answered with an internal error");
-        // Nothing of the request survives the panic: the dialect is a guess, and the error has no id.
-        let head = RequestHead { method: &Method::POST, headers: &http::HeaderMap::new() };
-        let dialect = revision::select_dialect(&head, &BodyHint { message: None });
-        let mut response =
-            dialect.error_response(None, &Error::internal("The gateway failed; this is a mistake in it"));
-        *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
-        response
-    })
+    AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|_| panic_response(metrics))
+}
+
+fn panic_response(metrics: &Metrics) -> http::Response<Body> {
+    metrics.panics.inc();
+    tracing::error!("a request failed by a mistake in the gateway; it was answered with an internal error");
+    // Nothing of the request survives the panic: the dialect is a guess, and the error has no id.
+    let head = RequestHead { method: &Method::POST, headers: &http::HeaderMap::new() };
+    let dialect = revision::select_dialect(&head, &BodyHint { message: None });
+    let mut response = dialect.error_response(None, &Error::internal("The gateway failed; this is a mistake in it"));
+    *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+    response
 }
 
 async fn handle(
@@ -133,57 +157,80 @@ async fn handle(
     body: impl Future<Output = Result<Bytes, Error>> + Send,
     dialect: Option<&'static dyn revision::Dialect>,
 ) -> http::Response<Body> {
-    let AuthenticatedRequest { principal, head, peer, received } = arrived;
-    let principal = match principal {
-        Ok(principal) => principal,
-        Err(denied) => {
-            front.refused_keys.log(peer.map(|PeerAddress(address)| address), &denied);
-            return unauthorized(front, &denied);
-        }
+    let endpoint = match admit_head(front, name, &arrived, (is_small(&arrived.head), dialect)) {
+        Ok(endpoint) => endpoint,
+        Err(response) => return *response,
     };
+    let body = body.await;
+    start_message(front, name, arrived, body, (endpoint, dialect)).await
+}
+
+/// Endpoint that serves a request, and the principal of the request.
+type AdmittedEndpoint = (Arc<dyn Server>, Arc<Principal>);
+
+/// Finds the endpoint of a request by its head alone. Fails with the response if the request goes no further.
+fn admit_head(
+    front: &ServerState,
+    name: &str,
+    arrived: &AuthenticatedRequest,
+    (is_small, dialect): (bool, Option<&'static dyn revision::Dialect>),
+) -> Result<AdmittedEndpoint, Box<http::Response<Body>>> {
+    let AuthenticatedRequest { principal, head, peer, .. } = arrived;
+    let principal = principal.as_ref().map_err(|denied| {
+        front.refused_keys.log(peer.map(|PeerAddress(address)| address), denied);
+        Box::new(unauthorized(front, denied))
+    })?;
     front.downstream.metrics.auth_accepted.inc();
     // No other key learns whether the endpoint exists: unknown and forbidden names get the same response.
-    let Some(server) = front.endpoints.find_endpoint(name, &principal) else {
-        return small_response(StatusCode::NOT_FOUND, "not_found", "There is no such server or view");
+    let Some(server) = front.endpoints.find_endpoint(name, principal) else {
+        let message = "There is no such server or view";
+        return Err(Box::new(small_response(StatusCode::NOT_FOUND, "not_found", message)));
     };
-    if !is_small(&head)
-        && let Err(closed) = front.admission.check_memory()
-    {
+    if !is_small && let Err(closed) = front.admission.check_memory() {
         // Checked before the body is read: a body takes memory, too.
-        let head = RequestHead { method: &head.method, headers: &head.headers };
-        let dialect = dialect.unwrap_or_else(|| revision::select_dialect(&head, &BodyHint { message: None }));
+        let dialect = dialect.unwrap_or_else(|| detect_dialect(head, None));
         let response = dialect.error_response(None, &closed.error);
-        return closed.apply_to(response, &front.downstream.metrics);
+        return Err(Box::new(closed.apply_to(response, &front.downstream.metrics)));
     }
-    let payload = match body.await {
+    Ok((server, principal.clone()))
+}
+
+/// Starts to answer a request whose body was read, or could not be.
+fn start_message<'a>(
+    front: &'a ServerState,
+    name: &str,
+    arrived: AuthenticatedRequest,
+    body: Result<Bytes, Error>,
+    (endpoint, dialect): (AdmittedEndpoint, Option<&'static dyn revision::Dialect>),
+) -> BoxFuture<'a, http::Response<Body>> {
+    let (AuthenticatedRequest { head, received, .. }, (server, principal)) = (arrived, endpoint);
+    let payload = match body {
         Ok(bytes) => RpcPayload::parse_from_client(&bytes, front.limits.batch),
         Err(error) => {
             // The body is unread here, so the dialect is chosen by the head alone.
-            let peek = BodyHint { message: None };
-            let detect =
-                || revision::select_dialect(&RequestHead { method: &head.method, headers: &head.headers }, &peek);
-            let dialect = dialect.unwrap_or_else(detect);
-            return dialect.error_response(None, &error);
+            let dialect = dialect.unwrap_or_else(|| detect_dialect(&head, None));
+            return ready(dialect.error_response(None, &error));
         }
     };
     let message = match &payload {
         Ok(RpcPayload::One(message)) => Some(message),
         _ => None,
     };
-    let detect = || {
-        revision::select_dialect(&RequestHead { method: &head.method, headers: &head.headers }, &BodyHint { message })
-    };
-    let dialect = dialect.unwrap_or_else(detect);
+    let dialect = dialect.unwrap_or_else(|| detect_dialect(&head, message));
     // Only what starts a call is limited: responses and cancellations are what ends calls.
     let starts = payload.as_ref().map_or(0, RpcPayload::request_count);
     if starts > 0
         && let Err(closed) = front.admission.admit(&principal, starts, &front.endpoints)
     {
         let response = dialect.error_response(message.and_then(RpcMessage::id), &closed.error);
-        return closed.apply_to(response, &front.downstream.metrics);
+        return ready(closed.apply_to(response, &front.downstream.metrics));
     }
     let inbound = inbound(head, payload, principal, name, received);
-    dialect.serve(inbound, server, &front.downstream).await
+    dialect.serve(inbound, server, &front.downstream)
+}
+
+fn detect_dialect(head: &Parts, message: Option<&RpcMessage>) -> &'static dyn revision::Dialect {
+    revision::select_dialect(&RequestHead { method: &head.method, headers: &head.headers }, &BodyHint { message })
 }
 
 /// True if a request costs next to nothing to read. A response, a cancellation or a DELETE ends something, so it is
@@ -274,7 +321,9 @@ mod tests {
         let body = response.into_body().collect().await.unwrap().to_bytes();
         let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
         assert_eq!((&body["error"]["code"], &body["id"]), (&(-32603).into(), &serde_json::Value::Null));
+        let early = start_caught(&metrics, || panic!("on purpose")).await;
+        assert_eq!((early.status(), metrics.panics.get()), (StatusCode::INTERNAL_SERVER_ERROR, 2));
         let fine = catch_panic(&metrics, async { http::Response::new(Body::empty()) }).await;
-        assert_eq!((fine.status(), metrics.panics.get()), (StatusCode::OK, 1));
+        assert_eq!((fine.status(), metrics.panics.get()), (StatusCode::OK, 2));
     }
 }

@@ -43,17 +43,15 @@ impl Dialect for LegacyDialect {
         server: Arc<dyn Server>,
         state: &'a Arc<DownstreamState>,
     ) -> BoxFuture<'a, Response<Body>> {
+        // All but the wait for events is done at once, so that no future holds it and is copied with it.
+        if state.sessions.is_restored() {
+            return self.start(inbound, server, state);
+        }
         async move {
-            if let Some(later) = restore::wait_for_store(&inbound, state).await {
-                return later;
+            match restore::wait_for_store(&inbound, state).await {
+                Some(later) => later,
+                None => self.start(inbound, server, state).await,
             }
-            let served = match inbound.method {
-                Verb::POST => post(inbound, server, state).await,
-                Verb::GET => get(&inbound, &server, state),
-                Verb::DELETE => delete(&inbound, &server, state),
-                _ => Ok(not_allowed()),
-            };
-            served.unwrap_or_else(|refusal| self.error_response(refusal.id.as_ref(), &refusal.error))
         }
         .boxed()
     }
@@ -61,6 +59,27 @@ impl Dialect for LegacyDialect {
     fn error_response(&self, id: Option<&RequestId>, error: &Error) -> Response<Body> {
         refusal::error_response(id, error)
     }
+}
+
+impl LegacyDialect {
+    fn start(
+        &self,
+        inbound: McpRequest,
+        server: Arc<dyn Server>,
+        state: &Arc<DownstreamState>,
+    ) -> BoxFuture<'static, Response<Body>> {
+        let served = match inbound.method {
+            Verb::POST => post(inbound, server, state),
+            Verb::GET => get(&inbound, &server, state).map(ready),
+            Verb::DELETE => delete(&inbound, &server, state).map(ready),
+            _ => Ok(ready(not_allowed())),
+        };
+        served.unwrap_or_else(|refusal| ready(self.error_response(refusal.id.as_ref(), &refusal.error)))
+    }
+}
+
+fn ready(response: Response<Body>) -> BoxFuture<'static, Response<Body>> {
+    std::future::ready(response).boxed()
 }
 
 fn not_allowed() -> Response<Body> {
@@ -75,11 +94,11 @@ fn not_allowed() -> Response<Body> {
 
 // === POST ===
 
-async fn post(
+fn post(
     inbound: McpRequest,
     server: Arc<dyn Server>,
     state: &Arc<DownstreamState>,
-) -> Result<Response<Body>, LegacyRefusal> {
+) -> Result<BoxFuture<'static, Response<Body>>, LegacyRefusal> {
     let McpRequest { headers, payload, principal, scope, received, .. } = inbound;
     let payload = payload.map_err(|e| {
         let (id, error) = malformed_error(&e);
@@ -89,23 +108,23 @@ async fn post(
     let stream = accepts_stream(&headers)?;
     // `initialize` is the only request without a session.
     if let RpcPayload::One(RpcMessage::Request(request)) = &payload
-        && &*request.method == "initialize"
+        && request.method.as_bytes() == b"initialize"
     {
         let begun = initialize(request, &headers, principal, scope, &server, state);
         count_initialize(state, begun.as_ref().err().map(|refusal| &refusal.error), &request.params, received);
-        return begun;
+        return begun.map(ready);
     }
     let id = request_id(&payload);
     let session =
         find_session(&headers, &principal, &scope, &server, state).map_err(|error| LegacyRefusal { id, error })?;
     let turn = request::SessionRequest { session, server, received, stream, headers: &headers, state };
     match payload {
-        RpcPayload::One(RpcMessage::Request(request)) => turn.serve(request).await,
+        RpcPayload::One(RpcMessage::Request(request)) => Ok(turn.serve(request)),
         RpcPayload::One(other) => {
             turn.accept(other);
-            Ok(accepted_response())
+            Ok(ready(accepted_response()))
         }
-        RpcPayload::Batch(items) => turn.serve_batch(items).await,
+        RpcPayload::Batch(items) => turn.serve_batch(items),
     }
 }
 

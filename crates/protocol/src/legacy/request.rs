@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
 use futures_util::stream;
 use http::{HeaderMap, Response};
@@ -45,17 +46,17 @@ pub(super) struct SessionRequest<'a> {
 
 impl SessionRequest<'_> {
     /// Serves a single request.
-    pub(super) async fn serve(&self, request: RpcRequest) -> Result<Response<Body>, LegacyRefusal> {
+    pub(super) fn serve(&self, request: RpcRequest) -> BoxFuture<'static, Response<Body>> {
         let stream = self.may_stream();
         let (exchange, spell) = match self.start(request, stream) {
-            LegacyStarted::Ready(parts) => return Ok(json_response(200, parts)),
+            LegacyStarted::Ready(parts) => return std::future::ready(json_response(200, parts)).boxed(),
             LegacyStarted::Running(exchange, spell) => (exchange, spell),
         };
         // The response must become a stream before that lifetime passes: only a stream can send the client away.
         let keep_alive = spell.stream_lifetime.map_or(self.state.keep_alive, |time| time.min(self.state.keep_alive));
         let (metrics, alarms) = (self.state.metrics.clone(), self.state.timers.clone());
         let writing = ResponseOptions { keep_alive, stream, metrics, timers: alarms };
-        Ok(respond::respond(exchange, *spell, writing).await)
+        respond::respond(exchange, *spell, writing).boxed()
     }
 
     /// True if the response may become a stream: the client accepts streams, and the limit is not reached.
@@ -80,13 +81,13 @@ impl SessionRequest<'_> {
     }
 
     /// Serves a batch. Its responses go out as one array when all are complete.
-    pub(super) async fn serve_batch(
+    pub(super) fn serve_batch(
         &self,
         items: Vec<Result<RpcMessage, MalformedMessage>>,
-    ) -> Result<Response<Body>, LegacyRefusal> {
+    ) -> Result<BoxFuture<'static, Response<Body>>, LegacyRefusal> {
         Ok(match self.start_batch(items)? {
-            Some(answers) => json_response(200, collect_array(answers).await),
-            None => http_message::accepted_response(),
+            Some(answers) => async { json_response(200, collect_array(answers).await) }.boxed(),
+            None => std::future::ready(http_message::accepted_response()).boxed(),
         })
     }
 
@@ -127,11 +128,13 @@ impl SessionRequest<'_> {
             count_local_answer(&self.state.metrics, method, end.as_ref().err(), revision, took);
             now(end)
         };
+        // Once for all below: each view of the name as text checks its encoding.
+        let method: &str = &method;
         // Before any member is read: a checked name must be the only one that a server can read.
-        if let Err(error) = reject_lookalikes(&method, &params) {
+        if let Err(error) = reject_lookalikes(method, &params) {
             return now(Err(error));
         }
-        match &*method {
+        match method {
             "ping" => return own("ping", Ok(JsonObject::new())),
             "logging/setLevel" => return own("logging/setLevel", session_methods::set_level(&self.session, &params)),
             "resources/subscribe" => {
@@ -147,7 +150,7 @@ impl SessionRequest<'_> {
             }
             _ => {}
         }
-        let method = McpMethod::from_name(&method);
+        let method = McpMethod::from_name(method);
         if let McpMethod::Other(name) = &method {
             return own("_OTHER", Err(Error::new(McpErrorKind::UnknownMethod, format!("Method not found: {name}"))));
         }

@@ -44,7 +44,7 @@ impl Dialect for ModernDialect {
     // revision." An unknown revision in the header belongs here, too: only this revision has an error code for it.
     fn matches(&self, head: &RequestHead<'_>, peek: &BodyHint<'_>) -> bool {
         // Regardless of its headers: no modern client opens with a handshake.
-        if matches!(peek.message, Some(RpcMessage::Request(r)) if &*r.method == "initialize" && r.params.get("_meta").is_none())
+        if matches!(peek.message, Some(RpcMessage::Request(r)) if r.method.as_bytes() == b"initialize" && r.params.get("_meta").is_none())
         {
             return false;
         }
@@ -63,20 +63,20 @@ impl Dialect for ModernDialect {
         server: Arc<dyn Server>,
         state: &'a Arc<DownstreamState>,
     ) -> BoxFuture<'a, Response<Body>> {
-        async move {
-            if inbound.method != Verb::POST {
-                let error = Error::new(McpErrorKind::InvalidRequest, "Method not allowed: this revision has POST only");
-                let mut response = json_response(405, [encode::encode_error(None, &error)]);
-                response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
-                return response;
-            }
+        // All but the wait for events is done at once, so that no future holds it and is copied with it.
+        let response = if inbound.method == Verb::POST {
             match read_request(inbound, state) {
                 Ok(ParsedPost::Nothing) => http_message::accepted_response(),
-                Ok(ParsedPost::Request(request)) => serve_request(*request, server, state).await,
+                Ok(ParsedPost::Request(request)) => return serve_request(*request, &server, state),
                 Err((status, id, error)) => json_response(status, [encode::encode_error(id.as_ref(), &error)]),
             }
-        }
-        .boxed()
+        } else {
+            let error = Error::new(McpErrorKind::InvalidRequest, "Method not allowed: this revision has POST only");
+            let mut response = json_response(405, [encode::encode_error(None, &error)]);
+            response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
+            response
+        };
+        std::future::ready(response).boxed()
     }
 
     fn error_response(&self, id: Option<&RequestId>, error: &Error) -> Response<Body> {
@@ -156,13 +156,15 @@ pub(super) fn validate(
     state: &DownstreamState,
 ) -> Result<ValidatedRequest, Error> {
     let RpcRequest { id, method, mut params } = request;
-    reject_lookalikes(&method, &params)?;
+    // Once for all below: each view of the name as text checks its encoding.
+    let name: &str = &method;
+    reject_lookalikes(name, &params)?;
     let mut meta = take_meta(&mut params)?;
     let version = meta::take_version(&mut meta)?;
     check_version(headers.as_ref(), &version)?;
     let none = HeaderMap::new();
     let caller = meta::take_caller(&mut meta, sender.principal, headers.as_ref().unwrap_or(&none), state)?;
-    let target = match &*method {
+    let target = match name {
         "tools/call" | "prompts/get" => params.get_string("name"),
         "resources/read" => params.get_string("uri"),
         // SEP-2663, Routing Headers: "the client MUST set the `Mcp-Name` header […] to the value of `params.taskId`".
@@ -170,7 +172,7 @@ pub(super) fn validate(
         _ => None,
     };
     if let Some(headers) = &headers {
-        headers::check_headers(headers, &method, target.as_deref())?;
+        headers::check_headers(headers, name, target.as_deref())?;
         trace_context::copy_headers(&mut meta, headers);
     }
     Ok(ValidatedRequest { id, method, params, meta, target, caller, scope: sender.scope, headers, received })
@@ -211,23 +213,24 @@ pub(super) enum ModernStarted {
     Running(Exchange, ModernEncoder),
 }
 
-async fn serve_request(
+fn serve_request(
     request: ValidatedRequest,
-    server: Arc<dyn Server>,
+    server: &Arc<dyn Server>,
     state: &Arc<DownstreamState>,
-) -> Response<Body> {
+) -> BoxFuture<'static, Response<Body>> {
     let takes_streams = request.headers.as_ref().is_none_or(accepts_stream);
     // Beyond the limit, the client gets plain JSON without notifications.
     let stream = takes_streams && state.metrics.streams.get() < i64::try_from(state.streams_max).unwrap_or(i64::MAX);
-    match start_request(request, &server, state, sse::encode_event) {
+    let response = match start_request(request, server, state, sse::encode_event) {
         ModernStarted::Ready(status, parts) => json_response(status, parts),
         ModernStarted::Subscribed(open) => subscriptions::respond(open),
         ModernStarted::Running(exchange, spell) => {
             let (metrics, alarms) = (state.metrics.clone(), state.timers.clone());
             let writing = ResponseOptions { keep_alive: state.keep_alive, stream, metrics, timers: alarms };
-            respond(exchange, spell, writing).await
+            return respond(exchange, spell, writing).boxed();
         }
-    }
+    };
+    std::future::ready(response).boxed()
 }
 
 /// Starts a request. `frame` delimits messages on a stream.
