@@ -52,6 +52,34 @@ fn modules_use_only_those_above_them() {
     assert_none(&problems);
 }
 
+/// Each crate depends only on crates that stand above it in the workspace's list of dependencies.
+#[test]
+fn crates_use_only_those_above_them() {
+    let dependencies = |manifest: &Path, table: &str| -> Vec<String> {
+        let text = std::fs::read_to_string(manifest).unwrap();
+        let lines = text.lines().skip_while(|line| *line != table).skip(1).take_while(|line| !line.starts_with('['));
+        let names = lines.filter_map(|line| line.split(['.', ' ', '=']).next());
+        names.filter_map(|name| name.strip_prefix("moongate-")).map(str::to_owned).collect()
+    };
+    let order = dependencies(&root().join("Cargo.toml"), "[workspace.dependencies]");
+    let place = |name: &str| order.iter().position(|other| other == name);
+    let mut problems = Vec::new();
+    for folder in crates() {
+        let name = folder.file_name().unwrap().to_string_lossy().into_owned();
+        let Some(own) = place(&name) else {
+            problems.push(format!("crates/{name} is not in [workspace.dependencies]"));
+            continue;
+        };
+        for used in dependencies(&folder.join("Cargo.toml"), "[dependencies]") {
+            if place(&used).is_none_or(|other| other >= own) {
+                problems.push(format!("crates/{name} uses {used}, which stands below it in [workspace.dependencies]"));
+            }
+        }
+    }
+    assert!(order.len() > 5, "the crates were found");
+    assert_none(&problems);
+}
+
 /// Cycles of more than two files that are still there: where their files stand, and how many each has. Only ever shorter.
 const CYCLES: [(&str, &[usize]); 7] = [
     ("cli", &[4]),
