@@ -3,13 +3,54 @@
 # and servers, the official conformance suite, and two minutes of soak. Everything that is not Rust is fetched here,
 # pinned, into target/interop and target/conformance; cargo-deny is built into target/tools.
 #
-# Needs: Rust 1.95, Node.js 20 or later with npm, Python 3.11 or later with venv.
+# `./test.sh quick` is for the minutes between two changes: format, lints, and the tests that need nothing but Rust
+# (the profile `quick` in .config/nextest.toml). It fetches nothing.
+#
+# Needs: Rust 1.95, and without `quick` also Node.js 20 or later with npm, and Python 3.11 or later with venv.
 set -euo pipefail
 cd "$(dirname "$0")"
+
+case "$*" in
+    "") quick= ;;
+    quick) quick=yes ;;
+    *)
+        echo "error: ./test.sh does not know \"$*\": run it without an argument for all tests, or as ./test.sh quick" >&2
+        exit 2
+        ;;
+esac
 
 say() { printf '\n== %s\n' "$*"; }
 need() { command -v "$1" >/dev/null || { echo "error: $1 is needed for the tests: $2" >&2; exit 1; }; }
 need cargo "https://rustup.rs"
+
+check_format_and_lints() {
+    say "format"
+    cargo fmt --all -- --check
+
+    say "lints"
+    cargo clippy --locked --all-targets -- -D warnings
+}
+
+# Without cargo-nextest the same tests run, one area after the other: in one process they would share its limits.
+run_areas() {
+    for area in $(sed -n 's/^mod \(.*\);$/\1/p' tests/it/main.rs); do
+        cargo test --locked --package moongate --test it -- "$area::" "$@"
+    done
+}
+
+if [ "$quick" ]; then
+    check_format_and_lints
+    say "tests that need nothing but Rust"
+    if cargo nextest --version >/dev/null 2>&1; then
+        SIM_SEEDS=${SIM_SEEDS:-400} cargo nextest run --locked --profile quick
+    else
+        cargo test --locked --lib --bins --test tidy
+        SIM_SEEDS=${SIM_SEEDS:-400} run_areas --skip interop:: --skip nginx_ --skip caddy_ --skip systemd_
+    fi
+    say "the quick tests passed; ./test.sh runs all"
+    exit
+fi
+
 need node "Node.js 20 or later"
 need npm "it comes with Node.js"
 need python3 "Python 3.11 or later"
@@ -17,11 +58,7 @@ need python3 "Python 3.11 or later"
 say "peers for the interop and conformance tests"
 tests/conformance/setup.sh
 
-say "format"
-cargo fmt --all -- --check
-
-say "lints"
-cargo clippy --locked --all-targets -- -D warnings
+check_format_and_lints
 
 say "dependencies: banned crates, licences, sources; advisories where there is internet"
 tests/dependencies.sh
@@ -30,11 +67,8 @@ say "tests"
 if cargo nextest --version >/dev/null 2>&1; then
     cargo nextest run --locked
 else
-    # Without cargo-nextest the same tests run, one area after the other: in one process they would share its limits.
     cargo test --locked --lib --bins --test tidy --test conformance
-    for area in $(sed -n 's/^mod \(.*\);$/\1/p' tests/it/main.rs); do
-        cargo test --locked --test it -- "$area::"
-    done
+    run_areas
 fi
 cargo test --locked --doc
 
